@@ -1,0 +1,91 @@
+# The only entry point, for people and for CI. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Everything that may be kept from one clone to the next lives here: build results, Go's cache, cluster binaries, images.
+export BAREVIRT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/barevirt
+export CARGO_TARGET_DIR ?= $(BAREVIRT_CACHE)/target
+export REGISTRY ?= localhost
+export TAG ?= devel
+export NODES ?= 2
+export PATH := $(HOME)/.cargo/bin:/usr/local/go/bin:$(PATH)
+# ring's C sources under musl: the compiler of musl-tools, or the plain one.
+export CC_x86_64_unknown_linux_musl ?= $(or $(shell command -v musl-gcc),gcc)
+
+CRATES := barevirt-api barevirt-install barevirt-machine barevirt-protocol barevirt-qmp container-disk \
+	virt-api virt-controller virt-handler virt-launcher virtctl
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: demo
+demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, and a virtual machine you can see boot
+	@cluster-up/demo.sh
+
+.PHONY: test
+test: check e2e ## everything CI runs: check, then the end-to-end tests on a real cluster with real guests
+
+.PHONY: check
+check: fmt clippy deny unit ## formatting, lints, licences, unit and protocol tests
+
+.PHONY: fmt
+fmt: deps
+	@cargo fmt --all --check
+
+.PHONY: clippy
+clippy: deps
+	@cargo clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: deny
+deny: deps
+	@cargo deny --log-level error check licenses bans sources
+
+.PHONY: unit
+unit: deps guest-tiny
+	@cargo test --locked --workspace --exclude barevirt-e2e
+
+.PHONY: guest-tiny
+guest-tiny: deps
+	@images/build.sh guest-tiny
+
+.PHONY: e2e
+e2e: cluster-up cluster-sync ## the end-to-end tests against the cluster of this machine
+	@cluster-up/e2e.sh
+
+.PHONY: bench
+bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table
+	@cargo run --locked --release -q -p barevirt-e2e --bin bench
+
+.PHONY: images
+images: deps ## all container images as OCI archives in target/images
+	@images/build.sh
+
+.PHONY: manifests
+manifests: deps ## writes manifests/ anew from the types
+	@cargo run --locked -q -p barevirt-install --bin manifests -- --out manifests
+
+.PHONY: cluster-up
+cluster-up: deps ## a real Kubernetes on this machine (NODES=1 or 2); at once where it is up
+	@cluster-up/up.sh
+
+.PHONY: cluster-sync
+cluster-sync: images virtctl ## builds, loads the images, installs, waits until it runs
+	@cluster-up/sync.sh
+
+.PHONY: virtctl
+virtctl: deps
+	@cargo build --locked -q -p virtctl
+
+.PHONY: cluster-load
+cluster-load: ## IMAGES="a.tar b.tar": OCI archives into every node
+	@cluster-up/load.sh $(IMAGES)
+
+.PHONY: cluster-down
+cluster-down: ## takes the cluster away; nothing stays
+	@cluster-up/down.sh
+
+.PHONY: deps
+deps: # what the build and the cluster need, from the package registries; at once where it is there
+	@cluster-up/deps.sh

@@ -1,0 +1,3 @@
+//! Admission webhooks and the aggregated subresources.kubevirt.io API.
+
+fn main() {}

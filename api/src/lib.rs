@@ -1,0 +1,1 @@
+//! The kubevirt.io API: types, defaults, validation, sizing and names. Pure.

@@ -1,0 +1,202 @@
+#!/usr/bin/env bash
+# Installs everything the project needs on a Debian 12 machine, as root. Run it
+# as often as you like: what is there stays, and when all is there it takes a
+# moment.
+#
+#   cluster-up/deps.sh
+#
+# Installed: Debian packages (QEMU from bookworm-backports), a Go toolchain
+# that can fetch the one a go.mod asks for, the Rust toolchain of
+# rust-toolchain.toml with its components and targets, cargo-deny.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=cluster-up/common.sh
+source "$here/common.sh"
+repository=$(dirname "$here")
+
+# `virt-launcher run` and the tests use QMP that QEMU has from this version on.
+qemu_minimum=8
+# From this version on Go fetches newer toolchains by itself.
+go_minimum=1.21
+cargo_deny_version=0.20.2
+
+packages=(
+    # building: the Rust parts, static binaries, the Makefile, fetching
+    build-essential musl-tools pkg-config make git ca-certificates curl
+    # the cluster: nodes, their network, the scripts
+    nftables iproute2 iputils-ping conntrack runc iptables ethtool kmod procps
+    util-linux mount psmisc socat jq openssl python3 busybox-static openssh-client
+    # container images and guest disks
+    mmdebstrap debian-archive-keyring buildah zstd xz-utils cpio gzip
+    e2fsprogs fdisk mtools dosfstools xorriso extlinux syslinux syslinux-common
+    grub-pc-bin grub-common
+    # checks
+    shellcheck
+)
+# From bookworm-backports.
+qemu_packages=(qemu-system-x86 qemu-utils qemu-system-common qemu-system-data seabios ipxe-qemu)
+
+# Prints those of the given packages that are not installed.
+missing_packages() {
+    local installed
+    installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null |
+        awk '$2 == "installed" { print $1 }' || true)
+    comm -23 <(printf '%s\n' "$@" | sort -u) <(sort -u <<<"$installed")
+}
+
+apt_install() {
+    [[ $EUID -eq 0 ]] || die "these Debian packages are missing, and only root can install them: $*"
+    say "installing with apt: $*"
+    apt_update
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        -o DPkg::Lock::Timeout=600 "$@" >/dev/null ||
+        die "apt-get install failed; see the lines above"
+}
+
+# Fetches package lists, once per run.
+apt_updated=
+apt_update() {
+    [[ -n $apt_updated ]] && return
+    apt-get update -qq -o DPkg::Lock::Timeout=600 || die "apt-get update failed: is there a network?"
+    apt_updated=yes
+}
+
+# shellcheck disable=SC2016 # apt-get expands these, not the shell
+# Adds bookworm-backports from the mirror that the machine already uses.
+enable_backports() {
+    apt-get indextargets --format '$(RELEASE)' | grep -q '^bookworm-backports$' && return
+    local mirror
+    mirror=$(apt-get indextargets --format '$(CREATED_BY) $(RELEASE) $(REPO_URI)' |
+        awk '$1 == "Packages" && $2 == "bookworm" { print $3; exit }')
+    [[ -n $mirror ]] || die "apt has no source for bookworm, so there is no mirror to take backports from"
+    say "adding bookworm-backports to apt's sources"
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bookworm-backports main" \
+        >/etc/apt/sources.list.d/barevirt-backports.list
+    apt_updated=
+}
+
+# The major version of the installed QEMU, or 0.
+qemu_version() {
+    local version
+    version=$(dpkg-query -W -f='${Version}' qemu-system-x86 2>/dev/null || true)
+    version=${version#*:}
+    version=${version%%.*}
+    echo "${version:-0}"
+}
+
+install_packages() {
+    local missing
+    mapfile -t missing < <(missing_packages "${packages[@]}")
+    [[ ${#missing[@]} -eq 0 ]] || apt_install "${missing[@]}"
+    mapfile -t missing < <(missing_packages "${qemu_packages[@]}")
+    if [[ ${#missing[@]} -gt 0 || $(qemu_version) -lt $qemu_minimum ]]; then
+        [[ $EUID -eq 0 ]] || die "QEMU $qemu_minimum or newer is missing, and only root can install it"
+        enable_backports
+        apt_install -t bookworm-backports "${qemu_packages[@]}"
+    fi
+}
+
+# Whether version $1 is at least version $2.
+at_least() {
+    [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]
+}
+
+# A Go that is old or set to local only cannot build modules that ask for a
+# newer one; Debian's backports have one that fetches what is asked for.
+install_go() {
+    local have=0 newest=0 module
+    if command -v go >/dev/null; then
+        have=$(cd / && go env GOVERSION)
+        have=${have#go}
+    fi
+    for module in "$here"/go/*/go.mod; do
+        newest=$(printf '%s\n' "$newest" "$(awk '$1 == "go" { print $2; exit }' "$module")" | sort -V | tail -n 1)
+    done
+    at_least "$have" "$newest" && return
+    if ! at_least "$have" "$go_minimum"; then
+        [[ $EUID -eq 0 ]] || die "Go $go_minimum or newer is missing, and only root can install it"
+        enable_backports
+        apt_install -t bookworm-backports golang-go
+    fi
+    # Debian builds its Go with GOTOOLCHAIN=local.
+    if [[ $(cd / && go env GOTOOLCHAIN) == local ]]; then
+        say "letting Go fetch the toolchain that a module asks for (go env -w GOTOOLCHAIN=auto)"
+        (cd / && go env -w GOTOOLCHAIN=auto)
+    fi
+    (cd "$here/go/containerd" && go version >/dev/null) ||
+        die "Go could not fetch toolchain $newest: is there a network?"
+}
+
+# The value of a key in rust-toolchain.toml, its quotes and brackets removed.
+toolchain_value() {
+    sed -n "s/^$1 *= *//p" "$repository/rust-toolchain.toml" | tr -d '[]",'
+}
+
+install_rust() {
+    export PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+    if ! command -v rustup >/dev/null; then
+        install_rustup
+    fi
+    local channel
+    channel=$(toolchain_value channel)
+    [[ -n $channel ]] || die "rust-toolchain.toml names no channel"
+    rust_is_complete "$channel" && return
+    local component target arguments=()
+    for component in $(toolchain_value components); do arguments+=(--component "$component"); done
+    for target in $(toolchain_value targets); do arguments+=(--target "$target"); done
+    say "installing Rust $channel with its components and targets"
+    rustup toolchain install "$channel" --profile minimal --no-self-update "${arguments[@]}" ||
+        die "rustup could not install Rust $channel: is there a network?"
+}
+
+# Debian has rustup from release 13 on; elsewhere its own installer is used.
+install_rustup() {
+    if apt-cache show rustup >/dev/null 2>&1; then
+        apt_install rustup
+        return
+    fi
+    say "installing rustup for $(id -un) with its own installer"
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+        sh -s -- -y --no-modify-path --default-toolchain none --profile minimal ||
+        die "rustup's installer failed: install rustup by hand, then run this again"
+}
+
+# Whether the toolchain is there with everything rust-toolchain.toml names,
+# found by looking at files: asking rustup could start a download.
+rust_is_complete() {
+    local home=${RUSTUP_HOME:-$HOME/.rustup}/toolchains/$1-x86_64-unknown-linux-gnu name
+    [[ -x $home/bin/rustc ]] || return 1
+    for name in $(toolchain_value targets); do
+        [[ -d $home/lib/rustlib/$name/lib ]] || return 1
+    done
+    for name in $(toolchain_value components); do
+        case $name in
+            rustfmt) [[ -x $home/bin/rustfmt ]] || return 1 ;;
+            clippy) [[ -x $home/bin/cargo-clippy ]] || return 1 ;;
+            *) grep -q "^$name-" "$home/lib/rustlib/components" || return 1 ;;
+        esac
+    done
+}
+
+# The tool is kept in the project's cache, away from the user's own.
+install_cargo_deny() {
+    local root=$cache/tools/cargo-deny-$cargo_deny_version
+    if [[ ! -x $root/bin/cargo-deny ]]; then
+        say "building cargo-deny $cargo_deny_version (a few minutes, once)"
+        (cd "$repository" && cargo install --quiet --locked --root "$root" "cargo-deny@$cargo_deny_version") ||
+            die "cargo-deny $cargo_deny_version did not build"
+    fi
+    ln -sfn "cargo-deny-$cargo_deny_version/bin/cargo-deny" "$cache/tools/cargo-deny"
+}
+
+main() {
+    [[ $(uname -m) == x86_64 ]] || die "only x86_64 machines are supported, this is $(uname -m)"
+    command -v apt-get >/dev/null || die "no apt-get here: this is made for Debian 12"
+    local phases=("$@") phase
+    [[ ${#phases[@]} -gt 0 ]] || phases=(packages go rust cargo_deny)
+    for phase in "${phases[@]}"; do
+        "install_$phase"
+    done
+}
+
+main "$@"

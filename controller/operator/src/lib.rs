@@ -1,0 +1,1 @@
+//! What an installation consists of: custom resource definitions, roles, workloads, webhooks.

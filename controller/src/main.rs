@@ -1,0 +1,3 @@
+//! Virtual machines, their instances and launcher pods, behind a lease.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Black-box tests and benchmarks against a real cluster.

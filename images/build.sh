@@ -1,0 +1,207 @@
+#!/usr/bin/env bash
+# Builds the images of Barevirt as OCI archives.
+#
+#   images/build.sh [NAME...]        all images when none is named
+#
+# Leaves target/images/NAME.oci.tar, named $REGISTRY/barevirt/NAME:$TAG inside, and for guests also
+# target/images/NAME.qcow2, the bare disk. What did not change since the last run is taken from the cache.
+#
+# An image is a folder here: stage.sh fills a folder with its files, Containerfile says how it is run.
+#
+# Environment:
+#   REGISTRY        prefix of the names (default: localhost)
+#   TAG             tag of the names (default: devel)
+#   SUITE           Debian suite that packages come from (default: trixie)
+#   QEMU_SUITE      suite of QEMU alone, such as trixie-backports (default: $SUITE)
+#   MIRROR          Debian mirror (default: the one apt uses)
+#   BAREVIRT_CACHE  folder of the cache (default: ~/.cache/barevirt); remove it to get newer packages
+# Needs root, and: mmdebstrap buildah qemu-utils e2fsprogs fdisk cpio zstd xz-utils kmod grub-common grub-pc-bin
+# musl-tools jq, and cargo for the images with a program of ours.
+set -euo pipefail
+umask 022
+export LC_ALL=C
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$(dirname "$here")
+out=${CARGO_TARGET_DIR:-$top/target}/images
+cache=${BAREVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/barevirt}
+registry=${REGISTRY:-localhost}
+tag=${TAG:-devel}
+suite=${SUITE:-trixie}
+qemu_suite=${QEMU_SUITE:-$suite}
+triple=x86_64-unknown-linux-musl
+all='virt-launcher virt-api virt-controller virt-handler guest-tiny guest-debian'
+
+die() { printf 'images/build.sh: %s\n' "$*" >&2; exit 1; }
+say() { printf '%-16s %s\n' "$name" "$*"; }
+megabytes() { awk -v n="$(stat -c %s "$1")" 'BEGIN { printf "%.1f MB", n / 1e6 }'; }
+
+# apt_site PATTERN: the first site in apt's sources whose address matches (or with a leading ! does not match).
+apt_site() {
+    local sites
+    sites=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages')
+    case $1 in !*) grep -v -- "${1#!}" <<<"$sites" ;; *) grep -- "$1" <<<"$sites" ;; esac | head -n 1
+}
+
+# debian VARIANT PACKAGES [SUITE]: prints the folder of a cached tree with these packages (comma separated) and
+# what they need. With variant "extract" they are only unpacked. From another SUITE only these packages are taken.
+debian() {
+    local variant=$1 packages=$2 extra=${3:-$suite} tree mirror security log sources=() hooks=()
+    tree=$cache/debian/$(printf '%s\n' 2 "$suite" "$extra" "$variant" "$packages" | sha256sum | cut -c 1-16)
+    if [ ! -e "$tree.done" ]; then
+        mirror=${MIRROR:-$(apt_site '!security' || true)}
+        [ -n "$mirror" ] || die "no Debian mirror found in apt's sources, set MIRROR"
+        security=$(apt_site security || true)
+        sources=("deb $mirror $suite main")
+        [ -z "$security" ] || sources+=("deb $security $suite-security main")
+        if [ "$extra" != "$suite" ]; then
+            sources+=("deb $mirror $extra main")
+            hooks=(--setup-hook="mkdir -p \"\$1/etc/apt/preferences.d\" && printf 'Package: *\nPin: release n=$extra\nPin-Priority: 600\n' >\"\$1/etc/apt/preferences.d/extra\"")
+        fi
+        rm -rf --one-file-system "$tree"
+        mkdir -p "$cache/debian"
+        log=$tree.log
+        mmdebstrap --mode=root --variant="$variant" --include="$packages" "${hooks[@]}" \
+            --aptopt='APT::Install-Recommends "false"' \
+            --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+            --dpkgopt='path-exclude=/usr/share/info/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+            "$suite" "$tree" "${sources[@]}" >"$log" 2>&1 ||
+            { tail -n 20 "$log" >&2; die "mmdebstrap failed for $packages, see $log"; }
+        touch "$tree.done"
+    fi
+    echo "$tree"
+}
+
+# program PACKAGE: builds a static program of this workspace and prints its path. Each is built by itself, so that
+# no other package turns on features in what it uses.
+program() {
+    if [ -n "${PREBUILT:-}" ]; then echo "$PREBUILT/$1"; return; fi
+    CC_x86_64_unknown_linux_musl=musl-gcc CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=${CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER:-} \
+        nice -n 5 cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target $triple -p "$1" >&2 ||
+        die "cargo could not build $1"
+    echo "${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1"
+}
+
+# static FOLDER PACKAGE...: programs of ours into FOLDER/usr/bin.
+static() {
+    local folder=$1 package path
+    shift
+    for package; do
+        path=$(program "$package")
+        if readelf -lW "$path" | grep -q INTERP; then die "$path is not static"; fi
+        install -D -m 755 "$path" "$folder/usr/bin/$package"
+    done
+}
+
+# accounts FOLDER NAME ID: /etc/passwd and /etc/group with root and one more account.
+accounts() {
+    mkdir -p "$1/etc"
+    printf 'root:x:0:0:root:/:/sbin/nologin\n%s:x:%d:%d:%s:/:/sbin/nologin\n' "$2" "$3" "$3" "$2" >"$1/etc/passwd"
+    printf 'root:x:0:\n%s:x:%d:\n' "$2" "$3" >"$1/etc/group"
+}
+
+# disk FILE TREE LABEL MIB CMDLINE: a qcow2 disk that BIOS boots: MBR, GRUB, one ext4 partition with TREE, on which
+# GRUB finds /boot/vmlinuz and /boot/initrd. Nothing is mounted: mke2fs fills the partition, GRUB's two stages are
+# copied in front of it.
+disk() {
+    local raw=$work/disk.raw
+    rm -f "$raw"
+    truncate -s "$4M" "$raw"
+    echo 'start=2048, type=83, bootable' | sfdisk --quiet --label dos "$raw"
+    # GRUB 2.06 cannot read file systems with these two features.
+    mke2fs -q -t ext4 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 1))M
+    printf 'linux /boot/vmlinuz %s\ninitrd /boot/initrd\nboot\n' "$5" >"$work/grub.cfg"
+    grub-mkimage -O i386-pc -p '(,msdos1)/boot' -c "$work/grub.cfg" -o "$work/core.img" biosdisk part_msdos ext2 linux
+    [ "$(stat -c %s "$work/core.img")" -lt $((2047 * 512)) ] || die "GRUB does not fit in front of the partition"
+    # The first 440 bytes are code, the partition table follows them.
+    dd if=/usr/lib/grub/i386-pc/boot.img of="$raw" bs=440 count=1 conv=notrunc status=none
+    dd if="$work/core.img" of="$raw" bs=512 seek=1 conv=notrunc status=none
+    qemu-img convert -O qcow2 -c "$raw" "$1"
+    rm -f "$raw"
+}
+
+# container_disk FOLDER DISK: a disk as the image of a containerDisk volume: one file below /disk, for user 107 only.
+container_disk() {
+    install -d -m 755 -o 107 -g 107 "$1/disk"
+    install -m 440 -o 107 -g 107 "$2" "$1/disk/disk.qcow2"
+}
+
+# drivers TREE FOLDER MODULE...: the named modules of the kernel unpacked in TREE and what they need, uncompressed and
+# flat, with an index that busybox modprobe reads, into FOLDER/lib/modules/VERSION.
+drivers() {
+    local tree=$1 folder=$2 version path
+    shift 2
+    version=$(kernel_version "$tree")
+    mkdir -p "$folder/lib/modules/$version"
+    [ -e "$tree/usr/lib/modules/$version/modules.dep" ] || depmod -b "$tree/usr" "$version"
+    for module; do modprobe -d "$tree/usr" -S "$version" --show-depends "$module"; done |
+        sed -n 's/^insmod \([^ ]*\).*/\1/p' | sort -u | while read -r path; do
+            case $path in
+                *.xz) xz -dc "$path" >"$folder/lib/modules/$version/$(basename "$path" .xz)" ;;
+                *) cp "$path" "$folder/lib/modules/$version/" ;;
+            esac
+        done
+    cp "$tree/usr/lib/modules/$version"/modules.{order,builtin} "$folder/lib/modules/$version/"
+    depmod -b "$folder" "$version"
+    (cd "$folder/lib/modules/$version" && find . -name 'modules.*' ! -name modules.dep ! -name modules.alias -delete)
+}
+
+kernel_version() { ls "$1/usr/lib/modules"; }
+
+# libraries TREE FILE...: every library that programs and modules below TREE load at their start, as paths below TREE.
+libraries() {
+    local tree=$1 file
+    shift
+    for file; do chroot "$tree" /lib64/ld-linux-x86-64.so.2 --list "$file"; done | grep -o '/[^ ]*' | sort -u
+}
+
+# key NAME: what the image depends on, as a hash.
+key() {
+    {
+        printf '%s\n' "$registry/barevirt/$1:$tag" "$suite" "$qemu_suite"
+        cat "$here/build.sh"
+        (cd "$here/$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum && find . -type f -perm -100 | sort)
+        for package in $(sed -n 's/^# programs: //p' "$here/$1/stage.sh"); do sha256sum <"$(program "$package")"; done
+    } | sha256sum | cut -c 1-32
+}
+
+# archive FOLDER FILE: packs FOLDER by the image's Containerfile.
+archive() {
+    local ref=$registry/barevirt/$name:$tag buildah=(buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run")
+    "${buildah[@]}" bud --quiet --isolation chroot --timestamp 0 -t "$ref" -f "$here/$name/Containerfile" "$1" >/dev/null
+    "${buildah[@]}" push --quiet --compression-format zstd --compression-level 12 "$ref" "oci-archive:$2:$ref"
+}
+
+build() {
+    local name=$1 key slot started=$SECONDS
+    [ -f "$here/$name/stage.sh" ] || die "no image is named $name (there are: $all)"
+    key=$(key "$name")
+    slot=$cache/images/$key
+    if [ ! -e "$slot/done" ]; then
+        say "building"
+        work=$(mktemp -d)
+        trap 'rm -rf --one-file-system "$work"' EXIT
+        rm -rf "$slot"
+        mkdir -p "$slot" "$work/image"
+        # shellcheck source=/dev/null
+        (source "$here/$name/stage.sh" && stage "$work/image")
+        archive "$work/image" "$slot/$name.oci.tar"
+        [ ! -e "$work/image/disk/disk.qcow2" ] || install -m 644 "$work/image/disk/disk.qcow2" "$slot/$name.qcow2"
+        du -sb "$work/image" | awk '{ printf "%.1f MB unpacked\n", $1 / 1e6 }' >"$slot/done"
+        rm -rf --one-file-system "$work"
+        trap - EXIT
+        say "built in $((SECONDS - started)) s"
+    fi
+    for file in "$slot/$name".*; do
+        # A new file each time: one that is in use stays as it is.
+        cp --reflink=auto "$file" "$out/.new" && mv "$out/.new" "$out/$(basename "$file")"
+    done
+    say "$(megabytes "$out/$name.oci.tar") compressed, $(cat "$slot/done")"
+}
+
+[ "$(id -u)" = 0 ] || die "run me as root: trees of Debian packages hold files of several users"
+mkdir -p "$out" "$cache/images"
+exec 9>"$cache/images/lock"
+flock -w 1800 9 || die "another build has held $cache/images/lock for half an hour"
+[ $# -gt 0 ] || set -- $all
+for image; do build "$image"; done

@@ -1,0 +1,3 @@
+//! Opens the disk inside a user's image and hands its descriptor to the launcher.
+
+fn main() {}

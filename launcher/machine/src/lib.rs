@@ -1,0 +1,1 @@
+//! From a VirtualMachineInstance to QEMU's devices, command line and QMP steps. Pure.

@@ -1,0 +1,1 @@
+//! A QMP and guest agent client on a unix stream. Knows no Kubernetes.

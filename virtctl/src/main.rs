@@ -1,0 +1,3 @@
+//! The command line for virtual machines on Kubernetes.
+
+fn main() {}
