@@ -13,16 +13,16 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=cluster-up/common.sh
 source "$here/common.sh"
 
-kubernetes_version=v1.34.4
-
 # The linker's flags of a group. Kubernetes asks its own version at run time,
 # and clients misbehave when the server answers v0.0.0.
 link_flags() {
     local flags="-s -w"
     if [[ $1 == kubernetes ]]; then
-        local package minor=${kubernetes_version#v1.}
+        local package version minor
+        version=$(kubernetes_version)
+        minor=${version#v1.}
         for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-            flags+=" -X $package.gitVersion=$kubernetes_version"
+            flags+=" -X $package.gitVersion=$version"
             flags+=" -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}"
             flags+=" -X $package.gitTreeState=clean"
         done
@@ -74,8 +74,4 @@ main() {
     done
 }
 
-if [[ $# -eq 0 ]]; then
-    main "${binary_groups[@]}"
-else
-    main "$@"
-fi
+main "$@"

@@ -1,3 +1,73 @@
-//! The command line for virtual machines on Kubernetes.
+//! virtctl: the command line for virtual machines on Kubernetes. As `kubectl-virt` in the PATH it is `kubectl virt`.
+//!
+//! Commands, flags and what they print are KubeVirt's; `qmp` is our own.
 
-fn main() {}
+mod console;
+mod expose;
+mod lifecycle;
+mod qmp;
+mod session;
+mod terminal;
+mod version;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use session::Connection;
+
+/// Controls virtual machines on Kubernetes.
+#[derive(Debug, Parser)]
+#[command(version, about, arg_required_else_help = true, disable_version_flag = true)]
+struct Options {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a virtual machine.
+    Start(lifecycle::Start),
+    /// Stop a virtual machine.
+    Stop(lifecycle::Stop),
+    /// Restart a virtual machine.
+    Restart(lifecycle::Restart),
+    /// Connect to a console of a virtual machine instance.
+    Console(console::Console),
+    /// Expose a virtual machine or instance as a new service.
+    Expose(expose::Expose),
+    /// Send one command to QEMU's monitor and print the answer.
+    Qmp(qmp::Qmp),
+    /// Print the client and server version information.
+    Version(version::Version),
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Fails only where a provider is there already, which is as good.
+        let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    }
+    let options = Options::parse();
+    match run(options).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: Options) -> anyhow::Result<()> {
+    let connection = &options.connection;
+    match options.command {
+        Command::Start(start) => start.run(&connection.open().await?).await,
+        Command::Stop(stop) => stop.run(&connection.open().await?).await,
+        Command::Restart(restart) => restart.run(&connection.open().await?).await,
+        Command::Console(console) => console.run(&connection.open().await?).await,
+        Command::Expose(expose) => expose.run(&connection.open().await?).await,
+        Command::Qmp(qmp) => qmp.run(&connection.open().await?).await,
+        Command::Version(version) => version.run(connection).await,
+    }
+}

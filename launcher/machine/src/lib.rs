@@ -1,1 +1,53 @@
-//! From a VirtualMachineInstance to QEMU's devices, command line and QMP steps. Pure.
+//! From a `VirtualMachineInstance` to QEMU: devices, command line and QMP steps.
+//!
+//! ```text
+//!   ValidVmi ──┐
+//!              ├── plan() ──> Machine ──┬── argv()   ──> Vec<String>, what QEMU is started with
+//!   Facts ─────┘                        └── attach*() ──> Vec<Step>, QMP commands, each with its inverse
+//! ```
+//!
+//! Everything here is pure: no files, no clock, no sockets. What has to be looked up on the machine (descriptors,
+//! image formats, the accelerator) is looked up once by the launcher and handed in as [`Facts`].
+//!
+//! Every device is one value (a file each in `device`), and it has one serialisation: the properties that `-device`
+//! is given as JSON are the arguments of `device_add`. The same holds for `-blockdev`/`blockdev-add`,
+//! `-netdev`/`netdev_add` and `-object`/`object-add`. Where QEMU has no JSON (`-machine`, `-smp`, `-chardev`, ...),
+//! values go through the one quoting function in `quote`.
+//!
+//! What the guest can see is stable by name: see [`layout`] for PCI addresses and `name` for identifiers.
+
+mod argv;
+mod cpu;
+mod device;
+mod error;
+mod facts;
+mod hotplug;
+pub mod layout;
+mod machine;
+mod memory;
+mod name;
+mod plan;
+mod props;
+mod quote;
+mod units;
+
+pub use argv::argv;
+pub use cpu::{Cpu, CpuModel, Topology};
+pub use device::balloon::Balloon;
+pub use device::blockdev::{Aio, Cache, FileSource, Image, ImageFormat, ReadMode};
+pub use device::channel::GuestAgent;
+pub use device::controller::{Controllers, RootPort, SataController};
+pub use device::disk::{Bus, Disk, DiskDevice, DiskKind, IdeSlot};
+pub use device::nic::{HostForward, NetBackend, Nic, NicModel, TapFd};
+pub use device::panic::Panic;
+pub use device::rng::Rng;
+pub use device::serial::Serial;
+pub use device::video::Video;
+pub use error::PlanError;
+pub use facts::{Accelerator, Facts, FdSet, FdSetMember, InterfaceFacts, Monitors, VolumeFacts};
+pub use hotplug::{Command, Step, attach_disk, attach_nic};
+pub use layout::{Layout, Port};
+pub use machine::{Firmware, Identity, Machine};
+pub use memory::Memory;
+pub use plan::plan;
+pub use units::{Bytes, Fd};

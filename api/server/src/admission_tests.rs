@@ -1,0 +1,152 @@
+//! Reviews as the API server sends them.
+
+use super::*;
+use barevirt_api::names;
+use serde_json::json;
+
+const NAMESPACE: &str = "kubevirt";
+
+fn vmi(change: impl FnOnce(&mut Value)) -> Value {
+    let mut vmi = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": { "name": "web", "namespace": "shop", "creationTimestamp": null },
+        "spec": {
+            "domain": {
+                "memory": { "guest": "64Mi" },
+                "devices": { "disks": [{ "name": "root", "disk": { "bus": "virtio" } }] },
+            },
+            "volumes": [{ "name": "root", "containerDisk": { "image": "guest" } }],
+        },
+    });
+    change(&mut vmi);
+    vmi
+}
+
+fn now() -> Time {
+    serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap()
+}
+
+fn ask(hook: Hook, operation: &str, user: &str, object: &Value, old: Option<&Value>) -> Value {
+    ask_as(hook, operation, &json!({ "username": user }), object, old)
+}
+
+fn ask_as(hook: Hook, operation: &str, user: &Value, object: &Value, old: Option<&Value>) -> Value {
+    let kind = object["kind"].clone();
+    let body = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u-1",
+            "kind": { "group": "kubevirt.io", "version": "v1", "kind": kind },
+            "resource": { "group": "kubevirt.io", "version": "v1", "resource": "virtualmachineinstances" },
+            "name": "web", "namespace": "shop", "operation": operation,
+            "userInfo": user,
+            "object": object, "oldObject": old, "dryRun": false,
+        },
+    });
+    let answer = review(hook, NAMESPACE, body.to_string().as_bytes(), &now()).unwrap();
+    serde_json::to_value(answer).unwrap()["response"].clone()
+}
+
+fn patched(answer: &Value, object: &Value) -> Value {
+    let bytes: Vec<u8> = serde_json::from_value(answer["patch"].clone()).unwrap();
+    let patch: Patch = serde_json::from_slice(&bytes).unwrap();
+    let mut object = object.clone();
+    json_patch::patch(&mut object, &patch).unwrap();
+    object
+}
+
+#[test]
+fn a_new_instance_gets_its_defaults_phase_and_finalizer() {
+    let object = vmi(|_| {});
+    let answer = ask(Hook::MutateInstance, "CREATE", "ann", &object, None);
+    assert_eq!(answer["allowed"], true);
+    let object = patched(&answer, &object);
+    assert_eq!(object["status"]["phase"], "Pending");
+    assert_eq!(object["metadata"]["finalizers"], json!([names::VMI_FINALIZER]));
+    assert_eq!(object["spec"]["domain"]["machine"]["type"], "q35");
+    assert_eq!(object["spec"]["networks"][0]["pod"], json!({}));
+}
+
+#[test]
+fn what_the_types_do_not_know_survives() {
+    let object = vmi(|vmi| vmi["spec"]["domain"]["devices"]["from_the_future"] = json!({ "a": 1 }));
+    let answer = ask(Hook::MutateInstance, "CREATE", "ann", &object, None);
+    let object = patched(&answer, &object);
+    assert_eq!(object["spec"]["domain"]["devices"]["from_the_future"]["a"], 1);
+    assert_eq!(object["metadata"]["creationTimestamp"], Value::Null);
+}
+
+#[test]
+fn a_refusal_names_every_cause_with_its_field() {
+    let object = vmi(|vmi| {
+        vmi["spec"]["domain"]["devices"]["disks"] =
+            json!([{ "name": "root", "disk": {} }, { "name": "root", "disk": {} }, { "name": "other", "disk": {} }]);
+    });
+    let answer = ask(Hook::ValidateInstanceCreate, "CREATE", "ann", &object, None);
+    assert_eq!(answer["allowed"], false);
+    assert_eq!(answer["status"]["code"], 422);
+    assert_eq!(answer["status"]["reason"], "Invalid");
+    let causes = answer["status"]["details"]["causes"].as_array().unwrap();
+    let fields: Vec<&str> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    assert!(fields.contains(&"spec.domain.devices.disks[1].name"), "{fields:?}");
+    assert!(fields.iter().any(|field| field.starts_with("spec.domain.devices.disks[2]")), "{fields:?}");
+}
+
+#[test]
+fn status_is_ours_alone() {
+    let old = vmi(|vmi| vmi["status"] = json!({ "phase": "Running", "nodeName": "node01" }));
+    let forged = vmi(|vmi| vmi["status"] = json!({ "phase": "Succeeded", "nodeName": "node02" }));
+    let by_user = ask(Hook::MutateInstance, "UPDATE", "ann", &forged, Some(&old));
+    let by_user = patched(&by_user, &forged);
+    assert_eq!(by_user["status"]["phase"], "Running");
+    assert_eq!(by_user["status"]["nodeName"], "node01");
+    let handler = "system:serviceaccount:kubevirt:kubevirt-handler";
+    let by_handler = ask(Hook::MutateInstance, "UPDATE", handler, &forged, Some(&old));
+    assert_eq!((&by_handler["allowed"], &by_handler["patch"]), (&json!(true), &Value::Null));
+}
+
+#[test]
+fn a_handler_changes_only_what_is_on_its_node() {
+    let old = vmi(|vmi| vmi["status"] = json!({ "phase": "Scheduled", "nodeName": "node01" }));
+    let new = vmi(|vmi| vmi["status"] = json!({ "phase": "Running", "nodeName": "node01" }));
+    for (node, allowed) in [(json!(["node01"]), true), (json!(["node02"]), false), (json!([]), false)] {
+        let user = json!({ "username": "system:serviceaccount:kubevirt:kubevirt-handler",
+                           "extra": { "authentication.kubernetes.io/node-name": node } });
+        let answer = ask_as(Hook::ValidateInstanceUpdate, "UPDATE", &user, &new, Some(&old));
+        assert_eq!(answer["allowed"], allowed, "{node}: {answer}");
+    }
+}
+
+#[test]
+fn running_is_accepted_with_a_warning() {
+    let vm = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": "web" },
+        "spec": { "running": false, "template": { "spec": vmi(|_| {})["spec"] } },
+    });
+    let answer = ask(Hook::ValidateMachine, "CREATE", "ann", &vm, None);
+    assert_eq!(answer["allowed"], true, "{answer}");
+    assert!(answer["warnings"][0].as_str().unwrap().contains("runStrategy"));
+}
+
+#[test]
+fn a_service_account_of_another_namespace_is_a_user() {
+    let old = vmi(|vmi| vmi["status"] = json!({ "phase": "Running" }));
+    let forged = vmi(|vmi| vmi["status"] = json!({ "phase": "Succeeded" }));
+    let answer =
+        ask(Hook::MutateInstance, "UPDATE", "system:serviceaccount:shop:kubevirt-handler", &forged, Some(&old));
+    assert_eq!(patched(&answer, &forged)["status"]["phase"], "Running");
+}
+
+#[test]
+fn a_body_that_is_no_review_is_a_bad_request() {
+    for body in ["", "{}", "[]", r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#] {
+        assert_eq!(review(Hook::MutateMachine, NAMESPACE, body.as_bytes(), &now()).unwrap_err().code, 400, "{body}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_body_panics(body in ".{0,300}") {
+        let _answer = review(Hook::ValidateMachine, NAMESPACE, body.as_bytes(), &now());
+    }
+}

@@ -1,0 +1,120 @@
+//! Answers of this server: JSON, and Kubernetes' `Status` for everything that went wrong.
+
+use http::{Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use serde::Serialize;
+use serde_json::json;
+
+/// The one body type of this server. Streams go through upgraded connections, not through bodies.
+pub type Answer = Response<Full<Bytes>>;
+
+/// A refusal that the client sees as a Kubernetes `Status`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// HTTP status.
+    pub code: StatusCode,
+    /// CamelCase word of Kubernetes' StatusReason.
+    pub reason: &'static str,
+    /// Sentence for a person.
+    pub message: String,
+}
+
+impl Refusal {
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::BAD_REQUEST, reason: "BadRequest", message: message.into() }
+    }
+
+    /// 401.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::UNAUTHORIZED, reason: "Unauthorized", message: message.into() }
+    }
+
+    /// 403.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::FORBIDDEN, reason: "Forbidden", message: message.into() }
+    }
+
+    /// 404.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::NOT_FOUND, reason: "NotFound", message: message.into() }
+    }
+
+    /// 405.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource".to_owned();
+        Self { code: StatusCode::METHOD_NOT_ALLOWED, reason: "MethodNotAllowed", message }
+    }
+
+    /// 409, in the words of Kubernetes' own conflicts.
+    pub fn conflict(resource: &str, name: &str, why: impl std::fmt::Display) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource}.kubevirt.io \"{name}\": {why}");
+        Self { code: StatusCode::CONFLICT, reason: "Conflict", message }
+    }
+
+    /// 500.
+    pub fn internal(message: impl Into<String>) -> Self {
+        let message = format!("Internal error occurred: {}", message.into());
+        Self { code: StatusCode::INTERNAL_SERVER_ERROR, reason: "InternalError", message }
+    }
+
+    /// 504: a component behind this server did not answer in time.
+    pub fn timeout(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::GATEWAY_TIMEOUT, reason: "Timeout", message: message.into() }
+    }
+
+    /// What the API server said of a call that we made for the client.
+    pub fn from_kube(what: &str, error: kube::Error) -> Self {
+        let kube::Error::Api(status) = error else {
+            return Self::internal(format!("{what}: {error}"));
+        };
+        match status.code {
+            404 => Self::not_found(status.message),
+            409 => Self { code: StatusCode::CONFLICT, reason: "Conflict", message: status.message },
+            // A patch whose `test` did not hold: somebody was faster.
+            422 => Self { code: StatusCode::CONFLICT, reason: "Conflict", message: status.message },
+            _ => Self::internal(format!("{what}: {}", status.message)),
+        }
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        let body = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": refusal.message,
+            "reason": refusal.reason,
+            "code": refusal.code.as_u16(),
+        });
+        json_answer(refusal.code, &body)
+    }
+}
+
+/// 200 with JSON.
+pub fn ok(body: &impl Serialize) -> Answer {
+    json_answer(StatusCode::OK, body)
+}
+
+/// 202 without a body: the wish is recorded, a controller carries it out.
+pub fn accepted() -> Answer {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = StatusCode::ACCEPTED;
+    answer
+}
+
+/// JSON that is bytes already.
+pub fn raw(code: StatusCode, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = code;
+    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    answer
+}
+
+fn json_answer(code: StatusCode, body: &impl Serialize) -> Answer {
+    // Only values that serde_json can write come here; an empty body is the worst that could happen.
+    raw(code, serde_json::to_vec(body).unwrap_or_default().into())
+}

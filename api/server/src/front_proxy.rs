@@ -1,0 +1,272 @@
+//! Who asks: the identity that the API server's aggregator vouches for.
+//!
+//! The aggregator calls with a client certificate and names the person in headers. Both the CA of that certificate and
+//! the names it may bear stand in the config map `kube-system/extension-apiserver-authentication`, which is
+//! watched. Headers without such a certificate prove nothing: the request is answered with 401.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use http::HeaderMap;
+use k8s_openapi::api::core::v1::ConfigMap;
+use rustls::RootCertStore;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Namespace and name of the config map that every API server keeps.
+pub const CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
+
+/// A person or program, as the API server knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct User {
+    /// User name.
+    pub name: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// Extra attributes, by key in lower case.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Why a request has no [`User`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Refused {
+    /// The config map has not been read yet or is not usable.
+    #[error("the front-proxy configuration is not known yet")]
+    NotConfigured,
+    /// No client certificate.
+    #[error("no client certificate")]
+    NoCertificate,
+    /// A certificate of a CA other than the front proxy's, or one out of its time.
+    #[error("client certificate is not trusted: {0}")]
+    NotTrusted(String),
+    /// A certificate of the right CA with a name that is not on the list.
+    #[error("client certificate name {0:?} is not an allowed one")]
+    NameNotAllowed(String),
+    /// No user name in the headers.
+    #[error("no user name in the request's headers")]
+    NoUser,
+}
+
+/// What the config map says.
+#[derive(Debug)]
+pub struct FrontProxy {
+    verifier: Arc<dyn ClientCertVerifier>,
+    allowed_names: Vec<String>,
+    username_headers: Vec<String>,
+    group_headers: Vec<String>,
+    extra_prefixes: Vec<String>,
+}
+
+/// The configuration in force, replaced whenever the config map changes.
+pub type Current = ArcSwapOption<FrontProxy>;
+
+/// Why a config map is not usable.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A key is missing.
+    #[error("config map has no {0}")]
+    Missing(&'static str),
+    /// A list is not a JSON list of strings.
+    #[error("{key} is not a list of strings")]
+    NotAList {
+        /// The key.
+        key: &'static str,
+        /// What was wrong.
+        source: serde_json::Error,
+    },
+    /// The CA is not PEM, or no certificate in it can be used.
+    #[error("requestheader-client-ca-file is not usable: {0}")]
+    Ca(String),
+}
+
+impl FrontProxy {
+    /// Reads the config map.
+    ///
+    /// # Errors
+    /// Names the key that is missing or wrong.
+    pub fn from_config_map(map: &ConfigMap) -> Result<Self, ConfigError> {
+        let data = map.data.as_ref();
+        let text = |key: &'static str| {
+            data.and_then(|data| data.get(key)).ok_or(ConfigError::Missing(key)).map(String::as_str)
+        };
+        let list = |key: &'static str| {
+            let lower = |words: Vec<String>| words.iter().map(|word| word.to_lowercase()).collect();
+            serde_json::from_str::<Vec<String>>(text(key)?)
+                .map(lower)
+                .map_err(|source| ConfigError::NotAList { key, source })
+        };
+        let names = "requestheader-allowed-names";
+        let allowed_names = serde_json::from_str(text(names)?)
+            .map_err(|source| ConfigError::NotAList { key: names, source })?;
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(text("requestheader-client-ca-file")?.as_bytes()) {
+            let certificate = certificate.map_err(|error| ConfigError::Ca(error.to_string()))?;
+            roots.add(certificate).map_err(|error| ConfigError::Ca(error.to_string()))?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::new(ring::default_provider()),
+        )
+        .build()
+        .map_err(|error| ConfigError::Ca(error.to_string()))?;
+        Ok(Self {
+            verifier,
+            allowed_names,
+            username_headers: list("requestheader-username-headers")?,
+            group_headers: list("requestheader-group-headers")?,
+            extra_prefixes: list("requestheader-extra-headers-prefix")?,
+        })
+    }
+
+    /// The user of a request, given the certificates that the client showed in the handshake.
+    ///
+    /// # Errors
+    /// [`Refused`]: the request is answered with 401.
+    pub fn user(&self, shown: &[CertificateDer<'_>], headers: &HeaderMap) -> Result<User, Refused> {
+        let (leaf, rest) = shown.split_first().ok_or(Refused::NoCertificate)?;
+        self.verifier
+            .verify_client_cert(leaf, rest, UnixTime::now())
+            .map_err(|error| Refused::NotTrusted(error.to_string()))?;
+        let name = common_name(leaf);
+        if !self.allowed_names.is_empty() && !self.allowed_names.contains(&name) {
+            return Err(Refused::NameNotAllowed(name));
+        }
+        let values = |header: &String| {
+            headers
+                .get_all(header.as_str())
+                .iter()
+                .filter_map(|value| value.to_str().ok())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let name = self.username_headers.iter().flat_map(values).next().ok_or(Refused::NoUser)?;
+        let groups = self.group_headers.iter().flat_map(values).collect();
+        let mut extra = BTreeMap::new();
+        for header in headers.keys() {
+            for prefix in &self.extra_prefixes {
+                if let Some(key) = header.as_str().strip_prefix(prefix.as_str()) {
+                    extra.insert(key.to_owned(), values(&header.as_str().to_owned()));
+                }
+            }
+        }
+        Ok(User { name, groups, extra })
+    }
+}
+
+/// The subject's common name; empty where there is none.
+fn common_name(certificate: &CertificateDer<'_>) -> String {
+    X509Certificate::from_der(certificate)
+        .ok()
+        .and_then(|(_, parsed)| {
+            let name = parsed.subject().iter_common_name().next()?;
+            name.as_str().ok().map(str::to_owned)
+        })
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+    struct Ca {
+        issuer: Issuer<'static, KeyPair>,
+        pem: String,
+    }
+
+    fn ca() -> Ca {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Ca { issuer: Issuer::new(params, key), pem }
+    }
+
+    fn leaf(ca: &Ca, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Vec<CertificateDer<'static>> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        vec![params.signed_by(&key, &ca.issuer).unwrap().der().clone()]
+    }
+
+    fn front_proxy(ca: &Ca, names: &str) -> FrontProxy {
+        let data = [
+            ("requestheader-client-ca-file", ca.pem.as_str()),
+            ("requestheader-allowed-names", names),
+            ("requestheader-username-headers", r#"["X-Remote-User"]"#),
+            ("requestheader-group-headers", r#"["X-Remote-Group"]"#),
+            ("requestheader-extra-headers-prefix", r#"["X-Remote-Extra-"]"#),
+        ];
+        let data = data.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        FrontProxy::from_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() }).unwrap()
+    }
+
+    fn headers() -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-remote-user", "ann".parse().unwrap());
+        headers.append("x-remote-group", "dev".parse().unwrap());
+        headers.append("x-remote-group", "system:authenticated".parse().unwrap());
+        headers.insert("x-remote-extra-scopes", "a".parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn the_aggregator_names_the_user() {
+        let ca = ca();
+        let user = front_proxy(&ca, r#"["front-proxy-client"]"#)
+            .user(&leaf(&ca, "front-proxy-client", |_| {}), &headers())
+            .unwrap();
+        assert_eq!(user.name, "ann");
+        assert_eq!(user.groups, ["dev", "system:authenticated"]);
+        assert_eq!(user.extra["scopes"], ["a"]);
+    }
+
+    #[test]
+    fn headers_without_a_certificate_prove_nothing() {
+        assert_eq!(front_proxy(&ca(), "[]").user(&[], &headers()), Err(Refused::NoCertificate));
+    }
+
+    #[test]
+    fn another_ca_is_refused() {
+        let refused = front_proxy(&ca(), "[]").user(&leaf(&ca(), "front-proxy-client", |_| {}), &headers());
+        assert!(matches!(refused, Err(Refused::NotTrusted(_))), "{refused:?}");
+    }
+
+    #[test]
+    fn another_name_is_refused() {
+        let ca = ca();
+        let refused =
+            front_proxy(&ca, r#"["front-proxy-client"]"#).user(&leaf(&ca, "mallory", |_| {}), &headers());
+        assert_eq!(refused, Err(Refused::NameNotAllowed("mallory".into())));
+    }
+
+    #[test]
+    fn an_expired_certificate_is_refused() {
+        let ca = ca();
+        let old = leaf(&ca, "front-proxy-client", |params| {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        });
+        assert!(matches!(front_proxy(&ca, "[]").user(&old, &headers()), Err(Refused::NotTrusted(_))));
+    }
+
+    #[test]
+    fn no_user_header_is_refused() {
+        let ca = ca();
+        let refused = front_proxy(&ca, "[]").user(&leaf(&ca, "x", |_| {}), &HeaderMap::new());
+        assert_eq!(refused, Err(Refused::NoUser));
+    }
+
+    #[test]
+    fn a_config_map_without_a_ca_is_named() {
+        let error = FrontProxy::from_config_map(&ConfigMap::default()).unwrap_err();
+        assert_eq!(error.to_string(), "config map has no requestheader-allowed-names");
+    }
+}

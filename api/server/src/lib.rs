@@ -1,0 +1,24 @@
+//! virt-api: admission webhooks and the aggregated `subresources.kubevirt.io` API.
+//!
+//! ```text
+//!              webhooks (no client certificate)            users, through the API server's aggregator
+//!                        |                                                 |
+//!                    server -----------> route (pure) <----------------- server
+//!                        |                                                 |
+//!                    admission                            front_proxy (who) -> authorize (may they)
+//!                  (defaults, causes)                                      |
+//!                                                     machine: start, stop, restart -> patches
+//!                                                     instance: console, vnc, qmp -> to_handler -> virt-handler
+//! ```
+
+pub mod admission;
+pub mod answer;
+pub mod authorize;
+pub mod discovery;
+pub mod front_proxy;
+pub mod instance;
+pub mod machine;
+pub mod route;
+pub mod server;
+pub mod tls;
+pub mod to_handler;

@@ -1,0 +1,269 @@
+//! start, stop and restart of a VirtualMachine: what is decided is a list of patches, and then they are sent.
+//!
+//! What each run strategy makes of each call is KubeVirt's. `Always` and `Halted` are changed by patching the spec;
+//! `Manual` by a state change request in the status, which virt-controller carries out. Every patch tests what it
+//! was decided on, so that of two people at once one gets a 409.
+
+use barevirt_api::names;
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use hyper::body::Bytes;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::answer::{self, Answer, Refusal};
+use crate::front_proxy::User;
+use crate::route::MachineAction;
+
+/// `StartOptions`, `StopOptions` and `RestartOptions` in one: each call looks at its own fields.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Options {
+    /// start: have the guest's CPUs stand still.
+    #[serde(default)]
+    pub paused: bool,
+    /// stop: seconds the guest is given instead of what its spec says.
+    pub grace_period: Option<i64>,
+    /// restart: 0 for a restart by force.
+    pub grace_period_seconds: Option<i64>,
+    /// `All`: validate, change nothing.
+    #[serde(default)]
+    pub dry_run: Vec<String>,
+}
+
+/// One patch to send.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// JSON patch of the machine.
+    Machine(Value),
+    /// JSON patch of the machine's status.
+    MachineStatus(Value),
+    /// JSON patch of the instance.
+    Instance(Value),
+}
+
+/// Reads the body of a call; an empty one is all defaults.
+///
+/// # Errors
+/// 400.
+pub fn options(body: &[u8]) -> Result<Options, Refusal> {
+    if body.is_empty() {
+        return Ok(Options::default());
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| Refusal::bad_request(format!("Can not unmarshal Request body to struct, error: {error}")))
+}
+
+/// What a call leads to. Pure.
+///
+/// # Errors
+/// 400 and 409, in KubeVirt's words.
+pub fn decide(
+    action: MachineAction,
+    vm: &VirtualMachine,
+    vmi: Option<&VirtualMachineInstance>,
+    options: &Options,
+) -> Result<Vec<Change>, Refusal> {
+    let name = vm.metadata.name.as_deref().unwrap_or_default();
+    let conflict = |why: String| Err(Refusal::conflict("virtualmachines", name, why));
+    let Some(strategy) = vm.spec.effective_run_strategy() else {
+        return Err(Refusal::internal("neither running nor runStrategy is set"));
+    };
+    let alive = vmi.filter(|vmi| !names::is_final_phase(phase(vmi)));
+    match action {
+        MachineAction::Start => match strategy {
+            _ if alive.is_some_and(|vmi| !phase(vmi).is_empty()) => conflict("VM is already running".into()),
+            _ if options.paused => {
+                Err(Refusal::bad_request("paused: starting a virtual machine paused is not supported yet"))
+            }
+            names::RUN_STRATEGY_HALTED => Ok(vec![Change::Machine(run(vm, true))]),
+            names::RUN_STRATEGY_MANUAL => {
+                // A finished instance is in the way: it is taken away first.
+                let stop = vmi.and_then(uid).map(stop_request);
+                Ok(vec![requests(vm, stop.into_iter().chain([json!({ "action": "Start" })]).collect())])
+            }
+            other => conflict(format!("{other} does not support manual start requests")),
+        },
+        MachineAction::Stop => stop(vm, strategy, alive, options, name),
+        MachineAction::Restart => {
+            match options.grace_period_seconds {
+                Some(seconds) if seconds > 0 => {
+                    return Err(Refusal::bad_request(
+                        "For force restart, only gracePeriod=0 is supported for now",
+                    ));
+                }
+                Some(seconds) if seconds < 0 => {
+                    return Err(Refusal::bad_request("gracePeriod has to be greater or equal to 0"));
+                }
+                _ => {}
+            }
+            if matches!(strategy, names::RUN_STRATEGY_HALTED | "Once") {
+                return conflict(format!("RunStategy {strategy} does not support manual restart requests"));
+            }
+            let Some((vmi, uid)) = alive.and_then(|vmi| Some((vmi, uid(vmi)?))) else {
+                return conflict("VM is not running".into());
+            };
+            let mut changes = Vec::new();
+            if let Some(seconds) = options.grace_period_seconds {
+                changes.push(grace(vmi, seconds));
+            }
+            changes.push(requests(vm, vec![stop_request(uid), json!({ "action": "Start" })]));
+            Ok(changes)
+        }
+    }
+}
+
+fn stop(
+    vm: &VirtualMachine,
+    strategy: &str,
+    alive: Option<&VirtualMachineInstance>,
+    options: &Options,
+    name: &str,
+) -> Result<Vec<Change>, Refusal> {
+    let conflict = |why: String| Err(Refusal::conflict("virtualmachines", name, why));
+    let shorter = match (alive, options.grace_period) {
+        (_, Some(seconds)) if seconds < 0 => {
+            return Err(Refusal::bad_request("gracePeriod has to be greater or equal to 0"));
+        }
+        (Some(vmi), Some(seconds)) => Some(grace(vmi, seconds)),
+        _ => None,
+    };
+    let request = |vmi: &VirtualMachineInstance| {
+        let uid = uid(vmi)?;
+        Some(requests(vm, vec![stop_request(uid)]))
+    };
+    match strategy {
+        names::RUN_STRATEGY_HALTED => {
+            let Some(vmi) = alive else { return conflict("VM is not running".into()) };
+            let old = vmi.spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE);
+            match (shorter, options.grace_period) {
+                // It is being stopped already; all that is left to do is to give it less time.
+                (Some(shorter), Some(seconds)) if seconds < old => Ok(vec![shorter]),
+                _ => conflict(format!(
+                    "{strategy} only supports manual stop requests with a shorter graceperiod"
+                )),
+            }
+        }
+        names::RUN_STRATEGY_ALWAYS | "Once" => {
+            Ok(shorter.into_iter().chain([Change::Machine(run(vm, false))]).collect())
+        }
+        _ => match alive.and_then(request) {
+            Some(request) => Ok(shorter.into_iter().chain([request]).collect()),
+            None => conflict("VM is not running".into()),
+        },
+    }
+}
+
+/// KubeVirt's default of `terminationGracePeriodSeconds`.
+const DEFAULT_GRACE: i64 = 30;
+
+fn phase(vmi: &VirtualMachineInstance) -> &str {
+    vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+fn uid(vmi: &VirtualMachineInstance) -> Option<&str> {
+    vmi.metadata.uid.as_deref()
+}
+
+fn stop_request(uid: &str) -> Value {
+    json!({ "action": "Stop", "uid": uid })
+}
+
+/// Sets whichever of `running` and `runStrategy` the machine uses.
+fn run(vm: &VirtualMachine, on: bool) -> Value {
+    match (&vm.spec.running, &vm.spec.run_strategy) {
+        (Some(running), _) => json!([
+            { "op": "test", "path": "/spec/running", "value": running },
+            { "op": "replace", "path": "/spec/running", "value": on },
+        ]),
+        (None, strategy) => json!([
+            { "op": "test", "path": "/spec/runStrategy", "value": strategy },
+            { "op": "replace", "path": "/spec/runStrategy",
+              "value": if on { names::RUN_STRATEGY_ALWAYS } else { names::RUN_STRATEGY_HALTED } },
+        ]),
+    }
+}
+
+/// Replaces the machine's pending commands.
+fn requests(vm: &VirtualMachine, wanted: Vec<Value>) -> Change {
+    let wanted = Value::Array(wanted);
+    Change::MachineStatus(match &vm.status {
+        None => json!([
+            { "op": "test", "path": "/status", "value": null },
+            { "op": "add", "path": "/status", "value": { "stateChangeRequests": wanted } },
+        ]),
+        Some(status) if status.state_change_requests.is_empty() => json!([
+            { "op": "test", "path": "/status/stateChangeRequests", "value": null },
+            { "op": "add", "path": "/status/stateChangeRequests", "value": wanted },
+        ]),
+        Some(status) => json!([
+            { "op": "test", "path": "/status/stateChangeRequests", "value": status.state_change_requests },
+            { "op": "replace", "path": "/status/stateChangeRequests", "value": wanted },
+        ]),
+    })
+}
+
+fn grace(vmi: &VirtualMachineInstance, seconds: i64) -> Change {
+    let path = "/spec/terminationGracePeriodSeconds";
+    let old = vmi.spec.termination_grace_period_seconds;
+    Change::Instance(json!([
+        { "op": "test", "path": path, "value": old },
+        { "op": if old.is_some() { "replace" } else { "add" }, "path": path, "value": seconds },
+    ]))
+}
+
+/// Carries a call out: looks, decides, patches. 202 says that the wish stands, not that it came true.
+///
+/// # Errors
+/// 404 for a machine that does not exist; what [`decide`] says; 409 where somebody was faster.
+pub async fn act(
+    client: &Client,
+    user: &User,
+    action: MachineAction,
+    namespace: &str,
+    name: &str,
+    body: &Bytes,
+) -> Result<Answer, Refusal> {
+    let options = options(body)?;
+    let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
+    let vm = vms.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;
+    let vmi = vmis
+        .get_opt(name)
+        .await
+        .map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))?;
+    let dry_run = options.dry_run.iter().any(|word| word == "All");
+    let params = PatchParams { dry_run, ..PatchParams::default() };
+    for change in decide(action, &vm, vmi.as_ref(), &options)? {
+        send(&vms, &vmis, name, &params, change).await?;
+    }
+    tracing::info!(user = user.name, namespace, name, action = action.subresource(), dry_run, "accepted");
+    Ok(answer::accepted())
+}
+
+async fn send(
+    vms: &Api<VirtualMachine>,
+    vmis: &Api<VirtualMachineInstance>,
+    name: &str,
+    params: &PatchParams,
+    change: Change,
+) -> Result<(), Refusal> {
+    let patch = |value| {
+        serde_json::from_value(value)
+            .map(Patch::<()>::Json)
+            .map_err(|error| Refusal::internal(format!("write patch: {error}")))
+    };
+    let refused = |error| Refusal::from_kube("patch", error);
+    match change {
+        Change::Machine(value) => vms.patch(name, params, &patch(value)?).await.map_err(refused).map(drop),
+        Change::MachineStatus(value) => {
+            vms.patch_status(name, params, &patch(value)?).await.map_err(refused).map(drop)
+        }
+        Change::Instance(value) => vmis.patch(name, params, &patch(value)?).await.map_err(refused).map(drop),
+    }
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

@@ -1,0 +1,121 @@
+//! What each run strategy makes of each call.
+
+use super::*;
+
+fn vm(strategy: &str) -> VirtualMachine {
+    let mut vm = VirtualMachine { metadata: metadata("vm-uid"), ..VirtualMachine::default() };
+    match strategy {
+        "true" | "false" => vm.spec.running = Some(strategy == "true"),
+        other => vm.spec.run_strategy = Some(other.to_owned()),
+    }
+    vm
+}
+
+fn vmi(phase: &str) -> VirtualMachineInstance {
+    let mut vmi = VirtualMachineInstance { metadata: metadata("vmi-uid"), ..VirtualMachineInstance::default() };
+    vmi.status.get_or_insert_default().phase = Some(phase.to_owned());
+    vmi
+}
+
+fn metadata(uid: &str) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+    serde_json::from_value(json!({ "name": "web", "uid": uid })).unwrap()
+}
+
+fn decided(
+    action: MachineAction,
+    strategy: &str,
+    vmi: Option<VirtualMachineInstance>,
+    options: &str,
+) -> Result<Vec<Change>, String> {
+    let options = super::options(options.as_bytes()).unwrap();
+    decide(action, &vm(strategy), vmi.as_ref(), &options).map_err(|refusal| refusal.message)
+}
+
+#[test]
+fn start_of_a_halted_machine_changes_the_field_it_uses() {
+    let by_running = decided(MachineAction::Start, "false", None, "").unwrap();
+    let Change::Machine(patch) = &by_running[0] else { panic!("{by_running:?}") };
+    assert_eq!(patch[1], json!({ "op": "replace", "path": "/spec/running", "value": true }));
+    let by_strategy = decided(MachineAction::Start, "Halted", None, "").unwrap();
+    let Change::Machine(patch) = &by_strategy[0] else { panic!("{by_strategy:?}") };
+    assert_eq!(patch[1], json!({ "op": "replace", "path": "/spec/runStrategy", "value": "Always" }));
+}
+
+#[test]
+fn start_of_what_runs_is_a_conflict() {
+    let error = decided(MachineAction::Start, "Halted", Some(vmi("Running")), "").unwrap_err();
+    assert!(error.ends_with("VM is already running"), "{error}");
+    let error = decided(MachineAction::Start, "Always", None, "").unwrap_err();
+    assert!(error.ends_with("Always does not support manual start requests"), "{error}");
+}
+
+#[test]
+fn manual_start_takes_a_finished_instance_away_first() {
+    let changes = decided(MachineAction::Start, "Manual", Some(vmi("Succeeded")), "").unwrap();
+    let Change::MachineStatus(patch) = &changes[0] else { panic!("{changes:?}") };
+    assert_eq!(
+        patch[1]["value"]["stateChangeRequests"],
+        json!([{ "action": "Stop", "uid": "vmi-uid" }, { "action": "Start" }])
+    );
+}
+
+#[test]
+fn stop_halts_always_and_asks_manual() {
+    let always = decided(MachineAction::Stop, "true", Some(vmi("Running")), "").unwrap();
+    let Change::Machine(patch) = &always[0] else { panic!("{always:?}") };
+    assert_eq!(patch[1]["value"], json!(false));
+    let manual = decided(MachineAction::Stop, "Manual", Some(vmi("Running")), "").unwrap();
+    assert!(matches!(manual[..], [Change::MachineStatus(_)]), "{manual:?}");
+    let error = decided(MachineAction::Stop, "Manual", None, "").unwrap_err();
+    assert!(error.ends_with("VM is not running"), "{error}");
+}
+
+#[test]
+fn stop_with_a_grace_period_shortens_the_instance_s_first() {
+    let changes = decided(MachineAction::Stop, "Always", Some(vmi("Running")), r#"{"gracePeriod":0}"#).unwrap();
+    let [Change::Instance(patch), Change::Machine(_)] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!(patch[1], json!({ "op": "add", "path": "/spec/terminationGracePeriodSeconds", "value": 0 }));
+}
+
+#[test]
+fn stop_of_a_halted_machine_only_gives_less_time() {
+    let less = decided(MachineAction::Stop, "Halted", Some(vmi("Running")), r#"{"gracePeriod":1}"#).unwrap();
+    assert!(matches!(less[..], [Change::Instance(_)]), "{less:?}");
+    for options in ["", r#"{"gracePeriod":30}"#] {
+        let error = decided(MachineAction::Stop, "Halted", Some(vmi("Running")), options).unwrap_err();
+        assert!(error.ends_with("only supports manual stop requests with a shorter graceperiod"), "{error}");
+    }
+}
+
+#[test]
+fn restart_stops_this_instance_and_starts_the_next() {
+    let changes = decided(MachineAction::Restart, "Always", Some(vmi("Running")), "").unwrap();
+    let [Change::MachineStatus(patch)] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!(
+        patch[1]["value"]["stateChangeRequests"],
+        json!([{ "action": "Stop", "uid": "vmi-uid" }, { "action": "Start" }])
+    );
+    let forced =
+        decided(MachineAction::Restart, "Always", Some(vmi("Running")), r#"{"gracePeriodSeconds":0}"#).unwrap();
+    assert!(matches!(forced[..], [Change::Instance(_), Change::MachineStatus(_)]), "{forced:?}");
+}
+
+#[test]
+fn restart_is_refused_where_it_makes_no_sense() {
+    for (strategy, vmi, options, message) in [
+        ("Halted", None, "", "does not support manual restart requests"),
+        ("Always", None, "", "VM is not running"),
+        ("Always", Some(vmi("Failed")), "", "VM is not running"),
+        ("Always", None, r#"{"gracePeriodSeconds":5}"#, "only gracePeriod=0 is supported for now"),
+        ("Always", None, r#"{"gracePeriodSeconds":-1}"#, "has to be greater or equal to 0"),
+    ] {
+        let error = decided(MachineAction::Restart, strategy, vmi, options).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn a_body_that_is_not_options_is_refused() {
+    assert_eq!(options(b"[1]").unwrap_err().code, 400);
+    assert_eq!(options(b"").unwrap().grace_period, None);
+}

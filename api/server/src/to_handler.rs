@@ -1,0 +1,191 @@
+//! Calls to the handler of a node: websockets passed through byte by byte, and single requests.
+//!
+//! The handler is found by the node that the instance's status names, and trusted because its certificate is signed by
+//! our CA for `virt-handler`; an address alone proves nothing.
+
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::answer::{self, Answer, Refusal};
+use crate::tls::Certificates;
+
+/// Port of every handler.
+pub const PORT: u16 = 8186;
+/// Name in every handler's certificate.
+const HANDLER_NAME: &str = "virt-handler";
+/// Until the handler has answered the request's head.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// Largest answer that is not a stream.
+const LARGEST_ANSWER: usize = 8 << 20;
+/// Bytes on their way in each direction of a stream.
+const STREAM_BUFFER: usize = 32 << 10;
+
+/// A handler to talk to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handler {
+    /// Address of its pod.
+    pub address: String,
+    /// Node it serves.
+    pub node: String,
+}
+
+/// Finds the handler of a node.
+///
+/// # Errors
+/// 500 naming the node where none runs.
+pub async fn find(client: &Client, namespace: &str, node: &str) -> Result<Handler, Refusal> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let params = ListParams::default()
+        .labels("kubevirt.io=virt-handler")
+        .fields(&format!("spec.nodeName={node},status.phase=Running"));
+    let list = pods.list(&params).await.map_err(|error| Refusal::from_kube("find virt-handler", error))?;
+    let address = list
+        .items
+        .into_iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+        .find_map(|pod| pod.status?.pod_ip)
+        .ok_or_else(|| Refusal::internal(format!("no virt-handler runs on node {node}")))?;
+    Ok(Handler { address, node: node.to_owned() })
+}
+
+/// Sends one request with a body and returns the handler's answer as it is.
+///
+/// # Errors
+/// 504 where the handler does not answer in time, 500 where it cannot be reached.
+pub async fn call(
+    certificates: &Certificates,
+    handler: &Handler,
+    path: &str,
+    body: Bytes,
+) -> Result<Answer, Refusal> {
+    let request = Request::post(path)
+        .header(header::HOST, HANDLER_NAME)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::new(body))
+        .map_err(|error| Refusal::internal(error.to_string()))?;
+    let (_sender, response) = send(certificates, handler, request).await?;
+    collect(handler, response).await
+}
+
+/// Passes a websocket through: the handler gets the client's upgrade headers, the client the handler's answer, and
+/// afterwards the bytes of each side go to the other as they are.
+///
+/// # Errors
+/// 400 for a request that is no upgrade; else as for [`call`].
+pub async fn stream(
+    certificates: &Certificates,
+    handler: &Handler,
+    path: &str,
+    mut from_client: Request<Incoming>,
+) -> Result<Answer, Refusal> {
+    if !from_client.headers().contains_key(header::SEC_WEBSOCKET_KEY) {
+        return Err(Refusal::bad_request("this path is a websocket: the request is no websocket upgrade"));
+    }
+    let mut request = Request::get(path).header(header::HOST, HANDLER_NAME);
+    for name in [
+        header::CONNECTION,
+        header::UPGRADE,
+        header::SEC_WEBSOCKET_KEY,
+        header::SEC_WEBSOCKET_VERSION,
+        header::SEC_WEBSOCKET_PROTOCOL,
+    ] {
+        for value in from_client.headers().get_all(&name) {
+            request = request.header(&name, value);
+        }
+    }
+    let request = request.body(Full::default()).map_err(|error| Refusal::internal(error.to_string()))?;
+    let (sender, mut response) = send(certificates, handler, request).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return collect(handler, response).await;
+    }
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    for name in
+        [header::CONNECTION, header::UPGRADE, header::SEC_WEBSOCKET_ACCEPT, header::SEC_WEBSOCKET_PROTOCOL]
+    {
+        for value in response.headers().get_all(&name) {
+            answer.headers_mut().append(&name, value.clone());
+        }
+    }
+    let client_side = hyper::upgrade::on(&mut from_client);
+    let handler_side = hyper::upgrade::on(&mut response);
+    tokio::spawn(async move {
+        let both = timeout(ANSWER_WITHIN, async { tokio::try_join!(client_side, handler_side) }).await;
+        drop(sender);
+        match both {
+            Ok(Ok((client, handler))) => copy(client, handler).await,
+            Ok(Err(error)) => tracing::info!(%error, "stream not upgraded"),
+            Err(_) => tracing::info!("stream not upgraded in time"),
+        }
+    });
+    Ok(answer)
+}
+
+/// Until either side ends. Back-pressure is the sockets' own: at most one buffer a direction is held here.
+async fn copy(client: Upgraded, handler: Upgraded) {
+    let (mut client, mut handler) = (TokioIo::new(client), TokioIo::new(handler));
+    let copied =
+        tokio::io::copy_bidirectional_with_sizes(&mut client, &mut handler, STREAM_BUFFER, STREAM_BUFFER).await;
+    match copied {
+        Ok((from_client, to_client)) => tracing::info!(from_client, to_client, "stream ended"),
+        Err(error) => tracing::info!(%error, "stream broken off"),
+    }
+}
+
+async fn send(
+    certificates: &Certificates,
+    handler: &Handler,
+    request: Request<Full<Bytes>>,
+) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), Refusal> {
+    let mut sender = timeout(CONNECT_WITHIN, connect(certificates, handler))
+        .await
+        .map_err(|_| Refusal::timeout(format!("virt-handler on node {} does not answer", handler.node)))?
+        .map_err(|error| Refusal::internal(format!("connect virt-handler on {}: {error}", handler.node)))?;
+    let response = timeout(ANSWER_WITHIN, sender.send_request(request))
+        .await
+        .map_err(|_| Refusal::timeout(format!("virt-handler on node {} does not answer", handler.node)))?
+        .map_err(|error| Refusal::internal(format!("call virt-handler on {}: {error}", handler.node)))?;
+    Ok((sender, response))
+}
+
+async fn connect(
+    certificates: &Certificates,
+    handler: &Handler,
+) -> Result<SendRequest<Full<Bytes>>, Box<dyn std::error::Error + Send + Sync>> {
+    let address: std::net::IpAddr = handler.address.parse()?;
+    let tcp = TcpStream::connect((address, PORT)).await?;
+    tcp.set_nodelay(true)?;
+    let name = ServerName::try_from(HANDLER_NAME)?;
+    let tls = TlsConnector::from(certificates.to_handlers()).connect(name, tcp).await?;
+    let (sender, connection) = http1::handshake(TokioIo::new(tls)).await?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "connection to virt-handler ended");
+        }
+    });
+    Ok(sender)
+}
+
+async fn collect(handler: &Handler, response: Response<Incoming>) -> Result<Answer, Refusal> {
+    let code = response.status();
+    let body = timeout(ANSWER_WITHIN, Limited::new(response.into_body(), LARGEST_ANSWER).collect())
+        .await
+        .map_err(|_| Refusal::timeout(format!("virt-handler on node {} stopped answering", handler.node)))?
+        .map_err(|error| Refusal::internal(format!("read from virt-handler on {}: {error}", handler.node)))?
+        .to_bytes();
+    Ok(answer::raw(code, body))
+}

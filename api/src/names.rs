@@ -1,0 +1,193 @@
+//! Names that several components share: labels, annotations, finalizers, phases, conditions, reasons.
+//!
+//! Those of KubeVirt keep KubeVirt's spelling, since tools and people's scripts compare them.
+
+/// Label on the components and on launcher pods: which part of the system an object is.
+pub const APP_LABEL: &str = "kubevirt.io";
+/// Value of [`APP_LABEL`] on launcher pods.
+pub const APP_LAUNCHER: &str = "virt-launcher";
+/// Label on launcher pods: UID of the instance they were made for.
+pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
+/// Label on launcher pods: name of the instance.
+pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
+/// Label on launcher pods: the instance's [`vmi_id`], by which services select them.
+pub const VMI_ID_LABEL: &str = "vmi.kubevirt.io/id";
+/// Label on instances: node whose handler looks after them.
+pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
+/// Annotation on launcher pods: name of the instance.
+pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
+/// Annotation on instances: generation of the machine they were made from.
+pub const VM_GENERATION_ANNOTATION: &str = "kubevirt.io/vm-generation";
+/// Annotation on launcher pods: memory beyond the guest's, in bytes.
+pub const MEMORY_OVERHEAD_ANNOTATION: &str = "kubevirt.io/memory-overhead-bytes";
+/// Annotation on nodes: when their handler last lived.
+pub const HEARTBEAT_ANNOTATION: &str = "kubevirt.io/heartbeat";
+/// Label on nodes: whether launcher pods may be placed there.
+pub const SCHEDULABLE_LABEL: &str = "kubevirt.io/schedulable";
+/// Prefix of labels that only our components may set on instances.
+pub const RESERVED_LABEL_PREFIX: &str = "kubevirt.io/";
+
+/// Finalizer of instances: their pods are gone before they are.
+pub const VMI_FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
+/// Finalizer of machines: their instance is dealt with before they are gone.
+pub const VM_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
+
+/// Namespace of the components.
+pub const INSTALL_NAMESPACE: &str = "kubevirt";
+/// Service account of the API server.
+pub const SERVICE_ACCOUNT_API: &str = "kubevirt-apiserver";
+/// Service account of the controller.
+pub const SERVICE_ACCOUNT_CONTROLLER: &str = "kubevirt-controller";
+/// Service account of the handlers.
+pub const SERVICE_ACCOUNT_HANDLER: &str = "kubevirt-handler";
+
+/// Whether the user is one of our components, by its name at the API server.
+pub fn is_component(user: &str) -> bool {
+    [SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER]
+        .iter()
+        .any(|account| user.strip_prefix("system:serviceaccount:kubevirt:") == Some(account))
+}
+
+/// Whether the user is a handler, by its name at the API server.
+pub fn is_handler(user: &str) -> bool {
+    user.strip_prefix("system:serviceaccount:kubevirt:") == Some(SERVICE_ACCOUNT_HANDLER)
+}
+
+/// Name of the one `KubeVirt` object.
+pub const KUBEVIRT_NAME: &str = "kubevirt";
+/// User and group id of launchers.
+pub const LAUNCHER_UID: i64 = 107;
+/// Main container of a launcher pod.
+pub const COMPUTE_CONTAINER: &str = "compute";
+
+/// Phase: admitted, no pod yet.
+pub const PHASE_PENDING: &str = "Pending";
+/// Phase: a pod exists and does not run yet.
+pub const PHASE_SCHEDULING: &str = "Scheduling";
+/// Phase: the pod runs; the node's handler takes over.
+pub const PHASE_SCHEDULED: &str = "Scheduled";
+/// Phase: the guest runs.
+pub const PHASE_RUNNING: &str = "Running";
+/// Phase: ended as intended.
+pub const PHASE_SUCCEEDED: &str = "Succeeded";
+/// Phase: ended otherwise.
+pub const PHASE_FAILED: &str = "Failed";
+/// Phase: its node cannot be reached.
+pub const PHASE_UNKNOWN: &str = "Unknown";
+
+/// Whether the phase is a last one.
+pub fn is_final_phase(phase: &str) -> bool {
+    phase == PHASE_SUCCEEDED || phase == PHASE_FAILED
+}
+
+/// Condition: the guest runs and can be used.
+pub const CONDITION_READY: &str = "Ready";
+/// Condition: what is asked for could be put into effect.
+pub const CONDITION_SYNCHRONIZED: &str = "Synchronized";
+/// Condition: the guest is paused.
+pub const CONDITION_PAUSED: &str = "Paused";
+/// Condition: the guest agent answers.
+pub const CONDITION_AGENT_CONNECTED: &str = "AgentConnected";
+/// Condition: the guest can move to another node while it runs.
+pub const CONDITION_LIVE_MIGRATABLE: &str = "LiveMigratable";
+/// Condition of machines: the last action failed.
+pub const CONDITION_FAILURE: &str = "Failure";
+/// Condition of pods, copied to instances: scheduled or why not.
+pub const CONDITION_POD_SCHEDULED: &str = "PodScheduled";
+
+/// Run strategy: runs, and is started again whenever it ended.
+pub const RUN_STRATEGY_ALWAYS: &str = "Always";
+/// Run strategy: does not run.
+pub const RUN_STRATEGY_HALTED: &str = "Halted";
+/// Run strategy: only commands decide.
+pub const RUN_STRATEGY_MANUAL: &str = "Manual";
+/// Run strategy: started again after a failure only. Not supported yet.
+pub const RUN_STRATEGY_RERUN_ON_FAILURE: &str = "RerunOnFailure";
+/// Run strategy: started once. Not supported yet.
+pub const RUN_STRATEGY_ONCE: &str = "Once";
+/// Run strategy: waits to receive a migration. Not supported yet.
+pub const RUN_STRATEGY_WAIT_AS_RECEIVER: &str = "WaitAsReceiver";
+
+/// Action of a state change request: start.
+pub const ACTION_START: &str = "Start";
+/// Action of a state change request: stop.
+pub const ACTION_STOP: &str = "Stop";
+
+/// Printable status: does not run.
+pub const STATUS_STOPPED: &str = "Stopped";
+/// Printable status: on its way to run.
+pub const STATUS_STARTING: &str = "Starting";
+/// Printable status: runs.
+pub const STATUS_RUNNING: &str = "Running";
+/// Printable status: paused.
+pub const STATUS_PAUSED: &str = "Paused";
+/// Printable status: its instance is being ended.
+pub const STATUS_STOPPING: &str = "Stopping";
+/// Printable status: the machine itself is being deleted.
+pub const STATUS_TERMINATING: &str = "Terminating";
+/// Printable status: no node takes the pod.
+pub const STATUS_UNSCHEDULABLE: &str = "ErrorUnschedulable";
+/// Printable status: an image cannot be pulled.
+pub const STATUS_ERR_IMAGE_PULL: &str = "ErrImagePull";
+/// Printable status: an image cannot be pulled, and the next try is some time away.
+pub const STATUS_IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
+/// Printable status: failed again and again; the next start is some time away.
+pub const STATUS_CRASH_LOOP_BACK_OFF: &str = "CrashLoopBackOff";
+/// Printable status: its node cannot be reached.
+pub const STATUS_UNKNOWN: &str = "Unknown";
+
+/// Event reason: an object was created.
+pub const REASON_SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
+/// Event reason: an object could not be created.
+pub const REASON_FAILED_CREATE: &str = "FailedCreate";
+/// Event reason: an object was deleted.
+pub const REASON_SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
+/// Event reason: an object could not be deleted.
+pub const REASON_FAILED_DELETE: &str = "FailedDelete";
+/// Event reason: the guest runs.
+pub const REASON_STARTED: &str = "Started";
+/// Event reason: the guest is being shut down.
+pub const REASON_SHUTTING_DOWN: &str = "ShuttingDown";
+/// Event reason: the guest ended otherwise than intended.
+pub const REASON_STOPPED: &str = "Stopped";
+/// Event and condition reason: what is asked for could not be put into effect.
+pub const REASON_SYNC_FAILED: &str = "SyncFailed";
+/// Ready condition's reason: no pod, or it is not there any more.
+pub const REASON_POD_NOT_EXISTS: &str = "PodNotExists";
+/// Ready condition's reason: the guest does not run yet.
+pub const REASON_GUEST_NOT_RUNNING: &str = "GuestNotRunning";
+/// Ready condition's reason of a machine without an instance.
+pub const REASON_VMI_NOT_EXISTS: &str = "VMINotExists";
+/// Instance's reason: its pod was evicted.
+pub const REASON_EVICTED: &str = "Evicted";
+/// Instance's reason: its node does not answer.
+pub const REASON_NODE_UNRESPONSIVE: &str = "NodeUnresponsive";
+
+/// The longest value of a label.
+const LABEL_VALUE_MAX: usize = 63;
+
+/// Value of [`VMI_ID_LABEL`]: the instance's name, or where that is too long for a label its beginning and eight digits
+/// of its SHA-1. KubeVirt's own clients compute the same.
+pub fn vmi_id(name: &str) -> String {
+    use sha1::{Digest, Sha1};
+    if name.len() <= LABEL_VALUE_MAX {
+        return name.to_owned();
+    }
+    let hash = Sha1::digest(name.as_bytes());
+    let digits: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let start: String = name.chars().take(LABEL_VALUE_MAX - 1 - digits.len()).collect();
+    format!("{start}-{digits}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_becomes_a_label_of_its_own() {
+        assert_eq!(vmi_id("web"), "web");
+        let (a, b) = (vmi_id(&format!("{}a", "x".repeat(70))), vmi_id(&format!("{}b", "x".repeat(70))));
+        assert_eq!(a.len(), 63);
+        assert_ne!(a, b);
+    }
+}

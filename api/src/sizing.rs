@@ -1,0 +1,150 @@
+//! Sizing: guest memory, CPU arrangement, and what the launcher pod asks of the node.
+//!
+//! The pod's memory is the guest's plus an overhead, the sum of:
+//!
+//! | part | amount | why |
+//! |---|---|---|
+//! | launcher | 8 MiB | its budget; it measures 2 to 3 MiB |
+//! | QEMU | 48 MiB | heap, libraries, device state, block layer |
+//! | virtual CPUs | 8 MiB each | thread stack, state, KVM's structures |
+//! | page tables | guest memory / 512 | 8 bytes for each 4 KiB page |
+//! | screen | 32 MiB | video memory and a VNC client's copy of it |
+//! | disks | 1 MiB each | qcow2 tables |
+//! | emulation | 128 MiB + 1/64 of the guest memory | translated code ([`TCG_BUFFER_BYTES`]) and dirty-page bitmaps |
+//!
+//! KubeVirt counts 240 MiB for its helper processes and QEMU where this counts 56.
+
+use crate::quantity;
+use crate::settings::Settings;
+use crate::v1::{Cpu, VirtualMachineInstanceSpec};
+use crate::valid::ValidVmi;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
+
+/// One mebibyte.
+pub const MIB: u64 = 1 << 20;
+/// The launcher itself.
+pub const LAUNCHER_BYTES: u64 = 8 * MIB;
+/// QEMU without guest, CPUs and screen.
+pub const QEMU_BYTES: u64 = 48 * MIB;
+/// Each virtual CPU.
+pub const VCPU_BYTES: u64 = 8 * MIB;
+/// The screen.
+pub const GRAPHICS_BYTES: u64 = 32 * MIB;
+/// Each disk.
+pub const DISK_BYTES: u64 = MIB;
+/// Translated code, with emulation. The machine passes it on (`-accel tcg,tb-size=`), since QEMU's own choice may be 1 GiB.
+pub const TCG_BUFFER_BYTES: u64 = 128 * MIB;
+
+/// Arrangement of virtual CPUs; no number is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Sockets at boot.
+    pub sockets: u32,
+    /// Cores in each socket.
+    pub cores: u32,
+    /// Threads in each core.
+    pub threads: u32,
+    /// Upper bound for sockets; not below `sockets`.
+    pub max_sockets: u32,
+}
+
+impl Topology {
+    /// The arrangement that a specification asks for, with 1 for what is not given.
+    pub fn of(cpu: Option<&Cpu>) -> Self {
+        let count = |value: Option<u32>| value.unwrap_or(1).max(1);
+        let sockets = count(cpu.and_then(|cpu| cpu.sockets));
+        Topology {
+            sockets,
+            cores: count(cpu.and_then(|cpu| cpu.cores)),
+            threads: count(cpu.and_then(|cpu| cpu.threads)),
+            max_sockets: cpu.and_then(|cpu| cpu.max_sockets).unwrap_or(0).max(sockets),
+        }
+    }
+
+    /// Virtual CPUs at boot.
+    pub fn vcpus(&self) -> u32 {
+        self.sockets.saturating_mul(self.cores).saturating_mul(self.threads)
+    }
+
+    /// Virtual CPUs that there is room for.
+    pub fn max_vcpus(&self) -> u32 {
+        self.max_sockets.saturating_mul(self.cores).saturating_mul(self.threads)
+    }
+}
+
+/// Guest memory in bytes, rounded up to whole MiB, which QEMU's memory backends and page sizes agree with; none where the
+/// specification gives none that can be read.
+pub fn guest_memory_bytes(spec: &VirtualMachineInstanceSpec) -> Option<u64> {
+    let resources = spec.domain.resources.as_ref();
+    let given = |quantity: Option<&Quantity>| {
+        quantity.and_then(|q| quantity::bytes(q).ok()).filter(|bytes| *bytes > 0)
+    };
+    given(spec.domain.memory.as_ref().and_then(|memory| memory.guest.as_ref()))
+        .or_else(|| given(resources.and_then(|resources| resources.request("memory"))))
+        .or_else(|| given(resources.and_then(|resources| resources.limit("memory"))))
+        .map(|bytes| bytes.div_ceil(MIB).saturating_mul(MIB))
+}
+
+/// Memory that the launcher and QEMU need beyond the guest's.
+pub fn overhead_bytes(vmi: &ValidVmi, settings: &Settings) -> u64 {
+    let guest = vmi.guest_memory();
+    let devices = &vmi.spec().domain.devices;
+    let mut sum = LAUNCHER_BYTES + QEMU_BYTES;
+    sum += VCPU_BYTES * u64::from(vmi.topology().max_vcpus());
+    sum += guest / 512;
+    sum += DISK_BYTES * vmi.disks().len() as u64;
+    if devices.autoattach_graphics_device.unwrap_or(true) {
+        sum += GRAPHICS_BYTES;
+    }
+    if settings.use_emulation {
+        sum += TCG_BUFFER_BYTES + guest / 64;
+    }
+    sum.div_ceil(MIB) * MIB
+}
+
+/// Requests and limits of the `compute` container.
+///
+/// CPU: the given request, else virtual CPUs divided by the allocation ratio. Memory: the given request, else the guest's
+/// memory divided by the overcommit; the overhead is added to the request (unless `overcommitGuestOverhead`) and to a
+/// given limit. A limit is set only where one is given.
+pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirements {
+    let given = vmi.spec().domain.resources.clone().unwrap_or_default();
+    let overhead = overhead_bytes(vmi, settings);
+    let mut requests: BTreeMap<String, Quantity> = given.requests.clone().unwrap_or_default();
+    let mut limits: BTreeMap<String, Quantity> = given.limits.clone().unwrap_or_default();
+
+    let positive = |quantity: Option<&Quantity>| {
+        quantity.and_then(|q| quantity::bytes(q).ok()).filter(|bytes| *bytes > 0)
+    };
+    let without_overcommit =
+        u128::from(vmi.guest_memory()) * 100 / u128::from(settings.memory_overcommit.max(1));
+    let request = positive(given.request("memory"))
+        .unwrap_or_else(|| u64::try_from(without_overcommit).unwrap_or(u64::MAX));
+    let added = if given.overcommit_guest_overhead == Some(true) { 0 } else { overhead };
+    requests.insert("memory".to_owned(), bounded(request.saturating_add(added)));
+    match positive(given.limit("memory")) {
+        Some(limit) => limits.insert("memory".to_owned(), bounded(limit.saturating_add(overhead))),
+        None => limits.remove("memory"),
+    };
+
+    if positive(given.request("cpu")).is_none() {
+        let ratio = u64::from(settings.cpu_allocation_ratio.max(1));
+        let millis = (u64::from(vmi.topology().vcpus()) * 1000).div_ceil(ratio);
+        requests.insert("cpu".to_owned(), quantity::from_millis(millis));
+    }
+    if positive(given.limit("cpu")).is_none() {
+        limits.remove("cpu");
+    }
+    ResourceRequirements {
+        requests: Some(requests),
+        limits: (!limits.is_empty()).then_some(limits),
+        ..Default::default()
+    }
+}
+
+/// Kubernetes holds quantities in signed 64-bit numbers.
+fn bounded(bytes: u64) -> Quantity {
+    quantity::from_bytes(bytes.min(i64::MAX.unsigned_abs()))
+}

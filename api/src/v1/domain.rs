@@ -1,0 +1,94 @@
+//! The machine: everything under `spec.domain`.
+
+use super::{Cpu, Devices, Firmware, Memory};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The machine that the guest sees, and what its pod asks of the node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DomainSpec {
+    /// Resources of the launcher pod; they also give the guest's memory and CPUs where `memory` and `cpu` do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// Virtual CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
+    /// Guest memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
+    /// Machine type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+    /// Identity of the machine and what boots it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<Firmware>,
+    /// Features of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<Features>,
+    /// Disks, network interfaces and other devices.
+    pub devices: Devices,
+}
+
+/// Resources of the launcher pod. Names are those of Kubernetes: `cpu`, `memory` and others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceRequirements {
+    /// What the pod is guaranteed. The memory request excludes what QEMU itself needs; that is added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<BTreeMap<String, Quantity>>,
+    /// What the pod may not exceed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<BTreeMap<String, Quantity>>,
+    /// Do not add the memory that QEMU itself needs to the request (the limit still gets it).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overcommit_guest_overhead: Option<bool>,
+}
+
+impl ResourceRequirements {
+    /// The request of that name.
+    pub fn request(&self, name: &str) -> Option<&Quantity> {
+        self.requests.as_ref().and_then(|requests| requests.get(name))
+    }
+
+    /// The limit of that name.
+    pub fn limit(&self, name: &str) -> Option<&Quantity> {
+        self.limits.as_ref().and_then(|limits| limits.get(name))
+    }
+}
+
+/// Machine type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Machine {
+    /// QEMU's machine type: `q35` (default) or a versioned form of it such as `pc-q35-10.0`.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub type_: Option<String>,
+}
+
+/// Features of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Features {
+    /// ACPI: power button, tables. On unless switched off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acpi: Option<FeatureState>,
+}
+
+/// A feature that is on or off.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FeatureState {
+    /// Whether it is on; on when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+}
+
+impl FeatureState {
+    /// Whether it is on.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.unwrap_or(true)
+    }
+}

@@ -1,0 +1,83 @@
+//! Network interfaces of the guest.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A network interface of the guest, on the network of the same name. Exactly one binding is given.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Interface {
+    /// Name of the interface and of its network.
+    pub name: String,
+    /// Device model: `virtio` (default), `e1000`, `e1000e`, `igb`, `ne2k_pci`, `pcnet` or `rtl8139`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The guest has a private address and shares the pod's by translation. Only on the pod network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masquerade: Option<InterfaceMasquerade>,
+    /// The guest is a station on the network and takes the pod's address over. Not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<InterfaceBridge>,
+    /// Ports that reach the guest; all of them when the list is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<Port>,
+    /// The guest's hardware address; derived from the instance when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    /// Place in the boot order, from 1; unique among disks and interfaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_order: Option<i32>,
+    /// What DHCP tells the guest beyond its address.
+    #[serde(rename = "dhcpOptions", default, skip_serializing_if = "Option::is_none")]
+    pub dhcp_options: Option<DhcpOptions>,
+}
+
+/// The masquerade binding; it has no settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InterfaceMasquerade {}
+
+/// The bridge binding; it has no settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InterfaceBridge {}
+
+/// A port that reaches the guest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Port {
+    /// A name for it, unique in the interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// `TCP` (default) or `UDP`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Its number, 1 to 65535; the same inside and outside.
+    pub port: i32,
+}
+
+/// What DHCP tells the guest beyond its address.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DhcpOptions {
+    /// Boot file (option 67).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_file_name: Option<String>,
+    /// TFTP server (option 66).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tftp_server_name: Option<String>,
+    /// Time servers (option 42), IPv4 addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ntp_servers: Vec<String>,
+    /// Options for private use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub private_options: Vec<DhcpPrivateOption>,
+}
+
+/// A DHCP option for private use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DhcpPrivateOption {
+    /// Its number, 224 to 254.
+    pub option: i32,
+    /// Its value, sent as it is.
+    pub value: String,
+}

@@ -1,0 +1,140 @@
+//! Status of a `VirtualMachineInstance`.
+
+use super::{Condition, CpuTopology, Machine, MemoryStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is known about a run. The controller writes phases up to `Scheduled`, the node's handler the rest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VirtualMachineInstanceStatus {
+    /// `Pending`, `Scheduling`, `Scheduled`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// When each phase was entered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phase_transition_timestamps: Vec<PhaseTransitionTimestamp>,
+    /// Why it is in its phase, in one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Observed aspects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Node that the launcher pod runs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// Launcher pods that may run, by UID, with their node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub active_pods: BTreeMap<String, String>,
+    /// Network interfaces as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<NetworkInterfaceStatus>,
+    /// User id that the launcher runs as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_user: Option<i64>,
+    /// Quality-of-service class of the launcher pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos_class: Option<String>,
+    /// Image of the launcher.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher_container_image_version: Option<String>,
+    /// Machine type that the guest was started with, without aliases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+    /// CPU arrangement that the guest was started with.
+    #[serde(rename = "currentCPUTopology", default, skip_serializing_if = "Option::is_none")]
+    pub current_cpu_topology: Option<CpuTopology>,
+    /// Guest memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryStatus>,
+    /// Operating system, as the guest agent tells it.
+    #[serde(rename = "guestOSInfo", default, skip_serializing_if = "Option::is_none")]
+    pub guest_os_info: Option<GuestOsInfo>,
+}
+
+/// When a phase was entered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PhaseTransitionTimestamp {
+    /// The phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// When it was entered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_transition_timestamp: Option<Time>,
+}
+
+/// A network interface as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkInterfaceStatus {
+    /// First address at which the guest is reached; the pod's with the masquerade binding.
+    #[serde(rename = "ipAddress", default, skip_serializing_if = "Option::is_none")]
+    pub ip_address: Option<String>,
+    /// All of them.
+    #[serde(rename = "ipAddresses", default, skip_serializing_if = "Vec::is_empty")]
+    pub ip_addresses: Vec<String>,
+    /// The guest's hardware address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Name in the specification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Name in the guest, as the guest agent tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_name: Option<String>,
+    /// Name in the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_interface_name: Option<String>,
+    /// Who told: `domain`, `guest-agent`, `multus-status`, several separated by commas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub info_source: Option<String>,
+    /// `up` or `down`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_state: Option<String>,
+    /// Number of queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_count: Option<i32>,
+}
+
+/// Operating system of the guest, as os-release and uname have it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestOsInfo {
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Its name with its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pretty_name: Option<String>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Its version's identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version_id: Option<String>,
+    /// Release of its kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_release: Option<String>,
+    /// Version of its kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_version: Option<String>,
+    /// Processor architecture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+}
+
+/// Notes that `phase` was entered at `now`, unless it is noted already.
+pub fn record_phase_transition(timestamps: &mut Vec<PhaseTransitionTimestamp>, phase: &str, now: &Time) {
+    if timestamps.iter().all(|stamp| stamp.phase.as_deref() != Some(phase)) {
+        timestamps.push(PhaseTransitionTimestamp {
+            phase: Some(phase.to_owned()),
+            phase_transition_timestamp: Some(now.clone()),
+        });
+    }
+}

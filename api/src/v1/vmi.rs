@@ -1,0 +1,84 @@
+//! `VirtualMachineInstance`: one run of a virtual machine.
+
+use super::{DomainSpec, Network, VirtualMachineInstanceStatus, Volume};
+use k8s_openapi::api::core::v1::{Affinity, PodDNSConfig, Toleration, TopologySpreadConstraint};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is to run.
+///
+/// The kind has no status subresource: status is written on the object itself, and admission keeps users from it.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[kube(
+    group = "kubevirt.io",
+    version = "v1",
+    kind = "VirtualMachineInstance",
+    plural = "virtualmachineinstances",
+    doc = "One run of a virtual machine, from its start to its end.",
+    namespaced,
+    status = "VirtualMachineInstanceStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    shortname = "vmi",
+    shortname = "vmis",
+    category = "all",
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"IP","type":"string","jsonPath":".status.interfaces[0].ipAddress"}"#,
+    printcolumn = r#"{"name":"NodeName","type":"string","jsonPath":".status.nodeName"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Live-Migratable","type":"string","priority":1,"jsonPath":".status.conditions[?(@.type=='LiveMigratable')].status"}"#,
+    printcolumn = r#"{"name":"Paused","type":"string","priority":1,"jsonPath":".status.conditions[?(@.type=='Paused')].status"}"#
+)]
+pub struct VirtualMachineInstanceSpec {
+    /// The machine that the guest sees.
+    pub domain: DomainSpec,
+    /// Contents of the disks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Volume>,
+    /// Networks that the interfaces are connected to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<Network>,
+    /// Seconds the guest has to shut down after the power button; 30 when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period_seconds: Option<i64>,
+    /// The guest's host name, told by DHCP and cloud-init; the instance's name when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Subdomain of the pod's name in cluster DNS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subdomain: Option<String>,
+    /// Labels that the node must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Affinity of the launcher pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Tolerations of the launcher pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+    /// How launcher pods are spread over nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// Scheduler of the launcher pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler_name: Option<String>,
+    /// Priority class of the launcher pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+    /// DNS policy of the launcher pod, which the guest's name servers follow; `ClusterFirst` when not given.
+    #[serde(rename = "dnsPolicy", default, skip_serializing_if = "Option::is_none")]
+    pub dns_policy: Option<String>,
+    /// DNS settings of the launcher pod, which the guest's follow.
+    #[serde(rename = "dnsConfig", default, skip_serializing_if = "Option::is_none")]
+    pub dns_config: Option<PodDNSConfig>,
+    /// What happens when the launcher pod is evicted: `None`, the guest is shut down. Others are not supported yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eviction_strategy: Option<String>,
+    /// Processor architecture of the guest: `amd64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+}

@@ -1,0 +1,204 @@
+//! [`ValidVmi`]: an instance with defaults filled in and nothing wrong. All work happens on it.
+
+use crate::defaults;
+use crate::identity;
+use crate::sizing::{self, Topology};
+use crate::v1::{Disk, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
+use crate::validate::{self, Cause, CauseKind, Path};
+
+/// An instance that cannot be invalid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidVmi {
+    vmi: VirtualMachineInstance,
+    guest_memory: u64,
+    topology: Topology,
+    disks: Vec<ValidDisk>,
+    interfaces: Vec<ValidInterface>,
+}
+
+/// A disk with its volume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidDisk {
+    /// How the guest sees it.
+    pub disk: Disk,
+    /// Where its contents come from.
+    pub volume: Volume,
+    /// Its bus.
+    pub bus: Bus,
+}
+
+/// Bus of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bus {
+    /// virtio-blk.
+    Virtio,
+    /// AHCI.
+    Sata,
+    /// virtio-scsi.
+    Scsi,
+}
+
+/// An interface with its network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidInterface {
+    /// How the guest sees it.
+    pub interface: Interface,
+    /// What it is connected to.
+    pub network: Network,
+    /// Its hardware address, given or derived: lower case, separated by colons.
+    pub mac: String,
+}
+
+impl ValidVmi {
+    /// Fills in defaults and validates; every cause where something is wrong.
+    pub fn new(mut vmi: VirtualMachineInstance) -> Result<Self, Vec<Cause>> {
+        defaults::vmi(&mut vmi);
+        let mut causes = validate::vmi(&vmi);
+        let name = vmi.metadata.name.clone().unwrap_or_default();
+        let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
+        if name.is_empty() {
+            let field = Path::new("metadata.name");
+            causes.push(Cause::new(CauseKind::Required, &field, "metadata.name is a required field"));
+        }
+        let guest_memory = sizing::guest_memory_bytes(&vmi.spec);
+        let disks = pair_disks(&vmi.spec);
+        let interfaces = pair_interfaces(&vmi.spec, &namespace, &name);
+        match (causes.is_empty(), guest_memory, disks, interfaces) {
+            (true, Some(guest_memory), Some(disks), Some(interfaces)) => {
+                let topology = Topology::of(vmi.spec.domain.cpu.as_ref());
+                Ok(ValidVmi { vmi, guest_memory, topology, disks, interfaces })
+            }
+            (false, ..) => Err(causes),
+            // Validation has a cause for each of these; should it ever miss one, the object is still refused.
+            (true, ..) => Err(vec![Cause::invalid(&Path::new("spec"), "spec cannot be put into effect")]),
+        }
+    }
+
+    /// The object, with defaults.
+    pub fn vmi(&self) -> &VirtualMachineInstance {
+        &self.vmi
+    }
+
+    /// The object, with defaults.
+    pub fn into_inner(self) -> VirtualMachineInstance {
+        self.vmi
+    }
+
+    /// Its specification, with defaults.
+    pub fn spec(&self) -> &VirtualMachineInstanceSpec {
+        &self.vmi.spec
+    }
+
+    /// Its name; never empty.
+    pub fn name(&self) -> &str {
+        self.vmi.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Its namespace; empty where it came from a file.
+    pub fn namespace(&self) -> &str {
+        self.vmi.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Its UID; empty where it came from a file.
+    pub fn uid(&self) -> &str {
+        self.vmi.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// SMBIOS UUID, given or derived from the name.
+    pub fn firmware_uuid(&self) -> String {
+        let given = self.spec().domain.firmware.as_ref().and_then(|firmware| firmware.uuid.clone());
+        given.filter(|uuid| !uuid.is_empty()).unwrap_or_else(|| identity::uuid(self.namespace(), self.name()))
+    }
+
+    /// Guest memory in bytes, whole MiB.
+    pub fn guest_memory(&self) -> u64 {
+        self.guest_memory
+    }
+
+    /// Arrangement of virtual CPUs.
+    pub fn topology(&self) -> Topology {
+        self.topology
+    }
+
+    /// CPU model: `host-model`, `host-passthrough` or a name.
+    pub fn cpu_model(&self) -> &str {
+        self.spec().domain.cpu.as_ref().and_then(|cpu| cpu.model.as_deref()).unwrap_or(defaults::CPU_MODEL)
+    }
+
+    /// QEMU's machine type.
+    pub fn machine_type(&self) -> &str {
+        let machine = self.spec().domain.machine.as_ref();
+        machine.and_then(|machine| machine.type_.as_deref()).unwrap_or(defaults::MACHINE_TYPE)
+    }
+
+    /// Disks in their order, each with its volume.
+    pub fn disks(&self) -> &[ValidDisk] {
+        &self.disks
+    }
+
+    /// Volumes in their order; each has a disk.
+    pub fn volumes(&self) -> &[Volume] {
+        &self.spec().volumes
+    }
+
+    /// Interfaces in their order, each with its network.
+    pub fn interfaces(&self) -> &[ValidInterface] {
+        &self.interfaces
+    }
+
+    /// Seconds the guest has to shut down.
+    pub fn grace_period_seconds(&self) -> u64 {
+        let seconds = self.spec().termination_grace_period_seconds.unwrap_or(defaults::GRACE_PERIOD_SECONDS);
+        u64::try_from(seconds).unwrap_or(0)
+    }
+
+    /// Whether the machine has ACPI.
+    pub fn acpi(&self) -> bool {
+        let acpi = self.spec().domain.features.as_ref().and_then(|features| features.acpi.as_ref());
+        acpi.is_none_or(|acpi| acpi.is_enabled())
+    }
+
+    /// The guest's host name: the given one, else the instance's name up to its first dot, 63 characters of it.
+    pub fn hostname(&self) -> String {
+        match self.spec().hostname.as_deref() {
+            Some(given) if !given.is_empty() => given.to_owned(),
+            _ => {
+                let label: String =
+                    self.name().split('.').next().unwrap_or_default().chars().take(63).collect();
+                label.trim_end_matches('-').to_owned()
+            }
+        }
+    }
+}
+
+/// Each disk with its volume and bus; none where one of them is missing or unknown.
+fn pair_disks(spec: &VirtualMachineInstanceSpec) -> Option<Vec<ValidDisk>> {
+    let pair = |disk: &Disk| {
+        let volume = spec.volumes.iter().find(|volume| volume.name == disk.name)?.clone();
+        let bus = match disk.bus()? {
+            "virtio" => Bus::Virtio,
+            "sata" => Bus::Sata,
+            "scsi" => Bus::Scsi,
+            _ => return None,
+        };
+        Some(ValidDisk { disk: disk.clone(), volume, bus })
+    };
+    spec.domain.devices.disks.iter().map(pair).collect()
+}
+
+/// Each interface with its network and hardware address; none where the network is missing.
+fn pair_interfaces(
+    spec: &VirtualMachineInstanceSpec,
+    namespace: &str,
+    name: &str,
+) -> Option<Vec<ValidInterface>> {
+    let pair = |interface: &Interface| {
+        let network = spec.networks.iter().find(|network| network.name == interface.name)?.clone();
+        let mac = match interface.mac_address.as_deref().filter(|mac| !mac.is_empty()) {
+            Some(given) => given.to_ascii_lowercase().replace('-', ":"),
+            None => identity::mac(namespace, name, &interface.name),
+        };
+        Some(ValidInterface { interface: interface.clone(), network, mac })
+    };
+    spec.domain.devices.interfaces.iter().map(pair).collect()
+}

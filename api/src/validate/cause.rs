@@ -1,0 +1,107 @@
+//! One cause: a field, what is wrong with it, and a word for programs.
+
+use std::fmt;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Path of the field, such as `spec.domain.devices.disks[1].name`.
+    pub field: String,
+    /// What is wrong, for people; names the field or the object.
+    pub message: String,
+    /// What is wrong, for programs.
+    pub kind: CauseKind,
+}
+
+/// What is wrong, for programs: the cause types of `meta/v1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CauseKind {
+    /// Something must be given.
+    Required,
+    /// A value is wrong.
+    Invalid,
+    /// A value is given twice.
+    Duplicate,
+    /// A value is known and not supported.
+    NotSupported,
+}
+
+impl CauseKind {
+    /// The name that the API machinery has for it (`status.details.causes[].reason`).
+    pub fn reason(self) -> &'static str {
+        match self {
+            CauseKind::Required => "FieldValueRequired",
+            CauseKind::Invalid => "FieldValueInvalid",
+            CauseKind::Duplicate => "FieldValueDuplicate",
+            CauseKind::NotSupported => "FieldValueNotSupported",
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.field.is_empty() || self.message.contains(&self.field) {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{}: {}", self.field, self.message)
+        }
+    }
+}
+
+impl Cause {
+    /// A cause of that kind.
+    pub fn new(kind: CauseKind, field: &Path, message: impl Into<String>) -> Self {
+        Cause { field: field.to_string(), message: message.into(), kind }
+    }
+
+    /// A wrong value.
+    pub fn invalid(field: &Path, message: impl Into<String>) -> Self {
+        Self::new(CauseKind::Invalid, field, message)
+    }
+
+    /// Something that must be given.
+    pub fn required(field: &Path, message: impl Into<String>) -> Self {
+        Self::new(CauseKind::Required, field, message)
+    }
+
+    /// Something that is given twice.
+    pub fn duplicate(field: &Path, message: impl Into<String>) -> Self {
+        Self::new(CauseKind::Duplicate, field, message)
+    }
+
+    /// Something that KubeVirt can do and this version cannot yet; `what` is the value where the field alone says too
+    /// little.
+    pub fn not_supported_yet(field: &Path, what: &str) -> Self {
+        let space = if what.is_empty() { "" } else { " " };
+        Self::new(CauseKind::NotSupported, field, format!("{field}{space}{what} is not supported yet"))
+    }
+}
+
+/// Path of a field, as Kubernetes writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path(String);
+
+impl Path {
+    /// A path that starts with that field.
+    pub fn new(root: &str) -> Self {
+        Path(root.to_owned())
+    }
+
+    /// A field of this object, or several levels of it joined by dots.
+    #[must_use]
+    pub fn child(&self, field: &str) -> Self {
+        Path(format!("{}.{field}", self.0))
+    }
+
+    /// An element of this list.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        Path(format!("{}[{index}]", self.0))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,65 @@
+//! CPUs: requests, limits, arrangement and model (kubevirt-api.md 8.2, rules 7 and 12).
+
+use super::memory::refused;
+use super::text::quoted;
+use super::{Cause, CauseKind, Path};
+use crate::quantity;
+use crate::v1::VirtualMachineInstanceSpec;
+
+/// More need interrupt remapping in the guest.
+pub const MAX_VCPUS: u64 = 255;
+
+pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+    let resources = spec.domain.resources.as_ref();
+    let request_field = path.child("domain.resources.requests.cpu");
+    let limit_field = path.child("domain.resources.limits.cpu");
+    let request = resources.and_then(|resources| resources.request("cpu"));
+    let limit = resources.and_then(|resources| resources.limit("cpu"));
+    let mut read = |field: &Path, quantity| {
+        let quantity = quantity?;
+        quantity::millis(quantity).map_err(|error| causes.push(refused(field, quantity, &error))).ok()
+    };
+    let request_millis = read(&request_field, request);
+    let limit_millis = read(&limit_field, limit);
+    if let (Some(request), Some(limit), Some(request_millis), Some(limit_millis @ 1..)) =
+        (request, limit, request_millis, limit_millis)
+        && request_millis > limit_millis
+    {
+        causes.push(Cause::invalid(
+            &request_field,
+            format!("{request_field} '{}' is greater than {limit_field} '{}'", request.0, limit.0),
+        ));
+    }
+
+    let Some(cpu) = spec.domain.cpu.as_ref() else { return };
+    let field = path.child("domain.cpu");
+    let count = |value: Option<u32>| u64::from(value.unwrap_or(1).max(1));
+    let sockets = count(cpu.sockets);
+    if cpu.max_sockets.is_some_and(|max| max > 0 && u64::from(max) < sockets) {
+        causes.push(Cause::invalid(
+            &field.child("sockets"),
+            "Number of sockets in CPU topology is greater than the maximum sockets allowed",
+        ));
+    }
+    let most = sockets.max(cpu.max_sockets.map_or(0, u64::from));
+    let vcpus = most.saturating_mul(count(cpu.cores)).saturating_mul(count(cpu.threads));
+    if vcpus > MAX_VCPUS {
+        causes.push(Cause::new(
+            CauseKind::NotSupported,
+            &field,
+            format!("{field} has {vcpus} virtual CPUs, more than {MAX_VCPUS} are not supported yet"),
+        ));
+    }
+    // It becomes part of QEMU's command line, where a comma starts a property.
+    let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if let Some(model) = cpu.model.as_deref().filter(|model| model.len() > 64 || !model.bytes().all(known)) {
+        let field = field.child("model");
+        causes.push(Cause::invalid(
+            &field,
+            format!(
+                "{field} has invalid value {}, letters, digits, '-', '_' and '.' are allowed",
+                quoted(model)
+            ),
+        ));
+    }
+}

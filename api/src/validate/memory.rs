@@ -1,0 +1,116 @@
+//! Memory: requests, limits and what the guest sees (kubevirt-api.md 8.2, rules 3 to 6).
+
+use super::text::quoted;
+use super::{Cause, CauseKind, Path};
+use crate::quantity::{self, QuantityError};
+use crate::v1::VirtualMachineInstanceSpec;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// The least memory that can be requested: KubeVirt's rule.
+const LEAST_BYTES: u64 = 1_000_000;
+
+pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+    let resources = spec.domain.resources.as_ref();
+    let requests = path.child("domain.resources.requests");
+    let limits = path.child("domain.resources.limits");
+    let request_field = requests.child("memory");
+    let limit_field = limits.child("memory");
+    let guest_field = path.child("domain.memory.guest");
+
+    let request = resources.and_then(|resources| resources.request("memory"));
+    let limit = resources.and_then(|resources| resources.limit("memory"));
+    let guest = spec.domain.memory.as_ref().and_then(|memory| memory.guest.as_ref());
+    let request_bytes = not_negative(&request_field, request, causes);
+    let limit_bytes = not_negative(&limit_field, limit, causes);
+    let guest_bytes = not_negative(&guest_field, guest, causes);
+
+    for (field, quantity, bytes) in
+        [(&request_field, request, request_bytes), (&guest_field, guest, guest_bytes)]
+    {
+        if let (Some(quantity), Some(1..LEAST_BYTES)) = (quantity, bytes) {
+            causes.push(Cause::invalid(
+                field,
+                format!("{field} '{}': must be greater than or equal to 1M.", quantity.0),
+            ));
+        }
+    }
+    if let (Some(limit), Some(request), Some(limit_bytes @ 1..), Some(request_bytes)) =
+        (limit, request, limit_bytes, request_bytes)
+        && request_bytes > limit_bytes
+    {
+        causes.push(Cause::invalid(
+            &request_field,
+            format!("{request_field} '{}' is greater than {limit_field} '{}'", request.0, limit.0),
+        ));
+    }
+    if let (Some(guest), Some(limit), Some(guest_bytes), Some(limit_bytes @ 1..)) =
+        (guest, limit, guest_bytes, limit_bytes)
+        && guest_bytes > limit_bytes
+    {
+        causes.push(Cause::invalid(
+            &guest_field,
+            format!(
+                "{guest_field} '{}' must be equal to or less than the memory limit {limit_field} '{}'",
+                guest.0, limit.0
+            ),
+        ));
+    }
+    // A quantity that cannot be read is a cause already and counts as given.
+    let missing =
+        |quantity: Option<&Quantity>| quantity.is_none_or(|quantity| quantity::bytes(quantity) == Ok(0));
+    if missing(request) && missing(limit) && missing(guest) {
+        causes.push(Cause::required(
+            &guest_field,
+            format!(
+                "no memory requested, at least one of '{guest_field}', '{}' or '{request_field}' must be set",
+                path.child("domain.memory.hugepages.pageSize"),
+            ),
+        ));
+    } else if guest.is_some_and(|guest| quantity::bytes(guest) == Ok(0)) {
+        causes.push(Cause::invalid(
+            &guest_field,
+            format!("{guest_field} '0': must be greater than or equal to 1M."),
+        ));
+    }
+    for (field, list) in [
+        (&requests, resources.and_then(|resources| resources.requests.as_ref())),
+        (&limits, resources.and_then(|resources| resources.limits.as_ref())),
+    ] {
+        for (name, quantity) in list.into_iter().flatten() {
+            if name.starts_with("hugepages-") {
+                causes.push(Cause::not_supported_yet(&field.child(&quoted(name)), ""));
+            } else if name != "cpu" && name != "memory" {
+                not_negative(&field.child(&quoted(name)), Some(quantity), causes);
+            }
+        }
+    }
+}
+
+/// Bytes of a quantity that is given and right; a cause where it is not right.
+pub(super) fn not_negative(
+    field: &Path,
+    quantity: Option<&Quantity>,
+    causes: &mut Vec<Cause>,
+) -> Option<u64> {
+    let quantity = quantity?;
+    match quantity::bytes(quantity) {
+        Ok(bytes) => Some(bytes),
+        Err(error) => {
+            causes.push(refused(field, quantity, &error));
+            None
+        }
+    }
+}
+
+/// The cause for a quantity that cannot be used.
+pub(super) fn refused(field: &Path, quantity: &Quantity, error: &QuantityError) -> Cause {
+    let text = quoted(&quantity.0);
+    let message = match error {
+        QuantityError::Negative(_) => format!("{field} '{text}': must be greater than or equal to 0."),
+        QuantityError::Range(_) => format!("{field} '{text}' is out of range"),
+        QuantityError::Syntax(_) => {
+            format!("{field} '{text}' is not a number with an optional suffix such as Mi or Gi")
+        }
+    };
+    Cause::new(CauseKind::Invalid, field, message)
+}

@@ -1,0 +1,60 @@
+//! Forms of text that several rules ask for.
+
+/// At most that many characters of a user's text are repeated in a message.
+const QUOTED: usize = 64;
+
+/// A user's text for a message: of bounded length, without control characters.
+pub(super) fn quoted(text: &str) -> String {
+    let mut quoted: String =
+        text.chars().take(QUOTED).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(QUOTED).is_some() {
+        quoted.push_str("...");
+    }
+    quoted
+}
+
+/// Whether it is a DNS label (RFC 1123): lower case letters, digits and `-`, up to 63, not starting or ending with `-`.
+pub(super) fn is_dns_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// What a DNS label is, for messages.
+pub(super) const DNS_LABEL: &str =
+    "lower case letters, digits and '-', at most 63, starting and ending with a letter or digit";
+
+/// Whether it is a DNS subdomain (RFC 1123): labels joined by dots, up to 253.
+pub(super) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_dns_label)
+}
+
+/// Whether it is an IANA service name: up to 15 lower case letters, digits and single `-`, with a letter.
+pub(super) fn is_port_name(text: &str) -> bool {
+    is_dns_label(text)
+        && text.len() <= 15
+        && text.bytes().any(|b| b.is_ascii_lowercase())
+        && !text.contains("--")
+}
+
+/// Whether it is a UUID in its usual form.
+pub(super) fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+/// Whether it is printable ASCII of at most that length.
+pub(super) fn is_printable(text: &str, limit: usize) -> bool {
+    text.len() <= limit && text.bytes().all(|b| (b' '..=b'~').contains(&b))
+}
+
+/// Whether it consists of letters, digits and `_ . + -`, and is not empty.
+pub(super) fn is_serial(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'+' | b'-'))
+}

@@ -1,0 +1,86 @@
+//! What may change on an instance, and who may change it (kubevirt-api.md 8.2, rules 39 and 47).
+
+use super::{Cause, CauseKind, Path, metadata};
+use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requester {
+    /// One of our own components, by its service account.
+    Component,
+    /// Anyone else.
+    User,
+}
+
+/// Everything wrong with a change of an instance.
+pub fn vmi_update(
+    old: &VirtualMachineInstance,
+    new: &VirtualMachineInstance,
+    requester: Requester,
+) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    // Nothing can be changed on a running guest yet. A stop with a shorter grace period is recorded here by virt-api.
+    let mut before = old.spec.clone();
+    if requester == Requester::Component {
+        before.termination_grace_period_seconds = new.spec.termination_grace_period_seconds;
+    }
+    if before != new.spec {
+        causes.push(Cause::new(
+            CauseKind::NotSupported,
+            &Path::new("spec"),
+            "update of VMI object is restricted",
+        ));
+    }
+    if requester == Requester::User {
+        let before = metadata::reserved(old.metadata.labels.as_ref());
+        let after = metadata::reserved(new.metadata.labels.as_ref());
+        if before != after {
+            causes.push(Cause::new(
+                CauseKind::NotSupported,
+                &Path::new("metadata.labels"),
+                "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
+            ));
+        }
+    }
+    causes
+}
+
+/// Everything wrong with a change of an instance by the handler of the node `node`: a handler changes only instances of
+/// its own node, and never moves one to another. `None` is a token without a node.
+pub fn handler_update(
+    old: &VirtualMachineInstance,
+    new: &VirtualMachineInstance,
+    node: Option<&str>,
+) -> Vec<Cause> {
+    let owner =
+        |vmi: &VirtualMachineInstance| vmi.status.as_ref().and_then(|status| status.node_name.clone());
+    let field = Path::new("status.nodeName");
+    match node {
+        None => vec![Cause::invalid(
+            &field,
+            "Node restriction failed, virt-handler service account is missing node name",
+        )],
+        Some(node) if owner(old).as_deref() != Some(node) => {
+            vec![Cause::invalid(
+                &field,
+                "Node restriction, virt-handler is only allowed to modify VMIs it owns",
+            )]
+        }
+        Some(_) if owner(old) != owner(new) => {
+            vec![Cause::invalid(&field, "Node restriction, virt-handler is not allowed to set target node")]
+        }
+        Some(_) => Vec::new(),
+    }
+}
+
+/// The status that a write leaves behind: only our components write it; from anyone else it stays as it was.
+pub fn protected_status<'a>(
+    old: &'a VirtualMachineInstance,
+    new: &'a VirtualMachineInstance,
+    requester: Requester,
+) -> Option<&'a VirtualMachineInstanceStatus> {
+    match requester {
+        Requester::Component => new.status.as_ref(),
+        Requester::User => old.status.as_ref(),
+    }
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Packs the images that every node of the cluster has from the start as OCI
+# archives in the cache, and prints their paths: pause, CoreDNS, and busybox as
+# a client for tests.
+#
+#   cluster-up/images.sh
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=cluster-up/common.sh
+source "$here/common.sh"
+
+# Packs a directory as the root of an image. What follows the directory are
+# flags of `buildah config`. buildah's store is a directory of this run.
+pack() {
+    local archive=$1 image=$2 root=$3 store container
+    shift 3
+    say "packing $image"
+    store=$(mktemp -d)
+    local buildah=(buildah --root "$store/root" --runroot "$store/run" --storage-driver vfs)
+    {
+        container=$("${buildah[@]}" from scratch) &&
+            "${buildah[@]}" copy "$container" "$root" / &&
+            "${buildah[@]}" config "$@" --created-by cluster-up "$container" &&
+            "${buildah[@]}" commit --timestamp 0 "$container" "oci-archive:$archive.partial:$image"
+    } >"$store/log" 2>&1 || { cat "$store/log" >&2; die "buildah could not pack $image"; }
+    mv "$archive.partial" "$archive"
+    rm -rf "$store"
+}
+
+# An image of one binary of ours.
+program_image() {
+    local program=$1 image=$2 archive root
+    archive=$(binary_directory "$program")/$program.oci.tar
+    if [[ ! -f $archive ]]; then
+        root=$(mktemp -d)
+        install -m 755 "$(binary_directory "$program")/$program" "$root/$program"
+        pack "$archive" "$image" "$root" --entrypoint "[\"/$program\"]"
+        rm -rf "$root"
+    fi
+    echo "$archive"
+}
+
+# Debian's static busybox with a name for each of its programs.
+busybox_image() {
+    local archive root program
+    archive=$cache/images/busybox-$(dpkg-query -W -f='${Version}' busybox-static | tr -c '[:alnum:].\n' -).oci.tar
+    if [[ ! -f $archive ]]; then
+        mkdir -p "$cache/images"
+        root=$(mktemp -d)
+        mkdir -p "$root"/{bin,etc,root,tmp}
+        chmod 755 "$root"
+        chmod 1777 "$root/tmp"
+        install -m 755 /bin/busybox "$root/bin/busybox"
+        for program in $(/bin/busybox --list); do
+            [[ $program == busybox ]] || ln -s busybox "$root/bin/$program"
+        done
+        echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
+        echo 'root:x:0:' >"$root/etc/group"
+        pack "$archive" "$busybox_image" "$root" --entrypoint '[]' --cmd '["/bin/sh"]' --env PATH=/bin
+        rm -rf "$root"
+    fi
+    echo "$archive"
+}
+
+program_image pause "$pause_image"
+program_image coredns "$coredns_image"
+busybox_image

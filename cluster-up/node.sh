@@ -1,0 +1,248 @@
+#!/usr/bin/env bash
+# The init of a node: makes the node's view of the machine and runs containerd,
+# kubelet and kube-proxy in it. The first process of mount, network, process
+# id, host name, IPC and cgroup namespaces of its own; started by
+# node-start.sh, not by hand. Its end is the end of the node.
+#
+#   node.sh NAME
+#
+# Further kubelet flags come from KUBELET_ARGS, as words.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=cluster-up/common.sh
+source "$here/common.sh"
+# shellcheck source=cluster-up/nodes.sh
+source "$here/nodes.sh"
+
+name=$1
+state=$run/nodes/$name
+
+# The cgroup hierarchies again, with the node's own cgroup as their root.
+mount_cgroups() {
+    local version=$1 mounts hierarchy controllers directory link
+    if [[ $version == 2 ]]; then
+        mount -t cgroup2 cgroup2 /sys/fs/cgroup
+        # A cgroup with processes cannot hand controllers down.
+        mkdir /sys/fs/cgroup/init
+        move_to_cgroup /sys/fs/cgroup/init
+        sed 's/[^ ]\+/+&/g' /sys/fs/cgroup/cgroup.controllers >/sys/fs/cgroup/cgroup.subtree_control
+        return
+    fi
+    mapfile -t mounts < <(grep -v '^0:' /proc/self/cgroup)
+    mount -t tmpfs -o mode=755,size=1m cgroup /sys/fs/cgroup
+    for hierarchy in "${mounts[@]}"; do
+        controllers=$(cut -d: -f2 <<<"$hierarchy")
+        directory=/sys/fs/cgroup/${controllers#name=}
+        mkdir "$directory"
+        mount -t cgroup -o "$controllers" cgroup "$directory"
+        [[ $controllers == *,* ]] || continue
+        for link in ${controllers//,/ }; do
+            ln -s "$controllers" "/sys/fs/cgroup/$link"
+        done
+    done
+}
+
+move_to_cgroup() {
+    local pid
+    while read -r pid; do
+        # Short-lived children of this script may be gone by now.
+        echo "$pid" >"$1/cgroup.procs" 2>/dev/null || true
+    done </sys/fs/cgroup/cgroup.procs
+}
+
+# Everything that belongs to one node and would otherwise be shared.
+mount_state() {
+    local pair
+    while read -r pair; do
+        mkdir -p "$state/${pair%%:*}"
+        mount --bind "$state/${pair%%:*}" "${pair#*:}"
+    done < <(node_directories)
+    mount -t tmpfs -o mode=755 run /run
+    mkdir -p /run/lock /run/containerd /run/netns
+    if [[ -f /etc/machine-id ]]; then
+        printf 'barevirt%024d\n' "$(node_number "$name")" | tr -c '0-9a-f\n' 0 >"$state/machine-id"
+        mount --bind "$state/machine-id" /etc/machine-id
+    fi
+    # The kubelet tunes the kernel of what it takes for its machine. These are
+    # files of the node's own, so that the real machine stays as it is.
+    local sysctl
+    mkdir -p "$state/sysctl"
+    for sysctl in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops \
+        kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
+        cat "/proc/sys/$sysctl" >"$state/sysctl/${sysctl//\//.}"
+        mount --bind "$state/sysctl/${sysctl//\//.}" "/proc/sys/$sysctl"
+    done
+}
+
+have_link() { ip link show eth0; }
+
+set_up_network() {
+    local other
+    wait_for 10 "network of $name" have_link
+    ip link set lo up
+    sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 \
+        net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.eth0.accept_dad=0
+    ip address add "$(node_ipv4 "$name")/24" dev eth0
+    ip address add "$(node_ipv6 "$name")/64" dev eth0 nodad
+    ip link set eth0 up
+    ip route add default via "$control_plane_ipv4"
+    ip -6 route add default via "$control_plane_ipv6"
+    # Made here rather than by the plugin, with an address that stays when pods go.
+    ip link add cni0 address "02:ba:5e:00:01:0$(node_number "$name")" type bridge
+    for other in $(cluster_nodes); do
+        [[ $other == "$name" ]] && continue
+        ip route add "$(node_pods_ipv4 "$other")" via "$(node_ipv4 "$other")"
+        ip -6 route add "$(node_pods_ipv6 "$other")" via "$(node_ipv6 "$other")"
+    done
+}
+
+# Overlays cannot be stacked on an overlay.
+snapshotter() {
+    if [[ $(stat -f -c %T "$state") == overlayfs ]]; then echo native; else echo overlayfs; fi
+}
+
+write_containerd_config() {
+    cat <<CONFIG
+version = 3
+root = '/var/lib/containerd'
+state = '/run/containerd'
+oom_score = 0
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = '$(snapshotter)'
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = '$pause_image'
+
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ['$(binary_directory cni)']
+    conf_dir = '/etc/cni/net.d'
+CONFIG
+}
+
+write_cni_config() {
+    cat <<CONFIG
+{
+  "cniVersion": "1.0.0",
+  "name": "barevirt-cluster",
+  "plugins": [
+    {
+      "type": "bridge",
+      "bridge": "cni0",
+      "isGateway": true,
+      "isDefaultGateway": true,
+      "ipMasq": false,
+      "hairpinMode": true,
+      "ipam": {
+        "type": "host-local",
+        "ranges": [
+          [{ "subnet": "$(node_pods_ipv4 "$name")" }],
+          [{ "subnet": "$(node_pods_ipv6 "$name")" }]
+        ]
+      }
+    },
+    { "type": "portmap", "backend": "nftables", "snat": true, "capabilities": { "portMappings": true } }
+  ]
+}
+CONFIG
+}
+
+write_kubelet_config() {
+    cat <<CONFIG
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous: { enabled: false }
+  webhook: { enabled: true }
+  x509: { clientCAFile: $run/pki/ca.crt }
+authorization: { mode: Webhook }
+cgroupDriver: cgroupfs
+cgroupRoot: /
+clusterDNS: [$dns_ipv4]
+clusterDomain: cluster.local
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+# Tolerates what the machine may forbid, such as oom_score_adj and rlimits.
+featureGates: { KubeletInUserNamespace: true }
+failSwapOn: false
+# The disk is the whole machine's: others may fill it, and that is no reason to evict.
+evictionHard:
+  memory.available: 1%
+  nodefs.available: 1%
+  nodefs.inodesFree: 1%
+  imagefs.available: 1%
+# Images were loaded by hand and could not be pulled again.
+imageGCHighThresholdPercent: 100
+imageGCLowThresholdPercent: 99
+maxPods: 200
+nodeLeaseDurationSeconds: 20
+nodeStatusUpdateFrequency: 5s
+registryPullQPS: 0
+resolvConf: $state/resolv.conf
+serializeImagePulls: false
+CONFIG
+}
+
+write_proxy_config() {
+    cat <<CONFIG
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+clientConnection: { kubeconfig: $run/kube-proxy.conf }
+clusterCIDR: $pod_ranges
+detectLocalMode: ClusterCIDR
+hostnameOverride: $name
+# These limits are the whole machine's.
+conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s }
+CONFIG
+}
+
+write_configs() {
+    write_containerd_config >"$state/containerd.toml"
+    write_cni_config >/etc/cni/net.d/10-barevirt.conflist
+    write_kubelet_config >"$state/kubelet.yaml"
+    write_proxy_config >"$state/kube-proxy.yaml"
+    : >"$state/resolv.conf"
+}
+
+containerd_answers() { ctr version; }
+has_pause_image() { ctr -n k8s.io images ls -q | grep -qx "$pause_image"; }
+api_server_answers() { curl -sf --cacert "$run/pki/ca.crt" "$api_server/readyz"; }
+
+import_images() {
+    local archive
+    has_pause_image && return
+    while read -r archive; do
+        ctr -n k8s.io images import "$archive" >/dev/null
+    done <"$run/images.list"
+}
+
+main() {
+    local logs=$run/logs/$name cgroups=1
+    local kubelet_args=()
+    # shellcheck disable=SC2206 # further flags are words
+    kubelet_args=(${KUBELET_ARGS:-})
+    cgroup_is_v2 && cgroups=2
+    mount --make-rslave /
+    hostname "$name"
+    mount -t proc proc /proc
+    mount -t sysfs sysfs /sys
+    mount_cgroups "$cgroups"
+    mount_state
+    # Bidirectional volumes of pods need propagation within the node.
+    mount --make-rshared /
+    set_up_network
+    write_configs
+    PATH=$(binary_path):/usr/local/sbin:/usr/sbin:/sbin:$PATH
+    supervise "$logs-containerd.log" containerd --config "$state/containerd.toml" --log-level warn &
+    wait_for 30 "containerd of $name" containerd_answers
+    import_images
+    wait_for 120 "API server, seen from $name" api_server_answers
+    supervise "$logs-kube-proxy.log" kube-proxy --config "$state/kube-proxy.yaml" &
+    supervise "$logs-kubelet.log" kubelet --config "$state/kubelet.yaml" --kubeconfig "$state/kubelet.conf" \
+        --hostname-override "$name" --node-ip "$(node_ipv4 "$name"),$(node_ipv6 "$name")" "${kubelet_args[@]}" &
+    # Waits for ever, and reaps what containers leave behind.
+    wait
+}
+
+main

@@ -1,0 +1,46 @@
+# Starting nodes. Sourced by up.sh and node-start.sh, never run.
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # common.sh sets these
+
+# What a node has of its own: directory in its state, place where it is bound.
+node_directories() {
+    cat <<'LIST'
+kubelet:/var/lib/kubelet
+containerd:/var/lib/containerd
+kubevirt:/var/lib/kubevirt
+cni-config:/etc/cni/net.d
+cni-state:/var/lib/cni
+pod-logs:/var/log/pods
+container-logs:/var/log/containers
+LIST
+}
+
+# Makes the places where the nodes bind their directories, and notes which of
+# them were not there, so that down.sh can take them away again.
+make_mount_points() {
+    local pair place
+    while read -r pair; do
+        place=${pair#*:}
+        while [[ ! -d $place ]]; do
+            echo "$place" >>"$run/made-directories"
+            place=$(dirname "$place")
+        done
+        mkdir -p "${pair#*:}"
+    done < <(node_directories)
+}
+
+# Starts the node's process tree and gives it its end of a link to the bridge.
+start_node() {
+    local node=$1 init
+    mkdir -p "$run/nodes/$node"
+    start_tree "$node" "--net --uts --ipc --cgroup" "$cluster_up/node.sh" "$node"
+    init=$(tree_init "$node")
+    # The link of a killed node goes when the kernel gets to it.
+    ip link delete "bv-$node" 2>/dev/null || true
+    ip link add "bv-$node" type veth peer name eth0 netns "$init"
+    ip link set "bv-$node" master "$bridge" up
+}
+
+node_is_ready() {
+    [[ $(kubectl get node "$1" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}') == True ]]
+}

@@ -1,0 +1,23 @@
+//! The balloon: memory statistics, and pages given back.
+
+use crate::layout::Port;
+use crate::props::Props;
+
+/// virtio-balloon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balloon {
+    /// The root port it is behind.
+    pub port: Port,
+    /// The guest tells which pages it does not use, and the host takes them back.
+    pub free_page_reporting: bool,
+}
+
+impl Balloon {
+    pub(crate) const ID: &'static str = "balloon0";
+
+    pub(crate) fn props(self) -> Props {
+        Props::device("virtio-balloon-pci", Self::ID)
+            .with("free-page-reporting", self.free_page_reporting)
+            .behind(self.port)
+    }
+}

@@ -1,0 +1,213 @@
+//! What a disk's bytes come from: a graph of block nodes with names that are stable for as long as the disk has its
+//! name.
+//!
+//! ```text
+//!   without overlay:   disk-<name> (raw or qcow2) ──file──> file-<name>
+//!   with overlay:      disk-<name> (qcow2) ──file────> file-<name>    what the guest wrote
+//!                            └─────backing──> base-<name> ──file──> bfile-<name>    read-only
+//! ```
+//!
+//! The device is always attached to `disk-<name>`. No node ever follows a name in an image's header: `backing` is
+//! given for every qcow2 node, null where there is none. Nodes are made one by one, innermost first.
+
+use crate::name;
+use crate::props::Props;
+use serde_json::Value;
+
+/// Where the bytes of one image are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileSource {
+    /// A regular file, by path.
+    Path(String),
+    /// A block device, by path.
+    BlockDevice(String),
+    /// A regular file that is open already: the number of a set of [`FdSet`](crate::FdSet)s. The set must hold a
+    /// descriptor with the access mode that is asked for; one opened for reading and writing does not serve a reader.
+    FdSet(u32),
+}
+
+/// Format of an image. It is told by whoever looked at the image, never probed by QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageFormat {
+    /// The guest's bytes as they are.
+    Raw,
+    /// QEMU's copy-on-write format.
+    Qcow2,
+}
+
+/// Whether the guest may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Reads only.
+    ReadOnly,
+    /// Reads and writes.
+    ReadWrite,
+}
+
+/// How the host's page cache is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// Past the page cache (O_DIRECT); the guest's flushes reach the disk.
+    None,
+    /// Through the page cache, and each write is flushed.
+    WriteThrough,
+    /// Through the page cache; the guest's flushes reach the disk.
+    WriteBack,
+    /// Through the page cache, and flushes go no further: for data that ends with the pod anyway. A crash of the
+    /// node, the only thing a flush would guard against, ends the pod too.
+    Disposable,
+}
+
+/// Thread model of reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aio {
+    /// QEMU's pool of threads. The default.
+    Threads,
+    /// Linux AIO; only with [`Cache::None`].
+    Native,
+}
+
+/// An image, and the overlay that takes its writes if there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Name of the disk: node names come from it.
+    pub name: String,
+    /// The image; where there is an overlay, the read-only base of it.
+    pub source: FileSource,
+    /// Format of `source`.
+    pub format: ImageFormat,
+    /// An empty qcow2 file of the same virtual size, with no backing file in its header.
+    pub overlay: Option<FileSource>,
+    /// What the guest may do.
+    pub mode: ReadMode,
+    /// Caching of the layer that is written.
+    pub cache: Cache,
+    /// How reads and writes of that layer are made.
+    pub aio: Aio,
+}
+
+impl Image {
+    /// Name of the node that a device is attached to.
+    #[must_use]
+    pub fn node(&self) -> String {
+        name::node("disk", &self.name)
+    }
+
+    /// The nodes, in the order in which they can be made.
+    pub(crate) fn nodes(&self) -> Vec<Props> {
+        let (top, file) = (self.node(), name::node("file", &self.name));
+        match &self.overlay {
+            None => vec![
+                self.written_file(&file, &self.source),
+                format_node(&top, self.format, &file, self.mode).maybe("backing", null_backing(self.format)),
+            ],
+            Some(overlay) => {
+                let (base, base_file) = (name::node("base", &self.name), name::node("bfile", &self.name));
+                let read_only = ReadMode::ReadOnly;
+                vec![
+                    file_node(&base_file, &self.source, read_only).with("discard", "unmap"),
+                    format_node(&base, self.format, &base_file, read_only)
+                        .maybe("backing", null_backing(self.format)),
+                    self.written_file(&file, overlay),
+                    format_node(&top, ImageFormat::Qcow2, &file, self.mode).with("backing", base),
+                ]
+            }
+        }
+    }
+
+    /// Names of the nodes, in the order of [`Image::nodes`].
+    #[must_use]
+    pub fn node_names(&self) -> Vec<String> {
+        let roles: &[&str] =
+            if self.overlay.is_some() { &["bfile", "base", "file", "disk"] } else { &["file", "disk"] };
+        roles.iter().map(|role| name::node(role, &self.name)).collect()
+    }
+
+    fn written_file(&self, node: &str, source: &FileSource) -> Props {
+        let aio = match self.aio {
+            Aio::Threads => "threads",
+            Aio::Native => "native",
+        };
+        file_node(node, source, self.mode)
+            .with("discard", "unmap")
+            .with("aio", aio)
+            .nest("cache", &self.cache.flags())
+    }
+}
+
+impl Cache {
+    fn flags(self) -> Props {
+        Props::new("direct", self == Cache::None).with("no-flush", self == Cache::Disposable)
+    }
+}
+
+fn format_node(node: &str, format: ImageFormat, file: &str, mode: ReadMode) -> Props {
+    let driver = match format {
+        ImageFormat::Raw => "raw",
+        ImageFormat::Qcow2 => "qcow2",
+    };
+    Props::new("driver", driver)
+        .with("node-name", node)
+        .with("read-only", mode == ReadMode::ReadOnly)
+        .with("discard", "unmap")
+        .with("file", file)
+}
+
+fn file_node(node: &str, source: &FileSource, mode: ReadMode) -> Props {
+    let (driver, filename) = match source {
+        FileSource::Path(path) => ("file", path.clone()),
+        FileSource::BlockDevice(path) => ("host_device", path.clone()),
+        FileSource::FdSet(set) => ("file", format!("/dev/fdset/{set}")),
+    };
+    Props::new("driver", driver)
+        .with("node-name", node)
+        .with("filename", filename)
+        .with("read-only", mode == ReadMode::ReadOnly)
+}
+
+/// "No backing file, whatever the header says", for the format that could have one.
+fn null_backing(format: ImageFormat) -> Option<Value> {
+    match format {
+        ImageFormat::Raw => None,
+        ImageFormat::Qcow2 => Some(Value::Null),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image() -> Image {
+        Image {
+            name: "root".into(),
+            source: FileSource::FdSet(3),
+            format: ImageFormat::Qcow2,
+            overlay: Some(FileSource::Path("/run/a,b.qcow2".into())),
+            mode: ReadMode::ReadWrite,
+            cache: Cache::Disposable,
+            aio: Aio::Threads,
+        }
+    }
+
+    #[test]
+    fn an_overlay_names_its_base_and_the_base_names_nothing() {
+        let nodes: Vec<Value> = image().nodes().iter().map(Props::to_value).collect();
+        assert_eq!(nodes[0]["filename"], "/dev/fdset/3");
+        assert_eq!(nodes[0]["read-only"], true);
+        assert_eq!(nodes[1]["backing"], Value::Null);
+        assert!(nodes[1].as_object().unwrap().contains_key("backing"));
+        assert_eq!(nodes[3]["backing"], "base-root");
+        assert_eq!(nodes[3]["read-only"], false);
+    }
+
+    #[test]
+    fn names_match_the_nodes() {
+        for overlay in [None, Some(FileSource::Path("/o".into()))] {
+            let image = Image { overlay, ..image() };
+            let names: Vec<Value> =
+                image.nodes().iter().map(|node| node.to_value()["node-name"].clone()).collect();
+            assert_eq!(names, image.node_names().into_iter().map(Value::from).collect::<Vec<_>>());
+            assert_eq!(names.last().unwrap(), &Value::from(image.node()));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What other devices are plugged into: root ports, SATA, SCSI and virtio-serial controllers.
+
+use crate::layout::Port;
+use crate::props::Props;
+
+/// One PCIe root port; a single device, or none yet, is behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootPort(pub Port);
+
+impl RootPort {
+    pub(crate) fn props(self) -> Props {
+        let (slot, function) = self.0.slot();
+        let number = self.0.number();
+        let props = Props::device("pcie-root-port", &self.0.bus())
+            .with("bus", "pcie.0")
+            .with("addr", format!("{slot:#x}.{function:#x}"))
+            // Physical slot numbers are shown to the guest; 0 means "no slot" to some of them.
+            .with("chassis", number + 1)
+            .with("port", number);
+        if function == 0 { props.with("multifunction", true) } else { props }
+    }
+}
+
+/// An AHCI controller beyond the chipset's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SataController {
+    /// Counted from 1; 0 is the chipset's.
+    pub number: u8,
+}
+
+impl SataController {
+    /// Most that there can be: slots 0x1c to 0x1e of pcie.0.
+    pub const MAX: u8 = 3;
+
+    pub(crate) fn props(self) -> Props {
+        // Downwards from 0x1e, below the chipset's own slot.
+        let slot = 0x1f_u8.saturating_sub(self.number);
+        Props::device("ich9-ahci", &format!("sata{}", self.number))
+            .with("bus", "pcie.0")
+            .with("addr", format!("{slot:#x}"))
+    }
+}
+
+/// Controllers that there is at most one of, and the port that each is behind.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Controllers {
+    /// Further SATA controllers.
+    pub sata: Vec<SataController>,
+    /// virtio-scsi, when a disk asks for it.
+    pub scsi: Option<Port>,
+    /// virtio-serial, for channels.
+    pub serial: Option<Port>,
+}
+
+impl Controllers {
+    /// Name of the SCSI controller in the PCI layout; the others' follow.
+    pub(crate) const SCSI: &'static str = "scsi0";
+    pub(crate) const SERIAL: &'static str = "virtio-serial0";
+
+    pub(crate) fn props(&self) -> Vec<Props> {
+        let sata = self.sata.iter().map(|controller| controller.props());
+        let scsi = self.scsi.map(|port| Props::device("virtio-scsi-pci", Self::SCSI).behind(port));
+        let serial = self.serial.map(|port| Props::device("virtio-serial-pci", Self::SERIAL).behind(port));
+        sata.chain(scsi).chain(serial).collect()
+    }
+}

@@ -1,0 +1,176 @@
+//! Network interfaces: the backend on the host's side, the card on the guest's.
+
+use crate::layout::Port;
+use crate::name;
+use crate::props::Props;
+use crate::quote;
+use crate::units::Fd;
+use serde_json::{Value, json};
+
+/// A tap's descriptor, as the receiving side knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TapFd {
+    /// Inherited at start.
+    Number(Fd),
+    /// Given to the monitor under this name (`getfd`) before a hotplug.
+    Named(String),
+}
+
+impl TapFd {
+    fn text(&self) -> String {
+        match self {
+            TapFd::Number(fd) => fd.to_string(),
+            TapFd::Named(name) => name.clone(),
+        }
+    }
+}
+
+/// A port of this host that leads to a port of the guest, in user networking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostForward {
+    /// `tcp` or `udp`.
+    pub protocol: String,
+    /// Address on the host, 127.0.0.1 for this machine only.
+    pub host_address: String,
+    /// Port on the host.
+    pub host_port: u16,
+    /// Port of the guest.
+    pub guest_port: u16,
+}
+
+/// Where the frames go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetBackend {
+    /// A tap device that someone with the right to do so has opened.
+    Tap(TapFd),
+    /// QEMU's own network stack: no privilege, no way in but the forwarded ports. The guest sees the addresses of
+    /// the masquerade binding: itself 10.0.2.2, the gateway 10.0.2.1.
+    User {
+        /// Ways in.
+        forwards: Vec<HostForward>,
+    },
+}
+
+/// The card's model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NicModel {
+    /// virtio-net, the default.
+    Virtio,
+    /// Intel 82540EM.
+    E1000,
+    /// Intel 82574L.
+    E1000e,
+    /// Intel 82576.
+    Igb,
+    /// NE2000.
+    Ne2kPci,
+    /// AMD PCnet.
+    Pcnet,
+    /// Realtek 8139.
+    Rtl8139,
+}
+
+impl NicModel {
+    /// The model by its name in the API.
+    #[must_use]
+    pub fn from_api(name: &str) -> Option<Self> {
+        Some(match name {
+            "virtio" => NicModel::Virtio,
+            "e1000" => NicModel::E1000,
+            "e1000e" => NicModel::E1000e,
+            "igb" => NicModel::Igb,
+            "ne2k_pci" => NicModel::Ne2kPci,
+            "pcnet" => NicModel::Pcnet,
+            "rtl8139" => NicModel::Rtl8139,
+            _ => return None,
+        })
+    }
+
+    const fn driver(self) -> &'static str {
+        match self {
+            NicModel::Virtio => "virtio-net-pci",
+            NicModel::E1000 => "e1000",
+            NicModel::E1000e => "e1000e",
+            NicModel::Igb => "igb",
+            NicModel::Ne2kPci => "ne2k_pci",
+            NicModel::Pcnet => "pcnet",
+            NicModel::Rtl8139 => "rtl8139",
+        }
+    }
+}
+
+/// One network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nic {
+    /// Name of the interface in the manifest.
+    pub name: String,
+    /// Model of the card.
+    pub model: NicModel,
+    /// Its MAC address, six hex pairs with colons.
+    pub mac: String,
+    /// Largest frame, told to the guest where the model can; `None` leaves it at 1500.
+    pub mtu: Option<u16>,
+    /// Where the frames go.
+    pub backend: NetBackend,
+    /// The root port it is behind.
+    pub port: Port,
+    /// Place in the boot order. Only then does the card carry a boot ROM.
+    pub boot_index: Option<u32>,
+}
+
+impl Nic {
+    /// The card's id.
+    #[must_use]
+    pub fn id(&self) -> String {
+        name::device("nic", &self.name)
+    }
+
+    /// The backend's id.
+    #[must_use]
+    pub fn netdev(&self) -> String {
+        name::device("net", &self.name)
+    }
+
+    pub(crate) fn backend_props(&self) -> Props {
+        let id = self.netdev();
+        match &self.backend {
+            NetBackend::Tap(fd) => Props::new("type", "tap").with("id", id).with("fd", fd.text()),
+            NetBackend::User { forwards } => {
+                let forwards: Vec<Value> =
+                    forwards.iter().map(|forward| json!({ "str": forward.text() })).collect();
+                let props = Props::new("type", "user")
+                    .with("id", id)
+                    .with("net", "10.0.2.0/24")
+                    .with("host", "10.0.2.1")
+                    .with("dhcpstart", "10.0.2.2");
+                if forwards.is_empty() { props } else { props.with("hostfwd", forwards) }
+            }
+        }
+    }
+
+    pub(crate) fn props(&self) -> Props {
+        let props = Props::device(self.model.driver(), &self.id())
+            .with("netdev", self.netdev())
+            .with("mac", self.mac.clone())
+            .behind(self.port)
+            .maybe("bootindex", self.boot_index);
+        let props = if self.boot_index.is_none() { props.with("romfile", "") } else { props };
+        match self.model {
+            NicModel::Virtio => props.maybe("host_mtu", self.mtu),
+            // These models have no way to be told.
+            NicModel::E1000
+            | NicModel::E1000e
+            | NicModel::Igb
+            | NicModel::Ne2kPci
+            | NicModel::Pcnet
+            | NicModel::Rtl8139 => props,
+        }
+    }
+}
+
+impl HostForward {
+    fn text(&self) -> String {
+        let Self { protocol, host_address, host_port, guest_port } = self;
+        quote::quote(&format!("{protocol}:{host_address}:{host_port}-:{guest_port}"))
+    }
+}

@@ -1,0 +1,17 @@
+//! The device by which a guest says that its kernel has panicked.
+//!
+//! Every machine has one. A guest that panics would otherwise sit there for ever with its VM reported as running; with
+//! it QEMU ends with the reason `guest-panic`, the instance fails, and its VM decides whether to start another. A guest
+//! that has a crash kernel loaded is left alone to make its dump: Linux tells the device so.
+
+use crate::props::Props;
+
+/// pvpanic on PCI, at a fixed address of the root bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Panic;
+
+impl Panic {
+    pub(crate) fn props(self) -> Props {
+        Props::device("pvpanic-pci", "panic0").with("bus", "pcie.0").with("addr", "0x1b")
+    }
+}

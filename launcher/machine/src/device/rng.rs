@@ -1,0 +1,24 @@
+//! A source of random numbers for the guest.
+
+use crate::layout::Port;
+use crate::props::Props;
+
+/// virtio-rng, fed from the host's /dev/urandom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rng {
+    /// The root port it is behind.
+    pub port: Port,
+}
+
+impl Rng {
+    pub(crate) const ID: &'static str = "rng0";
+    const SOURCE: &'static str = "rng0-source";
+
+    pub(crate) fn object(self) -> Props {
+        Props::new("qom-type", "rng-random").with("id", Self::SOURCE).with("filename", "/dev/urandom")
+    }
+
+    pub(crate) fn props(self) -> Props {
+        Props::device("virtio-rng-pci", Self::ID).with("rng", Self::SOURCE).behind(self.port)
+    }
+}

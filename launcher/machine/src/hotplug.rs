@@ -1,0 +1,61 @@
+//! Devices added to a running machine: QMP commands, each with the command that takes it back.
+//!
+//! Steps are executed in order; when one fails, the inverses of those that succeeded are executed in reverse. What is
+//! taken out later runs through the same inverses, with one difference that QMP imposes: `device_del` only asks the
+//! guest, and the steps before it may be undone once `DEVICE_DELETED` has named the device.
+
+use crate::device::disk::Disk;
+use crate::device::nic::Nic;
+use crate::props::Props;
+use serde_json::{Value, json};
+
+/// One QMP command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command {
+    /// Its name.
+    pub execute: &'static str,
+    /// Its arguments.
+    pub arguments: Value,
+}
+
+/// A command and what undoes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What is done.
+    pub forward: Command,
+    /// What undoes it.
+    pub inverse: Command,
+    /// The inverse only asks: it is done when `DEVICE_DELETED` names this device.
+    pub awaits_device: Option<String>,
+}
+
+/// The steps that add a disk.
+#[must_use]
+pub fn attach_disk(disk: &Disk) -> Vec<Step> {
+    let nodes = disk.image.nodes();
+    let blocks = nodes.iter().zip(disk.image.node_names()).map(|(node, name)| Step {
+        forward: Command { execute: "blockdev-add", arguments: node.to_value() },
+        inverse: Command { execute: "blockdev-del", arguments: json!({ "node-name": name }) },
+        awaits_device: None,
+    });
+    blocks.chain([device(&disk.props(), disk.id())]).collect()
+}
+
+/// The steps that add a network interface. A tap's descriptor has to be given to the monitor (`getfd`) before.
+#[must_use]
+pub fn attach_nic(nic: &Nic) -> Vec<Step> {
+    let backend = Step {
+        forward: Command { execute: "netdev_add", arguments: nic.backend_props().to_value() },
+        inverse: Command { execute: "netdev_del", arguments: json!({ "id": nic.netdev() }) },
+        awaits_device: None,
+    };
+    vec![backend, device(&nic.props(), nic.id())]
+}
+
+fn device(props: &Props, id: String) -> Step {
+    Step {
+        forward: Command { execute: "device_add", arguments: props.to_value() },
+        inverse: Command { execute: "device_del", arguments: json!({ "id": id }) },
+        awaits_device: Some(id),
+    }
+}

@@ -1,0 +1,279 @@
+//! Where devices sit on the PCI bus: layout version 1.
+//!
+//! The guest names its network interfaces and finds its disks by PCI address, so an address once given stays. Every
+//! PCI device that can come and go sits alone behind a root port of its own:
+//!
+//! ```text
+//!   pcie.0  00.0  host bridge (QEMU's)
+//!           01.0  display
+//!           02.0-02.7, 03.0-03.7, ...  root ports rp0, rp1, ...: one device each, or free for hotplug
+//!           1b.0  panic device
+//!           1e.0, 1d.0, 1c.0  further SATA controllers, where six ports are not enough
+//!           1f.0, 1f.2, 1f.3           ISA bridge, SATA controller, SMBus (QEMU's)
+//! ```
+//!
+//! A device's port is found by its name. The launcher saves the [`Layout`] with the VMI and gives it back for the
+//! next start: known devices keep their ports, new ones take the lowest free port, and a device that has gone leaves
+//! its port reserved until [`Layout::forget`] is called. The number of ports never goes down, and ports are added at
+//! the end only, so that bus numbers stay too.
+//!
+//! A first start leaves [`SPARE_PORTS`] to [`SPARE_PORTS`] + 7 ports free for hotplug (whole slots of eight).
+//! Changing any of this needs a new version and the old code kept beside it.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// Free root ports, at least, when a machine is first laid out.
+pub const SPARE_PORTS: u16 = 8;
+
+/// Functions of one slot of pcie.0.
+const FUNCTIONS: u16 = 8;
+
+/// First slot of pcie.0 that root ports use.
+const FIRST_SLOT: u16 = 2;
+
+/// One past the last slot of pcie.0 that root ports use; above it are the panic device, SATA and the chipset.
+const END_SLOT: u16 = 0x1a;
+
+/// Most root ports that fit.
+pub const MAX_PORTS: u16 = (END_SLOT - FIRST_SLOT) * FUNCTIONS;
+
+/// Number of a root port, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Port(u16);
+
+impl Port {
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+
+    /// The root port's id, which is the bus that its device is put on.
+    #[must_use]
+    pub fn bus(self) -> String {
+        format!("rp{}", self.0)
+    }
+
+    /// Slot and function on pcie.0.
+    pub(crate) const fn slot(self) -> (u16, u16) {
+        (FIRST_SLOT + self.0 / FUNCTIONS, self.0 % FUNCTIONS)
+    }
+}
+
+/// Why a layout cannot be made.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum LayoutError {
+    /// More devices than root ports that fit.
+    #[error("{wanted} PCI devices do not fit, at most {MAX_PORTS} do")]
+    Full {
+        /// Devices asked for, those reserved for devices that have gone included.
+        wanted: usize,
+    },
+    /// A saved layout contradicts itself, or is of a version not known here.
+    #[error("the saved PCI layout is not usable: {0}")]
+    Saved(String),
+}
+
+/// Which device sits behind which root port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    version: String,
+    /// Root ports there are, used or not.
+    ports: u16,
+    devices: BTreeMap<String, Port>,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layout {
+    /// Name of the only version so far.
+    pub const VERSION: &'static str = "v1";
+
+    /// A machine that was never started.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { version: Self::VERSION.to_owned(), ports: 0, devices: BTreeMap::new() }
+    }
+
+    /// The same layout with a port for every name; those known keep theirs.
+    ///
+    /// # Errors
+    ///
+    /// When there are more devices than [`MAX_PORTS`], or this layout was read from somewhere and is not sound.
+    pub fn place<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, LayoutError> {
+        self.check()?;
+        let mut next = self.clone();
+        let mut taken: Vec<Port> = next.devices.values().copied().collect();
+        taken.sort_unstable();
+        for name in names {
+            if next.devices.contains_key(name) {
+                continue;
+            }
+            let port = lowest_free(&taken);
+            if port.0 >= MAX_PORTS {
+                return Err(LayoutError::Full { wanted: taken.len() + 1 });
+            }
+            let at = taken.partition_point(|other| *other < port);
+            taken.insert(at, port);
+            next.devices.insert(name.to_owned(), port);
+        }
+        // Ports in use end at the highest one, which need not be their number where a device has gone.
+        let end = taken.last().map_or(0, |port| port.0 + 1);
+        let wanted = (end + SPARE_PORTS).next_multiple_of(FUNCTIONS).min(MAX_PORTS);
+        next.ports = next.ports.max(wanted);
+        Ok(next)
+    }
+
+    /// The port of a device.
+    #[must_use]
+    pub fn port(&self, name: &str) -> Option<Port> {
+        self.devices.get(name).copied()
+    }
+
+    /// Every root port, used or free.
+    pub fn ports(&self) -> impl Iterator<Item = Port> + use<> {
+        (0..self.ports).map(Port)
+    }
+
+    /// The lowest port that no device holds: where the next hotplugged device goes.
+    #[must_use]
+    pub fn free_port(&self) -> Option<Port> {
+        let mut taken: Vec<Port> = self.devices.values().copied().collect();
+        taken.sort_unstable();
+        Some(lowest_free(&taken)).filter(|port| port.0 < self.ports)
+    }
+
+    /// Gives a name the lowest free port, without adding ports: for hotplug.
+    #[must_use]
+    pub fn occupy(&self, name: &str) -> Option<(Self, Port)> {
+        if let Some(port) = self.port(name) {
+            return Some((self.clone(), port));
+        }
+        let port = self.free_port()?;
+        let mut next = self.clone();
+        next.devices.insert(name.to_owned(), port);
+        Some((next, port))
+    }
+
+    /// Frees the port of a device that was taken out of the manifest.
+    pub fn forget(&mut self, name: &str) {
+        self.devices.remove(name);
+    }
+
+    fn check(&self) -> Result<(), LayoutError> {
+        let unusable = |text: String| Err(LayoutError::Saved(text));
+        if self.version != Self::VERSION {
+            return unusable(format!("version {:?} is not known", self.version));
+        }
+        if self.ports > MAX_PORTS {
+            return unusable(format!("{} root ports are more than {MAX_PORTS}", self.ports));
+        }
+        let mut seen = BTreeMap::new();
+        for (name, port) in &self.devices {
+            if port.0 >= self.ports {
+                return unusable(format!("{name} is behind port {}, and there are {}", port.0, self.ports));
+            }
+            if let Some(other) = seen.insert(*port, name) {
+                return unusable(format!("{other} and {name} are both behind port {}", port.0));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first number that is not in the sorted list.
+fn lowest_free(taken: &[Port]) -> Port {
+    let free = (0..).zip(taken).find(|(number, port)| port.0 != *number).map(|(number, _)| number);
+    Port(free.unwrap_or_else(|| u16::try_from(taken.len()).unwrap_or(u16::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_first_layout_follows_the_order_given_and_leaves_spare_ports() {
+        let layout = Layout::new().place(["nic-default", "disk-a", "disk-b"]).unwrap();
+        assert_eq!(layout.port("nic-default"), Some(Port(0)));
+        assert_eq!(layout.port("disk-b"), Some(Port(2)));
+        assert_eq!(layout.ports().count(), 16);
+        assert_eq!(layout.free_port(), Some(Port(3)));
+    }
+
+    #[test]
+    fn ports_fill_slots_of_eight_functions() {
+        assert_eq!(Port(0).slot(), (2, 0));
+        assert_eq!(Port(9).slot(), (3, 1));
+        assert_eq!(Port(MAX_PORTS - 1).slot(), (0x19, 7));
+    }
+
+    #[test]
+    fn a_forgotten_port_is_used_again_and_others_stay() {
+        let mut layout = Layout::new().place(["a", "b", "c"]).unwrap();
+        layout.forget("b");
+        let layout = layout.place(["a", "c", "d"]).unwrap();
+        assert_eq!(layout.port("c"), Some(Port(2)));
+        assert_eq!(layout.port("d"), Some(Port(1)));
+    }
+
+    #[test]
+    fn too_many_devices_are_refused() {
+        let names: Vec<String> = (0..=MAX_PORTS).map(|number| format!("d{number}")).collect();
+        let error = Layout::new().place(names.iter().map(String::as_str)).unwrap_err();
+        assert_eq!(error, LayoutError::Full { wanted: usize::from(MAX_PORTS) + 1 });
+    }
+
+    #[test]
+    fn an_unsound_saved_layout_is_refused() {
+        for saved in [
+            r#"{"version":"v2","ports":16,"devices":{}}"#,
+            r#"{"version":"v1","ports":16,"devices":{"a":1,"b":1}}"#,
+            r#"{"version":"v1","ports":16,"devices":{"a":16}}"#,
+            r#"{"version":"v1","ports":6000,"devices":{}}"#,
+        ] {
+            let layout: Layout = serde_json::from_str(saved).unwrap();
+            assert!(matches!(layout.place(["a"]), Err(LayoutError::Saved(_))), "{saved}");
+        }
+    }
+
+    #[test]
+    fn the_saved_form_is_this() {
+        let layout = Layout::new().place(["disk-a"]).unwrap();
+        let text = serde_json::to_string(&layout).unwrap();
+        assert_eq!(text, r#"{"version":"v1","ports":16,"devices":{"disk-a":0}}"#);
+        assert_eq!(serde_json::from_str::<Layout>(&text).unwrap(), layout);
+    }
+
+    proptest! {
+        #[test]
+        fn addresses_are_unique_and_never_move(rounds in vec((btree_set("[a-f]{1,2}", 0..12), btree_set("[a-f]{1,2}", 0..4)), 1..6)) {
+            let mut layout = Layout::new();
+            for (names, gone) in rounds {
+                for name in &gone {
+                    layout.forget(name);
+                }
+                let before = layout.clone();
+                layout = layout.place(names.iter().map(String::as_str)).unwrap();
+                let mut ports: Vec<Port> = layout.devices.values().copied().collect();
+                ports.sort_unstable();
+                ports.dedup();
+                prop_assert_eq!(ports.len(), layout.devices.len());
+                prop_assert!(before.devices.iter().all(|(name, port)| layout.port(name) == Some(*port)));
+                prop_assert!(names.iter().all(|name| layout.port(name).is_some()));
+                prop_assert!(layout.ports >= before.ports && layout.check().is_ok());
+                prop_assert!(usize::from(layout.ports) >= layout.devices.len() + usize::from(SPARE_PORTS));
+                // Asking again changes nothing.
+                prop_assert_eq!(&layout.place(names.iter().map(String::as_str)).unwrap(), &layout);
+            }
+        }
+    }
+}

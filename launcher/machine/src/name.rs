@@ -1,0 +1,67 @@
+//! Identifiers inside QEMU, made from the names in the manifest and from nothing else, so that a restart, a hotplug
+//! or a migration finds the same device under the same id.
+//!
+//! QEMU wants a letter first and allows letters, digits, `-`, `.` and `_`; node names are at most 31 bytes long. Names
+//! of disks and interfaces are longer than that at times, and never hold a dot: a name that does not fit is cut and
+//! ends in a dot and eight hex digits of its SHA-256, and cannot meet another name that way.
+
+use sha2::{Digest, Sha256};
+
+/// Longest node name that QEMU takes (its buffer has 32 bytes with the terminating zero).
+const NODE_NAME_MAX: usize = 31;
+
+/// `<role>-<name>`, at most [`NODE_NAME_MAX`] bytes long.
+pub(crate) fn node(role: &str, name: &str) -> String {
+    fit(role, name, NODE_NAME_MAX)
+}
+
+/// `<role>-<name>` for devices, whose ids may be as long as any name of the API.
+pub(crate) fn device(role: &str, name: &str) -> String {
+    fit(role, name, 96)
+}
+
+fn fit(role: &str, name: &str, max: usize) -> String {
+    let clean: String = name
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() || "-_".contains(letter) { letter } else { '.' })
+        .collect();
+    let whole = format!("{role}-{clean}");
+    if clean == name && whole.len() <= max {
+        return whole;
+    }
+    let digest = Sha256::digest(name.as_bytes());
+    let suffix: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let keep = max.saturating_sub(suffix.len() + 1).min(whole.len());
+    // `clean` is ASCII, so any index is a boundary.
+    format!("{}.{suffix}", &whole[..keep])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn short_names_are_kept() {
+        assert_eq!(node("file", "rootdisk"), "file-rootdisk");
+        assert_eq!(device("nic", "default"), "nic-default");
+    }
+
+    #[test]
+    fn long_names_are_cut_and_told_apart() {
+        let first = node("overlay", &format!("{}-one", "x".repeat(59)));
+        let second = node("overlay", &format!("{}-two", "x".repeat(59)));
+        assert_eq!(first.len(), NODE_NAME_MAX);
+        assert_ne!(first, second);
+    }
+
+    proptest! {
+        #[test]
+        fn ids_are_well_formed_and_distinct(a in "\\PC{0,70}", b in "\\PC{0,70}") {
+            let (first, second) = (node("file", &a), node("file", &b));
+            prop_assert!(first.len() <= NODE_NAME_MAX);
+            prop_assert!(first.chars().all(|letter| letter.is_ascii_alphanumeric() || "-._".contains(letter)));
+            prop_assert_eq!(a == b, first == second);
+        }
+    }
+}

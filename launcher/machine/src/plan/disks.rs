@@ -1,0 +1,183 @@
+//! Disks: which image, how it is opened, and where it is plugged in.
+
+use super::{BootOrder, Ports};
+use crate::device::blockdev::{Aio, Cache, Image, ReadMode};
+use crate::device::controller::{Controllers, SataController};
+use crate::device::disk::{Bus, Disk, DiskDevice, DiskKind, IdeSlot};
+use crate::error::PlanError;
+use crate::facts::{Facts, VolumeFacts};
+use crate::layout::Port;
+use crate::name;
+use barevirt_api::v1;
+use barevirt_api::valid::ValidVmi;
+
+/// Buses, without the place on them.
+#[derive(Clone, Copy, PartialEq)]
+enum Connection {
+    Virtio,
+    Sata(IdeSlot),
+    Scsi(u16),
+}
+
+/// A disk that only lacks its port.
+struct Planned {
+    name: String,
+    connection: Connection,
+    kind: DiskKind,
+    boot_index: Option<u32>,
+    serial: Option<String>,
+    image: Image,
+}
+
+/// All disks, and the controllers they need.
+pub(super) struct PlannedDisks {
+    disks: Vec<Planned>,
+    sata_controllers: u8,
+}
+
+pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Result<PlannedDisks, PlanError> {
+    let mut places = Places::default();
+    let mut disks = Vec::new();
+    for (at, valid) in vmi.disks().iter().enumerate() {
+        let disk = &valid.disk;
+        let field = format!("spec.domain.devices.disks[{at}]");
+        let kind = if disk.is_cdrom() { DiskKind::Cdrom } else { DiskKind::Disk };
+        let ready =
+            facts.volumes.iter().find(|volume| volume.name == disk.name).ok_or_else(|| {
+                PlanError::VolumeMissing { field: field.clone(), volume: disk.name.clone() }
+            })?;
+        disks.push(Planned {
+            name: disk.name.clone(),
+            connection: places.next(disk.bus().unwrap_or("sata"), kind, &field)?,
+            kind,
+            boot_index: boot_order.index(disk.boot_order, at),
+            serial: disk.serial.clone(),
+            image: image(disk, ready, &field)?,
+        });
+    }
+    Ok(PlannedDisks { disks, sata_controllers: places.sata_controllers() })
+}
+
+/// Hands out the places on buses that count, in the order of the list.
+#[derive(Default)]
+struct Places {
+    sata: u8,
+    scsi: u16,
+}
+
+impl Places {
+    const SATA: u8 = IdeSlot::UNITS * (1 + SataController::MAX);
+    const SCSI: u16 = 256;
+
+    fn next(&mut self, bus: &str, kind: DiskKind, field: &str) -> Result<Connection, PlanError> {
+        let full = |bus, limit| PlanError::BusFull { field: field.to_owned(), bus, limit };
+        match (bus, kind) {
+            ("virtio", DiskKind::Disk) => Ok(Connection::Virtio),
+            ("sata", _) => {
+                if self.sata == Self::SATA {
+                    return Err(full("sata", Self::SATA.into()));
+                }
+                let slot =
+                    IdeSlot { controller: self.sata / IdeSlot::UNITS, unit: self.sata % IdeSlot::UNITS };
+                self.sata += 1;
+                Ok(Connection::Sata(slot))
+            }
+            ("scsi", _) => {
+                if self.scsi == Self::SCSI {
+                    return Err(full("scsi", Self::SCSI));
+                }
+                self.scsi += 1;
+                Ok(Connection::Scsi(self.scsi - 1))
+            }
+            (other, kind) => Err(PlanError::Unsupported {
+                field: format!("{field}.{}.bus", if kind == DiskKind::Cdrom { "cdrom" } else { "disk" }),
+                value: other.to_owned(),
+                why: match kind {
+                    DiskKind::Disk => "a disk is on virtio, sata or scsi",
+                    DiskKind::Cdrom => "a CD drive is on sata or scsi",
+                },
+            }),
+        }
+    }
+
+    fn sata_controllers(&self) -> u8 {
+        self.sata.div_ceil(IdeSlot::UNITS).saturating_sub(1)
+    }
+}
+
+fn image(disk: &v1::Disk, ready: &VolumeFacts, field: &str) -> Result<Image, PlanError> {
+    let mode = if disk.is_readonly() { ReadMode::ReadOnly } else { ReadMode::ReadWrite };
+    // A reader needs no overlay: what is underneath cannot change.
+    let overlay = ready.overlay.clone().filter(|_| mode == ReadMode::ReadWrite);
+    if mode == ReadMode::ReadWrite && overlay.is_none() && ready.read_only {
+        return Err(PlanError::VolumeReadOnly { field: field.to_owned(), volume: ready.name.clone() });
+    }
+    let cache = match disk.cache.as_deref() {
+        Some("none") => Cache::None,
+        Some("writethrough") => Cache::WriteThrough,
+        Some("writeback") => Cache::WriteBack,
+        None if ready.disposable => Cache::Disposable,
+        None => Cache::WriteBack,
+        Some(other) => {
+            return Err(unsupported(field, "cache", other, "none, writethrough and writeback are"));
+        }
+    };
+    let aio = match disk.io.as_deref() {
+        None | Some("threads") => Aio::Threads,
+        Some("native") if cache == Cache::None => Aio::Native,
+        Some("native") => return Err(unsupported(field, "io", "native", "it needs cache none")),
+        Some(other) => return Err(unsupported(field, "io", other, "threads and native are")),
+    };
+    Ok(Image {
+        name: disk.name.clone(),
+        source: ready.source.clone(),
+        format: ready.format,
+        overlay,
+        mode,
+        cache,
+        aio,
+    })
+}
+
+fn unsupported(field: &str, part: &str, value: &str, why: &'static str) -> PlanError {
+    PlanError::Unsupported { field: format!("{field}.{part}"), value: value.to_owned(), why }
+}
+
+impl PlannedDisks {
+    /// Names in the PCI layout: virtio disks, then the SCSI controller if a disk is on it.
+    pub(super) fn pci_names(&self) -> Vec<String> {
+        let virtio = self.disks.iter().filter(|disk| disk.connection == Connection::Virtio);
+        let mut names: Vec<String> = virtio.map(|disk| name::device("disk", &disk.name)).collect();
+        if self.on_scsi() {
+            names.push(Controllers::SCSI.to_owned());
+        }
+        names
+    }
+
+    fn on_scsi(&self) -> bool {
+        self.disks.iter().any(|disk| matches!(disk.connection, Connection::Scsi(_)))
+    }
+
+    /// The disks, the SATA controllers they need beyond the chipset's, and the SCSI controller's port.
+    pub(super) fn finish(
+        self,
+        ports: &Ports<'_>,
+    ) -> Result<(Vec<Disk>, Vec<SataController>, Option<Port>), PlanError> {
+        let scsi = self.on_scsi().then(|| ports.of(Controllers::SCSI)).transpose()?;
+        let sata = (1..=self.sata_controllers).map(|number| SataController { number }).collect();
+        let disks = self.disks.into_iter().map(|disk| disk.finish(ports)).collect::<Result<_, _>>()?;
+        Ok((disks, sata, scsi))
+    }
+}
+
+impl Planned {
+    fn finish(self, ports: &Ports<'_>) -> Result<Disk, PlanError> {
+        let Planned { name, connection, kind, boot_index, serial, image } = self;
+        let bus = match connection {
+            Connection::Virtio => Bus::Virtio(ports.of(&name::device("disk", &name))?),
+            Connection::Sata(slot) => Bus::Sata(slot),
+            Connection::Scsi(lun) => Bus::Scsi { lun },
+        };
+        Ok(Disk { name, image, device: DiskDevice { kind, bus, boot_index, serial } })
+    }
+}

@@ -1,0 +1,59 @@
+//! Network interfaces: model, backend, place.
+
+use super::{Ports, boot_index};
+use crate::device::nic::{Nic, NicModel};
+use crate::error::PlanError;
+use crate::facts::{Facts, InterfaceFacts};
+use crate::name;
+use barevirt_api::valid::ValidVmi;
+
+/// An interface that only lacks its port.
+pub(super) struct Planned {
+    name: String,
+    model: NicModel,
+    boot_index: Option<u32>,
+    facts: InterfaceFacts,
+}
+
+pub(super) fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Vec<Planned>, PlanError> {
+    let one = |(at, valid): (usize, &barevirt_api::valid::ValidInterface)| {
+        let wanted = &valid.interface;
+        let field = format!("spec.domain.devices.interfaces[{at}]");
+        let model_name = wanted.model.as_deref().unwrap_or("virtio");
+        let model = NicModel::from_api(model_name).ok_or_else(|| PlanError::Unsupported {
+            field: format!("{field}.model"),
+            value: model_name.to_owned(),
+            why: "no such network card can be built",
+        })?;
+        if wanted.boot_order.is_some() && !facts.network_boot {
+            return Err(PlanError::Unsupported {
+                field: format!("{field}.bootOrder"),
+                value: wanted.boot_order.unwrap_or_default().to_string(),
+                why: "there are no boot ROMs for network cards beside this QEMU",
+            });
+        }
+        let ready = facts.interfaces.iter().find(|ready| ready.name == wanted.name);
+        let ready =
+            ready.ok_or_else(|| PlanError::InterfaceMissing { field, interface: wanted.name.clone() })?;
+        Ok(Planned {
+            name: wanted.name.clone(),
+            model,
+            boot_index: boot_index(wanted.boot_order),
+            facts: ready.clone(),
+        })
+    };
+    vmi.interfaces().iter().enumerate().map(one).collect()
+}
+
+impl Planned {
+    /// The device's id, its name in the layout.
+    pub(super) fn id(&self) -> String {
+        name::device("nic", &self.name)
+    }
+
+    pub(super) fn finish(self, ports: &Ports<'_>) -> Result<Nic, PlanError> {
+        let port = ports.of(&self.id())?;
+        let InterfaceFacts { name: _, mac, mtu, backend } = self.facts;
+        Ok(Nic { name: self.name, model: self.model, mac, mtu, backend, port, boot_index: self.boot_index })
+    }
+}

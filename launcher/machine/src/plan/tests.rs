@@ -1,0 +1,249 @@
+use super::*;
+use crate::device::blockdev::{FileSource, ImageFormat};
+use crate::device::nic::{NetBackend, TapFd};
+use crate::facts::{InterfaceFacts, Monitors, VolumeFacts};
+use crate::units::Fd;
+use barevirt_api::v1::VirtualMachineInstance;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// An instance with these disks, each on a containerDisk of its own, and one interface.
+fn vmi(disks: &[Value]) -> Value {
+    let volumes: Vec<Value> = disks
+        .iter()
+        .map(|disk| json!({ "name": disk["name"], "containerDisk": { "image": "image" } }))
+        .collect();
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": { "name": "vm", "namespace": "ns" },
+        "spec": {
+            "domain": {
+                "memory": { "guest": "64Mi" },
+                "devices": { "disks": disks, "interfaces": [{ "name": "default", "masquerade": {} }] },
+            },
+            "networks": [{ "name": "default", "pod": {} }],
+            "volumes": volumes,
+        },
+    })
+}
+
+fn valid(vmi: Value) -> ValidVmi {
+    let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
+    ValidVmi::new(vmi).unwrap()
+}
+
+fn disk(name: &str, bus: &str) -> Value {
+    json!({ "name": name, "disk": { "bus": bus } })
+}
+
+fn facts(vmi: &ValidVmi) -> Facts {
+    let volume = |volume: &barevirt_api::v1::Volume| VolumeFacts {
+        name: volume.name.clone(),
+        source: FileSource::Path(format!("/images/{}", volume.name)),
+        format: ImageFormat::Raw,
+        read_only: true,
+        overlay: Some(FileSource::Path(format!("/overlays/{}", volume.name))),
+        disposable: true,
+    };
+    let interface = |interface: &barevirt_api::valid::ValidInterface| InterfaceFacts {
+        name: interface.interface.name.clone(),
+        mac: "02:00:00:00:00:01".into(),
+        mtu: Some(1500),
+        backend: NetBackend::Tap(TapFd::Number(Fd(9))),
+    };
+    Facts {
+        accelerator: Accelerator::Tcg { buffer: Bytes::mib(128) },
+        fd_sets: Vec::new(),
+        monitors: Monitors { control: Fd(3), people: Fd(4) },
+        serial: Fd(5),
+        guest_agent: Fd(6),
+        vnc_socket: "/vnc".into(),
+        interfaces: vmi.interfaces().iter().map(interface).collect(),
+        volumes: vmi.volumes().iter().map(volume).collect(),
+        network_boot: false,
+        machine_type: None,
+        layout: None,
+    }
+}
+
+fn planned(vmi: &ValidVmi) -> Machine {
+    plan(vmi, &facts(vmi)).unwrap()
+}
+
+#[test]
+fn without_a_boot_order_disks_are_tried_as_listed() {
+    let machine = planned(&valid(vmi(&[disk("a", "virtio"), disk("b", "sata")])));
+    let indices: Vec<_> = machine.disks.iter().map(|disk| disk.device.boot_index).collect();
+    assert_eq!(indices, [Some(1), Some(2)]);
+    assert_eq!(machine.nics[0].boot_index, None);
+}
+
+#[test]
+fn with_a_boot_order_only_those_in_it_are_tried() {
+    let mut second = disk("b", "virtio");
+    second["bootOrder"] = json!(7);
+    let machine = planned(&valid(vmi(&[disk("a", "virtio"), second])));
+    let indices: Vec<_> = machine.disks.iter().map(|disk| disk.device.boot_index).collect();
+    assert_eq!(indices, [None, Some(7)]);
+}
+
+#[test]
+fn network_boot_without_boot_roms_is_refused_by_name() {
+    let mut manifest = vmi(&[disk("a", "virtio")]);
+    manifest["spec"]["domain"]["devices"]["interfaces"][0]["bootOrder"] = json!(1);
+    let vmi = valid(manifest);
+    let error = plan(&vmi, &facts(&vmi)).unwrap_err();
+    assert!(error.to_string().starts_with("spec.domain.devices.interfaces[0].bootOrder: "), "{error}");
+
+    let with_roms = Facts { network_boot: true, ..facts(&vmi) };
+    assert_eq!(plan(&vmi, &with_roms).unwrap().nics[0].boot_index, Some(1));
+}
+
+#[test]
+fn what_was_not_prepared_is_named() {
+    let vmi = valid(vmi(&[disk("a", "virtio"), disk("b", "virtio")]));
+    let mut without_volume = facts(&vmi);
+    without_volume.volumes.remove(1);
+    let error = plan(&vmi, &without_volume).unwrap_err();
+    assert_eq!(error.to_string(), "spec.domain.devices.disks[1]: volume b has not been prepared");
+
+    let without_interface = Facts { interfaces: Vec::new(), ..facts(&vmi) };
+    let error = plan(&vmi, &without_interface).unwrap_err();
+    let text = "spec.domain.devices.interfaces[0]: interface default has not been prepared";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn a_writable_disk_on_a_read_only_image_needs_an_overlay() {
+    let vmi = valid(vmi(&[disk("a", "virtio")]));
+    let mut facts = facts(&vmi);
+    facts.volumes[0].overlay = None;
+    let error = plan(&vmi, &facts).unwrap_err();
+    let text = "spec.domain.devices.disks[0]: volume a is read-only and the disk is not";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn a_cd_drive_reads_the_image_and_leaves_the_overlay_alone() {
+    let machine = planned(&valid(vmi(&[json!({ "name": "a", "cdrom": { "bus": "sata" } })])));
+    let image = &machine.disks[0].image;
+    assert_eq!((image.mode, &image.overlay), (crate::ReadMode::ReadOnly, &None));
+}
+
+#[test]
+fn native_io_needs_cache_none() {
+    let mut wrong = disk("a", "virtio");
+    wrong["io"] = json!("native");
+    let right = {
+        let mut right = wrong.clone();
+        right["cache"] = json!("none");
+        valid(vmi(&[right]))
+    };
+    assert_eq!(planned(&right).disks[0].image.aio, crate::Aio::Native);
+    let mut manifest: VirtualMachineInstance = serde_json::from_value(vmi(&[wrong])).unwrap();
+    // Validation may fill in or refuse the cache; the planner does not depend on it.
+    if let Ok(vmi) = ValidVmi::new(std::mem::take(&mut manifest)) {
+        let error = plan(&vmi, &facts(&vmi)).unwrap_err();
+        assert!(error.to_string().starts_with("spec.domain.devices.disks[0].io: \"native\""), "{error}");
+    }
+}
+
+#[test]
+fn sata_has_an_end() {
+    let disks: Vec<Value> = (0..25).map(|number| disk(&format!("d{number}"), "sata")).collect();
+    let machine = planned(&valid(vmi(&disks[..24])));
+    assert_eq!(machine.controllers.sata.len(), 3);
+    let vmi = valid(vmi(&disks));
+    let error = plan(&vmi, &facts(&vmi)).unwrap_err();
+    assert_eq!(error.to_string(), "spec.domain.devices.disks[24]: at most 24 devices fit on the sata bus");
+}
+
+#[test]
+fn more_cpus_than_a_q35_takes_are_refused() {
+    let mut manifest = vmi(&[disk("a", "virtio")]);
+    manifest["spec"]["domain"]["cpu"] = json!({ "sockets": 4, "cores": 64 });
+    let vmi: VirtualMachineInstance = serde_json::from_value(manifest).unwrap();
+    if let Ok(vmi) = ValidVmi::new(vmi) {
+        let error = plan(&vmi, &facts(&vmi)).unwrap_err();
+        assert!(error.to_string().starts_with("spec.domain.cpu: 256 virtual CPUs"), "{error}");
+    }
+}
+
+#[test]
+fn emulation_has_no_host_cpu() {
+    let vmi = valid(vmi(&[disk("a", "virtio")]));
+    assert_eq!(planned(&vmi).cpu.model, CpuModel::Max);
+    let kvm = Facts { accelerator: Accelerator::Kvm { device: None }, ..facts(&vmi) };
+    assert_eq!(plan(&vmi, &kvm).unwrap().cpu.model, CpuModel::Host);
+}
+
+#[test]
+fn a_restart_gives_every_device_its_old_place() {
+    let first = planned(&valid(vmi(&[disk("a", "virtio"), disk("b", "virtio"), disk("c", "virtio")])));
+    let fewer = valid(vmi(&[disk("c", "virtio"), disk("new", "virtio"), disk("a", "virtio")]));
+    let again = plan(&fewer, &Facts { layout: Some(first.layout.clone()), ..facts(&fewer) }).unwrap();
+    let bus = |machine: &Machine, name: &str| {
+        machine.disks.iter().find(|disk| disk.name == name).map(|disk| disk.device.bus)
+    };
+    for name in ["a", "c"] {
+        assert_eq!(bus(&again, name), bus(&first, name), "{name}");
+    }
+    assert!(first.disks.iter().all(|disk| Some(disk.device.bus) != bus(&again, "new")));
+    assert_eq!(again.root_ports[..first.root_ports.len()], first.root_ports);
+}
+
+/// Every `"key":value` of the JSON arguments of an option.
+fn values(argv: &[String], option: &str, key: &str) -> Vec<Value> {
+    let arguments = argv.windows(2).filter(|pair| pair[0] == option && pair[1].starts_with('{'));
+    arguments
+        .map(|pair| serde_json::from_str::<Value>(&pair[1]).unwrap())
+        .filter_map(|props| props.get(key).cloned())
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn ids_nodes_and_addresses_are_never_given_twice(
+        names in proptest::collection::btree_set("[a-z]([a-z0-9-]{0,40}[a-z0-9])?", 1..20),
+        buses in proptest::collection::vec(0..3_usize, 20),
+        rng: bool,
+        graphics: bool,
+    ) {
+        let disks: Vec<Value> = names.iter().zip(buses).map(|(name, bus)| match bus {
+            0 => disk(name, "virtio"),
+            1 => disk(name, "sata"),
+            _ => json!({ "name": name, "cdrom": { "bus": "sata" } }),
+        }).collect();
+        let mut manifest = vmi(&disks);
+        manifest["spec"]["domain"]["devices"]["autoattachGraphicsDevice"] = json!(graphics);
+        if rng {
+            manifest["spec"]["domain"]["devices"]["rng"] = json!({});
+        }
+        let argv = crate::argv(&planned(&valid(manifest)));
+        for (option, key) in [("-device", "id"), ("-blockdev", "node-name"), ("-device", "drive"), ("-device", "chassis")] {
+            let found = values(&argv, option, key);
+            let distinct: BTreeSet<String> = found.iter().map(Value::to_string).collect();
+            prop_assert_eq!(found.len(), distinct.len(), "{} {}", option, key);
+        }
+        // A bus and an address together are one place; SATA ports have no address and take one drive each.
+        let devices: Vec<Value> = argv.windows(2)
+            .filter(|pair| pair[0] == "-device")
+            .map(|pair| serde_json::from_str(&pair[1]).unwrap())
+            .collect();
+        let places: Vec<String> = devices.iter()
+            .filter(|device| device.get("bus").is_some())
+            .map(|device| format!("{} {}", device["bus"], device.get("addr").unwrap_or(&Value::Null)))
+            .collect();
+        prop_assert_eq!(places.len(), places.iter().collect::<BTreeSet<_>>().len(), "{:?}", places);
+        // Everything plugged in somewhere is plugged into something that is there.
+        let argv_text = argv.join("\n");
+        for device in &devices {
+            if let Some(bus) = device["bus"].as_str().filter(|bus| bus.starts_with("rp") || bus.starts_with("sata")) {
+                let controller = bus.split('.').next().unwrap_or(bus);
+                let controller_id = format!("\"id\":\"{controller}\"");
+                prop_assert!(argv_text.contains(&controller_id), "{}", controller);
+            }
+        }
+    }
+}

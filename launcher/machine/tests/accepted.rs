@@ -1,0 +1,253 @@
+//! The real QEMU takes every command line that the golden tests show, and the same devices by hotplug: it answers on
+//! its monitor, which it does only once all of them have been made.
+
+mod common;
+
+use barevirt_machine::*;
+use command_fds::{CommandFdExt, FdMapping};
+use common::{FILES, MANIFESTS, facts, manifest};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const QEMU: &str = "qemu-system-x86_64";
+const MIB: u64 = 1 << 20;
+
+/// A QEMU and our end of its monitor. Dropped, it is gone.
+struct Qemu {
+    child: Child,
+    monitor: BufReader<UnixStream>,
+    _other_ends: Vec<UnixStream>,
+    _files: tempfile::TempDir,
+}
+
+impl Qemu {
+    /// Starts the machine of those facts, with real files and sockets where the facts name them.
+    fn start(vmi: &barevirt_api::valid::ValidVmi, mut facts: Facts) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let mut mappings = Vec::new();
+        let mut other_ends = Vec::new();
+        let mut socket = |number: Fd, mappings: &mut Vec<FdMapping>| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            mappings.push(mapping(theirs.into(), number));
+            ours
+        };
+        let monitor = socket(facts.monitors.control, &mut mappings);
+        for number in [facts.monitors.people, facts.serial, facts.guest_agent] {
+            other_ends.push(socket(number, &mut mappings));
+        }
+        for member in facts.fd_sets.iter().flat_map(|set| &set.members) {
+            let path = files.path().join(format!("fd{}", member.fd));
+            File::create(&path).unwrap().set_len(MIB).unwrap();
+            mappings.push(mapping(File::open(&path).unwrap().into(), member.fd));
+        }
+        // A tap needs privilege that a test does not have; QEMU's own network has the same place in the machine.
+        for interface in &mut facts.interfaces {
+            interface.backend = NetBackend::User { forwards: Vec::new() };
+        }
+        facts.vnc_socket = files.path().join("vnc,1.sock").to_str().unwrap().to_owned();
+        for volume in &mut facts.volumes {
+            for source in [Some(&mut volume.source), volume.overlay.as_mut()].into_iter().flatten() {
+                if let FileSource::Path(path) = source {
+                    *path = path.replace(FILES, files.path().to_str().unwrap());
+                    make_image(Path::new(&*path));
+                }
+            }
+        }
+        let machine = plan(vmi, &facts).unwrap();
+        let mut command = Command::new(QEMU);
+        command.args(argv(&machine)).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.fd_mappings(mappings).unwrap();
+        let child = command.spawn().expect("QEMU is installed");
+        // The command holds our copies of QEMU's ends: with them open, its death would not be seen.
+        drop(command);
+        monitor.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Self { child, monitor: BufReader::new(monitor), _other_ends: other_ends, _files: files }
+    }
+
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        let read = self.monitor.read_line(&mut line);
+        if !matches!(read, Ok(length) if length > 0) {
+            let mut reason = String::new();
+            self.child.kill().unwrap();
+            self.child.stderr.take().unwrap().read_to_string(&mut reason).unwrap();
+            panic!("QEMU did not answer: {read:?}: {reason}");
+        }
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// The answer to a command; events are passed over.
+    fn execute(&mut self, name: &str, arguments: Value) -> Result<Value, Value> {
+        let command = json!({ "execute": name, "arguments": arguments });
+        writeln!(self.monitor.get_mut(), "{command}").unwrap();
+        loop {
+            let answer = self.line();
+            if let Some(value) = answer.get("return") {
+                return Ok(value.clone());
+            }
+            if let Some(error) = answer.get("error") {
+                return Err(error.clone());
+            }
+        }
+    }
+
+    fn negotiate(&mut self) {
+        assert!(self.line().get("QMP").is_some());
+        self.execute("qmp_capabilities", json!({})).unwrap();
+    }
+
+    /// Undoes the steps, in reverse. Nobody runs in the guest who could let a device go; a reset does it for them.
+    fn undo(&mut self, steps: &[Step]) {
+        for step in steps.iter().rev() {
+            self.execute(step.inverse.execute, step.inverse.arguments.clone()).unwrap();
+            if let Some(device) = &step.awaits_device {
+                let reset = json!({ "execute": "system_reset" });
+                writeln!(self.monitor.get_mut(), "{reset}").unwrap();
+                let mut gone = false;
+                let mut answered = false;
+                while !(gone && answered) {
+                    let line = self.line();
+                    gone |= line["event"] == "DEVICE_DELETED" && line["data"]["device"] == json!(device);
+                    answered |= line.get("return").is_some();
+                }
+            }
+        }
+    }
+
+    fn node_names(&mut self) -> BTreeSet<String> {
+        let nodes = self.execute("query-named-block-nodes", json!({ "flat": true })).unwrap();
+        nodes.as_array().unwrap().iter().map(|node| node["node-name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn mapping(parent_fd: OwnedFd, number: Fd) -> FdMapping {
+    FdMapping { parent_fd, child_fd: number.0.try_into().unwrap() }
+}
+
+/// An empty image in the format that its name says.
+fn make_image(path: &Path) {
+    let mut file = File::create(path).unwrap();
+    if path.extension().unwrap() == "qcow2" {
+        file.write_all(&empty_qcow2()).unwrap()
+    } else {
+        file.set_len(MIB).unwrap()
+    }
+}
+
+/// A qcow2 image of one mebibyte with nothing in it: header, L1 table, reference count table and its one block, in
+/// one cluster of 64 KiB each.
+fn empty_qcow2() -> Vec<u8> {
+    const CLUSTER: usize = 1 << 16;
+    let mut image = vec![0_u8; 4 * CLUSTER];
+    let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"QFI\xfb");
+    put(4, &3_u32.to_be_bytes()); // version
+    put(20, &16_u32.to_be_bytes()); // cluster bits
+    put(24, &MIB.to_be_bytes());
+    put(36, &1_u32.to_be_bytes()); // L1 entries
+    put(40, &(CLUSTER as u64).to_be_bytes()); // L1 table
+    put(48, &(2 * CLUSTER as u64).to_be_bytes()); // reference count table
+    put(56, &1_u32.to_be_bytes()); // its clusters
+    put(96, &4_u32.to_be_bytes()); // 16-bit reference counts
+    put(100, &104_u32.to_be_bytes()); // header length
+    put(2 * CLUSTER, &(3 * CLUSTER as u64).to_be_bytes());
+    for cluster in 0..4 {
+        put(3 * CLUSTER + 2 * cluster, &1_u16.to_be_bytes());
+    }
+    image
+}
+
+#[test]
+fn qemu_takes_every_machine() {
+    for (name, _) in MANIFESTS {
+        let vmi = manifest(name);
+        let mut qemu = Qemu::start(&vmi, facts(&vmi));
+        qemu.negotiate();
+        let status = qemu.execute("query-status", json!({})).unwrap();
+        assert_eq!(status["status"], "prelaunch", "{name}");
+        let names = qemu.execute("query-name", json!({})).unwrap();
+        assert_eq!(names["name"], format!("{}_{}", vmi.namespace(), vmi.name()));
+    }
+}
+
+#[test]
+fn block_nodes_have_the_names_that_were_planned() {
+    let vmi = manifest("everything");
+    let planned: BTreeSet<String> =
+        plan(&vmi, &facts(&vmi)).unwrap().disks.iter().flat_map(|disk| disk.image.node_names()).collect();
+    let mut qemu = Qemu::start(&vmi, facts(&vmi));
+    qemu.negotiate();
+    assert_eq!(qemu.node_names(), planned);
+}
+
+#[test]
+fn hotplug_takes_the_same_disk_and_undoes_it() {
+    let vmi = manifest("tiny");
+    let mut qemu = Qemu::start(&vmi, facts(&vmi));
+    qemu.negotiate();
+    let before = qemu.node_names();
+
+    let machine = plan(&vmi, &facts(&vmi)).unwrap();
+    let image = qemu._files.path().join("more.qcow2");
+    make_image(&image);
+    let (_, port) = machine.layout.occupy("disk-more").unwrap();
+    let disk = Disk {
+        name: "more".into(),
+        image: Image {
+            name: "more".into(),
+            source: FileSource::Path(image.to_str().unwrap().into()),
+            format: ImageFormat::Qcow2,
+            overlay: None,
+            mode: ReadMode::ReadWrite,
+            cache: Cache::WriteBack,
+            aio: Aio::Threads,
+        },
+        device: DiskDevice { kind: DiskKind::Disk, bus: Bus::Virtio(port), boot_index: None, serial: None },
+    };
+    let steps = attach_disk(&disk);
+    for step in &steps {
+        qemu.execute(step.forward.execute, step.forward.arguments.clone()).unwrap();
+    }
+    assert_eq!(qemu.node_names().difference(&before).count(), 2);
+
+    qemu.undo(&steps);
+    assert_eq!(qemu.node_names(), before);
+}
+
+#[test]
+fn hotplug_takes_the_same_interface_and_undoes_it() {
+    let vmi = manifest("tiny");
+    let mut qemu = Qemu::start(&vmi, facts(&vmi));
+    qemu.negotiate();
+    let (_, port) = plan(&vmi, &facts(&vmi)).unwrap().layout.occupy("nic-more").unwrap();
+    let nic = Nic {
+        name: "more".into(),
+        model: NicModel::Virtio,
+        mac: "02:00:00:00:00:09".into(),
+        mtu: Some(1400),
+        backend: NetBackend::User { forwards: Vec::new() },
+        port,
+        boot_index: None,
+    };
+    let steps = attach_nic(&nic);
+    for step in &steps {
+        qemu.execute(step.forward.execute, step.forward.arguments.clone()).unwrap();
+    }
+    assert!(qemu.execute("query-rx-filter", json!({ "name": nic.id() })).is_ok());
+    qemu.undo(&steps);
+    assert!(qemu.execute("query-rx-filter", json!({ "name": nic.id() })).is_err());
+}

@@ -1,0 +1,75 @@
+//! Manifests, and facts as a launcher would find them for each.
+
+use barevirt_api::v1::{VirtualMachineInstance, Volume};
+use barevirt_api::valid::ValidVmi;
+use barevirt_machine::*;
+
+/// The manifests, by name.
+pub const MANIFESTS: [(&str, &str); 4] = [
+    ("tiny", include_str!("../manifests/tiny.yaml")),
+    ("cloud-init", include_str!("../manifests/cloud-init.yaml")),
+    ("everything", include_str!("../manifests/everything.yaml")),
+    ("many-sata", include_str!("../manifests/many-sata.yaml")),
+];
+
+pub fn manifest(name: &str) -> ValidVmi {
+    let (_, text) = MANIFESTS.iter().find(|(known, _)| *known == name).expect("a manifest of that name");
+    valid(serde_saphyr::from_str(text).expect("a readable manifest"))
+}
+
+pub fn valid(vmi: VirtualMachineInstance) -> ValidVmi {
+    ValidVmi::new(vmi).unwrap_or_else(|causes| panic!("a valid manifest: {causes:?}"))
+}
+
+/// Directory of the files that facts name.
+pub const FILES: &str = "/var/run/kubevirt-ephemeral-disks";
+
+/// What a launcher in a pod without KVM would have: descriptors from 10 on, each volume prepared.
+pub fn facts(vmi: &ValidVmi) -> Facts {
+    let mut sets = Vec::new();
+    let volumes = vmi.spec().volumes.iter().map(|volume| volume_facts(volume, &mut sets)).collect();
+    let interfaces = vmi.interfaces().iter().zip(20..).map(|(valid, fd)| InterfaceFacts {
+        name: valid.interface.name.clone(),
+        mac: valid.interface.mac_address.clone().unwrap_or_else(|| "02:00:00:00:00:01".to_owned()),
+        mtu: Some(1480),
+        backend: NetBackend::Tap(TapFd::Number(Fd(fd))),
+    });
+    Facts {
+        accelerator: Accelerator::Tcg { buffer: Bytes::mib(128) },
+        interfaces: interfaces.collect(),
+        volumes,
+        fd_sets: sets,
+        monitors: Monitors { control: Fd(10), people: Fd(11) },
+        serial: Fd(12),
+        guest_agent: Fd(13),
+        vnc_socket: "/var/run/kubevirt-private/vnc.sock".to_owned(),
+        network_boot: false,
+        machine_type: None,
+        layout: None,
+    }
+}
+
+fn volume_facts(volume: &Volume, sets: &mut Vec<FdSet>) -> VolumeFacts {
+    let name = volume.name.clone();
+    let file = |suffix: &str| FileSource::Path(format!("{FILES}/{name}.{suffix}"));
+    if volume.container_disk.is_some() {
+        let number = u32::try_from(sets.len()).expect("few sets") + 1;
+        let member = FdSetMember { fd: Fd(30 + number), what: format!("volume {name}") };
+        sets.push(FdSet { number, members: vec![member] });
+        let (source, overlay) = (FileSource::FdSet(number), Some(file("overlay.qcow2")));
+        return VolumeFacts {
+            name,
+            source,
+            format: ImageFormat::Raw,
+            read_only: true,
+            overlay,
+            disposable: true,
+        };
+    }
+    let (source, format) = if volume.empty_disk.is_some() {
+        (file("qcow2"), ImageFormat::Qcow2)
+    } else {
+        (file("iso"), ImageFormat::Raw)
+    };
+    VolumeFacts { name, source, format, read_only: false, overlay: None, disposable: true }
+}

@@ -1,0 +1,60 @@
+//! The command lines that manifests lead to, word for word. `INSTA_UPDATE=always cargo test -p barevirt-machine`
+//! writes them anew; what changes is what guests will see.
+
+mod common;
+
+use barevirt_machine::*;
+use common::{facts, manifest};
+
+/// One option a line, so that a difference is read at once.
+fn lines(argv: &[String]) -> String {
+    let mut text = String::new();
+    for word in argv {
+        text.push_str(if word.starts_with('-') { "\n" } else { " " });
+        text.push_str(word);
+    }
+    text.trim_start().to_owned()
+}
+
+fn command_line(name: &str) -> String {
+    let vmi = manifest(name);
+    lines(&argv(&plan(&vmi, &facts(&vmi)).unwrap()))
+}
+
+#[test]
+fn tiny() {
+    insta::assert_snapshot!(command_line("tiny"));
+}
+
+#[test]
+fn cloud_init() {
+    insta::assert_snapshot!(command_line("cloud-init"));
+}
+
+#[test]
+fn everything() {
+    insta::assert_snapshot!(command_line("everything"));
+}
+
+#[test]
+fn many_sata() {
+    insta::assert_snapshot!(command_line("many-sata"));
+}
+
+#[test]
+fn tiny_with_kvm_and_user_networking() {
+    let vmi = manifest("tiny");
+    let mut facts = facts(&vmi);
+    facts.accelerator = Accelerator::Kvm { device: Some(9) };
+    facts.machine_type = Some("pc-q35-10.0".to_owned());
+    facts.interfaces[0].mtu = None;
+    facts.interfaces[0].backend = NetBackend::User {
+        forwards: vec![HostForward {
+            protocol: "tcp".into(),
+            host_address: "127.0.0.1".into(),
+            host_port: 2222,
+            guest_port: 22,
+        }],
+    };
+    insta::assert_snapshot!(lines(&argv(&plan(&vmi, &facts).unwrap())));
+}

@@ -1,0 +1,176 @@
+//! The pod's `sockets` directory: connecting beneath a descriptor of it, never by a path the pod could redirect.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, connect, socket};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET};
+use crate::seqpacket::{PacketSocket, SocketError, connect_now};
+
+/// How long to wait before a busy listener (full backlog) is tried again.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// Why a launcher's socket was not reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The directory itself cannot be opened.
+    #[error("open sockets directory {path}")]
+    Directory {
+        /// The directory.
+        path: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Nobody listens: the launcher is not up yet, or is gone.
+    #[error("socket {name} has no listener")]
+    NotListening {
+        /// Name in the sockets directory.
+        name: &'static str,
+    },
+    /// There is something else under the socket's name.
+    #[error("{name} is not a socket")]
+    NotASocket {
+        /// Name in the sockets directory.
+        name: &'static str,
+    },
+    /// The listener was there and did not accept in time.
+    #[error("socket {name} did not accept in time")]
+    Deadline {
+        /// Name in the sockets directory.
+        name: &'static str,
+    },
+    /// The system refused.
+    #[error("connect to socket {name}")]
+    Io {
+        /// Name in the sockets directory.
+        name: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The connected socket could not be used.
+    #[error("use socket {name}")]
+    Socket {
+        /// Name in the sockets directory.
+        name: &'static str,
+        /// Why.
+        #[source]
+        source: SocketError,
+    },
+}
+
+/// A pod's `sockets` directory.
+#[derive(Debug)]
+pub struct SocketsDirectory {
+    directory: OwnedFd,
+}
+
+impl SocketsDirectory {
+    /// Takes over a descriptor of the directory, opened by the caller in the way it trusts.
+    pub fn new(directory: OwnedFd) -> Self {
+        Self { directory }
+    }
+
+    /// Opens the directory by its path; the last component may not be a symbolic link.
+    ///
+    /// # Errors
+    /// When it is not there or not a directory.
+    pub fn open(path: &Path) -> Result<Self, ConnectError> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let directory = open(path, flags, Mode::empty()).map_err(|errno| ConnectError::Directory {
+            path: path.display().to_string(),
+            source: errno.into(),
+        })?;
+        Ok(Self { directory })
+    }
+
+    /// Connects to the gRPC socket. Look at `peer_cred()` of the result before handing it to [`crate::grpc::client`].
+    ///
+    /// # Errors
+    /// When nobody listens there, or not in time.
+    pub async fn connect_grpc(&self, within: Duration) -> Result<UnixStream, ConnectError> {
+        let name = GRPC_SOCKET;
+        let stream = self.connect(name, within, connect_stream).await?;
+        let stream = std::os::unix::net::UnixStream::from(stream);
+        UnixStream::from_std(stream).map_err(|source| ConnectError::Io { name, source })
+    }
+
+    /// Connects to the descriptor socket. Look at `peer()` of the result before handing it to
+    /// [`crate::descriptors::Client`].
+    ///
+    /// # Errors
+    /// When nobody listens there, or not in time.
+    pub async fn connect_descriptors(&self, within: Duration) -> Result<PacketSocket, ConnectError> {
+        let name = DESCRIPTOR_SOCKET;
+        let socket = self.connect(name, within, connect_now).await?;
+        PacketSocket::new(socket).map_err(|source| ConnectError::Socket { name, source })
+    }
+
+    async fn connect(
+        &self,
+        name: &'static str,
+        within: Duration,
+        attempt: fn(&UnixAddr) -> Result<OwnedFd, Errno>,
+    ) -> Result<OwnedFd, ConnectError> {
+        let io = |errno: Errno| ConnectError::Io { name, source: errno.into() };
+        // The socket itself is opened first, without following a link the pod may have put there, and then connected
+        // to through its descriptor: what was looked at is what is used.
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let node = match openat(&self.directory, name, flags, Mode::empty()) {
+            Ok(node) => node,
+            Err(Errno::ENOENT) => return Err(ConnectError::NotListening { name }),
+            Err(errno) => return Err(io(errno)),
+        };
+        let kind = SFlag::from_bits_truncate(fstat(&node).map_err(io)?.st_mode) & SFlag::S_IFMT;
+        if kind != SFlag::S_IFSOCK {
+            return Err(ConnectError::NotASocket { name });
+        }
+        let address = UnixAddr::new(format!("/proc/self/fd/{}", node.as_raw_fd()).as_str()).map_err(io)?;
+        let connecting = async {
+            loop {
+                match attempt(&address) {
+                    Err(Errno::EAGAIN | Errno::EINTR) => sleep(RETRY).await,
+                    Err(Errno::ECONNREFUSED) => return Err(ConnectError::NotListening { name }),
+                    result => return result.map_err(io),
+                }
+            }
+        };
+        timeout_at(Instant::now() + within, connecting).await.unwrap_or(Err(ConnectError::Deadline { name }))
+    }
+}
+
+impl AsFd for SocketsDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+}
+
+fn connect_stream(address: &UnixAddr) -> Result<OwnedFd, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(socket.as_raw_fd(), address)?;
+    Ok(socket)
+}
+
+/// Binds a socket to a path of any length (a socket's address has room for 107 bytes), replacing a socket left there.
+pub(crate) fn bind_in_parent(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = open(parent, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let through = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    bind(socket.as_raw_fd(), &UnixAddr::new(&through)?)?;
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! Names both sides agree on: sockets, the protocol version, descriptors and streams.
+
+/// Version of the protocol this library speaks, as `HelloRequest.version` carries it.
+pub const VERSION: u32 = 1;
+
+/// Lowest version a launcher built with this library still serves.
+pub const LOWEST_VERSION: u32 = 1;
+
+/// Directory of both sockets as the launcher sees it in its container.
+pub const SOCKETS_DIRECTORY: &str = "/var/run/kubevirt/sockets";
+
+/// The same directory as the handler sees it, beneath the kubelet's directory of the pod.
+pub const SOCKETS_VOLUME: &str = "volumes/kubernetes.io~empty-dir/sockets";
+
+/// Name of the gRPC socket in the sockets directory.
+pub const GRPC_SOCKET: &str = "launcher-sock";
+
+/// Name of the descriptor socket in the sockets directory.
+pub const DESCRIPTOR_SOCKET: &str = "launcher-fds";
+
+/// Name of the descriptor of `/dev/kvm`.
+pub const KVM: &str = "kvm";
+
+/// Longest descriptor name that is accepted, in bytes.
+pub const LONGEST_NAME: usize = 256;
+
+/// Stream that is the guest's first serial port.
+pub const STREAM_SERIAL0: &str = "serial0";
+
+/// Stream that speaks RFB, the VNC protocol.
+pub const STREAM_VNC: &str = "vnc";
+
+/// Stream that is a client of the people's monitor.
+pub const STREAM_QMP: &str = "qmp";
+
+/// What a descriptor of a network is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NetworkDescriptor {
+    /// One queue of the tap that QEMU drives.
+    Tap,
+    /// UDP socket on port 67, bound to the bridge.
+    Dhcp4,
+    /// UDP socket on port 547 over IPv6, bound to the bridge and joined to `ff02::1:2`.
+    Dhcp6,
+    /// Raw ICMPv6 socket bound to the bridge and joined to `ff02::2`.
+    RouterAdvertisement,
+}
+
+impl NetworkDescriptor {
+    /// Every kind, in the order of their names here.
+    pub const ALL: [Self; 4] = [Self::Tap, Self::Dhcp4, Self::Dhcp6, Self::RouterAdvertisement];
+
+    /// The last part of the name.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Tap => "tap",
+            Self::Dhcp4 => "dhcp4",
+            Self::Dhcp6 => "dhcp6",
+            Self::RouterAdvertisement => "ra",
+        }
+    }
+
+    /// Name of this descriptor of the network called `network` in the spec, e.g. `net/default/tap`.
+    pub fn of(self, network: &str) -> String {
+        format!("net/{network}/{}", self.suffix())
+    }
+
+    /// The network and the kind a name stands for, if it is the name of a network's descriptor.
+    pub fn parse(name: &str) -> Option<(&str, Self)> {
+        let (network, suffix) = name.strip_prefix("net/")?.rsplit_once('/')?;
+        if network.is_empty() || network.contains('/') {
+            return None;
+        }
+        let kind = Self::ALL.into_iter().find(|kind| kind.suffix() == suffix)?;
+        Some((network, kind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_names_are_the_agreed_ones_and_parse_back() {
+        let names: Vec<_> = NetworkDescriptor::ALL.into_iter().map(|kind| kind.of("default")).collect();
+        assert_eq!(names, ["net/default/tap", "net/default/dhcp4", "net/default/dhcp6", "net/default/ra"]);
+        for (name, kind) in names.iter().zip(NetworkDescriptor::ALL) {
+            assert_eq!(NetworkDescriptor::parse(name), Some(("default", kind)));
+        }
+    }
+
+    #[test]
+    fn other_names_are_not_networks() {
+        for name in
+            ["kvm", "net/", "net//tap", "net/a/b/tap", "net/default", "net/default/tape", "disk/default/tap"]
+        {
+            assert_eq!(NetworkDescriptor::parse(name), None, "{name}");
+        }
+    }
+}

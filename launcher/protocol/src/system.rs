@@ -1,0 +1,91 @@
+//! System calls that hand out descriptors: the only unsafe code of this crate.
+//!
+//! Receiving is written against `recvmsg` itself because every descriptor the kernel installed must be owned, and so closed, even
+//! when the message is refused: when control data was cut off (no room, or this process is out of descriptors) safer
+//! wrappers report an error and leak those that did arrive.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use tokio::io::unix::AsyncFd;
+
+/// Most descriptors the kernel puts in one message (SCM_MAX_FD). Room for all of them means none is cut off for space.
+const SCM_MAX_FD: usize = 253;
+
+/// One received packet.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    /// Bytes written into the buffer.
+    pub(crate) length: usize,
+    /// The packet was longer than the buffer.
+    pub(crate) truncated: bool,
+    /// Some descriptors could not be received.
+    pub(crate) descriptors_lost: bool,
+    /// Those that were, close-on-exec.
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+/// Control buffer aligned as `cmsghdr` needs it.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+const CONTROL_BYTES: usize = 64 + SCM_MAX_FD * size_of::<RawFd>();
+
+/// Receives one packet without blocking. A length of 0 without descriptors is the end of the stream.
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Packet> {
+    let mut control = Control([0; CONTROL_BYTES]);
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: msghdr is plain data for which all zeroes is a valid value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = CONTROL_BYTES as _;
+    let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+    // SAFETY: the header points at a buffer and a control buffer that outlive the call, with their true lengths.
+    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+
+    let mut descriptors = Vec::new();
+    // SAFETY: the kernel filled msg_control and msg_controllen; the CMSG macros stay within them.
+    let mut message = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
+    while !message.is_null() {
+        // SAFETY: a non-null pointer from CMSG_FIRSTHDR or CMSG_NXTHDR points at a whole cmsghdr in the buffer.
+        let this = unsafe { &*message };
+        if this.cmsg_level == libc::SOL_SOCKET && this.cmsg_type == libc::SCM_RIGHTS {
+            // SAFETY: pure arithmetic on a constant.
+            let overhead = unsafe { libc::CMSG_LEN(0) } as usize;
+            #[allow(clippy::unnecessary_cast)] // size_t with glibc, socklen_t with musl
+            let count = (this.cmsg_len as usize).saturating_sub(overhead) / size_of::<RawFd>();
+            // SAFETY: the data of an SCM_RIGHTS message is `count` descriptors, possibly unaligned; each was just
+            // installed for this process by the kernel and has no other owner.
+            unsafe {
+                let data = libc::CMSG_DATA(message).cast::<RawFd>();
+                for index in 0..count {
+                    descriptors.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
+                }
+            }
+        }
+        // SAFETY: as above, both pointers are into the same header.
+        message = unsafe { libc::CMSG_NXTHDR(&raw const header, message) };
+    }
+    Ok(Packet {
+        length,
+        truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+        descriptors_lost: header.msg_flags & libc::MSG_CTRUNC != 0,
+        descriptors,
+    })
+}
+
+/// Takes ownership of a descriptor that a system call just returned to this process.
+pub(crate) fn own(raw: RawFd) -> OwnedFd {
+    // SAFETY: callers pass a descriptor straight from a successful system call; nothing else owns it.
+    unsafe { OwnedFd::from_raw_fd(raw) }
+}
+
+/// Registers a descriptor with the reactor of the current runtime.
+pub(crate) fn register(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd names the same open descriptor for as long as it lives, and the AsyncFd owns it.
+    unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)
+}

@@ -1,0 +1,119 @@
+//! The bytes of version 1, as a peer of the previous release writes them. They never change: launchers outlive the
+//! handler that started them, so a field that moved would break running machines.
+
+use barevirt_protocol::v1::{
+    Facts, HelloRequest, HelloResponse, Interface, LauncherStatus, Phase, QmpRequest, QmpResponse,
+    ShutdownRequest, SyncRequest, SyncResponse,
+};
+use prost::Message;
+
+/// Asserts that the bytes decode to the value, and that the value encodes to the bytes.
+#[track_caller]
+fn golden<M: Message + Default + PartialEq + std::fmt::Debug>(message: &M, hex: &str) {
+    let hex: String = hex.split_whitespace().collect();
+    let encoded: String = message.encode_to_vec().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(encoded, hex, "encoding of {message:?}");
+    assert_eq!(&decode::<M>(&hex), message, "decoding");
+}
+
+#[track_caller]
+fn decode<M: Message + Default>(hex: &str) -> M {
+    let bytes: Vec<u8> =
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+    M::decode(bytes.as_slice()).unwrap()
+}
+
+#[test]
+fn hello() {
+    golden(&HelloRequest { version: 1 }, "0801");
+    let response = HelloResponse { lowest_version: 1, highest_version: 2, pod_uid: "u-1".into() };
+    golden(&response, "0801 1002 1a03 752d31");
+}
+
+#[test]
+fn sync() {
+    let interface = Interface {
+        name: "default".into(),
+        network: "pod".into(),
+        mac: "02:aa".into(),
+        mtu: 1500,
+        ipv4: "10.0.2.2".into(),
+        ipv4_prefix: 24,
+        ipv4_gateway: "10.0.2.1".into(),
+        ipv6: "f::2".into(),
+        ipv6_prefix: 120,
+        ipv6_gateway: "f::1".into(),
+        ipv6_link_local: "fe80::1".into(),
+        dns_servers: vec!["10.96.0.10".into()],
+        dns_search: vec!["a.svc".into(), "b".into()],
+        bridge_index: 5,
+    };
+    let message = SyncRequest {
+        revision: 3,
+        spec_hash: "ab".into(),
+        vmi: b"{}".to_vec(),
+        facts: Some(Facts { interfaces: vec![interface], allow_emulation: true }),
+    };
+    golden(
+        &message,
+        "0803 1202 6162 1a02 7b7d 2261
+         0a5d
+           0a07 64656661756c74 1203 706f64 1a05 30323a6161 20dc0b
+           2a08 31302e302e322e32 3018 3a08 31302e302e322e31
+           4204 663a3a32 4878 5204 663a3a31 5a07 666538303a3a31
+           620a 31302e39362e302e3130 6a05 612e737663 6a01 62 7005
+         1001",
+    );
+    golden(&SyncResponse { accepted_revision: 3 }, "0803");
+}
+
+#[test]
+fn status() {
+    let message = LauncherStatus {
+        observed_revision: 3,
+        phase: Phase::Running.into(),
+        reason: "R".into(),
+        message: "m".into(),
+        ready: true,
+        descriptors: vec!["kvm".into()],
+        qemu_pid: 300,
+        qemu_version: "10.0.2".into(),
+        machine_type: "pc".into(),
+        accelerator: "tcg".into(),
+        agent_connected: true,
+        running_since_unix_ms: 1000,
+    };
+    golden(
+        &message,
+        "0803 1003 1a01 52 2201 6d 2801 3203 6b766d 38ac02 4206 31302e302e32 4a02 7063 5203 746367 5801 60e807",
+    );
+    for (phase, number) in [
+        (Phase::Unspecified, 0),
+        (Phase::Waiting, 1),
+        (Phase::Starting, 2),
+        (Phase::Running, 3),
+        (Phase::Paused, 4),
+        (Phase::Stopping, 5),
+        (Phase::Succeeded, 6),
+        (Phase::Failed, 7),
+    ] {
+        assert_eq!(i32::from(phase), number);
+    }
+}
+
+#[test]
+fn shutdown_and_qmp() {
+    golden(&ShutdownRequest { grace_period_seconds: 30, reason: "del".into() }, "081e 1203 64656c");
+    golden(&QmpRequest { command: b"{}".to_vec(), deadline_ms: 500 }, "0a02 7b7d 10f403");
+    golden(&QmpResponse { answer: b"{}".to_vec() }, "0a02 7b7d");
+}
+
+#[test]
+fn fields_and_phases_of_a_later_version_do_no_harm() {
+    // version = 1, and field 15 as a string.
+    assert_eq!(decode::<HelloRequest>("08017a0178"), HelloRequest { version: 1 });
+    // phase = 99 is kept as a number and is no known phase.
+    let status = decode::<LauncherStatus>("1063");
+    assert_eq!(status.phase, 99);
+    assert!(Phase::try_from(status.phase).is_err());
+}

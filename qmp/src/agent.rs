@@ -1,0 +1,104 @@
+//! A session with the guest agent.
+//!
+//! The agent greets nobody, may not be there, may be restarted at any time, and shares its channel with
+//! whoever spoke before. So one command is in flight at a time, and before the first, and after every wait
+//! that ended without an answer, the session is made fresh: [`FLUSH`] discards half a line in the agent,
+//! `guest-sync-delimited` with a number of our own makes it answer with that number behind a flush byte,
+//! and everything before that answer is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use qapi::qga::QgaCommand;
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+
+use crate::codec::{FLUSH, encode};
+use crate::connection::{Connection, Dialect, Options, Request};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::message::{Band, command};
+
+/// A session with the guest agent: cheap to clone, to be used from any task; commands take turns.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    connection: Connection,
+    turn: Arc<Mutex<Turn>>,
+    tokens: Arc<AtomicI64>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    /// The agent is known to have nothing left to say.
+    synced: bool,
+}
+
+impl Agent {
+    /// A session on this stream. Nothing is said before the first command.
+    #[must_use]
+    pub fn new(stream: UnixStream, options: Options) -> Self {
+        let (connection, _, _) = Connection::start(stream, Dialect::Agent, options);
+        // The number only has to differ from those that an earlier session on this channel used.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let first = i64::from(now.subsec_nanos()) << 20;
+        Self {
+            connection,
+            turn: Arc::new(Mutex::new(Turn { synced: false })),
+            tokens: Arc::new(AtomicI64::new(first)),
+        }
+    }
+
+    /// Waits for the end of the stream.
+    pub async fn ended(&self) {
+        self.connection.ended().await;
+    }
+
+    /// Executes a command.
+    ///
+    /// # Errors
+    /// See [`Error`]. Commands that answer nothing on success (`guest-shutdown`) end at their deadline.
+    pub async fn execute<C: QgaCommand>(&self, command: C, deadline: Deadline) -> Result<C::Ok, Error> {
+        let arguments = serde_json::to_value(&command)
+            .map_err(|source| Error::Arguments { command: C::NAME.to_owned(), source })?;
+        let answer = self.execute_raw(C::NAME, arguments, deadline).await?;
+        serde_json::from_value(answer).map_err(|source| Error::Answer { command: C::NAME.to_owned(), source })
+    }
+
+    /// Executes a command by its name.
+    ///
+    /// # Errors
+    /// As [`Agent::execute`].
+    pub async fn execute_raw(
+        &self,
+        name: &str,
+        arguments: Value,
+        deadline: Deadline,
+    ) -> Result<Value, Error> {
+        let late = |_| Error::Deadline { command: name.to_owned() };
+        let mut turn = tokio::time::timeout_at(deadline.instant(), self.turn.lock()).await.map_err(late)?;
+        if !turn.synced {
+            self.sync(deadline).await?;
+        }
+        // Until the answer is here the session counts as stale, also when this future is dropped.
+        turn.synced = false;
+        let line = |id| encode(&command(name, arguments.clone(), id, Band::In));
+        let answer =
+            self.connection.ask(Request { name, line: &line, fds: Vec::new(), only: None }, deadline).await;
+        turn.synced = matches!(answer, Ok(_) | Err(Error::Refused { .. }));
+        answer
+    }
+
+    async fn sync(&self, deadline: Deadline) -> Result<(), Error> {
+        const NAME: &str = "guest-sync-delimited";
+        let token = Value::from(self.tokens.fetch_add(1, Ordering::Relaxed));
+        let line = |id| {
+            let mut line = vec![FLUSH];
+            line.extend(encode(&command(NAME, json!({"id": token}), id, Band::In)));
+            line
+        };
+        let request = Request { name: NAME, line: &line, fds: Vec::new(), only: Some(token.clone()) };
+        self.connection.ask(request, deadline).await.map(drop)
+    }
+}

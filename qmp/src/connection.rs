@@ -1,0 +1,376 @@
+//! The two tasks of a stream, and the table of those who wait for an answer.
+//!
+//! The reader owns nothing that can make it wait: answers go to oneshots, events to a broadcast channel that
+//! overwrites. The writer takes whole lines from a queue and is the only one that writes, so that dropping a
+//! caller's future never leaves half a line on the stream.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use serde_json::Value;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+
+use crate::codec::{DEFAULT_MAX_LINE, Decoder, Line};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::event::{Event, Events};
+use crate::message::{Greeting, Incoming, Refusal, classify};
+
+/// Bounds of one connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Longest line accepted, in bytes; see [`Line::TooLong`].
+    pub max_line: usize,
+    /// How many events a listener may be behind before the oldest is overwritten.
+    pub event_backlog: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { max_line: DEFAULT_MAX_LINE, event_backlog: 1024 }
+    }
+}
+
+/// Lines that may wait for the writer. Who comes later waits in turn, up to his own deadline.
+const QUEUE: usize = 64;
+
+/// Bytes read at a time.
+const CHUNK: usize = 16 << 10;
+
+/// A line that waits for the writer.
+struct Outgoing {
+    id: u64,
+    line: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+/// Someone who waits, or has given up waiting, for an answer.
+struct Waiter {
+    answer: oneshot::Sender<Result<Value, Refusal>>,
+    /// The only answer without an id that is his; see [`crate::agent`].
+    only: Option<Value>,
+    /// QEMU keeps the descriptors of the latest message only: those of the next may not be sent before this
+    /// command has been answered, even when its caller has gone.
+    fd_turn: Option<OwnedSemaphorePermit>,
+}
+
+#[derive(Default)]
+struct Table {
+    waiters: HashMap<u64, Waiter>,
+    /// Why the stream ended.
+    closed: Option<String>,
+    /// Dropped at the end, which ends the listeners' streams after the last event.
+    events: Option<broadcast::Sender<Event>>,
+    greeting: Option<oneshot::Sender<Greeting>>,
+}
+
+/// What both tasks and the callers share.
+struct Shared {
+    table: Mutex<Table>,
+    ended: watch::Sender<bool>,
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nobody panics while holding it; if someone did, the table is still the table.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self, reason: &str) {
+        {
+            let mut table = self.table();
+            if table.closed.is_none() {
+                table.closed = Some(reason.to_owned());
+            }
+            // Dropping the senders wakes every waiter.
+            table.waiters.clear();
+            table.events = None;
+            table.greeting = None;
+        }
+        self.ended.send_replace(true);
+    }
+
+    fn closed_error(&self, command: &str) -> Error {
+        let reason = self.table().closed.clone().unwrap_or_else(|| "the session is over".to_owned());
+        Error::Closed { command: command.to_owned(), reason }
+    }
+
+    fn take_in(&self, line: Line, agent: bool) {
+        let object = match line {
+            Line::Object(object) => object,
+            Line::Garbage { length, start } => {
+                tracing::warn!(length, start, "line is not a message");
+                return;
+            }
+            Line::TooLong { length } => {
+                tracing::warn!(length, "line is over the limit");
+                return;
+            }
+        };
+        match classify(object) {
+            Incoming::Event(event) => {
+                tracing::debug!(event = event.name(), "event");
+                if let Some(events) = &self.table().events {
+                    // Fails when nobody listens, which is fine.
+                    let _ = events.send(event);
+                }
+            }
+            Incoming::Greeting(greeting) => {
+                if let Some(waiter) = self.table().greeting.take() {
+                    let _ = waiter.send(greeting);
+                }
+            }
+            Incoming::Reply { id: Some(id), outcome } => match self.table().waiters.remove(&id) {
+                Some(waiter) => drop(waiter.answer.send(outcome)),
+                None => tracing::debug!(id, "answer came too late"),
+            },
+            Incoming::Reply { id: None, outcome } if agent => self.settle_without_id(outcome),
+            Incoming::Reply { id: None, outcome } => tracing::warn!(?outcome, "answer without id"),
+            Incoming::Unknown(object) => tracing::warn!(keys = ?object.keys(), "message of unknown kind"),
+        }
+    }
+
+    /// An old guest agent gives no ids back. One command is in flight at a time there, so it is his; but a
+    /// waiter for a certain value takes that value only.
+    fn settle_without_id(&self, outcome: Result<Value, Refusal>) {
+        let mut table = self.table();
+        let fits = |waiter: &Waiter| waiter.only.as_ref().is_none_or(|only| outcome.as_ref() == Ok(only));
+        let id = table.waiters.iter().find(|(_, waiter)| fits(waiter)).map(|(id, _)| *id);
+        if let Some(waiter) = id.and_then(|id| table.waiters.remove(&id)) {
+            drop(waiter.answer.send(outcome));
+        }
+    }
+
+    /// The caller of this line still waits.
+    fn is_wanted(&self, id: u64) -> bool {
+        self.table().waiters.get(&id).is_some_and(|waiter| !waiter.answer.is_closed())
+    }
+}
+
+/// Ends both tasks when the last handle is gone.
+struct Tasks(Vec<AbortHandle>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// A command on its way: how it is to be written and awaited.
+pub(crate) struct Request<'a> {
+    /// Its name, for errors.
+    pub(crate) name: &'a str,
+    /// Makes the line, given the id.
+    pub(crate) line: &'a (dyn Fn(u64) -> Vec<u8> + Sync),
+    /// Descriptors to send along.
+    pub(crate) fds: Vec<OwnedFd>,
+    /// See [`Waiter::only`].
+    pub(crate) only: Option<Value>,
+}
+
+/// Handle to a stream and its two tasks. Cheap to clone; the stream is closed with the last one.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    queue: mpsc::Sender<Outgoing>,
+    ids: Arc<AtomicU64>,
+    fd_turn: Arc<Semaphore>,
+    _tasks: Arc<Tasks>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("closed", &self.shared.table().closed).finish_non_exhaustive()
+    }
+}
+
+/// Which of the two dialects is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// A monitor: greeting, ids, events.
+    Monitor,
+    /// A guest agent: none of these for sure, but the flush byte.
+    Agent,
+}
+
+impl Connection {
+    /// Starts the two tasks. Events are listened to, and a greeting awaited, from before the first byte.
+    pub(crate) fn start(
+        stream: UnixStream,
+        dialect: Dialect,
+        options: Options,
+    ) -> (Self, Events, oneshot::Receiver<Greeting>) {
+        let (events, listener) = broadcast::channel(options.event_backlog.max(1));
+        let (greeting, greeted) = oneshot::channel();
+        let table = Table { events: Some(events), greeting: Some(greeting), ..Table::default() };
+        let shared = Arc::new(Shared { table: Mutex::new(table), ended: watch::Sender::new(false) });
+        let stream = Arc::new(stream);
+        let (queue, lines) = mpsc::channel(QUEUE);
+        let reader = tokio::spawn(read(stream.clone(), shared.clone(), dialect, options.max_line));
+        let writer = tokio::spawn(write(stream, shared.clone(), lines));
+        let connection = Self {
+            shared,
+            queue,
+            ids: Arc::new(AtomicU64::new(1)),
+            fd_turn: Arc::new(Semaphore::new(1)),
+            _tasks: Arc::new(Tasks(vec![reader.abort_handle(), writer.abort_handle()])),
+        };
+        (connection, Events::new(listener), greeted)
+    }
+
+    /// A listener for the events from now on. At its end at once when the stream has ended.
+    pub(crate) fn events(&self) -> Events {
+        let receiver = match &self.shared.table().events {
+            Some(events) => events.subscribe(),
+            None => broadcast::channel(1).1,
+        };
+        Events::new(receiver)
+    }
+
+    /// Waits for the end of the stream.
+    pub(crate) async fn ended(&self) {
+        let mut ended = self.shared.ended.subscribe();
+        // Fails only when the sender is gone, which is the end as well.
+        let _ = ended.wait_for(|ended| *ended).await;
+    }
+
+    /// Why a session that has ended did.
+    pub(crate) fn closed_error(&self, command: &str) -> Error {
+        self.shared.closed_error(command)
+    }
+
+    /// Sends one command and waits for its answer.
+    pub(crate) async fn ask(&self, request: Request<'_>, deadline: Deadline) -> Result<Value, Error> {
+        let name = request.name;
+        match tokio::time::timeout_at(deadline.instant(), self.ask_forever(request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::Deadline { command: name.to_owned() }),
+        }
+    }
+
+    async fn ask_forever(&self, request: Request<'_>) -> Result<Value, Error> {
+        let Request { name, line, fds, only } = request;
+        let closed = || self.shared.closed_error(name);
+        let fd_turn = if fds.is_empty() {
+            None
+        } else {
+            tokio::select! {
+                turn = self.fd_turn.clone().acquire_owned() => Some(turn.map_err(|_| closed())?),
+                () = self.ended() => return Err(closed()),
+            }
+        };
+        let place = self.queue.reserve().await.map_err(|_| closed())?;
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut table = self.shared.table();
+            if table.closed.is_some() {
+                drop(table);
+                return Err(closed());
+            }
+            table.waiters.insert(id, Waiter { answer, only, fd_turn });
+        }
+        // From here on, leaving early (deadline, dropped future) takes the waiter out of the table.
+        let _leave = Leave { shared: &self.shared, id };
+        place.send(Outgoing { id, line: line(id), fds });
+        match answered.await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(Refusal { class, desc })) => Err(Error::Refused { command: name.to_owned(), class, desc }),
+            Err(_) => Err(closed()),
+        }
+    }
+}
+
+/// Takes a waiter out of the table, unless its descriptors are still the latest that QEMU was given.
+struct Leave<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        let mut table = self.shared.table();
+        if table.waiters.get(&self.id).is_some_and(|waiter| waiter.fd_turn.is_none()) {
+            table.waiters.remove(&self.id);
+        }
+    }
+}
+
+async fn read(stream: Arc<UnixStream>, shared: Arc<Shared>, dialect: Dialect, max_line: usize) {
+    let agent = dialect == Dialect::Agent;
+    let mut decoder = if agent { Decoder::for_agent(max_line) } else { Decoder::new(max_line) };
+    let mut chunk = vec![0; CHUNK];
+    let reason = loop {
+        if let Err(error) = stream.readable().await {
+            break error.to_string();
+        }
+        match stream.try_read(&mut chunk) {
+            Ok(0) if decoder.unfinished() > 0 => break "closed by the other side within a line".to_owned(),
+            Ok(0) => break "closed by the other side".to_owned(),
+            Ok(count) => {
+                decoder.push(&chunk[..count]);
+                while let Some(line) = decoder.take() {
+                    shared.take_in(line, agent);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => break error.to_string(),
+        }
+    };
+    tracing::debug!(reason, "stream ended");
+    shared.close(&reason);
+}
+
+async fn write(stream: Arc<UnixStream>, shared: Arc<Shared>, mut lines: mpsc::Receiver<Outgoing>) {
+    let mut broken = false;
+    while let Some(Outgoing { id, line, fds }) = lines.recv().await {
+        if !shared.is_wanted(id) {
+            // Nothing of it was sent, so nothing of it is awaited, descriptors included.
+            shared.table().waiters.remove(&id);
+            continue;
+        }
+        if !broken && let Err(error) = write_line(&stream, &line, &fds).await {
+            // What the other side still has to say is read all the same; that ends the session.
+            tracing::debug!(%error, "cannot write any more");
+            broken = true;
+        }
+        if broken {
+            let mut table = shared.table();
+            table.waiters.remove(&id);
+            if table.closed.is_none() {
+                table.closed = Some("the other side takes no more commands".to_owned());
+            }
+        }
+    }
+}
+
+/// Writes a line; the descriptors go with its first byte, in the same call.
+async fn write_line(stream: &UnixStream, line: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
+    let raw: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let mut sent = 0;
+    while sent < line.len() {
+        stream.writable().await?;
+        let rights = [ControlMessage::ScmRights(&raw)];
+        let control: &[ControlMessage<'_>] = if sent == 0 && !raw.is_empty() { &rights } else { &[] };
+        let attempt = stream.try_io(Interest::WRITABLE, || {
+            let rest = [io::IoSlice::new(&line[sent..])];
+            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+            sendmsg::<()>(stream.as_raw_fd(), &rest, control, flags, None).map_err(io::Error::from)
+        });
+        match attempt {
+            Ok(count) => sent += count,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Events: always read, given to whoever listens, never fatal.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokio::sync::broadcast;
+
+/// Something QEMU reported of itself or of the guest.
+///
+/// Kept as it came. Names and values that the schema of the `qapi` crate does not know are data like any
+/// other; [`Event::typed`] is the view through that schema.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    name: Arc<str>,
+    raw: Arc<Map<String, Value>>,
+}
+
+impl Event {
+    pub(crate) fn new(name: String, raw: Map<String, Value>) -> Self {
+        Self { name: name.into(), raw: Arc::new(raw) }
+    }
+
+    /// Its name, e.g. `SHUTDOWN`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One field of its data, null when it is not there.
+    #[must_use]
+    pub fn data(&self, field: &str) -> &Value {
+        self.raw.get("data").map_or(&Value::Null, |data| &data[field])
+    }
+
+    /// The whole message as it came.
+    #[must_use]
+    pub fn raw(&self) -> &Map<String, Value> {
+        &self.raw
+    }
+
+    /// The event as the schema of the `qapi` crate knows it; `None` when it does not.
+    #[must_use]
+    pub fn typed(&self) -> Option<qapi::qmp::Event> {
+        serde_json::from_value(Value::Object(self.raw.as_ref().clone())).ok()
+    }
+}
+
+/// A listener fell behind and this many events were overwritten. What matters must be asked for again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} events were missed")]
+pub struct EventGap(pub u64);
+
+/// A listener's view of the events, from the moment it was made.
+#[derive(Debug)]
+pub struct Events(broadcast::Receiver<Event>);
+
+impl Events {
+    pub(crate) fn new(receiver: broadcast::Receiver<Event>) -> Self {
+        Self(receiver)
+    }
+
+    /// The next event, or how many were missed; `None` at the end of the stream. May be cancelled.
+    pub async fn next(&mut self) -> Option<Result<Event, EventGap>> {
+        match self.0.recv().await {
+            Ok(event) => Some(Ok(event)),
+            Err(broadcast::error::RecvError::Lagged(missed)) => Some(Err(EventGap(missed))),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn event(value: &Value) -> Event {
+        let raw = value.as_object().unwrap().clone();
+        Event::new(raw["event"].as_str().unwrap().to_owned(), raw)
+    }
+
+    #[test]
+    fn known_events_have_a_typed_view() {
+        let shutdown =
+            event(&json!({"event": "SHUTDOWN", "data": {"guest": true, "reason": "guest-shutdown"},
+            "timestamp": {"seconds": 1, "microseconds": 2}}));
+        assert_eq!(shutdown.data("reason"), "guest-shutdown");
+        assert!(matches!(shutdown.typed(), Some(qapi::qmp::Event::SHUTDOWN { data, .. }) if data.guest));
+    }
+
+    #[test]
+    fn unknown_events_and_values_are_data() {
+        let new = event(&json!({"event": "BRAND_NEW", "timestamp": {"seconds": 1, "microseconds": 2}}));
+        assert_eq!((new.name(), new.typed().is_none(), new.data("x")), ("BRAND_NEW", true, &Value::Null));
+        let reason = event(&json!({"event": "SHUTDOWN", "data": {"guest": true, "reason": "brand-new"},
+            "timestamp": {"seconds": 1, "microseconds": 2}}));
+        assert_eq!((reason.data("reason"), reason.typed().is_none()), (&json!("brand-new"), true));
+    }
+}

@@ -1,0 +1,163 @@
+//! A session with a QEMU monitor.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use qapi::qmp::QmpCommand;
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+
+use crate::codec::encode;
+use crate::connection::{Connection, Dialect, Options, Request};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::event::Events;
+use crate::message::{Band, Greeting, command};
+
+/// A session with a QEMU monitor: cheap to clone, to be used from any task.
+#[derive(Debug, Clone)]
+pub struct Qmp {
+    connection: Connection,
+    greeting: Arc<Greeting>,
+    oob: bool,
+}
+
+impl Qmp {
+    /// Opens the session: waits for the greeting and negotiates, with out-of-band execution when it is
+    /// offered. The listener has every event of the stream, also one that came before the greeting.
+    ///
+    /// # Errors
+    /// When the monitor does not greet and answer in time, or ends the stream.
+    pub async fn open(
+        stream: UnixStream,
+        options: Options,
+        deadline: Deadline,
+    ) -> Result<(Self, Events), Error> {
+        const STEP: &str = "the greeting";
+        let (connection, events, greeted) = Connection::start(stream, Dialect::Monitor, options);
+        let greeting = match tokio::time::timeout_at(deadline.instant(), greeted).await {
+            Ok(Ok(greeting)) => greeting,
+            Ok(Err(_)) => return Err(connection.closed_error(STEP)),
+            Err(_) => return Err(Error::Deadline { command: STEP.to_owned() }),
+        };
+        let oob = greeting.offers_oob();
+        let qmp = Self { connection, greeting: Arc::new(greeting), oob };
+        let enable = if oob { json!({"enable": ["oob"]}) } else { Value::Null };
+        qmp.execute_raw("qmp_capabilities", enable, deadline).await?;
+        Ok((qmp, events))
+    }
+
+    /// What the monitor said of itself.
+    #[must_use]
+    pub fn greeting(&self) -> &Greeting {
+        &self.greeting
+    }
+
+    /// Commands may be executed out of band.
+    #[must_use]
+    pub fn has_oob(&self) -> bool {
+        self.oob
+    }
+
+    /// A listener for the events from now on. Make it before the command whose event is awaited.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        self.connection.events()
+    }
+
+    /// Waits for the end of the stream.
+    pub async fn ended(&self) {
+        self.connection.ended().await;
+    }
+
+    /// Executes a command in its turn.
+    ///
+    /// # Errors
+    /// See [`Error`]; after [`Error::Deadline`] the command may still be executed.
+    pub async fn execute<C: QmpCommand>(&self, command: C, deadline: Deadline) -> Result<C::Ok, Error> {
+        self.typed(command, Band::In, &[], deadline).await
+    }
+
+    /// Executes a command out of band. QEMU has few that allow it.
+    ///
+    /// # Errors
+    /// [`Error::NoOutOfBand`] when the monitor does not offer it, and as [`Qmp::execute`].
+    pub async fn execute_oob<C: QmpCommand>(&self, command: C, deadline: Deadline) -> Result<C::Ok, Error> {
+        self.typed(command, Band::Out, &[], deadline).await
+    }
+
+    /// Executes a command with descriptors sent along in the same call, e.g. `getfd` and `add-fd`. They are
+    /// duplicated: the caller's own may be closed at once.
+    ///
+    /// # Errors
+    /// As [`Qmp::execute`].
+    pub async fn execute_with_fds<C: QmpCommand>(
+        &self,
+        command: C,
+        fds: &[BorrowedFd<'_>],
+        deadline: Deadline,
+    ) -> Result<C::Ok, Error> {
+        self.typed(command, Band::In, fds, deadline).await
+    }
+
+    /// Executes a command by its name, for what the `qapi` crate does not know, and for people.
+    ///
+    /// # Errors
+    /// As [`Qmp::execute`].
+    pub async fn execute_raw(
+        &self,
+        name: &str,
+        arguments: Value,
+        deadline: Deadline,
+    ) -> Result<Value, Error> {
+        self.ask(name, &arguments, Band::In, Vec::new(), deadline).await
+    }
+
+    /// Executes a command by its name, out of band.
+    ///
+    /// # Errors
+    /// As [`Qmp::execute_oob`].
+    pub async fn execute_raw_oob(
+        &self,
+        name: &str,
+        arguments: Value,
+        deadline: Deadline,
+    ) -> Result<Value, Error> {
+        self.ask(name, &arguments, Band::Out, Vec::new(), deadline).await
+    }
+
+    async fn typed<C: QmpCommand>(
+        &self,
+        command: C,
+        band: Band,
+        fds: &[BorrowedFd<'_>],
+        deadline: Deadline,
+    ) -> Result<C::Ok, Error> {
+        let name = C::NAME;
+        let arguments = serde_json::to_value(&command)
+            .map_err(|source| Error::Arguments { command: name.to_owned(), source })?;
+        let owned = fds
+            .iter()
+            .map(BorrowedFd::try_clone_to_owned)
+            .collect::<io::Result<Vec<OwnedFd>>>()
+            .map_err(|source| Error::Stream { command: name.to_owned(), source })?;
+        let answer = self.ask(name, &arguments, band, owned, deadline).await?;
+        serde_json::from_value(answer).map_err(|source| Error::Answer { command: name.to_owned(), source })
+    }
+
+    async fn ask(
+        &self,
+        name: &str,
+        arguments: &Value,
+        band: Band,
+        fds: Vec<OwnedFd>,
+        deadline: Deadline,
+    ) -> Result<Value, Error> {
+        if band == Band::Out && !self.oob {
+            return Err(Error::NoOutOfBand { command: name.to_owned() });
+        }
+        let line = |id| encode(&command(name, arguments.clone(), id, band));
+        self.connection.ask(Request { name, line: &line, fds, only: None }, deadline).await
+    }
+}

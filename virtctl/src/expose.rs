@@ -1,0 +1,259 @@
+//! expose: a Service for a virtual machine.
+
+use anyhow::{Context, bail};
+use barevirt_api::names;
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use clap::Args;
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::PostParams;
+use kube::{Api, Resource};
+
+use crate::session::{self, Session};
+
+/// Arguments of `virtctl expose`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    # SSH of the instance 'myvm' on each node:\n  \
+    virtctl expose vmi myvm --port=22 --name=myvm-ssh --type=NodePort\n\n  \
+    # Port 8080 of the machine 'myvm' as port 80:\n  \
+    virtctl expose vm myvm --port=80 --target-port=8080 --name=myvm-http")]
+pub(crate) struct Expose {
+    /// virtualmachineinstance (vmi) or virtualmachine (vm).
+    kind: String,
+    /// Name of the object.
+    object: String,
+    /// Name of the service created for the exposure of the VM.
+    #[arg(long)]
+    name: String,
+    /// The port that the service should serve on. Default: the ports of the pod network's interface.
+    #[arg(long)]
+    port: Option<u16>,
+    /// Name or number of the guest's port. Default: the service's port.
+    #[arg(long)]
+    target_port: Option<String>,
+    /// Name of the port.
+    #[arg(long)]
+    port_name: Option<String>,
+    /// TCP or UDP.
+    #[arg(long, default_value = "TCP")]
+    protocol: String,
+    /// ClusterIP, NodePort or LoadBalancer.
+    #[arg(long = "type", default_value = "ClusterIP")]
+    type_: String,
+    /// Address of the service; None for a headless one.
+    #[arg(long)]
+    cluster_ip: Option<String>,
+    /// Additional address, not managed by the cluster, to accept for the service.
+    #[arg(long)]
+    external_ip: Option<String>,
+    /// IPv4, IPv6, 'IPv4,IPv6' or 'IPv6,IPv4'.
+    #[arg(long)]
+    ip_family: Option<String>,
+    /// SingleStack, PreferDualStack or RequireDualStack.
+    #[arg(long)]
+    ip_family_policy: Option<String>,
+}
+
+/// The object that is exposed: it owns the service, so that both go together.
+struct Target {
+    owner: OwnerReference,
+    ports: Vec<ServicePort>,
+    name: String,
+}
+
+impl Expose {
+    pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
+        let kind = self.kind.to_lowercase();
+        let target = self.target(session, &kind).await?;
+        let service = self.service(target)?;
+        let services: Api<Service> = Api::namespaced(session.client.clone(), &session.namespace);
+        services
+            .create(&PostParams::default(), &service)
+            .await
+            .map_err(session::plain)
+            .context("service creation failed")?;
+        println!("Service {} successfully created for {kind} {}", self.name, self.object);
+        Ok(())
+    }
+
+    async fn target(&self, session: &Session, kind: &str) -> anyhow::Result<Target> {
+        let client = session.client.clone();
+        match kind {
+            "vm" | "vms" | "virtualmachine" | "virtualmachines" => {
+                let api: Api<VirtualMachine> = Api::namespaced(client, &session.namespace);
+                let vm = api
+                    .get(&self.object)
+                    .await
+                    .map_err(session::plain)
+                    .context("error fetching VirtualMachine")?;
+                target(&vm, &vm.spec.template.spec)
+            }
+            "vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances" => {
+                let api: Api<VirtualMachineInstance> = Api::namespaced(client, &session.namespace);
+                let vmi = api
+                    .get(&self.object)
+                    .await
+                    .map_err(session::plain)
+                    .context("error fetching VirtualMachineInstance")?;
+                target(&vmi, &vmi.spec)
+            }
+            other => bail!("unsupported resource type: {other}"),
+        }
+    }
+
+    fn service(&self, target: Target) -> anyhow::Result<Service> {
+        let ports = match self.port {
+            Some(port) => vec![ServicePort {
+                name: self.port_name.clone(),
+                protocol: Some(one_of("protocol", &self.protocol, &["TCP", "UDP"])?),
+                port: port.into(),
+                target_port: self.target_port.as_deref().map(int_or_string),
+                ..ServicePort::default()
+            }],
+            None => target.ports,
+        };
+        if ports.is_empty() {
+            bail!("couldn't find port via --port flag or introspection");
+        }
+        let ip_families = match &self.ip_family {
+            None => None,
+            Some(text) => Some(
+                text.split(',')
+                    .map(|family| one_of("IPFamily/s", family, &["IPv4", "IPv6"]))
+                    .collect::<anyhow::Result<Vec<_>>>()?,
+            ),
+        };
+        let several = ip_families.as_ref().is_some_and(|families| families.len() > 1);
+        let ip_family_policy = match &self.ip_family_policy {
+            Some(text) => Some(one_of(
+                "IPFamilyPolicy/s",
+                text,
+                &["SingleStack", "PreferDualStack", "RequireDualStack"],
+            )?),
+            None => several.then(|| "PreferDualStack".to_owned()),
+        };
+        let id = names::vmi_id(&target.name);
+        Ok(Service {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                owner_references: Some(vec![target.owner]),
+                ..ObjectMeta::default()
+            },
+            spec: Some(ServiceSpec {
+                ports: Some(ports),
+                selector: Some([(names::VMI_ID_LABEL.to_owned(), id)].into()),
+                cluster_ip: self.cluster_ip.clone(),
+                external_ips: self.external_ip.clone().map(|address| vec![address]),
+                type_: Some(one_of(
+                    "service type",
+                    &self.type_,
+                    &["ClusterIP", "NodePort", "LoadBalancer"],
+                )?),
+                ip_families,
+                ip_family_policy,
+                ..ServiceSpec::default()
+            }),
+            ..Service::default()
+        })
+    }
+}
+
+fn target<K: Resource<DynamicType = ()>>(
+    object: &K,
+    spec: &VirtualMachineInstanceSpec,
+) -> anyhow::Result<Target> {
+    let mut owner = object.controller_owner_ref(&()).context("the object has no uid")?;
+    owner.block_owner_deletion = Some(false);
+    Ok(Target { owner, ports: ports(spec), name: object.meta().name.clone().unwrap_or_default() })
+}
+
+/// The ports that the interface on the pod network lists.
+fn ports(spec: &VirtualMachineInstanceSpec) -> Vec<ServicePort> {
+    let Some(network) = spec.networks.iter().find(|network| network.pod.is_some()) else { return Vec::new() };
+    let interfaces = spec.domain.devices.interfaces.iter().filter(|iface| iface.name == network.name);
+    interfaces
+        .flat_map(|iface| &iface.ports)
+        .enumerate()
+        .map(|(index, port)| ServicePort {
+            name: port.name.clone().or_else(|| Some(format!("port-{}", index + 1))),
+            protocol: port.protocol.clone(),
+            port: port.port,
+            ..ServicePort::default()
+        })
+        .collect()
+}
+
+fn int_or_string(text: &str) -> IntOrString {
+    text.parse().map_or_else(|_| IntOrString::String(text.to_owned()), IntOrString::Int)
+}
+
+/// The word of the list that is meant, in the list's spelling.
+fn one_of(what: &str, text: &str, words: &[&str]) -> anyhow::Result<String> {
+    words
+        .iter()
+        .find(|word| word.eq_ignore_ascii_case(text))
+        .map(|word| (*word).to_owned())
+        .with_context(|| format!("unknown {what}: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        expose: Expose,
+    }
+
+    fn service(arguments: &[&str]) -> anyhow::Result<serde_json::Value> {
+        let vm: VirtualMachine = serde_json::from_value(serde_json::json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": { "name": "web", "uid": "1" },
+            "spec": { "running": true, "template": { "spec": {
+                "domain": { "devices": { "interfaces": [
+                    { "name": "default", "masquerade": {}, "ports": [{ "port": 80 }, { "name": "ssh", "port": 22 }] },
+                ] } },
+                "networks": [{ "name": "default", "pod": {} }],
+            } } },
+        }))?;
+        let all = ["x", "vm", "web", "--name=svc"].iter().chain(arguments);
+        let expose = Command::try_parse_from(all)?.expose;
+        let target = target(&vm, &vm.spec.template.spec)?;
+        Ok(serde_json::to_value(expose.service(target)?)?)
+    }
+
+    #[test]
+    fn the_service_selects_the_machine_s_pods_and_belongs_to_it() {
+        let service = service(&["--port=80", "--target-port=http", "--type=nodeport"]).unwrap();
+        assert_eq!(service["spec"]["selector"]["vmi.kubevirt.io/id"], "web");
+        assert_eq!(service["spec"]["type"], "NodePort");
+        assert_eq!(service["spec"]["ports"][0]["targetPort"], "http");
+        assert_eq!(service["metadata"]["ownerReferences"][0]["blockOwnerDeletion"], false);
+    }
+
+    #[test]
+    fn without_a_port_the_interface_s_ports_are_used() {
+        let service = service(&[]).unwrap();
+        assert_eq!(service["spec"]["ports"][0]["name"], "port-1");
+        assert_eq!(service["spec"]["ports"][1]["name"], "ssh");
+    }
+
+    #[test]
+    fn two_families_prefer_dual_stack() {
+        let service = service(&["--port=1", "--ip-family=ipv4,ipv6"]).unwrap();
+        assert_eq!(service["spec"]["ipFamilyPolicy"], "PreferDualStack");
+        assert_eq!(service["spec"]["ipFamilies"], serde_json::json!(["IPv4", "IPv6"]));
+    }
+
+    #[test]
+    fn unknown_words_are_named() {
+        for flag in ["--protocol=sctp", "--type=ExternalName", "--ip-family=IPX", "--ip-family-policy=Any"] {
+            let error = service(&["--port=1", flag]).unwrap_err().to_string();
+            assert!(error.starts_with("unknown "), "{error}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A session with one cluster: which kubeconfig, context and namespace, and calls on the subresource API.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use http::{Method, Request, header};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Which cluster, as kubectl has it.
+#[derive(Debug, Args)]
+pub(crate) struct Connection {
+    /// Path to the kubeconfig file to use.
+    #[arg(long, global = true)]
+    kubeconfig: Option<PathBuf>,
+    /// The name of the kubeconfig context to use.
+    #[arg(long, global = true)]
+    context: Option<String>,
+    /// The namespace of the object.
+    #[arg(short, long, global = true)]
+    namespace: Option<String>,
+}
+
+/// A client and the namespace of the call.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+}
+
+impl Connection {
+    /// Reads the configuration; nothing is sent yet.
+    pub(crate) async fn open(&self) -> anyhow::Result<Session> {
+        let chosen = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match &self.kubeconfig {
+            Some(path) => {
+                let file = Kubeconfig::read_from(path)
+                    .with_context(|| format!("read kubeconfig {}", path.display()))?;
+                Config::from_custom_kubeconfig(file, &chosen).await.context("use kubeconfig")?
+            }
+            None if self.context.is_some() => {
+                Config::from_kubeconfig(&chosen).await.context("use kubeconfig")?
+            }
+            None => Config::infer().await.context("no kubeconfig, and not inside a cluster")?,
+        };
+        let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).context("make a client")?;
+        Ok(Session { client, namespace })
+    }
+}
+
+/// Path of a subresource.
+pub(crate) fn path(namespace: &str, resource: &str, name: &str, subresource: &str) -> String {
+    format!("/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/{resource}/{name}/{subresource}")
+}
+
+impl Session {
+    /// Calls a subresource with a JSON body and returns the answer's text.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: String,
+        body: &impl Serialize,
+    ) -> Result<String, kube::Error> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json")
+            .body(serde_json::to_vec(body).map_err(kube::Error::SerdeError)?)
+            .map_err(kube::Error::HttpError)?;
+        self.client.request_text(request).await
+    }
+
+    /// Calls a subresource and reads its answer as JSON.
+    pub(crate) async fn call_json(
+        &self,
+        method: Method,
+        path: String,
+        body: &impl Serialize,
+    ) -> anyhow::Result<Value> {
+        let text = self.call(method, path, body).await.map_err(plain)?;
+        serde_json::from_str(&text).context("the server's answer is not JSON")
+    }
+}
+
+/// The server's own sentence, where it sent one.
+pub(crate) fn plain(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => anyhow::anyhow!(status.message.clone()),
+        other => other.into(),
+    }
+}

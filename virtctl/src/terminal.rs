@@ -1,0 +1,35 @@
+//! The terminal as the guest's: every key goes through, and it is given back as it was.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+
+use nix::sys::termios::{self, SetArg, Termios};
+
+/// Standard input without line editing, until dropped. Nothing where it is no terminal.
+pub(crate) struct RawTerminal {
+    before: Option<Termios>,
+}
+
+impl RawTerminal {
+    pub(crate) fn new() -> io::Result<Self> {
+        let input = io::stdin();
+        if !input.is_terminal() {
+            return Ok(Self { before: None });
+        }
+        let before = termios::tcgetattr(input.as_fd())?;
+        let mut raw = before.clone();
+        termios::cfmakeraw(&mut raw);
+        termios::tcsetattr(input.as_fd(), SetArg::TCSANOW, &raw)?;
+        Ok(Self { before: Some(before) })
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before
+            && let Err(error) = termios::tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, before)
+        {
+            eprintln!("terminal not restored (`reset` does it): {error}");
+        }
+    }
+}
