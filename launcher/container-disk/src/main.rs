@@ -1,3 +1,113 @@
 //! Opens the disk inside a user's image and hands its descriptor to the launcher.
+//!
+//! A `containerDisk` volume is a container of the VM pod that runs the user's image, with this program, put there by
+//! an init container, as its first process. Nothing is mounted and nobody outside looks into the image: the program
+//! opens the one disk beneath the image's root, sends its read-only descriptor over the launcher's socket, and stays
+//! until the launcher closes the connection, so that the image is not collected while the guest runs.
+//!
+//! ```text
+//! container-disk copy DEST                                          init container: puts the program on a volume
+//! container-disk serve --volume NAME --socket PATH [--path DISK]    in the user's image
+//! ```
+//!
+//! SIGTERM: the kubelet sends it to every container of a pod that is deleted. Before the launcher was reached it ends
+//! this program. Afterwards it is ignored: the guest is being shut down and the launcher decides when that is done;
+//! the end of the connection follows in any case, even when the launcher is killed.
+//!
+//! Exit status: 0 when the disk was handed over and the launcher closed the connection, 1 otherwise, 2 for bad
+//! arguments. What went wrong is also sent to the launcher and written as the container's termination message.
 
-fn main() {}
+mod arguments;
+mod disk;
+mod handover;
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use arguments::{Command, Serve};
+use handover::{HandoverError, Message};
+
+/// Where the kubelet picks up why a container ended.
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+fn main() -> ExitCode {
+    let command = match arguments::parse(std::env::args_os().skip(1)) {
+        Ok(command) => command,
+        Err(error) => {
+            report(&error.to_string());
+            return ExitCode::from(2);
+        }
+    };
+    let result = match command {
+        Command::Copy { destination } => copy(&destination).map_err(|error| error.to_string()),
+        Command::Serve(serve) => run(&serve),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            report(&text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says what went wrong on stderr and, in a container, in its status.
+fn report(text: &str) {
+    let _ = writeln!(io::stderr(), "container-disk: {text}");
+    // Never created: outside a container there is no such file and none is wanted.
+    if let Ok(mut log) = OpenOptions::new().write(true).open(TERMINATION_LOG) {
+        let _ = log.write_all(text.as_bytes());
+    }
+}
+
+/// Copies this program to `destination`, whole or not at all.
+fn copy(destination: &Path) -> Result<(), CopyError> {
+    let failed = |source| CopyError { destination: destination.display().to_string(), source };
+    let mut name =
+        destination.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?.to_owned();
+    name.push(".part");
+    let part = destination.with_file_name(name);
+    let all = || -> io::Result<()> {
+        let mut from = File::open("/proc/self/exe")?;
+        let mut to = File::create(&part)?;
+        io::copy(&mut from, &mut to)?;
+        // The user's image may run it as any user.
+        to.set_permissions(Permissions::from_mode(0o555))?;
+        drop(to);
+        std::fs::rename(&part, destination)
+    };
+    all().map_err(|source| {
+        let _ = std::fs::remove_file(&part);
+        failed(source)
+    })
+}
+
+/// The program could not be put where the user's image finds it.
+#[derive(Debug, thiserror::Error)]
+#[error("copy to {destination}: {source}")]
+struct CopyError {
+    destination: String,
+    source: io::Error,
+}
+
+/// Opens the disk, tells the launcher, waits for its end.
+fn run(serve: &Serve) -> Result<(), String> {
+    let opened = disk::open_in(&serve.root, serve.path.as_deref());
+    let (message, disk) = match &opened {
+        Ok(disk) => (Message::disk(&serve.volume, disk), Some(disk)),
+        Err(error) => (Message::error(&serve.volume, error), None),
+    };
+    let told = handover::connect(&serve.socket).and_then(|launcher| {
+        launcher.send(&message, disk.map(|disk| &disk.file)).and_then(|()| launcher.wait())
+    });
+    match (opened, told) {
+        // The launcher's pod tells the user; that the launcher could not be told is the lesser news.
+        (Err(error), _) => Err(error.to_string()),
+        (Ok(_), Err(error @ HandoverError::Ended)) => Err(error.to_string()),
+        (Ok(_), Err(error)) => Err(format!("volume {}: {error}", serve.volume)),
+        (Ok(_), Ok(())) => Ok(()),
+    }
+}

@@ -66,6 +66,9 @@ fn board(argv: &mut Arguments, machine: &Machine) {
         .switch("smm", false)
         .switch("vmport", false)
         .switch("dump-guest-core", false);
+    if !machine.controllers.chipset_sata {
+        board = board.switch("sata", false);
+    }
     if !firmware.acpi {
         board = board.switch("acpi", false);
     }

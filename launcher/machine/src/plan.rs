@@ -52,7 +52,8 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let layout = place(&names, facts.layout.as_ref())?;
     let ports = Ports(&layout);
 
-    let (disks, sata, scsi) = planned_disks.finish(&ports)?;
+    let controllers = planned_disks.controllers(&ports)?;
+    let disks = planned_disks.finish(&ports)?;
     let nics = planned_nics.into_iter().map(|nic| nic.finish(&ports)).collect::<Result<_, _>>()?;
     Ok(Machine {
         identity: identity(vmi),
@@ -63,7 +64,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         fd_sets: facts.fd_sets.clone(),
         monitors: facts.monitors,
         root_ports: layout.ports().map(RootPort).collect(),
-        controllers: Controllers { sata, scsi, serial: Some(ports.of(Controllers::SERIAL)?) },
+        controllers,
         nics,
         disks,
         serial: devices.autoattach_serial_console.unwrap_or(true).then_some(Serial { socket: facts.serial }),

@@ -1,6 +1,8 @@
 //! The real QEMU takes every command line that the golden tests show, and the same devices by hotplug: it answers on
 //! its monitor, which it does only once all of them have been made.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
+
 mod common;
 
 use barevirt_machine::*;
@@ -33,7 +35,7 @@ impl Qemu {
         let files = tempfile::tempdir().unwrap();
         let mut mappings = Vec::new();
         let mut other_ends = Vec::new();
-        let mut socket = |number: Fd, mappings: &mut Vec<FdMapping>| {
+        let socket = |number: Fd, mappings: &mut Vec<FdMapping>| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             mappings.push(mapping(theirs.into(), number));
             ours
@@ -142,9 +144,9 @@ fn mapping(parent_fd: OwnedFd, number: Fd) -> FdMapping {
 fn make_image(path: &Path) {
     let mut file = File::create(path).unwrap();
     if path.extension().unwrap() == "qcow2" {
-        file.write_all(&empty_qcow2()).unwrap()
+        file.write_all(&empty_qcow2()).unwrap();
     } else {
-        file.set_len(MIB).unwrap()
+        file.set_len(MIB).unwrap();
     }
 }
 

@@ -1,6 +1,8 @@
 //! The command lines that manifests lead to, word for word. `INSTA_UPDATE=always cargo test -p barevirt-machine`
 //! writes them anew; what changes is what guests will see.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
+
 mod common;
 
 use barevirt_machine::*;

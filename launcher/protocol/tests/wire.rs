@@ -1,5 +1,6 @@
 //! The bytes of version 1, as a peer of the previous release writes them. They never change: launchers outlive the
 //! handler that started them, so a field that moved would break running machines.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use barevirt_protocol::v1::{
     Facts, HelloRequest, HelloResponse, Interface, LauncherStatus, Phase, QmpRequest, QmpResponse,

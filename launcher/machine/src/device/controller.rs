@@ -42,14 +42,16 @@ impl SataController {
 }
 
 /// Controllers that there is at most one of, and the port that each is behind.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controllers {
+    /// The chipset's SATA controller; switched off where no drive is on it, since guests spend a second on its ports.
+    pub chipset_sata: bool,
     /// Further SATA controllers.
     pub sata: Vec<SataController>,
     /// virtio-scsi, when a disk asks for it.
     pub scsi: Option<Port>,
     /// virtio-serial, for channels.
-    pub serial: Option<Port>,
+    pub serial: Port,
 }
 
 impl Controllers {
@@ -60,7 +62,7 @@ impl Controllers {
     pub(crate) fn props(&self) -> Vec<Props> {
         let sata = self.sata.iter().map(|controller| controller.props());
         let scsi = self.scsi.map(|port| Props::device("virtio-scsi-pci", Self::SCSI).behind(port));
-        let serial = self.serial.map(|port| Props::device("virtio-serial-pci", Self::SERIAL).behind(port));
-        sata.chain(scsi).chain(serial).collect()
+        let serial = Props::device("virtio-serial-pci", Self::SERIAL).behind(self.serial);
+        sata.chain(scsi).chain([serial]).collect()
     }
 }

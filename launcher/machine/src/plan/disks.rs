@@ -6,7 +6,6 @@ use crate::device::controller::{Controllers, SataController};
 use crate::device::disk::{Bus, Disk, DiskDevice, DiskKind, IdeSlot};
 use crate::error::PlanError;
 use crate::facts::{Facts, VolumeFacts};
-use crate::layout::Port;
 use crate::name;
 use barevirt_api::v1;
 use barevirt_api::valid::ValidVmi;
@@ -158,15 +157,18 @@ impl PlannedDisks {
         self.disks.iter().any(|disk| matches!(disk.connection, Connection::Scsi(_)))
     }
 
-    /// The disks, the SATA controllers they need beyond the chipset's, and the SCSI controller's port.
-    pub(super) fn finish(
-        self,
-        ports: &Ports<'_>,
-    ) -> Result<(Vec<Disk>, Vec<SataController>, Option<Port>), PlanError> {
-        let scsi = self.on_scsi().then(|| ports.of(Controllers::SCSI)).transpose()?;
-        let sata = (1..=self.sata_controllers).map(|number| SataController { number }).collect();
-        let disks = self.disks.into_iter().map(|disk| disk.finish(ports)).collect::<Result<_, _>>()?;
-        Ok((disks, sata, scsi))
+    /// The controllers that these disks need, beside the one for channels.
+    pub(super) fn controllers(&self, ports: &Ports<'_>) -> Result<Controllers, PlanError> {
+        Ok(Controllers {
+            chipset_sata: self.disks.iter().any(|disk| matches!(disk.connection, Connection::Sata(_))),
+            sata: (1..=self.sata_controllers).map(|number| SataController { number }).collect(),
+            scsi: self.on_scsi().then(|| ports.of(Controllers::SCSI)).transpose()?,
+            serial: ports.of(Controllers::SERIAL)?,
+        })
+    }
+
+    pub(super) fn finish(self, ports: &Ports<'_>) -> Result<Vec<Disk>, PlanError> {
+        self.disks.into_iter().map(|disk| disk.finish(ports)).collect()
     }
 }
 

@@ -5,27 +5,27 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_machine::*;
 
 /// The manifests, by name.
-pub const MANIFESTS: [(&str, &str); 4] = [
+pub(crate) const MANIFESTS: [(&str, &str); 4] = [
     ("tiny", include_str!("../manifests/tiny.yaml")),
     ("cloud-init", include_str!("../manifests/cloud-init.yaml")),
     ("everything", include_str!("../manifests/everything.yaml")),
     ("many-sata", include_str!("../manifests/many-sata.yaml")),
 ];
 
-pub fn manifest(name: &str) -> ValidVmi {
+pub(crate) fn manifest(name: &str) -> ValidVmi {
     let (_, text) = MANIFESTS.iter().find(|(known, _)| *known == name).expect("a manifest of that name");
     valid(serde_saphyr::from_str(text).expect("a readable manifest"))
 }
 
-pub fn valid(vmi: VirtualMachineInstance) -> ValidVmi {
+pub(crate) fn valid(vmi: VirtualMachineInstance) -> ValidVmi {
     ValidVmi::new(vmi).unwrap_or_else(|causes| panic!("a valid manifest: {causes:?}"))
 }
 
 /// Directory of the files that facts name.
-pub const FILES: &str = "/var/run/kubevirt-ephemeral-disks";
+pub(crate) const FILES: &str = "/var/run/kubevirt-ephemeral-disks";
 
 /// What a launcher in a pod without KVM would have: descriptors from 10 on, each volume prepared.
-pub fn facts(vmi: &ValidVmi) -> Facts {
+pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
     let mut sets = Vec::new();
     let volumes = vmi.spec().volumes.iter().map(|volume| volume_facts(volume, &mut sets)).collect();
     let interfaces = vmi.interfaces().iter().zip(20..).map(|(valid, fd)| InterfaceFacts {

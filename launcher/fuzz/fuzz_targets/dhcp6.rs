@@ -1,0 +1,20 @@
+//! What a guest sends to its DHCPv6 server, and to its router.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use virt_launcher::dhcp::{Guest, router, v6};
+
+mod guest;
+
+thread_local!(static GUEST: Guest = guest::guest());
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = router::is_solicitation(bytes);
+    GUEST.with(|guest| {
+        let bytes = &bytes[..bytes.len().min(v6::LARGEST_REQUEST)];
+        if let Some(reply) = v6::answer(bytes, guest) {
+            assert!(reply.len() < 8192);
+            assert_eq!(reply[1..4], bytes[1..4], "transaction");
+        }
+    });
+});

@@ -1,0 +1,142 @@
+//! Puts together what QEMU is started with: sockets, plan, command line.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use barevirt_api::valid::ValidVmi;
+use barevirt_machine::{
+    Accelerator, Facts, FdSet, GuestAgent, InterfaceFacts, Layout, Monitors, PlanError, argv, plan,
+};
+use tokio::net::UnixStream;
+
+use crate::descriptors::Descriptors;
+use crate::process::Command;
+use crate::supervisor::Launch;
+use crate::volumes::Prepared;
+
+/// How long QEMU may take to answer its first command. Guests with much memory allocate for long.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(300);
+
+/// QEMU cannot be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum AssemblyError {
+    /// The machine cannot be planned.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A socket cannot be made.
+    #[error("cannot make the socket of {what}")]
+    Socket {
+        /// What it is for.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// All that was prepared for one machine.
+#[derive(Debug)]
+pub struct Parts {
+    /// KVM or emulation.
+    pub accelerator: Accelerator,
+    /// Sets of descriptors beside those of the volumes.
+    pub fd_sets: Vec<FdSet>,
+    /// Volumes.
+    pub volumes: Prepared,
+    /// Interfaces.
+    pub interfaces: Vec<InterfaceFacts>,
+    /// Descriptors that the parts above refer to.
+    pub descriptors: Descriptors,
+}
+
+/// Where things are on this machine.
+#[derive(Debug, Clone)]
+pub struct Installation {
+    /// QEMU, by path or by name.
+    pub qemu: PathBuf,
+    /// Where its VNC server is to listen.
+    pub vnc_socket: PathBuf,
+}
+
+impl Installation {
+    /// Boot ROMs for network cards are beside QEMU.
+    fn has_network_boot(&self) -> bool {
+        ["/usr/share/qemu", "/usr/lib/ipxe/qemu", "/usr/share/qemu-efi"]
+            .iter()
+            .any(|directory| Path::new(directory).join("efi-virtio.rom").exists())
+    }
+}
+
+/// Our ends of the guest's and QEMU's streams.
+#[derive(Debug)]
+pub struct Ends {
+    /// The monitor for people.
+    pub people: UnixStream,
+    /// The serial console.
+    pub serial: UnixStream,
+    /// The guest agent's channel.
+    pub agent: UnixStream,
+}
+
+/// Everything is ready to start.
+#[derive(Debug)]
+pub struct Assembly {
+    /// For the supervisor.
+    pub launch: Launch,
+    /// For whoever serves them.
+    pub ends: Ends,
+    /// Which device has which address; to be kept for the next start.
+    pub layout: Layout,
+}
+
+/// Plans the machine and makes its sockets.
+///
+/// # Errors
+/// When the plan is refused, or there are no descriptors left.
+pub fn assemble(
+    vmi: &ValidVmi,
+    parts: Parts,
+    installation: &Installation,
+) -> Result<Assembly, AssemblyError> {
+    let Parts { accelerator, mut fd_sets, volumes, interfaces, mut descriptors } = parts;
+    fd_sets.extend(volumes.fd_sets);
+    let (monitor, control) = pair("the monitor")?;
+    let (people, for_people) = pair("the people's monitor")?;
+    let (serial, console) = pair("the serial console")?;
+    let (agent, channel) = pair("the guest agent")?;
+    let control = descriptors.add(control);
+    let for_people = descriptors.add(for_people);
+    let facts = Facts {
+        accelerator,
+        fd_sets,
+        monitors: Monitors { control, people: for_people },
+        serial: descriptors.add(console),
+        guest_agent: descriptors.add(channel),
+        vnc_socket: installation.vnc_socket.display().to_string(),
+        interfaces,
+        volumes: volumes.volumes,
+        network_boot: installation.has_network_boot(),
+        machine_type: None,
+        layout: None,
+    };
+    let machine = plan(vmi, &facts)?;
+    let command = Command {
+        program: installation.qemu.clone(),
+        arguments: argv(&machine),
+        descriptors: descriptors.into_numbered(),
+    };
+    let agent_port = GuestAgent::ID.to_owned();
+    let launch = Launch { command, monitor, answers_within: ANSWERS_WITHIN, acpi: vmi.acpi(), agent_port };
+    Ok(Assembly { launch, ends: Ends { people, serial, agent }, layout: machine.layout })
+}
+
+/// Our end for the reactor, and QEMU's.
+fn pair(what: &'static str) -> Result<(UnixStream, OwnedFd), AssemblyError> {
+    let make = || {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        Ok((UnixStream::from_std(ours)?, OwnedFd::from(theirs)))
+    };
+    make().map_err(|source| AssemblyError::Socket { what, source })
+}

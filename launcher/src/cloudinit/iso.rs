@@ -1,0 +1,179 @@
+//! The image: ISO 9660 with Joliet and Rock Ridge names, made in memory.
+
+use std::io::Cursor;
+
+use hadris_iso::joliet::JolietLevel;
+use hadris_iso::read::PathSeparator;
+use hadris_iso::write::options::{BaseIsoLevel, CreationFeatures, IsoFormatOptions};
+use hadris_iso::write::{InputEntry, InputEntryKind, InputMetadata, InputTree, IsoImageWriter};
+
+use super::seed::Seed;
+
+/// Label by which cloud-init finds its data.
+pub const LABEL: &str = "cidata";
+
+/// The image's size is a multiple of this, in bytes: drives with sectors of 4 KiB take it, as KubeVirt's images.
+pub const ALIGNMENT: usize = 4096;
+
+const SECTOR: usize = 2048;
+
+/// Room for descriptors, path tables, directories and padding beside the files; the image is cut to what was used.
+const OVERHEAD: usize = 256 * 1024;
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub enum IsoError {
+    /// The writer failed.
+    #[error("make cloud-init image: {0}")]
+    Write(String),
+    /// The writer made something whose size it does not say.
+    #[error("cloud-init image has no volume descriptor")]
+    Unsound,
+}
+
+/// The image with the contents of a seed.
+///
+/// # Errors
+/// When the contents are too large for the format.
+pub fn image(seed: &Seed) -> Result<Vec<u8>, IsoError> {
+    let mut files = vec![("meta-data", &seed.meta_data), ("user-data", &seed.user_data)];
+    if let Some(network) = &seed.network_config {
+        files.push(("network-config", network));
+    }
+    let room = OVERHEAD + files.iter().map(|(_, bytes)| bytes.len().next_multiple_of(SECTOR)).sum::<usize>();
+    let tree = InputTree {
+        path_separator: PathSeparator::ForwardSlash,
+        entries: files.into_iter().map(|(name, bytes)| entry(name, bytes)).collect(),
+    };
+    let features = CreationFeatures {
+        filenames: BaseIsoLevel::Level1 { supports_lowercase: false, supports_rrip: true },
+        joliet: Some(JolietLevel::Level3),
+        rock_ridge: Some(hadris_iso::rrip::RripOptions::default()),
+        ..CreationFeatures::default()
+    };
+    let options = IsoFormatOptions {
+        volume_name: LABEL.to_owned(),
+        system_id: None,
+        volume_set_id: None,
+        publisher_id: None,
+        preparer_id: None,
+        application_id: None,
+        sector_size: SECTOR,
+        path_separator: PathSeparator::ForwardSlash,
+        features,
+        strict_charset: false,
+    };
+    let buffer = Cursor::new(vec![0; room]);
+    let written =
+        IsoImageWriter::create(buffer, tree, options).map_err(|error| IsoError::Write(error.to_string()))?;
+    let mut image = written.into_inner();
+    let used = volume_bytes(&image).filter(|used| *used <= image.len()).ok_or(IsoError::Unsound)?;
+    image.resize(used.next_multiple_of(ALIGNMENT), 0);
+    Ok(image)
+}
+
+fn entry(name: &str, bytes: &[u8]) -> InputEntry {
+    InputEntry {
+        name: std::sync::Arc::new(name.to_owned()),
+        kind: InputEntryKind::File(bytes.to_vec()),
+        metadata: InputMetadata { mode: Some(0o400), uid: Some(0), gid: Some(0), ..InputMetadata::default() },
+    }
+}
+
+/// Size of the volume in bytes, as its primary descriptor (sector 16) says: the number of sectors is at offset 80.
+fn volume_bytes(image: &[u8]) -> Option<usize> {
+    let descriptor = image.get(16 * SECTOR..17 * SECTOR)?;
+    if !descriptor.starts_with(b"\x01CD001") {
+        return None;
+    }
+    let sectors = u32::from_le_bytes(descriptor.get(80..84)?.try_into().ok()?);
+    usize::try_from(sectors).ok()?.checked_mul(SECTOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    fn seed(user_data: &[u8], network: Option<&[u8]>) -> Seed {
+        Seed {
+            meta_data: b"instance-id: \"vm1.shop\"\nlocal-hostname: \"vm1\"\n".to_vec(),
+            user_data: user_data.to_vec(),
+            network_config: network.map(<[u8]>::to_vec),
+        }
+    }
+
+    /// The volume's files and their contents, read by a program of another origin.
+    fn read_back(image: &[u8], joliet: &str, directory: &Path) -> Vec<(String, Vec<u8>)> {
+        let path = directory.join(format!("seed-{joliet}.iso"));
+        std::fs::write(&path, image).unwrap();
+        let target = directory.join(format!("out-{joliet}"));
+        let done = Command::new("xorriso")
+            .args(["-report_about", "WARNING", "-read_fs", joliet, "-osirrox", "on", "-indev"])
+            .arg(&path)
+            .args(["-extract", "/"])
+            .arg(&target)
+            .output()
+            .expect("xorriso is needed (Debian package xorriso)");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let mut files: Vec<_> = std::fs::read_dir(&target)
+            .unwrap()
+            .map(|entry| {
+                let entry = entry.unwrap();
+                (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+            })
+            .collect();
+        files.sort();
+        files
+    }
+
+    #[test]
+    fn another_program_reads_the_files_back_under_both_kinds_of_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let large = vec![b'#'; 1_000_000];
+        let seed = seed(&large, Some(b"version: 2\n"));
+        let image = image(&seed).unwrap();
+        let expected = vec![
+            ("meta-data".to_owned(), seed.meta_data.clone()),
+            ("network-config".to_owned(), b"version: 2\n".to_vec()),
+            ("user-data".to_owned(), large.clone()),
+        ];
+        for names in ["norock", "any"] {
+            let found = read_back(&image, names, directory.path());
+            assert!(
+                found == expected,
+                "{names}: {:?}",
+                found.iter().map(|(n, b)| (n, b.len())).collect::<Vec<_>>()
+            );
+        }
+    }
+
+    #[test]
+    fn the_label_is_in_both_descriptors_and_the_size_is_aligned() {
+        for (user_data, network) in [(&b"#cloud-config\n"[..], None), (b"", Some(&b"version: 2\n"[..]))] {
+            let image = image(&seed(user_data, network)).unwrap();
+            assert_eq!(image.len() % ALIGNMENT, 0);
+            assert!(image.len() < 128 * 1024, "{} bytes", image.len());
+            assert_eq!(&image[16 * SECTOR + 40..][..32], format!("{LABEL:32}").as_bytes());
+            // The supplementary descriptor: type 2, UCS-2 level 3, the label in big-endian UCS-2.
+            let joliet = &image[17 * SECTOR..18 * SECTOR];
+            assert_eq!((&joliet[..6], &joliet[88..91]), (&b"\x02CD001"[..], &b"%/E"[..]));
+            let label: Vec<u8> = LABEL.encode_utf16().flat_map(u16::to_be_bytes).collect();
+            assert_eq!(&joliet[40..40 + label.len()], label);
+        }
+    }
+
+    /// Sectors at which the parts of an image are: a writer that moves or renames something shows here. (The bytes
+    /// themselves hold the time of their making.)
+    #[test]
+    fn golden_layout() {
+        let image = image(&seed(b"#cloud-config\n", None)).unwrap();
+        let sector_of = |text: &str| {
+            image.windows(text.len()).position(|window| window == text.as_bytes()).map(|at| at / SECTOR)
+        };
+        let sectors = ["META_DAT", "meta-data", "instance-id", "#cloud-config"].map(sector_of);
+        assert_eq!((image.len(), sectors), (57_344, [Some(19), Some(19), Some(22), Some(23)]));
+    }
+}

@@ -1,0 +1,190 @@
+//! The sockets: a thin shell around the pure answers. Runs until it is dropped.
+
+use std::convert::Infallible;
+use std::io::{self, IoSlice};
+use std::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket as StdSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::socket::sockopt::Broadcast;
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn6, sendmsg, setsockopt};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+
+use super::guest::Guest;
+use super::{router, v4, v6};
+
+/// All nodes on the link.
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// Least time between two advertisements: a guest that asks without end is answered this often.
+const ADVERTISEMENT_GAP: Duration = Duration::from_millis(100);
+
+/// Pause after an error of a socket: the bridge may come back.
+const ERROR_PAUSE: Duration = Duration::from_millis(500);
+
+/// Sockets that the handler opened, each bound to the bridge.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    /// UDP, port 67.
+    pub dhcp4: Option<OwnedFd>,
+    /// UDP over IPv6, port 547, joined `ff02::1:2`.
+    pub dhcp6: Option<OwnedFd>,
+    /// Raw ICMPv6, joined `ff02::2`.
+    pub router: Option<OwnedFd>,
+    /// Interface index of the bridge in the pod.
+    pub bridge_index: u32,
+}
+
+/// Why a guest cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("set up {socket} socket")]
+pub struct ServeError {
+    socket: &'static str,
+    #[source]
+    source: io::Error,
+}
+
+/// Serves the guest on the sockets until dropped; returns only when a descriptor is not what it should be. Families
+/// without a socket or without an address are not served.
+///
+/// # Errors
+/// When a descriptor is not a socket of its kind.
+pub async fn serve(guest: Guest, sockets: Sockets) -> Result<Infallible, ServeError> {
+    let Sockets { dhcp4, dhcp6, router, bridge_index } = sockets;
+    let dhcp4 = dhcp4.map(|socket| prepare(socket, "dhcp4", true)).transpose()?;
+    let dhcp6 = dhcp6.map(|socket| prepare(socket, "dhcp6", false)).transpose()?;
+    let router = router.map(|socket| prepare(socket, "ra", false)).transpose()?;
+    tracing::info!(
+        mac = %guest.mac,
+        dhcp4 = dhcp4.is_some() && guest.ipv4.is_some(),
+        dhcp6 = dhcp6.is_some() && guest.ipv6.is_some(),
+        router = router.is_some() && guest.ipv6.is_some(),
+        "serving addresses to the guest"
+    );
+    let ((), (), ()) = tokio::join!(
+        async {
+            match &dhcp4 {
+                Some(socket) => serve_v4(&guest, socket).await,
+                None => std::future::pending().await,
+            }
+        },
+        async {
+            match &dhcp6 {
+                Some(socket) => serve_v6(&guest, socket, bridge_index).await,
+                None => std::future::pending().await,
+            }
+        },
+        async {
+            match &router {
+                Some(socket) => serve_router(&guest, socket, bridge_index).await,
+                None => std::future::pending().await,
+            }
+        },
+    );
+    // None of the three ends.
+    std::future::pending().await
+}
+
+fn prepare(socket: OwnedFd, name: &'static str, broadcasts: bool) -> Result<UdpSocket, ServeError> {
+    let failed = |source| ServeError { socket: name, source };
+    if broadcasts {
+        setsockopt(&socket, Broadcast, &true).map_err(|errno| failed(errno.into()))?;
+    }
+    // A raw socket sends and receives through the same calls.
+    let socket = StdSocket::from(socket);
+    socket.set_nonblocking(true).map_err(failed)?;
+    UdpSocket::from_std(socket).map_err(failed)
+}
+
+async fn serve_v4(guest: &Guest, socket: &UdpSocket) {
+    let mut buffer = [0; v4::LARGEST_REQUEST];
+    loop {
+        let received = socket.recv_from(&mut buffer).await;
+        let Ok((length, _)) = received.inspect_err(|error| note("dhcp4", error)) else {
+            sleep(ERROR_PAUSE).await;
+            continue;
+        };
+        if let Some(v4::Reply { bytes, to }) = v4::answer(&buffer[..length], guest) {
+            let to = SocketAddrV4::new(to, v4::CLIENT_PORT);
+            let _ = socket.send_to(&bytes, to).await.inspect_err(|error| note("dhcp4", error));
+        }
+    }
+}
+
+async fn serve_v6(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
+    let mut buffer = [0; v6::LARGEST_REQUEST];
+    loop {
+        let received = socket.recv_from(&mut buffer).await;
+        let Ok((length, from)) = received.inspect_err(|error| note("dhcp6", error)) else {
+            sleep(ERROR_PAUSE).await;
+            continue;
+        };
+        // Clients speak from their link-local address; anything else did not come from the link.
+        let std::net::SocketAddr::V6(from) = from else { continue };
+        if !from.ip().is_unicast_link_local() {
+            continue;
+        }
+        if let Some(bytes) = v6::answer(&buffer[..length], guest) {
+            let to = SocketAddrV6::new(*from.ip(), v6::CLIENT_PORT, 0, bridge_index);
+            let _ = socket.send_to(&bytes, to).await.inspect_err(|error| note("dhcp6", error));
+        }
+    }
+}
+
+async fn serve_router(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
+    let Some(advertisement) = router::advertisement(guest) else { return std::future::pending().await };
+    let source = guest.ipv6.and_then(|ipv6| ipv6.router);
+    let mut unasked = interval(Duration::from_secs(router::INTERVAL));
+    unasked.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last: Option<Instant> = None;
+    let mut buffer = [0; 1500];
+    loop {
+        let wanted = tokio::select! {
+            received = socket.recv_from(&mut buffer) => match received {
+                Ok((length, _)) => router::is_solicitation(&buffer[..length]),
+                Err(error) => {
+                    note("ra", &error);
+                    sleep(ERROR_PAUSE).await;
+                    false
+                }
+            },
+            _ = unasked.tick() => true,
+        };
+        if wanted {
+            if let Some(last) = last {
+                sleep_until(last + ADVERTISEMENT_GAP).await;
+            }
+            last = Some(Instant::now());
+            let sent = socket
+                .async_io(Interest::WRITABLE, || advertise(socket, &advertisement, source, bridge_index))
+                .await;
+            let _ = sent.inspect_err(|error| note("ra", error));
+        }
+    }
+}
+
+/// Sends to all nodes with the hop limit that receivers insist on, from the bridge's link-local address.
+fn advertise(
+    socket: &UdpSocket,
+    message: &[u8],
+    source: Option<Ipv6Addr>,
+    bridge_index: u32,
+) -> io::Result<()> {
+    let hop_limit = 255;
+    let info = libc::in6_pktinfo {
+        ipi6_addr: libc::in6_addr { s6_addr: source.unwrap_or(Ipv6Addr::UNSPECIFIED).octets() },
+        #[allow(clippy::useless_conversion)] // signed with musl
+        ipi6_ifindex: bridge_index.try_into().map_err(|_| io::ErrorKind::InvalidInput)?,
+    };
+    let control = [ControlMessage::Ipv6HopLimit(&hop_limit), ControlMessage::Ipv6PacketInfo(&info)];
+    let to = SockaddrIn6::from(SocketAddrV6::new(ALL_NODES, 0, 0, bridge_index));
+    sendmsg(socket.as_raw_fd(), &[IoSlice::new(message)], &control, MsgFlags::MSG_DONTWAIT, Some(&to))?;
+    Ok(())
+}
+
+/// The guest can cause errors at will (an address it does not answer for): not worth more than this.
+fn note(socket: &'static str, error: &io::Error) {
+    tracing::debug!(socket, %error, "could not serve the guest");
+}

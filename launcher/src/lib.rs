@@ -1,0 +1,23 @@
+//! The first process of a VM pod: parent of exactly one QEMU.
+//!
+//! Two ways to run: [`pod`], driven by virt-handler, and [`run`], alone on any machine with QEMU. Both prepare what
+//! QEMU needs and leave the VM to the [`supervisor`].
+
+pub mod accelerator;
+pub mod assembly;
+pub mod cloudinit;
+pub mod console;
+pub mod descriptors;
+pub mod dhcp;
+pub mod disk;
+pub mod lifecycle;
+pub mod people;
+pub mod pod;
+pub mod process;
+pub mod run;
+pub mod serial_log;
+pub mod signals;
+pub mod status;
+pub mod supervisor;
+pub mod verdict;
+pub mod volumes;

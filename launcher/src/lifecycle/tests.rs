@@ -1,0 +1,242 @@
+use super::*;
+use proptest::prelude::*;
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Plays events at their moments; all effects, in order, without the wake-ups.
+fn play(events: &[(Duration, Event)]) -> (Vm, Vec<Effect>) {
+    let mut vm = Vm::new();
+    let mut all = Vec::new();
+    for (now, event) in events {
+        let (next, effects) = step(vm, *now, event.clone());
+        vm = next;
+        all.extend(effects.into_iter().filter(|effect| !matches!(effect, Effect::Wake(_))));
+    }
+    (vm, all)
+}
+
+fn started() -> Vec<(Duration, Event)> {
+    vec![(s(0), Event::Start { acpi: true }), (s(1), Event::Answered), (s(1), Event::Resumed)]
+}
+
+fn after(more: &[(Duration, Event)]) -> (Vm, Vec<Effect>) {
+    let mut events = started();
+    events.extend(more.iter().cloned());
+    let (vm, effects) = play(&events);
+    assert_eq!(effects[..2], [Effect::Spawn, Effect::Continue]);
+    (vm, effects[2..].to_vec())
+}
+
+fn reason(vm: &Vm) -> &str {
+    &vm.verdict().unwrap().reason
+}
+
+#[test]
+fn a_guest_that_shuts_down_when_asked() {
+    let (vm, effects) = after(&[
+        (s(10), Event::Stop { grace: s(30) }),
+        (s(12), Event::Shutdown("guest-shutdown".into())),
+        (s(12), Event::Exited(Exit::Status(0))),
+    ]);
+    assert_eq!(effects, [Effect::Powerdown]);
+    assert_eq!(reason(&vm), "GuestShutdown");
+}
+
+#[test]
+fn the_whole_ladder_within_its_time() {
+    let mut events: Vec<_> = vec![(s(10), Event::Stop { grace: s(7) })];
+    events.extend((10..30).map(|at| (s(at), Event::Tick)));
+    events.push((s(30), Event::Exited(Exit::Signal(9))));
+    let (vm, effects) = after(&events);
+    let press = Effect::Powerdown;
+    assert_eq!(effects, [press, press, press, Effect::Quit, Effect::Terminate, Effect::Kill]);
+    assert_eq!(reason(&vm), "GracePeriodExpired");
+}
+
+#[test]
+fn no_grace_is_at_once() {
+    let ms = Duration::from_millis;
+    let (vm, effects) = after(&[
+        (s(10), Event::Stop { grace: s(0) }),
+        (s(10) + ms(300), Event::Tick),
+        (s(10) + ms(600), Event::Tick),
+        (s(11), Event::Exited(Exit::Signal(9))),
+    ]);
+    assert_eq!(effects, [Effect::Quit, Effect::Terminate, Effect::Kill]);
+    assert_eq!((reason(&vm), vm.verdict().unwrap().succeeded), ("Stopped", true));
+}
+
+#[test]
+fn a_second_stop_only_shortens() {
+    let asked = |first: u64, second: u64, at: u64| {
+        after(&[
+            (s(10), Event::Stop { grace: s(first) }),
+            (s(11), Event::Stop { grace: s(second) }),
+            (s(at), Event::Tick),
+        ])
+        .1
+    };
+    assert_eq!(asked(60, 2, 13).last(), Some(&Effect::Quit));
+    assert_eq!(asked(2, 60, 12).last(), Some(&Effect::Quit));
+    assert_eq!(asked(60, 0, 11).last(), Some(&Effect::Quit));
+}
+
+#[test]
+fn a_guest_that_stands_still_is_woken_to_shut_down() {
+    let (_, effects) = after(&[(s(5), Event::Stopped), (s(10), Event::Stop { grace: s(30) })]);
+    assert_eq!(effects, [Effect::Continue, Effect::Powerdown]);
+}
+
+#[test]
+fn a_guest_without_a_power_button_is_ended() {
+    let mut events = started();
+    events[0].1 = Event::Start { acpi: false };
+    events.push((s(10), Event::Stop { grace: s(30) }));
+    events.push((s(10), Event::Exited(Exit::Status(0))));
+    let (vm, effects) = play(&events);
+    assert_eq!(effects[2..], [Effect::Quit]);
+    assert_eq!(reason(&vm), "Stopped");
+}
+
+#[test]
+fn a_stop_before_the_start_starts_nothing() {
+    let (vm, effects) = play(&[(s(0), Event::Stop { grace: s(30) }), (s(1), Event::Start { acpi: true })]);
+    assert_eq!((reason(&vm), effects.len()), ("StoppedBeforeStart", 0));
+    let (vm, effects) = play(&[
+        (s(0), Event::Start { acpi: true }),
+        (s(1), Event::Stop { grace: s(30) }),
+        (s(1), Event::Answered),
+        (s(1), Event::Exited(Exit::Status(0))),
+    ]);
+    assert_eq!((reason(&vm), effects), ("StoppedBeforeStart", vec![Effect::Spawn, Effect::Terminate]));
+}
+
+#[test]
+fn a_monitor_that_never_answers_costs_the_child_its_life_first() {
+    let why = Verdict::failed("StartFailed", "the monitor did not answer in time");
+    let (vm, effects) = play(&[
+        (s(0), Event::Start { acpi: true }),
+        (s(60), Event::CannotRun(why.clone())),
+        (s(61), Event::Exited(Exit::Signal(9))),
+    ]);
+    assert_eq!(effects, [Effect::Spawn, Effect::Kill]);
+    assert_eq!(vm.verdict(), Some(&why));
+}
+
+#[test]
+fn quit_by_a_person_is_seen() {
+    let (vm, effects) =
+        after(&[(s(5), Event::Shutdown("host-qmp-quit".into())), (s(5), Event::Exited(Exit::Status(0)))]);
+    assert_eq!((reason(&vm), effects.len()), ("QuitByMonitor", 0));
+}
+
+#[test]
+fn a_qemu_that_hangs_on_its_way_out_is_helped() {
+    let (_, effects) = after(&[
+        (s(5), Event::Shutdown("guest-shutdown".into())),
+        (s(64), Event::Tick),
+        (s(65), Event::Tick),
+        (s(68), Event::Tick),
+    ]);
+    assert_eq!(effects, [Effect::Terminate, Effect::Kill]);
+}
+
+#[test]
+fn a_panic_with_exit_is_a_failure() {
+    let (vm, _) = after(&[
+        (s(5), Event::Panicked),
+        (s(5), Event::Shutdown("guest-panic".into())),
+        (s(5), Event::Exited(Exit::Status(0))),
+    ]);
+    assert_eq!(reason(&vm), "GuestPanicked");
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let word = prop_oneof![Just("guest-shutdown"), Just("host-qmp-quit"), Just("x")];
+    let failure = || Verdict::failed("X", "x");
+    prop_oneof![
+        any::<bool>().prop_map(|acpi| Event::Start { acpi }),
+        Just(Event::CannotStart(failure())),
+        Just(Event::CannotRun(failure())),
+        Just(Event::Answered),
+        Just(Event::Resumed),
+        Just(Event::Stopped),
+        word.prop_map(|word| Event::Shutdown(word.into())),
+        Just(Event::Panicked),
+        Just(Event::Watchdog("poweroff".into())),
+        (0u64..40).prop_map(|grace| Event::Stop { grace: s(grace) }),
+        Just(Event::Tick),
+        Just(Event::Tick),
+        prop_oneof![Just(Exit::Status(0)), Just(Exit::Status(1)), Just(Exit::Signal(9))]
+            .prop_map(Event::Exited),
+    ]
+}
+
+proptest! {
+    /// Whatever happens in whatever order: QEMU is spawned at most once, nothing follows the end, who is on the
+    /// ladder stays on it, and it ends within a bounded time when nobody interferes.
+    #[test]
+    fn invariants_hold_in_every_order(
+        events in proptest::collection::vec((0u64..5000, any_event()), 0..60),
+    ) {
+        let mut vm = Vm::new();
+        let mut now = Duration::ZERO;
+        let (mut spawned, mut child) = (0, false);
+        let mut wake = None;
+        for (wait, event) in events {
+            now += Duration::from_millis(wait);
+            let (was_stopping, was_ended) =
+                (matches!(vm.phase, Phase::Stopping(_)), vm.verdict().cloned());
+            if let (Event::Exited(_), true) = (&event, child) {
+                child = false;
+            }
+            let (next, effects) = step(vm, now, event);
+            spawned += effects.iter().filter(|effect| **effect == Effect::Spawn).count();
+            child |= effects.contains(&Effect::Spawn);
+            for effect in &effects {
+                if let Effect::Wake(at) = effect {
+                    wake = Some(*at);
+                }
+            }
+            if let Some(verdict) = was_ended {
+                prop_assert_eq!(next.verdict(), Some(&verdict));
+                prop_assert!(effects.is_empty());
+            }
+            if was_stopping {
+                prop_assert!(matches!(next.phase, Phase::Stopping(_) | Phase::Ended(_)), "back from the ladder");
+            }
+            if matches!(next.phase, Phase::Stopping(_)) {
+                prop_assert!(wake.is_some(), "on the ladder without a wake-up");
+            }
+            vm = next;
+        }
+        prop_assert!(spawned <= 1);
+
+        // From here on only time passes: a stop leads to SIGKILL in bounded time, through wake-ups alone.
+        if matches!(vm.phase, Phase::Starting | Phase::Paused | Phase::Running | Phase::Stopping(_)) {
+            let (mut vm, effects) = step(vm, now, Event::Stop { grace: s(30) });
+            let begun = now;
+            let mut killed = effects.contains(&Effect::Kill)
+                || matches!(&vm.phase, Phase::Stopping(ladder) if ladder.rung == Rung::Kill);
+            for effect in effects {
+                if let Effect::Wake(at) = effect { wake = Some(at); }
+            }
+            while !killed {
+                let at = wake.take();
+                prop_assert!(at.is_some(), "the ladder stands still");
+                now = at.unwrap().max(now);
+                prop_assert!(now - begun <= s(30) + LEAVE_ASKED + FORCE * 3, "later than the grace period allows");
+                let (next, effects) = step(vm, now, Event::Tick);
+                vm = next;
+                killed = effects.contains(&Effect::Kill);
+                for effect in effects {
+                    if let Effect::Wake(at) = effect { wake = Some(at); }
+                }
+            }
+            let (vm, _) = step(vm, now, Event::Exited(Exit::Signal(9)));
+            prop_assert!(vm.verdict().is_some());
+        }
+    }
+}

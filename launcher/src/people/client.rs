@@ -1,0 +1,237 @@
+//! One client of the people's monitor.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+
+use barevirt_qmp::codec::{Decoder, Line, encode};
+use barevirt_qmp::{Deadline, Error, Events, Qmp};
+use futures::StreamExt;
+use futures::stream::{FuturesOrdered, FuturesUnordered};
+use serde_json::{Map, Value, json};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::{COMMAND, IN_FLIGHT, MAX_LINE, PATIENCE};
+
+/// Why a client's session ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error("it closed its connection")]
+    ByClient,
+    #[error("the session with QEMU ended")]
+    ByQemu,
+    #[error("it does not read what it is sent")]
+    TooSlow,
+    #[error("its connection failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+type Answer = Pin<Box<dyn Future<Output = Map<String, Value>>>>;
+
+/// What a client's line asks for.
+#[derive(Debug, PartialEq)]
+enum Ask {
+    /// To be answered here.
+    Answer(Map<String, Value>),
+    /// To be answered here, and the session is open from now on.
+    Open(Map<String, Value>),
+    /// To be passed on.
+    Execute { name: String, arguments: Value, oob: bool, id: Option<Value> },
+}
+
+pub(super) async fn serve(qmp: Qmp, stream: UnixStream) -> Ended {
+    let mut events = qmp.events();
+    match converse(&qmp, &stream, &mut events).await {
+        Ok(ended) | Err(ended) => ended,
+    }
+}
+
+async fn converse(qmp: &Qmp, stream: &UnixStream, events: &mut Events) -> Result<Ended, Ended> {
+    let mut decoder = Decoder::new(MAX_LINE);
+    let mut open = false;
+    // In-band answers keep the order of their commands, as QEMU keeps it.
+    let mut in_band: FuturesOrdered<Answer> = FuturesOrdered::new();
+    let mut out_of_band: FuturesUnordered<Answer> = FuturesUnordered::new();
+    let mut chunk = vec![0; 4096];
+    say(stream, &object(json!({"QMP": qmp.greeting().raw}))).await?;
+    loop {
+        while in_band.len() + out_of_band.len() < IN_FLIGHT
+            && let Some(line) = decoder.take()
+        {
+            match understand(line, open) {
+                Ask::Answer(answer) => say(stream, &answer).await?,
+                Ask::Open(answer) => {
+                    open = true;
+                    say(stream, &answer).await?;
+                }
+                Ask::Execute { name, arguments, oob, id } => {
+                    tracing::info!(command = name, oob, "people's monitor");
+                    let answer = Box::pin(execute(qmp.clone(), name, arguments, oob, id));
+                    if oob { out_of_band.push(answer) } else { in_band.push_back(answer) }
+                }
+            }
+        }
+        let room = in_band.len() + out_of_band.len() < IN_FLIGHT;
+        tokio::select! {
+            // An event precedes the answer to the command that caused it.
+            biased;
+            event = events.next() => match event {
+                Some(Ok(event)) if open => say(stream, event.raw()).await?,
+                Some(Ok(_)) => {}
+                Some(Err(_)) => return Err(Ended::TooSlow),
+                None => return Ok(Ended::ByQemu),
+            },
+            Some(answer) = out_of_band.next() => say(stream, &answer).await?,
+            Some(answer) = in_band.next() => say(stream, &answer).await?,
+            ready = stream.readable(), if room => {
+                ready?;
+                match stream.try_read(&mut chunk) {
+                    Ok(0) => return Ok(Ended::ByClient),
+                    Ok(count) => decoder.push(&chunk[..count]),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
+
+fn refusal(class: &str, desc: &str, id: Option<Value>) -> Map<String, Value> {
+    with_id(object(json!({"error": {"class": class, "desc": desc}})), id)
+}
+
+fn with_id(mut answer: Map<String, Value>, id: Option<Value>) -> Map<String, Value> {
+    if let Some(id) = id {
+        answer.insert("id".to_owned(), id);
+    }
+    answer
+}
+
+/// Pure: a line, and whether the client has negotiated, to what is asked.
+fn understand(line: Line, open: bool) -> Ask {
+    let mut asked = match line {
+        Line::Object(asked) => asked,
+        Line::Garbage { .. } => return Ask::Answer(refusal("GenericError", "JSON parse error", None)),
+        Line::TooLong { .. } => return Ask::Answer(refusal("GenericError", "the line is too long", None)),
+    };
+    let id = asked.remove("id");
+    let (verb, oob) = match (asked.remove("execute"), asked.remove("exec-oob")) {
+        (Some(verb), None) => (verb, false),
+        (None, Some(verb)) => (verb, true),
+        _ => {
+            let desc = "a command has one of 'execute' and 'exec-oob'";
+            return Ask::Answer(refusal("GenericError", desc, id));
+        }
+    };
+    let Value::String(name) = verb else {
+        return Ask::Answer(refusal("GenericError", "the name of a command is a string", id));
+    };
+    let arguments = asked.remove("arguments").unwrap_or(Value::Null);
+    match (name.as_str(), open) {
+        ("qmp_capabilities", false) => Ask::Open(with_id(object(json!({"return": {}})), id)),
+        ("qmp_capabilities", true) => {
+            Ask::Answer(refusal("CommandNotFound", "capabilities were negotiated already", id))
+        }
+        (_, false) => Ask::Answer(refusal("CommandNotFound", "negotiate with 'qmp_capabilities' first", id)),
+        (_, true) => Ask::Execute { name, arguments, oob, id },
+    }
+}
+
+async fn execute(
+    qmp: Qmp,
+    name: String,
+    arguments: Value,
+    oob: bool,
+    id: Option<Value>,
+) -> Map<String, Value> {
+    let deadline = Deadline::after(COMMAND);
+    let answer = if oob {
+        qmp.execute_raw_oob(&name, arguments, deadline).await
+    } else {
+        qmp.execute_raw(&name, arguments, deadline).await
+    };
+    answer_of(answer, id)
+}
+
+/// An answer in QEMU's own shape.
+pub(crate) fn answer_of(answer: Result<Value, Error>, id: Option<Value>) -> Map<String, Value> {
+    match answer {
+        Ok(value) => with_id(object(json!({"return": value})), id),
+        Err(Error::Refused { class, desc, .. }) => refusal(&class, &desc, id),
+        Err(error) => refusal("GenericError", &error.to_string(), id),
+    }
+}
+
+async fn say(stream: &UnixStream, message: &Map<String, Value>) -> Result<(), Ended> {
+    let line = encode(message);
+    let writing = async {
+        let mut rest = line.as_slice();
+        while !rest.is_empty() {
+            stream.writable().await?;
+            match stream.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    };
+    timeout(PATIENCE, writing).await.map_err(|_| Ended::TooSlow)?.map_err(Ended::Io)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &Value, open: bool) -> Ask {
+        understand(Line::Object(object(line.clone())), open)
+    }
+
+    #[test]
+    fn negotiation_comes_first_and_once() {
+        let Ask::Open(answer) = asked(&json!({"execute": "qmp_capabilities", "id": {"a": 1}}), false) else {
+            panic!("not open")
+        };
+        assert_eq!(Value::Object(answer), json!({"return": {}, "id": {"a": 1}}));
+        for (line, open) in [("query-status", false), ("qmp_capabilities", true)] {
+            let Ask::Answer(answer) = asked(&json!({"execute": line, "id": 3}), open) else {
+                panic!("{line} passed on")
+            };
+            assert_eq!((&answer["error"]["class"], &answer["id"]), (&json!("CommandNotFound"), &json!(3)));
+        }
+    }
+
+    #[test]
+    fn commands_are_passed_on_with_their_id_kept() {
+        let line = json!({"exec-oob": "yank", "arguments": {"instances": []}, "id": "x"});
+        let expected = Ask::Execute {
+            name: "yank".into(),
+            arguments: json!({"instances": []}),
+            oob: true,
+            id: Some(json!("x")),
+        };
+        assert_eq!(asked(&line, true), expected);
+    }
+
+    #[test]
+    fn nonsense_is_answered_as_such() {
+        let lines = [
+            Line::Garbage { length: 1, start: "x".into() },
+            Line::TooLong { length: 9 },
+            Line::Object(object(json!({"execute": "a", "exec-oob": "b"}))),
+            Line::Object(object(json!({"execute": 3}))),
+            Line::Object(Map::new()),
+        ];
+        for line in lines {
+            assert!(matches!(understand(line, true), Ask::Answer(answer) if answer.contains_key("error")));
+        }
+    }
+}

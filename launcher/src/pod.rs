@@ -1,0 +1,269 @@
+//! `virt-launcher pod`: the first process of a VM pod.
+//!
+//! ```text
+//!              launcher-sock (gRPC)  Sync, Watch, Shutdown, Qmp ─► service ─┐
+//!  virt-handler                                                            ├─► start ─► supervisor ─► QEMU
+//!              launcher-fds          give ─► holdings ─────────────────────┘      │
+//!                                    take ─► console, people's monitor, VNC       ├─► dhcp
+//!  container-disk ─ launcher.sock ─► disk::container ─────────────────────────────┘
+//!  kubelet ─ SIGTERM ─► stop ladder
+//! ```
+//!
+//! It listens on unix sockets in the pod's directories and on no address. A handler that goes away changes nothing.
+//! The pod is held until QEMU is gone; then the verdict goes to the handler, to the termination log and into the exit
+//! code.
+
+pub mod args;
+pub mod holdings;
+pub mod report;
+pub mod service;
+pub mod start;
+pub mod switchboard;
+pub mod termination;
+pub mod wanted;
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use barevirt_protocol::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET};
+use barevirt_protocol::seqpacket::{PacketListener, PacketSocket};
+use barevirt_protocol::v1::LauncherStatus;
+use barevirt_protocol::{descriptors, grpc};
+use barevirt_qmp::{Agent, Deadline, Options, Qmp};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::spawn_local;
+
+use self::args::Args;
+use self::holdings::Holdings;
+use self::report::{Circumstances, report};
+use self::service::Service;
+use self::switchboard::Switchboard;
+use self::wanted::Wanted;
+use crate::assembly::{Assembly, Ends};
+use crate::disk::ContainerDisks;
+use crate::process::reap_strangers;
+use crate::serial_log::{DEFAULT_LIMIT, SerialLog};
+use crate::signals::Stops;
+use crate::status::Status;
+use crate::supervisor::{Launch, Request, supervise};
+use crate::verdict::Verdict;
+use crate::{console, dhcp, people};
+
+/// How long a handler that watches may take to hear the verdict.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How long QEMU may take to open the people's monitor.
+const PEOPLE: Duration = Duration::from_secs(300);
+
+/// What the parts of a pod's launcher share.
+#[derive(Debug)]
+pub struct Pod {
+    args: Args,
+    /// User id of this process, and of the containers with images.
+    uid: u32,
+    wanted: watch::Sender<Option<Arc<Wanted>>>,
+    circumstances: watch::Sender<Circumstances>,
+    holdings: Rc<RefCell<Holdings>>,
+    container_disks: ContainerDisks,
+    people: watch::Sender<Option<Qmp>>,
+}
+
+impl Pod {
+    fn vnc_socket(&self) -> PathBuf {
+        self.args.private.join("vnc.sock")
+    }
+}
+
+/// Runs the VM of this pod to its end. Must run within a `LocalSet`.
+///
+/// # Errors
+/// When the pod is not as it should be: a directory is missing.
+pub async fn run(args: Args) -> anyhow::Result<Verdict> {
+    tracing::info!(
+        name = args.name,
+        namespace = args.namespace,
+        uid = args.uid,
+        version = env!("CARGO_PKG_VERSION"),
+        "virt-launcher"
+    );
+    // First of all: for the first process of a pod, a signal without a handler is lost.
+    let stops = Stops::new().context("cannot wait for signals")?;
+    let uid = nix::unistd::getuid().as_raw();
+    let allowed = vec![0, uid];
+    let grpc_listener = grpc::listen_at(&args.sockets.join(GRPC_SOCKET))?;
+    let fds_listener = PacketListener::bind(&args.sockets.join(DESCRIPTOR_SOCKET))
+        .with_context(|| format!("cannot listen in {}", args.sockets.display()))?;
+    let container_disks = ContainerDisks::listen(&args.container_disks)
+        .with_context(|| format!("cannot listen on {}", args.container_disks.display()))?;
+    let people_socket = args.private.join("qmp.sock");
+    let people_listener = people::listen(&people_socket)
+        .with_context(|| format!("cannot listen on {}", people_socket.display()))?;
+
+    let pod = Pod {
+        args,
+        uid,
+        wanted: watch::Sender::new(None),
+        circumstances: watch::Sender::new(Circumstances::default()),
+        holdings: Rc::default(),
+        container_disks,
+        people: watch::Sender::new(None),
+    };
+    let (requests, asked) = mpsc::channel(8);
+    let status = watch::Sender::new(Status::default());
+    let told = watch::Sender::new(LauncherStatus::default());
+
+    let service = Service {
+        pod_uid: pod.args.pod_uid.clone(),
+        uid: pod.args.uid.clone(),
+        wanted: pod.wanted.clone(),
+        status: told.subscribe(),
+        requests: requests.clone(),
+        people: pod.people.subscribe(),
+    };
+    let (over, is_over) = oneshot::channel::<()>();
+    let served = spawn_local(grpc::serve(grpc_listener, allowed.clone(), service, async {
+        let _ = is_over.await;
+    }));
+    let (calls, called) = mpsc::channel(8);
+    spawn_local(descriptors::serve(fds_listener, allowed, calls));
+    let (console, seats) = mpsc::channel(4);
+    let (clients, sent) = mpsc::channel(4);
+    let switchboard = Switchboard {
+        console,
+        people: clients,
+        vnc: pod.vnc_socket(),
+        holdings: pod.holdings.clone(),
+        circumstances: pod.circumstances.clone(),
+    };
+    spawn_local(switchboard.serve(called));
+    spawn_local(reap_strangers());
+    spawn_local(tell(
+        status.subscribe(),
+        pod.circumstances.subscribe(),
+        pod.wanted.subscribe(),
+        told.clone(),
+    ));
+    spawn_local(stop_on_signals(stops, requests, Duration::from_secs(pod.args.grace_period_seconds)));
+
+    let mut connections = Vec::new();
+    let prepare = launch(&pod, seats, people_listener, sent, &mut connections);
+    let verdict = supervise(prepare, asked, &status).await;
+    // The containers of the images may end.
+    drop(connections);
+    tracing::info!(phase = verdict.phase(), reason = verdict.reason, message = verdict.message, "verdict");
+    termination::write(&pod.args.termination_log, &verdict);
+    farewell(&status, &pod, &told, over, served).await;
+    Ok(verdict)
+}
+
+/// Waits for what it takes to start, and has everything around QEMU served from before its first instruction.
+async fn launch(
+    pod: &Pod,
+    seats: mpsc::Receiver<UnixStream>,
+    listener: UnixListener,
+    sent: mpsc::Receiver<UnixStream>,
+    kept: &mut Vec<PacketSocket>,
+) -> Result<Launch, Verdict> {
+    let start::Prepared { assembly, dhcp, connections } = start::prepare(pod).await?;
+    *kept = connections;
+    let Assembly { launch, ends: Ends { people, serial, agent }, .. } = assembly;
+    let log = match SerialLog::create(&pod.args.private.join("serial0.log"), DEFAULT_LIMIT) {
+        Ok(log) => Some(log),
+        Err(error) => {
+            tracing::warn!(%error, "the serial output is not logged");
+            None
+        }
+    };
+    spawn_local(console::serve(serial, log, seats));
+    spawn_local(serve_people(people, listener, sent, pod.people.clone()));
+    // Held open, and read: a guest that writes to it is not held up.
+    let agent = Agent::new(agent, Options::default());
+    spawn_local(async move { agent.ended().await });
+    for (guest, sockets) in dhcp {
+        spawn_local(async move {
+            let Err(error) = dhcp::serve(guest, sockets).await;
+            tracing::error!(%error, "the guest is not told its addresses");
+        });
+    }
+    Ok(launch)
+}
+
+async fn serve_people(
+    stream: UnixStream,
+    listener: UnixListener,
+    sent: mpsc::Receiver<UnixStream>,
+    known: watch::Sender<Option<Qmp>>,
+) {
+    match Qmp::open(stream, Options::default(), Deadline::after(PEOPLE)).await {
+        Ok((qmp, events)) => {
+            drop(events);
+            known.send_replace(Some(qmp.clone()));
+            people::serve(qmp, Some(listener), sent).await;
+            known.send_replace(None);
+        }
+        Err(error) => tracing::debug!(%error, "no monitor for people"),
+    }
+}
+
+/// Keeps the handler's view whole and current.
+async fn tell(
+    mut status: watch::Receiver<Status>,
+    mut circumstances: watch::Receiver<Circumstances>,
+    mut wanted: watch::Receiver<Option<Arc<Wanted>>>,
+    told: watch::Sender<LauncherStatus>,
+) {
+    loop {
+        let mut present = circumstances.borrow_and_update().clone();
+        present.revision = wanted.borrow_and_update().as_ref().map_or(0, |wanted| wanted.revision);
+        let whole = report(&status.borrow_and_update(), &present);
+        told.send_if_modified(|told| {
+            let new = *told != whole;
+            *told = whole;
+            new
+        });
+        let changed = tokio::select! {
+            changed = status.changed() => changed,
+            changed = circumstances.changed() => changed,
+            changed = wanted.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
+    }
+}
+
+/// SIGTERM from the kubelet starts the stop ladder; the pod is held until it ends.
+async fn stop_on_signals(mut stops: Stops, requests: mpsc::Sender<Request>, grace: Duration) {
+    loop {
+        let why = stops.next().await;
+        if requests.send(Request::Stop { grace, why: why.to_owned() }).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A handler that watches is given the verdict before the sockets close.
+async fn farewell(
+    status: &watch::Sender<Status>,
+    pod: &Pod,
+    told: &watch::Sender<LauncherStatus>,
+    over: oneshot::Sender<()>,
+    served: tokio::task::JoinHandle<Result<(), grpc::GrpcError>>,
+) {
+    let mut present = pod.circumstances.borrow().clone();
+    present.revision = pod.wanted.borrow().as_ref().map_or(0, |wanted| wanted.revision);
+    told.send_replace(report(&status.borrow(), &present));
+    // The service itself is one receiver; beyond it, each watch is.
+    let watched = async {
+        while told.receiver_count() > 1 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let _ = tokio::time::timeout(FAREWELL, watched).await;
+    drop(over);
+    let _ = tokio::time::timeout(Duration::from_millis(200), served).await;
+}

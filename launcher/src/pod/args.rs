@@ -1,0 +1,67 @@
+//! What `virt-launcher pod` is told. The pod's command line comes from virt-controller; the places have defaults that
+//! fit its mounts and are given otherwise in tests.
+
+use std::path::PathBuf;
+
+use crate::cloudinit;
+use crate::disk::container;
+
+/// Run the VM that virt-handler says, in its pod.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Name of the VirtualMachineInstance.
+    #[arg(long)]
+    pub name: String,
+
+    /// Its namespace.
+    #[arg(long)]
+    pub namespace: String,
+
+    /// Its UID: nothing else is run in this pod.
+    #[arg(long)]
+    pub uid: String,
+
+    /// Seconds that the guest has to shut down when the pod is deleted.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub grace_period_seconds: u64,
+
+    /// Emulate where there is no hardware acceleration.
+    #[arg(long)]
+    pub allow_emulation: bool,
+
+    /// Seconds until what it takes to start must be there: the handler's word, its descriptors, the container disks.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub start_deadline_seconds: u64,
+
+    /// UID of the pod, from the downward API.
+    #[arg(long, env = "POD_UID", default_value = "")]
+    pub pod_uid: String,
+
+    /// Directory of the handler's sockets.
+    #[arg(long, value_name = "DIR", default_value = barevirt_protocol::names::SOCKETS_DIRECTORY)]
+    pub sockets: PathBuf,
+
+    /// Directory of the people's monitor, the display's socket and the serial log.
+    #[arg(long, value_name = "DIR", default_value = "/var/run/kubevirt-private")]
+    pub private: PathBuf,
+
+    /// Directory of overlays and cloud-init images.
+    #[arg(long, value_name = "DIR", default_value = "/var/run/kubevirt-ephemeral-disks")]
+    pub ephemeral_disks: PathBuf,
+
+    /// Socket that the helpers of container disks connect to.
+    #[arg(long, value_name = "SOCKET", default_value = container::SOCKET)]
+    pub container_disks: PathBuf,
+
+    /// Directory of mounted secrets, one for each volume.
+    #[arg(long, value_name = "DIR", default_value = cloudinit::SECRETS)]
+    pub secrets: PathBuf,
+
+    /// Where Kubernetes looks for the last word.
+    #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
+    pub termination_log: PathBuf,
+
+    /// QEMU.
+    #[arg(long, value_name = "PROGRAM", default_value = "/usr/bin/qemu-system-x86_64")]
+    pub qemu: PathBuf,
+}

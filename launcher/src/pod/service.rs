@@ -1,0 +1,165 @@
+//! gRPC for the handler: thin, everything is decided elsewhere.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_protocol::names::{LOWEST_VERSION, VERSION};
+use barevirt_protocol::v1::launcher_server::Launcher;
+use barevirt_protocol::v1::{
+    HelloRequest, HelloResponse, LauncherStatus, QmpRequest, QmpResponse, ShutdownRequest, ShutdownResponse,
+    SyncRequest, SyncResponse, WatchRequest,
+};
+use barevirt_qmp::{Deadline, Error, Qmp};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use super::wanted::{Refusal, Wanted, judge};
+use crate::supervisor;
+
+/// Longest wait for the answer to one command.
+const LONGEST_COMMAND: Duration = Duration::from_secs(120);
+/// Wait for the answer when the request does not say.
+const USUAL_COMMAND: Duration = Duration::from_secs(10);
+/// Longest command, in bytes.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// What the service needs of the launcher.
+#[derive(Debug, Clone)]
+pub struct Service {
+    /// Of the pod.
+    pub pod_uid: String,
+    /// Of the VMI.
+    pub uid: String,
+    /// The accepted Sync.
+    pub wanted: watch::Sender<Option<Arc<Wanted>>>,
+    /// The status, whole.
+    pub status: watch::Receiver<LauncherStatus>,
+    /// The supervisor.
+    pub requests: mpsc::Sender<supervisor::Request>,
+    /// The people's monitor, once it is open.
+    pub people: watch::Receiver<Option<Qmp>>,
+}
+
+#[tonic::async_trait]
+impl Launcher for Service {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<LauncherStatus, Status>> + Send>>;
+
+    async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+        let version = request.into_inner().version;
+        tracing::info!(version, "virt-handler is here");
+        Ok(Response::new(HelloResponse {
+            lowest_version: LOWEST_VERSION,
+            highest_version: VERSION,
+            pod_uid: self.pod_uid.clone(),
+        }))
+    }
+
+    async fn sync(&self, request: Request<SyncRequest>) -> Result<Response<SyncResponse>, Status> {
+        let accepted = self.wanted.borrow().clone();
+        let wanted = judge(&self.uid, accepted.as_deref(), request.into_inner()).map_err(|refusal| {
+            tracing::warn!(%refusal, "sync refused");
+            match refusal {
+                Refusal::Outdated { .. } => Status::failed_precondition(refusal.to_string()),
+                Refusal::Other { .. } => Status::permission_denied(refusal.to_string()),
+                Refusal::Parse(_) | Refusal::Invalid(_) => Status::invalid_argument(refusal.to_string()),
+            }
+        })?;
+        let accepted_revision = wanted.revision;
+        self.wanted.send_if_modified(|present| {
+            let new = present.as_deref() != Some(&wanted);
+            if new {
+                tracing::info!(revision = wanted.revision, spec_hash = wanted.spec_hash, "sync accepted");
+                *present = Some(Arc::new(wanted));
+            }
+            new
+        });
+        Ok(Response::new(SyncResponse { accepted_revision }))
+    }
+
+    async fn watch(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let stream = WatchStream::new(self.status.clone()).map(Ok);
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn shutdown(
+        &self,
+        request: Request<ShutdownRequest>,
+    ) -> Result<Response<ShutdownResponse>, Status> {
+        let ShutdownRequest { grace_period_seconds, reason } = request.into_inner();
+        let grace = Duration::from_secs(grace_period_seconds.into());
+        let why = format!("virt-handler: {reason}");
+        match self.requests.send(supervisor::Request::Stop { grace, why }).await {
+            Ok(()) => Ok(Response::new(ShutdownResponse {})),
+            // It has ended, which is what was asked for.
+            Err(_) => Ok(Response::new(ShutdownResponse {})),
+        }
+    }
+
+    async fn qmp(&self, request: Request<QmpRequest>) -> Result<Response<QmpResponse>, Status> {
+        let QmpRequest { command, deadline_ms } = request.into_inner();
+        let (name, arguments) = parse(&command).map_err(Status::invalid_argument)?;
+        let Some(qmp) = self.people.borrow().clone() else {
+            return Err(Status::unavailable("QEMU does not run"));
+        };
+        let wait = match deadline_ms {
+            0 => USUAL_COMMAND,
+            ms => Duration::from_millis(ms.into()).min(LONGEST_COMMAND),
+        };
+        tracing::info!(command = name, "QMP through virt-handler");
+        let answer = match qmp.execute_raw(&name, arguments, Deadline::after(wait)).await {
+            Ok(value) => json!({"return": value}),
+            Err(Error::Refused { class, desc, .. }) => json!({"error": {"class": class, "desc": desc}}),
+            Err(error @ Error::Deadline { .. }) => return Err(Status::deadline_exceeded(error.to_string())),
+            Err(error) => return Err(Status::unavailable(error.to_string())),
+        };
+        Ok(Response::new(QmpResponse { answer: answer.to_string().into_bytes() }))
+    }
+}
+
+/// `{"execute": NAME, "arguments": {...}}`; nothing else, least of all another key that would be ignored.
+fn parse(command: &[u8]) -> Result<(String, Value), String> {
+    if command.len() > LONGEST_LINE {
+        return Err(format!("a command has at most {LONGEST_LINE} bytes"));
+    }
+    let Ok(Value::Object(mut command)) = serde_json::from_slice(command) else {
+        return Err("a command is a JSON object".to_owned());
+    };
+    let Some(Value::String(name)) = command.remove("execute") else {
+        return Err("a command has its name in 'execute'".to_owned());
+    };
+    let arguments = command.remove("arguments").unwrap_or(Value::Null);
+    if !arguments.is_null() && !arguments.is_object() {
+        return Err("'arguments' of a command is an object".to_owned());
+    }
+    match command.keys().next() {
+        Some(key) => Err(format!("a command has no {key:?}")),
+        None => Ok((name, arguments)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_a_name_and_arguments() {
+        let parsed = parse(br#"{"execute": "query-block", "arguments": {"a": 1}}"#);
+        assert_eq!(parsed, Ok(("query-block".to_owned(), json!({"a": 1}))));
+        assert_eq!(parse(br#"{"execute": "stop"}"#), Ok(("stop".to_owned(), Value::Null)));
+        for bad in [
+            "",
+            "3",
+            "{}",
+            r#"{"execute": 3}"#,
+            r#"{"exec-oob": "yank"}"#,
+            r#"{"execute": "a", "id": 1}"#,
+            r#"{"execute": "a", "arguments": []}"#,
+        ] {
+            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

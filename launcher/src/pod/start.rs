@@ -1,0 +1,239 @@
+//! Waits for all that it takes to start, and puts it together. One deadline for all of it; what is missing at the
+//! deadline is named.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_api::sizing;
+use barevirt_machine::{Accelerator, Bytes, FdSet, FdSetMember, InterfaceFacts, NetBackend, TapFd};
+use barevirt_protocol::names::{KVM, NetworkDescriptor};
+use barevirt_protocol::seqpacket::PacketSocket;
+use barevirt_protocol::v1::Interface;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::Pod;
+use super::holdings::Holdings;
+use super::report::Circumstances;
+use super::wanted::Wanted;
+use crate::accelerator::processor_virtualises;
+use crate::assembly::{Assembly, Installation, Parts, assemble};
+use crate::descriptors::Descriptors;
+use crate::dhcp;
+use crate::disk::ContainerDisk;
+use crate::verdict::Verdict;
+use crate::volumes::{self, Base, Places};
+
+/// The set of descriptors that /dev/kvm is in.
+const KVM_SET: u32 = 1;
+
+/// All that was waited for.
+#[derive(Debug)]
+pub struct Prepared {
+    /// To be started.
+    pub assembly: Assembly,
+    /// To be served while the guest runs.
+    pub dhcp: Vec<(dhcp::Guest, dhcp::Sockets)>,
+    /// Closed when QEMU is gone: the containers of the images end then.
+    pub connections: Vec<PacketSocket>,
+}
+
+/// Waits and prepares.
+///
+/// # Errors
+/// The verdict on a VM that cannot be started.
+pub async fn prepare(pod: &Pod) -> Result<Prepared, Verdict> {
+    let begun = Instant::now();
+    let within = Duration::from_secs(pod.args.start_deadline_seconds);
+    let deadline = begun + within;
+    let mut wanted_watch = pod.wanted.subscribe();
+    let say = |what: String| {
+        pod.circumstances.send_if_modified(|circumstances| {
+            let new = circumstances.waiting_for != what;
+            circumstances.waiting_for = what;
+            new
+        });
+    };
+
+    say("waiting for virt-handler".to_owned());
+    let first = timeout_at(deadline, wanted_watch.wait_for(Option::is_some)).await;
+    let wanted = match first.map(|wanted| wanted.map(|wanted| wanted.clone())) {
+        Ok(Ok(Some(wanted))) => wanted,
+        _ => {
+            let message = format!("virt-handler did not say what to run within {} s", within.as_secs());
+            return Err(Verdict::failed("NotSynced", message));
+        }
+    };
+
+    let disks = container_disks(pod, &wanted, deadline, &say).await?;
+    let wanted = complete(pod, wanted_watch, deadline, within, &say).await?;
+    put_together(pod, &wanted, disks)
+}
+
+async fn container_disks(
+    pod: &Pod,
+    wanted: &Wanted,
+    deadline: Instant,
+    say: &impl Fn(String),
+) -> Result<BTreeMap<String, ContainerDisk>, Verdict> {
+    let volumes: BTreeSet<String> = wanted
+        .vmi
+        .volumes()
+        .iter()
+        .filter(|volume| volume.container_disk.is_some())
+        .map(|volume| volume.name.clone())
+        .collect();
+    if volumes.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let names: Vec<_> = volumes.iter().map(String::as_str).collect();
+    say(format!("waiting for the container disks of {}", names.join(", ")));
+    let within = deadline.saturating_duration_since(Instant::now());
+    let collected = pod.container_disks.collect(&volumes, pod.uid, within).await;
+    let mut disks = BTreeMap::new();
+    let mut failures = Vec::new();
+    for (volume, outcome) in collected {
+        match outcome {
+            Ok(disk) => {
+                tracing::info!(volume, path = disk.path, image = ?disk.image, "container disk");
+                disks.insert(volume, disk);
+            }
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    if failures.is_empty() {
+        Ok(disks)
+    } else {
+        Err(Verdict::failed("ContainerDiskFailed", failures.join("; ")))
+    }
+}
+
+/// Waits until the latest Sync speaks of every interface and every descriptor that it needs is held.
+async fn complete(
+    pod: &Pod,
+    mut wanted_watch: watch::Receiver<Option<Arc<Wanted>>>,
+    deadline: Instant,
+    within: Duration,
+    say: &impl Fn(String),
+) -> Result<Arc<Wanted>, Verdict> {
+    let mut held = pod.circumstances.subscribe();
+    loop {
+        let wanted = wanted_watch.borrow_and_update().clone();
+        let names = held.borrow_and_update().descriptors.clone();
+        let missing = wanted.as_deref().map_or_else(Vec::new, |wanted| missing(pod, wanted, &names));
+        if let (Some(wanted), true) = (wanted, missing.is_empty()) {
+            return Ok(wanted);
+        }
+        say(format!("waiting for {} of virt-handler", missing.join(", ")));
+        let change = async {
+            tokio::select! {
+                changed = wanted_watch.changed() => changed.is_ok(),
+                changed = held.changed() => changed.is_ok(),
+            }
+        };
+        if !timeout_at(deadline, change).await.unwrap_or(false) {
+            let (missing, seconds) = (missing.join(", "), within.as_secs());
+            let message = format!("virt-handler did not hand over {missing} within {seconds} s");
+            return Err(Verdict::failed("DescriptorsMissing", message));
+        }
+    }
+}
+
+fn missing(pod: &Pod, wanted: &Wanted, held: &BTreeSet<String>) -> Vec<String> {
+    let needed = wanted.needed(wanted.may_emulate(pod.args.allow_emulation));
+    let facts = wanted.interfaces_without_facts();
+    let facts = facts.into_iter().map(|name| format!("facts of interface {name}"));
+    facts.chain(needed.difference(held).cloned()).collect()
+}
+
+fn put_together(
+    pod: &Pod,
+    wanted: &Wanted,
+    disks: BTreeMap<String, ContainerDisk>,
+) -> Result<Prepared, Verdict> {
+    let mut descriptors = Descriptors::default();
+    let mut connections = Vec::new();
+    let mut bases = BTreeMap::new();
+    for (volume, ContainerDisk { file, image, connection, .. }) in disks {
+        bases.insert(volume, Base { file, image });
+        connections.push(connection);
+    }
+    let places = Places { directory: pod.args.ephemeral_disks.clone(), secrets: pod.args.secrets.clone() };
+    let volumes = volumes::prepare(&wanted.vmi, bases, &places, &mut descriptors)
+        .map_err(|error| Verdict::failed("VolumeFailed", error.to_string()))?;
+
+    let mut holdings = pod.holdings.borrow_mut();
+    let may_emulate = wanted.may_emulate(pod.args.allow_emulation);
+    let (accelerator, fd_sets) = accelerator(&mut holdings, may_emulate, &mut descriptors);
+    let mut interfaces = Vec::new();
+    let mut dhcp = Vec::new();
+    for facts in &wanted.facts.interfaces {
+        let (interface, served) = interface(wanted, facts, &mut holdings, &mut descriptors)?;
+        interfaces.push(interface);
+        dhcp.extend(served);
+    }
+    drop(holdings);
+    let word = match accelerator {
+        Accelerator::Kvm { .. } => "kvm",
+        Accelerator::Tcg { .. } => "tcg",
+    };
+    pod.circumstances.send_modify(|circumstances: &mut Circumstances| {
+        word.clone_into(&mut circumstances.accelerator);
+        circumstances.waiting_for.clear();
+    });
+    let installation = Installation { qemu: pod.args.qemu.clone(), vnc_socket: pod.vnc_socket() };
+    let parts = Parts { accelerator, fd_sets, volumes, interfaces, descriptors };
+    let assembly = assemble(&wanted.vmi, parts, &installation)
+        .map_err(|error| Verdict::failed("MachineRefused", error.to_string()))?;
+    Ok(Prepared { assembly, dhcp, connections })
+}
+
+fn accelerator(
+    holdings: &mut Holdings,
+    may_emulate: bool,
+    descriptors: &mut Descriptors,
+) -> (Accelerator, Vec<FdSet>) {
+    // Where emulation is allowed, a device that no guest can boot with is no reason not to.
+    let usable = !may_emulate || processor_virtualises();
+    match holdings.take(KVM).filter(|_| usable) {
+        Some(kvm) => {
+            let members = vec![FdSetMember { fd: descriptors.add(kvm), what: KVM.to_owned() }];
+            (Accelerator::Kvm { device: Some(KVM_SET) }, vec![FdSet { number: KVM_SET, members }])
+        }
+        None => (Accelerator::Tcg { buffer: Bytes(sizing::TCG_BUFFER_BYTES) }, Vec::new()),
+    }
+}
+
+type Served = Option<(dhcp::Guest, dhcp::Sockets)>;
+
+fn interface(
+    wanted: &Wanted,
+    facts: &Interface,
+    holdings: &mut Holdings,
+    descriptors: &mut Descriptors,
+) -> Result<(InterfaceFacts, Served), Verdict> {
+    let mut take = |kind: NetworkDescriptor| -> Option<OwnedFd> { holdings.take(&kind.of(&facts.network)) };
+    let tap = take(NetworkDescriptor::Tap).ok_or_else(|| {
+        Verdict::failed("DescriptorsMissing", format!("interface {}: its tap is in use already", facts.name))
+    })?;
+    let sockets = dhcp::Sockets {
+        dhcp4: take(NetworkDescriptor::Dhcp4),
+        dhcp6: take(NetworkDescriptor::Dhcp6),
+        router: take(NetworkDescriptor::RouterAdvertisement),
+        bridge_index: facts.bridge_index,
+    };
+    let options = wanted.vmi.interfaces().iter().find(|interface| interface.interface.name == facts.name);
+    let options = options.and_then(|interface| interface.interface.dhcp_options.as_ref());
+    let hostname = wanted.vmi.hostname();
+    let guest = dhcp::Guest::new(facts, Some(&hostname), options)
+        .map_err(|error| Verdict::failed("NetworkFailed", format!("interface {}: {error}", facts.name)))?;
+    let interface = InterfaceFacts {
+        name: facts.name.clone(),
+        mac: facts.mac.clone(),
+        mtu: u16::try_from(facts.mtu).ok(),
+        backend: NetBackend::Tap(TapFd::Number(descriptors.add(tap))),
+    };
+    Ok((interface, Some((guest, sockets))))
+}

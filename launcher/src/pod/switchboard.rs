@@ -1,0 +1,108 @@
+//! The descriptor socket's requests: what is given is kept, what is taken is connected.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use barevirt_protocol::descriptors::{Call, Reply};
+use barevirt_protocol::message::{Give, Request, Take};
+use barevirt_protocol::names::{STREAM_QMP, STREAM_SERIAL0, STREAM_VNC};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use super::holdings::Holdings;
+use super::report::Circumstances;
+
+/// How long QEMU's VNC server may take to accept.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Where streams lead. A client of the console or the monitor may come before the guest, and is served when it is
+/// there.
+#[derive(Debug, Clone)]
+pub struct Switchboard {
+    /// Seats at the serial console.
+    pub console: mpsc::Sender<UnixStream>,
+    /// Clients of the people's monitor.
+    pub people: mpsc::Sender<UnixStream>,
+    /// Where QEMU's VNC server listens.
+    pub vnc: PathBuf,
+    /// What was given.
+    pub holdings: Rc<RefCell<Holdings>>,
+    /// Told what is held.
+    pub circumstances: watch::Sender<Circumstances>,
+}
+
+impl Switchboard {
+    /// Answers calls until there are no more.
+    pub async fn serve(self, mut calls: mpsc::Receiver<Call>) {
+        while let Some(Call { request, descriptors, reply }) = calls.recv().await {
+            let answer = match request {
+                Request::Give(give) => self.give(&give, descriptors),
+                Request::Take(take) => self.take(&take).await,
+            };
+            // Fails when the client has gone; what it was to have is closed with it.
+            let _ = reply.send(answer);
+        }
+    }
+
+    fn give(&self, give: &Give, descriptors: Vec<OwnedFd>) -> Reply {
+        let Give { revision, name } = give;
+        let mut holdings = self.holdings.borrow_mut();
+        match holdings.give(name, descriptors) {
+            Ok(()) => {
+                tracing::info!(name, revision, "descriptor");
+                let names = holdings.names();
+                self.circumstances.send_if_modified(|circumstances| {
+                    let new = circumstances.descriptors != names;
+                    circumstances.descriptors = names;
+                    new
+                });
+                Ok(Vec::new())
+            }
+            Err(why) => {
+                tracing::warn!(name, revision, why, "descriptor refused");
+                Err(why)
+            }
+        }
+    }
+
+    async fn take(&self, take: &Take) -> Reply {
+        tracing::info!(stream = take.stream, "stream taken");
+        match take.stream.as_str() {
+            STREAM_SERIAL0 => lead_to(&self.console, "the serial console"),
+            STREAM_QMP => lead_to(&self.people, "the monitor"),
+            STREAM_VNC => {
+                let connected = timeout(CONNECT, UnixStream::connect(&self.vnc)).await;
+                let stream = match connected {
+                    Ok(Ok(stream)) => stream,
+                    Ok(Err(error)) => return Err(format!("the display cannot be connected to: {error}")),
+                    Err(_) => return Err("the display does not accept".to_owned()),
+                };
+                hand_over(stream)
+            }
+            other => Err(format!("there is no stream {other}")),
+        }
+    }
+}
+
+fn lead_to(who: &mpsc::Sender<UnixStream>, what: &str) -> Reply {
+    let (ours, theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
+    who.try_send(ours).map_err(|error| match error {
+        mpsc::error::TrySendError::Full(_) => format!("too many wait for {what} already"),
+        mpsc::error::TrySendError::Closed(_) => format!("{what} is gone"),
+    })?;
+    hand_over(theirs)
+}
+
+/// A connection as a descriptor that blocks, as its receiver expects of one.
+fn hand_over(stream: UnixStream) -> Reply {
+    let hand_over = || {
+        let stream = stream.into_std()?;
+        stream.set_nonblocking(false)?;
+        Ok(vec![OwnedFd::from(stream)])
+    };
+    hand_over().map_err(|error: std::io::Error| error.to_string())
+}

@@ -1,0 +1,160 @@
+//! What the handler wants, and whether it may. Pure.
+
+use std::collections::BTreeSet;
+
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::valid::ValidVmi;
+use barevirt_protocol::names::{KVM, NetworkDescriptor};
+use barevirt_protocol::v1::{Facts, SyncRequest};
+
+/// A Sync that was accepted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// Its revision.
+    pub revision: i64,
+    /// Hash of the spec.
+    pub spec_hash: String,
+    /// The VMI.
+    pub vmi: ValidVmi,
+    /// What the handler found.
+    pub facts: Facts,
+}
+
+/// A Sync that was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// A later one was accepted before.
+    #[error("revision {given} is older than {accepted}, which was accepted already")]
+    Outdated {
+        /// Its revision.
+        given: i64,
+        /// The one before.
+        accepted: i64,
+    },
+    /// The VMI is no VMI.
+    #[error("the virtual machine instance does not parse: {0}")]
+    Parse(serde_json::Error),
+    /// The VMI is another one.
+    #[error("this pod is for the virtual machine instance with uid {expected}, not {given}")]
+    Other {
+        /// Whom the pod is for.
+        expected: String,
+        /// Who was sent.
+        given: String,
+    },
+    /// The VMI is not valid.
+    #[error("the virtual machine instance is not valid: {0}")]
+    Invalid(String),
+}
+
+/// Judges a Sync. `accepted` is the one before it.
+///
+/// # Errors
+/// Says why it is not accepted.
+pub fn judge(uid: &str, accepted: Option<&Wanted>, request: SyncRequest) -> Result<Wanted, Refusal> {
+    let SyncRequest { revision, spec_hash, vmi, facts } = request;
+    if let Some(accepted) = accepted.filter(|accepted| accepted.revision > revision) {
+        return Err(Refusal::Outdated { given: revision, accepted: accepted.revision });
+    }
+    let vmi: VirtualMachineInstance = serde_json::from_slice(&vmi).map_err(Refusal::Parse)?;
+    let given = vmi.metadata.uid.clone().unwrap_or_default();
+    if given != uid {
+        return Err(Refusal::Other { expected: uid.to_owned(), given });
+    }
+    let vmi = ValidVmi::new(vmi).map_err(|causes| {
+        let causes: Vec<_> =
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        Refusal::Invalid(causes.join("; "))
+    })?;
+    Ok(Wanted { revision, spec_hash, vmi, facts: facts.unwrap_or_default() })
+}
+
+impl Wanted {
+    /// Emulation is allowed where acceleration is not there. Either side may allow it.
+    #[must_use]
+    pub fn may_emulate(&self, by_pod: bool) -> bool {
+        by_pod || self.facts.allow_emulation
+    }
+
+    /// Names of the descriptors that it takes to start. IPv6 has its own where the handler gave such an address.
+    #[must_use]
+    pub fn needed(&self, may_emulate: bool) -> BTreeSet<String> {
+        let mut needed: BTreeSet<String> = self
+            .facts
+            .interfaces
+            .iter()
+            .flat_map(|interface| {
+                let v6 = !interface.ipv6.is_empty();
+                NetworkDescriptor::ALL
+                    .into_iter()
+                    .filter(move |kind| match kind {
+                        NetworkDescriptor::Tap | NetworkDescriptor::Dhcp4 => true,
+                        NetworkDescriptor::Dhcp6 | NetworkDescriptor::RouterAdvertisement => v6,
+                    })
+                    .map(|kind| kind.of(&interface.network))
+            })
+            .collect();
+        if !may_emulate {
+            needed.insert(KVM.to_owned());
+        }
+        needed
+    }
+
+    /// Interfaces of the spec for which the handler has said nothing.
+    #[must_use]
+    pub fn interfaces_without_facts(&self) -> Vec<String> {
+        let said = |name: &str| self.facts.interfaces.iter().any(|facts| facts.name == name);
+        let names = self.vmi.interfaces().iter().map(|interface| interface.interface.name.clone());
+        names.filter(|name| !said(name)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barevirt_protocol::v1::Interface;
+    use serde_json::json;
+
+    fn request(revision: i64, uid: &str) -> SyncRequest {
+        let vmi = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": "a", "namespace": "b", "uid": uid},
+            "spec": {"domain": {"memory": {"guest": "128Mi"}, "devices": {}}},
+        });
+        SyncRequest { revision, vmi: vmi.to_string().into_bytes(), ..SyncRequest::default() }
+    }
+
+    #[test]
+    fn revisions_only_go_up() {
+        let first = judge("u", None, request(3, "u")).unwrap();
+        assert!(judge("u", Some(&first), request(3, "u")).is_ok());
+        assert!(judge("u", Some(&first), request(4, "u")).is_ok());
+        assert!(matches!(judge("u", Some(&first), request(2, "u")), Err(Refusal::Outdated { .. })));
+    }
+
+    #[test]
+    fn another_vmi_and_nonsense_are_refused() {
+        assert!(matches!(judge("u", None, request(1, "x")), Err(Refusal::Other { .. })));
+        let nonsense = SyncRequest { vmi: b"{".to_vec(), ..request(1, "u") };
+        assert!(matches!(judge("u", None, nonsense), Err(Refusal::Parse(_))));
+        let mut invalid = request(1, "u");
+        invalid.vmi = String::from_utf8(invalid.vmi).unwrap().replace("128Mi", "-1").into_bytes();
+        assert!(matches!(judge("u", None, invalid), Err(Refusal::Invalid(text)) if text.contains("memory")));
+    }
+
+    #[test]
+    fn what_is_needed_follows_the_facts() {
+        let mut wanted = judge("u", None, request(1, "u")).unwrap();
+        assert_eq!(wanted.interfaces_without_facts(), ["default"]);
+        let interface = Interface { name: "default".into(), network: "pod".into(), ..Interface::default() };
+        wanted.facts.interfaces.push(interface);
+        assert_eq!(Vec::from_iter(wanted.needed(true)), ["net/pod/dhcp4", "net/pod/tap"]);
+        wanted.facts.interfaces[0].ipv6 = "fd10:0:2::2".into();
+        let needed = Vec::from_iter(wanted.needed(false));
+        assert_eq!(needed, ["kvm", "net/pod/dhcp4", "net/pod/dhcp6", "net/pod/ra", "net/pod/tap"]);
+        assert!(wanted.interfaces_without_facts().is_empty());
+        assert!(!wanted.may_emulate(false));
+        wanted.facts.allow_emulation = true;
+        assert!(wanted.may_emulate(false));
+    }
+}

@@ -1,0 +1,125 @@
+//! The one child: executed with exactly the descriptors it needs, waited for by exactly one waiter.
+
+mod reaper;
+mod stderr;
+mod system;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use command_fds::{CommandFdExt as _, FdMapping};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+pub use reaper::reap_strangers;
+pub use stderr::Tail;
+
+use crate::verdict::Exit;
+
+/// QEMU cannot be executed.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// Two descriptors were given the same number.
+    #[error("descriptor numbers for {program} collide")]
+    Descriptors {
+        /// What was to be executed.
+        program: String,
+    },
+    /// The system refused.
+    #[error("cannot execute {program}")]
+    Execute {
+        /// What was to be executed.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What is to be executed. Owns the child's ends of everything: they are closed here once it runs.
+#[derive(Debug)]
+pub struct Command {
+    /// The program, by path or by name.
+    pub program: PathBuf,
+    /// Its arguments, without its name.
+    pub arguments: Vec<String>,
+    /// Descriptors, with the numbers that the arguments call them by.
+    pub descriptors: Vec<(i32, OwnedFd)>,
+}
+
+/// A child that runs. Killed, should it be dropped before it was waited for.
+#[derive(Debug)]
+pub struct Process {
+    child: tokio::process::Child,
+    pid: u32,
+    tail: Tail,
+}
+
+impl Process {
+    /// Executes the command: in its own process group, so that a terminal's Ctrl-C is not its own; dying with
+    /// this process; with nothing of the environment but `PATH`.
+    ///
+    /// # Errors
+    /// When the program cannot be executed.
+    pub fn spawn(command: Command) -> Result<Self, SpawnError> {
+        let Command { program, arguments, descriptors } = command;
+        let name = program.display().to_string();
+        let mut qemu = tokio::process::Command::new(&program);
+        qemu.args(arguments)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let mappings =
+            descriptors.into_iter().map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd }).collect();
+        qemu.fd_mappings(mappings).map_err(|_| SpawnError::Descriptors { program: name.clone() })?;
+        system::die_with_this_process(&mut qemu);
+        let mut child = qemu.spawn().map_err(|source| SpawnError::Execute { program: name, source })?;
+        let pid = child.id().unwrap_or_default();
+        reaper::ours(pid);
+        let tail = Tail::default();
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(stderr::drain(stderr, tail.clone()));
+        }
+        Ok(Self { child, pid, tail })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The end of what it said on stderr.
+    #[must_use]
+    pub fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// Waits for its end. May be cancelled and called again.
+    pub async fn exited(&mut self) -> Exit {
+        let status = self.child.wait().await;
+        reaper::ours(0);
+        match status {
+            Ok(status) => Exit::from(status),
+            Err(error) => {
+                tracing::warn!(%error, "wait status of QEMU is lost");
+                Exit::Signal(0)
+            }
+        }
+    }
+
+    /// Sends a signal, as long as it has not been waited for.
+    pub fn signal(&self, signal: Signal) {
+        // The id is gone once the child was reaped, so no stranger's process can be hit.
+        let Some(pid) = self.child.id() else { return };
+        if let Err(error) = kill(Pid::from_raw(pid.cast_signed()), signal) {
+            tracing::warn!(%error, %signal, "cannot signal QEMU");
+        }
+    }
+}

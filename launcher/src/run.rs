@@ -1,0 +1,243 @@
+//! `virt-launcher run`: a manifest on any Linux machine with QEMU, without Kubernetes and without root.
+//!
+//! The same plan, the same supervisor and the same state machine as in a pod; what the handler does there is
+//! replaced by what a user may do: QEMU's own network stack, images from local files, the terminal as console.
+
+pub mod args;
+pub mod images;
+pub mod manifest;
+pub mod scratch;
+pub mod terminal;
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use barevirt_api::sizing;
+use barevirt_api::valid::ValidVmi;
+use barevirt_machine::{Accelerator, Bytes, InterfaceFacts, NetBackend};
+use barevirt_qmp::{Agent, Deadline, Options, Qmp};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+
+use self::args::Args;
+use self::scratch::Scratch;
+use self::terminal::Left;
+use crate::accelerator::processor_virtualises;
+use crate::assembly::{Assembly, Installation, Parts, assemble};
+use crate::console;
+use crate::descriptors::Descriptors;
+use crate::people;
+use crate::process::Command;
+use crate::serial_log::{DEFAULT_LIMIT, SerialLog};
+use crate::signals::Stops;
+use crate::status::Status;
+use crate::supervisor::{Request, supervise};
+use crate::verdict::Verdict;
+use crate::volumes::{self, Base, Places};
+
+/// Runs the manifest to its end. Must run within a `LocalSet`.
+///
+/// # Errors
+/// When it cannot be started; what becomes of the guest is the verdict. No verdict: nothing was to be started.
+pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
+    let vmi = manifest::load(&args.manifest, args.memory.as_deref())?;
+    let bases = images::open_all(&vmi, &args.disks, &args.images)?;
+    let scratch = Scratch::new().context("cannot make a directory for temporary files")?;
+    let assembly = prepare(&vmi, bases, &args, &scratch)?;
+    if args.dry_run {
+        print(&assembly.launch.command).context("cannot print")?;
+        return Ok(None);
+    }
+    let verdict = boot(&vmi, assembly, &args).await?;
+    Ok(Some(verdict))
+}
+
+fn prepare(
+    vmi: &ValidVmi,
+    bases: BTreeMap<String, Base>,
+    args: &Args,
+    scratch: &Scratch,
+) -> anyhow::Result<Assembly> {
+    let mut descriptors = Descriptors::default();
+    let directory = scratch.path().to_owned();
+    let places = Places { secrets: directory.join("secrets"), directory };
+    let volumes = volumes::prepare(vmi, bases, &places, &mut descriptors)?;
+    let mut forwards: Vec<_> = args.publish.iter().map(|publish| publish.0.clone()).collect();
+    if !forwards.is_empty() && vmi.interfaces().is_empty() {
+        anyhow::bail!("ports cannot be published: the manifest has no interface");
+    }
+    let interfaces = vmi
+        .interfaces()
+        .iter()
+        .map(|interface| InterfaceFacts {
+            name: interface.interface.name.clone(),
+            mac: interface.mac.clone(),
+            mtu: None,
+            // The first one is reached; the others reach out.
+            backend: NetBackend::User { forwards: std::mem::take(&mut forwards) },
+        })
+        .collect();
+    let accelerator = accelerator(args)?;
+    let installation = Installation { qemu: args.qemu.clone(), vnc_socket: scratch.path().join("vnc.sock") };
+    let parts = Parts { accelerator, fd_sets: Vec::new(), volumes, interfaces, descriptors };
+    Ok(assemble(vmi, parts, &installation)?)
+}
+
+fn accelerator(args: &Args) -> anyhow::Result<Accelerator> {
+    let tcg = Accelerator::Tcg { buffer: Bytes(sizing::TCG_BUFFER_BYTES) };
+    if args.tcg {
+        return Ok(tcg);
+    }
+    let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
+    match device {
+        Ok(_) if args.kvm || processor_virtualises() => Ok(Accelerator::Kvm { device: None }),
+        Err(error) if args.kvm => Err(error).context("cannot open /dev/kvm"),
+        Ok(_) => {
+            tracing::warn!(
+                "emulating: there is /dev/kvm, but the processor has neither vmx nor svm (--kvm insists)"
+            );
+            Ok(tcg)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "emulating: cannot open /dev/kvm");
+            Ok(tcg)
+        }
+    }
+}
+
+/// One option with its value per line, as a shell would take them.
+fn print(command: &Command) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    write!(out, "{}", quoted(&command.program.display().to_string()))?;
+    for argument in &command.arguments {
+        // A value stays on the line of its option.
+        let before = if argument.starts_with('-') { " \\\n  " } else { " " };
+        write!(out, "{before}{}", quoted(argument))?;
+    }
+    writeln!(out)
+}
+
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=,./:+@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+async fn boot(vmi: &ValidVmi, assembly: Assembly, args: &Args) -> anyhow::Result<Verdict> {
+    let Assembly { launch, ends, .. } = assembly;
+    let stops = Stops::new().context("cannot wait for signals")?;
+    let grace = Duration::from_secs(vmi.grace_period_seconds());
+    let log = args.serial_log.as_deref().map(|path| SerialLog::create(path, DEFAULT_LIMIT)).transpose()?;
+    let (seats, taken) = mpsc::channel(4);
+    let hub = tokio::task::spawn_local(console::serve(ends.serial, log, taken));
+    serve_people(ends.people, args.qmp.clone())?;
+    // Held open, and read: a guest that writes to it is not held up.
+    let _agent = Agent::new(ends.agent, Options::default());
+    let person = if args.console {
+        let (ours, theirs) = UnixStream::pair().context("cannot make the console's socket")?;
+        seats.send(theirs).await.context("cannot take the console")?;
+        eprintln!("Console of {}: ctrl-] leaves it.", vmi.name());
+        Some(tokio::task::spawn_local(terminal::attach(ours)))
+    } else {
+        eprintln!("Running {}. Ctrl-C shuts it down, a second one ends it at once.", vmi.name());
+        None
+    };
+    let (requests, asked) = mpsc::channel(4);
+    let signals = tokio::task::spawn_local(stop_on_signals(stops, requests, grace));
+    let (status, _watched) = watch::channel(Status::default());
+    let supervised = supervise(std::future::ready(Ok(launch)), asked, &status);
+    let verdict = with_console(supervised, person).await;
+    signals.abort();
+    // What the guest said last is delivered before this ends.
+    let _ = tokio::time::timeout(Duration::from_secs(3), hub).await;
+    eprintln!("{}: {}", verdict.phase(), verdict.message);
+    Ok(verdict)
+}
+
+/// The supervisor goes on when the console has been left; the console is read to its end when the guest has gone.
+async fn with_console(
+    supervised: impl Future<Output = Verdict>,
+    person: Option<tokio::task::JoinHandle<std::io::Result<Left>>>,
+) -> Verdict {
+    let Some(mut person) = person else { return supervised.await };
+    let mut supervised = std::pin::pin!(supervised);
+    let mut watching = true;
+    loop {
+        tokio::select! {
+            verdict = &mut supervised => {
+                if watching {
+                    let _ = tokio::time::timeout(Duration::from_secs(3), person).await;
+                }
+                return verdict;
+            }
+            left = &mut person, if watching => {
+                watching = false;
+                match left {
+                    Ok(Ok(Left::ByPerson)) => {
+                        eprintln!("\r\nThe console is left, the guest goes on. Ctrl-C shuts it down, a second one ends it at once.");
+                    }
+                    Ok(Ok(Left::ByGuest)) => {}
+                    Ok(Err(error)) => eprintln!("\r\nThe console failed ({error}), the guest goes on."),
+                    Err(_) => eprintln!("\r\nThe console failed, the guest goes on."),
+                }
+            }
+        }
+    }
+}
+
+/// The first signal asks the guest, the second does not.
+async fn stop_on_signals(mut stops: Stops, requests: mpsc::Sender<Request>, grace: Duration) {
+    let mut grace = grace;
+    loop {
+        let name = stops.next().await;
+        if grace.is_zero() {
+            eprintln!("\r\nEnding the guest.\r");
+        } else {
+            eprintln!("\r\nShutting the guest down; once more ends it at once.\r");
+        }
+        if requests.send(Request::Stop { grace, why: name.to_owned() }).await.is_err() {
+            return;
+        }
+        grace = Duration::ZERO;
+    }
+}
+
+/// The people's monitor is opened also when nobody may come: QEMU keeps for it what is not read.
+fn serve_people(stream: UnixStream, path: Option<PathBuf>) -> anyhow::Result<()> {
+    let listen =
+        |path: &PathBuf| people::listen(path).with_context(|| format!("cannot listen on {}", path.display()));
+    let listener = path.as_ref().map(listen).transpose()?;
+    tokio::task::spawn_local(async move {
+        match Qmp::open(stream, Options::default(), Deadline::after(Duration::from_secs(300))).await {
+            Ok((qmp, events)) => {
+                drop(events);
+                let (_none, sent) = mpsc::channel(1);
+                people::serve(qmp, listener, sent).await;
+            }
+            Err(error) => tracing::debug!(%error, "no monitor for people"),
+        }
+        if let Some(path) = path {
+            let _ = std::fs::remove_file(path);
+        }
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shell_would_split_is_quoted() {
+        assert_eq!(quoted("-m"), "-m");
+        assert_eq!(quoted(r#"{"driver":"VGA"}"#), r#"'{"driver":"VGA"}'"#);
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

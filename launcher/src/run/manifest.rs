@@ -1,0 +1,204 @@
+//! From a file to a valid VirtualMachineInstance.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_api::valid::ValidVmi;
+use barevirt_api::validate::Cause;
+use serde_json::{Value, json};
+
+/// Largest manifest, in bytes: what an API server would take.
+const LARGEST: u64 = 3 << 20;
+
+/// The manifest cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// It cannot be read.
+    #[error("cannot read manifest {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is longer than any manifest.
+    #[error("manifest {path} has more than {LARGEST} bytes")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is no YAML.
+    #[error("manifest {path} is no YAML: {text}")]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        text: String,
+    },
+    /// It is of another kind.
+    #[error(
+        "manifest {path} has apiVersion {version:?} and kind {kind:?}; what can be run is a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1"
+    )]
+    Kind {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        version: String,
+        /// What it says.
+        kind: String,
+    },
+    /// A field has the wrong shape.
+    #[error("manifest {path} does not parse: {text}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        text: String,
+    },
+    /// Its contents are refused.
+    #[error("manifest {path} is not valid:{}", lines(.causes))]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// All that is wrong.
+        causes: Vec<Cause>,
+    },
+}
+
+fn lines(causes: &[Cause]) -> String {
+    causes.iter().map(|cause| format!("\n  {}: {}", cause.field, cause.message)).collect()
+}
+
+/// Reads, fills in defaults, validates.
+///
+/// # Errors
+/// Names the file and everything that is wrong in it.
+pub fn load(path: &Path, memory: Option<&str>) -> Result<ValidVmi, ManifestError> {
+    parse(&read(path)?, path, memory)
+}
+
+fn read(path: &Path) -> Result<String, ManifestError> {
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin())
+    } else {
+        let file = std::fs::File::open(path);
+        Box::new(file.map_err(|source| ManifestError::Read { path: path.to_owned(), source })?)
+    };
+    let mut text = String::new();
+    let read = source.take(LARGEST + 1).read_to_string(&mut text);
+    read.map_err(|source| ManifestError::Read { path: path.to_owned(), source })?;
+    if text.len() as u64 > LARGEST {
+        return Err(ManifestError::TooLarge { path: path.to_owned() });
+    }
+    Ok(text)
+}
+
+/// Pure: the text of a manifest to what is run. `path` is for messages.
+pub(super) fn parse(text: &str, path: &Path, memory: Option<&str>) -> Result<ValidVmi, ManifestError> {
+    let path = path.to_owned();
+    let options = serde_saphyr::options! { legacy_octal_numbers: true };
+    let mut manifest: Value = match serde_saphyr::from_str_with_options(text, options) {
+        Ok(manifest) => manifest,
+        Err(error) => return Err(ManifestError::Yaml { path, text: error.to_string() }),
+    };
+    if let Some(memory) = memory {
+        override_memory(&mut manifest, memory);
+    }
+    let said = |field: &str| manifest[field].as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (said("apiVersion"), said("kind"));
+    let known = matches!(version.as_str(), "kubevirt.io/v1" | "kubevirt.io/v1alpha3");
+    let parsed = match kind.as_str() {
+        "VirtualMachineInstance" if known => serde_json::from_value::<VirtualMachineInstance>(manifest),
+        "VirtualMachine" if known => serde_json::from_value::<VirtualMachine>(manifest).map(instance_of),
+        _ => return Err(ManifestError::Kind { path, version, kind }),
+    };
+    let vmi = parsed.map_err(|error| ManifestError::Parse { path: path.clone(), text: error.to_string() })?;
+    ValidVmi::new(vmi).map_err(|causes| ManifestError::Invalid { path, causes })
+}
+
+/// The instance that a machine would be started as.
+fn instance_of(vm: VirtualMachine) -> VirtualMachineInstance {
+    let mut vmi = VirtualMachineInstance { spec: vm.spec.template.spec, ..VirtualMachineInstance::default() };
+    vmi.metadata.name = vm.metadata.name;
+    vmi.metadata.namespace = vm.metadata.namespace;
+    vmi
+}
+
+fn override_memory(manifest: &mut Value, memory: &str) {
+    let spec = if manifest["kind"] == "VirtualMachine" { "/spec/template/spec" } else { "/spec" };
+    let Some(domain) = manifest.pointer_mut(&format!("{spec}/domain")).and_then(Value::as_object_mut) else {
+        return;
+    };
+    domain.insert("memory".to_owned(), json!({"guest": memory}));
+    // What the pod would have asked for no longer fits, and there is no pod.
+    if let Some(resources) = domain.get_mut("resources").and_then(Value::as_object_mut) {
+        for list in ["requests", "limits"] {
+            if let Some(list) = resources.get_mut(list).and_then(Value::as_object_mut) {
+                list.remove("memory");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VMI: &str = "
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: tiny}
+spec:
+  domain:
+    memory: {guest: 128Mi}
+    devices: {}
+";
+    const VM: &str = "
+apiVersion: kubevirt.io/v1alpha3
+kind: VirtualMachine
+metadata: {name: old, namespace: there}
+spec:
+  running: false
+  template:
+    spec:
+      domain:
+        resources: {requests: {memory: 64M}}
+        devices: {}
+";
+
+    fn parsed(text: &str, memory: Option<&str>) -> Result<ValidVmi, ManifestError> {
+        parse(text, Path::new("x.yaml"), memory)
+    }
+
+    #[test]
+    fn instances_and_machines_of_both_versions() {
+        assert_eq!(parsed(VMI, None).unwrap().name(), "tiny");
+        let vm = parsed(VM, None).unwrap();
+        assert_eq!((vm.name(), vm.namespace()), ("old", "there"));
+    }
+
+    #[test]
+    fn memory_is_taken_from_the_command_line() {
+        for text in [VMI, VM] {
+            assert_eq!(parsed(text, Some("256Mi")).unwrap().guest_memory(), 256 << 20);
+        }
+    }
+
+    #[test]
+    fn every_mistake_names_the_file() {
+        let wrong_kind = VMI.replace("VirtualMachineInstance", "Pod");
+        let wrong_shape = VMI.replace("{guest: 128Mi}", "3");
+        let invalid = VMI.replace("devices: {}", "devices: {disks: [{name: a}]}");
+        let cases = [
+            ("a: [", "is no YAML"),
+            (wrong_kind.as_str(), "kind \"Pod\""),
+            (wrong_shape.as_str(), "does not parse"),
+            (invalid.as_str(), "spec.domain.devices.disks[0]"),
+        ];
+        for (text, expected) in cases {
+            let message = parsed(text, None).unwrap_err().to_string();
+            assert!(message.contains("x.yaml") && message.contains(expected), "{message}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The guest's serial output in a file, bounded: two halves, of which the older one is dropped when the newer is
+//! full. Each half begins with a line that says how many bytes were dropped before it, if any were.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes that both halves together may have, unless told otherwise.
+pub const DEFAULT_LIMIT: u64 = 4 << 20;
+
+/// The log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open serial log {path}")]
+pub struct OpenError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// A bounded log in two files: `path`, and the older half in `path` with `.1` behind it.
+#[derive(Debug)]
+pub struct SerialLog {
+    path: PathBuf,
+    older: PathBuf,
+    file: Option<File>,
+    half: u64,
+    written: u64,
+    older_written: u64,
+    dropped: u64,
+}
+
+impl SerialLog {
+    /// A new log at `path`, of `limit` bytes in all. What was there is replaced.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn create(path: &Path, limit: u64) -> Result<Self, OpenError> {
+        let mut older = path.as_os_str().to_owned();
+        older.push(".1");
+        let older = PathBuf::from(older);
+        let _ = fs::remove_file(&older);
+        let file = open(path).map_err(|source| OpenError { path: path.to_owned(), source })?;
+        let path = path.to_owned();
+        Ok(Self { path, older, file: Some(file), half: limit / 2, written: 0, older_written: 0, dropped: 0 })
+    }
+
+    /// Appends. What cannot be written (a full disk) counts as dropped and is named with the next that can.
+    pub fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.written >= self.half {
+                self.turn();
+            }
+            let room = usize::try_from(self.half.saturating_sub(self.written)).unwrap_or(usize::MAX).max(1);
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.append(now);
+            bytes = later;
+        }
+    }
+
+    /// Bytes that are in neither half any more.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        let length = bytes.len() as u64;
+        self.written += length;
+        if self.file.as_mut().is_none_or(|file| file.write_all(bytes).is_err()) {
+            self.dropped += length;
+            self.file = None;
+        }
+    }
+
+    fn turn(&mut self) {
+        self.dropped += self.older_written;
+        self.older_written = self.written;
+        self.written = 0;
+        if let Err(error) = fs::rename(&self.path, &self.older) {
+            tracing::warn!(%error, "cannot rotate the serial log");
+        }
+        self.file = open(&self.path).ok();
+        if let (Some(file), 1..) = (&mut self.file, self.dropped) {
+            // Not counted: it is not the guest's.
+            let _ = writeln!(file, "[{} earlier bytes of this console were dropped]", self.dropped);
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(limit: u64) -> (tempfile::TempDir, SerialLog) {
+        let directory = tempfile::tempdir().unwrap();
+        let log = SerialLog::create(&directory.path().join("serial0.log"), limit).unwrap();
+        (directory, log)
+    }
+
+    fn read(directory: &tempfile::TempDir, name: &str) -> String {
+        fs::read_to_string(directory.path().join(name)).unwrap()
+    }
+
+    #[test]
+    fn everything_is_kept_while_it_fits() {
+        let (directory, mut log) = log(200);
+        log.write(&[b'a'; 60]);
+        log.write(&[b'b'; 60]);
+        let whole = read(&directory, "serial0.log.1") + &read(&directory, "serial0.log");
+        assert_eq!(whole, "a".repeat(60) + &"b".repeat(60));
+        assert_eq!(log.dropped(), 0);
+    }
+
+    #[test]
+    fn the_oldest_goes_and_is_counted() {
+        let (directory, mut log) = log(200);
+        for n in 0..1000 {
+            log.write(format!("{n:09}\n").as_bytes());
+        }
+        let newer = read(&directory, "serial0.log");
+        let older = read(&directory, "serial0.log.1");
+        assert!(newer.starts_with("[9800 earlier bytes of this console were dropped]\n"), "{newer}");
+        assert!(newer.ends_with("000000999\n"));
+        assert!(older.contains("000000980\n"), "{older}");
+        assert_eq!(log.dropped(), 9800);
+        assert!(older.len() + newer.len() < 200 + 2 * 60);
+    }
+
+    #[test]
+    fn one_write_larger_than_the_whole() {
+        let (directory, mut log) = log(200);
+        log.write(&[b'x'; 950]);
+        assert_eq!(log.dropped(), 750);
+        let newer = read(&directory, "serial0.log");
+        assert_eq!(newer.matches('x').count(), 100);
+    }
+}

@@ -1,0 +1,62 @@
+//! What the launcher says of its VM, whole, on a watch.
+
+use std::time::SystemTime;
+
+use crate::lifecycle::Phase;
+
+/// Where the VM is in its life, as told to others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// What it takes to start is not complete.
+    #[default]
+    Waiting,
+    /// QEMU is being started.
+    Starting,
+    /// vCPUs run.
+    Running,
+    /// vCPUs stand still.
+    Paused,
+    /// On the way out.
+    Stopping,
+    /// Ended as it should.
+    Succeeded,
+    /// Ended otherwise.
+    Failed,
+}
+
+impl From<&Phase> for Stage {
+    fn from(phase: &Phase) -> Self {
+        match phase {
+            Phase::Waiting => Self::Waiting,
+            Phase::Starting => Self::Starting,
+            Phase::Paused => Self::Paused,
+            Phase::Running => Self::Running,
+            Phase::Stopping(_) => Self::Stopping,
+            Phase::Ended(verdict) if verdict.succeeded => Self::Succeeded,
+            Phase::Ended(_) => Self::Failed,
+        }
+    }
+}
+
+/// What is known of the VM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Where it is in its life.
+    pub stage: Stage,
+    /// One CamelCase word, for the end.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+    /// The monitor answered its first command, and still can.
+    pub ready: bool,
+    /// QEMU's process id, 0 while there is none.
+    pub qemu_pid: u32,
+    /// QEMU's version, empty before it answered.
+    pub qemu_version: String,
+    /// Machine type as QEMU resolved it, empty before.
+    pub machine_type: String,
+    /// The guest agent's channel is open in the guest.
+    pub agent_connected: bool,
+    /// When vCPUs first ran.
+    pub running_since: Option<SystemTime>,
+}

@@ -1,0 +1,452 @@
+//! The task that owns the VM: turns what happens into events, and effects into deeds.
+//!
+//! ```text
+//!  preparation ─┐
+//!  requests ────┤              ┌──────────────┐  effects   spawn, signals
+//!  child's end ─┼── Event ────>│ step (pure)  │──────────> QMP commands (each a future of its own)
+//!  monitor ─────┤              └──────────────┘            wake-up
+//!  wake-up ─────┘                     │
+//!                                     └── Status on a watch
+//! ```
+//!
+//! It awaits nothing but the next happening: commands run beside it, and their failure is a happening too. It does
+//! not return before the child is gone.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::time::{Duration, SystemTime};
+
+use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::{Deadline, Error, Events, Options, Qmp};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::lifecycle::{Effect, Event, Phase, Vm, step};
+use crate::process::{Command, Process};
+use crate::status::{Stage, Status};
+use crate::verdict::{Exit, Verdict};
+
+/// How long a command of the launcher's own may take.
+const COMMAND: Duration = Duration::from_secs(10);
+/// How long `cont` may take: it opens images for writing and may wait for storage.
+const CONTINUE: Duration = Duration::from_secs(60);
+/// How long what QEMU said last is awaited once it has exited.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a QEMU that has closed its monitor while starting may take to exit.
+const GIVING_UP: Duration = Duration::from_secs(5);
+
+/// All that it takes to start: prepared, and owned, so that giving it up closes it.
+#[derive(Debug)]
+pub struct Launch {
+    /// QEMU.
+    pub command: Command,
+    /// Our end of the launcher's own monitor.
+    pub monitor: UnixStream,
+    /// How long QEMU may take to answer its first command. Large guests allocate for long.
+    pub answers_within: Duration,
+    /// The guest has a power button.
+    pub acpi: bool,
+    /// Id of the guest agent's port, as `VSERPORT_CHANGE` gives it.
+    pub agent_port: String,
+}
+
+/// Something that is asked of the supervisor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Stop the VM.
+    Stop {
+        /// How long the guest has.
+        grace: Duration,
+        /// Who or what wants it, for the log.
+        why: String,
+    },
+}
+
+/// What came of something that ran beside the loop.
+enum Outcome {
+    Opened(Box<Result<(Qmp, Events), Error>>),
+    MachineType(String),
+    Happened(Event),
+    Nothing,
+}
+
+type Work = Pin<Box<dyn Future<Output = Outcome>>>;
+
+/// The task's own state.
+struct Supervisor<'a> {
+    begun: Instant,
+    vm: Vm,
+    launch: Option<Launch>,
+    process: Option<Process>,
+    qmp: Option<Qmp>,
+    events: Option<Events>,
+    agent_port: String,
+    wake: Option<Instant>,
+    work: FuturesUnordered<Work>,
+    status: &'a watch::Sender<Status>,
+}
+
+/// Runs one VM to its end. `prepare` gives what it takes to start; until it does, the VM waits, and a stop ends it.
+pub async fn supervise(
+    prepare: impl Future<Output = Result<Launch, Verdict>>,
+    mut requests: mpsc::Receiver<Request>,
+    status: &watch::Sender<Status>,
+) -> Verdict {
+    let mut prepare = pin!(prepare);
+    let mut preparing = true;
+    let mut supervisor = Supervisor {
+        begun: Instant::now(),
+        vm: Vm::new(),
+        launch: None,
+        process: None,
+        qmp: None,
+        events: None,
+        agent_port: String::new(),
+        wake: None,
+        work: FuturesUnordered::new(),
+        status,
+    };
+    loop {
+        let wake = supervisor.wake;
+        let event = tokio::select! {
+            prepared = &mut prepare, if preparing => {
+                preparing = false;
+                Some(supervisor.prepared(prepared))
+            }
+            Some(request) = requests.recv() => Some(asked(request)),
+            event = monitor_event(&mut supervisor.events) => supervisor.heard(event),
+            Some(outcome) = supervisor.work.next() => supervisor.came_of(outcome),
+            exit = child_exit(&mut supervisor.process) => Some(supervisor.exited(exit).await),
+            () = wake_up(wake) => {
+                supervisor.wake = None;
+                Some(Event::Tick)
+            }
+        };
+        if let Some(event) = event {
+            supervisor.happened(event);
+        }
+        if let Some(verdict) = supervisor.vm.verdict() {
+            return verdict.clone();
+        }
+    }
+}
+
+fn asked(request: Request) -> Event {
+    match request {
+        Request::Stop { grace, why } => {
+            tracing::info!(grace_seconds = grace.as_secs(), why, "stop asked for");
+            Event::Stop { grace }
+        }
+    }
+}
+
+async fn monitor_event(events: &mut Option<Events>) -> Option<Result<barevirt_qmp::Event, u64>> {
+    match events {
+        Some(events) => events.next().await.map(|event| event.map_err(|gap| gap.0)),
+        None => std::future::pending().await,
+    }
+}
+
+async fn child_exit(process: &mut Option<Process>) -> Exit {
+    match process {
+        Some(process) => process.exited().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn wake_up(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Supervisor<'_> {
+    fn prepared(&mut self, prepared: Result<Launch, Verdict>) -> Event {
+        match prepared {
+            Ok(launch) => {
+                let acpi = launch.acpi;
+                self.launch = Some(launch);
+                Event::Start { acpi }
+            }
+            Err(verdict) => Event::CannotStart(verdict),
+        }
+    }
+
+    /// One event through the state machine, and on to deeds until none of them is an event itself.
+    fn happened(&mut self, event: Event) {
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            let before = Stage::from(&self.vm.phase);
+            tracing::debug!(?event, "event");
+            let (vm, effects) = step(self.vm.clone(), self.begun.elapsed(), event);
+            self.vm = vm;
+            let after = Stage::from(&self.vm.phase);
+            if before != after {
+                tracing::info!(from = ?before, to = ?after, "phase");
+            }
+            for effect in effects {
+                next = self.carry_out(effect).or(next);
+            }
+        }
+        self.report();
+    }
+
+    fn carry_out(&mut self, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::Spawn => return self.spawn(),
+            Effect::Continue => self.tell("cont", CONTINUE, true, |qmp, by| async move {
+                qmp.execute(qmp::cont {}, by).await.map(drop)
+            }),
+            Effect::Powerdown => self.tell("system_powerdown", COMMAND, false, |qmp, by| async move {
+                qmp.execute(qmp::system_powerdown {}, by).await.map(drop)
+            }),
+            Effect::Quit => self.tell("quit", COMMAND, false, |qmp, by| async move {
+                qmp.execute(qmp::quit {}, by).await.map(drop)
+            }),
+            Effect::Terminate => self.signal(Signal::SIGTERM),
+            Effect::Kill => self.signal(Signal::SIGKILL),
+            Effect::Wake(at) => self.wake = Some(self.begun + at),
+        }
+        None
+    }
+
+    fn spawn(&mut self) -> Option<Event> {
+        let Launch { command, monitor, answers_within, acpi: _, agent_port } = self.launch.take()?;
+        self.agent_port = agent_port;
+        match Process::spawn(command) {
+            Ok(process) => {
+                tracing::info!(pid = process.pid(), "QEMU started");
+                self.process = Some(process);
+            }
+            Err(error) => {
+                let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+                let message = format!("{error}{}", source.unwrap_or_default());
+                return Some(Event::CannotStart(Verdict::failed("StartFailed", message)));
+            }
+        }
+        self.work.push(Box::pin(async move {
+            let opened = Qmp::open(monitor, Options::default(), Deadline::after(answers_within)).await;
+            if opened.as_ref().is_err_and(Error::is_closed) {
+                // It has closed its monitor because it is exiting, and the exit says more.
+                sleep(GIVING_UP).await;
+            }
+            Outcome::Opened(Box::new(opened))
+        }));
+        None
+    }
+
+    /// Has one command executed beside the loop.
+    fn tell<F>(
+        &mut self,
+        name: &'static str,
+        wait: Duration,
+        needed: bool,
+        run: impl FnOnce(Qmp, Deadline) -> F,
+    ) where
+        F: Future<Output = Result<(), Error>> + 'static,
+    {
+        let Some(qmp) = self.qmp.clone() else { return };
+        let running = run(qmp, Deadline::after(wait));
+        self.work.push(Box::pin(async move {
+            match running.await {
+                Ok(()) => Outcome::Nothing,
+                // The end of the stream is the end of QEMU, which is told by its exit.
+                Err(error) if error.is_closed() => Outcome::Nothing,
+                Err(error) if needed => {
+                    let message = format!("the guest could not be made to run: {error}");
+                    Outcome::Happened(Event::CannotRun(Verdict::failed("StartFailed", message)))
+                }
+                Err(error) => {
+                    tracing::warn!(%error, name, "command failed");
+                    Outcome::Nothing
+                }
+            }
+        }));
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(process) = &self.process {
+            tracing::info!(%signal, "QEMU is sent a signal");
+            process.signal(signal);
+        }
+    }
+
+    fn came_of(&mut self, outcome: Outcome) -> Option<Event> {
+        match outcome {
+            Outcome::Opened(opened) => match *opened {
+                Ok((qmp, events)) => Some(self.answered(qmp, events)),
+                Err(error) => {
+                    let message = format!("QEMU's monitor does not answer: {error}");
+                    Some(Event::CannotRun(Verdict::failed("StartFailed", message)))
+                }
+            },
+            Outcome::MachineType(name) => {
+                self.status.send_if_modified(|status| {
+                    name.trim_end_matches("-machine").clone_into(&mut status.machine_type);
+                    true
+                });
+                None
+            }
+            Outcome::Happened(event) => Some(event),
+            Outcome::Nothing => None,
+        }
+    }
+
+    fn answered(&mut self, qmp: Qmp, events: Events) -> Event {
+        let version = qmp.greeting().version();
+        tracing::info!(version, oob = qmp.has_oob(), "QEMU answers");
+        self.status.send_if_modified(|status| {
+            status.qemu_version = version;
+            true
+        });
+        let asking = qmp.clone();
+        self.work.push(Box::pin(async move {
+            let which = json!({"path": "/machine", "property": "type"});
+            match asking.execute_raw("qom-get", which, Deadline::after(COMMAND)).await {
+                Ok(name) => Outcome::MachineType(name.as_str().unwrap_or_default().to_owned()),
+                Err(_) => Outcome::Nothing,
+            }
+        }));
+        self.qmp = Some(qmp);
+        self.events = Some(events);
+        Event::Answered
+    }
+
+    fn heard(&mut self, event: Option<Result<barevirt_qmp::Event, u64>>) -> Option<Event> {
+        match event {
+            Some(Ok(event)) => self.understood(&event),
+            Some(Err(missed)) => {
+                tracing::warn!(missed, "monitor events were missed");
+                self.look_again();
+                None
+            }
+            None => {
+                // Nothing more will come. What it means is told by the child's exit.
+                self.events = None;
+                self.status.send_if_modified(|status| std::mem::replace(&mut status.ready, false));
+                None
+            }
+        }
+    }
+
+    fn understood(&self, event: &barevirt_qmp::Event) -> Option<Event> {
+        let text = |field: &str| event.data(field).as_str().unwrap_or_default().to_owned();
+        match event.name() {
+            "RESUME" => Some(Event::Resumed),
+            "STOP" => Some(Event::Stopped),
+            "SHUTDOWN" => {
+                tracing::info!(reason = text("reason"), "QEMU is leaving");
+                Some(Event::Shutdown(text("reason")))
+            }
+            "GUEST_PANICKED" => {
+                tracing::warn!(action = text("action"), "the guest panicked");
+                Some(Event::Panicked)
+            }
+            "WATCHDOG" => {
+                tracing::warn!(action = text("action"), "the guest's watchdog fired");
+                Some(Event::Watchdog(text("action")))
+            }
+            "POWERDOWN" => {
+                tracing::info!("power button pressed");
+                None
+            }
+            "RESET" => {
+                tracing::info!(reason = text("reason"), "the guest was reset");
+                None
+            }
+            "VSERPORT_CHANGE" if event.data("id") == self.agent_port.as_str() => {
+                let open = event.data("open").as_bool().unwrap_or_default();
+                tracing::info!(open, "guest agent's channel");
+                self.status
+                    .send_if_modified(|status| std::mem::replace(&mut status.agent_connected, open) != open);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// After a gap in the events: what the gap may have hidden is asked for.
+    fn look_again(&mut self) {
+        let Some(qmp) = self.qmp.clone() else { return };
+        self.work.push(Box::pin(async move {
+            let running = match qmp.execute_raw("query-status", json!(null), Deadline::after(COMMAND)).await {
+                Ok(status) => status["running"].as_bool(),
+                Err(_) => None,
+            };
+            match running {
+                Some(true) => Outcome::Happened(Event::Resumed),
+                Some(false) => Outcome::Happened(Event::Stopped),
+                None => Outcome::Nothing,
+            }
+        }));
+    }
+
+    /// The child is gone: what it said last is still on the monitor's stream.
+    async fn exited(&mut self, exit: Exit) -> Event {
+        if let Some(mut events) = self.events.take() {
+            let last_words = async {
+                while let Some(event) = events.next().await {
+                    if let Some(event) = event.ok().and_then(|event| self.understood(&event)) {
+                        self.happened(event);
+                    }
+                }
+            };
+            let _ = timeout(LAST_WORDS, last_words).await;
+        }
+        tracing::info!(?exit, "QEMU is gone");
+        if let (Exit::Status(1..), Some(process)) = (exit, &self.process) {
+            // Its stderr is read by a task of its own, which is given the time to reach the end.
+            let tail = process.tail().clone();
+            let _ = timeout(LAST_WORDS, async {
+                while tail.last_lines().is_empty() {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            })
+            .await;
+        }
+        Event::Exited(exit)
+    }
+
+    /// Computes the status whole; says so only when it has changed.
+    fn report(&mut self) {
+        let tail = self.process.as_ref().map(|process| process.tail().last_lines()).unwrap_or_default();
+        if let Phase::Ended(verdict) = &mut self.vm.phase
+            && matches!(verdict.reason.as_str(), "QemuFailed" | "StartFailed" | "QemuCrashed")
+            && !tail.is_empty()
+            && !verdict.message.ends_with(&tail)
+        {
+            verdict.message = format!("{}: {tail}", verdict.message);
+        }
+        let stage = Stage::from(&self.vm.phase);
+        let pid = match self.vm.phase {
+            Phase::Ended(_) => 0,
+            _ => self.process.as_ref().map_or(0, Process::pid),
+        };
+        let (reason, message) = match self.vm.verdict() {
+            Some(verdict) => (verdict.reason.clone(), verdict.message.clone()),
+            None => (String::new(), String::new()),
+        };
+        let ready = self.events.is_some() && self.vm.verdict().is_none();
+        self.status.send_if_modified(|status| {
+            let before = status.clone();
+            status.stage = stage;
+            status.reason = reason;
+            status.message = message;
+            status.qemu_pid = pid;
+            status.ready = ready;
+            if stage == Stage::Running && status.running_since.is_none() {
+                status.running_since = Some(SystemTime::now());
+            }
+            *status != before
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

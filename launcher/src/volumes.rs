@@ -1,0 +1,172 @@
+//! From volumes to what QEMU opens: the overlay over an image, the empty disk, the cloud-init image.
+//!
+//! Everything made here is in one directory and ends with the VM. An image is only ever read, through a descriptor;
+//! what the guest writes goes to an empty qcow2 file over it.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use barevirt_api::quantity;
+use barevirt_api::v1::Volume;
+use barevirt_api::valid::{ValidDisk, ValidVmi};
+use barevirt_machine::{FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
+
+use crate::cloudinit::{self, CloudInitError, Identity, Seed};
+use crate::descriptors::Descriptors;
+use crate::disk::qcow2::{self, Qcow2Error};
+use crate::disk::{Format, Image};
+
+/// A volume cannot be prepared. Names it.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// No image was given for it.
+    #[error("volume {volume}: there is no image for it")]
+    NoImage {
+        /// The volume.
+        volume: String,
+    },
+    /// It is of a kind that is not served here.
+    #[error("volume {volume}: it has no source that is served")]
+    NoSource {
+        /// The volume.
+        volume: String,
+    },
+    /// Its size cannot be read.
+    #[error("volume {volume}: capacity is no number of bytes")]
+    Capacity {
+        /// The volume.
+        volume: String,
+    },
+    /// Its file cannot be made.
+    #[error("volume {volume}: {source}")]
+    Make {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: Qcow2Error,
+    },
+    /// Its cloud-init image cannot be made.
+    #[error(transparent)]
+    CloudInit(#[from] CloudInitError),
+}
+
+/// An image that is only read.
+#[derive(Debug)]
+pub struct Base {
+    /// It, open for reading only.
+    pub file: OwnedFd,
+    /// Its format and size.
+    pub image: Image,
+}
+
+/// Where things are.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// For what is made here.
+    pub directory: PathBuf,
+    /// Mounted secrets, one directory for each volume.
+    pub secrets: PathBuf,
+}
+
+/// What a plan is to be told of the volumes.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    /// One for each volume.
+    pub volumes: Vec<VolumeFacts>,
+    /// Descriptors that they are opened through.
+    pub fd_sets: Vec<FdSet>,
+}
+
+/// Prepares every volume. `bases` are the images, by the name of their volume.
+///
+/// # Errors
+/// Names the first volume that cannot be prepared.
+pub fn prepare(
+    vmi: &ValidVmi,
+    mut bases: BTreeMap<String, Base>,
+    places: &Places,
+    descriptors: &mut Descriptors,
+) -> Result<Prepared, VolumeError> {
+    let mut prepared = Prepared::default();
+    for disk in vmi.disks() {
+        let facts = prepare_one(vmi, disk, &mut bases, places, descriptors, &mut prepared.fd_sets)?;
+        prepared.volumes.push(facts);
+    }
+    Ok(prepared)
+}
+
+fn prepare_one(
+    vmi: &ValidVmi,
+    disk: &ValidDisk,
+    bases: &mut BTreeMap<String, Base>,
+    places: &Places,
+    descriptors: &mut Descriptors,
+    fd_sets: &mut Vec<FdSet>,
+) -> Result<VolumeFacts, VolumeError> {
+    let Volume { name, container_disk, cloud_init_no_cloud, empty_disk, .. } = &disk.volume;
+    let volume = || name.clone();
+    let make = |path: &Path, size| {
+        // A file that an earlier launcher of the same pod has left is of no further use.
+        let _ = std::fs::remove_file(path);
+        qcow2::create(path, size).map_err(|source| VolumeError::Make { volume: volume(), source })
+    };
+    if container_disk.is_some() {
+        let Base { file, image } =
+            bases.remove(name).ok_or_else(|| VolumeError::NoImage { volume: volume() })?;
+        let overlay = if disk.disk.is_cdrom() {
+            None
+        } else {
+            let path = places.directory.join(format!("{name}.overlay.qcow2"));
+            make(&path, image.virtual_size)?;
+            Some(source_of(&path))
+        };
+        let number = u32::try_from(fd_sets.len()).unwrap_or(u32::MAX) + FIRST_SET;
+        let member = FdSetMember { fd: descriptors.add(file), what: format!("volume {name}") };
+        fd_sets.push(FdSet { number, members: vec![member] });
+        return Ok(VolumeFacts {
+            name: volume(),
+            source: FileSource::FdSet(number),
+            format: format_of(image.format),
+            read_only: true,
+            overlay,
+            disposable: true,
+        });
+    }
+    let (path, format) = if let Some(source) = cloud_init_no_cloud {
+        let identity = Identity {
+            name: vmi.name().to_owned(),
+            namespace: vmi.namespace().to_owned(),
+            hostname: vmi.hostname(),
+        };
+        let seed = Seed::new(source, &identity, &places.secrets.join(name))
+            .map_err(|source| CloudInitError::Seed { volume: volume(), source })?;
+        let path = places.directory.join(format!("{name}.iso"));
+        cloudinit::write_image(name, &seed, &path)?;
+        (path, ImageFormat::Raw)
+    } else if let Some(source) = empty_disk {
+        let size =
+            quantity::bytes(&source.capacity).map_err(|_| VolumeError::Capacity { volume: volume() })?;
+        let path = places.directory.join(format!("{name}.empty.qcow2"));
+        make(&path, size)?;
+        (path, ImageFormat::Qcow2)
+    } else {
+        return Err(VolumeError::NoSource { volume: volume() });
+    };
+    let source = source_of(&path);
+    Ok(VolumeFacts { name: volume(), source, format, read_only: false, overlay: None, disposable: true })
+}
+
+/// Numbers of sets; those below are for what is no volume.
+const FIRST_SET: u32 = 10;
+
+fn source_of(path: &Path) -> FileSource {
+    FileSource::Path(path.display().to_string())
+}
+
+fn format_of(format: Format) -> ImageFormat {
+    match format {
+        Format::Raw => ImageFormat::Raw,
+        Format::Qcow2 => ImageFormat::Qcow2,
+    }
+}

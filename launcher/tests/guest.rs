@@ -1,0 +1,213 @@
+//! `virt-launcher run` with a real guest, in a terminal, without root.
+//!
+//! Needs QEMU and the image of guest-tiny in `target/images`; fails where they are missing.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use nix::pty::openpty;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, tcgetattr};
+use nix::unistd::{Pid, Uid};
+
+/// Emulated, on a busy machine.
+const BOOT: Duration = Duration::from_secs(120);
+const SOON: Duration = Duration::from_secs(30);
+
+/// Nobody in particular: what is proven is that root is not needed.
+const NOBODY: u32 = 65534;
+
+fn root_of_the_tree() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The launcher on a terminal of its own.
+struct Terminal {
+    launcher: Child,
+    keys: File,
+    screen: mpsc::Receiver<Vec<u8>>,
+    seen: String,
+    slave: OwnedFd,
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}
+
+impl Terminal {
+    fn run(extra: &[&str]) -> Self {
+        let images = root_of_the_tree().join("target/images");
+        let image = images.join("guest-tiny.qcow2");
+        assert!(image.exists(), "{} is missing: make images", image.display());
+        let pty = openpty(None, None).unwrap();
+        let end = |fd: &OwnedFd| fd.try_clone().unwrap();
+        if Uid::effective().is_root() {
+            nix::unistd::fchown(pty.slave.as_fd(), Some(Uid::from_raw(NOBODY)), None).unwrap();
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_virt-launcher"));
+        command
+            .arg("run")
+            .arg(root_of_the_tree().join("examples/vmi-tiny.yaml"))
+            .args(["--tcg", "--images"])
+            .arg(images)
+            .args(extra)
+            .stdin(end(&pty.slave))
+            .stdout(end(&pty.slave))
+            .stderr(end(&pty.slave));
+        if Uid::effective().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let launcher = command.spawn().unwrap();
+        let keys = File::from(end(&pty.master));
+        let mut master = File::from(pty.master);
+        let (sender, screen) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(count @ 1..) = master.read(&mut chunk) {
+                if sender.send(chunk[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { launcher, keys, screen, seen: String::new(), slave: pty.slave }
+    }
+
+    /// Waits for a text on the screen; what precedes it is forgotten.
+    fn expect(&mut self, text: &str, within: Duration) {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                self.seen.drain(..at + text.len());
+                return;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.screen.recv_timeout(left) {
+                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(_) => panic!("no {text:?} on the screen, but {:?}", self.seen),
+            }
+        }
+    }
+
+    fn type_in(&mut self, text: &str) {
+        self.keys.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.launcher.id().cast_signed()), signal).unwrap();
+    }
+
+    fn is_raw(&self) -> bool {
+        !tcgetattr(&self.slave).unwrap().local_flags.contains(LocalFlags::ICANON)
+    }
+
+    fn exit_code(&mut self) -> i32 {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.launcher.try_wait().unwrap() {
+                return status.code().expect("killed");
+            }
+            assert!(begun.elapsed() < SOON, "it does not exit: {:?}", self.seen);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_manifest_boots_to_a_prompt_and_is_left_and_shut_down() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut terminal = Terminal::run(&["--console", "-p", &format!("{port}:80")]);
+    terminal.expect("tiny login: ", BOOT);
+    assert!(terminal.is_raw());
+    terminal.type_in("root\r");
+    terminal.expect(":~# ", SOON);
+    terminal.type_in("echo six times seven is $((6*7))\r");
+    terminal.expect("six times seven is 42", SOON);
+    // ctrl-C is the guest's while the console is on.
+    terminal.type_in("sleep 1000\r");
+    terminal.expect("sleep 1000", SOON);
+    terminal.type_in("\x03");
+    terminal.expect(":~# ", SOON);
+    // ctrl-] leaves, the guest goes on, the terminal is as before.
+    terminal.type_in("\x1d");
+    terminal.expect("console is left", SOON);
+    assert!(!terminal.is_raw());
+    assert_eq!(hostname_over_http(port).trim(), "tiny");
+    terminal.signal(Signal::SIGINT);
+    terminal.expect("Shutting the guest down", SOON);
+    terminal.expect("Succeeded: the guest shut down", SOON);
+    assert_eq!(terminal.exit_code(), 0);
+}
+
+fn hostname_over_http(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(b"GET /hostname HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn ctrl_c_twice_is_a_hard_stop() {
+    let mut terminal = Terminal::run(&[]);
+    terminal.expect("Running tiny", SOON);
+    // Early in its boot no guest listens to the power button.
+    std::thread::sleep(Duration::from_secs(1));
+    terminal.signal(Signal::SIGINT);
+    terminal.expect("Shutting the guest down", SOON);
+    let begun = Instant::now();
+    terminal.signal(Signal::SIGINT);
+    terminal.expect("Succeeded", SOON);
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert_eq!(terminal.exit_code(), 0);
+}
+
+#[test]
+fn a_killed_launcher_takes_qemu_with_it() {
+    let mut terminal = Terminal::run(&["--console"]);
+    terminal.expect("Console of tiny", SOON);
+    let children = format!("/proc/{0}/task/{0}/children", terminal.launcher.id());
+    let begun = Instant::now();
+    let qemu: u32 = loop {
+        let list = std::fs::read_to_string(&children).unwrap();
+        if let Some(pid) = list.split_whitespace().next() {
+            break pid.parse().unwrap();
+        }
+        assert!(begun.elapsed() < SOON, "no child");
+    };
+    terminal.launcher.kill().unwrap();
+    terminal.launcher.wait().unwrap();
+    let begun = Instant::now();
+    while support::is_alive(qemu) {
+        assert!(begun.elapsed() < SOON, "QEMU lives on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_dry_run_prints_and_starts_nothing() {
+    let manifest = root_of_the_tree().join("examples/vmi-tiny.yaml");
+    let output = Command::new(env!("CARGO_BIN_EXE_virt-launcher"))
+        .args(["run", "--dry-run", "--tcg", "--qemu", "/nowhere/qemu", "--images"])
+        .arg(root_of_the_tree().join("target/images"))
+        .arg(manifest)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(printed.starts_with("/nowhere/qemu \\\n  -name "), "{printed}");
+    assert!(printed.lines().any(|line| line.trim_start().starts_with("-accel tcg")), "{printed}");
+}

@@ -1,0 +1,315 @@
+//! The supervisor with the real QEMU, which here has firmware and no guest.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use barevirt_qmp::{Deadline, Options, Qmp};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use support::{bare, eventually, is_alive};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use virt_launcher::people;
+use virt_launcher::status::{Stage, Status};
+use virt_launcher::supervisor::{Launch, Request, supervise};
+use virt_launcher::verdict::Verdict;
+
+struct Vm {
+    requests: mpsc::Sender<Request>,
+    status: watch::Receiver<Status>,
+    verdict: JoinHandle<Verdict>,
+}
+
+impl Vm {
+    fn start(launch: Launch) -> Self {
+        let (requests, asked) = mpsc::channel(4);
+        let sender = watch::Sender::new(Status::default());
+        let status = sender.subscribe();
+        let verdict =
+            spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
+        Self { requests, status, verdict }
+    }
+
+    async fn running(launch: Launch) -> Self {
+        let mut vm = Self::start(launch);
+        vm.reaches(Stage::Running).await;
+        vm
+    }
+
+    async fn reaches(&mut self, stage: Stage) -> Status {
+        let reached = self.status.wait_for(|status| status.stage == stage);
+        let reached = tokio::time::timeout(Duration::from_secs(60), reached).await;
+        reached.unwrap_or_else(|_| panic!("not {stage:?} in time")).unwrap().clone()
+    }
+
+    async fn stop(&self, seconds: u64) {
+        let grace = Duration::from_secs(seconds);
+        self.requests.send(Request::Stop { grace, why: "test".into() }).await.unwrap();
+    }
+
+    async fn verdict(self) -> Verdict {
+        tokio::time::timeout(Duration::from_secs(60), self.verdict).await.expect("no verdict").unwrap()
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.status.borrow().qemu_pid.cast_signed())
+    }
+}
+
+fn local<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test)
+}
+
+#[test]
+fn the_ladder_ends_a_guest_that_does_not_listen_within_its_grace_period() {
+    local(async {
+        let vm = Vm::running(bare(&[]).launch).await;
+        let begun = Instant::now();
+        vm.stop(2).await;
+        let verdict = vm.verdict().await;
+        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (false, "GracePeriodExpired"));
+        let took = begun.elapsed();
+        assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");
+    });
+}
+
+#[test]
+fn no_grace_is_at_once() {
+    local(async {
+        let mut vm = Vm::running(bare(&[]).launch).await;
+        let status = vm.status.wait_for(|status| !status.machine_type.is_empty()).await.unwrap().clone();
+        assert!(status.machine_type.starts_with("pc-q35-"), "{status:?}");
+        assert!(status.ready && status.running_since.is_some() && !status.qemu_version.is_empty());
+        let begun = Instant::now();
+        vm.stop(0).await;
+        let verdict = vm.verdict().await;
+        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "Stopped"));
+        assert!(begun.elapsed() < Duration::from_secs(3));
+    });
+}
+
+#[test]
+fn a_qemu_that_hangs_is_killed_in_bounded_time() {
+    local(async {
+        let vm = Vm::running(bare(&[]).launch).await;
+        kill(vm.pid(), Signal::SIGSTOP).unwrap();
+        let begun = Instant::now();
+        vm.stop(1).await;
+        let verdict = vm.verdict().await;
+        assert_eq!(verdict.reason, "GracePeriodExpired");
+        assert!(begun.elapsed() < Duration::from_secs(12));
+    });
+}
+
+#[test]
+fn sigkill_and_sigterm_from_outside_are_told_apart() {
+    local(async {
+        for (signal, reason, text) in
+            [(Signal::SIGKILL, "QemuKilled", "SIGKILL"), (Signal::SIGTERM, "QemuTerminated", "signal")]
+        {
+            let vm = Vm::running(bare(&[]).launch).await;
+            let mut status = vm.status.clone();
+            kill(vm.pid(), signal).unwrap();
+            let verdict = vm.verdict().await;
+            assert_eq!((verdict.succeeded, verdict.reason.as_str()), (false, reason));
+            assert!(verdict.message.contains(text), "{}", verdict.message);
+            let last = status.wait_for(|status| status.stage == Stage::Failed).await.unwrap().clone();
+            assert_eq!((last.reason.as_str(), last.qemu_pid, last.ready), (reason, 0, false));
+        }
+    });
+}
+
+#[test]
+fn what_qemu_refuses_is_in_the_verdict() {
+    local(async {
+        let verdict = Vm::start(bare(&["-device", "no-such-device"]).launch).verdict().await;
+        assert_eq!(verdict.reason, "QemuFailed");
+        assert!(verdict.message.contains("no-such-device"), "{}", verdict.message);
+
+        let mut missing = bare(&[]).launch;
+        missing.command.program = "/nowhere/qemu".into();
+        let verdict = Vm::start(missing).verdict().await;
+        assert_eq!(verdict.reason, "StartFailed");
+        assert!(verdict.message.contains("/nowhere/qemu"), "{}", verdict.message);
+    });
+}
+
+#[test]
+fn a_monitor_that_never_answers_is_a_failed_start_and_leaves_nothing() {
+    local(async {
+        let mut silent = bare(&[]).launch;
+        silent.command.program = "sleep".into();
+        silent.command.arguments = vec!["600".into()];
+        silent.answers_within = Duration::from_millis(400);
+        let mut vm = Vm::start(silent);
+        let pid = vm.reaches(Stage::Starting).await.qemu_pid;
+        assert!(is_alive(pid));
+        let verdict = vm.verdict().await;
+        assert_eq!(verdict.reason, "StartFailed");
+        assert!(!is_alive(pid));
+    });
+}
+
+#[test]
+fn a_stop_before_the_start_starts_nothing() {
+    local(async {
+        let (requests, asked) = mpsc::channel(4);
+        let status = watch::Sender::new(Status::default());
+        let never = std::future::pending::<Result<Launch, Verdict>>();
+        let stop = Request::Stop { grace: Duration::from_secs(30), why: "test".into() };
+        let (verdict, ()) = tokio::join!(supervise(never, asked, &status), async {
+            requests.send(stop).await.unwrap();
+        });
+        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "StoppedBeforeStart"));
+    });
+}
+
+/// A person at the monitor.
+struct Person(BufReader<UnixStream>);
+
+impl Person {
+    async fn connect(socket: &std::path::Path) -> Self {
+        let mut person = Self(BufReader::new(UnixStream::connect(socket).await.unwrap()));
+        assert!(person.hear().await.get("QMP").is_some());
+        let refused = person.ask(json!({"execute": "query-name", "id": 0})).await;
+        assert_eq!(refused["error"]["class"], "CommandNotFound");
+        assert_eq!(person.ask(json!({"execute": "qmp_capabilities"})).await, json!({"return": {}}));
+        person
+    }
+
+    async fn say(&mut self, line: Value) {
+        self.0.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        let read = tokio::time::timeout(Duration::from_secs(10), self.0.read_line(&mut line)).await;
+        assert!(read.expect("silence").unwrap() > 0, "the monitor has gone");
+        serde_json::from_str(&line).unwrap()
+    }
+
+    async fn ask(&mut self, line: Value) -> Value {
+        self.say(line).await;
+        loop {
+            let heard = self.hear().await;
+            if heard.get("event").is_none() {
+                return heard;
+            }
+        }
+    }
+
+    async fn event(&mut self, name: &str) -> Value {
+        loop {
+            let heard = self.hear().await;
+            if heard["event"] == name {
+                return heard;
+            }
+        }
+    }
+}
+
+#[test]
+fn people_share_a_monitor_and_what_they_do_is_seen() {
+    local(async {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("qmp.sock");
+        let listener = people::listen(&socket).unwrap();
+        let bare = bare(&[]);
+        let (_sender, sent) = mpsc::channel(1);
+        spawn_local(async move {
+            let deadline = Deadline::after(Duration::from_secs(60));
+            let (qmp, _) = Qmp::open(bare.people, Options::default(), deadline).await.unwrap();
+            people::serve(qmp, Some(listener), sent).await;
+        });
+        let mut vm = Vm::running(bare.launch).await;
+        let mut a = Person::connect(&socket).await;
+        let mut b = Person::connect(&socket).await;
+
+        // The same id, different commands, each gets its own answer.
+        a.say(json!({"execute": "query-status", "id": "same"})).await;
+        b.say(json!({"execute": "query-version", "id": "same"})).await;
+        let (at_a, at_b) = (a.hear().await, b.hear().await);
+        assert_eq!((&at_a["id"], &at_a["return"]["status"]), (&json!("same"), &json!("running")));
+        assert!(at_b["return"]["qemu"]["major"].is_u64(), "{at_b}");
+
+        // Answers keep the order of the commands, whatever each takes.
+        for n in 0..20 {
+            let command = if n % 3 == 0 { "query-qmp-schema" } else { "query-status" };
+            a.say(json!({"execute": command, "id": n})).await;
+        }
+        for n in 0..20 {
+            assert_eq!(a.hear().await["id"], n);
+        }
+
+        // Nonsense costs nobody anything.
+        b.0.write_all(b"\x00\xff nonsense\n[]\n{\"execute\": 7}\n").await.unwrap();
+        for _ in 0..3 {
+            assert!(b.hear().await.get("error").is_some());
+        }
+        let mut rude = Person::connect(&socket).await;
+        rude.0.write_all(b"{\"execute\": \"query-st").await.unwrap();
+        drop(rude);
+
+        // What one does, both and the launcher see.
+        assert_eq!(a.ask(json!({"execute": "stop", "id": 1})).await, json!({"return": {}, "id": 1}));
+        b.event("STOP").await;
+        vm.reaches(Stage::Paused).await;
+        assert_eq!(b.ask(json!({"execute": "cont"})).await, json!({"return": {}}));
+        a.event("RESUME").await;
+        vm.reaches(Stage::Running).await;
+
+        b.say(json!({"execute": "quit"})).await;
+        assert_eq!(a.event("SHUTDOWN").await["data"]["reason"], "host-qmp-quit");
+        assert_eq!(vm.verdict().await.reason, "QuitByMonitor");
+    });
+}
+
+#[test]
+fn a_person_who_does_not_read_holds_up_nobody() {
+    local(async {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("qmp.sock");
+        let listener = people::listen(&socket).unwrap();
+        let bare = bare(&[]);
+        let (_sender, sent) = mpsc::channel(1);
+        spawn_local(async move {
+            let deadline = Deadline::after(Duration::from_secs(60));
+            let (qmp, _) = Qmp::open(bare.people, Options::default(), deadline).await.unwrap();
+            people::serve(qmp, Some(listener), sent).await;
+        });
+        let vm = Vm::running(bare.launch).await;
+        let mut sleeper = Person::connect(&socket).await;
+        for n in 0..50 {
+            // 0.2 MB each, never read.
+            sleeper.say(json!({"execute": "query-qmp-schema", "id": n})).await;
+        }
+        let mut other = Person::connect(&socket).await;
+        let begun = Instant::now();
+        for n in 0..20 {
+            assert_eq!(other.ask(json!({"execute": "query-status", "id": n})).await["id"], n);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        vm.stop(0).await;
+        assert_eq!(vm.verdict().await.reason, "Stopped");
+    });
+}
+
+#[test]
+fn the_descriptors_of_a_child_are_its_own_and_its_end_is_noticed_once() {
+    local(async {
+        let vm = Vm::running(bare(&[]).launch).await;
+        let pid = vm.pid().as_raw().unsigned_abs();
+        let open: Vec<_> = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().collect();
+        // Standard ones, three sockets, and QEMU's own event descriptors; nothing of this process.
+        assert!(open.len() < 25, "{} descriptors", open.len());
+        vm.stop(0).await;
+        vm.verdict().await;
+        eventually("QEMU is gone", Duration::from_secs(5), || !is_alive(pid)).await;
+    });
+}
