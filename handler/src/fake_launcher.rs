@@ -1,0 +1,253 @@
+//! A launcher for tests: another process, in real control groups and a network namespace of its own, that speaks the
+//! real protocol on real sockets. It starts no QEMU.
+//!
+//! The process is this test binary again, told by the environment to be the launcher. It is put into
+//! `/kubepods/burstable/pod<uid>/<container>` beneath a group made for the test, in the pids hierarchy of cgroup v1 or in
+//! v2. Where that is not allowed, tests say so and pass.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use barevirt_protocol::descriptors::{self, Call};
+use barevirt_protocol::message::{Give, Request, Take};
+use barevirt_protocol::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET, SOCKETS_VOLUME};
+use barevirt_protocol::seqpacket::PacketListener;
+use barevirt_protocol::v1::launcher_server::Launcher;
+use barevirt_protocol::v1::{
+    HelloRequest, HelloResponse, LauncherStatus, Phase, QmpRequest, QmpResponse, ShutdownRequest,
+    ShutdownResponse, SyncRequest, SyncResponse, WatchRequest,
+};
+use barevirt_protocol::{grpc, seqpacket};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::{Stream, StreamExt, wrappers::WatchStream};
+use tonic::{Response, Status};
+
+use crate::launchers::cgroup::Container;
+
+const DIRECTORY: &str = "BAREVIRT_FAKE_LAUNCHER";
+const STARTUP: Duration = Duration::from_secs(10);
+
+/// A running fake.
+pub(crate) struct FakeLauncher {
+    child: Child,
+    groups: Vec<PathBuf>,
+    /// Stands for the kubelet's pods directory.
+    pub(crate) pods: tempfile::TempDir,
+    /// Where it is.
+    pub(crate) container: Container,
+}
+
+impl FakeLauncher {
+    /// Starts one; nothing where the machine does not allow it.
+    pub(crate) fn start() -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let container = Container {
+            pod_uid: format!("0a4f6f0e-9a35-4f3c-8f0e-{:06x}{number:06x}", std::process::id()),
+            id: format!("{:056x}{number:08x}", std::process::id()),
+        };
+        let pods = tempfile::tempdir().unwrap();
+        let pod = pods.path().join(&container.pod_uid);
+        fs::create_dir_all(pod.join(SOCKETS_VOLUME)).unwrap();
+        fs::create_dir_all(pod.join("root/etc")).unwrap();
+        fs::write(pod.join("root/etc/resolv.conf"), "nameserver 10.96.0.10\nsearch cluster.local\n").unwrap();
+
+        let groups = match groups(&container) {
+            Ok(groups) => groups,
+            Err(error) => {
+                eprintln!("skipped: cannot make a control group: {error}");
+                return None;
+            }
+        };
+        // A namespace for the whole process, as a pod's processes have: `unshare` becomes the program.
+        let child = Command::new("unshare")
+            .arg("--net")
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "fake_launcher::be_the_launcher", "--nocapture"])
+            .env(DIRECTORY, &pod)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let deepest = groups.last().unwrap().join("cgroup.procs");
+        fs::write(deepest, child.id().to_string()).unwrap();
+        let fake = Self { child, groups, pods, container };
+        let socket = pod.join(SOCKETS_VOLUME).join(DESCRIPTOR_SOCKET);
+        let started = std::time::Instant::now();
+        while !socket.exists() {
+            assert!(started.elapsed() < STARTUP, "the fake launcher did not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(fake)
+    }
+
+    /// Its network namespace.
+    pub(crate) fn network_namespace(&self) -> OwnedFd {
+        fs::File::open(format!("/proc/{}/ns/net", self.child.id())).unwrap().into()
+    }
+
+    /// Ends it as the kernel would.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for FakeLauncher {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for group in self.groups.iter().rev() {
+            // Groups that another test made, too, stay until the last one leaves.
+            let _ = fs::remove_dir(group);
+        }
+    }
+}
+
+/// Makes the groups from the top down.
+fn groups(container: &Container) -> std::io::Result<Vec<PathBuf>> {
+    let root = Path::new("/sys/fs/cgroup");
+    let root = if root.join("pids").is_dir() { root.join("pids") } else { root.to_owned() };
+    let mut group = root;
+    let mut groups = Vec::new();
+    for part in [
+        "barevirt-test",
+        "kubepods",
+        "burstable",
+        &format!("pod{}", container.pod_uid),
+        container.id.as_str(),
+    ] {
+        group.push(part);
+        match fs::create_dir(&group) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+            _ => groups.push(group.clone()),
+        }
+    }
+    Ok(groups)
+}
+
+/// Not a test of its own: the other process.
+#[test]
+fn be_the_launcher() {
+    let Ok(pod) = std::env::var(DIRECTORY).map(PathBuf::from) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let sockets = pod.join(SOCKETS_VOLUME);
+        let (status, _) =
+            watch::channel(LauncherStatus { phase: Phase::Waiting.into(), ..Default::default() });
+        let grpc_listener = grpc::listen_at(&sockets.join(GRPC_SOCKET)).unwrap();
+        let packet_listener: PacketListener =
+            seqpacket::PacketListener::bind(&sockets.join(DESCRIPTOR_SOCKET)).unwrap();
+        std::os::unix::fs::chroot(pod.join("root")).unwrap();
+        let (calls, received) = mpsc::channel(16);
+        tokio::spawn(descriptors::serve(packet_listener, vec![0], calls));
+        tokio::spawn(hold(received, status.clone()));
+        grpc::serve(grpc_listener, vec![0], Fake { status }, std::future::pending()).await.unwrap();
+    });
+}
+
+/// Holds what is given and gives an echo for `serial0`.
+async fn hold(mut calls: mpsc::Receiver<Call>, status: watch::Sender<LauncherStatus>) {
+    let mut held: BTreeMap<String, Vec<OwnedFd>> = BTreeMap::new();
+    while let Some(Call { request, descriptors, reply }) = calls.recv().await {
+        let answer = match request {
+            Request::Give(Give { name, .. }) if held.contains_key(&name) => {
+                Err(format!("{name} is held already"))
+            }
+            Request::Give(Give { name, .. }) => {
+                held.insert(name, descriptors);
+                status.send_modify(|status| status.descriptors = held.keys().cloned().collect());
+                Ok(Vec::new())
+            }
+            Request::Take(Take { stream }) if stream == "serial0" => {
+                let (mine, theirs) = UnixStream::pair().unwrap();
+                std::thread::spawn(move || echo(mine));
+                Ok(vec![theirs.into()])
+            }
+            Request::Take(Take { stream }) => Err(format!("there is no stream {stream}")),
+        };
+        let _ = reply.send(answer);
+    }
+}
+
+/// Sends back what it gets; after the word `bye` it ends.
+fn echo(mut stream: UnixStream) {
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut buffer) {
+        if &buffer[..length] == b"bye" || stream.write_all(&buffer[..length]).is_err() {
+            return;
+        }
+    }
+}
+
+struct Fake {
+    status: watch::Sender<LauncherStatus>,
+}
+
+#[tonic::async_trait]
+impl Launcher for Fake {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<LauncherStatus, Status>> + Send>>;
+
+    async fn hello(&self, _: tonic::Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+        Ok(Response::new(HelloResponse {
+            lowest_version: 1,
+            highest_version: 1,
+            pod_uid: "a lie".to_owned(),
+        }))
+    }
+
+    async fn sync(&self, request: tonic::Request<SyncRequest>) -> Result<Response<SyncResponse>, Status> {
+        let wanted = request.into_inner();
+        if wanted.revision < self.status.borrow().observed_revision {
+            return Err(Status::failed_precondition("an older revision"));
+        }
+        let needed: Vec<String> = wanted
+            .facts
+            .iter()
+            .flat_map(|facts| &facts.interfaces)
+            .map(|one| format!("net/{}/tap", one.network))
+            .collect();
+        self.status.send_modify(|status| {
+            status.observed_revision = wanted.revision;
+            if needed.iter().all(|name| status.descriptors.contains(name)) {
+                status.set_phase(Phase::Running);
+                status.ready = true;
+                status.running_since_unix_ms = 1;
+                status.machine_type = "pc-q35-10.0".to_owned();
+            }
+        });
+        Ok(Response::new(SyncResponse { accepted_revision: wanted.revision }))
+    }
+
+    async fn watch(&self, _: tonic::Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        Ok(Response::new(Box::pin(WatchStream::new(self.status.subscribe()).map(Ok))))
+    }
+
+    async fn shutdown(
+        &self,
+        request: tonic::Request<ShutdownRequest>,
+    ) -> Result<Response<ShutdownResponse>, Status> {
+        let grace = request.into_inner().grace_period_seconds;
+        self.status.send_modify(|status| {
+            status.set_phase(Phase::Succeeded);
+            status.reason = "GuestShutdown".to_owned();
+            status.message = format!("within {grace} s");
+        });
+        Ok(Response::new(ShutdownResponse {}))
+    }
+
+    async fn qmp(&self, request: tonic::Request<QmpRequest>) -> Result<Response<QmpResponse>, Status> {
+        let command = request.into_inner().command;
+        if command == br#"{"execute":"quit"}"# {
+            return Err(Status::permission_denied("quit is not a command that only reads"));
+        }
+        Ok(Response::new(QmpResponse { answer: [br#"{"return":"#.as_slice(), &command, b"}"].concat() }))
+    }
+}

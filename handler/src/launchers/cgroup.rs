@@ -1,0 +1,224 @@
+//! Which pod and container a process is in, from the paths of its control groups.
+//!
+//! The kubelet and the container runtime put every container in a group of its own, and only root on the node can put a
+//! process elsewhere: so the path is proof where names, labels and owner references are not.
+//!
+//! | layout | path |
+//! |---|---|
+//! | cgroupfs | `/kubepods/burstable/pod<uid>/<container>` (Guaranteed pods without the middle part) |
+//! | systemd | `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid, _ for ->.slice/cri-containerd-<container>.scope` |
+//! | nested (a node in a container) | the same beneath any prefix, `/docker/<id>/kubelet/kubepods/...` |
+//! | private cgroup namespace of the reader | the same, beginning with `/../..` as often as needed |
+//! | deeper | the container may have made groups beneath its own: what follows the container is not looked at |
+//!
+//! On cgroup v1 there is one path for each hierarchy and on v2 one; a hybrid host has both, and those that name no pod
+//! (the unused v2 hierarchy, hierarchies that a nested node does not delegate) say nothing. All that do name one must
+//! agree. The v2 layouts here come from documentation and from other machines: they are tested as text, and were not run
+//! on a machine with cgroup v2.
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+/// A container of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Container {
+    /// UID of the pod, `8-4-4-4-12`.
+    pub pod_uid: String,
+    /// The runtime's id of the container, 64 hexadecimal digits.
+    pub id: String,
+}
+
+/// Why a process has no container.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum CgroupError {
+    /// No path names a container of a pod.
+    #[error("process is in no pod's container")]
+    NoContainer,
+    /// Two hierarchies name different containers.
+    #[error("process is in container {} of pod {} and in container {} of pod {}", .0.id, .0.pod_uid, .1.id, .1.pod_uid)]
+    Disagree(Container, Container),
+}
+
+/// The container that all paths of a process agree on. `paths` maps controllers to paths (an empty name stands for v2),
+/// as `cgroups_rs::fs::cgroup::get_cgroups_relative_paths_by_pid` gives them.
+pub fn container(paths: &HashMap<String, String>) -> Result<Container, CgroupError> {
+    let mut found: Option<Container> = None;
+    for container in paths.values().filter_map(|path| parse(path)) {
+        match &found {
+            Some(former) if *former != container => {
+                return Err(CgroupError::Disagree(former.clone(), container));
+            }
+            Some(_) => {}
+            None => found = Some(container),
+        }
+    }
+    found.ok_or(CgroupError::NoContainer)
+}
+
+/// The container that one path names.
+pub fn parse(path: &str) -> Option<Container> {
+    let mut parts = path.split('/');
+    // The last pod on the way down: a node that itself runs in a pod has that pod further up.
+    let mut found = None;
+    while let Some(part) = parts.next() {
+        let Some(pod_uid) = pod(part) else { continue };
+        if let Some(id) = parts.clone().next().and_then(container_id) {
+            found = Some(Container { pod_uid, id });
+        }
+    }
+    found
+}
+
+/// The UID in a group's name that is a pod's: `pod<uid>` or `kubepods-<class>-pod<uid>.slice`.
+fn pod(part: &str) -> Option<String> {
+    let uid = match part.strip_suffix(".slice") {
+        Some(slice) => {
+            let rest = slice.rsplit_once("pod").filter(|(class, _)| class.ends_with('-'))?;
+            rest.1.replace('_', "-")
+        }
+        None => part.strip_prefix("pod")?.to_owned(),
+    };
+    is_uid(&uid).then_some(uid)
+}
+
+/// The id in a group's name that is a container's: `<id>` or `<runtime>-<id>.scope`.
+fn container_id(part: &str) -> Option<String> {
+    let id = match part.strip_suffix(".scope") {
+        Some(scope) => scope.rsplit_once('-').map_or(scope, |(_, id)| id),
+        None => part,
+    };
+    let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (id.len() == 64 && id.bytes().all(hexadecimal)).then(|| id.to_owned())
+}
+
+/// Whether `text` is the UID of an object: five groups of hexadecimal digits.
+pub fn is_uid(text: &str) -> bool {
+    let lengths = [8, 4, 4, 4, 12];
+    let mut groups = text.split('-');
+    lengths.iter().all(|length| {
+        let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        groups.next().is_some_and(|group| group.len() == *length && group.bytes().all(hexadecimal))
+    }) && groups.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UID: &str = "0a4f6f0e-9a35-4f3c-8f0e-6a1c2b3d4e5f";
+    const ID: &str = "96b37a2edf84351487f42039e137427f1812f678850675fac214caf597ee5e4a";
+
+    fn expected() -> Container {
+        Container { pod_uid: UID.to_owned(), id: ID.to_owned() }
+    }
+
+    fn fill(sample: &str) -> String {
+        sample.replace("UID", UID).replace("U_D", &UID.replace('-', "_")).replace("CID", ID)
+    }
+
+    #[test]
+    fn layouts_of_cgroup_v1() {
+        for sample in [
+            "/kubepods/burstable/podUID/CID",
+            "/kubepods/besteffort/podUID/CID",
+            "/kubepods/podUID/CID",
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU_D.slice/cri-containerd-CID.scope",
+            "/kubepods.slice/kubepods-podU_D.slice/crio-CID.scope",
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_D.slice/docker-CID.scope",
+            "/system.slice/containerd.service/kubepods-burstable-podU_D.slice/CID",
+        ] {
+            assert_eq!(parse(&fill(sample)), Some(expected()), "{sample}");
+        }
+    }
+
+    /// Not run on a machine with cgroup v2: text only.
+    #[test]
+    fn layouts_of_cgroup_v2() {
+        for sample in [
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU_D.slice/cri-containerd-CID.scope",
+            "/kubepods.slice/kubepods-podU_D.slice/crio-CID.scope/container",
+            "/kubepods/burstable/podUID/CID/init.scope",
+            "/../../podUID/CID",
+            "/../../kubepods-burstable-podU_D.slice/cri-containerd-CID.scope",
+            "/../../../kubepods/podUID/CID",
+        ] {
+            assert_eq!(parse(&fill(sample)), Some(expected()), "{sample}");
+        }
+    }
+
+    #[test]
+    fn nested_nodes_keep_their_prefix() {
+        let other = UID.replace('0', "1");
+        for sample in [
+            "/docker/CID/kubelet/kubepods/burstable/podUID/CID".to_owned(),
+            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podU_D.slice/cri-containerd-CID.scope".to_owned(),
+            "/machine.slice/libpod-CID.scope/container/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-podU_D.slice/cri-containerd-CID.scope".to_owned(),
+            format!("/kubepods/burstable/pod{other}/{}/kubepods/podUID/CID", ID.replace('9', "8")),
+            "/my-node/kubepods/burstable/podUID/CID".to_owned(),
+        ] {
+            assert_eq!(parse(&fill(&sample)), Some(expected()), "{sample}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_container_of_a_pod() {
+        for sample in [
+            "/",
+            "",
+            "/..",
+            "/kubepods/burstable/podUID",
+            "/kubepods/burstable/podUID/",
+            "/kubepods/burstable/CID",
+            "/system.slice/kubelet.service",
+            "/user.slice/user-1000.slice/session-1.scope",
+            "/kubepods/burstable/pod-UID/CID",
+            "/kubepods/burstable/pod../CID",
+            "/podU_D/CID",
+            "/kubepods-burstable-podUIDx.slice/cri-containerd-CID.scope",
+            "/kubepods/podUID/CIDa",
+            "/kubepods/podUID/x/CID",
+        ] {
+            assert_eq!(parse(&fill(sample)), None, "{sample}");
+        }
+        assert_eq!(parse(&fill("/kubepods/podUID/CID").to_uppercase()), None);
+    }
+
+    /// What `/proc/PID/cgroup` says on a hybrid host, as cgroups-rs reads it.
+    fn paths(lines: &[(&str, &str)]) -> HashMap<String, String> {
+        lines.iter().map(|(controller, path)| ((*controller).to_owned(), fill(path))).collect()
+    }
+
+    #[test]
+    fn hierarchies_that_know_no_pod_say_nothing() {
+        let hybrid = paths(&[
+            ("", "/"),
+            ("name=systemd", "/kubepods/podUID/CID"),
+            ("memory", "/kubepods/podUID/CID"),
+            ("cpu", "/kubepods/podUID/CID/vcpu0"),
+            ("rdma", "/"),
+        ]);
+        assert_eq!(container(&hybrid), Ok(expected()));
+        assert_eq!(container(&paths(&[("", "/system.slice")])), Err(CgroupError::NoContainer));
+        assert_eq!(container(&HashMap::new()), Err(CgroupError::NoContainer));
+    }
+
+    #[test]
+    fn hierarchies_that_disagree_are_refused() {
+        let mut mixed = paths(&[("memory", "/kubepods/podUID/CID")]);
+        mixed.insert("cpu".to_owned(), fill("/kubepods/podUID/CID").replace('9', "8"));
+        assert!(matches!(container(&mixed), Err(CgroupError::Disagree(..))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic_and_never_as_something_else(path in "[/a-f0-9._-]{0,200}|\\PC{0,100}") {
+            if let Some(found) = parse(&path) {
+                prop_assert!(is_uid(&found.pod_uid));
+                prop_assert_eq!(found.id.len(), 64);
+            }
+        }
+    }
+}

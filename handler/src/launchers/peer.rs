@@ -1,0 +1,136 @@
+//! Who is on the other end of a launcher's socket.
+//!
+//! ```text
+//! connection --SO_PEERCRED--> pid --/proc/<pid>, held open--> cgroup --> (pod, container) == what was expected
+//! ```
+//!
+//! Everything later done to the launcher (entering its network namespace, reading its resolver settings) goes through
+//! the directory that was held open meanwhile: a process id may be given to another process, this directory cannot.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+
+use cgroups_rs::fs::cgroup::get_cgroups_relative_paths_by_pid;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
+use nix::sys::stat::Mode;
+use thiserror::Error;
+
+use super::cgroup::{self, CgroupError, Container};
+
+/// More than any resolver reads.
+const RESOLV_CONF_LARGEST: u64 = 64 * 1024;
+
+/// Why a peer is not trusted.
+#[derive(Debug, Error)]
+pub enum PeerError {
+    /// The system did not say, or the process is in a pid namespace that this one cannot see.
+    #[error("peer of the launcher's socket has no process id here")]
+    NoProcess,
+    /// It ended meanwhile.
+    #[error("process {pid} on the launcher's socket is gone")]
+    Gone {
+        /// Its process id.
+        pid: i32,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Its control groups could not be read.
+    #[error("read control groups of process {pid}: {reason}")]
+    Cgroups {
+        /// Its process id.
+        pid: i32,
+        /// What cgroups-rs said.
+        reason: String,
+    },
+    /// It is in no container, or in two.
+    #[error("process {pid} on the launcher's socket")]
+    Container {
+        /// Its process id.
+        pid: i32,
+        /// Why.
+        source: CgroupError,
+    },
+    /// It is another container than the launcher's.
+    #[error(
+        "process {pid} on the launcher's socket is in container {} of pod {}, not in {} of {}",
+        found.id, found.pod_uid, expected.id, expected.pod_uid
+    )]
+    Stranger {
+        /// Its process id.
+        pid: i32,
+        /// Where it is.
+        found: Container,
+        /// Where the launcher is.
+        expected: Container,
+    },
+    /// Something of the verified process could not be opened.
+    #[error("open {what} of launcher process {pid}")]
+    Open {
+        /// What.
+        what: &'static str,
+        /// Its process id.
+        pid: i32,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A process that was found to be in the launcher's container.
+#[derive(Debug)]
+pub struct Peer {
+    pid: i32,
+    process: OwnedFd,
+}
+
+impl Peer {
+    /// Makes sure that process `pid`, which a socket named as its peer, is in container `expected`.
+    pub fn verify(pid: i32, expected: &Container) -> Result<Self, PeerError> {
+        let id = u32::try_from(pid).ok().filter(|pid| *pid > 0).ok_or(PeerError::NoProcess)?;
+        let gone = |errno: nix::Error| PeerError::Gone { pid, source: errno.into() };
+        let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let process = open(format!("/proc/{pid}").as_str(), flags, Mode::empty()).map_err(gone)?;
+        let paths = get_cgroups_relative_paths_by_pid(id);
+        // Still the process whose directory is held: then the paths were its own, for its id was not free meanwhile.
+        openat(&process, "stat", OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(io::Error::from)
+            .and_then(|stat| File::from(stat).read(&mut [0; 1]))
+            .map_err(|source| PeerError::Gone { pid, source })?;
+        let paths = paths.map_err(|error| PeerError::Cgroups { pid, reason: error.to_string() })?;
+        let found = cgroup::container(&paths).map_err(|source| PeerError::Container { pid, source })?;
+        if found != *expected {
+            return Err(PeerError::Stranger { pid, found, expected: expected.clone() });
+        }
+        Ok(Self { pid, process })
+    }
+
+    /// Its process id, for logs.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Its network namespace, which is the pod's.
+    pub fn network_namespace(&self) -> Result<OwnedFd, PeerError> {
+        self.open("ns/net", OFlag::O_RDONLY)
+    }
+
+    /// The text of the container's `/etc/resolv.conf`, beneath its root and through no link that the container made.
+    pub fn resolv_conf(&self) -> Result<String, PeerError> {
+        let failed = |source| PeerError::Open { what: "etc/resolv.conf", pid: self.pid, source };
+        let root = self.open("root", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        let how = OpenHow::new().flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).resolve(
+            ResolveFlag::RESOLVE_BENEATH
+                | ResolveFlag::RESOLVE_NO_SYMLINKS
+                | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+        );
+        let file = openat2(root.as_fd(), "etc/resolv.conf", how).map_err(|errno| failed(errno.into()))?;
+        let mut text = Vec::new();
+        File::from(file).take(RESOLV_CONF_LARGEST).read_to_end(&mut text).map_err(failed)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn open(&self, what: &'static str, flags: OFlag) -> Result<OwnedFd, PeerError> {
+        openat(&self.process, what, flags | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(|errno| PeerError::Open { what, pid: self.pid, source: errno.into() })
+    }
+}

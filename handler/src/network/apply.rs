@@ -1,0 +1,190 @@
+//! Carries out a plan in the network namespace of the calling thread. It decides nothing.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+
+use futures::TryStreamExt;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags};
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::route::RouteType;
+use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, RouteMessageBuilder};
+use thiserror::Error;
+
+use super::nft::{NftError, Nftables};
+use super::plan::Step;
+use super::services;
+use crate::kernel;
+
+/// Where taps are made.
+const TUN_DEVICE: &str = "/dev/net/tun";
+
+/// Metric of the route to `::1` on the bridge; any above that of the loopback interface, 0.
+const LOOPBACK_ROUTE_PRIORITY: u32 = 2048;
+
+/// Why a step failed. What was done before it stays: the next plan starts from there.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// rtnetlink refused.
+    #[error("{action} {link}")]
+    Link {
+        /// What was to be done.
+        action: &'static str,
+        /// To which interface.
+        link: String,
+        /// What the kernel said.
+        source: rtnetlink::Error,
+    },
+    /// An interface that a step is about is not there.
+    #[error("{action} {link}: there is no interface of that name")]
+    NoLink {
+        /// What was to be done.
+        action: &'static str,
+        /// To which interface.
+        link: String,
+    },
+    /// A setting could not be written.
+    #[error("write /proc/sys/{path}")]
+    Sysctl {
+        /// Beneath `/proc/sys`.
+        path: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The tap could not be opened: the node has no `/dev/net/tun`, or another process has the tap open.
+    #[error("open tap {name}")]
+    Tap {
+        /// Its name.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// nftables refused.
+    #[error(transparent)]
+    Rules(#[from] NftError),
+    /// A socket could not be opened.
+    #[error("open socket {descriptor}")]
+    Socket {
+        /// The name that the launcher knows it by.
+        descriptor: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Descriptors for the launcher, each with the name that it knows it by.
+pub type Descriptors = Vec<(String, OwnedFd)>;
+
+/// Does all `steps` in order and gives what was opened.
+pub async fn apply(
+    netlink: &Handle,
+    nftables: &Nftables,
+    steps: Vec<Step>,
+) -> Result<Descriptors, ApplyError> {
+    let mut opened = Vec::new();
+    for step in steps {
+        opened.extend(apply_one(netlink, nftables, step).await?);
+    }
+    Ok(opened)
+}
+
+async fn apply_one(
+    netlink: &Handle,
+    nftables: &Nftables,
+    step: Step,
+) -> Result<Option<(String, OwnedFd)>, ApplyError> {
+    match step {
+        Step::CreateBridge { name, mac, mtu } => {
+            let message = LinkMessageBuilder::<LinkBridge>::new(&name)
+                .address(mac.0.to_vec())
+                .mtu(mtu)
+                // One guest: nothing to learn from multicast queries, and nobody to ask them.
+                .mcast_snooping(false)
+                .build();
+            let result = netlink.link().add(message).execute().await;
+            result.map_err(|source| ApplyError::Link { action: "create bridge", link: name, source })?;
+        }
+        Step::Sysctl { path, value } => {
+            let result = fs::write(format!("/proc/sys/{path}"), value);
+            result.map_err(|source| ApplyError::Sysctl { path, source })?;
+        }
+        Step::Address { link, address, prefix } => add_address(netlink, link, address, prefix).await?,
+        Step::Mtu { link, mtu } => {
+            change(netlink, "set the MTU of", &link, |builder| builder.mtu(mtu)).await?;
+        }
+        Step::OpenTap { name, owner, descriptor } => {
+            let tap = File::options().read(true).write(true).open(TUN_DEVICE);
+            let tap = tap.and_then(|tun| kernel::attach_tap(tun, &name, owner));
+            return tap.map(|tap| Some((descriptor, tap))).map_err(|source| ApplyError::Tap { name, source });
+        }
+        Step::Attach { link, bridge } => {
+            let bridge = index(netlink, "attach a port to", &bridge).await?;
+            change(netlink, "attach", &link, |builder| builder.controller(bridge)).await?;
+        }
+        Step::Up { link } => change(netlink, "set up", &link, LinkMessageBuilder::up).await?,
+        Step::LoopbackRoute { link } => add_loopback_route(netlink, link).await?,
+        Step::Rules(rules) => nftables.replace(&rules)?,
+        Step::Open { service, link, descriptor } => {
+            let index = index(netlink, "open a socket on", &link).await?;
+            let socket = services::open(service, &link, index);
+            return match socket {
+                Ok(socket) => Ok(Some((descriptor, socket))),
+                Err(source) => Err(ApplyError::Socket { descriptor, source }),
+            };
+        }
+    }
+    Ok(None)
+}
+
+async fn index(netlink: &Handle, action: &'static str, name: &str) -> Result<u32, ApplyError> {
+    let no_link = || ApplyError::NoLink { action, link: name.to_owned() };
+    let mut found = netlink.link().get().match_name(name.to_owned()).execute();
+    let found: Option<LinkMessage> = found.try_next().await.map_err(|source| ApplyError::Link {
+        action,
+        link: name.to_owned(),
+        source,
+    })?;
+    let found = found.ok_or_else(no_link)?;
+    // The kernel also matches alternative names: only the name itself counts.
+    let same = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::IfName(found) if found == name);
+    if found.attributes.iter().any(same) { Ok(found.header.index) } else { Err(no_link()) }
+}
+
+async fn change(
+    netlink: &Handle,
+    action: &'static str,
+    name: &str,
+    what: impl FnOnce(LinkMessageBuilder<LinkUnspec>) -> LinkMessageBuilder<LinkUnspec>,
+) -> Result<(), ApplyError> {
+    let index = index(netlink, action, name).await?;
+    let message = what(LinkUnspec::new_with_index(index)).build();
+    let result = netlink.link().change(message).execute().await;
+    result.map_err(|source| ApplyError::Link { action, link: name.to_owned(), source })
+}
+
+async fn add_address(netlink: &Handle, link: String, address: IpAddr, prefix: u8) -> Result<(), ApplyError> {
+    let action = "give an address to";
+    let index = index(netlink, action, &link).await?;
+    let mut request = netlink.address().add(index, address, prefix);
+    if address.is_ipv6() {
+        let message = request.message_mut();
+        message.header.flags |= AddressHeaderFlags::Nodad;
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+    }
+    request.execute().await.map_err(|source| ApplyError::Link { action, link, source })
+}
+
+async fn add_loopback_route(netlink: &Handle, link: String) -> Result<(), ApplyError> {
+    let action = "route ::1 to";
+    let index = index(netlink, action, &link).await?;
+    let route = RouteMessageBuilder::<Ipv6Addr>::new()
+        .destination_prefix(Ipv6Addr::LOCALHOST, 128)
+        .output_interface(index)
+        .table_id(u32::from(libc::RT_TABLE_LOCAL))
+        .kind(RouteType::Local)
+        // Behind the route of the loopback interface itself, which is the one for what the pod sends.
+        .priority(LOOPBACK_ROUTE_PRIORITY)
+        .build();
+    netlink.route().add(route).execute().await.map_err(|source| ApplyError::Link { action, link, source })
+}

@@ -1,0 +1,224 @@
+//! A set of rules as nftables netlink messages: one batch, applied by the kernel as a whole or not at all.
+//!
+//! The batch first makes sure that the table is there, deletes it, and makes it again: so it replaces what was there in
+//! one step, and packets see either the former rules or the new ones. Connections that are already translated are not
+//! touched by it.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::{
+    DefaultNla, Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage,
+};
+use netlink_packet_netfilter::nftables::{
+    ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute, Expressions, Hook, Immediate,
+    InetHookNumber, ListAttribute, Meta, MetaKey, NfTablesMessage, Operator, Payload, Register,
+    RuleAttribute, RuleMessage, TableAttribute, TableMessage,
+};
+use netlink_packet_netfilter::none::ControlMessage;
+use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
+
+use super::rules::{Action, Chain, Family, Match, Rule, Ruleset, TABLE};
+
+/// `NFNL_SUBSYS_NFTABLES`: whom a batch is for.
+const SUBSYSTEM_NFTABLES: u16 = 10;
+/// `NF_ACCEPT`.
+const POLICY_ACCEPT: u32 = 1;
+/// Attributes of the expression `nat` (`enum nft_nat_attributes`).
+const NAT_TYPE: u16 = 1;
+const NAT_FAMILY: u16 = 2;
+const NAT_ADDRESS_REGISTER: u16 = 3;
+/// Values of its type (`enum nft_nat_types`).
+const NAT_SOURCE: u32 = 0;
+const NAT_DESTINATION: u32 = 1;
+/// Headers that a payload expression counts from (`enum nft_payload_bases`).
+const NETWORK_HEADER: u32 = 1;
+const TRANSPORT_HEADER: u32 = 2;
+
+/// A batch on its way to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// All messages, one after the other.
+    pub bytes: Vec<u8>,
+    /// Number of messages that the kernel answers, each with its own sequence number from 1 on.
+    pub answers: u32,
+}
+
+/// The batch that makes the table of `ruleset` be what it says.
+pub fn replace(ruleset: &Ruleset) -> Batch {
+    let family = protocol_family(ruleset.family);
+    let fingerprint = ruleset.fingerprint().to_vec();
+    let name = TableAttribute::Name(TABLE.to_owned());
+    let mut inner = vec![
+        (NLM_F_CREATE, NfTablesMessage::NewTable(TableMessage { attributes: vec![name.clone()] })),
+        (0, NfTablesMessage::DeleteTable(TableMessage { attributes: vec![name.clone()] })),
+        (
+            NLM_F_CREATE,
+            NfTablesMessage::NewTable(TableMessage {
+                attributes: vec![name, TableAttribute::UserData(fingerprint)],
+            }),
+        ),
+    ];
+    inner.extend(Chain::ALL.map(|chain| (NLM_F_CREATE, new_chain(chain))));
+    inner.extend(
+        ruleset.rules.iter().map(|rule| (NLM_F_CREATE | NLM_F_APPEND, new_rule(ruleset.family, rule))),
+    );
+
+    let mut batch = Batch { bytes: Vec::new(), answers: 0 };
+    push(&mut batch.bytes, 0, NLM_F_REQUEST, control(ControlMessage::BatchBegin));
+    for (flags, message) in inner {
+        batch.answers += 1;
+        let message = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message);
+        push(&mut batch.bytes, batch.answers, NLM_F_REQUEST | NLM_F_ACK | flags, message);
+    }
+    push(&mut batch.bytes, batch.answers + 1, NLM_F_REQUEST, control(ControlMessage::BatchEnd));
+    batch
+}
+
+/// The question for the table of one family.
+pub fn get_table(family: Family) -> Vec<u8> {
+    let message =
+        NfTablesMessage::GetTable(TableMessage { attributes: vec![TableAttribute::Name(TABLE.to_owned())] });
+    let mut bytes = Vec::new();
+    let header = NetfilterHeader::new(protocol_family(family), 0, 0);
+    push(&mut bytes, 1, NLM_F_REQUEST, NetfilterMessage::new(header, message));
+    bytes
+}
+
+fn protocol_family(family: Family) -> NetfilterProtoFamily {
+    match family {
+        Family::V4 => NetfilterProtoFamily::IPv4,
+        Family::V6 => NetfilterProtoFamily::IPv6,
+    }
+}
+
+fn control(message: ControlMessage) -> NetfilterMessage {
+    NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, SUBSYSTEM_NFTABLES), message)
+}
+
+fn push(bytes: &mut Vec<u8>, sequence: u32, flags: u16, message: NetfilterMessage) {
+    let mut message = NetlinkMessage::from(message);
+    message.header.flags = flags;
+    message.header.sequence_number = sequence;
+    message.finalize();
+    let start = bytes.len();
+    bytes.resize(start + message.buffer_len().next_multiple_of(4), 0);
+    message.emit(&mut bytes[start..]);
+}
+
+fn new_chain(chain: Chain) -> NfTablesMessage {
+    // Priorities of nft's names dstnat (-100, at output too) and srcnat (100).
+    let (hook, priority) = match chain {
+        Chain::Prerouting => (InetHookNumber::PreRouting, -100_i32),
+        Chain::Output => (InetHookNumber::LocalOut, -100),
+        Chain::Postrouting => (InetHookNumber::PostRouting, 100),
+    };
+    NfTablesMessage::NewChain(ChainMessage {
+        attributes: vec![
+            ChainAttribute::Table(TABLE.to_owned()),
+            ChainAttribute::Name(chain.name().to_owned()),
+            ChainAttribute::Hook(vec![Hook::Number(hook.into()), Hook::Priority(priority.cast_unsigned())]),
+            ChainAttribute::Policy(POLICY_ACCEPT),
+            ChainAttribute::Type("nat".to_owned()),
+        ],
+    })
+}
+
+fn new_rule(family: Family, rule: &Rule) -> NfTablesMessage {
+    let mut expressions: Vec<Expressions> = rule.matches.iter().flat_map(encode_match).collect();
+    expressions.extend(encode_action(family, rule.action));
+    let expressions: Vec<ListAttribute<ExpressionAttribute>> =
+        expressions.into_iter().map(Into::into).collect();
+    NfTablesMessage::NewRule(RuleMessage {
+        attributes: vec![
+            RuleAttribute::Table(TABLE.to_owned()),
+            RuleAttribute::Chain(rule.chain.name().to_owned()),
+            RuleAttribute::Expressions(expressions),
+        ],
+    })
+}
+
+fn encode_match(condition: &Match) -> Vec<Expressions> {
+    match condition {
+        Match::Input(name) => vec![load(MetaKey::Iifname), equal(interface_name(name))],
+        Match::Output(name) => vec![load(MetaKey::Oifname), equal(interface_name(name))],
+        Match::Source(IpAddr::V4(address)) => {
+            vec![field(NETWORK_HEADER, 12, 4), equal(address.octets().to_vec())]
+        }
+        Match::Source(IpAddr::V6(address)) => {
+            vec![field(NETWORK_HEADER, 8, 16), equal(address.octets().to_vec())]
+        }
+        Match::Destination(IpAddr::V4(address)) => {
+            vec![field(NETWORK_HEADER, 16, 4), equal(address.octets().to_vec())]
+        }
+        Match::Destination(IpAddr::V6(address)) => {
+            vec![field(NETWORK_HEADER, 24, 16), equal(address.octets().to_vec())]
+        }
+        Match::Port(port) => vec![
+            load(MetaKey::L4Proto),
+            equal(vec![port.protocol.number()]),
+            field(TRANSPORT_HEADER, 2, 2),
+            equal(port.number.to_be_bytes().to_vec()),
+        ],
+    }
+}
+
+fn encode_action(family: Family, action: Action) -> Vec<Expressions> {
+    match action {
+        Action::Dnat(address) => nat(family, NAT_DESTINATION, address),
+        Action::Snat(address) => nat(family, NAT_SOURCE, address),
+        Action::Masquerade => {
+            vec![Expressions::Other { expression_type: "masq".to_owned(), attributes: Vec::new() }]
+        }
+    }
+}
+
+fn nat(family: Family, kind: u32, address: IpAddr) -> Vec<Expressions> {
+    let octets = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let family = u32::from(u8::from(protocol_family(family)));
+    let number = |kind: u16, value: u32| DefaultNla::new(kind, value.to_be_bytes().to_vec());
+    vec![
+        Expressions::Immediate(vec![
+            Immediate::DestinationRegister(Register::Reg1),
+            Immediate::Data(DataAttribute::Value(octets)),
+        ]),
+        Expressions::Other {
+            expression_type: "nat".to_owned(),
+            attributes: vec![
+                number(NAT_TYPE, kind),
+                number(NAT_FAMILY, family),
+                number(NAT_ADDRESS_REGISTER, Register::Reg1.into()),
+            ],
+        },
+    ]
+}
+
+fn load(key: MetaKey) -> Expressions {
+    Expressions::Meta(vec![Meta::DestinationRegister(Register::Reg1), Meta::Key(key)])
+}
+
+fn field(base: u32, offset: u32, length: u32) -> Expressions {
+    Expressions::Payload(vec![
+        Payload::DestinationRegister(Register::Reg1),
+        Payload::Base(base),
+        Payload::Offset(offset),
+        Payload::Len(length),
+    ])
+}
+
+fn equal(value: Vec<u8>) -> Expressions {
+    Expressions::Cmp(vec![
+        Cmp::SourceRegister(Register::Reg1),
+        Cmp::Op(Operator::Equal),
+        Cmp::Data(DataAttribute::Value(value)),
+    ])
+}
+
+/// An interface's name as the kernel compares it: 16 bytes, the rest zero.
+fn interface_name(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize(libc::IFNAMSIZ, 0);
+    bytes
+}

@@ -1,0 +1,131 @@
+//! nftables over netlink: what the rules are ([`rules`]), how they are written ([`encode`]), and the socket they go
+//! through. No `nft` binary and no library: one batch of messages.
+
+pub mod encode;
+pub mod rules;
+
+use std::io;
+
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_netfilter::nftables::{NfTablesMessage, TableAttribute};
+use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner};
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use netlink_sys::{Socket, SocketAddr};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::TimeVal;
+use thiserror::Error;
+
+use self::rules::{Family, Ruleset};
+
+/// How long the kernel may take to answer, in seconds. It answers within the call that sends.
+const ANSWER_DEADLINE_SECONDS: i64 = 5;
+
+/// Why rules could not be read or written.
+#[derive(Debug, Error)]
+pub enum NftError {
+    /// The socket failed.
+    #[error("talk to nftables")]
+    Socket(#[from] io::Error),
+    /// The kernel refused a message; nothing of the batch was applied.
+    #[error("nftables refused message {message} of the batch")]
+    Refused {
+        /// Sequence number in the batch, from 1; 0 stands for the batch itself.
+        message: u32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel's answer is not one to the question.
+    #[error("nftables answered with something else: {0}")]
+    Answer(String),
+}
+
+/// A connection to nftables of the network namespace of the thread that made it.
+#[derive(Debug)]
+pub struct Nftables {
+    socket: Socket,
+}
+
+impl Nftables {
+    /// Opens the connection.
+    pub fn open() -> Result<Self, NftError> {
+        let mut socket = Socket::new(NETLINK_NETFILTER)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        let deadline = TimeVal::new(ANSWER_DEADLINE_SECONDS, 0);
+        setsockopt(&socket, sockopt::ReceiveTimeout, &deadline).map_err(io::Error::from)?;
+        Ok(Self { socket })
+    }
+
+    /// The fingerprint that our table of `family` carries; nothing if there is no such table, or it carries none.
+    pub fn fingerprint(&self, family: Family) -> Result<Option<Vec<u8>>, NftError> {
+        self.socket.send(&encode::get_table(family), 0)?;
+        let mut found = None;
+        let mut done = false;
+        while !done {
+            self.receive(|message| match message.payload {
+                NetlinkPayload::InnerMessage(NetfilterMessage {
+                    inner: NetfilterMessageInner::NfTables(NfTablesMessage::NewTable(table)),
+                    ..
+                }) => {
+                    done = true;
+                    found = table.attributes.into_iter().find_map(|attribute| match attribute {
+                        TableAttribute::UserData(bytes) => Some(bytes),
+                        _ => None,
+                    });
+                    Ok(())
+                }
+                NetlinkPayload::Error(error) => {
+                    done = true;
+                    let source = error.to_io();
+                    match source.raw_os_error() {
+                        Some(libc::ENOENT | 0) | None => Ok(()),
+                        Some(_) => Err(NftError::Refused { message: 1, source }),
+                    }
+                }
+                other => Err(NftError::Answer(format!("{other:?}"))),
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// Makes our table of that family be exactly `ruleset`, in one step.
+    pub fn replace(&self, ruleset: &Ruleset) -> Result<(), NftError> {
+        let batch = encode::replace(ruleset);
+        self.socket.send(&batch.bytes, 0)?;
+        let mut answered = 0;
+        let mut refused = None;
+        // The kernel looks at every message even after it refused one, and answers all: they are all read, or they
+        // would be taken for answers to the next question. If the whole batch fails in the end, there is one answer, 0.
+        while answered < batch.answers {
+            self.receive(|message| match message.payload {
+                NetlinkPayload::Error(error) => {
+                    let number = message.header.sequence_number;
+                    answered = if number == 0 { batch.answers } else { answered + 1 };
+                    if error.code.is_some() && refused.is_none() {
+                        refused = Some(NftError::Refused { message: number, source: error.to_io() });
+                    }
+                    Ok(())
+                }
+                other => Err(NftError::Answer(format!("{other:?}"))),
+            })?;
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Reads one datagram and gives each message in it to `each`.
+    fn receive(
+        &self,
+        mut each: impl FnMut(NetlinkMessage<NetfilterMessage>) -> Result<(), NftError>,
+    ) -> Result<(), NftError> {
+        let (bytes, _) = self.socket.recv_from_full()?;
+        let mut rest = bytes.as_slice();
+        while rest.len() >= 16 {
+            let message = NetlinkMessage::<NetfilterMessage>::deserialize(rest)
+                .map_err(|error| NftError::Answer(error.to_string()))?;
+            let length = usize::try_from(message.header.length).unwrap_or(usize::MAX).next_multiple_of(4);
+            each(message)?;
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! The sockets that the launcher serves DHCP, DHCPv6 and router advertisements on. They need privilege (low ports, raw,
+//! bound to an interface), so the handler opens them in the pod's namespace and hands them over.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::sys::socket::{
+    AddressFamily, SetSockOpt, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, bind, setsockopt,
+    socket, sockopt,
+};
+
+use super::plan::Service;
+use crate::kernel;
+
+/// Port of DHCP servers.
+const DHCP4_PORT: u16 = 67;
+/// Port of DHCPv6 servers.
+const DHCP6_PORT: u16 = 547;
+/// All DHCPv6 relay agents and servers.
+const DHCP6_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
+/// All routers.
+const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+/// ICMPv6 type of a router solicitation: the only message that the socket is given.
+const ROUTER_SOLICITATION: u8 = 133;
+/// Hop limit that neighbour discovery demands: proof that no router passed the message on.
+const NEIGHBOUR_DISCOVERY_HOPS: i32 = 255;
+
+/// Opens the socket for `service` on interface `link`, whose index is `index`, in the calling thread's namespace.
+pub fn open(service: Service, link: &str, index: u32) -> io::Result<OwnedFd> {
+    match service {
+        Service::Dhcp4 => dhcp4(link),
+        Service::Dhcp6 => dhcp6(link, index),
+        Service::RouterAdvertisement => router_advertisement(link, index),
+    }
+}
+
+fn dhcp4(link: &str) -> io::Result<OwnedFd> {
+    let fd = socket(AddressFamily::Inet, SockType::Datagram, flags(), None)?;
+    bind_to(&fd, link)?;
+    set(&fd, sockopt::ReuseAddr, &true)?;
+    set(&fd, sockopt::Broadcast, &true)?;
+    kernel::send_without_checksum(&fd)?;
+    bind(
+        std::os::fd::AsRawFd::as_raw_fd(&fd),
+        &SockaddrIn::from(SocketAddrV4::new([0, 0, 0, 0].into(), DHCP4_PORT)),
+    )?;
+    Ok(fd)
+}
+
+fn dhcp6(link: &str, index: u32) -> io::Result<OwnedFd> {
+    let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags(), None)?;
+    bind_to(&fd, link)?;
+    set(&fd, sockopt::ReuseAddr, &true)?;
+    set(&fd, sockopt::Ipv6V6Only, &true)?;
+    let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, DHCP6_PORT, 0, 0);
+    bind(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrIn6::from(any))?;
+    join(fd, DHCP6_SERVERS, index)
+}
+
+fn router_advertisement(link: &str, index: u32) -> io::Result<OwnedFd> {
+    let fd = socket(AddressFamily::Inet6, SockType::Raw, flags(), SockProtocol::IcmpV6)?;
+    bind_to(&fd, link)?;
+    kernel::receive_only_icmp6(&fd, ROUTER_SOLICITATION)?;
+    set(&fd, sockopt::Ipv6MulticastHops, &NEIGHBOUR_DISCOVERY_HOPS)?;
+    set(&fd, sockopt::Ipv6Ttl, &NEIGHBOUR_DISCOVERY_HOPS)?;
+    join(fd, ALL_ROUTERS, index)
+}
+
+fn flags() -> SockFlag {
+    SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK
+}
+
+fn bind_to(fd: &OwnedFd, link: &str) -> io::Result<()> {
+    set(fd, sockopt::BindToDevice, &link.to_owned().into())
+}
+
+fn set<O: SetSockOpt>(fd: &impl AsFd, option: O, value: &O::Val) -> io::Result<()> {
+    setsockopt(fd, option, value).map_err(io::Error::from)
+}
+
+/// The standard library's type is only the way to the option: it fits any IPv6 socket.
+fn join(fd: OwnedFd, group: Ipv6Addr, index: u32) -> io::Result<OwnedFd> {
+    let socket = UdpSocket::from(fd);
+    socket.join_multicast_v6(&group, index)?;
+    Ok(OwnedFd::from(socket))
+}

@@ -1,0 +1,360 @@
+//! The whole binding in real network namespaces: node, pod and guest.
+//!
+//! ```text
+//! node: peer (10.244.9.1) ==veth== pod: eth0 (10.244.9.7), k6t-eth0, tap0 ==frames copied== guest: tap (10.0.2.2)
+//! ```
+//!
+//! The guest is a namespace of its own behind a second tap; two threads carry frames between both taps, as QEMU would.
+//! These tests need root; without it they say so and pass.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sched::{CloneFlags, setns, unshare};
+use rtnetlink::packet_route::link::LinkMessage;
+use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+
+use super::addresses::{IPV4, IPV6, MacAddress};
+use super::apply::Descriptors;
+use super::nft::rules::{Port, Protocol};
+use super::plan::{Step, Wanted};
+use super::*;
+
+const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);
+const POD4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 7);
+const NODE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x244, 9, 0, 0, 0, 1);
+const POD6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x244, 9, 0, 0, 0, 7);
+const WAIT: Duration = Duration::from_secs(5);
+
+fn wanted(ports: Vec<Port>) -> Wanted {
+    Wanted {
+        interface: "default".to_owned(),
+        network: "default".to_owned(),
+        pod_interface: "eth0".to_owned(),
+        bridge: "k6t-eth0".to_owned(),
+        tap: "tap0".to_owned(),
+        tap_owner: 107,
+        mac: MacAddress([0x02, 0, 0, 0, 0, 7]),
+        ipv4: IPV4,
+        ipv6: IPV6,
+        ports,
+    }
+}
+
+/// Runs `work` on a thread in that namespace.
+fn inside<T: Send + 'static>(netns: &OwnedFd, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let netns = netns.try_clone().unwrap();
+    let work = move || {
+        setns(&netns, CloneFlags::CLONE_NEWNET).unwrap();
+        work()
+    };
+    thread::spawn(work).join().unwrap()
+}
+
+/// Runs async `work` with rtnetlink on a thread in that namespace.
+fn with_netlink<T, F>(netns: &OwnedFd, work: impl FnOnce(Handle) -> F + Send + 'static) -> T
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    inside(netns, move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (connection, handle, _) = rtnetlink::new_connection().unwrap();
+            tokio::spawn(connection);
+            work(handle).await
+        })
+    })
+}
+
+/// A namespace with nothing but its loopback interface, which is up; nothing if this is not root.
+pub(crate) fn namespace() -> Option<OwnedFd> {
+    let made = thread::spawn(|| unshare(CloneFlags::CLONE_NEWNET).map(|()| netns::current().unwrap()))
+        .join()
+        .unwrap();
+    match made {
+        Ok(netns) => {
+            with_netlink(&netns, |netlink| async move {
+                change(&netlink, LinkUnspec::new_with_index(1).up().build()).await;
+            });
+            Some(netns)
+        }
+        Err(error) => {
+            eprintln!("skipped: cannot make a network namespace: {error}");
+            None
+        }
+    }
+}
+
+async fn change(netlink: &Handle, message: LinkMessage) {
+    netlink.link().change(message).execute().await.unwrap();
+}
+
+async fn index(netlink: &Handle, name: &str) -> u32 {
+    use futures::TryStreamExt;
+    let mut links = netlink.link().get().match_name(name.to_owned()).execute();
+    links.try_next().await.unwrap().unwrap().header.index
+}
+
+async fn configure(netlink: &Handle, name: &str, addresses: &[(IpAddr, u8)], gateways: &[IpAddr]) {
+    let index = index(netlink, name).await;
+    change(netlink, LinkUnspec::new_with_index(index).up().build()).await;
+    for (address, prefix) in addresses {
+        let mut request = netlink.address().add(index, *address, *prefix);
+        if address.is_ipv6() {
+            let message = request.message_mut();
+            message.header.flags |= netlink_packet_route::address::AddressHeaderFlags::Nodad;
+        }
+        request.execute().await.unwrap();
+    }
+    for gateway in gateways {
+        let route = match gateway {
+            IpAddr::V4(gateway) => RouteMessageBuilder::<Ipv4Addr>::new().gateway(*gateway).build(),
+            IpAddr::V6(gateway) => RouteMessageBuilder::<Ipv6Addr>::new().gateway(*gateway).build(),
+        };
+        netlink.route().add(route).execute().await.unwrap();
+    }
+}
+
+/// A node and a pod with an interface `eth0`, as a CNI plugin leaves it.
+fn node_and_pod(ipv6: bool) -> Option<(OwnedFd, OwnedFd)> {
+    let (node, pod) = (namespace()?, namespace()?);
+    connect(&node, &pod, ipv6);
+    Some((node, pod))
+}
+
+/// Gives the namespace `pod` an interface `eth0` that leads to the namespace `node`.
+pub(crate) fn connect(node: &OwnedFd, pod: &OwnedFd, ipv6: bool) {
+    let pod_fd = pod.try_clone().unwrap();
+    with_netlink(node, move |netlink| async move {
+        let veth = LinkVeth::new("peer", "eth0").build();
+        netlink.link().add(veth).execute().await.unwrap();
+        let eth0 = index(&netlink, "eth0").await;
+        change(&netlink, LinkUnspec::new_with_index(eth0).mtu(1400).setns_by_fd(pod_fd.as_raw_fd()).build())
+            .await;
+        configure(&netlink, "peer", &[(NODE4.into(), 24), (NODE6.into(), 64)], &[]).await;
+    });
+    with_netlink(pod, move |netlink| async move {
+        let (mut addresses, mut gateways) = (vec![(POD4.into(), 24)], vec![NODE4.into()]);
+        if ipv6 {
+            addresses.push((POD6.into(), 64));
+            gateways.push(NODE6.into());
+        }
+        configure(&netlink, "eth0", &addresses, &gateways).await;
+    });
+}
+
+/// A namespace that stands for the guest behind `tap`.
+fn guest(tap: OwnedFd, mac: MacAddress) -> OwnedFd {
+    let guest = namespace().unwrap();
+    let nic = inside(&guest, || {
+        let tun = std::fs::File::options().read(true).write(true).open("/dev/net/tun").unwrap();
+        crate::kernel::attach_tap(tun, "nic", 0).unwrap()
+    });
+    with_netlink(&guest, move |netlink| async move {
+        let nic = index(&netlink, "nic").await;
+        change(&netlink, LinkUnspec::new_with_index(nic).address(mac.0.to_vec()).mtu(1400).build()).await;
+        let addresses = [(IPV4.guest.into(), IPV4.prefix), (IPV6.guest.into(), IPV6.prefix)];
+        configure(&netlink, "nic", &addresses, &[IPV4.gateway.into(), IPV6.gateway.into()]).await;
+    });
+    let (tap, nic) = (std::fs::File::from(tap), std::fs::File::from(nic));
+    for (mut from, mut to) in [(tap.try_clone().unwrap(), nic.try_clone().unwrap()), (nic, tap)] {
+        thread::spawn(move || {
+            let mut frame = vec![0; 65600];
+            while let Ok(length) = from.read(&mut frame) {
+                let _ = to.write(&frame[..length]);
+            }
+        });
+    }
+    guest
+}
+
+/// A server that answers each connection with the address it came from.
+fn serve(netns: &OwnedFd, address: SocketAddr) {
+    let (ready, up) = mpsc::channel();
+    let netns = netns.try_clone().unwrap();
+    thread::spawn(move || {
+        setns(&netns, CloneFlags::CLONE_NEWNET).unwrap();
+        let listener = TcpListener::bind(address).unwrap();
+        ready.send(()).unwrap();
+        while let Ok((mut stream, peer)) = listener.accept() {
+            let _ = stream.write_all(peer.ip().to_string().as_bytes());
+        }
+    });
+    up.recv_timeout(WAIT).unwrap();
+}
+
+/// What the server at `address` answers; nothing if it is not reached.
+fn ask(netns: &OwnedFd, address: impl Into<SocketAddr>) -> Option<String> {
+    let address = address.into();
+    inside(netns, move || {
+        let mut stream = TcpStream::connect_timeout(&address, WAIT).ok()?;
+        stream.set_read_timeout(Some(WAIT)).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    })
+}
+
+fn prepare_blocking(pod: &OwnedFd, wanted: &Wanted, held: &BTreeSet<String>) -> (Prepared, Descriptors) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(prepare(pod.try_clone().unwrap(), wanted.clone(), held.clone())).unwrap()
+}
+
+fn names(descriptors: &Descriptors) -> Vec<&str> {
+    descriptors.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+fn take(descriptors: &mut Descriptors, name: &str) -> OwnedFd {
+    let place = descriptors.iter().position(|(found, _)| found == name).unwrap();
+    descriptors.remove(place).1
+}
+
+#[test]
+fn the_guest_is_joined_to_the_pod_network_in_both_directions() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    let wanted = wanted(Vec::new());
+    let (prepared, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    assert_eq!(
+        names(&descriptors),
+        ["net/default/tap", "net/default/dhcp4", "net/default/dhcp6", "net/default/ra"]
+    );
+    assert_eq!(prepared.mtu, 1400);
+    assert_eq!(prepared.pod_addresses, [IpAddr::from(POD4), IpAddr::from(POD6)]);
+    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    serve(&guest, (Ipv6Addr::UNSPECIFIED, 8080).into());
+    serve(&node, (Ipv6Addr::UNSPECIFIED, 9090).into());
+
+    // The guest's ports are the pod's, and the guest sees who asks.
+    assert_eq!(ask(&node, (POD4, 8080)), Some(format!("::ffff:{NODE4}")));
+    assert_eq!(ask(&node, (POD6, 8080)), Some(NODE6.to_string()));
+    // The guest speaks as the pod.
+    assert_eq!(ask(&guest, (NODE4, 9090)), Some(format!("::ffff:{POD4}")));
+    assert_eq!(ask(&guest, (NODE6, 9090)), Some(POD6.to_string()));
+    // kubectl port-forward: from the pod's own loopback, as the gateway.
+    assert_eq!(ask(&pod, (Ipv4Addr::LOCALHOST, 8080)), Some(format!("::ffff:{}", IPV4.gateway)));
+    assert_eq!(ask(&pod, (Ipv6Addr::LOCALHOST, 8080)), Some(IPV6.gateway.to_string()));
+}
+
+#[test]
+fn a_second_handler_changes_nothing_and_opens_only_what_is_missing() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    let wanted = wanted(Vec::new());
+    let (first, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    assert!(first.steps > 10);
+    let mut held: BTreeSet<String> = descriptors.iter().map(|(name, _)| name.clone()).collect();
+    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    serve(&guest, (Ipv6Addr::UNSPECIFIED, 8080).into());
+
+    let (second, opened) = prepare_blocking(&pod, &wanted, &held);
+    assert_eq!((second.steps, names(&opened)), (0, vec![]));
+    assert_eq!(Prepared { steps: 0, ..first }, second);
+    assert!(ask(&node, (POD4, 8080)).is_some());
+
+    // Something else than the former handler's rules: they are replaced, and a socket that got lost is opened again.
+    held.remove("net/default/dhcp4");
+    drop(descriptors);
+    let only = Wanted { ports: vec![Port { protocol: Protocol::Tcp, number: 22 }], ..wanted };
+    let (third, opened) = prepare_blocking(&pod, &only, &held);
+    assert_eq!((third.steps, names(&opened)), (3, vec!["net/default/dhcp4"]));
+    assert_eq!(ask(&node, (POD4, 8080)), None);
+}
+
+#[test]
+fn only_listed_ports_are_forwarded() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    let wanted = wanted(vec![Port { protocol: Protocol::Tcp, number: 8080 }]);
+    let (_, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    for port in [8080, 8081] {
+        serve(&guest, (Ipv6Addr::UNSPECIFIED, port).into());
+    }
+    for address in [IpAddr::from(POD4), IpAddr::from(POD6)] {
+        assert!(ask(&node, (address, 8080)).is_some());
+        assert_eq!(ask(&node, (address, 8081)), None);
+    }
+    assert!(ask(&pod, (Ipv4Addr::LOCALHOST, 8080)).is_some());
+    assert_eq!(ask(&pod, (Ipv4Addr::LOCALHOST, 8081)), None);
+    // What the guest opens itself is never restricted.
+    serve(&node, (Ipv6Addr::UNSPECIFIED, 9090).into());
+    assert!(ask(&guest, (NODE4, 9090)).is_some());
+}
+
+#[test]
+fn a_pod_without_ipv6_has_ipv4_only() {
+    let Some((node, pod)) = node_and_pod(false) else { return };
+    let wanted = wanted(Vec::new());
+    let (prepared, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    assert_eq!(names(&descriptors), ["net/default/tap", "net/default/dhcp4"]);
+    assert_eq!((prepared.ipv6, prepared.link_local), (None, None));
+    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    serve(&guest, (Ipv4Addr::UNSPECIFIED, 8080).into());
+    assert_eq!(ask(&node, (POD4, 8080)), Some(NODE4.to_string()));
+}
+
+#[test]
+fn dhcp_socket_receives_from_the_guest_only() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    let wanted = wanted(Vec::new());
+    let (_, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    let server = UdpSocket::from(take(&mut descriptors, "net/default/dhcp4"));
+    server.set_nonblocking(false).unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+
+    let send = |netns: &OwnedFd, interface: &'static str, text: &'static str| {
+        inside(netns, move || {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 68)).unwrap();
+            socket.set_broadcast(true).unwrap();
+            let device = std::ffi::OsString::from(interface);
+            nix::sys::socket::setsockopt(&socket.as_fd(), nix::sys::socket::sockopt::BindToDevice, &device)
+                .unwrap();
+            socket.send_to(text.as_bytes(), (Ipv4Addr::BROADCAST, 67)).unwrap();
+        });
+    };
+    send(&node, "peer", "from the node");
+    send(&guest, "nic", "from the guest");
+    let mut buffer = [0; 64];
+    let (length, peer) = server.recv_from(&mut buffer).unwrap();
+    assert_eq!((&buffer[..length], peer.port()), (&b"from the guest"[..], 68));
+    assert!(server.recv_from(&mut buffer).is_err());
+}
+
+#[test]
+fn a_pod_without_its_interface_is_refused_and_left_alone() {
+    let Some(pod) = namespace() else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let result = runtime.block_on(prepare(pod.try_clone().unwrap(), wanted(Vec::new()), BTreeSet::new()));
+    assert!(matches!(result, Err(NetworkError::Plan(PlanError::NoPodInterface(_)))), "{result:?}");
+    let links = with_netlink(&pod, |netlink| async move {
+        use futures::TryStreamExt;
+        netlink.link().get().execute().try_collect::<Vec<_>>().await.unwrap().len()
+    });
+    // Kernels may add their own fallback tunnels, never a bridge or a tap.
+    let bridge = inside(&pod, || std::path::Path::new("/proc/sys/net/ipv4/conf/k6t-eth0").exists());
+    assert!(links >= 1 && !bridge);
+}
+
+#[test]
+fn a_refused_batch_names_the_message_and_changes_nothing() {
+    let Some(pod) = namespace() else { return };
+    inside(&pod, || {
+        let nftables = Nftables::open().unwrap();
+        let four =
+            super::nft::rules::masquerade("eth0", "k6t-eth0", IPV4.gateway.into(), IPV4.guest.into(), &[]);
+        // An IPv4 address in a table for IPv6 does not fit its register.
+        let wrong = nft::rules::Ruleset { family: nft::rules::Family::V6, rules: four.rules.clone() };
+        let error = nftables.replace(&wrong).unwrap_err();
+        assert!(matches!(error, NftError::Refused { message: 7.., .. }), "{error:?}");
+        assert_eq!(nftables.fingerprint(nft::rules::Family::V6).unwrap(), None);
+        nftables.replace(&four).unwrap();
+        assert_eq!(nftables.fingerprint(nft::rules::Family::V4).unwrap(), Some(four.fingerprint().to_vec()));
+        let step = Step::Rules(four);
+        assert!(format!("{step:?}").contains("Masquerade"));
+    });
+}

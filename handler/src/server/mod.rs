@@ -1,0 +1,201 @@
+//! Consoles, screens and monitors of the guests on this node, for virt-api: HTTPS on port 8186.
+//!
+//! | path | |
+//! |---|---|
+//! | `GET /v1/namespaces/{namespace}/virtualmachineinstances/{name}/console` | websocket, the first serial port |
+//! | `GET .../vnc` | websocket, the screen (RFB) |
+//! | `POST .../qmp` | one QMP command, JSON in and out |
+//! | `GET /healthz` | `ok` |
+//!
+//! Whoever asks for a guest has to show the certificate that our CA made for virt-api: who the user is, and what they may
+//! do, was decided there. The streams are descriptors that the launcher hands over ([`crate::launchers`]).
+
+pub mod answer;
+pub mod route;
+pub mod stream;
+#[cfg(test)]
+mod tests;
+pub mod tls;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, info, warn};
+
+use self::answer::{Body, refuse};
+use self::route::{Guest, Kind, Route};
+use self::tls::Certificates;
+use crate::launchers::{Launcher, LauncherError};
+use crate::supervisor::Launchers;
+
+/// Connections at the same time; more wait.
+const MOST_CONNECTIONS: usize = 1024;
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long the head of a request may take, and its body.
+const REQUEST: Duration = Duration::from_secs(10);
+/// How long a QMP command may take.
+const QMP: Duration = Duration::from_secs(15);
+/// Largest QMP command, bytes.
+const QMP_LARGEST: usize = 1 << 20;
+
+/// Serves until the process ends.
+pub async fn run(listener: TcpListener, certificates: Arc<Certificates>, launchers: Launchers) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                warn!(%error, "connection not accepted");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (certificates, launchers) = (Arc::clone(&certificates), launchers.clone());
+        tokio::spawn(async move {
+            if let Err(error) = serve(stream, &certificates, launchers).await {
+                debug!(error, "connection ended");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn serve(stream: TcpStream, certificates: &Certificates, launchers: Launchers) -> Result<(), String> {
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    let config = certificates.current().ok_or("there is no certificate yet")?;
+    let accepted = timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await;
+    let tls = accepted.map_err(|_| "handshake not in time")?.map_err(|error| error.to_string())?;
+    let is_api = tls::is_virt_api(tls.get_ref().1);
+    let service = service_fn(move |request| {
+        let launchers = launchers.clone();
+        async move { Ok::<_, Infallible>(handle(request, is_api, &launchers).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST)
+        .serve_connection(TokioIo::new(tls), service)
+        .with_upgrades();
+    connection.await.map_err(|error| error.to_string())
+}
+
+async fn handle(request: Request<Incoming>, is_api: bool, launchers: &Launchers) -> Response<Body> {
+    match Route::parse(request.method(), request.uri().path()) {
+        Route::Health => answer::text(StatusCode::OK, "ok"),
+        Route::Guest(_) if !is_api => {
+            refuse(StatusCode::UNAUTHORIZED, "Unauthorized", "only virt-api is answered here")
+        }
+        Route::Guest(guest) => match launcher(&guest, launchers) {
+            Ok(launcher) => serve_guest(request, &guest, launcher).await,
+            Err(refusal) => *refusal,
+        },
+        Route::WrongMethod => {
+            refuse(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "the path has another method")
+        }
+        Route::Nothing => refuse(StatusCode::NOT_FOUND, "NotFound", "there is no such path"),
+    }
+}
+
+fn launcher(guest: &Guest, launchers: &Launchers) -> Result<Launcher, Box<Response<Body>>> {
+    let Guest { namespace, name, .. } = guest;
+    launchers.get(namespace, name).ok_or_else(|| {
+        Box::new(if launchers.knows(namespace, name) {
+            let message =
+                format!("the launcher of virtualmachineinstance {namespace}/{name} is not connected to yet");
+            refuse(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", &message)
+        } else {
+            let message = format!("virtualmachineinstance {namespace}/{name} is not on this node");
+            refuse(StatusCode::NOT_FOUND, "NotFound", &message)
+        })
+    })
+}
+
+async fn serve_guest(request: Request<Incoming>, guest: &Guest, launcher: Launcher) -> Response<Body> {
+    let stream = match guest.kind {
+        Kind::Qmp => return qmp(request, guest, &launcher).await,
+        Kind::Console => barevirt_protocol::names::STREAM_SERIAL0,
+        Kind::Vnc => barevirt_protocol::names::STREAM_VNC,
+    };
+    let upgrade = match stream::Upgrade::read(&request) {
+        Ok(upgrade) => upgrade,
+        Err(message) => return refuse(StatusCode::BAD_REQUEST, "BadRequest", message),
+    };
+    let socket = match launcher.take(stream).await {
+        Ok(socket) => socket,
+        Err(error) => return failed(&error),
+    };
+    let response = upgrade.answer();
+    let (namespace, name) = (guest.namespace.clone(), guest.name.clone());
+    tokio::spawn(async move {
+        info!(namespace, name, stream, "stream opened");
+        let ended = stream::run(request, socket).await;
+        info!(namespace, name, stream, ended, "stream closed");
+    });
+    response
+}
+
+async fn qmp(request: Request<Incoming>, guest: &Guest, launcher: &Launcher) -> Response<Body> {
+    debug_assert_eq!(request.method(), Method::POST);
+    let body = timeout(REQUEST, Limited::new(request.into_body(), QMP_LARGEST).collect()).await;
+    let body = match body {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) => {
+            return refuse(StatusCode::BAD_REQUEST, "BadRequest", &format!("read command: {error}"));
+        }
+        Err(_) => {
+            return refuse(StatusCode::REQUEST_TIMEOUT, "Timeout", "the command did not arrive in time");
+        }
+    };
+    let command = match serde_json::from_slice::<serde_json::Value>(&body) {
+        Ok(command) if command.is_object() => command,
+        Ok(_) | Err(_) => {
+            return refuse(StatusCode::BAD_REQUEST, "BadRequest", "the command is not a JSON object");
+        }
+    };
+    let execute = command.get("execute").or_else(|| command.get("exec-oob")).and_then(|name| name.as_str());
+    let result = launcher.qmp(body.to_vec(), QMP).await;
+    info!(
+        namespace = guest.namespace,
+        name = guest.name,
+        execute,
+        answered = result.is_ok(),
+        "qmp command passed on"
+    );
+    match result {
+        Ok(answer) => answer::json(StatusCode::OK, answer),
+        Err(error) => failed(&error),
+    }
+}
+
+/// The launcher's refusal, as an answer to virt-api.
+fn failed(error: &LauncherError) -> Response<Body> {
+    let (code, reason) = match error {
+        LauncherError::Call { status, .. } => match status.code() {
+            tonic::Code::InvalidArgument => (StatusCode::BAD_REQUEST, "BadRequest"),
+            tonic::Code::PermissionDenied => (StatusCode::FORBIDDEN, "Forbidden"),
+            tonic::Code::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, "Timeout"),
+            tonic::Code::Unavailable | tonic::Code::FailedPrecondition => {
+                (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
+            }
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        },
+        LauncherError::Connect(_) | LauncherError::Descriptor(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
+        }
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+    };
+    refuse(code, reason, &error.to_string())
+}

@@ -1,0 +1,165 @@
+//! A websocket on one side, a guest's stream on the other: bytes go through as they are.
+//!
+//! Memory is bounded: one buffer in each direction. A side that does not read stops the other one from being read, so
+//! that the guest's port or the user's terminal waits, as with a cable.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use futures::{SinkExt, StreamExt};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, interval_at, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+
+use super::answer::Body;
+
+/// The subprotocol of consoles: raw bytes in binary frames.
+pub const SUBPROTOCOL: &str = "plain.kubevirt.io";
+/// Bytes read from the guest at a time.
+const CHUNK: usize = 32 << 10;
+/// Largest message taken from the user.
+const LARGEST: usize = 1 << 20;
+/// How long the switch of protocols may take.
+const UPGRADE: Duration = Duration::from_secs(10);
+/// How often the other side is asked whether it is there.
+const PING: Duration = Duration::from_secs(30);
+/// How long either side may take nothing, or the user's side say nothing, not even an answer to the question.
+const STALL: Duration = Duration::from_secs(300);
+
+/// A request for a websocket that can be granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upgrade {
+    accept: String,
+    subprotocol: bool,
+}
+
+impl Upgrade {
+    /// Checks the headers of a request.
+    pub fn read<B>(request: &Request<B>) -> Result<Self, &'static str> {
+        let headers = request.headers();
+        let has = |name: header::HeaderName, token: &str| {
+            headers
+                .get_all(name)
+                .iter()
+                .filter_map(|value| value.to_str().ok())
+                .any(|value| value.split(',').any(|one| one.trim().eq_ignore_ascii_case(token)))
+        };
+        if !has(header::CONNECTION, "upgrade") || !has(header::UPGRADE, "websocket") {
+            return Err("this path is a websocket: the request is no websocket upgrade");
+        }
+        if !has(header::SEC_WEBSOCKET_VERSION, "13") {
+            return Err("only version 13 of the websocket protocol is spoken");
+        }
+        let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or("the request has no websocket key")?;
+        let subprotocol = has(header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL);
+        if !subprotocol && headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL) {
+            return Err("only the subprotocol plain.kubevirt.io is spoken");
+        }
+        Ok(Self { accept: derive_accept_key(key.as_bytes()), subprotocol })
+    }
+
+    /// The answer that grants it.
+    pub fn answer(&self) -> Response<Body> {
+        let mut response = Response::new(Full::default());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        // Base64 is always a valid value.
+        if let Ok(accept) = HeaderValue::from_str(&self.accept) {
+            headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+        }
+        if self.subprotocol {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
+        }
+        response
+    }
+}
+
+/// Carries bytes between the upgraded connection of `request` and the guest's stream until one of them ends; gives why.
+pub async fn run(mut request: Request<Incoming>, guest: OwnedFd) -> String {
+    let upgraded = match timeout(UPGRADE, hyper::upgrade::on(&mut request)).await {
+        Ok(Ok(upgraded)) => TokioIo::new(upgraded),
+        Ok(Err(error)) => return format!("not upgraded: {error}"),
+        Err(_) => return "not upgraded in time".to_owned(),
+    };
+    let guest = std::os::unix::net::UnixStream::from(guest);
+    let guest = guest.set_nonblocking(true).and_then(|()| UnixStream::from_std(guest));
+    let guest = match guest {
+        Ok(guest) => guest,
+        Err(error) => return format!("use the guest's stream: {error}"),
+    };
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(LARGEST))
+        .max_frame_size(Some(LARGEST))
+        // Each frame is sent before the next is read.
+        .write_buffer_size(0)
+        .max_write_buffer_size(4 * CHUNK);
+    let socket = WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(config)).await;
+    pump(socket, guest).await
+}
+
+/// The same between a websocket and a stream that are ready.
+pub async fn pump<S>(socket: WebSocketStream<S>, guest: UnixStream) -> String
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let (mut to_user, mut from_user) = socket.split();
+    let (mut from_guest, mut to_guest) = guest.into_split();
+    let inward = async {
+        loop {
+            let message = match timeout(STALL, from_user.next()).await {
+                Ok(Some(Ok(message))) => message,
+                Ok(Some(Err(error))) => return format!("user's side broke off: {error}"),
+                Ok(None) => return "user's side ended".to_owned(),
+                Err(_) => return "user's side is silent".to_owned(),
+            };
+            let bytes = match message {
+                Message::Binary(bytes) => bytes,
+                Message::Text(text) => Bytes::from(text),
+                Message::Close(_) => return "user closed".to_owned(),
+                // The library answers pings by itself; any frame shows that the user's side is there.
+                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
+            };
+            match timeout(STALL, to_guest.write_all(&bytes)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return format!("guest's side broke off: {error}"),
+                Err(_) => return "guest's side takes nothing".to_owned(),
+            }
+        }
+    };
+    let outward = async {
+        let mut buffer = vec![0; CHUNK];
+        let mut ping = interval_at(Instant::now() + PING, PING);
+        loop {
+            let message = tokio::select! {
+                read = from_guest.read(&mut buffer) => match read {
+                    Ok(0) => return "guest's side ended".to_owned(),
+                    Ok(length) => Message::Binary(Bytes::copy_from_slice(&buffer[..length])),
+                    Err(error) => return format!("guest's side broke off: {error}"),
+                },
+                _ = ping.tick() => Message::Ping(Bytes::new()),
+            };
+            match timeout(STALL, to_user.send(message)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return format!("user's side broke off: {error}"),
+                Err(_) => return "user's side takes nothing".to_owned(),
+            }
+        }
+    };
+    let ended = tokio::select! {
+        ended = inward => ended,
+        ended = outward => ended,
+    };
+    // Says goodbye where there is still someone; what happened is known already.
+    let _ = timeout(Duration::from_secs(1), to_user.close()).await;
+    ended
+}

@@ -1,0 +1,227 @@
+//! The server over real TLS, in front of a launcher in a process of its own.
+
+use std::path::Path;
+
+use futures::{SinkExt, StreamExt};
+use http::header;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+
+use super::tls::VIRT_API_NAME;
+use super::*;
+use crate::fake_launcher::FakeLauncher;
+use crate::launchers::find;
+use crate::launchers::pods_dir::PodsDir;
+
+const CONSOLE: &str = "/v1/namespaces/shop/virtualmachineinstances/web/console";
+
+/// An authority that can sign.
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority(name: &str) -> Authority {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A certificate and its key, PEM.
+fn leaf(authority: &Authority, name: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
+    let mut params = CertificateParams::new(vec!["virt-handler".to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![usage];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, authority).unwrap();
+    (certificate.pem(), key.serialize_pem())
+}
+
+fn write_files(directory: &Path, authority: &Authority) {
+    let (certificate, key) = leaf(authority, "virt-handler", ExtendedKeyUsagePurpose::ServerAuth);
+    std::fs::write(directory.join("tls.crt"), certificate).unwrap();
+    std::fs::write(directory.join("tls.key"), key).unwrap();
+    std::fs::write(directory.join("ca-bundle"), authority.pem()).unwrap();
+}
+
+/// A server for the launchers of a node, and its address.
+async fn serve_node(directory: &Path, launchers: Launchers) -> std::net::SocketAddr {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let certificates = Certificates::new(directory, directory.join("ca-bundle"));
+    tokio::spawn(Arc::clone(&certificates).follow());
+    while certificates.current().is_none() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(run(listener, certificates, launchers));
+    address
+}
+
+async fn dial(
+    address: std::net::SocketAddr,
+    trusted: &Authority,
+    shown: Option<&(String, String)>,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    use rustls_pki_types::pem::PemObject;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(trusted.der().clone()).unwrap();
+    let builder = ClientConfig::builder().with_root_certificates(roots);
+    let config = match shown {
+        Some((certificate, key)) => {
+            let chain =
+                vec![rustls_pki_types::CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+            let key = rustls_pki_types::PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let tcp = TcpStream::connect(address).await?;
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("virt-handler").unwrap(), tcp).await
+}
+
+/// One request; the code and the body of its answer.
+async fn ask(stream: TlsStream<TcpStream>, request: Request<Full<Bytes>>) -> Option<(StatusCode, String)> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await.ok()?;
+    let code = answer.status();
+    let body = answer.into_body().collect().await.ok()?.to_bytes();
+    Some((code, String::from_utf8_lossy(&body).into_owned()))
+}
+
+fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(path).header(header::HOST, "virt-handler").body(Full::default()).unwrap()
+}
+
+fn post(path: &str, body: &'static str) -> Request<Full<Bytes>> {
+    Request::post(path).header(header::HOST, "virt-handler").body(Full::from(body)).unwrap()
+}
+
+#[tokio::test]
+async fn only_virt_api_is_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let ours = authority("ours");
+    write_files(directory.path(), &ours);
+    let address = serve_node(directory.path(), Launchers::default()).await;
+
+    let nobody = dial(address, &ours, None).await.unwrap();
+    assert_eq!(ask(nobody, get("/healthz")).await, Some((StatusCode::OK, "ok".to_owned())));
+    let nobody = dial(address, &ours, None).await.unwrap();
+    assert_eq!(ask(nobody, get(CONSOLE)).await.unwrap().0, StatusCode::UNAUTHORIZED);
+
+    // Signed by us, but for something else.
+    let other = leaf(&ours, "virt-handler", ExtendedKeyUsagePurpose::ClientAuth);
+    let other = dial(address, &ours, Some(&other)).await.unwrap();
+    assert_eq!(ask(other, get(CONSOLE)).await.unwrap().0, StatusCode::UNAUTHORIZED);
+
+    // The right name, signed by somebody else: no connection at all.
+    let forged = leaf(&authority("ours"), VIRT_API_NAME, ExtendedKeyUsagePurpose::ClientAuth);
+    if let Ok(stream) = dial(address, &ours, Some(&forged)).await {
+        assert_eq!(ask(stream, get(CONSOLE)).await, None);
+    }
+
+    let api = leaf(&ours, VIRT_API_NAME, ExtendedKeyUsagePurpose::ClientAuth);
+    let stream = dial(address, &ours, Some(&api)).await.unwrap();
+    let (code, body) = ask(stream, get(CONSOLE)).await.unwrap();
+    assert_eq!(code, StatusCode::NOT_FOUND);
+    assert!(body.contains("virtualmachineinstance shop/web is not on this node"), "{body}");
+    let stream = dial(address, &ours, Some(&api)).await.unwrap();
+    assert_eq!(ask(stream, get("/v1/other")).await.unwrap().0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn certificates_are_taken_over_when_the_files_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let (former, next) = (authority("former"), authority("next"));
+    write_files(directory.path(), &former);
+    let address = serve_node(directory.path(), Launchers::default()).await;
+    dial(address, &former, None).await.unwrap();
+    assert!(dial(address, &next, None).await.is_err());
+    // Something unreadable changes nothing.
+    std::fs::write(directory.path().join("tls.crt"), "half").unwrap();
+    sleep(Duration::from_secs(6)).await;
+    dial(address, &former, None).await.unwrap();
+    write_files(directory.path(), &next);
+    let taken_over = async {
+        while dial(address, &next, None).await.is_err() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(Duration::from_secs(15), taken_over).await.unwrap();
+}
+
+#[tokio::test]
+async fn console_and_monitor_of_a_guest() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let launcher = find(&pods, &fake.container).await.unwrap();
+    let launchers = Launchers::default();
+    let (_keep, receiver) = watch::channel(Some(launcher));
+    launchers.insert(("shop".to_owned(), "web".to_owned()), receiver);
+    let (_none, receiver) = watch::channel(None);
+    launchers.insert(("shop".to_owned(), "starting".to_owned()), receiver);
+    let directory = tempfile::tempdir().unwrap();
+    let ours = authority("ours");
+    write_files(directory.path(), &ours);
+    let address = serve_node(directory.path(), launchers).await;
+    let api = leaf(&ours, VIRT_API_NAME, ExtendedKeyUsagePurpose::ClientAuth);
+    let dial = || dial(address, &ours, Some(&api));
+
+    // More than all buffers hold: what is not read yet waits, and nothing is lost or changed.
+    let mut request = format!("wss://virt-handler{CONSOLE}").into_client_request().unwrap();
+    request.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, "plain.kubevirt.io".parse().unwrap());
+    let (mut socket, answer) = tokio_tungstenite::client_async(request, dial().await.unwrap()).await.unwrap();
+    assert_eq!(answer.headers()[header::SEC_WEBSOCKET_PROTOCOL], "plain.kubevirt.io");
+    let sent: Vec<u8> = (0..4_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+    let mut received = Vec::new();
+    let (mut to, mut from) = socket.split();
+    let send = async {
+        for chunk in sent.chunks(50_000) {
+            to.send(Message::Binary(Bytes::copy_from_slice(chunk))).await.unwrap();
+        }
+    };
+    let receive = async {
+        while received.len() < sent.len() {
+            match from.next().await.unwrap().unwrap() {
+                Message::Binary(bytes) => received.extend_from_slice(&bytes),
+                other => assert!(other.is_ping(), "{other:?}"),
+            }
+        }
+    };
+    timeout(Duration::from_secs(30), async { tokio::join!(send, receive) }).await.unwrap();
+    assert!(sent == received);
+    // The guest's side ends: so does the user's, with a goodbye.
+    to.send(Message::Text("bye".into())).await.unwrap();
+    socket = to.reunite(from).unwrap();
+    assert!(matches!(
+        timeout(Duration::from_secs(5), socket.next()).await.unwrap(),
+        Some(Ok(Message::Close(_)))
+    ));
+
+    let (code, body) = ask(dial().await.unwrap(), get(CONSOLE)).await.unwrap();
+    assert_eq!((code, body.contains("no websocket upgrade")), (StatusCode::BAD_REQUEST, true));
+    let starting = CONSOLE.replace("web", "starting");
+    assert_eq!(ask(dial().await.unwrap(), get(&starting)).await.unwrap().0, StatusCode::SERVICE_UNAVAILABLE);
+    // A stream that the launcher does not have, in its words.
+    let vnc =
+        format!("wss://virt-handler{}", CONSOLE.replace("console", "vnc")).into_client_request().unwrap();
+    let refused = tokio_tungstenite::client_async(vnc, dial().await.unwrap()).await.unwrap_err();
+    assert!(refused.to_string().contains("503"), "{refused}");
+
+    let qmp = CONSOLE.replace("console", "qmp");
+    let answer = ask(dial().await.unwrap(), post(&qmp, r#"{"execute":"query-status"}"#)).await;
+    assert_eq!(answer, Some((StatusCode::OK, r#"{"return":{"execute":"query-status"}}"#.to_owned())));
+    let (code, body) = ask(dial().await.unwrap(), post(&qmp, r#"{"execute":"quit"}"#)).await.unwrap();
+    assert_eq!(code, StatusCode::FORBIDDEN);
+    assert!(body.contains("quit is not a command that only reads"), "{body}");
+    assert_eq!(ask(dial().await.unwrap(), post(&qmp, "[1]")).await.unwrap().0, StatusCode::BAD_REQUEST);
+}

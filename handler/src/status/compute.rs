@@ -1,0 +1,299 @@
+//! The status that a VMI should have, from the one it has and what its launcher says. Pure: the time is a parameter.
+//!
+//! The controller owns what comes before `Scheduled`; the rest is written here. What is not known now stays as it is:
+//! a handler that was just started does not take back what the former one reported. Conditions of other types are left
+//! where they are.
+
+use barevirt_api::names::{
+    CONDITION_AGENT_CONNECTED, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_READY,
+    CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_GUEST_NOT_RUNNING,
+    REASON_SYNC_FAILED, is_final_phase,
+};
+use barevirt_api::v1::{
+    Condition, Machine, NetworkInterfaceStatus, VirtualMachineInstance, VirtualMachineInstanceStatus,
+    merge_condition, record_phase_transition,
+};
+use barevirt_protocol::v1::{LauncherStatus, Phase};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// Reason of `LiveMigratable=False`: this version has no migration.
+const NOT_MIGRATABLE: &str = "MigrationNotSupported";
+/// The same for people.
+const NOT_MIGRATABLE_MESSAGE: &str = "live migration is not part of this version of Barevirt";
+/// Reason of `Paused=True`, as KubeVirt has it.
+const PAUSED_REASON: &str = "PausedByUser";
+/// The same for people, as KubeVirt has it.
+const PAUSED_MESSAGE: &str = "VMI was paused by user";
+/// Who told about an interface: the definition of the machine, as KubeVirt calls it.
+const INFO_SOURCE: &str = "domain";
+
+/// What is reported of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name in the spec.
+    pub name: String,
+    /// The guest's MAC address.
+    pub mac: String,
+    /// The pod's interface.
+    pub pod_interface: String,
+    /// Where the guest is reached: the pod's addresses, the primary one first.
+    pub addresses: Vec<String>,
+}
+
+/// What the handler sees of a VMI.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// What the launcher said last; nothing if it is not connected to.
+    pub launcher: Option<&'a LauncherStatus>,
+    /// The interfaces; nothing if they were not looked at.
+    pub interfaces: Option<&'a [Interface]>,
+    /// Why what is asked for could not be put into effect for some time now.
+    pub failure: Option<&'a str>,
+}
+
+/// The status that the VMI should have.
+pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> VirtualMachineInstanceStatus {
+    let mut status = vmi.status.clone().unwrap_or_default();
+    if status.phase.as_deref().is_some_and(is_final_phase) {
+        return status;
+    }
+    synchronized(&mut status.conditions, seen.failure, now);
+    let Some(launcher) = seen.launcher else { return status };
+    match launcher.phase() {
+        Phase::Running => running(&mut status, launcher, now),
+        Phase::Paused => paused(&mut status, launcher, now),
+        Phase::Succeeded => ended(&mut status, PHASE_SUCCEEDED, launcher, now),
+        Phase::Failed => ended(&mut status, PHASE_FAILED, launcher, now),
+        // On its way up there is nothing to say yet, and on its way down the verdict follows.
+        Phase::Unspecified | Phase::Waiting | Phase::Starting | Phase::Stopping => {}
+    }
+    if status.phase.as_deref() == Some(PHASE_RUNNING) {
+        if let Some(interfaces) = seen.interfaces {
+            status.interfaces = interfaces.iter().map(interface).collect();
+        }
+        if !launcher.machine_type.is_empty() {
+            status.machine = Some(Machine { type_: Some(launcher.machine_type.clone()) });
+        }
+    }
+    status
+}
+
+fn running(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus, now: &Time) {
+    // The guest's processors run, but the monitor has not answered yet: in a moment it will have.
+    if !launcher.ready {
+        return;
+    }
+    enter(status, PHASE_RUNNING, now);
+    let conditions = &mut status.conditions;
+    merge_condition(conditions, Condition::new(CONDITION_READY, true, "", ""), now);
+    migratable(conditions, now);
+    Condition::remove(conditions, CONDITION_PAUSED);
+    agent(conditions, launcher.agent_connected, now);
+}
+
+fn paused(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus, now: &Time) {
+    // Before its first instruction every guest is paused: only one that ran was paused by someone.
+    if launcher.running_since_unix_ms == 0 {
+        return;
+    }
+    enter(status, PHASE_RUNNING, now);
+    let conditions = &mut status.conditions;
+    let ready = Condition::new(CONDITION_READY, false, REASON_GUEST_NOT_RUNNING, "the guest is paused");
+    merge_condition(conditions, ready, now);
+    migratable(conditions, now);
+    merge_condition(conditions, Condition::new(CONDITION_PAUSED, true, PAUSED_REASON, PAUSED_MESSAGE), now);
+    agent(conditions, launcher.agent_connected, now);
+}
+
+fn ended(status: &mut VirtualMachineInstanceStatus, phase: &str, launcher: &LauncherStatus, now: &Time) {
+    enter(status, phase, now);
+    if !launcher.reason.is_empty() {
+        status.reason = Some(launcher.reason.clone());
+    }
+    let conditions = &mut status.conditions;
+    let ready = Condition::new(CONDITION_READY, false, REASON_GUEST_NOT_RUNNING, launcher.message.clone());
+    merge_condition(conditions, ready, now);
+    Condition::remove(conditions, CONDITION_PAUSED);
+    agent(conditions, false, now);
+}
+
+fn enter(status: &mut VirtualMachineInstanceStatus, phase: &str, now: &Time) {
+    status.phase = Some(phase.to_owned());
+    record_phase_transition(&mut status.phase_transition_timestamps, phase, now);
+}
+
+fn migratable(conditions: &mut Vec<Condition>, now: &Time) {
+    let condition = Condition::new(CONDITION_LIVE_MIGRATABLE, false, NOT_MIGRATABLE, NOT_MIGRATABLE_MESSAGE);
+    merge_condition(conditions, condition, now);
+}
+
+/// KubeVirt has the condition only while the agent is connected.
+fn agent(conditions: &mut Vec<Condition>, connected: bool, now: &Time) {
+    if connected {
+        merge_condition(conditions, Condition::new(CONDITION_AGENT_CONNECTED, true, "", ""), now);
+    } else {
+        Condition::remove(conditions, CONDITION_AGENT_CONNECTED);
+    }
+}
+
+/// KubeVirt has the condition only while something is wrong.
+fn synchronized(conditions: &mut Vec<Condition>, failure: Option<&str>, now: &Time) {
+    match failure {
+        Some(message) => {
+            let condition = Condition::new(CONDITION_SYNCHRONIZED, false, REASON_SYNC_FAILED, message);
+            merge_condition(conditions, condition, now);
+        }
+        None => conditions.retain(|condition| {
+            condition.type_ != CONDITION_SYNCHRONIZED
+                || condition.reason.as_deref() != Some(REASON_SYNC_FAILED)
+        }),
+    }
+}
+
+fn interface(seen: &Interface) -> NetworkInterfaceStatus {
+    NetworkInterfaceStatus {
+        ip_address: seen.addresses.first().cloned(),
+        ip_addresses: seen.addresses.clone(),
+        mac: Some(seen.mac.clone()),
+        name: Some(seen.name.clone()),
+        pod_interface_name: Some(seen.pod_interface.clone()),
+        info_source: Some(INFO_SOURCE.to_owned()),
+        link_state: Some("up".to_owned()),
+        queue_count: Some(1),
+        ..NetworkInterfaceStatus::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barevirt_api::names::{CONDITION_POD_SCHEDULED, PHASE_SCHEDULED};
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+
+    fn at(second: i64) -> Time {
+        Time(Timestamp::from_second(second).unwrap())
+    }
+
+    fn vmi(status: VirtualMachineInstanceStatus) -> VirtualMachineInstance {
+        VirtualMachineInstance { status: Some(status), ..Default::default() }
+    }
+
+    fn scheduled() -> VirtualMachineInstance {
+        vmi(VirtualMachineInstanceStatus {
+            phase: Some(PHASE_SCHEDULED.to_owned()),
+            node_name: Some("node01".to_owned()),
+            conditions: vec![Condition::new(CONDITION_POD_SCHEDULED, true, "", "")],
+            ..Default::default()
+        })
+    }
+
+    fn launcher(phase: Phase) -> LauncherStatus {
+        LauncherStatus {
+            phase: phase.into(),
+            ready: true,
+            machine_type: "pc-q35-10.0".to_owned(),
+            running_since_unix_ms: 1,
+            ..Default::default()
+        }
+    }
+
+    fn interfaces() -> [Interface; 1] {
+        [Interface {
+            name: "default".to_owned(),
+            mac: "02:00:00:00:00:07".to_owned(),
+            pod_interface: "eth0".to_owned(),
+            addresses: vec!["10.244.0.5".to_owned(), "fd00::5".to_owned()],
+        }]
+    }
+
+    fn seen(launcher: &LauncherStatus) -> Seen<'_> {
+        Seen { launcher: Some(launcher), interfaces: None, failure: None }
+    }
+
+    #[test]
+    fn running_is_reported_whole_and_then_stays_the_same() {
+        let (launcher, interfaces) = (launcher(Phase::Running), interfaces());
+        let seen = Seen { interfaces: Some(&interfaces), ..seen(&launcher) };
+        let status = compute(&scheduled(), seen, &at(5));
+        assert_eq!(status.phase.as_deref(), Some("Running"));
+        assert_eq!(status.node_name.as_deref(), Some("node01"));
+        assert_eq!(status.interfaces[0].ip_address.as_deref(), Some("10.244.0.5"));
+        assert_eq!(status.machine.as_ref().unwrap().type_.as_deref(), Some("pc-q35-10.0"));
+        let types: Vec<_> =
+            status.conditions.iter().map(|one| (one.type_.as_str(), one.status.as_str())).collect();
+        assert_eq!(types, [("PodScheduled", "True"), ("Ready", "True"), ("LiveMigratable", "False")]);
+        assert_eq!(status.phase_transition_timestamps.len(), 1);
+        assert_eq!(compute(&vmi(status.clone()), seen, &at(99)), status);
+    }
+
+    #[test]
+    fn a_new_handler_takes_nothing_back() {
+        let running = launcher(Phase::Running);
+        let interfaces = interfaces();
+        let status = compute(&scheduled(), Seen { interfaces: Some(&interfaces), ..seen(&running) }, &at(5));
+        let nothing = Seen { launcher: None, interfaces: None, failure: None };
+        assert_eq!(compute(&vmi(status.clone()), nothing, &at(9)), status);
+        assert_eq!(compute(&vmi(status.clone()), seen(&running), &at(9)), status);
+    }
+
+    #[test]
+    fn on_the_way_up_and_down_nothing_is_written() {
+        for phase in [Phase::Waiting, Phase::Starting, Phase::Stopping, Phase::Unspecified] {
+            let launcher = launcher(phase);
+            assert_eq!(Some(compute(&scheduled(), seen(&launcher), &at(5))), scheduled().status, "{phase:?}");
+        }
+        let mut unready = launcher(Phase::Running);
+        unready.ready = false;
+        assert_eq!(Some(compute(&scheduled(), seen(&unready), &at(5))), scheduled().status);
+        let mut fresh = launcher(Phase::Paused);
+        fresh.running_since_unix_ms = 0;
+        assert_eq!(Some(compute(&scheduled(), seen(&fresh), &at(5))), scheduled().status);
+    }
+
+    #[test]
+    fn the_verdict_of_the_launcher_is_final() {
+        let mut failed = launcher(Phase::Failed);
+        failed.reason = "KilledBySignal".to_owned();
+        failed.message = "QEMU was killed by signal 9".to_owned();
+        failed.agent_connected = true;
+        let status = compute(&scheduled(), seen(&failed), &at(5));
+        assert_eq!(
+            (status.phase.as_deref(), status.reason.as_deref()),
+            (Some("Failed"), Some("KilledBySignal"))
+        );
+        let ready = Condition::find(&status.conditions, CONDITION_READY).unwrap();
+        assert_eq!(
+            (ready.status.as_str(), ready.message.as_deref()),
+            ("False", Some("QEMU was killed by signal 9"))
+        );
+        assert!(Condition::find(&status.conditions, CONDITION_AGENT_CONNECTED).is_none());
+        // Nothing changes a final phase, whatever is seen later.
+        assert_eq!(compute(&vmi(status.clone()), seen(&launcher(Phase::Running)), &at(9)), status);
+    }
+
+    #[test]
+    fn paused_and_agent_come_and_go() {
+        let mut now = launcher(Phase::Paused);
+        now.agent_connected = true;
+        let paused = compute(&scheduled(), seen(&now), &at(5));
+        assert!(Condition::is_set(&paused.conditions, CONDITION_PAUSED));
+        assert!(!Condition::is_set(&paused.conditions, CONDITION_READY));
+        assert!(Condition::is_set(&paused.conditions, CONDITION_AGENT_CONNECTED));
+        let running = compute(&vmi(paused), seen(&launcher(Phase::Running)), &at(6));
+        assert!(Condition::find(&running.conditions, CONDITION_PAUSED).is_none());
+        assert!(Condition::is_set(&running.conditions, CONDITION_READY));
+        assert!(Condition::find(&running.conditions, CONDITION_AGENT_CONNECTED).is_none());
+    }
+
+    #[test]
+    fn a_failure_to_synchronize_is_a_condition_while_it_lasts() {
+        let failing = Seen { launcher: None, interfaces: None, failure: Some("open tap tap0") };
+        let status = compute(&scheduled(), failing, &at(5));
+        let condition = Condition::find(&status.conditions, CONDITION_SYNCHRONIZED).unwrap();
+        assert_eq!(condition.reason.as_deref(), Some("SyncFailed"));
+        assert_eq!(status.phase.as_deref(), Some("Scheduled"));
+        let healed = compute(&vmi(status), Seen { failure: None, ..failing }, &at(6));
+        assert_eq!(Some(healed), scheduled().status);
+    }
+}

@@ -1,0 +1,6 @@
+//! The VMI's status: computed whole from what is seen ([`compute`]), compared, and patched in one go only if it differs
+//! ([`patch`]); events tell the transitions ([`events`]).
+
+pub mod compute;
+pub mod events;
+pub mod patch;

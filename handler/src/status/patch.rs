@@ -1,0 +1,81 @@
+//! One merge patch from the status that a VMI has to the one it should have, or none if they are the same.
+//!
+//! The patch carries the resource version that the computation saw: if anybody wrote meanwhile, the API server refuses it
+//! and everything is looked at again. Only what differs is in it.
+
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use serde_json::{Map, Value, json};
+
+/// The patch that makes the VMI's status be `wanted`; nothing if it is.
+pub fn patch(vmi: &VirtualMachineInstance, wanted: &VirtualMachineInstanceStatus) -> Option<Value> {
+    let present = vmi.status.clone().unwrap_or_default();
+    if present == *wanted {
+        return None;
+    }
+    let (present, wanted) = (fields(&present), fields(wanted));
+    // What is gone is written as null; what is equal is not written.
+    let mut changes: Map<String, Value> = present
+        .keys()
+        .filter(|name| !wanted.contains_key(*name))
+        .map(|name| (name.clone(), Value::Null))
+        .collect();
+    changes.extend(wanted.into_iter().filter(|(name, value)| present.get(name) != Some(value)));
+    Some(json!({
+        "metadata": { "resourceVersion": vmi.metadata.resource_version },
+        "status": changes,
+    }))
+}
+
+fn fields(status: &VirtualMachineInstanceStatus) -> Map<String, Value> {
+    match serde_json::to_value(status) {
+        Ok(Value::Object(fields)) => fields,
+        // A struct with named fields is always an object.
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barevirt_api::v1::Condition;
+
+    use super::*;
+
+    fn vmi() -> VirtualMachineInstance {
+        let mut vmi = VirtualMachineInstance {
+            status: Some(VirtualMachineInstanceStatus {
+                phase: Some("Scheduled".to_owned()),
+                node_name: Some("node01".to_owned()),
+                reason: Some("Old".to_owned()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        vmi.metadata.resource_version = Some("42".to_owned());
+        vmi
+    }
+
+    #[test]
+    fn nothing_is_written_when_nothing_differs() {
+        let vmi = vmi();
+        assert_eq!(patch(&vmi, &vmi.status.clone().unwrap()), None);
+        assert_eq!(patch(&VirtualMachineInstance::default(), &Default::default()), None);
+    }
+
+    #[test]
+    fn only_differences_are_written_under_the_version_that_was_seen() {
+        let vmi = vmi();
+        let mut wanted = vmi.status.clone().unwrap();
+        wanted.phase = Some("Running".to_owned());
+        wanted.reason = None;
+        wanted.conditions.push(Condition::new("Ready", true, "", ""));
+        let expected = json!({
+            "metadata": {"resourceVersion": "42"},
+            "status": {
+                "phase": "Running",
+                "reason": null,
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        });
+        assert_eq!(patch(&vmi, &wanted), Some(expected));
+    }
+}

@@ -1,0 +1,208 @@
+//! The VMs of this node: watches VMIs and launcher pods, and keeps one task for each VMI.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, NODE_NAME_LABEL};
+use barevirt_api::v1::VirtualMachineInstance;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::DeserializeGuard;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::launchers::Launcher;
+use crate::pods::LauncherPod;
+use crate::sync::plan::active_pod;
+use crate::sync::{self, Context, Input, Vm};
+
+/// Namespace and name of a VMI.
+pub type Key = (String, String);
+
+/// Where others find the launchers of this node. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Launchers {
+    all: Arc<RwLock<BTreeMap<Key, watch::Receiver<Option<Launcher>>>>>,
+}
+
+impl Launchers {
+    /// The launcher of a VMI; nothing if none is connected to.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Launcher> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(&(namespace.to_owned(), name.to_owned())).and_then(|launcher| launcher.borrow().clone())
+    }
+
+    /// Whether there is such a VMI on this node.
+    pub fn knows(&self, namespace: &str, name: &str) -> bool {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.contains_key(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    pub(crate) fn insert(&self, key: Key, launcher: watch::Receiver<Option<Launcher>>) {
+        self.all.write().unwrap_or_else(PoisonError::into_inner).insert(key, launcher);
+    }
+
+    fn remove(&self, key: &Key) {
+        self.all.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// The tasks and what they were told.
+struct Supervisor {
+    context: Context,
+    launchers: Launchers,
+    vms: BTreeMap<Key, Vm>,
+    pods: BTreeMap<String, Arc<LauncherPod>>,
+    /// VMIs and pods that a restarted watch has not named yet: gone, unless it does.
+    unseen_vms: BTreeSet<Key>,
+    unseen_pods: BTreeSet<String>,
+}
+
+enum Change {
+    Vmi(Box<Event<DeserializeGuard<VirtualMachineInstance>>>),
+    Pod(Box<Event<Pod>>),
+    Trouble(&'static str, watcher::Error),
+}
+
+/// Watches for as long as the process lives.
+pub async fn run(context: Context, launchers: Launchers) {
+    let mut changes = changes(&context.client, &context.node);
+    let mut supervisor = Supervisor {
+        context,
+        launchers,
+        vms: BTreeMap::new(),
+        pods: BTreeMap::new(),
+        unseen_vms: BTreeSet::new(),
+        unseen_pods: BTreeSet::new(),
+    };
+    while let Some(change) = changes.next().await {
+        match change {
+            Change::Vmi(event) => supervisor.vmi(*event),
+            Change::Pod(event) => supervisor.pod(*event),
+            Change::Trouble(kind, error) => warn!(kind, %error, "watch is tried again"),
+        }
+    }
+}
+
+fn changes(client: &Client, node: &str) -> BoxStream<'static, Change> {
+    let vmis: Api<DeserializeGuard<VirtualMachineInstance>> = Api::all(client.clone());
+    let vmis = watcher(vmis, Config::default().labels(&format!("{NODE_NAME_LABEL}={node}")))
+        .default_backoff()
+        .map(|event| {
+            event.map_or_else(
+                |error| Change::Trouble("virtualmachineinstances", error),
+                |event| Change::Vmi(Box::new(event)),
+            )
+        });
+    let pods: Api<Pod> = Api::all(client.clone());
+    let config = Config::default()
+        .labels(&format!("{APP_LABEL}={APP_LAUNCHER}"))
+        .fields(&format!("spec.nodeName={node}"));
+    let pods = watcher(pods, config).default_backoff().map(|event| {
+        event.map_or_else(|error| Change::Trouble("pods", error), |event| Change::Pod(Box::new(event)))
+    });
+    futures::stream::select(vmis, pods).boxed()
+}
+
+impl Supervisor {
+    fn vmi(&mut self, event: Event<DeserializeGuard<VirtualMachineInstance>>) {
+        match event {
+            Event::Init => self.unseen_vms = self.vms.keys().cloned().collect(),
+            Event::Apply(object) | Event::InitApply(object) => self.apply_vmi(object),
+            Event::InitDone => {
+                for key in std::mem::take(&mut self.unseen_vms) {
+                    self.forget(&key);
+                }
+            }
+            Event::Delete(object) => {
+                use kube::Resource;
+                if let Some(key) = key(object.meta()) {
+                    self.forget(&key);
+                }
+            }
+        }
+    }
+
+    fn apply_vmi(&mut self, object: DeserializeGuard<VirtualMachineInstance>) {
+        use kube::Resource;
+        let Some(key) = key(object.meta()) else { return };
+        self.unseen_vms.remove(&key);
+        let vmi = match object.0 {
+            Ok(vmi) => Arc::new(vmi),
+            Err(invalid) => {
+                // One object that a newer API server let in must not stop the others. Its guest goes on as it is.
+                warn!(namespace = key.0, name = key.1, error = invalid.error, "instance cannot be read");
+                return;
+            }
+        };
+        let pod = active_pod(&vmi, &self.context.node).and_then(|uid| self.pods.get(uid)).cloned();
+        let input = Input { vmi, pod };
+        let same = |vm: &&Vm| vm.input.borrow().vmi.metadata.uid == input.vmi.metadata.uid;
+        match self.vms.get(&key).filter(same) {
+            Some(vm) => {
+                vm.input.send_replace(input);
+            }
+            None => {
+                let vm = sync::start(self.context.clone(), input);
+                self.launchers.insert(key.clone(), vm.launcher.clone());
+                info!(namespace = key.0, name = key.1, "instance is on this node");
+                self.vms.insert(key, vm);
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if self.vms.remove(key).is_some() {
+            self.launchers.remove(key);
+            info!(namespace = key.0, name = key.1, "instance is gone from this node");
+        }
+    }
+
+    fn pod(&mut self, event: Event<Pod>) {
+        match event {
+            Event::Init => self.unseen_pods = self.pods.keys().cloned().collect(),
+            Event::Apply(pod) | Event::InitApply(pod) => {
+                let Some(pod) = LauncherPod::read(&pod).map(Arc::new) else { return };
+                self.unseen_pods.remove(&pod.uid);
+                let uid = pod.uid.clone();
+                if self.pods.insert(uid.clone(), Arc::clone(&pod)).as_deref() != Some(&*pod) {
+                    self.tell(&uid, Some(&pod));
+                }
+            }
+            Event::InitDone => {
+                for uid in std::mem::take(&mut self.unseen_pods) {
+                    self.forget_pod(&uid);
+                }
+            }
+            Event::Delete(pod) => {
+                if let Some(uid) = pod.metadata.uid {
+                    self.forget_pod(&uid);
+                }
+            }
+        }
+    }
+
+    fn forget_pod(&mut self, uid: &str) {
+        if self.pods.remove(uid).is_some() {
+            self.tell(uid, None);
+        }
+    }
+
+    /// Tells the VMs that run in a pod what became of it.
+    fn tell(&self, uid: &str, pod: Option<&Arc<LauncherPod>>) {
+        for vm in self.vms.values() {
+            let of_it = active_pod(&vm.input.borrow().vmi, &self.context.node) == Some(uid);
+            if of_it {
+                vm.input.send_modify(|input| input.pod = pod.cloned());
+            }
+        }
+    }
+}
+
+fn key(metadata: &kube::core::ObjectMeta) -> Option<Key> {
+    Some((metadata.namespace.clone()?, metadata.name.clone()?))
+}

@@ -1,0 +1,88 @@
+//! How long to wait before the same thing is tried again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A failure that lasts longer than this is reported; a shorter one is how things start up on a busy node.
+const REPORT_AFTER: Duration = Duration::from_secs(15);
+
+/// Doubling delays, and since when there were only failures.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    failures: u32,
+    since: Option<Instant>,
+    message: String,
+    until: Option<Instant>,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(50);
+    const LONGEST: Duration = Duration::from_secs(10);
+
+    /// Something failed at `now`: nothing is tried before [`Backoff::until`].
+    pub fn failed(&mut self, message: String, now: Instant) {
+        let delay = Self::FIRST.saturating_mul(1 << self.failures.min(16)).min(Self::LONGEST);
+        self.failures = self.failures.saturating_add(1);
+        self.since.get_or_insert(now);
+        self.message = message;
+        self.until = Some(now + delay);
+    }
+
+    /// Something worked: the next failure is a first one.
+    pub fn worked(&mut self) {
+        *self = Self::default();
+    }
+
+    /// When something may be tried again; nothing if it may be now.
+    pub fn until(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| *until > now)
+    }
+
+    /// What fails, once it has failed for long enough to be told.
+    pub fn failure(&self, now: Instant) -> Option<&str> {
+        self.since.filter(|since| now.duration_since(*since) >= REPORT_AFTER).map(|_| self.message.as_str())
+    }
+
+    /// Failures in a row.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_a_bound_and_start_again_after_a_success() {
+        let mut backoff = Backoff::default();
+        let mut now = Instant::now();
+        assert_eq!(backoff.until(now), None);
+        let mut delays = Vec::new();
+        for _ in 0..40 {
+            backoff.failed("why".to_owned(), now);
+            let until = backoff.until(now).unwrap();
+            delays.push(until - now);
+            now = until;
+        }
+        assert_eq!(delays[..3], [50, 100, 200].map(Duration::from_millis));
+        assert_eq!(delays[39], Backoff::LONGEST);
+        assert_eq!(backoff.until(now), None);
+        backoff.worked();
+        backoff.failed("why".to_owned(), now);
+        assert_eq!(backoff.until(now), Some(now + Backoff::FIRST));
+    }
+
+    #[test]
+    fn only_a_lasting_failure_is_told() {
+        let mut backoff = Backoff::default();
+        let now = Instant::now();
+        backoff.failed("why".to_owned(), now);
+        assert_eq!(backoff.failure(now), None);
+        let later = now + REPORT_AFTER;
+        assert_eq!(backoff.failure(later), Some("why"));
+        backoff.worked();
+        assert_eq!(backoff.failure(later), None);
+    }
+}

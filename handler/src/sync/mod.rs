@@ -1,0 +1,320 @@
+//! One task for each VMI on this node: it alone acts on that VM. It looks ([`Task::observe`] and what was heard),
+//! plans ([`plan`]), carries out one step ([`session`]), and reports ([`crate::status`]); then again.
+//!
+//! Others only read: the server takes the launcher of a VM from [`Vm::launcher`].
+
+pub mod backoff;
+pub mod guest_network;
+pub mod plan;
+pub mod session;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_api::identity;
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::events::{Event, Recorder};
+use kube::{Api, Client, Resource};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{Instrument, info, info_span, warn};
+
+use self::backoff::Backoff;
+use self::plan::{Observed, Step};
+use self::session::Session;
+use crate::launchers::Launcher;
+use crate::launchers::pods_dir::PodsDir;
+use crate::pods::LauncherPod;
+use crate::status::{compute, events, patch};
+
+/// Whose writes these are.
+pub const FIELD_MANAGER: &str = "virt-handler";
+/// How long the API server may take.
+const API_DEADLINE: Duration = Duration::from_secs(30);
+/// A failure is logged when it has happened this often in a row, and then each time the count doubles.
+const LOG_AFTER: u32 = 8;
+
+/// What all tasks share.
+#[derive(Clone)]
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// Publishes events.
+    pub recorder: Recorder,
+    /// The kubelet's pods.
+    pub pods: Arc<PodsDir>,
+    /// This node.
+    pub node: String,
+}
+
+/// What the API server says about a VM.
+#[derive(Debug, Clone)]
+pub struct Input {
+    /// The VMI.
+    pub vmi: Arc<VirtualMachineInstance>,
+    /// The pod that it names for this node.
+    pub pod: Option<Arc<LauncherPod>>,
+}
+
+/// The handle of a VM's task. Dropping it ends the task; the guest does not notice.
+#[derive(Debug)]
+pub struct Vm {
+    /// What the API server says.
+    pub input: watch::Sender<Input>,
+    /// The launcher while it is connected to.
+    pub launcher: watch::Receiver<Option<Launcher>>,
+}
+
+/// Starts the task for a VM.
+pub fn start(context: Context, input: Input) -> Vm {
+    let metadata = &input.vmi.metadata;
+    let span = info_span!(
+        "vmi",
+        namespace = metadata.namespace.as_deref().unwrap_or_default(),
+        name = metadata.name.as_deref().unwrap_or_default(),
+        uid = metadata.uid.as_deref().unwrap_or_default(),
+    );
+    let (input, inputs) = watch::channel(input);
+    let (published, launcher) = watch::channel(None);
+    let task = Task {
+        context,
+        inputs,
+        published,
+        session: None,
+        patched: None,
+        steps: Backoff::default(),
+        reports: Backoff::default(),
+    };
+    tokio::spawn(task.run().instrument(span));
+    Vm { input, launcher }
+}
+
+struct Task {
+    context: Context,
+    inputs: watch::Receiver<Input>,
+    published: watch::Sender<Option<Launcher>>,
+    session: Option<Session>,
+    /// The resource version that was patched, and the VMI as the API server answered: newer than the watch for a moment.
+    patched: Option<(Option<String>, Arc<VirtualMachineInstance>)>,
+    /// Of what is done on the node.
+    steps: Backoff,
+    /// Of what is written to the API server.
+    reports: Backoff,
+}
+
+/// What one look gives.
+struct Look {
+    vmi: Arc<VirtualMachineInstance>,
+    pod: Option<Arc<LauncherPod>>,
+    spec_hash: String,
+    wanted: VirtualMachineInstanceStatus,
+    report: bool,
+    step: Step,
+}
+
+impl Task {
+    async fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            let look = self.observe(now);
+            let acts = !matches!(look.step, Step::Wait | Step::Report | Step::Disconnect);
+            if !acts && self.steps.failures() > 0 {
+                // What failed is not asked for any more.
+                self.steps.worked();
+                continue;
+            }
+            // While something fails it is not tried before its time; what there is to report is reported meanwhile.
+            let (retry_step, retry_report) = (self.steps.until(now), self.reports.until(now));
+            let step = match look.step {
+                _ if acts && retry_step.is_some() && look.report => &Step::Report,
+                _ if acts && retry_step.is_some() => &Step::Wait,
+                ref step => step,
+            };
+            let step =
+                if *step == Step::Report && retry_report.is_some() { Step::Wait } else { step.clone() };
+            if step == Step::Wait {
+                let until = [retry_step, retry_report].into_iter().flatten().min();
+                if !self.wait(until).await {
+                    return;
+                }
+                continue;
+            }
+            self.carry_out(look, step).await;
+        }
+    }
+
+    async fn carry_out(&mut self, look: Look, step: Step) {
+        let reports = step == Step::Report;
+        let name = format!("{step:?}");
+        let result = self.apply(look, step).await;
+        let backoff = if reports { &mut self.reports } else { &mut self.steps };
+        let Err(error) = result else { return backoff.worked() };
+        let message = chain(&error);
+        backoff.failed(message.clone(), Instant::now());
+        let failures = backoff.failures();
+        if failures >= LOG_AFTER && failures.is_power_of_two() {
+            warn!(step = name, failures, error = message, "step fails");
+        }
+    }
+
+    /// What there is and what to do about it.
+    fn observe(&mut self, now: Instant) -> Look {
+        let Input { vmi, pod } = self.inputs.borrow_and_update().clone();
+        let vmi = match &self.patched {
+            Some((before, after)) if *before == vmi.metadata.resource_version => Arc::clone(after),
+            _ => vmi,
+        };
+        let spec_hash = identity::spec_hash(&vmi.spec);
+        let heard = self.session.as_ref().map(Session::heard);
+        let status = heard.as_ref().and_then(|heard| heard.status.as_ref());
+        let seen = compute::Seen {
+            launcher: status,
+            interfaces: self.session.as_ref().and_then(Session::interfaces),
+            failure: self.steps.failure(now),
+        };
+        let wanted = compute::compute(&vmi, seen, &Time(Timestamp::now()));
+        let session = match (&self.session, &heard) {
+            (Some(session), Some(heard)) => Some(session.view(heard)),
+            _ => None,
+        };
+        let report = vmi.status.as_ref() != Some(&wanted);
+        let step = plan::plan(Observed {
+            vmi: &vmi,
+            spec_hash: &spec_hash,
+            pod: pod.as_deref(),
+            node: &self.context.node,
+            session,
+            report,
+        });
+        Look { vmi, pod, spec_hash, wanted, report, step }
+    }
+
+    /// Waits for something to look at: the API server, the launcher, or the time to try again. Gives whether to go on.
+    async fn wait(&mut self, until: Option<Instant>) -> bool {
+        let heard = async {
+            match &mut self.session {
+                Some(session) => session.hear().await,
+                None => std::future::pending().await,
+            }
+        };
+        let retry = async {
+            match until {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = self.inputs.changed() => changed.is_ok(),
+            () = heard => true,
+            () = retry => true,
+        }
+    }
+
+    async fn apply(&mut self, look: Look, step: Step) -> Result<(), TaskError> {
+        let Look { vmi, pod, spec_hash, wanted, .. } = look;
+        match step {
+            Step::Wait => {}
+            Step::Disconnect => {
+                self.session = None;
+                self.published.send_replace(None);
+                info!("launcher let go of");
+            }
+            Step::Connect(container) => {
+                let session = Session::open(&self.context.pods, &container).await?;
+                info!(pod = container.pod_uid, pid = session.launcher().peer().pid(), "launcher found");
+                self.published.send_replace(Some(session.launcher().clone()));
+                self.session = Some(session);
+            }
+            Step::Prepare => {
+                // The plan has this step only with a session, and the session only with its pod.
+                let (Some(session), Some(pod)) = (&mut self.session, pod) else { return Ok(()) };
+                let done = session.prepare(&vmi, &pod).await?;
+                info!(done, "network prepared");
+            }
+            Step::Sync => {
+                let Some(session) = &mut self.session else { return Ok(()) };
+                session.sync(&vmi, &spec_hash).await?;
+                info!(revision = vmi.metadata.generation, "launcher told what should run");
+            }
+            Step::Shutdown { grace } => {
+                let Some(session) = &mut self.session else { return Ok(()) };
+                let first = session.shutdown(grace).await?;
+                info!(grace, "launcher told to shut the guest down");
+                if first {
+                    self.publish(&vmi, vec![events::shutting_down()]).await;
+                }
+            }
+            Step::Report => self.report(&vmi, &wanted).await?,
+        }
+        Ok(())
+    }
+
+    async fn report(
+        &mut self,
+        vmi: &Arc<VirtualMachineInstance>,
+        wanted: &VirtualMachineInstanceStatus,
+    ) -> Result<(), TaskError> {
+        let Some(patch) = patch::patch(vmi, wanted) else { return Ok(()) };
+        let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+        let name = vmi.metadata.name.as_deref().unwrap_or_default();
+        let api: Api<VirtualMachineInstance> = Api::namespaced(self.context.client.clone(), namespace);
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let body = Patch::Merge(&patch);
+        let answer = timeout(API_DEADLINE, api.patch(name, &params, &body)).await;
+        let after =
+            answer.map_err(|_| TaskError::ApiDeadline)?.map_err(|error| TaskError::Api(Box::new(error)))?;
+        let before = vmi.status.clone().unwrap_or_default();
+        let events = events::transitions(&before, wanted);
+        if before.phase != wanted.phase {
+            info!(phase = wanted.phase, reason = wanted.reason, "phase reported");
+        }
+        let seen = self.inputs.borrow().vmi.metadata.resource_version.clone();
+        self.patched = Some((seen, Arc::new(after)));
+        self.publish(vmi, events).await;
+        Ok(())
+    }
+
+    /// Events are told once and never again: a lost one is logged and not tried anew.
+    async fn publish(&self, vmi: &VirtualMachineInstance, events: Vec<Event>) {
+        let reference = vmi.object_ref(&());
+        for event in events {
+            let published = timeout(API_DEADLINE, self.context.recorder.publish(&event, &reference)).await;
+            match published {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => warn!(reason = event.reason, %error, "event not published"),
+                Err(_) => warn!(reason = event.reason, "event not published in time"),
+            }
+        }
+    }
+}
+
+/// Why a step of the task failed.
+#[derive(Debug, thiserror::Error)]
+enum TaskError {
+    /// The launcher or the node.
+    #[error(transparent)]
+    Step(#[from] session::StepError),
+    /// The API server refused; a conflict only means that something else was written first.
+    #[error("patch status")]
+    Api(#[source] Box<kube::Error>),
+    /// The API server did not answer.
+    #[error("patch status: the API server did not answer in time")]
+    ApiDeadline,
+}
+
+/// An error with its sources, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,252 @@
+//! A launcher that is connected to, and what was done with it so far.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::valid::ValidVmi;
+use barevirt_protocol::names::KVM;
+use barevirt_protocol::v1::{Facts, LauncherStatus, SyncRequest};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::Streaming;
+
+use super::guest_network::{self, InterfaceError};
+use super::plan;
+use crate::launchers::cgroup::Container;
+use crate::launchers::peer::PeerError;
+use crate::launchers::pods_dir::PodsDir;
+use crate::launchers::{self, Launcher, LauncherError};
+use crate::network::resolv::Resolver;
+use crate::network::{self, NetworkError};
+use crate::pods::LauncherPod;
+use crate::status::compute;
+
+/// The device of hardware acceleration.
+const KVM_DEVICE: &str = "/dev/kvm";
+
+/// Why a step failed.
+#[derive(Debug, Error)]
+pub enum StepError {
+    /// The launcher was not reached, is not one, or refused.
+    #[error(transparent)]
+    Launcher(#[from] LauncherError),
+    /// Something of the launcher's process.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// The pod's network.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// The interfaces of the spec.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// The VMI is not valid: it went around admission.
+    #[error("{0}")]
+    Invalid(String),
+    /// Emulation is not allowed, and the node has no hardware acceleration.
+    #[error("open {KVM_DEVICE}: the node has no hardware acceleration, and emulation is not allowed")]
+    Kvm(#[source] io::Error),
+    /// The VMI cannot be written as JSON.
+    #[error("write the instance as json")]
+    Json(#[from] serde_json::Error),
+    /// The connection is gone.
+    #[error("the launcher is not connected to")]
+    NotConnected,
+}
+
+/// What was heard from the launcher.
+#[derive(Debug, Clone, Default)]
+pub struct Heard {
+    /// Its last status.
+    pub status: Option<LauncherStatus>,
+    /// The stream of statuses has ended.
+    pub lost: bool,
+}
+
+/// What was made for the guest.
+#[derive(Debug)]
+struct Made {
+    facts: Facts,
+    interfaces: Vec<compute::Interface>,
+}
+
+/// A launcher that is connected to.
+#[derive(Debug)]
+pub struct Session {
+    launcher: Launcher,
+    heard: watch::Receiver<Heard>,
+    listener: JoinHandle<()>,
+    made: Option<Made>,
+    synced: Option<String>,
+    shutdown: Option<u32>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+impl Session {
+    /// Finds the launcher in `container` and begins to listen to it.
+    pub async fn open(pods: &PodsDir, container: &Container) -> Result<Self, StepError> {
+        let launcher = launchers::find(pods, container).await?;
+        let statuses = launcher.watch().await?;
+        let (sender, heard) = watch::channel(Heard::default());
+        let listener = tokio::spawn(listen(statuses, sender));
+        Ok(Self { launcher, heard, listener, made: None, synced: None, shutdown: None })
+    }
+
+    /// The launcher itself, for consoles and monitors.
+    pub fn launcher(&self) -> &Launcher {
+        &self.launcher
+    }
+
+    /// What was heard last.
+    pub fn heard(&self) -> Heard {
+        self.heard.borrow().clone()
+    }
+
+    /// Waits until something new is heard. Cancelling loses nothing.
+    pub async fn hear(&mut self) {
+        if self.heard.changed().await.is_err() {
+            // The listener has ended, and said so: what follows is a reaction to that, not to this.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The session as the plan sees it.
+    pub fn view<'a>(&'a self, heard: &'a Heard) -> plan::Session<'a> {
+        plan::Session {
+            status: heard.status.as_ref(),
+            lost: heard.lost,
+            prepared: self.made.is_some(),
+            synced: self.synced.as_deref(),
+            shutdown: self.shutdown,
+        }
+    }
+
+    /// The interfaces, once they were looked at.
+    pub fn interfaces(&self) -> Option<&[compute::Interface]> {
+        self.made.as_ref().map(|made| made.interfaces.as_slice())
+    }
+
+    /// Makes what the guest needs of the node, and hands over the descriptors that the launcher does not hold.
+    /// Gives the number of things that had to be done.
+    pub async fn prepare(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        pod: &LauncherPod,
+    ) -> Result<usize, StepError> {
+        let valid = valid(vmi)?;
+        let held: BTreeSet<String> =
+            self.heard().status.map(|status| status.descriptors).unwrap_or_default().into_iter().collect();
+        let mut facts = Facts { interfaces: Vec::new(), allow_emulation: pod.allow_emulation };
+        let mut descriptors: Vec<(String, OwnedFd)> = Vec::new();
+        let mut interfaces = Vec::new();
+        let mut done = 0;
+        if !held.contains(KVM) {
+            match open_kvm() {
+                Ok(kvm) => {
+                    descriptors.push((KVM.to_owned(), kvm));
+                    done += 1;
+                }
+                Err(_) if pod.allow_emulation => {}
+                Err(error) => return Err(StepError::Kvm(error)),
+            }
+        }
+        if let Some(wanted) = guest_network::wanted(&valid)? {
+            let peer = self.launcher.peer();
+            let resolver = Resolver::parse(&peer.resolv_conf()?);
+            let (prepared, opened) =
+                network::prepare(peer.network_namespace()?, wanted.clone(), held).await?;
+            done += prepared.steps;
+            descriptors.extend(opened);
+            let addresses = if pod.addresses.is_empty() {
+                prepared.pod_addresses.iter().map(ToString::to_string).collect()
+            } else {
+                pod.addresses.clone()
+            };
+            interfaces.push(compute::Interface {
+                name: wanted.interface.clone(),
+                mac: wanted.mac.to_string(),
+                pod_interface: wanted.pod_interface.clone(),
+                addresses,
+            });
+            facts.interfaces.push(guest_network::facts(&wanted, &prepared, &resolver));
+        }
+        self.launcher.give(revision(vmi), &descriptors).await?;
+        self.made = Some(Made { facts, interfaces });
+        Ok(done)
+    }
+
+    /// Tells the launcher what should run.
+    pub async fn sync(&mut self, vmi: &VirtualMachineInstance, spec_hash: &str) -> Result<(), StepError> {
+        let made = self.made.as_ref().ok_or(StepError::NotConnected)?;
+        let request = SyncRequest {
+            revision: revision(vmi),
+            spec_hash: spec_hash.to_owned(),
+            vmi: serde_json::to_vec(vmi)?,
+            facts: Some(made.facts.clone()),
+        };
+        self.launcher.sync(request).await?;
+        self.synced = Some(spec_hash.to_owned());
+        Ok(())
+    }
+
+    /// Tells the launcher to shut the guest down within `grace` seconds. Gives whether it was told for the first time.
+    pub async fn shutdown(&mut self, grace: u32) -> Result<bool, StepError> {
+        self.launcher.shutdown(grace, "the VirtualMachineInstance is being deleted").await?;
+        Ok(self.shutdown.replace(grace).is_none())
+    }
+}
+
+fn valid(vmi: &VirtualMachineInstance) -> Result<ValidVmi, StepError> {
+    ValidVmi::new(vmi.clone()).map_err(|causes| {
+        let causes: Vec<String> =
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        StepError::Invalid(causes.join("; "))
+    })
+}
+
+/// Opens the device of hardware acceleration. It may exist where the processor cannot do it (nested under a hypervisor
+/// that does not pass it on): guests would hang there, so the processor is asked, too.
+fn open_kvm() -> io::Result<OwnedFd> {
+    let processor = fs::read_to_string("/proc/cpuinfo")?;
+    if !has_virtualization(&processor) {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the processor has neither vmx nor svm"));
+    }
+    File::options().read(true).write(true).open(KVM_DEVICE).map(OwnedFd::from)
+}
+
+/// Whether a processor as `/proc/cpuinfo` describes it can run virtual machines.
+fn has_virtualization(cpuinfo: &str) -> bool {
+    let flags =
+        cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|name| name.trim() == "flags"));
+    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "vmx" || flag == "svm"))
+}
+
+fn revision(vmi: &VirtualMachineInstance) -> i64 {
+    vmi.metadata.generation.unwrap_or_default()
+}
+
+/// Keeps what the launcher says until its stream ends.
+async fn listen(mut statuses: Streaming<LauncherStatus>, heard: watch::Sender<Heard>) {
+    loop {
+        match statuses.message().await {
+            Ok(Some(status)) => heard.send_modify(|heard| heard.status = Some(status)),
+            Ok(None) => break,
+            Err(status) => {
+                tracing::debug!(code = ?status.code(), message = status.message(), "launcher's status stream broke off");
+                break;
+            }
+        }
+    }
+    heard.send_modify(|heard| heard.lost = true);
+}
+
+#[cfg(test)]
+mod tests;

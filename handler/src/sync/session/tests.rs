@@ -1,0 +1,120 @@
+//! A launcher from the first connection to its verdict, and a second handler in between.
+
+use barevirt_protocol::v1::Phase;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::*;
+use crate::fake_launcher::FakeLauncher;
+use crate::network::tests::{connect, namespace};
+
+const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
+
+fn vmi() -> VirtualMachineInstance {
+    serde_json::from_value(json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "generation": 4},
+        "spec": {
+            "domain": {
+                "memory": {"guest": "128Mi"},
+                "devices": {"interfaces": [{"name": "default", "masquerade": {}, "macAddress": "02:00:00:00:00:07"}]},
+            },
+            "networks": [{"name": "default", "pod": {}}],
+        },
+    }))
+    .unwrap()
+}
+
+fn pod(fake: &FakeLauncher) -> LauncherPod {
+    LauncherPod {
+        uid: fake.container.pod_uid.clone(),
+        name: "virt-launcher-web-x".to_owned(),
+        container: Some(fake.container.id.clone()),
+        addresses: Vec::new(),
+        allow_emulation: true,
+    }
+}
+
+async fn heard(session: &mut Session, phase: Phase) -> LauncherStatus {
+    let reached = async {
+        loop {
+            if let Some(status) = session.heard().status.filter(|status| status.phase() == phase) {
+                return status;
+            }
+            session.hear().await;
+        }
+    };
+    timeout(WAIT, reached).await.unwrap()
+}
+
+#[tokio::test]
+async fn from_the_first_connection_to_the_verdict() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let Some(node) = namespace() else { return };
+    connect(&node, &fake.network_namespace(), true);
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let (vmi, pod) = (vmi(), pod(&fake));
+
+    let mut first = Session::open(&pods, &fake.container).await.unwrap();
+    heard(&mut first, Phase::Waiting).await;
+    assert!(first.prepare(&vmi, &pod).await.unwrap() > 10);
+    let interfaces = first.interfaces().unwrap().to_vec();
+    assert_eq!(interfaces[0].mac, "02:00:00:00:00:07");
+    assert_eq!(interfaces[0].addresses, ["10.244.9.7", "fd00:10:244:9::7"]);
+    first.sync(&vmi, "hash").await.unwrap();
+    let running = heard(&mut first, Phase::Running).await;
+    assert_eq!(running.observed_revision, 4);
+    let network: Vec<_> = running.descriptors.iter().filter(|name| name.starts_with("net/")).collect();
+    assert_eq!(network, ["net/default/dhcp4", "net/default/dhcp6", "net/default/ra", "net/default/tap"]);
+
+    // The handler is killed, and a new one finds everything there: nothing to make, nothing to give.
+    drop(first);
+    let mut second = Session::open(&pods, &fake.container).await.unwrap();
+    heard(&mut second, Phase::Running).await;
+    assert_eq!(second.prepare(&vmi, &pod).await.unwrap(), 0);
+    assert_eq!(second.interfaces().unwrap(), interfaces);
+    second.sync(&vmi, "hash").await.unwrap();
+
+    assert!(second.shutdown(30).await.unwrap());
+    assert!(!second.shutdown(5).await.unwrap());
+    let ended = heard(&mut second, Phase::Succeeded).await;
+    assert_eq!((ended.reason.as_str(), ended.message.as_str()), ("GuestShutdown", "within 5 s"));
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_launcher_are_kept() {
+    let Some(mut fake) = FakeLauncher::start() else { return };
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let mut session = Session::open(&pods, &fake.container).await.unwrap();
+    heard(&mut session, Phase::Waiting).await;
+    session.shutdown(0).await.unwrap();
+    heard(&mut session, Phase::Succeeded).await;
+    fake.kill();
+    let lost = async {
+        while !session.heard().lost {
+            session.hear().await;
+        }
+    };
+    timeout(WAIT, lost).await.unwrap();
+    assert_eq!(session.heard().status.unwrap().phase(), Phase::Succeeded);
+}
+
+#[tokio::test]
+async fn an_invalid_instance_is_refused_with_its_causes_and_nothing_is_touched() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let mut session = Session::open(&pods, &fake.container).await.unwrap();
+    let mut vmi = vmi();
+    vmi.spec.networks.clear();
+    let error = session.prepare(&vmi, &pod(&fake)).await.unwrap_err();
+    assert!(matches!(&error, StepError::Invalid(causes) if causes.contains("interfaces")), "{error}");
+    assert!(session.interfaces().is_none());
+}
+
+#[test]
+fn virtualization_is_read_from_the_flags_only() {
+    assert!(has_virtualization("processor\t: 0\nflags\t\t: fpu vmx sse2\n"));
+    assert!(has_virtualization("flags : svm"));
+    assert!(!has_virtualization("processor\t: 0\nflags\t\t: fpu sse2\nvmx flags\t: vnmi\nmodel name: vmx\n"));
+    assert!(!has_virtualization(""));
+}

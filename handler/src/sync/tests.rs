@@ -1,0 +1,255 @@
+//! A VM's task between an API server and a launcher. The API server is a small one of its own that speaks HTTP to the
+//! real client: it keeps one instance, checks resource versions, applies merge patches, and collects events.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::client::Body;
+use kube::runtime::events::Reporter;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use tower::service_fn;
+
+use super::*;
+use crate::fake_launcher::FakeLauncher;
+use crate::network::tests::{connect, namespace};
+
+const WAIT: Duration = Duration::from_secs(10);
+const NODE: &str = "node01";
+
+/// The API server.
+#[derive(Default)]
+struct Server {
+    vmi: Mutex<Value>,
+    patches: Mutex<Vec<Value>>,
+    events: Mutex<Vec<String>>,
+    /// The next patch finds that somebody else wrote first.
+    conflict: AtomicBool,
+}
+
+impl Server {
+    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+        let body: Value = serde_json::from_slice(body).unwrap();
+        if path.ends_with("/events") {
+            let text = format!("{} {} {}", body["type"], body["reason"], body["note"]).replace('"', "");
+            self.events.lock().unwrap().push(text);
+            return (201, body);
+        }
+        assert_eq!(
+            (method, path),
+            (&Method::PATCH, "/apis/kubevirt.io/v1/namespaces/shop/virtualmachineinstances/web")
+        );
+        let mut vmi = self.vmi.lock().unwrap();
+        if self.conflict.swap(false, Ordering::SeqCst) {
+            bump(&mut vmi);
+        }
+        if body["metadata"]["resourceVersion"] != vmi["metadata"]["resourceVersion"] {
+            return (
+                409,
+                json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "message": "", "code": 409}),
+            );
+        }
+        self.patches.lock().unwrap().push(body.clone());
+        merge(&mut vmi, &body);
+        bump(&mut vmi);
+        (200, vmi.clone())
+    }
+
+    fn client(self: &Arc<Self>) -> Client {
+        let server = Arc::clone(self);
+        let service = service_fn(move |request: Request<Body>| {
+            let server = Arc::clone(&server);
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                let (code, answer) = server.answer(&head.method, head.uri.path(), &body);
+                let answer =
+                    Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer?)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn read(&self) -> VirtualMachineInstance {
+        serde_json::from_value(self.vmi.lock().unwrap().clone()).unwrap()
+    }
+
+    fn phase(&self) -> String {
+        self.read().status.and_then(|status| status.phase).unwrap_or_default()
+    }
+}
+
+/// A new resource version; every write moves the generation, too: the kind has no status subresource.
+fn bump(vmi: &mut Value) {
+    let version: u64 = vmi["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    vmi["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+    vmi["metadata"]["generation"] = json!(version + 1);
+}
+
+/// RFC 7386.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else { return target.clone_from(patch) };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (name, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(name);
+        } else {
+            merge(&mut target[name], value);
+        }
+    }
+}
+
+fn vmi(pod_uid: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "resourceVersion": "7", "generation": 7},
+        "spec": {
+            "domain": {
+                "memory": {"guest": "128Mi"},
+                "devices": {"interfaces": [{"name": "default", "masquerade": {}}]},
+            },
+            "networks": [{"name": "default", "pod": {}}],
+        },
+        "status": {"phase": "Scheduled", "nodeName": NODE, "activePods": {pod_uid: NODE}},
+    })
+}
+
+/// One node with one VM.
+struct Node {
+    server: Arc<Server>,
+    fake: FakeLauncher,
+    context: Context,
+}
+
+impl Node {
+    fn new() -> Option<Self> {
+        let fake = FakeLauncher::start()?;
+        connect(&namespace()?, &fake.network_namespace(), true);
+        let server = Arc::new(Server::default());
+        *server.vmi.lock().unwrap() = vmi(&fake.container.pod_uid);
+        let client = server.client();
+        let reporter = Reporter { controller: "virt-handler".to_owned(), instance: None };
+        let context = Context {
+            recorder: Recorder::new(client.clone(), reporter),
+            client,
+            pods: Arc::new(PodsDir::open(fake.pods.path()).unwrap()),
+            node: NODE.to_owned(),
+        };
+        Some(Self { server, fake, context })
+    }
+
+    fn input(&self) -> Input {
+        let pod = LauncherPod {
+            uid: self.fake.container.pod_uid.clone(),
+            name: "virt-launcher-web-x".to_owned(),
+            container: Some(self.fake.container.id.clone()),
+            addresses: vec!["10.244.9.7".to_owned()],
+            allow_emulation: true,
+        };
+        Input { vmi: Arc::new(self.server.read()), pod: Some(Arc::new(pod)) }
+    }
+
+    /// Starts a handler's task.
+    fn start(&self) -> Vm {
+        start(self.context.clone(), self.input())
+    }
+
+    /// Waits for a phase, and tells the task what the API server has, as its watch would.
+    async fn reach(&self, vm: &Vm, phase: &str) {
+        let reached = async {
+            while self.server.phase() != phase {
+                sleep(Duration::from_millis(20)).await;
+                let input = self.input();
+                vm.input.send_if_modified(|present| {
+                    let newer = present.vmi.metadata.resource_version != input.vmi.metadata.resource_version;
+                    *present = input;
+                    newer
+                });
+            }
+        };
+        let reached = timeout(WAIT, reached).await;
+        assert!(reached.is_ok(), "phase {} instead of {phase}", self.server.phase());
+    }
+
+    fn writes(&self) -> usize {
+        self.server.patches.lock().unwrap().len()
+    }
+
+    fn events(&self) -> Vec<String> {
+        self.server.events.lock().unwrap().clone()
+    }
+}
+
+#[tokio::test]
+async fn a_guest_from_scheduled_to_its_end_takes_one_write_for_each_phase() {
+    let Some(node) = Node::new() else { return };
+    let vm = node.start();
+    node.reach(&vm, "Running").await;
+    assert_eq!(node.writes(), 1, "{:?}", node.server.patches);
+    let status = node.server.read().status.unwrap();
+    assert_eq!(status.interfaces[0].ip_address.as_deref(), Some("10.244.9.7"));
+    assert_eq!(status.machine.unwrap().type_.as_deref(), Some("pc-q35-10.0"));
+    assert!(vm.launcher.borrow().is_some());
+
+    // The handler is killed and comes back: the guest runs on, nothing is written, the launcher is found again.
+    drop(vm);
+    let vm = node.start();
+    let mut found = vm.launcher.clone();
+    timeout(WAIT, found.wait_for(Option::is_some)).await.unwrap().unwrap();
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!((node.writes(), node.server.phase().as_str()), (1, "Running"));
+
+    node.server.vmi.lock().unwrap()["metadata"]["deletionTimestamp"] = json!(Time(Timestamp::now()));
+    bump(&mut node.server.vmi.lock().unwrap());
+    node.reach(&vm, "Succeeded").await;
+    assert_eq!(node.writes(), 2);
+    let status = node.server.read().status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("GuestShutdown"));
+    assert_eq!(status.phase_transition_timestamps.len(), 2);
+    timeout(WAIT, found.wait_for(Option::is_none)).await.unwrap().unwrap();
+    assert_eq!(
+        node.events(),
+        [
+            "Normal Started VirtualMachineInstance started.",
+            "Normal ShuttingDown Signaled Graceful Shutdown",
+            "Normal Stopped The VirtualMachineInstance was shut down.",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_write_of_somebody_else_is_never_overwritten() {
+    let Some(node) = Node::new() else { return };
+    node.server.conflict.store(true, Ordering::SeqCst);
+    let vm = node.start();
+    node.reach(&vm, "Running").await;
+    let patches = node.server.patches.lock().unwrap();
+    assert_eq!(patches.len(), 1);
+    // It was computed from what the other one had written.
+    assert_eq!(patches[0]["metadata"]["resourceVersion"], "8");
+    assert_eq!(node.events().len(), 1);
+}
+
+#[tokio::test]
+async fn a_launcher_that_is_killed_is_left_to_the_controller() {
+    let Some(mut node) = Node::new() else { return };
+    let vm = node.start();
+    node.reach(&vm, "Running").await;
+    node.fake.kill();
+    let mut found = vm.launcher.clone();
+    timeout(WAIT, found.wait_for(Option::is_none)).await.unwrap().unwrap();
+    // Its container ends: no more attempts, no complaint, and no verdict that nobody gave.
+    vm.input.send_modify(|input| {
+        let pod = input.pod.as_deref().cloned().map(|pod| LauncherPod { container: None, ..pod });
+        input.pod = pod.map(Arc::new);
+    });
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!((node.writes(), node.server.phase().as_str()), (1, "Running"));
+    assert_eq!(node.events().len(), 1);
+}
