@@ -1,0 +1,27 @@
+//! The aggregated API: who answers for `subresources.kubevirt.io`. The controller's leader adds the certificates.
+
+use crate::workloads::{api_metadata, api_reference};
+use serde_json::{Value, json};
+
+/// Group of the aggregated API.
+const GROUP: &str = "subresources.kubevirt.io";
+
+pub(crate) fn objects() -> Vec<Value> {
+    ["v1", "v1alpha3"]
+        .into_iter()
+        .map(|version| {
+            json!({
+                "apiVersion": "apiregistration.k8s.io/v1",
+                "kind": "APIService",
+                "metadata": api_metadata(&format!("{version}.{GROUP}")),
+                "spec": {
+                    "group": GROUP,
+                    "version": version,
+                    "groupPriorityMinimum": 1000,
+                    "versionPriority": 15,
+                    "service": api_reference(),
+                },
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,75 @@
+//! A handler's token changes only what is on its own node, even when the token is stolen.
+//!
+//! The API server puts the node of the pod that a service account token was made for into the user's `extra`
+//! (`authentication.kubernetes.io/node-name`). The policy compares it with the object, inside the API server, and so also
+//! holds while virt-api is away.
+
+use crate::metadata;
+use barevirt_api::names::{INSTALL_NAMESPACE, SERVICE_ACCOUNT_HANDLER};
+use serde_json::{Value, json};
+
+const NAME: &str = "kubevirt-node-restriction-policy";
+
+pub(crate) fn objects() -> Vec<Value> {
+    let handler = format!("system:serviceaccount:{INSTALL_NAMESPACE}:{SERVICE_ACCOUNT_HANDLER}");
+    vec![
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": metadata(NAME, "virt-handler"),
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [
+                    {
+                        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"],
+                    },
+                    {
+                        "apiGroups": ["kubevirt.io"], "apiVersions": ["v1"],
+                        "resources": ["virtualmachineinstances"], "operations": ["UPDATE"],
+                    },
+                ]},
+                "matchConditions": [{
+                    "name": "by-a-handler",
+                    "expression": format!("request.userInfo.username == '{handler}'"),
+                }],
+                "variables": [
+                    {
+                        "name": "node",
+                        "expression": "request.userInfo.?extra['authentication.kubernetes.io/node-name'][0].orValue('')",
+                    },
+                    {"name": "isNode", "expression": "request.resource.group == ''"},
+                    {"name": "before", "expression": "oldObject.?status.?nodeName.orValue('')"},
+                    {"name": "after", "expression": "object.?status.?nodeName.orValue('')"},
+                ],
+                "validations": [
+                    {
+                        "expression": "variables.node != ''",
+                        "message": "Node restriction failed, virt-handler service account is missing node name",
+                    },
+                    {
+                        "expression": "!variables.isNode || object.metadata.name == variables.node",
+                        "message": "this user cannot modify this node",
+                    },
+                    {
+                        "expression": "!variables.isNode || object.spec == oldObject.spec",
+                        "message": "this user cannot modify spec of node",
+                    },
+                    {
+                        "expression": "variables.isNode || variables.before == variables.node",
+                        "message": "Node restriction, virt-handler is only allowed to modify VMIs it owns",
+                    },
+                    {
+                        "expression": "variables.isNode || variables.after == variables.before",
+                        "message": "Node restriction, virt-handler is not allowed to set target node",
+                    },
+                ],
+            },
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": metadata("kubevirt-node-restriction-binding", "virt-handler"),
+            "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+        }),
+    ]
+}

@@ -1,0 +1,155 @@
+//! What the components themselves may do: no more than what they do. A golden file holds the rules.
+
+use crate::{metadata, namespaced};
+use barevirt_api::names::{
+    INSTALL_NAMESPACE, SERVICE_ACCOUNT_API as API, SERVICE_ACCOUNT_CONTROLLER as CONTROLLER,
+    SERVICE_ACCOUNT_HANDLER as HANDLER,
+};
+use serde_json::{Value, json};
+
+/// Secrets that the controller makes: the authority and what it signs.
+pub(crate) const SECRETS: [&str; 4] = [
+    "kubevirt-ca",
+    "kubevirt-virt-api-certs",
+    "kubevirt-virt-handler-server-certs",
+    "kubevirt-virt-handler-client-certs",
+];
+/// The config map with the certificates of the authorities.
+pub(crate) const CA_CONFIG_MAP: &str = "kubevirt-ca";
+
+pub(crate) fn objects() -> Vec<Value> {
+    let mut objects = Vec::new();
+    for (account, component, cluster, local) in [
+        (API, "virt-api", api_cluster_rules(), api_local_rules()),
+        (CONTROLLER, "virt-controller", controller_cluster_rules(), controller_local_rules()),
+        (HANDLER, "virt-handler", handler_cluster_rules(), handler_local_rules()),
+    ] {
+        objects.push(json!({
+            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": namespaced(account, component),
+        }));
+        objects.push(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": metadata(account, component), "rules": cluster,
+        }));
+        objects.push(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": metadata(account, component),
+            "roleRef": role_ref("ClusterRole", account), "subjects": subjects(account),
+        }));
+        let Some(local) = local else { continue };
+        objects.push(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": namespaced(account, component), "rules": local,
+        }));
+        objects.push(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": namespaced(account, component),
+            "roleRef": role_ref("Role", account), "subjects": subjects(account),
+        }));
+    }
+    // Who the aggregator is, is written in a config map of kube-system.
+    let mut reader = metadata("kubevirt-apiserver-auth-reader", "virt-api");
+    reader["namespace"] = json!("kube-system");
+    objects.push(json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": reader,
+        "roleRef": role_ref("Role", "extension-apiserver-authentication-reader"), "subjects": subjects(API),
+    }));
+    objects
+}
+
+fn role_ref(kind: &str, name: &str) -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
+}
+
+fn subjects(account: &str) -> Value {
+    json!([{"kind": "ServiceAccount", "name": account, "namespace": INSTALL_NAMESPACE}])
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+fn named(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs})
+}
+
+/// Commands change machines and instances; who may give them is asked of the API server.
+fn api_cluster_rules() -> Vec<Value> {
+    vec![
+        rule("kubevirt.io", &["virtualmachines", "virtualmachineinstances"], &["get", "patch"]),
+        rule("kubevirt.io", &["virtualmachines/status"], &["patch"]),
+        rule("kubevirt.io", &["kubevirts"], &["get", "list", "watch"]),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+    ]
+}
+
+/// Where the handlers are.
+fn api_local_rules() -> Option<Vec<Value>> {
+    Some(vec![rule("", &["pods"], &["get", "list", "watch"])])
+}
+
+fn controller_cluster_rules() -> Vec<Value> {
+    vec![
+        rule("kubevirt.io", &["kubevirts"], &["get", "list", "watch"]),
+        rule("kubevirt.io", &["virtualmachines"], &["get", "list", "watch", "patch"]),
+        rule("kubevirt.io", &["virtualmachines/status"], &["patch"]),
+        rule(
+            "kubevirt.io",
+            &["virtualmachineinstances"],
+            &["get", "list", "watch", "create", "patch", "delete"],
+        ),
+        // Owner references that block the owner's deletion, where the cluster checks them.
+        rule(
+            "kubevirt.io",
+            &["virtualmachines/finalizers", "virtualmachineinstances/finalizers"],
+            &["update"],
+        ),
+        rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
+        rule("", &["nodes"], &["get", "list", "watch"]),
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        // The authorities' certificates, for those who call virt-api.
+        named(
+            "admissionregistration.k8s.io",
+            &["validatingwebhookconfigurations"],
+            &["virt-api-validator"],
+            &["get", "patch"],
+        ),
+        named(
+            "admissionregistration.k8s.io",
+            &["mutatingwebhookconfigurations"],
+            &["virt-api-mutator"],
+            &["get", "patch"],
+        ),
+        named(
+            "apiregistration.k8s.io",
+            &["apiservices"],
+            &["v1.subresources.kubevirt.io", "v1alpha3.subresources.kubevirt.io"],
+            &["get", "patch"],
+        ),
+    ]
+}
+
+/// Certificates and the lease. Server-side apply makes an object when it is missing, for which the name is known.
+fn controller_local_rules() -> Option<Vec<Value>> {
+    Some(vec![
+        named("", &["secrets"], &SECRETS, &["get", "create", "patch"]),
+        named("", &["configmaps"], &[CA_CONFIG_MAP], &["get", "create", "patch"]),
+        named("coordination.k8s.io", &["leases"], &["virt-controller"], &["get", "update"]),
+        // A name cannot be asked for when an object is made.
+        rule("coordination.k8s.io", &["leases"], &["create"]),
+    ])
+}
+
+/// No secrets and no config maps: the kubelet mounts what an instance uses. A policy keeps each handler to its own node.
+fn handler_cluster_rules() -> Vec<Value> {
+    vec![
+        rule("kubevirt.io", &["virtualmachineinstances"], &["get", "list", "watch", "patch"]),
+        rule("", &["pods"], &["get", "list", "watch"]),
+        rule("", &["nodes"], &["patch"]),
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+    ]
+}
+
+fn handler_local_rules() -> Option<Vec<Value>> {
+    None
+}

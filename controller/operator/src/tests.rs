@@ -1,0 +1,286 @@
+use super::*;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn objects() -> Vec<Value> {
+    strategy(&Images::default())
+}
+
+fn of_kind(kind: &str) -> Vec<Value> {
+    objects().into_iter().filter(|object| object["kind"] == kind).collect()
+}
+
+fn one(kind: &str, name: &str) -> Value {
+    let mut found: Vec<_> =
+        of_kind(kind).into_iter().filter(|object| object["metadata"]["name"] == name).collect();
+    assert_eq!(found.len(), 1, "{kind} {name}");
+    found.remove(0)
+}
+
+fn reads_and_writes_the_same<K: DeserializeOwned + Serialize>(object: &Value) {
+    let typed: K = serde_json::from_value(object.clone())
+        .unwrap_or_else(|error| panic!("{} {}: {error}", object["kind"], object["metadata"]["name"]));
+    let again = serde_json::to_value(&typed).unwrap();
+    assert_eq!(&without_empty(again), &without_empty(object.clone()));
+}
+
+/// Types write an empty list where nothing was given, and leave others out.
+fn without_empty(value: Value) -> Value {
+    match value {
+        Value::Object(members) => Value::Object(
+            members
+                .into_iter()
+                .map(|(name, member)| (name, without_empty(member)))
+                .filter(|(_, member)| !member.is_null() && *member != json!([]) && *member != json!({}))
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.into_iter().map(without_empty).collect()),
+        other => other,
+    }
+}
+
+#[test]
+fn every_field_is_one_of_its_kind() {
+    for object in objects() {
+        match object["kind"].as_str().unwrap() {
+            "Namespace" => reads_and_writes_the_same::<Namespace>(&object),
+            "PriorityClass" => reads_and_writes_the_same::<PriorityClass>(&object),
+            "CustomResourceDefinition" => reads_and_writes_the_same::<CustomResourceDefinition>(&object),
+            "ServiceAccount" => reads_and_writes_the_same::<ServiceAccount>(&object),
+            "ClusterRole" => reads_and_writes_the_same::<ClusterRole>(&object),
+            "ClusterRoleBinding" => reads_and_writes_the_same::<ClusterRoleBinding>(&object),
+            "Role" => reads_and_writes_the_same::<Role>(&object),
+            "RoleBinding" => reads_and_writes_the_same::<RoleBinding>(&object),
+            "ValidatingAdmissionPolicy" => reads_and_writes_the_same::<ValidatingAdmissionPolicy>(&object),
+            "ValidatingAdmissionPolicyBinding" => {
+                reads_and_writes_the_same::<ValidatingAdmissionPolicyBinding>(&object);
+            }
+            "Deployment" => reads_and_writes_the_same::<Deployment>(&object),
+            "DaemonSet" => reads_and_writes_the_same::<DaemonSet>(&object),
+            "Service" => reads_and_writes_the_same::<Service>(&object),
+            "PodDisruptionBudget" => reads_and_writes_the_same::<PodDisruptionBudget>(&object),
+            "MutatingWebhookConfiguration" => {
+                reads_and_writes_the_same::<MutatingWebhookConfiguration>(&object);
+            }
+            "ValidatingWebhookConfiguration" => {
+                reads_and_writes_the_same::<ValidatingWebhookConfiguration>(&object);
+            }
+            "APIService" => reads_and_writes_the_same::<APIService>(&object),
+            other => panic!("{other} is not looked at"),
+        }
+    }
+}
+
+#[test]
+fn no_object_comes_twice() {
+    let mut seen = BTreeSet::new();
+    for object in objects() {
+        let identity =
+            format!("{} {}/{}", object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]);
+        assert!(seen.insert(identity.clone()), "{identity}");
+    }
+}
+
+#[test]
+fn what_is_referred_to_comes_before() {
+    let objects = objects();
+    let place = |kind: &str, name: &str| {
+        objects
+            .iter()
+            .position(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+            .unwrap()
+    };
+    assert!(place("Namespace", "kubevirt") < place("ServiceAccount", "kubevirt-handler"));
+    assert!(place("ServiceAccount", "kubevirt-handler") < place("DaemonSet", "virt-handler"));
+    assert!(place("PriorityClass", PRIORITY_CLASS) < place("Deployment", "virt-api"));
+    assert!(place("Service", "virt-api") < place("ValidatingWebhookConfiguration", "virt-api-validator"));
+}
+
+/// What each role grants. A change of it is a change of what a stolen token is worth.
+#[test]
+fn roles() {
+    let mut roles = BTreeMap::new();
+    for kind in ["ClusterRole", "Role"] {
+        for role in of_kind(kind) {
+            let name = role["metadata"]["name"].as_str().unwrap();
+            let rules: Vec<String> = role["rules"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|rule| {
+                    let words = |key: &str| {
+                        let words: Vec<&str> =
+                            rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+                        words.join(",")
+                    };
+                    let names = words("resourceNames");
+                    let named = if names.is_empty() { String::new() } else { format!(" named {names}") };
+                    format!("{}/{}{named}: {}", words("apiGroups"), words("resources"), words("verbs"))
+                })
+                .collect();
+            roles.insert(format!("{kind} {name}"), rules);
+        }
+    }
+    let text: String =
+        roles.into_iter().map(|(role, rules)| format!("{role}\n  {}\n", rules.join("\n  "))).collect();
+    insta::assert_snapshot!("roles", text);
+}
+
+#[test]
+fn nobody_gets_everything() {
+    for kind in ["ClusterRole", "Role"] {
+        for role in of_kind(kind) {
+            assert!(!role["rules"].to_string().contains('*'), "{}", role["metadata"]["name"]);
+        }
+    }
+}
+
+#[test]
+fn the_handler_reads_no_secret_and_no_config_map() {
+    let rules = one("ClusterRole", "kubevirt-handler")["rules"].to_string();
+    assert!(!rules.contains("secrets") && !rules.contains("configmaps"), "{rules}");
+    assert!(of_kind("Role").iter().all(|role| role["metadata"]["name"] != "kubevirt-handler"));
+}
+
+#[test]
+fn secrets_are_granted_by_name_and_in_one_namespace_only() {
+    for role in of_kind("ClusterRole") {
+        assert!(!role["rules"].to_string().contains("\"secrets\""), "{}", role["metadata"]["name"]);
+    }
+    for role in of_kind("Role") {
+        for rule in role["rules"].as_array().unwrap() {
+            if rule["resources"].to_string().contains("secrets") {
+                assert!(rule["resourceNames"].is_array());
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_handler_is_privileged() {
+    for (kind, name) in [("Deployment", "virt-controller"), ("Deployment", "virt-api")] {
+        let spec = one(kind, name)["spec"]["template"]["spec"].clone();
+        let context = &spec["containers"][0]["securityContext"];
+        assert_eq!(context["runAsNonRoot"], true);
+        assert_eq!(context["capabilities"]["drop"], json!(["ALL"]));
+        assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault");
+        assert!(spec.get("hostPID").is_none());
+        assert!(!spec["volumes"].to_string().contains("hostPath"));
+    }
+    let spec = one("DaemonSet", "virt-handler")["spec"]["template"]["spec"].clone();
+    assert_eq!(spec["hostPID"], true);
+    assert_eq!(spec["containers"][0]["securityContext"]["privileged"], true);
+}
+
+#[test]
+fn selectors_find_their_pods() {
+    for kind in ["Deployment", "DaemonSet"] {
+        for workload in of_kind(kind) {
+            let labels = &workload["spec"]["template"]["metadata"]["labels"];
+            for (label, value) in workload["spec"]["selector"]["matchLabels"].as_object().unwrap() {
+                assert_eq!(&labels[label], value);
+            }
+            for mount in workload["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
+                let volumes = workload["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+                assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]), "{mount}");
+            }
+        }
+    }
+}
+
+#[test]
+fn webhooks_ask_virt_api_and_fail_closed() {
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        for configuration in of_kind(kind) {
+            for webhook in configuration["webhooks"].as_array().unwrap() {
+                assert_eq!(webhook["failurePolicy"], "Fail");
+                assert_eq!(webhook["timeoutSeconds"], 10);
+                assert_eq!(webhook["clientConfig"]["service"]["name"], "virt-api");
+                assert!(
+                    webhook["clientConfig"].get("caBundle").is_none(),
+                    "the controller's leader writes it"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn image_names_follow_registry_and_tag() {
+    let images =
+        Images { registry: "r.example:5000/x".into(), tag: "v1".into(), pull_policy: "Always".into() };
+    let text = yaml::print(&strategy(&images)).unwrap();
+    for name in ["virt-api", "virt-controller", "virt-handler", "virt-launcher"] {
+        assert!(text.contains(&format!("r.example:5000/x/barevirt/{name}:v1")), "{name}");
+    }
+    assert!(!text.contains("localhost/") && !text.contains(":devel"));
+    assert!(text.contains("imagePullPolicy: Always"));
+}
+
+#[test]
+fn the_yaml_reads_as_what_was_printed() {
+    let objects = objects();
+    let text = yaml::print(&objects).unwrap();
+    let documents: Vec<&str> = text.split("\n---\n").skip(1).collect();
+    assert_eq!(documents.len(), objects.len());
+    for (document, object) in documents.iter().zip(&objects) {
+        let read: Value = serde_saphyr::from_str(document).unwrap();
+        assert_eq!(&read, object);
+    }
+}
+
+#[test]
+fn the_committed_manifest_is_this_one() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/barevirt.yaml");
+    let committed = std::fs::read_to_string(file).unwrap();
+    assert!(
+        committed == yaml::print(&objects()).unwrap(),
+        "manifests/barevirt.yaml is not what the sources say: run `make manifests`"
+    );
+}
+
+/// Each example is what admission accepts, defaults filled in.
+#[test]
+fn examples_are_valid() {
+    use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+    use barevirt_api::{defaults, validate};
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let value: Value = serde_saphyr::from_str(&text).unwrap();
+        let causes = match value["kind"].as_str().unwrap() {
+            "VirtualMachine" => {
+                let mut vm: VirtualMachine = serde_json::from_value(value).unwrap();
+                defaults::admit_vm(&mut vm);
+                validate::vm(&vm, validate::Requester::User)
+            }
+            "VirtualMachineInstance" => {
+                let mut vmi: VirtualMachineInstance = serde_json::from_value(value).unwrap();
+                defaults::vmi(&mut vmi);
+                validate::vmi_create(&vmi, validate::Requester::User)
+            }
+            other => panic!("{other} in {}", path.display()),
+        };
+        assert!(causes.is_empty(), "{}: {causes:?}", path.display());
+        count += 1;
+    }
+    assert!(count >= 4);
+}

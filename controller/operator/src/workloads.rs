@@ -1,0 +1,236 @@
+//! Deployments, the DaemonSet and the service.
+
+use crate::rbac::CA_CONFIG_MAP;
+use crate::{Images, PRIORITY_CLASS, metadata, namespaced};
+use barevirt_api::names::{
+    APP_LABEL, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER,
+};
+use serde_json::{Value, json};
+
+/// Port of virt-api in its pod.
+const API_PORT: u16 = 8443;
+/// Port of the controller's health server in its pod.
+const HEALTH_PORT: u16 = 8080;
+/// Port of the handler's console server in its pod.
+const CONSOLE_PORT: u16 = 8186;
+
+pub(crate) fn objects(images: &Images) -> Vec<Value> {
+    vec![controller(images), controller_budget(), api(images), api_service(), handler(images)]
+}
+
+/// A component's pod, with what all of them share; `container` and `volumes` are its own.
+fn pod(component: &str, account: &str, container: Value, volumes: &Value) -> Value {
+    json!({
+        "metadata": {
+            "labels": {
+                "app.kubernetes.io/component": component,
+                "app.kubernetes.io/part-of": "kubevirt",
+                APP_LABEL: component,
+            },
+            "annotations": {"kubectl.kubernetes.io/default-container": component},
+        },
+        "spec": {
+            "serviceAccountName": account,
+            "priorityClassName": PRIORITY_CLASS,
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "tolerations": [
+                {"key": "CriticalAddonsOnly", "operator": "Exists"},
+                {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
+                {"key": "node-role.kubernetes.io/master", "operator": "Exists", "effect": "NoSchedule"},
+            ],
+            "containers": [container],
+            "volumes": volumes,
+        },
+    })
+}
+
+/// What a component learns about its own pod.
+fn environment() -> Value {
+    let field =
+        |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    json!([
+        field("POD_NAME", "metadata.name"),
+        field("POD_NAMESPACE", "metadata.namespace"),
+        field("POD_IP", "status.podIP"),
+        field("NODE_NAME", "spec.nodeName"),
+    ])
+}
+
+/// No privilege of any kind; what Pod Security calls restricted.
+fn unprivileged() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": true,
+        "runAsNonRoot": true,
+        "runAsUser": 1001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
+fn secret(volume: &str, secret: &str) -> Value {
+    json!({"name": volume, "secret": {"secretName": secret, "defaultMode": 420}})
+}
+
+fn authorities() -> Value {
+    json!({"name": "ca", "configMap": {"name": CA_CONFIG_MAP, "defaultMode": 420}})
+}
+
+fn mount(volume: &str, path: &str) -> Value {
+    json!({"name": volume, "mountPath": path, "readOnly": true})
+}
+
+fn selector(component: &str) -> Value {
+    json!({"matchLabels": {APP_LABEL: component}})
+}
+
+/// Two replicas, one of which leads, kept on different nodes where there are several.
+fn controller(images: &Images) -> Value {
+    let name = "virt-controller";
+    let probe = json!({"path": "/healthz", "port": HEALTH_PORT, "scheme": "HTTP"});
+    let container = json!({
+        "name": name,
+        "image": images.reference(name),
+        "imagePullPolicy": images.pull_policy,
+        "args": [
+            format!("--launcher-image={}", images.reference("virt-launcher")),
+            format!("--image-pull-policy={}", images.pull_policy),
+            format!("--namespace={INSTALL_NAMESPACE}"),
+            format!("--health-listen=[::]:{HEALTH_PORT}"),
+        ],
+        "env": environment(),
+        "ports": [{"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
+        "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5},
+        "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        "securityContext": unprivileged(),
+    });
+    let mut pod = pod(name, SERVICE_ACCOUNT_CONTROLLER, container, &json!([]));
+    pod["spec"]["affinity"] = json!({"podAntiAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 1,
+            "podAffinityTerm": {"labelSelector": selector(name), "topologyKey": "kubernetes.io/hostname"},
+        }],
+    }});
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": namespaced(name, name),
+        "spec": {"replicas": 2, "selector": selector(name), "template": pod},
+    })
+}
+
+fn controller_budget() -> Value {
+    let name = "virt-controller";
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": namespaced("virt-controller-pdb", name),
+        "spec": {"minAvailable": 1, "selector": selector(name)},
+    })
+}
+
+/// Its certificates are made by the controller's leader; the kubelet waits for them with the pod's start.
+fn api(images: &Images) -> Value {
+    let name = "virt-api";
+    let probe = json!({"path": "/healthz", "port": API_PORT, "scheme": "HTTPS"});
+    let container = json!({
+        "name": name,
+        "image": images.reference(name),
+        "imagePullPolicy": images.pull_policy,
+        "args": [format!("--listen=[::]:{API_PORT}"), format!("--namespace={INSTALL_NAMESPACE}")],
+        "env": environment(),
+        "ports": [{"name": "virt-api", "containerPort": API_PORT, "protocol": "TCP"}],
+        "readinessProbe": {"httpGet": probe, "periodSeconds": 2, "timeoutSeconds": 5},
+        "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
+        "resources": {"requests": {"cpu": "5m", "memory": "32Mi"}},
+        "securityContext": unprivileged(),
+        "volumeMounts": [
+            mount("certificates", "/etc/virt-api/certificates"),
+            mount("client-certificates", "/etc/virt-handler/clientcertificates"),
+            mount("ca", "/etc/virt-api/ca"),
+        ],
+    });
+    let volumes = json!([
+        secret("certificates", "kubevirt-virt-api-certs"),
+        secret("client-certificates", "kubevirt-virt-handler-client-certs"),
+        authorities(),
+    ]);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": namespaced(name, name),
+        "spec": {
+            "replicas": 1,
+            "selector": selector(name),
+            "template": pod(name, SERVICE_ACCOUNT_API, container, &volumes),
+        },
+    })
+}
+
+fn api_service() -> Value {
+    let name = "virt-api";
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": namespaced(name, name),
+        "spec": {
+            "selector": {APP_LABEL: name},
+            "ports": [{"name": "https", "port": 443, "targetPort": API_PORT, "protocol": "TCP"}],
+        },
+    })
+}
+
+/// The only component with node privileges: it enters the network namespaces of launcher pods and opens their sockets.
+/// It runs on every node that can run pods, tainted or not, since guests on a node outlive its taints.
+fn handler(images: &Images) -> Value {
+    let name = "virt-handler";
+    let probe = json!({"path": "/healthz", "port": CONSOLE_PORT, "scheme": "HTTPS"});
+    let container = json!({
+        "name": name,
+        "image": images.reference(name),
+        "imagePullPolicy": images.pull_policy,
+        "args": ["--node-name=$(NODE_NAME)", "--pods-dir=/pods", format!("--listen=[::]:{CONSOLE_PORT}")],
+        "env": environment(),
+        "ports": [{"name": "console", "containerPort": CONSOLE_PORT, "protocol": "TCP"}],
+        "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5},
+        "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        "securityContext": {"privileged": true, "runAsUser": 0},
+        "volumeMounts": [
+            // Volumes that are mounts of their own come and go beneath it.
+            {"name": "kubelet-pods", "mountPath": "/pods", "mountPropagation": "HostToContainer"},
+            mount("server-certificates", "/etc/virt-handler/servercertificates"),
+            mount("ca", "/etc/virt-handler/ca"),
+        ],
+    });
+    let volumes = json!([
+        {"name": "kubelet-pods", "hostPath": {"path": "/var/lib/kubelet/pods", "type": "Directory"}},
+        secret("server-certificates", "kubevirt-virt-handler-server-certs"),
+        authorities(),
+    ]);
+    let mut pod = pod(name, SERVICE_ACCOUNT_HANDLER, container, &volumes);
+    pod["spec"]["hostPID"] = json!(true);
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(15);
+    pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": namespaced(name, name),
+        "spec": {
+            "selector": selector(name),
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": pod,
+        },
+    })
+}
+
+/// Where virt-api is found.
+pub(crate) fn api_reference() -> Value {
+    json!({"name": "virt-api", "namespace": INSTALL_NAMESPACE, "port": 443})
+}
+
+/// Metadata of a cluster-wide object that belongs to virt-api.
+pub(crate) fn api_metadata(name: &str) -> Value {
+    metadata(name, "virt-api")
+}

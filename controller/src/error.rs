@@ -1,0 +1,164 @@
+//! Why a reconciliation did not come to its end, and what that means for the next try.
+
+use kube::core::Status;
+use std::time::Duration;
+
+/// Failure of one step of a reconciliation.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused or could not be asked.
+    #[error("cannot {operation} {subject}")]
+    Api {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// What it was tried on: kind and name.
+        subject: String,
+        /// What the client says.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The API server gave no answer in time.
+    #[error("cannot {operation} {subject}: no answer within {} s", .deadline.as_secs())]
+    Deadline {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// What it was tried on: kind and name.
+        subject: String,
+        /// How long it was waited for.
+        deadline: Duration,
+    },
+    /// Something that belongs to another owner has the name that we need.
+    #[error("cannot use {subject}: it belongs to {owner}")]
+    Foreign {
+        /// Kind and name of what is in the way.
+        subject: String,
+        /// Whose it is.
+        owner: String,
+    },
+    /// A whole reconciliation took too long.
+    #[error("reconciliation took longer than {} s", .0.as_secs())]
+    Overdue(Duration),
+}
+
+/// What kind of failure it is: label of logs, reason for how soon the next try is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Category {
+    /// The object changed under us: look again at once.
+    Conflict,
+    /// The object is not there any more.
+    Gone,
+    /// The request is refused (admission, quota, rights): it may be accepted later, when the user or an administrator
+    /// changed something.
+    Refused,
+    /// The API server is busy, away, or slow.
+    Unavailable,
+}
+
+impl Category {
+    /// Name for logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Category::Conflict => "conflict",
+            Category::Gone => "gone",
+            Category::Refused => "refused",
+            Category::Unavailable => "unavailable",
+        }
+    }
+}
+
+impl Error {
+    /// What kind of failure it is.
+    pub fn category(&self) -> Category {
+        match self {
+            Error::Api { source, .. } => match response(source).map(|response| response.code) {
+                Some(404 | 410) => Category::Gone,
+                Some(409) => Category::Conflict,
+                Some(429) | None => Category::Unavailable,
+                Some(code) if (400..500).contains(&code) => Category::Refused,
+                Some(_) => Category::Unavailable,
+            },
+            Error::Deadline { .. } | Error::Overdue(_) => Category::Unavailable,
+            Error::Foreign { .. } => Category::Refused,
+        }
+    }
+
+    /// The API server's own words where it gave some, else the whole chain.
+    pub fn message(&self) -> String {
+        match self {
+            Error::Api { source, .. } => match response(source) {
+                Some(response) => response.message.clone(),
+                None => chain(self),
+            },
+            other => chain(other),
+        }
+    }
+}
+
+/// The API server's answer, if the error is one.
+pub fn response(error: &kube::Error) -> Option<&Status> {
+    match error {
+        kube::Error::Api(response) => Some(response),
+        _ => None,
+    }
+}
+
+/// An error and all its sources on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let source_text = source.to_string();
+        if !text.ends_with(&source_text) {
+            text.push_str(": ");
+            text.push_str(&source_text);
+        }
+        next = source.source();
+    }
+    text
+}
+
+/// How long to wait after so many failures in a row: 0.25 s, doubling, at most a minute.
+pub fn back_off(failures: u32) -> Duration {
+    Duration::from_millis(250)
+        .saturating_mul(1u32.checked_shl(failures.saturating_sub(1).min(10)).unwrap_or(u32::MAX))
+        .min(Duration::from_secs(60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn api(code: u16) -> Error {
+        let status = serde_json::from_value(serde_json::json!({
+            "status": "Failure", "message": "told why", "reason": "X", "code": code
+        }))
+        .unwrap();
+        Error::Api {
+            operation: "create",
+            subject: "pod a/b".to_owned(),
+            source: Box::new(kube::Error::Api(status)),
+        }
+    }
+
+    #[test]
+    fn codes_have_categories() {
+        for (code, category) in [
+            (404, Category::Gone),
+            (409, Category::Conflict),
+            (403, Category::Refused),
+            (422, Category::Refused),
+            (429, Category::Unavailable),
+            (500, Category::Unavailable),
+        ] {
+            assert_eq!(api(code).category(), category, "{code}");
+        }
+        assert_eq!(api(422).message(), "told why");
+    }
+
+    #[test]
+    fn back_off_grows_to_a_minute() {
+        assert_eq!(back_off(1), Duration::from_millis(250));
+        assert_eq!(back_off(3), Duration::from_secs(1));
+        assert_eq!(back_off(40), Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,27 @@
+//! Virtual machines, their instances and launcher pods, behind a lease.
+//!
+//! ```text
+//!   VirtualMachine --(vm)--> VirtualMachineInstance --(vmi)--> launcher Pod
+//!                                    ^                             |
+//!        node lost --(node)----------+--------- phases, verdict ---+
+//! ```
+//!
+//! Each reconciler takes the same steps: *observe* (caches, and a live look where a stale one would be dangerous), *plan*
+//! (pure), *apply*, *report* (status computed whole, written only when it differs). One process of several acts
+//! ([`lease`]). The same process keeps the certificates of the other components ([`certificates`]).
+
+pub mod certificates;
+pub mod cluster;
+pub mod config;
+pub mod error;
+pub mod expectations;
+pub mod health;
+pub mod lease;
+pub mod merge;
+pub mod node;
+pub mod notes;
+pub mod pod;
+pub mod run;
+pub mod shell;
+pub mod vm;
+pub mod vmi;

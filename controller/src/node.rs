@@ -1,0 +1,213 @@
+//! Node loss, a first form: who decides that a node is lost, and when its machines may run elsewhere.
+//!
+//! Two questions, answered apart:
+//!
+//! 1. *Is the node lost to us?* It is not Ready, or its object is gone, and for the grace period neither its kubelet's
+//!    Ready condition nor its handler's heartbeat (annotation `kubevirt.io/heartbeat`) has changed. The instances on it
+//!    then get phase Failed with reason `NodeUnresponsive`, so that people and VMs see it. A node whose kubelet is Ready is
+//!    never lost: a handler that is away leaves its guests running. Times are measured by our own clock from the moment we
+//!    saw the last change, never by comparing clocks of machines; a controller that takes over starts to count anew.
+//! 2. *May the guest still be running there?* The first answer says nothing about that: a node that cannot be reached
+//!    may run its guests for hours. A VM is started again only when its former instance and the launcher pods of that are
+//!    gone as objects. Pods on such a node stay, with a deletion timestamp, until one of these says that it is over:
+//!    - the Node object is deleted, by a cloud provider or an administrator who knows;
+//!    - the node has the taint `node.kubernetes.io/out-of-service`, which is an administrator's word that it is off;
+//!    - the pod object is deleted by force;
+//!    - the node comes back, and its kubelet ends the pod.
+//!
+//!    In the first two cases the controller deletes the pods by force; Kubernetes' own pod garbage collection would do it
+//!    some time later.
+
+use barevirt_api::names::HEARTBEAT_ANNOTATION;
+use k8s_openapi::api::core::v1::Node;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The taint by which an administrator says that a node is off.
+pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
+
+/// What is known about a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// Its kubelet says it is ready.
+    Ready,
+    /// It is not ready, and counts as lost after this time.
+    NotReady {
+        /// Time that is left.
+        left: Duration,
+    },
+    /// It has not been ready for the grace period; whether its guests run is not known.
+    Lost,
+    /// An administrator says it is off: nothing runs there.
+    OutOfService,
+    /// There is no such node: nothing runs there.
+    Gone,
+}
+
+impl NodeState {
+    /// Whether instances on it have failed.
+    pub fn is_lost(self) -> bool {
+        match self {
+            NodeState::Ready | NodeState::NotReady { .. } => false,
+            NodeState::Lost | NodeState::OutOfService | NodeState::Gone => true,
+        }
+    }
+
+    /// Whether it is known that nothing runs there.
+    pub fn is_known_dead(self) -> bool {
+        match self {
+            NodeState::Ready | NodeState::NotReady { .. } | NodeState::Lost => false,
+            NodeState::OutOfService | NodeState::Gone => true,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Signs {
+    ready: bool,
+    out_of_service: bool,
+    /// Values that a living node changes; only compared.
+    heartbeat: Option<String>,
+    kubelet: Option<String>,
+}
+
+impl Signs {
+    fn of(node: &Node) -> Self {
+        let status = node.status.as_ref();
+        let ready = status
+            .and_then(|status| status.conditions.as_ref())
+            .and_then(|conditions| conditions.iter().find(|condition| condition.type_ == "Ready"));
+        Signs {
+            ready: ready.is_some_and(|condition| condition.status == "True"),
+            out_of_service: node
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.taints.as_ref())
+                .is_some_and(|taints| taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)),
+            heartbeat: node
+                .metadata
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.get(HEARTBEAT_ANNOTATION).cloned()),
+            kubelet: ready.map(|condition| {
+                format!(
+                    "{} {:?}",
+                    condition.status,
+                    condition.last_heartbeat_time.as_ref().map(|time| time.0)
+                )
+            }),
+        }
+    }
+}
+
+/// What was seen of each node, and when it last changed.
+pub struct Nodes {
+    grace: Duration,
+    seen: Mutex<HashMap<String, (Signs, Instant)>>,
+}
+
+impl Nodes {
+    /// Nothing seen yet; nodes count as lost after `grace`.
+    pub fn new(grace: Duration) -> Self {
+        Nodes { grace, seen: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Signs, Instant)>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a node as it is. Whether its instances are to be looked at: readiness or service changed.
+    pub fn saw(&self, node: &Node, now: Instant) -> bool {
+        let Some(name) = node.metadata.name.clone() else { return false };
+        let signs = Signs::of(node);
+        let mut seen = self.lock();
+        match seen.get_mut(&name) {
+            Some((known, since)) if *known != signs => {
+                let matters = (known.ready, known.out_of_service) != (signs.ready, signs.out_of_service);
+                (*known, *since) = (signs, now);
+                matters
+            }
+            Some(_) => false,
+            None => {
+                seen.insert(name, (signs, now));
+                true
+            }
+        }
+    }
+
+    /// Notes that a node is gone.
+    pub fn gone(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    /// What is known about a node. Only meaningful once the nodes were listed.
+    pub fn state(&self, name: &str, now: Instant) -> NodeState {
+        let seen = self.lock();
+        let Some((signs, since)) = seen.get(name) else { return NodeState::Gone };
+        // As for Kubernetes itself, the taint counts only while the kubelet is silent.
+        if signs.ready {
+            return NodeState::Ready;
+        }
+        if signs.out_of_service {
+            return NodeState::OutOfService;
+        }
+        match self.grace.checked_sub(now.duration_since(*since)) {
+            Some(left) if !left.is_zero() => NodeState::NotReady { left },
+            _ => NodeState::Lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const GRACE: Duration = Duration::from_secs(300);
+
+    fn node(ready: &str, heartbeat: &str, taints: &[&str]) -> Node {
+        let taints: Vec<_> = taints.iter().map(|key| json!({"key": key, "effect": "NoExecute"})).collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": "n", "annotations": {HEARTBEAT_ANNOTATION: heartbeat}},
+            "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_silent_node_is_lost_after_the_grace_period() {
+        let (nodes, start) = (Nodes::new(GRACE), Instant::now());
+        assert!(nodes.saw(&node("True", "1", &[]), start));
+        assert_eq!(nodes.state("n", start + 10 * GRACE), NodeState::Ready);
+        assert!(nodes.saw(&node("Unknown", "1", &[]), start));
+        assert_eq!(nodes.state("n", start), NodeState::NotReady { left: GRACE });
+        assert_eq!(nodes.state("n", start + GRACE), NodeState::Lost);
+    }
+
+    #[test]
+    fn a_heartbeat_postpones_it() {
+        let (nodes, start) = (Nodes::new(GRACE), Instant::now());
+        nodes.saw(&node("Unknown", "1", &[]), start);
+        assert!(!nodes.saw(&node("Unknown", "2", &[]), start + GRACE / 2));
+        assert!(!nodes.saw(&node("Unknown", "2", &[]), start + GRACE));
+        assert_eq!(nodes.state("n", start + GRACE), NodeState::NotReady { left: GRACE / 2 });
+        assert_eq!(nodes.state("n", start + GRACE * 2), NodeState::Lost);
+    }
+
+    #[test]
+    fn only_a_word_of_someone_who_knows_makes_it_dead() {
+        let (nodes, start) = (Nodes::new(GRACE), Instant::now());
+        assert!(nodes.state("n", start).is_known_dead());
+        nodes.saw(&node("Unknown", "1", &[]), start);
+        let state = nodes.state("n", start + GRACE * 9);
+        assert!(state.is_lost() && !state.is_known_dead());
+        nodes.saw(&node("Unknown", "1", &[OUT_OF_SERVICE_TAINT]), start);
+        assert!(nodes.state("n", start).is_known_dead());
+        nodes.saw(&node("True", "1", &[OUT_OF_SERVICE_TAINT]), start);
+        assert_eq!(nodes.state("n", start), NodeState::Ready);
+        nodes.gone("n");
+        assert_eq!(nodes.state("n", start), NodeState::Gone);
+    }
+}

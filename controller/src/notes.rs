@@ -1,0 +1,67 @@
+//! Events: what people read in `kubectl describe`.
+
+use crate::shell::DEADLINE;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tracing::warn;
+
+/// An event to be told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Note {
+    /// Whether something may need a look.
+    pub warning: bool,
+    /// One word that a program can compare.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+}
+
+impl Note {
+    /// Something went as it should.
+    pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Note { warning: false, reason: reason.into(), message: message.into() }
+    }
+
+    /// Something did not.
+    pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Note { warning: true, reason: reason.into(), message: message.into() }
+    }
+}
+
+/// Tells events.
+#[derive(Clone)]
+pub struct Notes {
+    recorder: Recorder,
+}
+
+impl Notes {
+    /// `instance` is this process' name.
+    pub fn new(client: Client, instance: &str) -> Self {
+        let reporter =
+            Reporter { controller: crate::lease::NAME.to_owned(), instance: Some(instance.to_owned()) };
+        Notes { recorder: Recorder::new(client, reporter) }
+    }
+
+    /// Tells one, in the background: nothing depends on it being heard.
+    pub fn tell(&self, note: Note, about: ObjectReference) {
+        let recorder = self.recorder.clone();
+        tokio::spawn(async move {
+            let event = Event {
+                type_: if note.warning { EventType::Warning } else { EventType::Normal },
+                reason: note.reason.clone(),
+                // The API takes at most a kibibyte.
+                note: Some(note.message.chars().take(1000).collect()),
+                action: note.reason.clone(),
+                secondary: None,
+            };
+            match tokio::time::timeout(DEADLINE, recorder.publish(&event, &about)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    warn!(reason = note.reason, error = %crate::error::chain(&error), "cannot record an event");
+                }
+                Err(_) => warn!(reason = note.reason, "cannot record an event in time"),
+            }
+        });
+    }
+}

@@ -1,0 +1,134 @@
+//! What the instance's volumes become in the pod.
+
+use super::{CONTAINER_DISKS, mount, unprivileged};
+use crate::config::Config;
+use barevirt_api::v1::{CloudInitNoCloudSource, ContainerDiskSource};
+use barevirt_api::valid::ValidVmi;
+use k8s_openapi::api::core::v1::{
+    Container, LocalObjectReference, ProjectedVolumeSource, ResourceRequirements, SecretProjection,
+    SecretVolumeSource, Volume, VolumeMount, VolumeProjection,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// Where the launcher looks for the secrets of cloud-init volumes.
+const SECRETS: &str = "/var/run/kubevirt-private/secret";
+
+/// Parts of the pod that come from volumes.
+#[derive(Default)]
+pub(super) struct Disks {
+    pub(super) containers: Vec<Container>,
+    pub(super) volumes: Vec<Volume>,
+    pub(super) compute_mounts: Vec<VolumeMount>,
+    pub(super) pull_secrets: Vec<LocalObjectReference>,
+}
+
+pub(super) fn of(vmi: &ValidVmi) -> Disks {
+    let mut disks = Disks::default();
+    for volume in vmi.volumes() {
+        if let Some(source) = &volume.container_disk {
+            disks.containers.push(container_disk(&volume.name, source));
+            if let Some(name) = source.image_pull_secret.as_deref().filter(|name| !name.is_empty()) {
+                let secret = LocalObjectReference { name: name.to_owned() };
+                if !disks.pull_secrets.contains(&secret) {
+                    disks.pull_secrets.push(secret);
+                }
+            }
+        }
+        if let Some(secrets) =
+            volume.cloud_init_no_cloud.as_ref().and_then(|source| secrets(&volume.name, source))
+        {
+            disks.compute_mounts.push(VolumeMount {
+                read_only: Some(true),
+                ..mount(&secrets.name, &format!("{SECRETS}/{}", volume.name))
+            });
+            disks.volumes.push(secrets);
+        }
+        // Inline cloud-init data and empty disks are the launcher's: it makes them in ephemeral-disks.
+    }
+    disks
+}
+
+/// Copies the helper to where the users' images can run it.
+pub(super) fn binary(config: &Config) -> Container {
+    Container {
+        name: "container-disk-binary".to_owned(),
+        image: Some(config.launcher_image.clone()),
+        image_pull_policy: config.pull_policy().map(str::to_owned),
+        command: Some(words(["/usr/bin/container-disk", "copy", "/init/container-disk"])),
+        resources: Some(helper_resources()),
+        security_context: Some(unprivileged()),
+        volume_mounts: Some(vec![mount("virt-bin-share-dir", "/init")]),
+        ..Container::default()
+    }
+}
+
+fn container_disk(volume: &str, source: &ContainerDiskSource) -> Container {
+    let socket = format!("{CONTAINER_DISKS}/launcher.sock");
+    let mut command = words(["/init/container-disk", "serve", "--volume", volume, "--socket", &socket]);
+    if let Some(path) = source.path.as_deref().filter(|path| !path.is_empty()) {
+        command.extend(words(["--path", path]));
+    }
+    Container {
+        name: format!("volume{volume}"),
+        image: Some(source.image.clone()),
+        image_pull_policy: source.image_pull_policy.clone(),
+        command: Some(command),
+        resources: Some(helper_resources()),
+        security_context: Some(unprivileged()),
+        volume_mounts: Some(vec![
+            mount("container-disks", CONTAINER_DISKS),
+            VolumeMount { read_only: Some(true), ..mount("virt-bin-share-dir", "/init") },
+        ]),
+        ..Container::default()
+    }
+}
+
+/// The user's secrets, all their keys in one directory; network data from its own secret wins.
+fn secrets(volume: &str, source: &CloudInitNoCloudSource) -> Option<Volume> {
+    let given = |secret: Option<&barevirt_api::v1::LocalSecret>| {
+        secret.map(|secret| secret.name.clone()).filter(|name| !name.is_empty())
+    };
+    let secret =
+        |name: String| SecretVolumeSource { secret_name: Some(name), ..SecretVolumeSource::default() };
+    let projection = |name: String| VolumeProjection {
+        secret: Some(SecretProjection { name, ..SecretProjection::default() }),
+        ..VolumeProjection::default()
+    };
+    let user = given(source.secret_ref.as_ref());
+    let network = given(source.network_data_secret_ref.as_ref());
+    match (user, network) {
+        (None, None) => None,
+        (Some(user), None) => {
+            Some(Volume { name: format!("{volume}-udata"), secret: Some(secret(user)), ..Volume::default() })
+        }
+        (None, Some(network)) => Some(Volume {
+            name: format!("{volume}-ndata"),
+            secret: Some(secret(network)),
+            ..Volume::default()
+        }),
+        (Some(user), Some(network)) => Some(Volume {
+            name: format!("{volume}-udata"),
+            projected: Some(ProjectedVolumeSource {
+                sources: Some(vec![projection(user), projection(network)]),
+                default_mode: None,
+            }),
+            ..Volume::default()
+        }),
+    }
+}
+
+/// The helper passes one descriptor and then sleeps.
+fn helper_resources() -> ResourceRequirements {
+    let quantities = |list: [(&str, &str); 2]| {
+        Some(list.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into())
+    };
+    ResourceRequirements {
+        requests: quantities([("cpu", "1m"), ("memory", "4Mi")]),
+        limits: quantities([("cpu", "100m"), ("memory", "40Mi")]),
+        ..ResourceRequirements::default()
+    }
+}
+
+fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).into()
+}

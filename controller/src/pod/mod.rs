@@ -1,0 +1,261 @@
+//! The launcher pod of an instance. Building it is pure and cannot fail.
+//!
+//! ```text
+//!   init container-disk-binary   copies the static helper to /init
+//!   compute                      the launcher, and QEMU as its child
+//!   volume<name>                 one per container disk: the user's image, running the helper
+//!
+//!   emptyDir sockets             handler <-> launcher           (the handler finds it beneath the kubelet's directory)
+//!   emptyDir private             monitor, VNC and serial sockets, serial log
+//!   emptyDir ephemeral-disks     overlays, cloud-init image
+//!   emptyDir container-disks     launcher.sock, where helpers hand over their disks
+//!   emptyDir virt-bin-share-dir  the helper, on its way into the users' images
+//! ```
+//!
+//! Nothing in it needs privilege: it is admitted under the Pod Security level `restricted`. Whatever does need privilege is
+//! opened by the node's handler and handed over as a descriptor.
+
+mod disks;
+#[cfg(test)]
+mod tests;
+
+use crate::config::Config;
+use barevirt_api::names::{
+    APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, LAUNCHER_UID,
+    MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, SCHEDULABLE_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
+};
+use barevirt_api::sizing;
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::valid::ValidVmi;
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector, Pod,
+    PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use sha1::{Digest, Sha1};
+use std::collections::BTreeMap;
+
+/// Seconds that a pod gets beyond the guest's grace period, for the launcher to end by itself.
+const GRACE_MARGIN: u64 = 10;
+/// Longest name of a pod: what the API server keeps to when it makes names up.
+const NAME_LIMIT: usize = 63;
+/// Characters of a pod's name that come from the instance's UID.
+const SUFFIX: usize = 5;
+/// Prefixes of annotations that are about the instance's own object.
+const OWN_ANNOTATIONS: [&str; 2] = ["kubectl.kubernetes.io/", "kubevirt.io/"];
+
+/// The name of an instance's launcher pod: it looks like one that the API server made up, and follows from the instance's
+/// UID, so that there cannot be two of them, whoever creates them and however old his observation is.
+pub fn name(vmi_name: &str, vmi_uid: &str) -> String {
+    let mut name = generate_name(vmi_name);
+    name.truncate(NAME_LIMIT - SUFFIX);
+    name.push_str(&suffix(vmi_uid));
+    name
+}
+
+fn generate_name(vmi_name: &str) -> String {
+    format!("virt-launcher-{vmi_name}-")
+}
+
+/// Characters that follow from a text, from the alphabet of generated names: no vowels, no words.
+fn suffix(text: &str) -> String {
+    const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let digest = Sha1::digest(text.as_bytes());
+    digest.iter().take(SUFFIX).map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect()
+}
+
+/// How long the pod of an instance has from SIGTERM to SIGKILL, in seconds.
+pub fn grace_seconds(vmi_grace: u64) -> u32 {
+    match vmi_grace {
+        // Zero would take the pod object away while its processes may still run.
+        0 => 1,
+        grace => u32::try_from(grace.saturating_add(GRACE_MARGIN)).unwrap_or(u32::MAX),
+    }
+}
+
+/// The reference by which an instance owns its pods.
+pub fn owner(vmi: &VirtualMachineInstance) -> OwnerReference {
+    OwnerReference {
+        api_version: VirtualMachineInstance::api_version(&()).into_owned(),
+        kind: VirtualMachineInstance::kind(&()).into_owned(),
+        name: vmi.metadata.name.clone().unwrap_or_default(),
+        uid: vmi.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// Builds the launcher pod.
+pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
+    let spec = vmi.spec();
+    let disks = disks::of(vmi);
+    let empty = |name: &str| Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    };
+    let mut volumes = vec![
+        empty("sockets"),
+        empty("private"),
+        empty("ephemeral-disks"),
+        empty("container-disks"),
+        empty("virt-bin-share-dir"),
+    ];
+    volumes.extend(disks.volumes);
+    let mut containers = vec![compute(vmi, config, disks.compute_mounts)];
+    containers.extend(disks.containers);
+
+    Pod {
+        metadata: metadata(vmi, config),
+        spec: Some(PodSpec {
+            restart_policy: Some("Never".to_owned()),
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            termination_grace_period_seconds: Some(i64::from(grace_seconds(vmi.grace_period_seconds()))),
+            hostname: Some(vmi.hostname()),
+            subdomain: spec.subdomain.clone(),
+            security_context: Some(PodSecurityContext {
+                run_as_non_root: Some(true),
+                run_as_user: Some(LAUNCHER_UID),
+                run_as_group: Some(LAUNCHER_UID),
+                fs_group: Some(LAUNCHER_UID),
+                seccomp_profile: Some(SeccompProfile {
+                    type_: "RuntimeDefault".to_owned(),
+                    localhost_profile: None,
+                }),
+                ..PodSecurityContext::default()
+            }),
+            node_selector: Some(node_selector(vmi)),
+            affinity: spec.affinity.clone(),
+            tolerations: some(&spec.tolerations),
+            topology_spread_constraints: some(&spec.topology_spread_constraints),
+            scheduler_name: spec.scheduler_name.clone(),
+            priority_class_name: spec.priority_class_name.clone(),
+            dns_policy: spec.dns_policy.clone(),
+            dns_config: spec.dns_config.clone(),
+            image_pull_secrets: some(&disks.pull_secrets),
+            init_containers: (containers.len() > 1).then(|| vec![disks::binary(config)]),
+            containers,
+            volumes: Some(volumes),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
+    let given = &vmi.vmi().metadata;
+    let mut labels = given.labels.clone().unwrap_or_default();
+    // Services select pods by people's labels, also by those in our name space such as kubevirt.io/vm; this one is the
+    // handler's.
+    labels.remove(NODE_NAME_LABEL);
+    labels.extend(
+        [
+            (APP_LABEL, APP_LAUNCHER.to_owned()),
+            (CREATED_BY_LABEL, vmi.uid().to_owned()),
+            (VM_NAME_LABEL, vmi_id(vmi.name())),
+            (VMI_ID_LABEL, vmi_id(vmi.name())),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    let mut annotations = given.annotations.clone().unwrap_or_default();
+    annotations.retain(|name, _| !OWN_ANNOTATIONS.iter().any(|prefix| name.starts_with(prefix)));
+    annotations.extend(
+        [
+            (DOMAIN_ANNOTATION, vmi.name().to_owned()),
+            (MEMORY_OVERHEAD_ANNOTATION, sizing::overhead_bytes(vmi, &config.settings).to_string()),
+            ("kubectl.kubernetes.io/default-container", COMPUTE_CONTAINER.to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    ObjectMeta {
+        name: Some(name(vmi.name(), vmi.uid())),
+        generate_name: Some(generate_name(vmi.name())),
+        namespace: given.namespace.clone(),
+        labels: Some(labels),
+        annotations: Some(annotations),
+        owner_references: Some(vec![owner(vmi.vmi())]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Container {
+    let mut args: Vec<String> = [
+        ("--name", vmi.name().to_owned()),
+        ("--namespace", vmi.namespace().to_owned()),
+        ("--uid", vmi.uid().to_owned()),
+        ("--grace-period-seconds", vmi.grace_period_seconds().to_string()),
+    ]
+    .into_iter()
+    .flat_map(|(flag, value)| [flag.to_owned(), value])
+    .collect();
+    if config.settings.use_emulation {
+        args.push("--allow-emulation".to_owned());
+    }
+    let mut mounts = vec![
+        mount("sockets", "/var/run/kubevirt/sockets"),
+        mount("private", "/var/run/kubevirt-private"),
+        mount("ephemeral-disks", "/var/run/kubevirt-ephemeral-disks"),
+        mount("container-disks", CONTAINER_DISKS),
+    ];
+    mounts.extend(disk_mounts);
+    Container {
+        name: COMPUTE_CONTAINER.to_owned(),
+        image: Some(config.launcher_image.clone()),
+        image_pull_policy: config.pull_policy().map(str::to_owned),
+        command: Some(vec!["/usr/bin/virt-launcher".to_owned(), "pod".to_owned()]),
+        args: Some(args),
+        env: Some(vec![downward("POD_NAME", "metadata.name"), downward("POD_UID", "metadata.uid")]),
+        resources: Some(sizing::pod_resources(vmi, &config.settings)),
+        security_context: Some(unprivileged()),
+        volume_mounts: Some(mounts),
+        ..Container::default()
+    }
+}
+
+/// Where the launcher waits for container disks, in all containers that mount it.
+const CONTAINER_DISKS: &str = "/var/run/kubevirt/container-disks";
+
+fn node_selector(vmi: &ValidVmi) -> BTreeMap<String, String> {
+    let architecture = vmi.spec().architecture.clone();
+    let mut selector = vmi.spec().node_selector.clone().unwrap_or_default();
+    selector.insert(SCHEDULABLE_LABEL.to_owned(), "true".to_owned());
+    selector.insert(
+        "kubernetes.io/arch".to_owned(),
+        architecture.unwrap_or_else(|| barevirt_api::defaults::ARCHITECTURE.to_owned()),
+    );
+    selector
+}
+
+/// What `restricted` asks of each container, and a root file system that cannot be written.
+fn unprivileged() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        run_as_non_root: Some(true),
+        run_as_user: Some(LAUNCHER_UID),
+        run_as_group: Some(LAUNCHER_UID),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+        ..SecurityContext::default()
+    }
+}
+
+fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+}
+
+fn downward(name: &str, field: &str) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector { api_version: None, field_path: field.to_owned() }),
+            ..EnvVarSource::default()
+        }),
+    }
+}
+
+fn some<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+    (!list.is_empty()).then(|| list.to_vec())
+}

@@ -1,0 +1,141 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn config() -> Config {
+    Config {
+        launcher_image: "registry/virt-launcher:1".to_owned(),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        settings: barevirt_api::settings::Settings::default(),
+    }
+}
+
+fn valid(spec: Value) -> ValidVmi {
+    let vmi = serde_json::from_value(json!({
+        "metadata": {
+            "name": "testvm", "namespace": "ns", "uid": "4f2a9bd2-5a0c-4d7e-9d4e-0c6b1a2f3e4d",
+            "labels": {"app": "web", "kubevirt.io/vm": "testvm", "kubevirt.io/nodeName": "node01",
+                "kubevirt.io": "virt-handler"},
+            "annotations": {"team": "a", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+                "kubevirt.io/vm-generation": "1"},
+        },
+        "spec": spec,
+    }))
+    .unwrap();
+    ValidVmi::new(vmi).unwrap_or_else(|causes| panic!("{causes:?}"))
+}
+
+fn yaml(pod: &Pod) -> String {
+    serde_saphyr::to_string(&serde_json::to_value(pod).unwrap()).unwrap()
+}
+
+#[test]
+fn smallest() {
+    let vmi = valid(json!({"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}));
+    insta::assert_snapshot!(yaml(&build(&vmi, &config())));
+}
+
+#[test]
+fn with_everything() {
+    let vmi = valid(json!({
+        "domain": {
+            "cpu": {"cores": 2},
+            "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi", "cpu": "2"}},
+            "devices": {"disks": [
+                {"name": "root", "disk": {"bus": "virtio"}},
+                {"name": "data", "disk": {"bus": "virtio"}},
+                {"name": "scratch", "disk": {"bus": "virtio"}},
+                {"name": "cloudinit", "disk": {"bus": "virtio"}},
+            ]},
+        },
+        "volumes": [
+            {"name": "root", "containerDisk": {"image": "registry/fedora:1", "imagePullPolicy": "Always",
+                "imagePullSecret": "pull"}},
+            {"name": "data", "containerDisk": {"image": "registry/data:1", "path": "/disk/data.img",
+                "imagePullSecret": "pull"}},
+            {"name": "scratch", "emptyDisk": {"capacity": "1Gi"}},
+            {"name": "cloudinit", "cloudInitNoCloud": {"secretRef": {"name": "user"},
+                "networkDataSecretRef": {"name": "net"}}},
+        ],
+        "terminationGracePeriodSeconds": 180,
+        "hostname": "web", "subdomain": "sites",
+        "nodeSelector": {"disk": "fast"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}}},
+        "tolerations": [{"key": "vm", "operator": "Exists"}],
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app": "web"}}}],
+        "schedulerName": "mine", "priorityClassName": "high",
+        "dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.1"]},
+    }));
+    let mut config = config();
+    config.settings.use_emulation = true;
+    config.settings.image_pull_policy = Some("Never".to_owned());
+    insta::assert_snapshot!(yaml(&build(&vmi, &config)));
+}
+
+/// The rules of <https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>, for what we use.
+#[test]
+fn admitted_under_restricted() {
+    let vmi = valid(json!({
+        "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {}}]}},
+        "volumes": [{"name": "root", "containerDisk": {"image": "a"}}],
+    }));
+    let pod = build(&vmi, &config());
+    let spec = pod.spec.unwrap();
+    let security = spec.security_context.unwrap();
+    assert_eq!(security.seccomp_profile.unwrap().type_, "RuntimeDefault");
+    assert_eq!(security.run_as_non_root, Some(true));
+    assert!(spec.host_network.is_none() && spec.host_pid.is_none() && spec.host_ipc.is_none());
+    for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
+        let security = container.security_context.as_ref().unwrap();
+        assert_eq!(security.allow_privilege_escalation, Some(false), "{}", container.name);
+        assert_eq!(security.run_as_non_root, Some(true), "{}", container.name);
+        assert_eq!(security.capabilities.as_ref().unwrap().drop, Some(vec!["ALL".to_owned()]));
+        assert!(security.privileged.is_none() && container.ports.is_none());
+    }
+    for volume in spec.volumes.unwrap() {
+        assert!(volume.empty_dir.is_some() || volume.secret.is_some() || volume.projected.is_some());
+    }
+}
+
+#[test]
+fn one_name_for_one_uid() {
+    assert_eq!(name("vm", "a"), name("vm", "a"));
+    assert_ne!(name("vm", "a"), name("vm", "b"));
+    assert_eq!(name("vm", "a").len(), "virt-launcher-vm-".len() + 5);
+    let long = "x".repeat(200);
+    assert_eq!(name(&long, "a").len(), 63);
+    assert!(
+        name(&long, "a")
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    );
+}
+
+#[test]
+fn each_secret_source_has_a_volume() {
+    for (source, volume) in [
+        (json!({"secretRef": {"name": "s"}}), Some("cloudinit-udata")),
+        (json!({"networkDataSecretRef": {"name": "s"}, "userData": "x"}), Some("cloudinit-ndata")),
+        (json!({"userData": "x"}), None),
+    ] {
+        let vmi = valid(json!({
+            "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "cloudinit", "disk": {}}]}},
+            "volumes": [{"name": "cloudinit", "cloudInitNoCloud": source}],
+        }));
+        let spec = build(&vmi, &config()).spec.unwrap();
+        let found = spec.volumes.unwrap().into_iter().find(|volume| volume.secret.is_some());
+        assert_eq!(found.map(|found| found.name).as_deref(), volume);
+        let mounted = spec.containers[0].volume_mounts.as_ref().unwrap().iter().any(|mount| {
+            mount.mount_path == "/var/run/kubevirt-private/secret/cloudinit" && mount.read_only == Some(true)
+        });
+        assert_eq!(mounted, volume.is_some());
+    }
+}
+
+#[test]
+fn grace_leaves_the_launcher_its_time() {
+    assert_eq!(grace_seconds(0), 1);
+    assert_eq!(grace_seconds(30), 40);
+    assert_eq!(grace_seconds(u64::MAX), u32::MAX);
+}

@@ -1,0 +1,166 @@
+//! Everything that the leading process does.
+
+use crate::certificates::Publisher;
+use crate::cluster::{Cluster, Options, Vm, Vmi};
+use crate::error::{Category, Error, back_off};
+use crate::notes::Notes;
+use crate::{vm, vmi};
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::{FutureExt, StreamExt};
+use kube::runtime::controller::{Action, Config, applier};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Client, Resource};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Reconciliations at the same time, for each kind; KubeVirt has ten for instances.
+const WORKERS: u16 = 10;
+/// How long one reconciliation may take: several requests, each with its own deadline.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Objects whose failures are counted.
+const FAILURES_KEPT: usize = 4096;
+/// Every object is looked at now and then, should an event ever be missed.
+const RESYNC: Duration = Duration::from_secs(600);
+
+/// Runs the controllers; comes back only if the watches end.
+pub async fn run(client: Client, namespace: &str, instance: &str, options: Options) {
+    let notes = Notes::new(client.clone(), instance);
+    let (cluster, feeds, queues) = Cluster::new(client.clone(), notes, options);
+    let vms = drive(
+        "virtual machine",
+        cluster.clone(),
+        cluster.vms.clone(),
+        queues.vms,
+        |cluster, guarded: Arc<Vm>| {
+            async move {
+                match &guarded.0 {
+                    Ok(object) => vm::reconcile(&cluster, object).await,
+                    Err(invalid) => Ok(unreadable("virtual machine", &invalid.metadata.name, &invalid.error)),
+                }
+            }
+            .boxed()
+        },
+    );
+    let vmis = drive(
+        "virtual machine instance",
+        cluster.clone(),
+        cluster.vmis.clone(),
+        queues.vmis,
+        |cluster, guarded: Arc<Vmi>| {
+            async move {
+                match &guarded.0 {
+                    Ok(object) => vmi::reconcile(&cluster, object).await,
+                    Err(invalid) => {
+                        Ok(unreadable("virtual machine instance", &invalid.metadata.name, &invalid.error))
+                    }
+                }
+            }
+            .boxed()
+        },
+    );
+    let certificates = Publisher::new(client, namespace).run();
+    let work = async {
+        if cluster.ready().await {
+            info!(
+                vms = cluster.vms.len(),
+                instances = cluster.vmis.len(),
+                pods = cluster.pods.len(),
+                "caches filled"
+            );
+        }
+        tokio::join!(vms, vmis);
+    };
+    tokio::select! {
+        () = feeds.run(cluster.clone()) => warn!("the watches ended"),
+        () = work => warn!("the controllers ended"),
+        () = certificates => {}
+    }
+}
+
+/// An object that our types cannot hold is named and left alone; the others go on.
+fn unreadable(kind: &str, name: &Option<String>, error: &str) -> Option<Duration> {
+    warn!(kind, name, error, "cannot read the object");
+    None
+}
+
+type Reconciliation = futures::future::BoxFuture<'static, Result<Option<Duration>, Error>>;
+
+/// Reconciles what the queue names, until it ends.
+async fn drive<K>(
+    kind: &'static str,
+    cluster: Arc<Cluster>,
+    store: Store<K>,
+    queue: UnboundedReceiver<ObjectRef<K>>,
+    reconcile: impl Fn(Arc<Cluster>, Arc<K>) -> Reconciliation + Send + Sync + 'static,
+) where
+    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+{
+    let failures: Arc<Mutex<HashMap<Option<String>, u32>>> = Arc::default();
+    let count = failures.clone();
+    // Other caches than the store must be filled, too, before anything is concluded from what is not in them.
+    let ready = cluster.clone();
+    let queue = async move { ready.ready().await }
+        .into_stream()
+        .flat_map(|_| futures::stream::empty())
+        .chain(queue.map(Ok::<_, Infallible>));
+    let work = applier(
+        move |object, cluster: Arc<Cluster>| {
+            let failures = failures.clone();
+            let uid = object.meta().uid.clone();
+            let work = reconcile(cluster, object);
+            async move {
+                let again = within(DEADLINE, work).await?;
+                failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+                Ok(Action::requeue(again.unwrap_or(RESYNC)))
+            }
+            .boxed()
+        },
+        move |object: Arc<K>, error: &Error, _| {
+            let meta = object.meta();
+            let failed = {
+                let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
+                if count.len() > FAILURES_KEPT {
+                    // Most are of objects that are gone; those that are not begin anew.
+                    count.clear();
+                }
+                let failed = count.entry(meta.uid.clone()).or_default();
+                *failed = failed.saturating_add(1);
+                *failed
+            };
+            let category = error.category();
+            let pause = match category {
+                Category::Conflict | Category::Gone if failed < 5 => Duration::from_millis(100),
+                Category::Conflict | Category::Gone | Category::Refused | Category::Unavailable => {
+                    back_off(failed)
+                }
+            };
+            if category != Category::Conflict {
+                warn!(
+                    kind,
+                    namespace = meta.namespace,
+                    name = meta.name,
+                    category = category.name(),
+                    %error,
+                    why = error.message(),
+                    ?pause,
+                    "reconciliation failed"
+                );
+            }
+            Action::requeue(pause)
+        },
+        cluster,
+        store,
+        queue,
+        Config::default().concurrency(WORKERS),
+    );
+    // What failed was handled by the policy; an object that is gone needs nothing.
+    work.for_each(|_| std::future::ready(())).await;
+}
+
+async fn within<T>(deadline: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(deadline, work).await.unwrap_or(Err(Error::Overdue(deadline)))
+}

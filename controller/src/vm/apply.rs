@@ -1,0 +1,279 @@
+//! Carrying out a step for a machine, and reporting.
+
+use super::plan::{Observed, Step};
+use super::status::{self, Outcome};
+use super::{subject, template};
+use crate::cluster::Cluster;
+use crate::error::{Category, Error, response};
+use crate::expectations::{Key, Kind};
+use crate::merge;
+use crate::notes::Note;
+use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::vmi::Verdict;
+use barevirt_api::names::{
+    APP_LABEL, APP_LAUNCHER, REASON_FAILED_CREATE, REASON_FAILED_DELETE, REASON_SUCCESSFUL_CREATE,
+    REASON_SUCCESSFUL_DELETE, VM_FINALIZER, VM_NAME_LABEL, vmi_id,
+};
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// When to look again where something of a former run must go first; its end also comes as an event.
+const HELD: Duration = Duration::from_secs(5);
+/// When to look again where another's instance has our name.
+const BLOCKED: Duration = Duration::from_secs(30);
+/// When to look again after a look past the cache showed that the observation was old.
+const STALE: Duration = Duration::from_millis(200);
+
+/// Does the step and reports; the time of the next look.
+pub(super) async fn apply(
+    cluster: &Cluster,
+    observed: &Observed,
+    step: Step,
+) -> Result<Option<Duration>, Error> {
+    let vm = &observed.vm;
+    let mut vmi = observed.own_vmi().cloned();
+    let mut failure = None;
+    let (outcome, again) = match step {
+        Step::Rest | Step::Report => (Outcome::Quiet, None),
+        Step::Wait(left) => (Outcome::Quiet, Some(left)),
+        Step::Blocked(owner) => {
+            let message = format!("virtual machine instance {} exists and belongs to {owner}", vm.name_any());
+            (Outcome::Failed { reason: REASON_FAILED_CREATE, message }, Some(BLOCKED))
+        }
+        Step::Hold => {
+            let mut finalizers = vm.finalizers().to_vec();
+            finalizers.push(VM_FINALIZER.to_owned());
+            return patch_machine(cluster, vm, json!({"finalizers": finalizers})).await.map(|()| None);
+        }
+        Step::Release => return release(cluster, observed).await,
+        Step::Adopt => return adopt(cluster, observed).await,
+        Step::Start(instance) => match start(cluster, vm, &instance).await {
+            Ok(Some(started)) => {
+                vmi = Some(started);
+                (Outcome::Quiet, None)
+            }
+            Ok(None) => (Outcome::Held, Some(HELD)),
+            Err(error) if error.category() == Category::Refused => {
+                let message = format!("Error creating virtual machine instance: {}", error.message());
+                tell_once(cluster, vm, REASON_FAILED_CREATE, &message);
+                failure = Some(error);
+                (Outcome::Failed { reason: REASON_FAILED_CREATE, message }, None)
+            }
+            Err(error) => return Err(error),
+        },
+        Step::Stop(uid) => match stop(cluster, vm, &uid).await {
+            Ok(Some(stopped)) => {
+                vmi = Some(stopped);
+                (Outcome::Quiet, None)
+            }
+            Ok(None) => return Ok(Some(STALE)),
+            Err(error) if error.category() == Category::Refused => {
+                let message =
+                    format!("Error deleting virtual machine instance {}: {}", vm.name_any(), error.message());
+                tell_once(cluster, vm, REASON_FAILED_DELETE, &message);
+                failure = Some(error);
+                (Outcome::Failed { reason: REASON_FAILED_DELETE, message }, None)
+            }
+            Err(error) => return Err(error),
+        },
+    };
+    report(cluster, observed, vmi.as_ref(), &outcome).await?;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(again),
+    }
+}
+
+/// An event, unless the Failure condition says the same already: retries are not news.
+fn tell_once(cluster: &Cluster, vm: &VirtualMachine, reason: &'static str, message: &str) {
+    let known = vm.status.as_ref().and_then(|status| {
+        barevirt_api::v1::Condition::find(&status.conditions, barevirt_api::names::CONDITION_FAILURE)
+    });
+    if known.and_then(|known| known.message.as_deref()) != Some(message) {
+        cluster.notes.tell(Note::warning(reason, message), vm.object_ref(&()));
+    }
+}
+
+/// Writes the status where it differs from the stored one.
+async fn report(
+    cluster: &Cluster,
+    observed: &Observed,
+    vmi: Option<&VirtualMachineInstance>,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let vm = &observed.vm;
+    let wanted = status::compute(observed, vmi, outcome);
+    // Our types always have a JSON form: no map in them has keys but strings.
+    let old = serde_json::to_value(vm.status.clone().unwrap_or_default()).unwrap_or_default();
+    let new = serde_json::to_value(&wanted).unwrap_or_default();
+    let Some(change) = merge::difference(&old, &new) else { return Ok(()) };
+    // virt-api adds commands to the same status: nothing may be lost.
+    let body = json!({
+        "metadata": {"resourceVersion": vm.metadata.resource_version}, "status": change
+    });
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
+    let write = cluster.expectations.begin(Key::new(Kind::Vm, &namespace, &name), Instant::now());
+    let (params, patch) = (merge_params(), Patch::Merge(&body));
+    let request = vms.patch_status(&name, &params, &patch);
+    let answer = call("report the status of", || subject(vm), request).await?;
+    write.done(answer.metadata.resource_version.as_deref());
+    let before = vm.status.as_ref().and_then(|status| status.printable_status.as_deref());
+    if before != wanted.printable_status.as_deref() {
+        info!(namespace, vm = name, status = wanted.printable_status, "status changed");
+    }
+    Ok(())
+}
+
+/// Creates the instance; none where a launcher of that name may still run.
+async fn start(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    instance: &VirtualMachineInstance,
+) -> Result<Option<VirtualMachineInstance>, Error> {
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
+    let launchers = ListParams::default()
+        .labels(&format!("{APP_LABEL}={APP_LAUNCHER},{VM_NAME_LABEL}={}", vmi_id(&name)));
+    let found = call("list", || format!("launcher pods of {}", subject(vm)), pods.list(&launchers)).await?;
+    if let Some(pod) = found.iter().find(|pod| Verdict::of(pod).is_none()) {
+        info!(namespace, vm = name, pod = pod.name_any(), "the start waits for a former launcher pod");
+        return Ok(None);
+    }
+
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
+    let vmi_subject = || format!("virtual machine instance {namespace}/{name}");
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let write = cluster.expectations.begin(Key::new(Kind::Vmi, &namespace, &name), Instant::now());
+    let created = match call("create", vmi_subject, vmis.create(&params, instance)).await {
+        Ok(created) => created,
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
+            let existing = call("get", vmi_subject, vmis.get(&name)).await?;
+            let controller = existing.owner_references().iter().find(|owner| owner.controller == Some(true));
+            return match controller {
+                Some(owner) if Some(&owner.uid) == vm.metadata.uid.as_ref() => Ok(Some(existing)),
+                Some(owner) => Err(Error::Foreign {
+                    subject: vmi_subject(),
+                    owner: format!("{} {}", owner.kind, owner.name),
+                }),
+                // To be adopted, once the cache shows it.
+                None => Ok(None),
+            };
+        }
+        Err(error) => return Err(error),
+    };
+    write.done(created.metadata.resource_version.as_deref());
+    let text = format!("Started the virtual machine by creating the new virtual machine instance {name}");
+    cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_CREATE, text), vm.object_ref(&()));
+    info!(namespace, vm = name, uid = created.metadata.uid, "created the instance");
+    Ok(Some(created))
+}
+
+/// Deletes the instance; none where it turns out not to be the machine's any more.
+async fn stop(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    uid: &str,
+) -> Result<Option<VirtualMachineInstance>, Error> {
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
+    let vmi_subject = || format!("virtual machine instance {namespace}/{name}");
+    // An instance that was orphaned a moment ago must live: looked at past the cache, and deleted at just that version.
+    let Some(mut fresh) = call_opt("get", vmi_subject, vmis.get(&name)).await? else { return Ok(None) };
+    let ours = fresh
+        .owner_references()
+        .iter()
+        .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == vm.metadata.uid.as_ref());
+    if !ours || fresh.metadata.uid.as_deref() != Some(uid) {
+        return Ok(None);
+    }
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: fresh.metadata.resource_version.clone(),
+        }),
+        ..DeleteParams::default()
+    };
+    let write = cluster.expectations.begin(Key::new(Kind::Vmi, &namespace, &name), Instant::now());
+    let answer = call_opt("delete", vmi_subject, vmis.delete(&name, &params)).await?;
+    if let Some(deleted) = answer.and_then(|answer| answer.left()) {
+        fresh = deleted;
+    }
+    write.done(fresh.metadata.resource_version.as_deref());
+    let text = format!("Stopped the virtual machine by deleting the virtual machine instance {name}");
+    cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_DELETE, text), vm.object_ref(&()));
+    info!(namespace, vm = name, uid, "deleted the instance");
+    Ok(Some(fresh))
+}
+
+/// Becomes the controller of the orphan that has the machine's name.
+async fn adopt(cluster: &Cluster, observed: &Observed) -> Result<Option<Duration>, Error> {
+    let vm = &observed.vm;
+    let Some(vmi) = &observed.vmi else { return Ok(None) };
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+    // A machine that is being deleted adopts nothing, and its cache may not show that yet.
+    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
+    let fresh = call_opt("get", || subject(vm), vms.get_metadata(&name)).await?;
+    if fresh.is_none_or(|fresh| {
+        fresh.metadata.uid != vm.metadata.uid || fresh.metadata.deletion_timestamp.is_some()
+    }) {
+        return Ok(Some(STALE));
+    }
+    let mut owners = vmi.owner_references().to_vec();
+    owners.push(template::owner(vm));
+    let body = json!({"metadata": {
+        "resourceVersion": vmi.metadata.resource_version, "uid": vmi.metadata.uid, "ownerReferences": owners
+    }});
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
+    let write = cluster.expectations.begin(Key::new(Kind::Vmi, &namespace, &name), Instant::now());
+    let (params, patch) = (merge_params(), Patch::Merge(&body));
+    let request = vmis.patch_metadata(&name, &params, &patch);
+    let answer = call("adopt", || format!("virtual machine instance {namespace}/{name}"), request).await?;
+    write.done(answer.metadata.resource_version.as_deref());
+    info!(namespace, vm = name, uid = vmi.metadata.uid, "adopted the instance");
+    Ok(None)
+}
+
+/// Lets the machine go, unless the API server itself still shows an instance of it.
+async fn release(cluster: &Cluster, observed: &Observed) -> Result<Option<Duration>, Error> {
+    let vm = &observed.vm;
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+    let orphaning = vm.finalizers().iter().any(|finalizer| finalizer == "orphan");
+    if !orphaning {
+        let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
+        let vmi_subject = || format!("virtual machine instance {namespace}/{name}");
+        let found = call_opt("get", vmi_subject, vmis.get_metadata(&name)).await?;
+        let ours = found.is_some_and(|found| {
+            found.owner_references().iter().any(|owner| Some(&owner.uid) == vm.metadata.uid.as_ref())
+        });
+        if ours {
+            return Ok(Some(STALE));
+        }
+    }
+    let left: Vec<&String> = vm.finalizers().iter().filter(|finalizer| *finalizer != VM_FINALIZER).collect();
+    patch_machine(cluster, vm, json!({"finalizers": left})).await?;
+    info!(namespace, vm = name, "released the machine");
+    Ok(None)
+}
+
+async fn patch_machine(cluster: &Cluster, vm: &VirtualMachine, mut metadata: Value) -> Result<(), Error> {
+    metadata["resourceVersion"] = json!(vm.metadata.resource_version);
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
+    let write = cluster.expectations.begin(Key::new(Kind::Vm, &namespace, &name), Instant::now());
+    let body = json!({"metadata": metadata});
+    let (params, patch) = (merge_params(), Patch::Merge(&body));
+    let request = vms.patch_metadata(&name, &params, &patch);
+    let answer = call("patch", || subject(vm), request).await?;
+    write.done(answer.metadata.resource_version.as_deref());
+    Ok(())
+}
+
+fn merge_params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}

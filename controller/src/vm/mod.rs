@@ -1,0 +1,65 @@
+//! Machines: an instance of the same name whenever the run strategy or a command asks for one.
+//!
+//! ```text
+//!                 start: instance created          instance Running
+//!   Stopped ---------------------------> Starting ------------------> Running
+//!      ^  ^                                 |                            |
+//!      |  +-- instance gone <-- Stopping <--+---- instance deleted ------+
+//!      |
+//!      +-- CrashLoopBackOff: instances that end before they ran are started again after 10 n^2 seconds
+//! ```
+//!
+//! A machine never creates an instance while the former object, or a launcher pod of that which may still run, exists. The
+//! former is given by the name, the latter by the instance's finalizer; and since people remove finalizers, the launcher
+//! pods of that name are looked for past the cache before each start.
+//!
+//! Status is computed whole after each step and written through the status subresource only where it differs: a start
+//! costs three writes here, the instance, `Starting` and `Running`.
+
+mod apply;
+mod back_off;
+mod plan;
+mod requests;
+mod status;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{Claim, Observed, Step, plan};
+pub use status::{Outcome, compute as compute_status};
+pub use template::instance;
+
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::expectations::{Key, Kind};
+use barevirt_api::v1::VirtualMachine;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use std::time::{Duration, Instant};
+
+/// One reconciliation; the time of the next where one is due without an event.
+pub async fn reconcile(cluster: &Cluster, vm: &VirtualMachine) -> Result<Option<Duration>, Error> {
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+    let now = Instant::now();
+    let owed = [Kind::Vm, Kind::Vmi].map(|kind| Key::new(kind, &namespace, &name));
+    if owed.iter().any(|key| cluster.expectations.owes(key, now)) {
+        return Ok(Some(Duration::from_secs(1)));
+    }
+    let vmi = match cluster.vmis.get(&ObjectRef::new(&name).within(&namespace)) {
+        None => None,
+        Some(found) => match &found.0 {
+            Ok(vmi) => Some(vmi.clone()),
+            // Named in the log by its own reconciler; what we cannot read we do not touch.
+            Err(_) => return Ok(None),
+        },
+    };
+    let observed = Observed { vm: vm.clone(), vmi, now: Timestamp::now() };
+    let step = plan(&observed);
+    apply::apply(cluster, &observed, step).await
+}
+
+/// Namespace and name, for messages.
+pub(crate) fn subject(vm: &VirtualMachine) -> String {
+    format!("virtual machine {}/{}", vm.namespace().unwrap_or_default(), vm.name_any())
+}

@@ -1,0 +1,169 @@
+//! What to do about a machine. Pure: the same observation gives the same step.
+
+use super::{back_off, requests, template};
+use barevirt_api::names::{
+    ACTION_START, PHASE_FAILED, RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_MANUAL,
+    RUN_STRATEGY_ONCE, RUN_STRATEGY_RERUN_ON_FAILURE, VM_FINALIZER, is_final_phase,
+};
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use std::time::Duration;
+
+/// Finalizer that the API server adds when an object is deleted and what it owns is to stay.
+const ORPHAN: &str = "orphan";
+
+/// All that a step depends on.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The machine.
+    pub vm: VirtualMachine,
+    /// The instance of that name, whoever's it is.
+    pub vmi: Option<VirtualMachineInstance>,
+    /// Wall clock, in seconds, for back-off.
+    pub now: Timestamp,
+}
+
+/// Whose the instance of the machine's name is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Claim {
+    /// There is none.
+    None,
+    /// The machine's.
+    Ours,
+    /// Nobody's.
+    Orphan,
+    /// Another's: kind and name.
+    Foreign(String),
+}
+
+impl Observed {
+    /// Whose the instance is.
+    pub fn claim(&self) -> Claim {
+        let Some(vmi) = &self.vmi else { return Claim::None };
+        let controller = vmi.owner_references().iter().find(|owner| owner.controller == Some(true));
+        match controller {
+            None => Claim::Orphan,
+            Some(owner) if Some(&owner.uid) == self.vm.metadata.uid.as_ref() => Claim::Ours,
+            Some(owner) => Claim::Foreign(format!("{} {}", owner.kind, owner.name)),
+        }
+    }
+
+    /// The instance, where it is the machine's.
+    pub fn own_vmi(&self) -> Option<&VirtualMachineInstance> {
+        self.vmi.as_ref().filter(|_| self.claim() == Claim::Ours)
+    }
+}
+
+/// One step on the cluster. Status is reported after each.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing to do until something changes.
+    Rest,
+    /// Only the report: what follows depends on it being stored.
+    Report,
+    /// Nothing to do for so long.
+    Wait(Duration),
+    /// Another's instance has the name.
+    Blocked(String),
+    /// Add the finalizer that admission should have added.
+    Hold,
+    /// Take the finalizer away: nothing is left of the machine.
+    Release,
+    /// Take the orphan of that name over.
+    Adopt,
+    /// Create the instance.
+    Start(Box<VirtualMachineInstance>),
+    /// Delete the instance with this UID.
+    Stop(String),
+}
+
+/// Decides.
+pub fn plan(observed: &Observed) -> Step {
+    let vm = &observed.vm;
+    let held = vm.finalizers().iter().any(|finalizer| finalizer == VM_FINALIZER);
+    if vm.metadata.deletion_timestamp.is_some() {
+        return if held { take_down(observed) } else { Step::Rest };
+    }
+    if !held {
+        return Step::Hold;
+    }
+    match observed.claim() {
+        Claim::Foreign(owner) => Step::Blocked(owner),
+        Claim::Orphan
+            if observed.vmi.as_ref().is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_none()) =>
+        {
+            Step::Adopt
+        }
+        // It goes by itself; its name is free then.
+        Claim::Orphan => Step::Rest,
+        Claim::Ours | Claim::None => follow_strategy(observed),
+    }
+}
+
+fn take_down(observed: &Observed) -> Step {
+    if observed.vm.finalizers().iter().any(|finalizer| finalizer == ORPHAN) {
+        return Step::Release;
+    }
+    match observed.own_vmi() {
+        None => Step::Release,
+        Some(vmi) => stop(vmi),
+    }
+}
+
+fn follow_strategy(observed: &Observed) -> Step {
+    let vm = &observed.vm;
+    let status = vm.status.as_ref();
+    let vmi = observed.vmi.as_ref();
+    let commands = status.map(|status| status.state_change_requests.as_slice()).unwrap_or_default();
+    let strategy = vm.spec.effective_run_strategy().unwrap_or(RUN_STRATEGY_HALTED);
+    let stored_failure = status.and_then(|status| status.start_failure.as_ref());
+    let failure = back_off::record(stored_failure, strategy, vmi, observed.now);
+    let phase = vmi.map(crate::vmi::phase);
+    let ended = phase.is_some_and(is_final_phase);
+
+    // What an ended instance tells must be stored before it is deleted: it could not be counted any more.
+    if ended && failure.as_ref() != stored_failure {
+        return Step::Report;
+    }
+    let start = || match back_off::left(failure.as_ref(), observed.now) {
+        Some(left) => Step::Wait(left),
+        None => Step::Start(Box::new(template::instance(vm))),
+    };
+    match (strategy, vmi) {
+        (RUN_STRATEGY_ALWAYS, None) => start(),
+        (RUN_STRATEGY_ALWAYS, Some(vmi)) if ended || requests::stops(commands, vmi) => stop(vmi),
+
+        (RUN_STRATEGY_RERUN_ON_FAILURE, None) => {
+            // A strategy that was just chosen counts as a command.
+            let fresh = status.and_then(|status| status.run_strategy.as_deref()) != Some(strategy);
+            if fresh || requests::starts(commands, None) { start() } else { Step::Rest }
+        }
+        (RUN_STRATEGY_RERUN_ON_FAILURE, Some(vmi)) if ended || requests::stops(commands, vmi) => {
+            let restart_stored = commands.iter().any(|command| command.action == ACTION_START);
+            if phase == Some(PHASE_FAILED) && vmi.metadata.deletion_timestamp.is_none() && !restart_stored {
+                Step::Report
+            } else {
+                stop(vmi)
+            }
+        }
+
+        (RUN_STRATEGY_MANUAL, None) if requests::starts(commands, None) => start(),
+        (RUN_STRATEGY_MANUAL, Some(vmi))
+            if requests::stops(commands, vmi) || (ended && requests::starts(commands, Some(vmi))) =>
+        {
+            stop(vmi)
+        }
+
+        (RUN_STRATEGY_ONCE, None) => start(),
+        (RUN_STRATEGY_HALTED, Some(vmi)) => stop(vmi),
+        _ => Step::Rest,
+    }
+}
+
+fn stop(vmi: &VirtualMachineInstance) -> Step {
+    match (&vmi.metadata.deletion_timestamp, &vmi.metadata.uid) {
+        (None, Some(uid)) => Step::Stop(uid.clone()),
+        _ => Step::Rest,
+    }
+}

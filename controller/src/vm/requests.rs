@@ -1,0 +1,42 @@
+//! Commands in `status.stateChangeRequests`: virt-api adds them, the controller takes away what is done.
+
+use barevirt_api::names::{ACTION_START, ACTION_STOP, is_final_phase};
+use barevirt_api::v1::{StateChangeRequest, VirtualMachineInstance};
+
+/// The requests that are left: done ones are taken off the front, in order.
+pub(super) fn left<'a>(
+    requests: &'a [StateChangeRequest],
+    vmi: Option<&VirtualMachineInstance>,
+) -> &'a [StateChangeRequest] {
+    let done = requests.iter().take_while(|request| is_done(request, vmi)).count();
+    requests.get(done..).unwrap_or_default()
+}
+
+fn is_done(request: &StateChangeRequest, vmi: Option<&VirtualMachineInstance>) -> bool {
+    match request.action.as_str() {
+        // Meant for one instance; any other, or none, shows that it was stopped.
+        ACTION_STOP => vmi.is_none_or(|vmi| request.uid.is_none() || request.uid != vmi.metadata.uid),
+        ACTION_START => vmi.is_some_and(|vmi| {
+            vmi.metadata.deletion_timestamp.is_none() && !is_final_phase(crate::vmi::phase(vmi))
+        }),
+        // Admission lets no other in; it would block those behind it.
+        _ => true,
+    }
+}
+
+/// Whether the next command is to stop this instance.
+pub(super) fn stops(requests: &[StateChangeRequest], vmi: &VirtualMachineInstance) -> bool {
+    left(requests, Some(vmi))
+        .first()
+        .is_some_and(|request| request.action == ACTION_STOP && request.uid == vmi.metadata.uid)
+}
+
+/// Whether the next command is to start.
+pub(super) fn starts(requests: &[StateChangeRequest], vmi: Option<&VirtualMachineInstance>) -> bool {
+    left(requests, vmi).first().is_some_and(|request| request.action == ACTION_START)
+}
+
+/// A command to start.
+pub(super) fn start() -> StateChangeRequest {
+    StateChangeRequest { action: ACTION_START.to_owned(), ..StateChangeRequest::default() }
+}

@@ -1,0 +1,167 @@
+//! A machine's status, computed whole from what was observed and how the step went.
+
+use super::plan::Observed;
+use super::{back_off, requests};
+use crate::vmi::{NOT_RUNNING_MESSAGE, phase};
+use barevirt_api::names::{
+    ACTION_START, CONDITION_FAILURE, CONDITION_PAUSED, CONDITION_POD_SCHEDULED, CONDITION_READY,
+    CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SCHEDULING,
+    REASON_GUEST_NOT_RUNNING, REASON_VMI_NOT_EXISTS, RUN_STRATEGY_HALTED, RUN_STRATEGY_RERUN_ON_FAILURE,
+    STATUS_CRASH_LOOP_BACK_OFF, STATUS_ERR_IMAGE_PULL, STATUS_IMAGE_PULL_BACK_OFF, STATUS_PAUSED,
+    STATUS_RUNNING, STATUS_STARTING, STATUS_STOPPED, STATUS_STOPPING, STATUS_TERMINATING, STATUS_UNKNOWN,
+    STATUS_UNSCHEDULABLE, VM_GENERATION_ANNOTATION, is_final_phase,
+};
+use barevirt_api::v1::{
+    Condition, VirtualMachine, VirtualMachineInstance, VirtualMachineStatus, merge_condition,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+/// How the step went, as far as status shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Nothing to add to what is observed.
+    Quiet,
+    /// A start is decided and waits for something of the former run to be gone.
+    Held,
+    /// The step failed: reason and message of the Failure condition.
+    Failed {
+        /// One word.
+        reason: &'static str,
+        /// The same for people.
+        message: String,
+    },
+}
+
+/// Conditions that a machine does not copy from its instance.
+const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_FAILURE, "RestartRequired"];
+
+/// Computes it. `vmi` is the machine's instance after the step.
+pub fn compute(
+    observed: &Observed,
+    vmi: Option<&VirtualMachineInstance>,
+    outcome: &Outcome,
+) -> VirtualMachineStatus {
+    let vm = &observed.vm;
+    let now = Time(observed.now);
+    let mut status = vm.status.clone().unwrap_or_default();
+    let strategy = vm.spec.effective_run_strategy().unwrap_or(RUN_STRATEGY_HALTED);
+
+    // False is left out, as KubeVirt does.
+    status.created = vmi.is_some().then_some(true);
+    let ready = vmi.is_some_and(|vmi| Condition::is_set(conditions_of(vmi), CONDITION_READY));
+    status.ready = ready.then_some(true);
+    status.desired_generation = vm.metadata.generation;
+    status.observed_generation = match vmi {
+        Some(vmi) => {
+            vmi.annotations().get(VM_GENERATION_ANNOTATION).and_then(|generation| generation.parse().ok())
+        }
+        None => vm.metadata.generation,
+    };
+    // From the first start on: that is how a strategy that was just chosen is told from one that was acted on.
+    if status.run_strategy.is_some() || vmi.is_some() {
+        status.run_strategy = Some(strategy.to_owned());
+    }
+    status.start_failure = back_off::record(status.start_failure.as_ref(), strategy, vmi, observed.now);
+
+    status.state_change_requests = requests::left(&status.state_change_requests, vmi).to_vec();
+    let failed =
+        vmi.is_some_and(|vmi| phase(vmi) == PHASE_FAILED && vmi.metadata.deletion_timestamp.is_none());
+    let asked = status.state_change_requests.iter().any(|request| request.action == ACTION_START);
+    if strategy == RUN_STRATEGY_RERUN_ON_FAILURE && failed && !asked {
+        status.state_change_requests.push(requests::start());
+    }
+
+    conditions(&mut status.conditions, vmi, outcome, &now);
+    status.printable_status = Some(printable(vm, &status, vmi, strategy, outcome).to_owned());
+    status
+}
+
+fn conditions(
+    conditions: &mut Vec<Condition>,
+    vmi: Option<&VirtualMachineInstance>,
+    outcome: &Outcome,
+    now: &Time,
+) {
+    let ready = match vmi {
+        None => Condition::new(CONDITION_READY, false, REASON_VMI_NOT_EXISTS, "VMI does not exist"),
+        Some(vmi) => match Condition::find(conditions_of(vmi), CONDITION_READY) {
+            // In the instance's own words for that, so that its first ones change nothing.
+            None => Condition::new(CONDITION_READY, false, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE),
+            Some(ready) => Condition { last_transition_time: None, ..ready.clone() },
+        },
+    };
+    merge_condition(conditions, ready, now);
+    match outcome {
+        Outcome::Failed { reason, message } => {
+            merge_condition(conditions, Condition::new(CONDITION_FAILURE, true, reason, message), now);
+        }
+        Outcome::Quiet | Outcome::Held => Condition::remove(conditions, CONDITION_FAILURE),
+    }
+    let copied: Vec<&Condition> = vmi
+        .map(conditions_of)
+        .unwrap_or_default()
+        .iter()
+        .filter(|condition| !OWN_CONDITIONS.contains(&condition.type_.as_str()))
+        .collect();
+    conditions.retain(|condition| {
+        OWN_CONDITIONS.contains(&condition.type_.as_str())
+            || copied.iter().any(|copied| copied.type_ == condition.type_)
+    });
+    for condition in copied {
+        merge_condition(conditions, Condition { last_transition_time: None, ..condition.clone() }, now);
+    }
+}
+
+/// The word for people; the first that applies, in KubeVirt's order.
+fn printable(
+    vm: &VirtualMachine,
+    status: &VirtualMachineStatus,
+    vmi: Option<&VirtualMachineInstance>,
+    strategy: &str,
+    outcome: &Outcome,
+) -> &'static str {
+    if vm.metadata.deletion_timestamp.is_some() {
+        return STATUS_TERMINATING;
+    }
+    let backing_off = status.start_failure.is_some() && back_off::restarts(strategy);
+    let Some(vmi) = vmi else {
+        return match outcome {
+            Outcome::Held => STATUS_STARTING,
+            _ if backing_off => STATUS_CRASH_LOOP_BACK_OFF,
+            _ => STATUS_STOPPED,
+        };
+    };
+    let phase = phase(vmi);
+    if is_final_phase(phase) {
+        return if backing_off { STATUS_CRASH_LOOP_BACK_OFF } else { STATUS_STOPPED };
+    }
+    if vmi.metadata.deletion_timestamp.is_some() {
+        return STATUS_STOPPING;
+    }
+    let conditions = conditions_of(vmi);
+    if phase == PHASE_RUNNING {
+        return if Condition::is_set(conditions, CONDITION_PAUSED) { STATUS_PAUSED } else { STATUS_RUNNING };
+    }
+    let reason = |type_: &str| {
+        Condition::find(conditions, type_)
+            .filter(|condition| condition.status == "False")
+            .and_then(|condition| condition.reason.as_deref())
+    };
+    if reason(CONDITION_POD_SCHEDULED) == Some("Unschedulable") {
+        return STATUS_UNSCHEDULABLE;
+    }
+    match reason(CONDITION_SYNCHRONIZED) {
+        Some(STATUS_ERR_IMAGE_PULL) => return STATUS_ERR_IMAGE_PULL,
+        Some(STATUS_IMAGE_PULL_BACK_OFF) => return STATUS_IMAGE_PULL_BACK_OFF,
+        _ => {}
+    }
+    match phase {
+        PHASE_PENDING | PHASE_SCHEDULING | PHASE_SCHEDULED => STATUS_STARTING,
+        _ => STATUS_UNKNOWN,
+    }
+}
+
+fn conditions_of(vmi: &VirtualMachineInstance) -> &[Condition] {
+    vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+}

@@ -1,0 +1,477 @@
+//! Steps and statuses of machines: single cases, then random worlds.
+
+use super::plan::{Observed, Step, plan};
+use super::status::{Outcome, compute};
+use barevirt_api::names::VM_FINALIZER;
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+const NOW: i64 = 1_800_000_000;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn vm(strategy: &str, status: Value) -> VirtualMachine {
+    serde_json::from_value(json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "m1", "generation": 2, "resourceVersion": "5",
+            "finalizers": [VM_FINALIZER]},
+        "spec": {"runStrategy": strategy, "template": {"spec": {"domain": {"devices": {}}}}},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn vmi(uid: &str, phase: &str) -> VirtualMachineInstance {
+    serde_json::from_value(json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": uid, "annotations": {"kubevirt.io/vm-generation": "2"},
+            "ownerReferences": [{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "a",
+                "uid": "m1", "controller": true}]},
+        "spec": {"domain": {"devices": {}}},
+        "status": {"phase": phase, "phaseTransitionTimestamps": [{"phase": phase}]},
+    }))
+    .unwrap()
+}
+
+fn ran(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
+    vmi.status.as_mut().unwrap().phase_transition_timestamps =
+        serde_json::from_value(json!([{"phase": "Running"}])).unwrap();
+    vmi
+}
+
+fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
+    vmi.metadata.deletion_timestamp = Some(Time(at(NOW)));
+    vmi
+}
+
+fn step(vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>) -> Step {
+    plan(&Observed { vm: vm.clone(), vmi, now: at(NOW) })
+}
+
+fn stop(uid: &str) -> Step {
+    Step::Stop(uid.to_owned())
+}
+
+fn report(vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>) -> VirtualMachineStatus {
+    let observed = Observed { vm: vm.clone(), vmi: vmi.clone(), now: at(NOW) };
+    compute(&observed, vmi.as_ref(), &Outcome::Quiet)
+}
+
+fn printable(vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>) -> String {
+    report(vm, vmi).printable_status.unwrap()
+}
+
+fn with_condition(mut vmi: VirtualMachineInstance, type_: &str, reason: &str) -> VirtualMachineInstance {
+    let condition = json!({"type": type_, "status": "False", "reason": reason});
+    vmi.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
+    vmi
+}
+
+#[test]
+fn strategies_start_and_stop() {
+    let none = json!({});
+    assert!(matches!(step(&vm("Always", none.clone()), None), Step::Start(_)));
+    assert!(matches!(step(&vm("Once", none.clone()), None), Step::Start(_)));
+    assert!(matches!(step(&vm("RerunOnFailure", none.clone()), None), Step::Start(_)));
+    assert_eq!(step(&vm("Halted", none.clone()), None), Step::Rest);
+    assert_eq!(step(&vm("Manual", none.clone()), None), Step::Rest);
+
+    let running = || Some(ran(vmi("i1", "Running")));
+    assert_eq!(step(&vm("Always", none.clone()), running()), Step::Rest);
+    assert_eq!(step(&vm("Manual", none.clone()), running()), Step::Rest);
+    assert_eq!(step(&vm("Halted", none.clone()), running()), stop("i1"));
+
+    let ended = || Some(ran(vmi("i1", "Succeeded")));
+    assert_eq!(step(&vm("Always", none.clone()), ended()), stop("i1"));
+    assert_eq!(step(&vm("Manual", none.clone()), ended()), Step::Rest);
+    assert_eq!(step(&vm("Once", none.clone()), ended()), Step::Rest);
+    assert_eq!(step(&vm("Always", none), Some(deleting(ran(vmi("i1", "Running"))))), Step::Rest);
+}
+
+#[test]
+fn running_is_the_older_word() {
+    let mut machine = vm("Always", json!({}));
+    machine.spec.run_strategy = None;
+    assert_eq!(step(&machine, None), Step::Rest);
+    machine.spec.running = Some(true);
+    assert!(matches!(step(&machine, None), Step::Start(_)));
+    machine.spec.running = Some(false);
+    assert_eq!(step(&machine, Some(vmi("i1", "Running"))), stop("i1"));
+}
+
+#[test]
+fn commands_are_carried_out_in_order_and_taken_away() {
+    let restart = json!({"stateChangeRequests": [{"action": "Stop", "uid": "i1"}, {"action": "Start"}]});
+    let machine = vm("Manual", restart);
+    let old = ran(vmi("i1", "Running"));
+    assert_eq!(step(&machine, Some(old.clone())), stop("i1"));
+    assert_eq!(report(&machine, Some(old)).state_change_requests.len(), 2);
+    // The stop is done once the instance is gone; the start is next.
+    assert!(matches!(step(&machine, None), Step::Start(_)));
+    assert_eq!(report(&machine, None).state_change_requests.len(), 1);
+    assert!(report(&machine, Some(vmi("i2", "Pending"))).state_change_requests.is_empty());
+}
+
+#[test]
+fn a_stop_is_meant_for_one_instance() {
+    let machine = vm("Manual", json!({"stateChangeRequests": [{"action": "Stop", "uid": "i1"}]}));
+    let other = ran(vmi("i2", "Running"));
+    assert_eq!(step(&machine, Some(other.clone())), Step::Rest);
+    assert!(report(&machine, Some(other)).state_change_requests.is_empty());
+}
+
+#[test]
+fn a_manual_start_clears_an_ended_instance_away() {
+    let machine = vm("Manual", json!({"stateChangeRequests": [{"action": "Start"}]}));
+    assert_eq!(step(&machine, Some(ran(vmi("i1", "Succeeded")))), stop("i1"));
+}
+
+#[test]
+fn rerun_on_failure_stores_its_intention_before_it_deletes() {
+    let machine = vm("RerunOnFailure", json!({"runStrategy": "RerunOnFailure"}));
+    let failed = ran(vmi("i1", "Failed"));
+    assert_eq!(step(&machine, Some(failed.clone())), Step::Report);
+    let status = report(&machine, Some(failed.clone()));
+    let machine = VirtualMachine { status: Some(status), ..machine };
+    assert_eq!(step(&machine, Some(failed)), stop("i1"));
+    assert!(matches!(step(&machine, None), Step::Start(_)));
+
+    let machine = vm("RerunOnFailure", json!({"runStrategy": "RerunOnFailure"}));
+    assert_eq!(step(&machine, Some(ran(vmi("i1", "Succeeded")))), stop("i1"));
+    assert_eq!(step(&machine, None), Step::Rest);
+}
+
+#[test]
+fn an_early_failure_is_stored_then_cleared_away_then_waited_for() {
+    let machine = vm("Always", json!({}));
+    let failed = vmi("i1", "Failed");
+    assert_eq!(step(&machine, Some(failed.clone())), Step::Report);
+    let status = report(&machine, Some(failed.clone()));
+    assert_eq!(status.start_failure.as_ref().unwrap().consecutive_fail_count, Some(1));
+    assert_eq!(status.printable_status.as_deref(), Some("CrashLoopBackOff"));
+    let machine = VirtualMachine { status: Some(status), ..machine };
+    assert_eq!(step(&machine, Some(failed)), stop("i1"));
+    assert!(matches!(step(&machine, None), Step::Wait(left) if left.as_secs() >= 10));
+    assert_eq!(printable(&machine, None), "CrashLoopBackOff");
+    let later = Observed { vm: machine.clone(), vmi: None, now: at(NOW + 16) };
+    assert!(matches!(plan(&later), Step::Start(_)));
+    // The next one runs: forgotten.
+    assert_eq!(report(&machine, Some(ran(vmi("i2", "Running")))).start_failure, None);
+}
+
+#[test]
+fn ownership_decides() {
+    let machine = vm("Always", json!({}));
+    let mut other = vmi("i1", "Running");
+    other.metadata.owner_references.as_mut().unwrap()[0].uid = "m0".to_owned();
+    assert_eq!(step(&machine, Some(other)), Step::Blocked("VirtualMachine a".to_owned()));
+    let mut orphan = vmi("i1", "Running");
+    orphan.metadata.owner_references = None;
+    assert_eq!(step(&machine, Some(orphan.clone())), Step::Adopt);
+    assert_eq!(step(&machine, Some(deleting(orphan))), Step::Rest);
+}
+
+#[test]
+fn deletion_takes_the_instance_first() {
+    let mut machine = vm("Always", json!({}));
+    machine.metadata.deletion_timestamp = Some(Time(at(NOW)));
+    let running = ran(vmi("i1", "Running"));
+    assert_eq!(step(&machine, Some(running.clone())), stop("i1"));
+    assert_eq!(step(&machine, Some(deleting(running.clone()))), Step::Rest);
+    assert_eq!(printable(&machine, Some(running.clone())), "Terminating");
+    assert_eq!(step(&machine, None), Step::Release);
+    let mut orphan = running.clone();
+    orphan.metadata.owner_references = None;
+    assert_eq!(step(&machine, Some(orphan)), Step::Release);
+    machine.metadata.finalizers.as_mut().unwrap().push("orphan".to_owned());
+    assert_eq!(step(&machine, Some(running)), Step::Release);
+    machine.metadata.finalizers = None;
+    assert_eq!(step(&machine, None), Step::Rest);
+}
+
+#[test]
+fn the_finalizer_comes_before_the_instance() {
+    let mut machine = vm("Always", json!({}));
+    machine.metadata.finalizers = None;
+    assert_eq!(step(&machine, None), Step::Hold);
+}
+
+#[test]
+fn words_for_people() {
+    let machine = vm("Always", json!({}));
+    for (instance, word) in [
+        (None, "Stopped"),
+        (Some(vmi("i", "Pending")), "Starting"),
+        (Some(vmi("i", "Scheduling")), "Starting"),
+        (Some(vmi("i", "Scheduled")), "Starting"),
+        (Some(ran(vmi("i", "Running"))), "Running"),
+        (Some(deleting(ran(vmi("i", "Running")))), "Stopping"),
+        (Some(ran(vmi("i", "Succeeded"))), "Stopped"),
+        (Some(vmi("i", "Failed")), "CrashLoopBackOff"),
+        (Some(with_condition(vmi("i", "Scheduling"), "PodScheduled", "Unschedulable")), "ErrorUnschedulable"),
+        (Some(with_condition(vmi("i", "Scheduling"), "Synchronized", "ErrImagePull")), "ErrImagePull"),
+        (
+            Some(with_condition(vmi("i", "Scheduling"), "Synchronized", "ImagePullBackOff")),
+            "ImagePullBackOff",
+        ),
+        (Some(with_condition(vmi("i", "Scheduling"), "Synchronized", "Other")), "Starting"),
+        (Some(vmi("i", "Unknown")), "Unknown"),
+    ] {
+        assert_eq!(printable(&machine, instance.clone()), word, "{instance:?}");
+    }
+    let mut paused = ran(vmi("i", "Running"));
+    let condition = json!({"type": "Paused", "status": "True"});
+    paused.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
+    assert_eq!(printable(&machine, Some(paused)), "Paused");
+    let held = Observed { vm: machine, vmi: None, now: at(NOW) };
+    assert_eq!(compute(&held, None, &Outcome::Held).printable_status.as_deref(), Some("Starting"));
+}
+
+/// The budget: `Starting` and `Running` are all that a start writes here.
+#[test]
+fn a_start_costs_two_statuses() {
+    let mut machine = vm("Always", json!({}));
+    let mut writes = vec![];
+    let not_running = |phase| {
+        with_ready(vmi("i1", phase), "False", "GuestNotRunning", "Guest VM is not reported as running")
+    };
+    for instance in [
+        vmi("i1", "Pending"),
+        vmi("i1", "Pending"),
+        not_running("Scheduling"),
+        not_running("Scheduled"),
+        with_ready(ran(vmi("i1", "Running")), "True", "", ""),
+        with_ready(ran(vmi("i1", "Running")), "True", "", ""),
+    ] {
+        let status = report(&machine, Some(instance));
+        if machine.status.as_ref() != Some(&status) {
+            writes.push(status.printable_status.clone().unwrap());
+            machine.status = Some(status);
+        }
+    }
+    assert_eq!(writes, ["Starting", "Running"]);
+    assert_eq!(machine.status.unwrap().ready, Some(true));
+}
+
+fn with_ready(
+    mut vmi: VirtualMachineInstance,
+    status: &str,
+    reason: &str,
+    message: &str,
+) -> VirtualMachineInstance {
+    let mut condition = json!({"type": "Ready", "status": status});
+    if !reason.is_empty() {
+        condition["reason"] = json!(reason);
+        condition["message"] = json!(message);
+    }
+    vmi.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
+    vmi
+}
+
+#[test]
+fn conditions_follow_the_instance() {
+    let machine = vm("Always", json!({}));
+    let status =
+        report(&machine, Some(with_condition(vmi("i1", "Scheduling"), "Synchronized", "ErrImagePull")));
+    let types: Vec<_> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
+    assert_eq!(types, ["Ready", "Synchronized"]);
+    let machine = VirtualMachine { status: Some(status), ..machine };
+    let status = report(&machine, None);
+    assert_eq!(status.conditions.len(), 1);
+    assert_eq!(status.conditions[0].reason.as_deref(), Some("VMINotExists"));
+    let observed = Observed { vm: machine, vmi: None, now: at(NOW) };
+    let failed = Outcome::Failed { reason: "FailedCreate", message: "told why".to_owned() };
+    let status = compute(&observed, None, &failed);
+    assert_eq!(status.conditions[1].type_, "Failure");
+    assert_eq!(status.printable_status.as_deref(), Some("Stopped"));
+}
+
+mod world {
+    //! Machines under random commands, ends and deletions. The API server's part: one object for a name, finalizers.
+
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Reconcile,
+        /// The user changes the strategy.
+        Strategy(&'static str),
+        /// The user gives a command as virt-api writes it.
+        Start,
+        Stop,
+        /// The instance goes on to its next phase.
+        Progress,
+        Fails,
+        Succeeds,
+        /// Pods and finalizer are gone.
+        Removed,
+        UserDeletesVmi,
+        Wait(i64),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let strategy =
+            prop_oneof![Just("Always"), Just("Halted"), Just("Manual"), Just("RerunOnFailure"), Just("Once")];
+        let event = prop_oneof![
+            6 => Just(Event::Reconcile),
+            1 => strategy.prop_map(Event::Strategy),
+            1 => Just(Event::Start),
+            1 => Just(Event::Stop),
+            3 => Just(Event::Progress),
+            1 => Just(Event::Fails),
+            1 => Just(Event::Succeeds),
+            2 => Just(Event::Removed),
+            1 => Just(Event::UserDeletesVmi),
+            1 => (1..200i64).prop_map(Event::Wait),
+        ];
+        proptest::collection::vec(event, 1..60)
+    }
+
+    struct World {
+        vm: VirtualMachine,
+        vmi: Option<VirtualMachineInstance>,
+        made: u32,
+        now: i64,
+    }
+
+    impl World {
+        fn new() -> Self {
+            World { vm: vm("Always", json!({})), vmi: None, made: 0, now: NOW }
+        }
+
+        fn observed(&self) -> Observed {
+            Observed { vm: self.vm.clone(), vmi: self.vmi.clone(), now: at(self.now) }
+        }
+
+        /// As the shell does; whether anything was written.
+        fn reconcile(&mut self) -> bool {
+            let observed = self.observed();
+            let mut wrote = false;
+            match plan(&observed) {
+                Step::Start(instance) => {
+                    assert!(self.vmi.is_none(), "starts while the former instance exists");
+                    self.made += 1;
+                    let mut instance = *instance;
+                    instance.metadata.uid = Some(format!("i{}", self.made));
+                    instance.status = serde_json::from_value(json!({"phase": "Pending"})).unwrap();
+                    self.vmi = Some(instance);
+                    wrote = true;
+                }
+                Step::Stop(uid) => {
+                    let vmi = self.vmi.as_mut().expect("stops what is there");
+                    assert_eq!(vmi.metadata.uid.as_ref(), Some(&uid));
+                    assert!(vmi.metadata.deletion_timestamp.is_none(), "stops twice");
+                    vmi.metadata.deletion_timestamp = Some(Time(at(self.now)));
+                    wrote = true;
+                }
+                Step::Rest | Step::Report | Step::Wait(_) => {}
+                other => panic!("{other:?}"),
+            }
+            let status = compute(&observed, self.vmi.as_ref(), &Outcome::Quiet);
+            if self.vm.status.as_ref() != Some(&status) {
+                self.vm.status = Some(status);
+                wrote = true;
+            }
+            wrote
+        }
+
+        fn phase(&mut self, phase: &str) {
+            let Some(status) = self.vmi.as_mut().and_then(|vmi| vmi.status.as_mut()) else { return };
+            if !barevirt_api::names::is_final_phase(status.phase.as_deref().unwrap_or_default()) {
+                status.phase = Some(phase.to_owned());
+                barevirt_api::v1::record_phase_transition(
+                    &mut status.phase_transition_timestamps,
+                    phase,
+                    &Time(at(self.now)),
+                );
+            }
+        }
+
+        fn request(&mut self, request: Value) {
+            let requests = &mut self.vm.status.get_or_insert_default().state_change_requests;
+            if requests.is_empty() {
+                requests.push(serde_json::from_value(request).unwrap());
+            }
+        }
+
+        fn step(&mut self, event: &Event) {
+            match event {
+                Event::Reconcile => {
+                    self.reconcile();
+                }
+                Event::Strategy(strategy) => self.vm.spec.run_strategy = Some((*strategy).to_owned()),
+                Event::Start => self.request(json!({"action": "Start"})),
+                Event::Stop => {
+                    if let Some(uid) = self.vmi.as_ref().and_then(|vmi| vmi.metadata.uid.clone()) {
+                        self.request(json!({"action": "Stop", "uid": uid}));
+                    }
+                }
+                Event::Progress => {
+                    let next = match self.vmi.as_ref().map(crate::vmi::phase) {
+                        Some("Pending") => "Scheduled",
+                        Some(_) => "Running",
+                        None => return,
+                    };
+                    self.phase(next);
+                }
+                Event::Fails => self.phase("Failed"),
+                Event::Succeeds => self.phase("Succeeded"),
+                Event::Removed => {
+                    if self.vmi.as_ref().is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_some()) {
+                        self.vmi = None;
+                    }
+                }
+                Event::UserDeletesVmi => {
+                    if let Some(vmi) = &mut self.vmi {
+                        vmi.metadata.deletion_timestamp = Some(Time(at(self.now)));
+                    }
+                }
+                Event::Wait(seconds) => self.now += seconds,
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+        #[test]
+        fn comes_to_what_the_strategy_says(events in events()) {
+            let mut world = World::new();
+            for event in &events {
+                world.step(event);
+            }
+            // Nothing changes from outside any more, and time passes.
+            let mut rounds = 0;
+            loop {
+                let waits = matches!(plan(&world.observed()), Step::Wait(_));
+                let wrote = world.reconcile();
+                let progress = world.vmi.as_ref().map(|vmi| vmi.status.clone());
+                world.step(&Event::Progress);
+                let gone = world.vmi.as_ref().is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_some());
+                world.step(&Event::Removed);
+                world.now += 400;
+                rounds += 1;
+                prop_assert!(rounds < 20, "does not settle: {:?}", world.observed());
+                let progressed = progress != world.vmi.as_ref().map(|vmi| vmi.status.clone());
+                if !waits && !wrote && !gone && !progressed {
+                    break;
+                }
+            }
+            let phase = world.vmi.as_ref().map(crate::vmi::phase);
+            match world.vm.spec.run_strategy.as_deref().unwrap() {
+                "Always" => prop_assert_eq!(phase, Some("Running")),
+                "Halted" => prop_assert_eq!(phase, None),
+                "Once" => prop_assert!(phase.is_some()),
+                _ => {}
+            }
+            // Settled means that nothing more is planned or written.
+            prop_assert_eq!(plan(&world.observed()), Step::Rest);
+            let status = compute(&world.observed(), world.vmi.as_ref(), &Outcome::Quiet);
+            prop_assert_eq!(Some(&status), world.vm.status.as_ref());
+            prop_assert_eq!(status.created.unwrap_or(false), world.vmi.is_some());
+        }
+    }
+}

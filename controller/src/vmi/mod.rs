@@ -1,0 +1,52 @@
+//! Instances: one launcher pod each, phases up to `Scheduled`, and the verdict where no handler can give it.
+//!
+//! ```text
+//!            pod created              pod runs                (handler)
+//!   Pending ------------> Pending/ -----------> Scheduled ---------------> Running
+//!                        Scheduling                 |                         |
+//!                            |                      |  pod terminal or gone,  |
+//!                            +----------------------+---- node lost ----------+--> Succeeded / Failed
+//! ```
+//!
+//! `Scheduling` is written only where a pod takes longer than three seconds or has trouble: a normal start costs two
+//! writes here, the pod and the patch to `Scheduled`. Statuses are merge patches that carry the resource version they were
+//! computed from, since the handler writes to the same object.
+//!
+//! An instance has at most one launcher pod in its life: the pod's name follows from the instance's UID
+//! ([`crate::pod::name`]), and a pod is created only after a look at the instance past the cache.
+
+mod apply;
+mod observe;
+mod plan;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+pub use plan::{Action, NOT_RUNNING_MESSAGE, Observed, Plan, plan};
+pub use verdict::Verdict;
+
+use crate::cluster::Cluster;
+use crate::error::Error;
+use barevirt_api::v1::VirtualMachineInstance;
+use kube::ResourceExt;
+use std::time::Duration;
+
+/// One reconciliation; the time of the next where one is due without an event.
+pub async fn reconcile(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<Option<Duration>, Error> {
+    let Some(observed) = observe::observe(cluster, vmi).await? else {
+        return Ok(Some(Duration::from_secs(1)));
+    };
+    let plan = plan(&observed);
+    apply::apply(cluster, &observed.vmi, plan).await
+}
+
+/// Namespace and name, for messages.
+pub(crate) fn subject(vmi: &VirtualMachineInstance) -> String {
+    format!("virtual machine instance {}/{}", vmi.namespace().unwrap_or_default(), vmi.name_any())
+}
+
+/// Phase of an instance; a new one is pending.
+pub(crate) fn phase(vmi: &VirtualMachineInstance) -> &str {
+    let phase = vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    if phase.is_empty() { barevirt_api::names::PHASE_PENDING } else { phase }
+}

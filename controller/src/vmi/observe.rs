@@ -1,0 +1,86 @@
+//! Looking at what concerns one instance: caches first, past them where an old answer could do harm.
+
+use super::plan::Observed;
+use super::{phase, subject};
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::expectations::{Key, Kind};
+use crate::node::NodeState;
+use crate::pod;
+use crate::shell::{call, call_opt};
+use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING};
+use barevirt_api::v1::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use kube::runtime::reflector::ObjectRef;
+use std::time::Instant;
+
+/// What is there; none while the caches are behind our own writes.
+pub(super) async fn observe(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+) -> Result<Option<Observed>, Error> {
+    let (namespace, name, uid) =
+        (vmi.namespace().unwrap_or_default(), vmi.name_any(), vmi.uid().unwrap_or_default());
+    let pod_name = pod::name(&name, &uid);
+    let now = Instant::now();
+    if cluster.expectations.owes(&Key::new(Kind::Vmi, &namespace, &name), now)
+        || cluster.expectations.owes(&Key::new(Kind::Pod, &namespace, &pod_name), now)
+    {
+        return Ok(None);
+    }
+
+    let deleting = vmi.metadata.deletion_timestamp.is_some();
+    let cached = cluster.pods.get(&ObjectRef::new(&pod_name).within(&namespace));
+    let mut launcher = cached.map(|pod| pod.as_ref().clone());
+    let mut strays = vec![];
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
+    if launcher.is_none() && deleting {
+        // The finalizer goes only when the API server itself says that nothing is left.
+        let created_for = ListParams::default().labels(&format!("{CREATED_BY_LABEL}={uid}"));
+        let found = call("list", || format!("pods of {}", subject(vmi)), pods.list(&created_for)).await?;
+        (strays, launcher) = split(found.items, &pod_name);
+    }
+    if launcher.is_none() && (deleting || phase(vmi) != PHASE_PENDING) {
+        // So does the word that a pod is gone.
+        launcher = call_opt("get", || format!("pod {namespace}/{pod_name}"), pods.get(&pod_name)).await?;
+    }
+
+    let node_name = launcher
+        .iter()
+        .chain(&strays)
+        .find_map(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
+        .filter(|name| !name.is_empty());
+    let node = match node_name {
+        None => None,
+        Some(name) => Some(node_state(cluster, &name).await?),
+    };
+    Ok(Some(Observed {
+        vmi: vmi.clone(),
+        pod: launcher,
+        strays,
+        node,
+        config: cluster.config(),
+        now: Timestamp::now(),
+    }))
+}
+
+/// The pod with the launcher's name, and the others.
+fn split(pods: Vec<Pod>, name: &str) -> (Vec<Pod>, Option<Pod>) {
+    let (mut launcher, others): (Vec<Pod>, Vec<Pod>) =
+        pods.into_iter().partition(|pod| pod.name_any() == name);
+    (others, launcher.pop())
+}
+
+async fn node_state(cluster: &Cluster, name: &str) -> Result<NodeState, Error> {
+    let state = cluster.nodes.state(name, Instant::now());
+    if state != NodeState::Gone {
+        return Ok(state);
+    }
+    // A node that joined a moment ago may not be in the cache; a guest's life hangs on this.
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let found = call_opt("get", || format!("node {name}"), nodes.get(name)).await?;
+    Ok(if found.is_some() { NodeState::Ready } else { NodeState::Gone })
+}

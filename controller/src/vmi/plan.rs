@@ -1,0 +1,447 @@
+//! What to do about an instance. Pure: the same observation gives the same plan.
+
+use super::phase;
+use super::verdict::{Verdict, bounded};
+use crate::config::Config;
+use crate::merge;
+use crate::node::NodeState;
+use crate::notes::Note;
+use crate::pod;
+use barevirt_api::names::{
+    COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED, CONDITION_READY, CONDITION_SYNCHRONIZED, CREATED_BY_LABEL,
+    NODE_NAME_LABEL, PHASE_FAILED, PHASE_PENDING, PHASE_SCHEDULED, PHASE_SCHEDULING,
+    REASON_GUEST_NOT_RUNNING, REASON_NODE_UNRESPONSIVE, REASON_POD_NOT_EXISTS, REASON_STOPPED,
+    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, REASON_SYNC_FAILED, VMI_FINALIZER, is_final_phase,
+};
+use barevirt_api::v1::{
+    Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
+};
+use barevirt_api::valid::ValidVmi;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long a pod may take before `Scheduling` is worth a write. Creation times are whole seconds, rounded down: three
+/// seconds at least.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long a pod may outlive its instance's last phase, so that the launcher ends by itself.
+const LINGER: Duration = Duration::from_secs(10);
+/// What the Ready condition says until the handler knows better. VMs repeat it word by word, which saves them a write.
+pub const NOT_RUNNING_MESSAGE: &str = "Guest VM is not reported as running";
+
+/// All that a plan depends on.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The instance.
+    pub vmi: VirtualMachineInstance,
+    /// The pod that has the name of its launcher.
+    pub pod: Option<Pod>,
+    /// Other pods that were created for it; looked for when it is being deleted.
+    pub strays: Vec<Pod>,
+    /// The node of the pod.
+    pub node: Option<NodeState>,
+    /// Settings.
+    pub config: Config,
+    /// Wall clock, for time stamps and ages in seconds.
+    pub now: Timestamp,
+}
+
+/// One step on the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Create the launcher pod.
+    CreatePod(Box<Pod>),
+    /// Delete a pod.
+    DeletePod {
+        /// Its name.
+        name: String,
+        /// Its UID: no other pod is meant.
+        uid: String,
+        /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
+        grace: u32,
+    },
+    /// Merge this into the instance.
+    Patch(Value),
+}
+
+/// Steps, then what is told of them, then when to look again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// In this order; the first failure ends it.
+    pub actions: Vec<Action>,
+    /// Told once all actions are done.
+    pub notes: Vec<Note>,
+    /// When to look again without an event.
+    pub again: Option<Duration>,
+}
+
+impl Plan {
+    fn act(mut self, action: Action) -> Self {
+        self.actions.push(action);
+        self
+    }
+
+    fn act_if(mut self, action: Option<Action>) -> Self {
+        self.actions.extend(action);
+        self
+    }
+
+    fn tell(mut self, note: Note) -> Self {
+        self.notes.push(note);
+        self
+    }
+
+    fn again_in(mut self, pause: Duration) -> Self {
+        self.again = Some(pause);
+        self
+    }
+}
+
+/// Decides.
+pub fn plan(observed: &Observed) -> Plan {
+    if observed.vmi.metadata.deletion_timestamp.is_some() {
+        return take_down(observed);
+    }
+    if is_final_phase(phase(&observed.vmi)) {
+        return clean_up(observed);
+    }
+    match &observed.pod {
+        None => without_pod(observed),
+        Some(pod) if !is_ours(pod, &observed.vmi) => name_is_taken(observed, pod),
+        Some(pod) => match Verdict::of(pod) {
+            Some(verdict) => end(observed, &verdict),
+            None => with_living_pod(observed, pod),
+        },
+    }
+}
+
+fn without_pod(observed: &Observed) -> Plan {
+    let vmi = &observed.vmi;
+    if phase(vmi) != PHASE_PENDING {
+        let name = pod::name(&vmi.name_any(), &vmi.uid().unwrap_or_default());
+        let message = format!("the launcher pod {name} does not exist any more");
+        return end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message));
+    }
+    if !vmi.finalizers().iter().any(|finalizer| finalizer == VMI_FINALIZER) {
+        // Admission adds it; without it the pod could outlive the instance.
+        let mut finalizers = vmi.finalizers().to_vec();
+        finalizers.push(VMI_FINALIZER.to_owned());
+        return Plan::default().act(patch(vmi, json!({"finalizers": finalizers}), None));
+    }
+    match ValidVmi::new(vmi.clone()) {
+        Ok(valid) => {
+            let pod = pod::build(&valid, &observed.config);
+            let note = Note::normal(
+                REASON_SUCCESSFUL_CREATE,
+                format!("Created virtual machine pod {}", pod.name_any()),
+            );
+            Plan::default().act(Action::CreatePod(Box::new(pod))).tell(note)
+        }
+        Err(causes) => {
+            let text: Vec<String> =
+                causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+            trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &text.join("; "))
+        }
+    }
+}
+
+fn name_is_taken(observed: &Observed, pod: &Pod) -> Plan {
+    let message = format!("a pod with the name {} exists and belongs to something else", pod.name_any());
+    trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &message).again_in(Duration::from_secs(30))
+}
+
+fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
+    let vmi = &observed.vmi;
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    if let Some(state) = observed.node.filter(|state| state.is_lost()) {
+        let message = match state {
+            NodeState::Gone => format!("node {node} is not part of the cluster any more"),
+            _ => format!("node {node} is not responsive"),
+        };
+        return end(observed, &Verdict::failed(REASON_NODE_UNRESPONSIVE, message));
+    }
+    let plan = match phase(vmi) {
+        PHASE_PENDING | PHASE_SCHEDULING => {
+            if pod.metadata.deletion_timestamp.is_some() {
+                // It will not run any more; its end decides.
+                Plan::default()
+            } else if runs(pod) {
+                hand_over(observed, pod, node)
+            } else {
+                await_pod(observed, pod)
+            }
+        }
+        _ => {
+            let active = vmi.status.as_ref().map(|status| &status.active_pods);
+            let uid = pod.uid().unwrap_or_default();
+            if active.is_some_and(|active| !active.is_empty() && !active.contains_key(&uid)) {
+                // The pod that was handed over is gone, and this one was never part of it.
+                let message = format!("the launcher pod {} was replaced", pod.name_any());
+                return end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message));
+            }
+            Plan::default()
+        }
+    };
+    match observed.node {
+        Some(NodeState::NotReady { left }) => {
+            let pause = plan.again.map_or(left, |again| again.min(left));
+            plan.again_in(pause)
+        }
+        _ => plan,
+    }
+}
+
+/// The pod does not run yet: silence for a while, then what keeps it.
+fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
+    let vmi = &observed.vmi;
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let mut notes = vec![];
+    let mut trouble = false;
+    for (condition, found) in
+        [(CONDITION_POD_SCHEDULED, unschedulable(pod)), (CONDITION_SYNCHRONIZED, stuck_container(pod))]
+    {
+        match found {
+            Some((reason, message)) => {
+                trouble = true;
+                note_trouble(&mut status, &mut notes, condition, &reason, &message, observed.now);
+            }
+            None => Condition::remove(&mut status.conditions, condition),
+        }
+    }
+    let created = pod.metadata.creation_timestamp.as_ref().map_or(observed.now, |time| time.0);
+    let age = age(created, observed.now);
+    if !trouble && phase(vmi) == PHASE_PENDING && age < PATIENCE {
+        return Plan::default().again_in(PATIENCE.saturating_sub(age).max(Duration::from_millis(100)));
+    }
+    enter(&mut status, PHASE_SCHEDULING, observed.now);
+    not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
+    Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again: None }
+}
+
+/// The pod runs: from here on the node's handler is in charge.
+fn hand_over(observed: &Observed, pod: &Pod, node: &str) -> Plan {
+    let vmi = &observed.vmi;
+    let mut status = vmi.status.clone().unwrap_or_default();
+    enter(&mut status, PHASE_SCHEDULED, observed.now);
+    status.node_name = Some(node.to_owned());
+    status.active_pods = [(pod.uid().unwrap_or_default(), node.to_owned())].into();
+    status.qos_class = pod.status.as_ref().and_then(|status| status.qos_class.clone());
+    status.launcher_container_image_version = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.containers.iter().find(|container| container.name == COMPUTE_CONTAINER))
+        .and_then(|compute| compute.image.clone());
+    Condition::remove(&mut status.conditions, CONDITION_POD_SCHEDULED);
+    Condition::remove(&mut status.conditions, CONDITION_SYNCHRONIZED);
+    not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
+    let metadata = json!({"labels": {NODE_NAME_LABEL: node}});
+    Plan::default().act_if(status_patch(vmi, metadata, &status))
+}
+
+/// The instance reaches its last phase.
+fn end(observed: &Observed, verdict: &Verdict) -> Plan {
+    let vmi = &observed.vmi;
+    let mut status = vmi.status.clone().unwrap_or_default();
+    enter(&mut status, verdict.phase, observed.now);
+    status.reason = (!verdict.reason.is_empty()).then(|| verdict.reason.clone());
+    let reason = if verdict.reason.is_empty() { REASON_GUEST_NOT_RUNNING } else { &verdict.reason };
+    not_running(&mut status, reason, &verdict.message, observed.now);
+    let note = if verdict.phase == PHASE_FAILED {
+        let text = if verdict.message.is_empty() { &verdict.reason } else { &verdict.message };
+        let reason =
+            if verdict.reason == REASON_NODE_UNRESPONSIVE { &verdict.reason } else { REASON_STOPPED };
+        Note::warning(reason, format!("The VirtualMachineInstance failed: {text}"))
+    } else {
+        Note::normal(REASON_STOPPED, "The VirtualMachineInstance was shut down.")
+    };
+    Plan::default().act_if(status_patch(vmi, json!({}), &status)).tell(note)
+}
+
+/// The instance has ended and stays as a record; its pod may not run on.
+fn clean_up(observed: &Observed) -> Plan {
+    let vmi = &observed.vmi;
+    let Some(pod) = observed.pod.as_ref().filter(|pod| is_ours(pod, vmi) && Verdict::of(pod).is_none())
+    else {
+        return Plan::default();
+    };
+    let status = vmi.status.as_ref();
+    let unresponsive = status.and_then(|status| status.reason.as_deref()) == Some(REASON_NODE_UNRESPONSIVE);
+    let since = status
+        .and_then(|status| {
+            status.phase_transition_timestamps.iter().find(|stamp| stamp.phase.as_deref() == Some(phase(vmi)))
+        })
+        .and_then(|stamp| stamp.phase_transition_timestamp.as_ref())
+        .map_or(Duration::MAX, |time| age(time.0, observed.now));
+    if !unresponsive && since < LINGER {
+        return Plan::default().again_in(LINGER.saturating_sub(since));
+    }
+    delete_pods(observed, [pod])
+}
+
+/// The instance is being deleted: first its pods, then its finalizer.
+fn take_down(observed: &Observed) -> Plan {
+    let vmi = &observed.vmi;
+    let pods: Vec<&Pod> =
+        observed.pod.iter().chain(&observed.strays).filter(|pod| is_ours(pod, vmi)).collect();
+    if !pods.is_empty() {
+        return delete_pods(observed, pods);
+    }
+    let finalizers = vmi.finalizers();
+    if !finalizers.iter().any(|finalizer| finalizer == VMI_FINALIZER) {
+        return Plan::default();
+    }
+    let left: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != VMI_FINALIZER).collect();
+    Plan::default().act(patch(vmi, json!({"finalizers": left}), None))
+}
+
+fn delete_pods<'a>(observed: &Observed, pods: impl IntoIterator<Item = &'a Pod>) -> Plan {
+    let vmi = &observed.vmi;
+    let dead = observed.node.is_some_and(NodeState::is_known_dead);
+    let given = vmi.spec.termination_grace_period_seconds;
+    let given = given.unwrap_or(barevirt_api::defaults::GRACE_PERIOD_SECONDS);
+    let wanted = if dead { 0 } else { pod::grace_seconds(u64::try_from(given).unwrap_or(0)) };
+    let mut plan = Plan::default();
+    for pod in pods {
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        let going = pod.metadata.deletion_timestamp.is_some();
+        let granted = pod.metadata.deletion_grace_period_seconds.unwrap_or(i64::MAX);
+        // A pod that is on its way may be hurried, never slowed down.
+        if going && granted <= i64::from(wanted) {
+            continue;
+        }
+        plan = plan.act(Action::DeletePod { name: name.clone(), uid, grace: wanted });
+        if !going {
+            plan = plan
+                .tell(Note::normal(REASON_SUCCESSFUL_DELETE, format!("Deleted virtual machine pod {name}")));
+        }
+    }
+    match observed.node {
+        Some(NodeState::NotReady { left }) => plan.again_in(left),
+        _ => plan,
+    }
+}
+
+/// A condition that keeps the instance where it is.
+fn trouble(observed: &Observed, condition: &str, reason: &str, message: &str) -> Plan {
+    let mut status = observed.vmi.status.clone().unwrap_or_default();
+    let mut notes = vec![];
+    note_trouble(&mut status, &mut notes, condition, reason, message, observed.now);
+    let actions = status_patch(&observed.vmi, json!({}), &status).into_iter().collect();
+    Plan { actions, notes, again: None }
+}
+
+/// The patch and event for a pod that was refused.
+pub(super) fn refused(vmi: &VirtualMachineInstance, reason: &str, message: &str, now: Timestamp) -> Plan {
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let mut notes = vec![];
+    note_trouble(&mut status, &mut notes, CONDITION_SYNCHRONIZED, reason, message, now);
+    let actions = status_patch(vmi, json!({}), &status).into_iter().collect();
+    Plan { actions, notes, again: None }
+}
+
+/// Sets the condition to False; an event where the reason is news.
+fn note_trouble(
+    status: &mut VirtualMachineInstanceStatus,
+    notes: &mut Vec<Note>,
+    condition: &str,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) {
+    let message = bounded(message);
+    let known = Condition::find(&status.conditions, condition).and_then(|known| known.reason.as_deref());
+    if known != Some(reason) {
+        notes.push(Note::warning(reason, message.clone()));
+    }
+    merge_condition(&mut status.conditions, Condition::new(condition, false, reason, message), &Time(now));
+}
+
+fn enter(status: &mut VirtualMachineInstanceStatus, phase: &str, now: Timestamp) {
+    if status.phase.as_deref() != Some(phase) {
+        status.phase = Some(phase.to_owned());
+        record_phase_transition(&mut status.phase_transition_timestamps, phase, &Time(now));
+    }
+}
+
+fn not_running(status: &mut VirtualMachineInstanceStatus, reason: &str, message: &str, now: Timestamp) {
+    let condition = Condition::new(CONDITION_READY, false, reason, message);
+    merge_condition(&mut status.conditions, condition, &Time(now));
+}
+
+/// Why the scheduler found no node.
+fn unschedulable(pod: &Pod) -> Option<(String, String)> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let condition = conditions
+        .iter()
+        .find(|condition| condition.type_ == CONDITION_POD_SCHEDULED && condition.status == "False")?;
+    Some((
+        condition.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
+        condition.message.clone().unwrap_or_default(),
+    ))
+}
+
+/// A container that waits for something that does not come by itself.
+fn stuck_container(pod: &Pod) -> Option<(String, String)> {
+    const NORMAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+    let status = pod.status.as_ref()?;
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    containers
+        .filter_map(|container| Some((container, container.state.as_ref()?.waiting.as_ref()?)))
+        .find_map(|(container, waiting)| {
+            let reason = waiting.reason.clone().filter(|reason| !NORMAL.contains(&reason.as_str()))?;
+            let text = waiting.message.clone().unwrap_or_default();
+            Some((reason, format!("container {} ({}): {text}", container.name, container.image)))
+        })
+}
+
+/// Whether the launcher runs, every helper was started, and the pod can be reached.
+fn runs(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let started = |container: &ContainerStatus| {
+        container.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    let containers: Vec<&ContainerStatus> = status.container_statuses.iter().flatten().collect();
+    status.pod_ip.as_ref().is_some_and(|ip| !ip.is_empty())
+        && pod.spec.as_ref().is_some_and(|spec| spec.containers.len() == containers.len())
+        && containers.iter().all(|container| started(container))
+        && containers.iter().any(|container| {
+            container.name == COMPUTE_CONTAINER
+                && container.state.as_ref().is_some_and(|state| state.running.is_some())
+        })
+}
+
+/// Whether a pod was made for this very instance. The owner reference goes when someone deletes the instance and orphans
+/// what it owns; the label stays.
+fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+    let Some(uid) = vmi.metadata.uid.as_deref() else { return false };
+    pod.labels().get(CREATED_BY_LABEL).map(String::as_str) == Some(uid)
+        || pod.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+fn age(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO)
+}
+
+/// The patch from the stored status to this one, or none where nothing differs.
+fn status_patch(
+    vmi: &VirtualMachineInstance,
+    metadata: Value,
+    status: &VirtualMachineInstanceStatus,
+) -> Option<Action> {
+    // Our types always have a JSON form: no map in them has keys but strings.
+    let old = serde_json::to_value(vmi.status.clone().unwrap_or_default()).unwrap_or_default();
+    let new = serde_json::to_value(status).unwrap_or_default();
+    merge::difference(&old, &new).map(|change| patch(vmi, metadata, Some(change)))
+}
+
+fn patch(vmi: &VirtualMachineInstance, mut metadata: Value, status: Option<Value>) -> Action {
+    metadata["resourceVersion"] = json!(vmi.metadata.resource_version);
+    let mut body = json!({"metadata": metadata});
+    if let Some(status) = status {
+        body["status"] = status;
+    }
+    Action::Patch(body)
+}

@@ -1,0 +1,574 @@
+//! Plans for instances: single cases, then random worlds.
+
+use super::plan::{Action, Observed, Plan, plan};
+use crate::config::Config;
+use crate::node::NodeState;
+use crate::pod;
+use barevirt_api::names::{CREATED_BY_LABEL, VMI_FINALIZER};
+use barevirt_api::v1::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const NOW: i64 = 1_800_000_000;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn text(second: i64) -> String {
+    at(second).to_string()
+}
+
+fn config() -> Config {
+    Config {
+        launcher_image: "launcher".to_owned(),
+        image_pull_policy: None,
+        settings: barevirt_api::settings::Settings::default(),
+    }
+}
+
+fn vmi(status: Value) -> VirtualMachineInstance {
+    serde_json::from_value(json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "7",
+            "finalizers": [VMI_FINALIZER]},
+        "spec": {"domain": {"memory": {"guest": "64Mi"}, "devices": {}}, "terminationGracePeriodSeconds": 30},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn pod_with(status: Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": pod::name("a", "u1"), "namespace": "ns", "uid": "p1",
+            "creationTimestamp": text(NOW), "labels": {CREATED_BY_LABEL: "u1"}},
+        "spec": {"nodeName": "node01", "containers": [{"name": "compute", "image": "launcher"}]},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn container(state: Value) -> Value {
+    json!([{"name": "compute", "image": "launcher", "imageID": "", "ready": true, "restartCount": 0,
+        "state": state}])
+}
+
+fn running() -> Pod {
+    pod_with(json!({"phase": "Running", "podIP": "10.0.0.1", "qosClass": "Burstable",
+        "containerStatuses": container(json!({"running": {}}))}))
+}
+
+fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observed {
+    Observed {
+        vmi,
+        node: pod.as_ref().map(|_| NodeState::Ready),
+        pod,
+        strays: vec![],
+        config: config(),
+        now: at(NOW),
+    }
+}
+
+fn patch_of(plan: &Plan) -> &Value {
+    match plan.actions.as_slice() {
+        [Action::Patch(body)] => body,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
+    vmi.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(NOW)));
+    vmi
+}
+
+#[test]
+fn a_pending_instance_gets_its_pod() {
+    let plan = plan(&observed(vmi(json!({"phase": "Pending"})), None));
+    let [Action::CreatePod(pod)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(pod.metadata.name.as_deref(), Some(pod::name("a", "u1").as_str()));
+    assert_eq!(plan.notes[0].reason, "SuccessfulCreate");
+}
+
+#[test]
+fn the_finalizer_comes_before_the_pod() {
+    let mut vmi = vmi(json!({}));
+    vmi.metadata.finalizers = None;
+    let plan = plan(&observed(vmi, None));
+    assert_eq!(patch_of(&plan)["metadata"], json!({"finalizers": [VMI_FINALIZER], "resourceVersion": "7"}));
+}
+
+#[test]
+fn an_invalid_instance_is_told_why() {
+    let mut vmi = vmi(json!({"phase": "Pending"}));
+    vmi.spec.domain.memory = None;
+    let plan = plan(&observed(vmi, None));
+    let condition = &patch_of(&plan)["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("Synchronized"), &json!("False")));
+    assert!(condition["message"].as_str().unwrap().contains("spec.domain"), "{condition}");
+}
+
+#[test]
+fn a_running_pod_is_handed_over_in_one_write() {
+    let plan = plan(&observed(vmi(json!({"phase": "Pending", "runtimeUser": 107})), Some(running())));
+    let body = patch_of(&plan);
+    assert_eq!(
+        body["metadata"],
+        json!({"labels": {"kubevirt.io/nodeName": "node01"}, "resourceVersion": "7"})
+    );
+    let status = &body["status"];
+    assert_eq!(status["phase"], "Scheduled");
+    assert_eq!(status["nodeName"], "node01");
+    assert_eq!(status["activePods"], json!({"p1": "node01"}));
+    assert_eq!(status["runtimeUser"], Value::Null);
+    assert!(plan.notes.is_empty());
+}
+
+#[test]
+fn a_helper_that_ended_does_not_hold_the_pod_back() {
+    let mut pod = running();
+    pod.spec
+        .as_mut()
+        .unwrap()
+        .containers
+        .push(serde_json::from_value(json!({"name": "volumeroot"})).unwrap());
+    let observed_waiting = observed(vmi(json!({"phase": "Pending"})), Some(pod.clone()));
+    assert!(plan(&observed_waiting).actions.is_empty());
+    let ended = json!({"name": "volumeroot", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 1}}});
+    let statuses = pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
+    statuses.push(serde_json::from_value(ended).unwrap());
+    let plan = plan(&observed(vmi(json!({"phase": "Pending"})), Some(pod)));
+    assert_eq!(patch_of(&plan)["status"]["phase"], "Scheduled");
+}
+
+#[test]
+fn a_young_pod_is_waited_for_in_silence() {
+    let mut observed =
+        observed(vmi(json!({"phase": "Pending"})), Some(pod_with(json!({"phase": "Pending"}))));
+    let young = plan(&observed);
+    assert!(young.actions.is_empty() && young.again.is_some_and(|again| again <= Duration::from_secs(4)));
+    observed.now = at(NOW + 5);
+    let old = plan(&observed);
+    assert_eq!(patch_of(&old)["status"]["phase"], "Scheduling");
+}
+
+#[test]
+fn an_unschedulable_pod_is_told_at_once() {
+    let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "0/2 nodes are available"});
+    let pod = pod_with(json!({"phase": "Pending", "conditions": [condition]}));
+    let plan = plan(&observed(vmi(json!({"phase": "Pending"})), Some(pod)));
+    let status = &patch_of(&plan)["status"];
+    assert_eq!(status["phase"], "Scheduling");
+    assert_eq!(status["conditions"][0]["type"], "PodScheduled");
+    assert_eq!(status["conditions"][0]["reason"], "Unschedulable");
+    assert_eq!(plan.notes[0].message, "0/2 nodes are available");
+}
+
+#[test]
+fn an_image_that_does_not_exist_is_named() {
+    let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
+    let pod = pod_with(json!({"phase": "Pending", "containerStatuses": container(waiting)}));
+    let plan = plan(&observed(vmi(json!({"phase": "Pending"})), Some(pod)));
+    let condition = &patch_of(&plan)["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["reason"]), (&json!("Synchronized"), &json!("ErrImagePull")));
+    assert!(condition["message"].as_str().unwrap().contains("compute (launcher)"), "{condition}");
+}
+
+#[test]
+fn what_is_solved_is_taken_back() {
+    let stored = json!({"phase": "Scheduling", "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+        {"type": "Synchronized", "status": "False", "reason": "ErrImagePull"},
+    ]});
+    let plan = plan(&observed(vmi(stored), Some(running())));
+    let conditions = patch_of(&plan)["status"]["conditions"].as_array().unwrap();
+    assert_eq!(conditions.iter().map(|c| c["type"].as_str().unwrap()).collect::<Vec<_>>(), ["Ready"]);
+}
+
+#[test]
+fn the_end_of_the_pod_is_the_end_of_the_instance() {
+    let word = json!({"phase": "Failed", "reason": "QemuKilled", "message": "qemu was ended by signal 9"});
+    let state = json!({"terminated": {"exitCode": 1, "message": word.to_string()}});
+    let pod = pod_with(json!({"phase": "Failed", "containerStatuses": container(state)}));
+    let plan = plan(&observed(vmi(json!({"phase": "Running", "activePods": {"p1": "node01"}})), Some(pod)));
+    let status = &patch_of(&plan)["status"];
+    assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("QemuKilled")));
+    assert_eq!(status["conditions"][0]["message"], "qemu was ended by signal 9");
+    assert!(plan.notes[0].warning);
+}
+
+#[test]
+fn a_pod_that_is_gone_is_the_end_too() {
+    for phase in ["Scheduling", "Scheduled", "Running"] {
+        let plan = plan(&observed(vmi(json!({"phase": phase})), None));
+        assert_eq!(patch_of(&plan)["status"]["phase"], "Failed");
+    }
+}
+
+#[test]
+fn another_pod_is_never_taken_for_the_one_that_was_handed_over() {
+    let plan = plan(&observed(vmi(json!({"phase": "Running", "activePods": {"p0": "n"}})), Some(running())));
+    assert_eq!(patch_of(&plan)["status"]["phase"], "Failed");
+}
+
+#[test]
+fn a_lost_node_fails_its_instances_but_frees_nothing() {
+    let mut lost = observed(vmi(json!({"phase": "Running", "activePods": {"p1": "n"}})), Some(running()));
+    lost.node = Some(NodeState::NotReady { left: Duration::from_secs(9) });
+    assert_eq!(plan(&lost).again, Some(Duration::from_secs(9)));
+    lost.node = Some(NodeState::Lost);
+    let status = patch_of(&plan(&lost))["status"].clone();
+    assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("NodeUnresponsive")));
+
+    let ended = vmi(json!({"phase": "Failed", "reason": "NodeUnresponsive"}));
+    let mut lost = observed(deleting(ended), Some(running()));
+    lost.node = Some(NodeState::Lost);
+    assert!(matches!(plan(&lost).actions[..], [Action::DeletePod { grace: 40, .. }]));
+    // It is on its way, and its kubelet does not answer: nothing more can be done.
+    let going = lost.pod.as_mut().unwrap();
+    going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(NOW)));
+    going.metadata.deletion_grace_period_seconds = Some(40);
+    assert_eq!(plan(&lost).actions, []);
+    lost.node = Some(NodeState::OutOfService);
+    assert!(matches!(plan(&lost).actions[..], [Action::DeletePod { grace: 0, .. }]));
+}
+
+#[test]
+fn deletion_takes_pods_first_and_the_finalizer_last() {
+    let first = observed(deleting(vmi(json!({"phase": "Running"}))), Some(running()));
+    let planned = plan(&first);
+    assert!(matches!(planned.actions[..], [Action::DeletePod { grace: 40, .. }]));
+    assert_eq!(planned.notes[0].reason, "SuccessfulDelete");
+    let last = observed(deleting(vmi(json!({"phase": "Running"}))), None);
+    assert_eq!(patch_of(&plan(&last))["metadata"]["finalizers"], json!([]));
+}
+
+#[test]
+fn a_shorter_grace_hurries_a_pod_that_is_on_its_way() {
+    let mut vmi = deleting(vmi(json!({"phase": "Running"})));
+    vmi.spec.termination_grace_period_seconds = Some(0);
+    let mut pod = running();
+    pod.metadata.deletion_timestamp = vmi.metadata.deletion_timestamp.clone();
+    pod.metadata.deletion_grace_period_seconds = Some(40);
+    let mut observed = observed(vmi, Some(pod));
+    let planned = plan(&observed);
+    assert!(matches!(planned.actions[..], [Action::DeletePod { grace: 1, .. }]) && planned.notes.is_empty());
+    observed.pod.as_mut().unwrap().metadata.deletion_grace_period_seconds = Some(1);
+    assert_eq!(plan(&observed), Plan::default());
+}
+
+#[test]
+fn pods_of_orphaned_instances_are_still_theirs() {
+    let mut pod = running();
+    pod.metadata.owner_references = None;
+    let mut observed = observed(deleting(vmi(json!({"phase": "Running"}))), None);
+    observed.strays = vec![pod];
+    assert!(matches!(plan(&observed).actions[..], [Action::DeletePod { .. }]));
+}
+
+#[test]
+fn an_ended_instance_gives_its_launcher_time_to_end() {
+    let stored = json!({"phase": "Succeeded", "phaseTransitionTimestamps":
+        [{"phase": "Succeeded", "phaseTransitionTimestamp": text(NOW)}]});
+    let mut observed = observed(vmi(stored), Some(running()));
+    assert_eq!(plan(&observed).again, Some(Duration::from_secs(10)));
+    observed.now = at(NOW + 11);
+    assert!(matches!(plan(&observed).actions[..], [Action::DeletePod { .. }]));
+}
+
+#[test]
+fn a_squatter_is_reported_and_left_alone() {
+    let mut pod = running();
+    pod.metadata.labels = None;
+    let plan = plan(&observed(vmi(json!({"phase": "Pending"})), Some(pod)));
+    assert_eq!(patch_of(&plan)["status"]["conditions"][0]["type"], "Synchronized");
+    assert!(plan.again.is_some());
+}
+
+mod world {
+    //! A model of the API server, kubelet, scheduler, handler, users and nodes, in which plans made from old observations
+    //! are carried out as the real shell does: names are unique, preconditions count.
+
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        /// Reconcile with the pod as it was so many events ago.
+        Reconcile {
+            pod_lag: usize,
+        },
+        PodRuns,
+        PodEnds,
+        /// The kubelet finishes a deletion.
+        PodRemoved,
+        UserDeletesPod,
+        UserForcesPod,
+        UserDeletesVmi,
+        HandlerRuns,
+        NodeLost,
+        NodeDeleted,
+        Wait,
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            6 => (0..3usize).prop_map(|pod_lag| Event::Reconcile { pod_lag }),
+            2 => Just(Event::PodRuns),
+            1 => Just(Event::PodEnds),
+            2 => Just(Event::PodRemoved),
+            1 => Just(Event::UserDeletesPod),
+            1 => Just(Event::UserForcesPod),
+            1 => Just(Event::UserDeletesVmi),
+            2 => Just(Event::HandlerRuns),
+            1 => Just(Event::NodeLost),
+            1 => Just(Event::NodeDeleted),
+            1 => Just(Event::Wait),
+        ];
+        proptest::collection::vec(event, 1..40)
+    }
+
+    struct World {
+        vmi: Option<VirtualMachineInstance>,
+        pod: Option<Pod>,
+        pod_history: Vec<Option<Pod>>,
+        node: NodeState,
+        now: i64,
+        version: u64,
+        pods_made: u32,
+        /// Pods of which the guest may have run: handed over, and not removed by someone who knows.
+        guests: Vec<String>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            World {
+                vmi: Some(vmi(json!({"phase": "Pending"}))),
+                pod: None,
+                pod_history: vec![],
+                node: NodeState::Ready,
+                now: NOW,
+                version: 100,
+                pods_made: 0,
+                guests: vec![],
+            }
+        }
+
+        fn bump(&mut self) {
+            self.version += 1;
+            if let Some(vmi) = &mut self.vmi {
+                vmi.metadata.resource_version = Some(self.version.to_string());
+            }
+        }
+
+        fn observe(&self, pod_lag: usize) -> Option<Observed> {
+            let vmi = self.vmi.clone()?;
+            let seen = if pod_lag == 0 {
+                self.pod.clone()
+            } else {
+                let index = self.pod_history.len().checked_sub(pod_lag);
+                index.and_then(|index| self.pod_history.get(index)).cloned().unwrap_or_default()
+            };
+            // As `observe` does: what harm could come from is asked of the API server.
+            let past = super::super::phase(&vmi) != "Pending" || vmi.metadata.deletion_timestamp.is_some();
+            let pod = if seen.is_none() && past { self.pod.clone() } else { seen };
+            let mut observed = observed(vmi, pod.clone());
+            observed.node = pod.map(|_| self.node);
+            observed.now = at(self.now);
+            Some(observed)
+        }
+
+        fn apply(&mut self, observed: &Observed, plan: Plan) {
+            for action in plan.actions {
+                match action {
+                    Action::CreatePod(mut pod) => {
+                        // The fresh look before creation, and the API server's unique names.
+                        let fresh = self.vmi.as_ref().map(|vmi| vmi.metadata.resource_version.clone());
+                        if fresh != Some(observed.vmi.metadata.resource_version.clone()) || self.pod.is_some()
+                        {
+                            return;
+                        }
+                        self.pods_made += 1;
+                        pod.metadata.uid = Some(format!("p{}", self.pods_made));
+                        pod.metadata.creation_timestamp =
+                            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(self.now)));
+                        pod.spec.as_mut().unwrap().node_name = Some("node01".to_owned());
+                        self.pod = Some(*pod);
+                    }
+                    Action::DeletePod { uid, grace, .. } => {
+                        if let Some(pod) = self.pod.as_mut().filter(|pod| pod.metadata.uid == Some(uid)) {
+                            if grace == 0 {
+                                self.pod = None;
+                            } else {
+                                pod.metadata.deletion_timestamp =
+                                    Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(self.now)));
+                                pod.metadata.deletion_grace_period_seconds = Some(grace.into());
+                            }
+                        }
+                    }
+                    Action::Patch(body) => {
+                        let Some(vmi) = &self.vmi else { return };
+                        if body["metadata"]["resourceVersion"] != json!(vmi.metadata.resource_version) {
+                            return;
+                        }
+                        let mut value = serde_json::to_value(vmi).unwrap();
+                        merge(&mut value, &body);
+                        let vmi: VirtualMachineInstance = serde_json::from_value(value).unwrap();
+                        for uid in vmi.status.iter().flat_map(|status| status.active_pods.keys()) {
+                            if !self.guests.contains(uid) {
+                                self.guests.push(uid.clone());
+                            }
+                        }
+                        let gone = vmi.metadata.deletion_timestamp.is_some()
+                            && vmi.metadata.finalizers.iter().flatten().next().is_none();
+                        self.vmi = (!gone).then_some(vmi);
+                        self.bump();
+                    }
+                }
+            }
+        }
+
+        fn step(&mut self, event: &Event) {
+            let alive = self.node == NodeState::Ready;
+            match event {
+                Event::Reconcile { pod_lag } => {
+                    if let Some(observed) = self.observe(*pod_lag) {
+                        let plan = plan(&observed);
+                        self.apply(&observed, plan);
+                    }
+                }
+                Event::PodRuns => {
+                    if let Some(pod) = self.pod.as_mut().filter(|pod| alive && pod.status.is_none()) {
+                        pod.status = running().status;
+                    }
+                }
+                Event::PodEnds => {
+                    if let Some(pod) = self.pod.as_mut().filter(|_| alive) {
+                        pod.status = pod_with(json!({"phase": "Failed",
+                            "containerStatuses": container(json!({"terminated": {"exitCode": 137}}))}))
+                        .status;
+                    }
+                }
+                Event::PodRemoved => {
+                    let going =
+                        self.pod.as_ref().is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
+                    if going && alive {
+                        self.pod = None;
+                    }
+                }
+                Event::UserDeletesPod => {
+                    if let Some(pod) = &mut self.pod {
+                        pod.metadata.deletion_timestamp =
+                            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(self.now)));
+                        pod.metadata.deletion_grace_period_seconds = Some(40);
+                    }
+                }
+                Event::UserForcesPod => self.pod = None,
+                Event::UserDeletesVmi => {
+                    if let Some(vmi) = self.vmi.take() {
+                        self.vmi = Some(deleting(vmi));
+                        self.bump();
+                    }
+                }
+                Event::HandlerRuns => {
+                    let scheduled =
+                        self.vmi.as_ref().is_some_and(|vmi| super::super::phase(vmi) == "Scheduled");
+                    if scheduled && alive {
+                        if let Some(status) = self.vmi.as_mut().and_then(|vmi| vmi.status.as_mut()) {
+                            status.phase = Some("Running".to_owned());
+                        }
+                        self.bump();
+                    }
+                }
+                Event::NodeLost => {
+                    if alive {
+                        self.node = NodeState::Lost;
+                    }
+                }
+                Event::NodeDeleted => self.node = NodeState::Gone,
+                Event::Wait => self.now += 7,
+            }
+            self.pod_history.push(self.pod.clone());
+        }
+
+        fn check(&self) {
+            // A guest runs in one pod only, over the whole life of the instance.
+            assert!(self.guests.len() <= 1, "guests in {:?}", self.guests);
+            // An instance is never gone before its pod, unless it is known that nothing runs.
+            if self.vmi.is_none() {
+                assert!(self.pod.is_none(), "a pod outlives its instance");
+            }
+        }
+
+        /// Reconciles with fresh observations until nothing changes; then nothing may be planned.
+        fn settle(&mut self) {
+            for _ in 0..8 {
+                self.now += 20;
+                let Some(observed) = self.observe(0) else { return };
+                let plan = plan(&observed);
+                if plan.actions.is_empty() {
+                    return;
+                }
+                self.apply(&observed, plan);
+                self.pod_history.push(self.pod.clone());
+                self.check();
+            }
+            panic!("does not settle: {:?}", self.observe(0).map(|observed| plan(&observed)));
+        }
+    }
+
+    fn merge(target: &mut Value, patch: &Value) {
+        let Value::Object(patch) = patch else {
+            *target = patch.clone();
+            return;
+        };
+        if !target.is_object() {
+            *target = json!({});
+        }
+        let Some(target) = target.as_object_mut() else { return };
+        for (name, value) in patch {
+            if value.is_null() {
+                target.remove(name);
+            } else {
+                merge(target.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+        #[test]
+        fn one_guest_and_peace_at_the_end(events in events()) {
+            let mut world = World::new();
+            for event in &events {
+                world.step(event);
+                world.check();
+            }
+            world.settle();
+            // A settled world stays as it is.
+            if let Some(observed) = world.observe(0) {
+                prop_assert_eq!(plan(&observed).actions, vec![]);
+            }
+        }
+
+        #[test]
+        fn a_deleted_instance_goes_once_its_pod_does(events in events()) {
+            let mut world = World::new();
+            for event in &events {
+                world.step(event);
+            }
+            world.step(&Event::UserDeletesVmi);
+            world.settle();
+            // What holds it, if anything, is a pod on a node that does not answer, or one that is on its way.
+            world.node = NodeState::Ready;
+            for _ in 0..3 {
+                world.step(&Event::PodRemoved);
+                world.settle();
+            }
+            prop_assert!(world.vmi.is_none() && world.pod.is_none());
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! How a launcher pod ended.
+
+use barevirt_api::names::{COMPUTE_CONTAINER, PHASE_FAILED, PHASE_SUCCEEDED, REASON_EVICTED};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Pod, PodStatus};
+use serde::Deserialize;
+
+/// Longest termination message that is read; the kubelet keeps 4 KiB.
+const MESSAGE_LIMIT: usize = 8 * 1024;
+/// Longest text that goes into a status.
+pub(super) const TEXT_LIMIT: usize = 1024;
+
+/// The last phase of an instance and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// `Succeeded` or `Failed`.
+    pub phase: &'static str,
+    /// One word.
+    pub reason: String,
+    /// The same for people; may be empty.
+    pub message: String,
+}
+
+impl Verdict {
+    /// A failure.
+    pub fn failed(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Verdict { phase: PHASE_FAILED, reason: reason.into(), message: message.into() }
+    }
+
+    /// The verdict on a pod, or none while it may still run.
+    ///
+    /// The launcher's own last word counts, then its exit, then what the kubelet says about the pod.
+    pub fn of(pod: &Pod) -> Option<Verdict> {
+        let status = pod.status.as_ref()?;
+        let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        if over && status.reason.as_deref() == Some("Evicted") {
+            return Some(Verdict::failed(
+                REASON_EVICTED,
+                bounded(status.message.as_deref().unwrap_or_default()),
+            ));
+        }
+        if let Some(end) = compute_end(status) {
+            // The kubelet says so in a condition first, and only once all containers ended in the reason.
+            return Some(match ended_by_kubelet(status) {
+                Some(message) => Verdict::failed(REASON_EVICTED, bounded(message)),
+                None => of_launcher(end),
+            });
+        }
+        // The kubelet ended or refused the pod before the launcher could run or say anything.
+        over.then(|| {
+            let reason = status.reason.as_deref().filter(|reason| is_word(reason)).unwrap_or("PodFailed");
+            let message = status.message.clone().or_else(|| failed_helper(status));
+            Verdict::failed(reason, bounded(message.as_deref().unwrap_or("the launcher pod failed")))
+        })
+    }
+}
+
+/// Why the kubelet ended the pod by its own decision, if it did.
+fn ended_by_kubelet(status: &PodStatus) -> Option<&str> {
+    let condition = status.conditions.iter().flatten().find(|condition| {
+        condition.type_ == "DisruptionTarget"
+            && condition.status == "True"
+            && condition.reason.as_deref() == Some("TerminationByKubelet")
+    })?;
+    Some(condition.message.as_deref().unwrap_or_default())
+}
+
+fn compute_end(status: &PodStatus) -> Option<&ContainerStateTerminated> {
+    let compute =
+        status.container_statuses.iter().flatten().find(|container| container.name == COMPUTE_CONTAINER)?;
+    compute.state.as_ref()?.terminated.as_ref()
+}
+
+/// The launcher's last line, in its termination message.
+#[derive(Deserialize)]
+struct LastWord {
+    phase: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+}
+
+fn of_launcher(end: &ContainerStateTerminated) -> Verdict {
+    let message = end.message.as_deref().unwrap_or_default();
+    let last_line = message.lines().rev().find(|line| !line.trim().is_empty());
+    let word = last_line
+        .filter(|line| line.len() <= MESSAGE_LIMIT)
+        .and_then(|line| serde_json::from_str::<LastWord>(line).ok());
+    if let Some(word) = word {
+        let reason = if is_word(&word.reason) { word.reason } else { String::new() };
+        let message = bounded(&word.message);
+        match word.phase.as_str() {
+            PHASE_SUCCEEDED => return Verdict { phase: PHASE_SUCCEEDED, reason, message },
+            PHASE_FAILED => return Verdict { phase: PHASE_FAILED, reason, message },
+            _ => {}
+        }
+    }
+    match (end.exit_code, end.signal.unwrap_or(0)) {
+        (0, 0) => Verdict { phase: PHASE_SUCCEEDED, reason: String::new(), message: String::new() },
+        _ if end.reason.as_deref() == Some("OOMKilled") => {
+            Verdict::failed("OOMKilled", "the launcher pod used more memory than its limit")
+        }
+        (code, 0) if code > 128 => {
+            Verdict::failed("LauncherKilled", format!("the launcher was ended by signal {}", code - 128))
+        }
+        (code, 0) => Verdict::failed("LauncherFailed", format!("the launcher ended with exit code {code}")),
+        (_, signal) => {
+            Verdict::failed("LauncherKilled", format!("the launcher was ended by signal {signal}"))
+        }
+    }
+}
+
+/// The first init container that failed.
+fn failed_helper(status: &PodStatus) -> Option<String> {
+    let ended = |state: &ContainerState| state.terminated.clone();
+    status.init_container_statuses.iter().flatten().find_map(|container| {
+        let end = container.state.as_ref().and_then(ended)?;
+        (end.exit_code != 0).then(|| {
+            let message = end.message.unwrap_or_default();
+            format!("container {} ended with exit code {} {message}", container.name, end.exit_code)
+                .trim_end()
+                .to_owned()
+        })
+    })
+}
+
+/// Whether a text can be a reason: one word of letters and digits.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 128 && text.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
+/// A text from elsewhere, cut to what a status should hold.
+pub(super) fn bounded(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(TEXT_LIMIT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(status: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
+    }
+
+    fn ended(terminated: Value) -> Option<Verdict> {
+        Verdict::of(&pod(json!({
+            "phase": "Running",
+            "containerStatuses": [{"name": "compute", "image": "", "imageID": "", "ready": false,
+                "restartCount": 0, "state": {"terminated": terminated}}]
+        })))
+    }
+
+    #[test]
+    fn no_verdict_while_it_may_run() {
+        for phase in ["Pending", "Running", "Unknown"] {
+            assert_eq!(Verdict::of(&pod(json!({"phase": phase}))), None);
+        }
+        assert_eq!(Verdict::of(&Pod::default()), None);
+    }
+
+    #[test]
+    fn the_launchers_last_word_counts() {
+        let word = r#"{"phase":"Failed","reason":"QemuKilled","message":"qemu was ended by signal 9"}"#;
+        let verdict = ended(json!({"exitCode": 1, "message": format!("noise\n{word}\n")})).unwrap();
+        assert_eq!(verdict, Verdict::failed("QemuKilled", "qemu was ended by signal 9"));
+        let verdict = ended(json!({"exitCode": 0, "message": r#"{"phase":"Succeeded"}"#})).unwrap();
+        assert_eq!(verdict.phase, PHASE_SUCCEEDED);
+    }
+
+    #[test]
+    fn without_a_word_the_exit_counts() {
+        assert_eq!(ended(json!({"exitCode": 0})).unwrap().phase, PHASE_SUCCEEDED);
+        assert_eq!(ended(json!({"exitCode": 137})).unwrap().message, "the launcher was ended by signal 9");
+        assert_eq!(ended(json!({"exitCode": 137, "reason": "OOMKilled"})).unwrap().reason, "OOMKilled");
+        assert_eq!(ended(json!({"exitCode": 3, "message": "garbage {"})).unwrap().reason, "LauncherFailed");
+        let odd = r#"{"phase":"Running","reason":"x y"}"#;
+        assert_eq!(ended(json!({"exitCode": 3, "message": odd})).unwrap().reason, "LauncherFailed");
+    }
+
+    #[test]
+    fn an_evicted_pod_says_so() {
+        let verdict = Verdict::of(&pod(json!({
+            "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."
+        })));
+        assert_eq!(verdict.unwrap(), Verdict::failed("Evicted", "The node was low on resource: memory."));
+    }
+
+    #[test]
+    fn an_eviction_is_told_before_the_reason_is() {
+        let mut pod =
+            pod(json!({"phase": "Running", "conditions": [{"type": "DisruptionTarget", "status": "True",
+            "reason": "TerminationByKubelet", "message": "The node was low on resource: memory."}]}));
+        assert_eq!(Verdict::of(&pod), None);
+        let ended = json!([{"name": "compute", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 0, "message": "{\"phase\":\"Succeeded\"}"}}}]);
+        pod.status.as_mut().unwrap().container_statuses = serde_json::from_value(ended).unwrap();
+        assert_eq!(Verdict::of(&pod).unwrap().reason, "Evicted");
+        // Evictions by the API are deletions: the launcher says how the guest took it.
+        pod.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].reason =
+            Some("EvictionByEvictionAPI".to_owned());
+        assert_eq!(Verdict::of(&pod).unwrap().phase, PHASE_SUCCEEDED);
+    }
+
+    #[test]
+    fn a_failed_helper_is_named() {
+        let verdict = Verdict::of(&pod(json!({"phase": "Failed",
+            "initContainerStatuses": [{"name": "container-disk-binary", "image": "", "imageID": "",
+                "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": 2}}}]})));
+        let verdict = verdict.unwrap();
+        assert_eq!(verdict.reason, "PodFailed");
+        assert!(verdict.message.contains("container-disk-binary"), "{}", verdict.message);
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let word = json!({"phase": "Failed", "reason": "A".repeat(500), "message": "m".repeat(5000)});
+        let verdict = ended(json!({"exitCode": 1, "message": word.to_string()})).unwrap();
+        assert_eq!((verdict.reason.len(), verdict.message.len()), (0, TEXT_LIMIT));
+    }
+}
