@@ -16,8 +16,9 @@
 #   MIRROR          Debian mirror (default: the one apt uses)
 #   BAREVIRT_CACHE  folder of the cache (default: ~/.cache/barevirt); remove it to get newer packages
 # Needs root, and: mmdebstrap buildah qemu-utils e2fsprogs fdisk cpio zstd xz-utils kmod grub-common grub-pc-bin
-# musl-tools jq, and cargo for the images with a program of ours.
+# binutils musl-tools, and cargo for the images with a program of ours.
 set -euo pipefail
+shopt -s inherit_errexit
 umask 022
 export LC_ALL=C
 
@@ -39,6 +40,7 @@ megabytes() { awk -v n="$(stat -c %s "$1")" 'BEGIN { printf "%.1f MB", n / 1e6 }
 # apt_site PATTERN: the first site in apt's sources whose address matches (or with a leading ! does not match).
 apt_site() {
     local sites
+    # shellcheck disable=SC2016 # apt expands it
     sites=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages')
     case $1 in !*) grep -v -- "${1#!}" <<<"$sites" ;; *) grep -- "$1" <<<"$sites" ;; esac | head -n 1
 }
@@ -46,8 +48,8 @@ apt_site() {
 # debian VARIANT PACKAGES [SUITE]: prints the folder of a cached tree with these packages (comma separated) and
 # what they need. With variant "extract" they are only unpacked. From another SUITE only these packages are taken.
 debian() {
-    local variant=$1 packages=$2 extra=${3:-$suite} tree mirror security log sources=() hooks=()
-    tree=$cache/debian/$(printf '%s\n' 2 "$suite" "$extra" "$variant" "$packages" | sha256sum | cut -c 1-16)
+    local variant=$1 packages=$2 extra=${3:-$suite} tree folder mirror security log sources=() hooks=()
+    tree=$cache/debian/$(printf '%s\n' 3 "$suite" "$extra" "$variant" "$packages" | sha256sum | cut -c 1-16)
     if [ ! -e "$tree.done" ]; then
         mirror=${MIRROR:-$(apt_site '!security' || true)}
         [ -n "$mirror" ] || die "no Debian mirror found in apt's sources, set MIRROR"
@@ -67,6 +69,8 @@ debian() {
             --dpkgopt='path-exclude=/usr/share/info/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
             "$suite" "$tree" "${sources[@]}" >"$log" 2>&1 ||
             { tail -n 20 "$log" >&2; die "mmdebstrap failed for $packages, see $log"; }
+        # Unpacked trees lack these, which the package that makes them does when it is installed.
+        for folder in bin sbin lib lib64; do [ -e "$tree/$folder" ] || ln -s "usr/$folder" "$tree/$folder"; done
         touch "$tree.done"
     fi
     echo "$tree"
@@ -75,23 +79,23 @@ debian() {
 # program PACKAGE: builds a static program of this workspace and prints its path. Each is built by itself, so that
 # no other package turns on features in what it uses.
 program() {
-    if [ -n "${PREBUILT:-}" ]; then echo "$PREBUILT/$1"; return; fi
-    CC_x86_64_unknown_linux_musl=musl-gcc CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=${CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER:-} \
-        nice -n 5 cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target $triple -p "$1" >&2 ||
+    local path=${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1
+    # ring has C in it.
+    CC_x86_64_unknown_linux_musl=${CC_x86_64_unknown_linux_musl:-musl-gcc} \
+        cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target $triple -p "$1" >&2 ||
         die "cargo could not build $1"
-    echo "${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1"
+    if readelf -lW "$path" | grep -q INTERP; then die "$path is not static"; fi
+    echo "$path"
 }
 
-# static FOLDER PACKAGE...: programs of ours into FOLDER/usr/bin.
-static() {
-    local folder=$1 package path
-    shift
-    for package; do
-        path=$(program "$package")
-        if readelf -lW "$path" | grep -q INTERP; then die "$path is not static"; fi
-        install -D -m 755 "$path" "$folder/usr/bin/$package"
-    done
+# programs NAME FOLDER: the programs that the stage.sh of image NAME lists, into FOLDER/usr/bin.
+programs() {
+    local package
+    for package in $(listed programs "$1"); do install -D -m 755 "$(program "$package")" "$2/usr/bin/$package"; done
 }
+
+# listed WHAT NAME: the words after "# WHAT:" in the image's stage.sh.
+listed() { sed -n "s/^# $1: //p" "$here/$2/stage.sh"; }
 
 # accounts FOLDER NAME ID: /etc/passwd and /etc/group with root and one more account.
 accounts() {
@@ -100,59 +104,27 @@ accounts() {
     printf 'root:x:0:\n%s:x:%d:\n' "$2" "$3" >"$1/etc/group"
 }
 
-# disk FILE TREE LABEL MIB CMDLINE: a qcow2 disk that BIOS boots: MBR, GRUB, one ext4 partition with TREE, on which
-# GRUB finds /boot/vmlinuz and /boot/initrd. Nothing is mounted: mke2fs fills the partition, GRUB's two stages are
-# copied in front of it.
-disk() {
-    local raw=$work/disk.raw
-    rm -f "$raw"
-    truncate -s "$4M" "$raw"
-    echo 'start=2048, type=83, bootable' | sfdisk --quiet --label dos "$raw"
-    # GRUB 2.06 cannot read file systems with these two features.
-    mke2fs -q -t ext4 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 1))M
-    printf 'linux /boot/vmlinuz %s\ninitrd /boot/initrd\nboot\n' "$5" >"$work/grub.cfg"
-    grub-mkimage -O i386-pc -p '(,msdos1)/boot' -c "$work/grub.cfg" -o "$work/core.img" biosdisk part_msdos ext2 linux
-    [ "$(stat -c %s "$work/core.img")" -lt $((2047 * 512)) ] || die "GRUB does not fit in front of the partition"
-    # The first 440 bytes are code, the partition table follows them.
-    dd if=/usr/lib/grub/i386-pc/boot.img of="$raw" bs=440 count=1 conv=notrunc status=none
-    dd if="$work/core.img" of="$raw" bs=512 seek=1 conv=notrunc status=none
-    qemu-img convert -O qcow2 -c "$raw" "$1"
-    rm -f "$raw"
-}
-
-# container_disk FOLDER DISK: a disk as the image of a containerDisk volume: one file below /disk, for user 107 only.
-container_disk() {
-    install -d -m 755 -o 107 -g 107 "$1/disk"
-    install -m 440 -o 107 -g 107 "$2" "$1/disk/disk.qcow2"
-}
-
-# drivers TREE FOLDER MODULE...: the named modules of the kernel unpacked in TREE and what they need, uncompressed and
-# flat, with an index that busybox modprobe reads, into FOLDER/lib/modules/VERSION.
-drivers() {
-    local tree=$1 folder=$2 version path
+# copy TREE FOLDER PATH...: files of TREE to the same places in FOLDER; symbolic links are followed, below TREE.
+copy() {
+    local tree=$1 folder=$2 path source link
     shift 2
-    version=$(kernel_version "$tree")
-    mkdir -p "$folder/lib/modules/$version"
-    [ -e "$tree/usr/lib/modules/$version/modules.dep" ] || depmod -b "$tree/usr" "$version"
-    for module; do modprobe -d "$tree/usr" -S "$version" --show-depends "$module"; done |
-        sed -n 's/^insmod \([^ ]*\).*/\1/p' | sort -u | while read -r path; do
-            case $path in
-                *.xz) xz -dc "$path" >"$folder/lib/modules/$version/$(basename "$path" .xz)" ;;
-                *) cp "$path" "$folder/lib/modules/$version/" ;;
-            esac
+    for path; do
+        source=$tree$path
+        while [ -L "$source" ]; do
+            link=$(readlink "$source")
+            case $link in /*) source=$tree$link ;; *) source=$(dirname "$source")/$link ;; esac
         done
-    cp "$tree/usr/lib/modules/$version"/modules.{order,builtin} "$folder/lib/modules/$version/"
-    depmod -b "$folder" "$version"
-    (cd "$folder/lib/modules/$version" && find . -name 'modules.*' ! -name modules.dep ! -name modules.alias -delete)
+        install -D -m "$([ -x "$source" ] && echo 755 || echo 644)" "$source" "$folder$path"
+    done
 }
-
-kernel_version() { ls "$1/usr/lib/modules"; }
 
 # libraries TREE FILE...: every library that programs and modules below TREE load at their start, as paths below TREE.
 libraries() {
     local tree=$1 file
     shift
-    for file; do chroot "$tree" /lib64/ld-linux-x86-64.so.2 --list "$file"; done | grep -o '/[^ ]*' | sort -u
+    echo /lib64/ld-linux-x86-64.so.2
+    for file; do chroot "$tree" /lib64/ld-linux-x86-64.so.2 --list "$file"; done |
+        sed -n 's/.* => \(\/[^ ]*\) (.*/\1/p' | grep -v '/ld-linux' | sort -u
 }
 
 # key NAME: what the image depends on, as a hash.
@@ -160,8 +132,10 @@ key() {
     {
         printf '%s\n' "$registry/barevirt/$1:$tag" "$suite" "$qemu_suite"
         cat "$here/build.sh"
-        (cd "$here/$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum && find . -type f -perm -100 | sort)
-        for package in $(sed -n 's/^# programs: //p' "$here/$1/stage.sh"); do sha256sum <"$(program "$package")"; done
+        for part in "$1" $(listed also "$1"); do
+            (cd "$here" && find "$part" -type f -print0 | sort -z | xargs -0 sha256sum && find "$part" -type f -perm -100 | sort)
+        done
+        for package in $(listed programs "$1"); do sha256sum <"$(program "$package")"; done
     } | sha256sum | cut -c 1-32
 }
 
@@ -203,5 +177,6 @@ build() {
 mkdir -p "$out" "$cache/images"
 exec 9>"$cache/images/lock"
 flock -w 1800 9 || die "another build has held $cache/images/lock for half an hour"
+# shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $all
 for image; do build "$image"; done

@@ -1,0 +1,88 @@
+# What the guest images have in common. Sourced by their stage.sh.
+# shellcheck shell=bash disable=SC2154 # build.sh sets them
+
+# Drivers of the devices a machine of ours may have. The rest (virtio over PCI, virtio-console, ext4) is in the kernel.
+guest_modules='virtio_blk virtio_net virtio_scsi virtio-rng virtio_balloon ahci sd_mod sr_mod isofs vfat nls_ascii nls_cp437
+    button evdev'
+
+# guest_parts: prints the folder with Debian's kernel and the programs of the small system.
+guest_parts() { debian extract linux-image-cloud-amd64,busybox-static,dropbear-bin; }
+
+kernel_version() { ls "$1/usr/lib/modules"; }
+
+# command_line LABEL: of the kernel. All after net.ifnames saves time in an emulated guest.
+command_line() {
+    echo "root=LABEL=$1 console=tty0 console=ttyS0 quiet loglevel=4 net.ifnames=0" \
+        "nokaslr mitigations=off tsc=reliable lsm=capability cryptomgr.notests no_timer_check"
+}
+
+# small_system PARTS FOLDER: the system in guest-tiny/root with busybox and drivers. As the first file system (initrd) it
+# mounts the root disk and goes on there, or stays when there is none.
+small_system() {
+    mkdir -p "$2"/{bin,dev,etc,mnt,proc,root,run,sys,tmp,usr,var/lib,var/log,www}
+    ln -s bin "$2/sbin"
+    ln -s ../bin "$2/usr/bin"
+    ln -s ../bin "$2/usr/sbin"
+    ln -s ../run "$2/var/run"
+    install "$1/usr/bin/busybox" "$2/bin/busybox"
+    "$2/bin/busybox" --list | while read -r applet; do
+        [ "$applet" = busybox ] || ln -s busybox "$2/bin/$applet"
+    done
+    cp -r "$here/guest-tiny/root/." "$2/"
+    chmod 1777 "$2/tmp"
+    chmod 700 "$2/root"
+    chmod 600 "$2/etc/shadow"
+    # shellcheck disable=SC2086
+    drivers "$1" "$2" $guest_modules
+}
+
+# pack_initrd FOLDER FILE
+pack_initrd() { (cd "$1" && find . -print0 | sort -z | cpio --quiet --null -o -H newc | zstd -q -19) >"$2"; }
+
+# disk FILE TREE LABEL MIB CMDLINE: a qcow2 disk that BIOS boots: MBR, GRUB, one ext4 partition with TREE, on which
+# GRUB finds /boot/vmlinuz and /boot/initrd. Nothing is mounted: mke2fs fills the partition, GRUB's two stages are
+# copied in front of it.
+disk() {
+    local raw=$work/disk.raw
+    rm -f "$raw"
+    truncate -s "$4M" "$raw"
+    echo 'start=2048, type=83, bootable' | sfdisk --quiet --label dos "$raw"
+    # GRUB 2.06 cannot read file systems with these two features.
+    mke2fs -q -t ext4 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 1))M
+    # linux16 copies the kernel as long as its file is; linux copies all the memory it asks for, byte by byte, which
+    # costs an emulated guest more than two seconds.
+    printf 'linux16 /boot/vmlinuz %s\ninitrd16 /boot/initrd\nboot\n' "$5" >"$work/grub.cfg"
+    grub-mkimage -O i386-pc -p '(,msdos1)/boot' -c "$work/grub.cfg" -o "$work/core.img" biosdisk part_msdos ext2 linux16
+    [ "$(stat -c %s "$work/core.img")" -lt $((2047 * 512)) ] || die "GRUB does not fit in front of the partition"
+    # The first 440 bytes are code, the partition table follows them.
+    dd if=/usr/lib/grub/i386-pc/boot.img of="$raw" bs=440 count=1 conv=notrunc status=none
+    dd if="$work/core.img" of="$raw" bs=512 seek=1 conv=notrunc status=none
+    qemu-img convert -O qcow2 -c "$raw" "$1"
+    rm -f "$raw"
+}
+
+# container_disk FOLDER DISK: a disk as the image of a containerDisk volume: one file below /disk, for user 107 only.
+container_disk() {
+    install -d -m 755 -o 107 -g 107 "$1/disk"
+    install -m 440 -o 107 -g 107 "$2" "$1/disk/disk.qcow2"
+}
+
+# drivers TREE FOLDER MODULE...: the named modules of the kernel unpacked in TREE and what they need, uncompressed and
+# flat, with an index that busybox modprobe reads, into FOLDER/lib/modules/VERSION.
+drivers() {
+    local tree=$1 folder=$2 version path
+    shift 2
+    version=$(kernel_version "$tree")
+    mkdir -p "$folder/lib/modules/$version"
+    [ -e "$tree/usr/lib/modules/$version/modules.dep" ] || depmod -b "$tree/usr" "$version"
+    for module; do modprobe -d "$tree/usr" -S "$version" --show-depends "$module"; done |
+        sed -n 's/^insmod \([^ ]*\).*/\1/p' | sort -u | while read -r path; do
+            case $path in
+                *.xz) xz -dc "$path" >"$folder/lib/modules/$version/$(basename "$path" .xz)" ;;
+                *) cp "$path" "$folder/lib/modules/$version/" ;;
+            esac
+        done
+    cp "$tree/usr/lib/modules/$version"/modules.{order,builtin,builtin.modinfo} "$folder/lib/modules/$version/"
+    depmod -b "$folder" "$version"
+    (cd "$folder/lib/modules/$version" && find . -name 'modules.*' ! -name modules.dep ! -name modules.alias -delete)
+}

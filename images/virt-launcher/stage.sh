@@ -1,0 +1,26 @@
+# The launcher: our two static programs, QEMU with the libraries it loads, and the firmware it uses. Sourced by
+# ../build.sh. No shell, no package manager, no other program. What a machine of ours may ask for, and no more.
+# shellcheck shell=bash disable=SC2154,SC2086,SC2046
+# programs: virt-launcher container-disk
+
+# Firmware of the devices that barevirt-machine builds. Keymaps: VNC wants one even if no key is ever pressed.
+# Option ROMs: a network card that is booted from has one.
+launcher_firmware='seabios/bios-256k.bin seabios/vgabios-stdvga.bin seabios/vgabios-virtio.bin
+    qemu/kvmvapic.bin qemu/linuxboot_dma.bin qemu/keymaps/en-us
+    qemu/efi-virtio.rom qemu/efi-e1000.rom qemu/efi-e1000e.rom qemu/efi-rtl8139.rom qemu/efi-pcnet.rom
+    qemu/efi-ne2k_pci.rom'
+
+# stage FOLDER
+stage() {
+    local parts modules path
+    parts=$(debian extract qemu-system-x86,seabios "$qemu_suite")
+    # Accelerators are in modules of their own in some builds of QEMU.
+    modules=$(cd "$parts" && find usr/lib/x86_64-linux-gnu/qemu -name 'accel-*.so' -printf '/%p\n')
+    copy "$parts" "$1" /usr/bin/qemu-system-x86_64 $modules
+    copy "$parts" "$1" $(libraries "$parts" /usr/bin/qemu-system-x86_64 $modules)
+    for path in $launcher_firmware; do copy "$parts" "$1" "/usr/share/$path"; done
+    programs virt-launcher "$1"
+    accounts "$1" qemu 107
+    install -d -m 1777 "$1/tmp"
+    say "$(chroot "$1" /usr/bin/qemu-system-x86_64 --version | head -n 1)"
+}
