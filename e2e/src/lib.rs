@@ -1,1 +1,40 @@
-//! Black-box tests and benchmarks against a real cluster.
+//! Black-box tests against a real cluster, with what users have: `kubectl`, `virtctl`, manifests, and for some tests
+//! a shell on a node. Nothing here knows how the components are made, so that the tests that ask for nothing but the
+//! KubeVirt API also pass on KubeVirt itself.
+//!
+//! ```text
+//!   tests/<area>.rs   one short function a behaviour, its name says which
+//!     in_namespace("name", |namespace| ...)   a namespace of its own, Pod Security `restricted`, removed at the end;
+//!                                             what went wrong is shown with all there is to know about it
+//!       namespace.apply(&guest::instance("vm"))    manifests from one builder
+//!       wait::until(...)                           every wait has a deadline and says what it waited for
+//!       Console::open(...)                         a person at the serial console, on a pty
+//!       Node::of(...)                              a shell on a node
+//! ```
+//!
+//! Tests of one file run two at a time, as many as the machine has processors; what disturbs others (killed daemons
+//! and nodes) is alone in a file, holds [`alone`] and so runs by itself, since cargo runs one file after the other.
+
+pub mod bench;
+pub mod command;
+pub mod console;
+pub mod diagnosis;
+pub mod guest;
+pub mod image;
+pub mod namespace;
+pub mod node;
+pub mod pods;
+pub mod wait;
+
+pub use console::Console;
+pub use namespace::{Namespace, in_namespace};
+pub use node::Node;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held by tests that disturb others in their file.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    // A test that failed has said so; the next one may go on.
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

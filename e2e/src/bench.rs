@@ -1,0 +1,129 @@
+//! Measurements: what is measured, and how a figure is written down.
+//!
+//! `make bench` writes them to `target/bench.json` and prints them. A comparison is measured in the same run, its two
+//! sides taking turns, so that a busy machine slows both alike; medians are reported.
+
+pub mod launch;
+pub mod size;
+pub mod start;
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// What was measured, in `unit`.
+    pub value: f64,
+    /// Unit of `value` and `raw`.
+    pub unit: &'static str,
+    /// The same thing without Barevirt, where it is a comparison.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw: Option<f64>,
+    /// `value` divided by `raw`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// How many runs the median is of.
+    pub runs: usize,
+    /// What it should be at most, in words, and whether it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+}
+
+/// What a figure should be.
+#[derive(Clone, Debug, Serialize)]
+pub struct Budget {
+    /// In words.
+    pub wanted: String,
+    /// Whether it is met.
+    pub met: bool,
+}
+
+/// All figures by name.
+pub type Figures = BTreeMap<String, Figure>;
+
+impl Figure {
+    /// A figure by itself.
+    pub fn plain(value: f64, unit: &'static str, runs: usize) -> Self {
+        Self { value: rounded(value), unit, raw: None, ratio: None, runs, budget: None }
+    }
+
+    /// The medians of two sides that took turns.
+    pub fn compared(values: &[f64], raws: &[f64], unit: &'static str) -> Self {
+        let (value, raw) = (median(values), median(raws));
+        Self {
+            value: rounded(value),
+            unit,
+            raw: Some(rounded(raw)),
+            ratio: Some(rounded(value / raw)),
+            runs: values.len(),
+            budget: None,
+        }
+    }
+
+    /// Adds what it should be.
+    #[must_use]
+    pub fn within(mut self, wanted: impl Into<String>, met: impl FnOnce(&Self) -> bool) -> Self {
+        let met = met(&self);
+        self.budget = Some(Budget { wanted: wanted.into(), met });
+        self
+    }
+}
+
+/// The middle value; the mean of the two middle ones for an even count; zero of nothing.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+/// The figures as a table for people.
+pub fn table(figures: &Figures) -> String {
+    let mut text = format!(
+        "{:<24} {:>10} {:<7} {:>10} {:>7} {:>5}  {}\n",
+        "figure", "value", "unit", "raw", "ratio", "runs", "budget"
+    );
+    for (name, figure) in figures {
+        let optional = |number: Option<f64>| number.map_or_else(String::new, |number| format!("{number:.2}"));
+        let budget = figure.budget.as_ref().map_or_else(String::new, |budget| {
+            format!("{}: {}", if budget.met { "met" } else { "MISSED" }, budget.wanted)
+        });
+        text.push_str(&format!(
+            "{name:<24} {:>10.2} {:<7} {:>10} {:>7} {:>5}  {budget}\n",
+            figure.value,
+            figure.unit,
+            optional(figure.raw),
+            optional(figure.ratio),
+            figure.runs,
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn a_missed_budget_says_so() {
+        let figure = Figure::compared(&[12.0], &[10.0], "ms").within("at most 1.1", |f| f.ratio <= Some(1.1));
+        let text = table(&Figures::from([("launch".to_owned(), figure)]));
+        assert!(text.contains("MISSED: at most 1.1"), "{text}");
+    }
+}

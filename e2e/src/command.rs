@@ -1,0 +1,140 @@
+//! The commands of a user, run to their end within a deadline.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a command said, and whether it was content.
+#[derive(Debug)]
+pub struct Output {
+    /// Exit code; -1 where a signal ended it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Both outputs, for looking for a message.
+    pub fn text(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+}
+
+/// Longest that any single command takes, unless it says otherwise.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// The repository's root.
+pub fn repository() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    path.pop();
+    path
+}
+
+/// One of the scripts in `cluster-up`.
+pub fn cluster_script(name: &str) -> Command {
+    Command::new(repository().join("cluster-up").join(name))
+}
+
+/// `kubectl ARGUMENTS`; an error unless it succeeds.
+pub fn kubectl(arguments: &[&str]) -> Result<String> {
+    succeed(cluster_script("kubectl.sh").args(arguments), None)
+}
+
+/// `kubectl ARGUMENTS`, whatever comes of it.
+pub fn try_kubectl(arguments: &[&str]) -> Result<Output> {
+    run(cluster_script("kubectl.sh").args(arguments), None)
+}
+
+/// `kubectl ARGUMENTS` with something on its standard input, whatever comes of it.
+pub fn try_kubectl_with(arguments: &[&str], input: &str) -> Result<Output> {
+    run(cluster_script("kubectl.sh").args(arguments), Some(input))
+}
+
+/// `virtctl ARGUMENTS`; an error unless it succeeds.
+pub fn virtctl(arguments: &[&str]) -> Result<String> {
+    succeed(cluster_script("virtctl.sh").args(arguments), None)
+}
+
+/// `virtctl ARGUMENTS`, whatever comes of it.
+pub fn try_virtctl(arguments: &[&str]) -> Result<Output> {
+    run(cluster_script("virtctl.sh").args(arguments), None)
+}
+
+/// An object as the API server has it; `None` where there is no such object.
+pub fn object(arguments: &[&str]) -> Result<Option<Value>> {
+    let mut command = cluster_script("kubectl.sh");
+    command.arg("get").args(arguments).args(["--ignore-not-found", "-o", "json"]);
+    let text = succeed(&mut command, None)?;
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_str(&text).context("kubectl get answers with JSON").map(Some)
+}
+
+/// The objects of a list.
+pub fn objects(arguments: &[&str]) -> Result<Vec<Value>> {
+    let list = object(arguments)?.unwrap_or_default();
+    Ok(list["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// Runs a command; an error unless it succeeds.
+pub fn succeed(command: &mut Command, input: Option<&str>) -> Result<String> {
+    let output = run(command, input)?;
+    ensure!(output.code == 0, "{command:?} failed with {}: {}", output.code, output.text().trim());
+    Ok(output.stdout)
+}
+
+/// Runs a command to its end, within the deadline.
+pub fn run(command: &mut Command, input: Option<&str>) -> Result<Output> {
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("{command:?} cannot be started"))?;
+    if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
+        // What does not read to the end says why on its own account.
+        let _ = stdin.write_all(text.as_bytes());
+    }
+    // Read aside, so that a full pipe cannot hold the command up.
+    let stdout = read_aside(child.stdout.take());
+    let stderr = read_aside(child.stderr.take());
+    let Some(code) = wait_for_exit(&mut child, DEADLINE)? else {
+        child.kill()?;
+        child.wait()?;
+        bail!("{command:?} has not ended within {DEADLINE:?}");
+    };
+    let joined = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
+    Ok(Output { code, stdout: joined(stdout), stderr: joined(stderr) })
+}
+
+fn read_aside(source: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut source) = source {
+            // What was read before an error is worth showing.
+            let _ = source.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// The exit code, -1 for a signal; `None` where it still runs at the deadline.
+pub fn wait_for_exit(child: &mut Child, within: Duration) -> Result<Option<i32>> {
+    let deadline = Instant::now() + within;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status.code().unwrap_or(-1)));
+        }
+        if Instant::now() > deadline {
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}

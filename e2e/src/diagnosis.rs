@@ -1,0 +1,38 @@
+//! What is shown when a test fails: enough to understand it without the cluster at hand.
+
+use crate::command::{Output, try_kubectl};
+
+/// Everything about a namespace, and what the components said since then (RFC 3339).
+pub fn print(namespace: &str, since: &str) {
+    let questions: [&[&str]; 5] = [
+        &["get", "vm,vmi,pod,svc", "-n", namespace, "-o", "wide"],
+        &["get", "events", "-n", namespace, "--sort-by=.lastTimestamp"],
+        &["describe", "vm,vmi,pod", "-n", namespace],
+        &["get", "pod", "-n", "kubevirt", "-o", "wide"],
+        &["get", "nodes"],
+    ];
+    for arguments in questions {
+        show(arguments);
+    }
+    for selector in ["kubevirt.io=virt-controller", "kubevirt.io=virt-handler", "kubevirt.io=virt-api"] {
+        show(&["logs", "-n", "kubevirt", "-l", selector, "--tail=60", "--prefix", "--since-time", since]);
+    }
+    show(&[
+        "logs",
+        "-n",
+        namespace,
+        "-l",
+        "kubevirt.io=virt-launcher",
+        "--all-containers",
+        "--prefix",
+        "--tail=80",
+    ]);
+}
+
+fn show(arguments: &[&str]) {
+    eprintln!("--- kubectl {}", arguments.join(" "));
+    match try_kubectl(arguments) {
+        Ok(Output { stdout, stderr, .. }) => eprint!("{stdout}{stderr}"),
+        Err(error) => eprintln!("{error:#}"),
+    }
+}

@@ -1,0 +1,93 @@
+//! Manifests of machines, from one builder: a small guest that boots fast, changed by each test where it matters.
+
+use serde_json::{Value, json};
+
+/// Registry prefix and tag of the images under test.
+fn image(name: &str) -> String {
+    let or = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    format!("{}/barevirt/{name}:{}", or("REGISTRY", "localhost"), or("TAG", "devel"))
+}
+
+/// The small guest's image: root without a password on the serial console, a web server on port 80.
+pub fn tiny_image() -> String {
+    image("guest-tiny")
+}
+
+/// The Debian guest's image.
+pub fn debian_image() -> String {
+    image("guest-debian")
+}
+
+/// The part of a VMI that a VM's template has too. It ends at once when it is asked to, unless a test says otherwise.
+fn spec() -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 0,
+        "domain": {
+            "memory": { "guest": "96Mi" },
+            "devices": {
+                "disks": [{ "name": "root", "disk": { "bus": "virtio" } }],
+                "interfaces": [{ "name": "default", "masquerade": {} }],
+            },
+        },
+        "networks": [{ "name": "default", "pod": {} }],
+        "volumes": [{ "name": "root", "containerDisk": { "image": tiny_image() } }],
+    })
+}
+
+/// A VirtualMachineInstance with the small guest.
+pub fn instance(name: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": { "name": name, "labels": { "guest": name } },
+        "spec": spec(),
+    })
+}
+
+/// A VirtualMachine with the small guest.
+pub fn machine(name: &str, run_strategy: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+        "metadata": { "name": name },
+        "spec": {
+            "runStrategy": run_strategy,
+            "template": { "metadata": { "labels": { "guest": name } }, "spec": spec() },
+        },
+    })
+}
+
+/// The instance's own specification, in either kind.
+pub fn spec_of(manifest: &mut Value) -> &mut Value {
+    if manifest["kind"] == "VirtualMachine" {
+        &mut manifest["spec"]["template"]["spec"]
+    } else {
+        &mut manifest["spec"]
+    }
+}
+
+/// Adds an element to a list that may not be there yet.
+pub fn push(list: &mut Value, element: Value) {
+    match list {
+        Value::Array(elements) => elements.push(element),
+        other => *other = Value::Array(vec![element]),
+    }
+}
+
+/// Adds cloud-init with that user data.
+pub fn with_user_data(mut manifest: Value, user_data: &str) -> Value {
+    let spec = spec_of(&mut manifest);
+    push(&mut spec["domain"]["devices"]["disks"], json!({ "name": "seed", "disk": { "bus": "virtio" } }));
+    push(&mut spec["volumes"], json!({ "name": "seed", "cloudInitNoCloud": { "userData": user_data } }));
+    manifest
+}
+
+/// Gives the guest that many seconds to shut itself down.
+pub fn with_grace(mut manifest: Value, seconds: u32) -> Value {
+    spec_of(&mut manifest)["terminationGracePeriodSeconds"] = json!(seconds);
+    manifest
+}
+
+/// User data that makes the guest count on its console, a line a second, with its boot id in each.
+pub const COUNTING: &str = "#!/bin/sh
+boot=$(cat /proc/sys/kernel/random/boot_id)
+(n=0; while true; do n=$((n+1)); echo \"tick $n $boot\"; sleep 1; done) >/dev/ttyS0 2>&1 &
+";

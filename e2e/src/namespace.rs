@@ -1,0 +1,195 @@
+//! A namespace for one test.
+
+use crate::command::{Output, kubectl, object, objects, try_kubectl, try_kubectl_with};
+use crate::diagnosis;
+use crate::wait::{self, SOON};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+/// A namespace that demands Pod Security `restricted` and ends with its test.
+pub struct Namespace {
+    name: String,
+}
+
+/// Runs a test in a namespace of its own.
+///
+/// When it fails, everything about the namespace is shown; when it succeeds, the namespace has to go away with all
+/// that is in it, or the test fails for that.
+#[expect(clippy::panic, reason = "this is how a test fails")]
+pub fn in_namespace(name: &str, test: impl FnOnce(&Namespace) -> Result<()>) {
+    let started = jiff::Timestamp::now();
+    // A name that no other run has: names of namespaces that are going away cannot be used.
+    let name = format!("e2e-{name}-{:x}", started.as_millisecond() & 0xff_ffff);
+    let namespace = Namespace { name };
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        namespace.create()?;
+        test(&namespace)
+    }));
+    let failed = !matches!(result, Ok(Ok(())));
+    if failed {
+        if let Ok(Err(error)) = &result {
+            eprintln!("{}: {error:#}", namespace.name);
+        }
+        diagnosis::print(&namespace.name, &format!("{started:.0}"));
+    }
+    let removed = namespace.remove(!failed);
+    match result {
+        Err(panic) => resume_unwind(panic),
+        Ok(Err(error)) => panic!("{error:#}"),
+        Ok(Ok(())) => {
+            if let Err(error) = removed {
+                diagnosis::print(&namespace.name, &format!("{started:.0}"));
+                panic!("{error:#}");
+            }
+        }
+    }
+}
+
+impl Namespace {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn create(&self) -> Result<()> {
+        kubectl(&["create", "namespace", &self.name])?;
+        self.enforce("restricted")
+    }
+
+    /// Sets the level of Pod Security for pods made from now on.
+    pub fn enforce(&self, level: &str) -> Result<()> {
+        let label = format!("pod-security.kubernetes.io/enforce={level}");
+        kubectl(&["label", "--overwrite", "namespace", &self.name, &label]).map(drop)
+    }
+
+    fn remove(&self, wait: bool) -> Result<()> {
+        kubectl(&["delete", "namespace", &self.name, "--ignore-not-found", "--wait=false"])?;
+        if !wait {
+            return Ok(());
+        }
+        wait::until_true("the namespace and all in it to be gone", Duration::from_secs(120), || {
+            Ok(object(&["namespace", &self.name])?.is_none())
+        })
+    }
+
+    /// `kubectl apply`; an error unless it is taken.
+    pub fn apply(&self, manifest: &Value) -> Result<()> {
+        let output = self.try_apply(manifest)?;
+        ensure!(output.code == 0, "manifest was refused: {}", output.text().trim());
+        Ok(())
+    }
+
+    /// `kubectl apply`, whatever comes of it. Unknown fields are refused as by default.
+    pub fn try_apply(&self, manifest: &Value) -> Result<Output> {
+        try_kubectl_with(&["apply", "-n", &self.name, "-f", "-"], &manifest.to_string())
+    }
+
+    /// What admission says to a manifest that it refuses.
+    pub fn refusal(&self, manifest: &Value) -> Result<String> {
+        let output = self.try_apply(manifest)?;
+        ensure!(output.code != 0, "the manifest was taken, it should have been refused: {}", output.text());
+        Ok(output.text())
+    }
+
+    /// `kubectl VERB -n NAMESPACE ARGUMENTS`; an error unless it succeeds.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        kubectl(&self.within(arguments))
+    }
+
+    /// The same, whatever comes of it.
+    pub fn try_kubectl(&self, arguments: &[&str]) -> Result<Output> {
+        try_kubectl(&self.within(arguments))
+    }
+
+    /// `virtctl VERB -n NAMESPACE ARGUMENTS`; an error unless it succeeds.
+    pub fn virtctl(&self, arguments: &[&str]) -> Result<String> {
+        crate::command::virtctl(&self.within(arguments))
+    }
+
+    /// The same, whatever comes of it.
+    pub fn try_virtctl(&self, arguments: &[&str]) -> Result<Output> {
+        crate::command::try_virtctl(&self.within(arguments))
+    }
+
+    fn within<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
+        let (verb, rest) = arguments.split_first().unwrap_or((&"", &[]));
+        [&[*verb, "-n", &self.name], rest].concat()
+    }
+
+    /// An object of the namespace, if it is there.
+    pub fn get(&self, kind: &str, name: &str) -> Result<Option<Value>> {
+        object(&[kind, name, "-n", &self.name])
+    }
+
+    /// An object of the namespace that has to be there.
+    pub fn need(&self, kind: &str, name: &str) -> Result<Value> {
+        self.get(kind, name)?.with_context(|| format!("there is no {kind} {name}"))
+    }
+
+    /// Objects of a kind.
+    pub fn list(&self, kind: &str) -> Result<Vec<Value>> {
+        objects(&[kind, "-n", &self.name])
+    }
+
+    /// Waits until an object is what is wanted of it.
+    pub fn wait(
+        &self,
+        kind: &str,
+        name: &str,
+        what: &str,
+        within: Duration,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let what = format!("{kind} {name} {what}");
+        wait::until(&what, within, || Ok(self.get(kind, name)?.filter(|object| wanted(object))))
+    }
+
+    /// Waits until a VMI is in a phase.
+    pub fn wait_phase(&self, name: &str, phase: &str, within: Duration) -> Result<Value> {
+        self.wait("vmi", name, &format!("to be {phase}"), within, |vmi| vmi["status"]["phase"] == phase)
+    }
+
+    /// Waits until a VM says about itself that it is so.
+    pub fn wait_status(&self, name: &str, status: &str, within: Duration) -> Result<Value> {
+        self.wait("vm", name, &format!("to be {status}"), within, |vm| {
+            vm["status"]["printableStatus"] == status
+        })
+    }
+
+    /// Waits until an object is gone.
+    pub fn wait_gone(&self, kind: &str, name: &str, within: Duration) -> Result<()> {
+        wait::until_true(&format!("{kind} {name} to be gone"), within, || Ok(self.get(kind, name)?.is_none()))
+    }
+
+    /// Waits for an event with that reason about an object of that name, and returns its message.
+    pub fn wait_event(&self, object: &str, reason: &str) -> Result<String> {
+        wait::until(&format!("event {reason} about {object}"), SOON, || {
+            let events = self.list("events")?;
+            let found = events
+                .iter()
+                .find(|event| event["reason"] == reason && event["involvedObject"]["name"] == object);
+            Ok(found.map(|event| event["message"].as_str().unwrap_or_default().to_owned()))
+        })
+    }
+
+    /// The launcher pod of a VMI that has not ended.
+    pub fn launcher(&self, vmi: &str) -> Result<Value> {
+        let uid = self.need("vmi", vmi)?["metadata"]["uid"].clone();
+        let pods = self.list("pod")?;
+        let of_vmi = |pod: &&Value| {
+            pod["metadata"]["labels"]["kubevirt.io/created-by"] == uid
+                && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+        };
+        pods.iter().find(of_vmi).cloned().with_context(|| format!("VMI {vmi} has no launcher pod"))
+    }
+
+    /// The first address of a running VMI's first interface.
+    pub fn address(&self, vmi: &str) -> Result<String> {
+        let object = self.wait("vmi", vmi, "to have an address", SOON, |vmi| {
+            vmi["status"]["interfaces"][0]["ipAddress"].is_string()
+        })?;
+        Ok(object["status"]["interfaces"][0]["ipAddress"].as_str().unwrap_or_default().to_owned())
+    }
+}

@@ -1,0 +1,95 @@
+//! Plain pods beside the guests: a client that asks, a server that answers.
+
+use crate::command::Output;
+use crate::namespace::Namespace;
+use crate::wait::SOON;
+use anyhow::Result;
+use serde_json::{Value, json};
+
+/// Image with busybox that every node of the test cluster has.
+const BUSYBOX: &str = "localhost/barevirt-cluster/busybox:devel";
+
+fn pod(name: &str, command: &[&str]) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "labels": { "app": name } },
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {
+                "runAsUser": 1000, "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" },
+            },
+            "containers": [{
+                "name": "main", "image": BUSYBOX, "command": command,
+                "securityContext": {
+                    "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+                },
+            }],
+        },
+    })
+}
+
+/// A pod that does nothing until it is told to.
+pub fn client<'a>(namespace: &'a Namespace, name: &'a str) -> Result<Client<'a>> {
+    start(namespace, name, &pod(name, &["sleep", "3600"]))
+}
+
+/// The same on that node.
+pub fn client_on<'a>(namespace: &'a Namespace, name: &'a str, node: &str) -> Result<Client<'a>> {
+    let mut pod = pod(name, &["sleep", "3600"]);
+    pod["spec"]["nodeName"] = json!(node);
+    start(namespace, name, &pod)
+}
+
+/// The same as root with the usual capabilities, which `restricted` does not admit.
+pub fn root_client<'a>(namespace: &'a Namespace, name: &'a str) -> Result<Client<'a>> {
+    let mut pod = pod(name, &["sleep", "3600"]);
+    pod["spec"]["securityContext"] = json!({});
+    pod["spec"]["containers"][0]["securityContext"] = json!({});
+    start(namespace, name, &pod)
+}
+
+fn start<'a>(namespace: &'a Namespace, name: &'a str, pod: &Value) -> Result<Client<'a>> {
+    namespace.apply(pod)?;
+    wait_running(namespace, name)?;
+    Ok(Client { namespace, name })
+}
+
+/// A pod that answers on TCP port 8080 with one line, and a Service of the same name on port 80 in front of it.
+pub fn server(namespace: &Namespace, name: &str, line: &str) -> Result<()> {
+    let script =
+        format!("mkdir /tmp/www; echo '{line}' >/tmp/www/index.html; exec httpd -f -p 8080 -h /tmp/www");
+    namespace.apply(&pod(name, &["sh", "-c", &script]))?;
+    namespace.apply(&json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": { "name": name },
+        "spec": { "selector": { "app": name }, "ports": [{ "port": 80, "targetPort": 8080 }] },
+    }))?;
+    wait_running(namespace, name)
+}
+
+fn wait_running(namespace: &Namespace, name: &str) -> Result<()> {
+    namespace.wait("pod", name, "to run", SOON, |pod| pod["status"]["phase"] == "Running").map(drop)
+}
+
+/// A running client.
+pub struct Client<'a> {
+    namespace: &'a Namespace,
+    name: &'a str,
+}
+
+impl Client<'_> {
+    /// Runs a command line in it.
+    pub fn sh(&self, script: &str) -> Result<Output> {
+        self.namespace.try_kubectl(&["exec", self.name, "--", "sh", "-c", script])
+    }
+
+    /// What a web server answers; an empty text where it does not.
+    pub fn fetch(&self, url: &str) -> Result<String> {
+        Ok(self.sh(&format!("timeout 5 wget -qO- {url}"))?.stdout)
+    }
+}
+
+/// A URL's host part: IPv6 addresses in brackets.
+pub fn host(address: &str) -> String {
+    if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
+}

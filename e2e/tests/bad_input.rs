@@ -1,0 +1,220 @@
+//! Bad input: every mistake gets a message that names the field or the object, and nothing hangs.
+
+use anyhow::{Result, ensure};
+use barevirt_e2e::command::succeed;
+use barevirt_e2e::wait::{self, RUNNING, SOON};
+use barevirt_e2e::{Namespace, guest, image, in_namespace};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Admission refuses the manifest, in both kinds, and names the field as it is called in each.
+fn refused(namespace: &Namespace, change: impl Fn(&mut Value), field: &str, words: &str) -> Result<()> {
+    for (manifest, prefix) in
+        [(guest::instance("bad"), "spec"), (guest::machine("bad", "Halted"), "spec.template.spec")]
+    {
+        let mut manifest = manifest;
+        change(guest::spec_of(&mut manifest));
+        let message = namespace.refusal(&manifest)?;
+        let field = format!("{prefix}.{field}");
+        ensure!(message.contains(&field), "the message does not name {field}: {message}");
+        ensure!(message.contains(words), "the message does not say {words:?}: {message}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_unknown_field_is_named() {
+    in_namespace("bad-field", |namespace| {
+        refused(namespace, |spec| spec["domain"]["turbo"] = json!(true), "domain.turbo", "unknown field")
+    });
+}
+
+#[test]
+fn an_unknown_bus_is_named() {
+    in_namespace("bad-bus", |namespace| {
+        let change =
+            |spec: &mut Value| spec["domain"]["devices"]["disks"][0]["disk"]["bus"] = json!("punched-tape");
+        refused(namespace, change, "domain.devices.disks[0].disk.bus", "punched-tape")
+    });
+}
+
+#[test]
+fn an_unknown_network_card_is_named() {
+    in_namespace("bad-model", |namespace| {
+        let change =
+            |spec: &mut Value| spec["domain"]["devices"]["interfaces"][0]["model"] = json!("token-ring");
+        refused(namespace, change, "domain.devices.interfaces[0].model", "token-ring")
+    });
+}
+
+#[test]
+fn an_unknown_run_strategy_is_named() {
+    in_namespace("bad-strategy", |namespace| {
+        let message = namespace.refusal(&guest::machine("bad", "Sometimes"))?;
+        ensure!(message.contains("spec.runStrategy") && message.contains("Sometimes"), "{message}");
+        Ok(())
+    });
+}
+
+#[test]
+fn running_and_run_strategy_exclude_each_other() {
+    in_namespace("bad-both", |namespace| {
+        let mut manifest = guest::machine("bad", "Halted");
+        manifest["spec"]["running"] = json!(true);
+        let message = namespace.refusal(&manifest)?;
+        ensure!(message.contains("spec.running") || message.contains("mutually exclusive"), "{message}");
+        Ok(())
+    });
+}
+
+#[test]
+fn two_disks_of_one_name_are_refused() {
+    in_namespace("bad-twins", |namespace| {
+        let change = |spec: &mut Value| {
+            let disk = spec["domain"]["devices"]["disks"][0].clone();
+            guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+        };
+        refused(namespace, change, "domain.devices.disks[1].name", "root")
+    });
+}
+
+#[test]
+fn a_disk_without_a_volume_is_refused() {
+    in_namespace("bad-disk", |namespace| {
+        let change = |spec: &mut Value| {
+            guest::push(&mut spec["domain"]["devices"]["disks"], json!({ "name": "lost", "disk": {} }));
+        };
+        refused(namespace, change, "domain.devices.disks[1].name", "lost")
+    });
+}
+
+#[test]
+fn a_volume_that_no_disk_uses_is_refused() {
+    in_namespace("bad-volume", |namespace| {
+        let change = |spec: &mut Value| {
+            guest::push(&mut spec["volumes"], json!({ "name": "spare", "emptyDisk": { "capacity": "1Mi" } }));
+        };
+        refused(namespace, change, "volumes[1].name", "spare")
+    });
+}
+
+#[test]
+fn cloud_init_beyond_its_limit_is_refused() {
+    in_namespace("bad-cloudinit", |namespace| {
+        let change = |spec: &mut Value| {
+            guest::push(&mut spec["domain"]["devices"]["disks"], json!({ "name": "seed", "disk": {} }));
+            let data = "#".repeat(2049);
+            guest::push(
+                &mut spec["volumes"],
+                json!({ "name": "seed", "cloudInitNoCloud": { "userData": data } }),
+            );
+        };
+        refused(namespace, change, "volumes[1].cloudInitNoCloud.userData", "2048")
+    });
+}
+
+#[test]
+fn a_path_that_leaves_the_image_is_refused() {
+    in_namespace("bad-path", |namespace| {
+        let change =
+            |spec: &mut Value| spec["volumes"][0]["containerDisk"]["path"] = json!("../../etc/shadow");
+        refused(namespace, change, "volumes[0].containerDisk.path", "../../etc/shadow")
+    });
+}
+
+#[test]
+fn memory_is_demanded() {
+    in_namespace("bad-memory", |namespace| {
+        let change = |spec: &mut Value| spec["domain"]["memory"] = json!({});
+        refused(namespace, change, "domain.memory", "")
+    });
+}
+
+/// An image with disks that must not be believed.
+fn odd_image() -> Result<&'static str> {
+    const NAME: &str = "localhost/barevirt-e2e/odd-disks:devel";
+    static MADE: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    let made = MADE.get_or_init(|| make_odd_image(NAME).map_err(|error| format!("{error:#}")));
+    made.as_ref().map_err(|error| anyhow::anyhow!("no image with odd disks: {error}"))?;
+    Ok(NAME)
+}
+
+fn make_odd_image(name: &str) -> Result<()> {
+    let root = tempfile::tempdir()?;
+    let odd = root.path().join("odd");
+    fs::create_dir(&odd)?;
+    fs::create_dir(root.path().join("etc"))?;
+    fs::write(root.path().join("etc/shadow"), "root:secret:1:0:99999:7:::\n")?;
+    symlink("/etc/shadow", odd.join("absolute.img"))?;
+    symlink("../etc/shadow", odd.join("relative.img"))?;
+    fs::write(odd.join("text.img"), "this is no disk")?;
+    let backed = odd.join("backed.qcow2");
+    let mut command = Command::new("qemu-img");
+    command
+        .args(["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "/etc/shadow"])
+        .arg(&backed)
+        .arg("1M");
+    succeed(&mut command, None)?;
+    image::load(name, root.path())
+}
+
+/// The instance with that containerDisk does not run, and says why with these words, as a condition or its end, and
+/// as an event.
+fn reported(namespace: &Namespace, container_disk: &Value, words: &[&str]) -> Result<()> {
+    let mut manifest = guest::instance("vm");
+    manifest["spec"]["volumes"][0]["containerDisk"] = container_disk.clone();
+    namespace.apply(&manifest)?;
+    let says = |text: &str| words.iter().all(|word| text.contains(word));
+    namespace
+        .wait("vmi", "vm", &format!("to say {words:?}"), RUNNING, |vmi| says(&vmi["status"].to_string()))?;
+    wait::until_true(&format!("an event that says {words:?}"), SOON, || {
+        let events = namespace.list("events")?;
+        Ok(events.iter().any(|event| says(event["message"].as_str().unwrap_or_default())))
+    })?;
+    let vmi = namespace.need("vmi", "vm")?;
+    ensure!(vmi["status"]["phase"] != "Running", "it runs");
+    Ok(())
+}
+
+#[test]
+fn an_image_without_a_disk_is_reported() {
+    in_namespace("no-disk", |namespace| {
+        let disk = json!({ "image": "localhost/barevirt-cluster/busybox:devel" });
+        reported(namespace, &disk, &["root", "/disk"])
+    });
+}
+
+#[test]
+fn a_path_that_is_not_in_the_image_is_reported() {
+    in_namespace("no-path", |namespace| {
+        let disk = json!({ "image": odd_image()?, "path": "/odd/missing.img" });
+        reported(namespace, &disk, &["root", "odd/missing.img"])
+    });
+}
+
+#[test]
+fn a_symbolic_link_in_an_image_is_not_followed() {
+    in_namespace("link", |namespace| {
+        let disk = json!({ "image": odd_image()?, "path": "/odd/absolute.img" });
+        reported(namespace, &disk, &["root", "odd/absolute.img"])
+    });
+}
+
+#[test]
+fn a_relative_symbolic_link_in_an_image_is_not_followed() {
+    in_namespace("rellink", |namespace| {
+        let disk = json!({ "image": odd_image()?, "path": "/odd/relative.img" });
+        reported(namespace, &disk, &["root", "odd/relative.img"])
+    });
+}
+
+#[test]
+fn a_disk_that_names_a_backing_file_is_refused() {
+    in_namespace("backing", |namespace| {
+        let disk = json!({ "image": odd_image()?, "path": "/odd/backed.qcow2" });
+        reported(namespace, &disk, &["root", "backing file"])
+    });
+}

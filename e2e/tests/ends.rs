@@ -1,0 +1,109 @@
+//! The ways in which a launcher pod is taken away, and what becomes of the guest.
+
+use anyhow::{Result, ensure};
+use barevirt_e2e::command::try_kubectl_with;
+use barevirt_e2e::wait::{BOOT, RUNNING, SHUTDOWN, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn is_final(vmi: &Value) -> bool {
+    matches!(vmi["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
+    namespace.apply(manifest)?;
+    namespace.wait_phase("vm", "Running", RUNNING)?;
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(BOOT)?;
+    Ok(console)
+}
+
+/// Takes the pod away somehow; the guest has to see its power button and the instance to end well.
+fn guest_is_shut_down_by(namespace: &Namespace, take_away: impl Fn(&str) -> Result<()>) -> Result<()> {
+    let mut console = boot(namespace, &guest::with_grace(guest::instance("vm"), 120))?;
+    take_away(&name(&namespace.launcher("vm")?))?;
+    console.expect("power button, shutting down", SHUTDOWN)?;
+    console.expect("Power down", SHUTDOWN)?;
+    let vmi = namespace.wait("vmi", "vm", "to be final", SOON, is_final)?;
+    ensure!(vmi["status"]["phase"] == "Succeeded", "{}", vmi["status"]);
+    Ok(())
+}
+
+#[test]
+fn a_deleted_pod_shuts_its_guest_down() {
+    in_namespace("poddel", |namespace| {
+        guest_is_shut_down_by(namespace, |pod| {
+            namespace.kubectl(&["delete", "pod", pod, "--wait=false"]).map(drop)
+        })
+    });
+}
+
+#[test]
+fn an_evicted_pod_shuts_its_guest_down() {
+    in_namespace("evict", |namespace| {
+        guest_is_shut_down_by(namespace, |pod| {
+            let eviction = json!({
+                "apiVersion": "policy/v1", "kind": "Eviction",
+                "metadata": { "name": pod, "namespace": namespace.name() },
+            });
+            let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", namespace.name());
+            let output = try_kubectl_with(&["create", "--raw", &path, "-f", "-"], &eviction.to_string())?;
+            ensure!(output.code == 0, "{}", output.text());
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn a_guest_that_ignores_its_power_button_ends_with_its_grace_period() {
+    in_namespace("deaf", |namespace| {
+        let mut console = boot(namespace, &guest::with_grace(guest::machine("vm", "Always"), 10))?;
+        // Without the one who waits for the button nobody acts on it.
+        console.ok("for p in /proc/[0-9]*; do grep -qs event $p/cmdline && kill -STOP ${p#/proc/}; done; killall -q -STOP acpid; true", SOON)?;
+        console.ok("for e in /sys/bus/acpi/drivers/button/*/; do echo -n $(basename $e) >/sys/bus/acpi/drivers/button/unbind; done 2>/dev/null; true", SOON)?;
+        namespace.virtctl(&["stop", "vm"])?;
+        namespace.wait_gone("vmi", "vm", Duration::from_secs(45))?;
+        namespace.wait_status("vm", "Stopped", SOON)?;
+        ensure!(!console.heard().contains("Power down"), "the guest was not deaf");
+        Ok(())
+    });
+}
+
+/// The kubelet evicts a pod that writes more to its node than its limit; nobody asks the guest then.
+#[test]
+fn a_hard_eviction_ends_as_failed_with_that_reason() {
+    in_namespace("hardevict", |namespace| {
+        namespace.apply(&json!({
+            "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "storage" },
+            "spec": { "limits": [{
+                "type": "Container",
+                "default": { "ephemeral-storage": "60Mi" },
+                "defaultRequest": { "ephemeral-storage": "1Mi" },
+            }] },
+        }))?;
+        let mut manifest = guest::instance("vm");
+        guest::push(
+            &mut manifest["spec"]["domain"]["devices"]["disks"],
+            json!({ "name": "blank", "disk": { "bus": "virtio" } }),
+        );
+        guest::push(
+            &mut manifest["spec"]["volumes"],
+            json!({ "name": "blank", "emptyDisk": { "capacity": "1Gi" } }),
+        );
+        let mut console = boot(namespace, &manifest)?;
+        // 60 MiB for each of the pod's containers: this is more than all of them may have together.
+        console.send("dd if=/dev/urandom of=/dev/vdb bs=1M count=400\n")?;
+        let vmi = namespace.wait("vmi", "vm", "to be final", Duration::from_secs(300), is_final)?;
+        ensure!(
+            vmi["status"]["phase"] == "Failed" && vmi["status"]["reason"] == "Evicted",
+            "{}",
+            vmi["status"]
+        );
+        Ok(())
+    });
+}

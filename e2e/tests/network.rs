@@ -1,0 +1,161 @@
+//! The masquerade binding: the guest is reached at its pod's addresses and reaches the cluster.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{cluster_script, objects, wait_for_exit};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+fn start(namespace: &Namespace, manifest: &Value) -> Result<()> {
+    namespace.apply(manifest)?;
+    namespace.wait_phase("vm", "Running", RUNNING).map(drop)
+}
+
+/// Every address of the instance's first interface.
+fn addresses(namespace: &Namespace) -> Result<Vec<String>> {
+    namespace.address("vm")?;
+    let vmi = namespace.need("vmi", "vm")?;
+    let list = vmi["status"]["interfaces"][0]["ipAddresses"].as_array().cloned().unwrap_or_default();
+    Ok(list.iter().filter_map(|address| address.as_str().map(str::to_owned)).collect())
+}
+
+fn ready_nodes() -> Result<Vec<String>> {
+    let ready = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    };
+    let nodes = objects(&["nodes"])?;
+    let names = nodes.iter().filter(|node| ready(node)).filter_map(|node| node["metadata"]["name"].as_str());
+    Ok(names.map(str::to_owned).collect())
+}
+
+#[test]
+fn a_guests_port_is_reached_from_pods_on_every_node_by_both_families() {
+    in_namespace("reach", |namespace| {
+        start(namespace, &guest::instance("vm"))?;
+        let addresses = addresses(namespace)?;
+        ensure!(addresses.iter().any(|address| address.contains(':')), "no IPv6 address in {addresses:?}");
+        ensure!(addresses.iter().any(|address| address.contains('.')), "no IPv4 address in {addresses:?}");
+        for node in ready_nodes()? {
+            let name = format!("client-{node}");
+            let client = pods::client_on(namespace, &name, &node)?;
+            for address in &addresses {
+                let url = format!("http://{}/hostname", pods::host(address));
+                wait::until_true(&format!("an answer from {url} on {node}"), BOOT, || {
+                    Ok(!client.fetch(&url)?.trim().is_empty())
+                })?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_guest_is_pinged_from_another_pod() {
+    in_namespace("ping", |namespace| {
+        start(namespace, &guest::instance("vm"))?;
+        // To ping, busybox has to be root, which `restricted` forbids. The launcher has been admitted by now.
+        namespace.enforce("baseline")?;
+        let client = pods::root_client(namespace, "client")?;
+        for address in addresses(namespace)? {
+            wait::until_true(&format!("an echo from {address}"), BOOT, || {
+                Ok(client.sh(&format!("ping -c 1 -W 2 {address}"))?.code == 0)
+            })?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_guest_reaches_a_service_by_its_dns_name() {
+    in_namespace("service", |namespace| {
+        pods::server(namespace, "greeter", "hello from a pod")?;
+        start(namespace, &guest::instance("vm"))?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        for name in ["greeter", &format!("greeter.{}.svc.cluster.local", namespace.name())] {
+            let answer = console.ok(&format!("timeout 20 wget -qO- http://{name}/"), SOON)?;
+            ensure!(answer == "hello from a pod", "{name} answers {answer}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_guest_gets_the_addresses_of_the_binding() {
+    in_namespace("dhcp", |namespace| {
+        start(namespace, &guest::instance("vm"))?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let addresses = console.ok("ip address show dev eth0", SOON)?;
+        ensure!(addresses.contains("10.0.2.2/24"), "{addresses}");
+        ensure!(addresses.contains("fd10:0:2::2/"), "{addresses}");
+        ensure!(console.ok("ip route", SOON)?.contains("default via 10.0.2.1"));
+        let pod = namespace.launcher("vm")?;
+        let mtu = console.ok("cat /sys/class/net/eth0/mtu", SOON)?;
+        let node = barevirt_e2e::Node::of(&pod)?;
+        let process = node.processes(&pod, "virt-launcher")?.first().copied().context("no launcher")?;
+        let outside = node.sh(&format!("nsenter -t {process} -n cat /sys/class/net/eth0/mtu"))?;
+        // /sys shows the network of whoever mounted it, so the pod's is asked from `ip` where it differs.
+        ensure!(mtu == outside.trim() || mtu.parse::<u32>()? <= 1500, "the guest's MTU is {mtu}");
+        Ok(())
+    });
+}
+
+#[test]
+fn with_a_port_list_only_those_ports_are_reached() {
+    in_namespace("ports", |namespace| {
+        let mut manifest = guest::instance("vm");
+        manifest["spec"]["domain"]["devices"]["interfaces"][0]["ports"] =
+            json!([{ "name": "ssh", "port": 22 }]);
+        start(namespace, &manifest)?;
+        let client = pods::client(namespace, "client")?;
+        let address = namespace.address("vm")?;
+        wait::until_true("an SSH banner", BOOT, || {
+            Ok(client.sh(&format!("timeout 5 nc {address} 22 </dev/null"))?.stdout.contains("SSH-"))
+        })?;
+        ensure!(client.fetch(&format!("http://{address}/"))?.is_empty(), "port 80 is not in the list");
+        Ok(())
+    });
+}
+
+#[test]
+fn port_forward_to_the_pod_reaches_the_guest() {
+    in_namespace("forward", |namespace| {
+        start(namespace, &guest::instance("vm"))?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let launcher = namespace.launcher("vm")?;
+        let pod = format!("pod/{}", launcher["metadata"]["name"].as_str().unwrap_or_default());
+        let mut forward = cluster_script("kubectl.sh")
+            .args(["port-forward", "-n", namespace.name(), &pod, ":80"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let answer = ask_through(&mut forward);
+        forward.kill()?;
+        wait_for_exit(&mut forward, SOON)?;
+        let answer = answer?;
+        ensure!(answer.starts_with("HTTP/1.") && answer.contains(" 200 "), "{answer}");
+        Ok(())
+    });
+}
+
+/// Reads the local port that kubectl has chosen, and asks the web server behind it.
+fn ask_through(forward: &mut std::process::Child) -> Result<String> {
+    let stdout = forward.stdout.take().context("port-forward has no output")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    let port = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next());
+    let port: u16 = port.with_context(|| format!("kubectl says {line:?}"))?.parse()?;
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.write_all(b"GET /hostname HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}

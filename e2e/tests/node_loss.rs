@@ -1,0 +1,89 @@
+//! A node loses power: what ran there is reported, and runs elsewhere once the node is known to be gone.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{kubectl, object, objects};
+use barevirt_e2e::wait::{self, RUNNING, SOON};
+use barevirt_e2e::{Node, alone, guest, in_namespace};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Brings the node back however the test ends.
+struct PowerCut<'a>(&'a Node);
+
+impl<'a> PowerCut<'a> {
+    fn of(node: &'a Node) -> Result<Self> {
+        let cut = Self(node);
+        node.cut_power()?;
+        Ok(cut)
+    }
+
+    fn end(&self) -> Result<()> {
+        self.0.start()?;
+        kubectl(&["taint", "node", self.0.name(), "node.kubernetes.io/out-of-service-", "--overwrite"]).ok();
+        wait::until_true("the node to be ready again", SOON, || Ok(is_ready(self.0.name())? == Some(true)))
+    }
+}
+
+impl Drop for PowerCut<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("node {} does not come back: {error:#}", self.0.name());
+        }
+    }
+}
+
+fn is_ready(node: &str) -> Result<Option<bool>> {
+    let Some(node) = object(&["node", node])? else { return Ok(None) };
+    let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready").cloned();
+    Ok(ready.map(|condition| condition["status"] == "True"))
+}
+
+fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
+    let _alone = alone();
+    let nodes = objects(&["nodes"]).map(|nodes| nodes.len()).unwrap_or_default();
+    if nodes < 2 {
+        eprintln!("not run: the cluster has {nodes} node, this takes two");
+        return;
+    }
+    in_namespace("nodeloss", |namespace| {
+        let mut manifest = guest::machine("vm", "Always");
+        guest::spec_of(&mut manifest)["tolerations"] = json!([{
+            "key": "node.kubernetes.io/unreachable", "operator": "Exists",
+            "effect": "NoExecute", "tolerationSeconds": 5,
+        }]);
+        namespace.apply(&manifest)?;
+        let before = namespace.wait_phase("vm", "Running", RUNNING)?;
+        let launcher = namespace.launcher("vm")?;
+        let node = Node::of(&launcher)?;
+
+        let cut = PowerCut::of(&node)?;
+        wait::until_true("the node to be not ready", SOON, || Ok(is_ready(node.name())? == Some(false)))?;
+        let vmi = namespace.wait("vmi", "vm", "to be reported as lost", Duration::from_secs(180), |vmi| {
+            vmi["status"]["reason"] == "NodeUnresponsive"
+        })?;
+        ensure!(uid(&vmi) == uid(&before), "nothing starts while the old guest may still run");
+        ensure!(vmi["status"]["phase"] == "Failed", "{}", vmi["status"]);
+
+        // Only someone who knows can say that the node is off.
+        let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+        kubectl(&["taint", "node", node.name(), taint, "--overwrite"])?;
+        let after = namespace.wait("vmi", "vm", "to run elsewhere", Duration::from_secs(180), |vmi| {
+            uid(vmi) != uid(&before) && vmi["status"]["phase"] == "Running"
+        })?;
+        let elsewhere = after["status"]["nodeName"].as_str().context("it is on no node")?;
+        ensure!(elsewhere != node.name(), "it runs on the node that is off");
+
+        cut.end()?;
+        // Nothing is left behind: no pod object of the old instance, no process of it.
+        let pods = namespace.list("pod")?;
+        ensure!(pods.iter().all(|pod| uid(pod) != uid(&launcher)), "the old pod is still there");
+        ensure!(node.processes(&launcher, "qemu-system-x86_64")?.is_empty(), "the old QEMU runs");
+        Ok(())
+    });
+}
