@@ -3,9 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Everything that may be kept from one clone to the next lives here: build results, Go's cache, cluster binaries, images.
+# What may be kept from one clone to the next lives here: cluster binaries, images, Debian packages. CI keeps target/ here too.
 export BAREVIRT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/barevirt
-export CARGO_TARGET_DIR ?= $(BAREVIRT_CACHE)/target
 export REGISTRY ?= localhost
 export TAG ?= devel
 export NODES ?= 2
@@ -13,16 +12,13 @@ export PATH := $(HOME)/.cargo/bin:/usr/local/go/bin:$(PATH)
 # ring's C sources under musl: the compiler of musl-tools, or the plain one.
 export CC_x86_64_unknown_linux_musl ?= $(or $(shell command -v musl-gcc),gcc)
 
-CRATES := barevirt-api barevirt-install barevirt-machine barevirt-protocol barevirt-qmp container-disk \
-	virt-api virt-controller virt-handler virt-launcher virtctl
-
 .PHONY: help
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: demo
 demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, and a virtual machine you can see boot
-	@cluster-up/demo.sh
+	@cargo run --locked -q -p barevirt-e2e --bin demo
 
 .PHONY: test
 test: check e2e ## everything CI runs: check, then the end-to-end tests on a real cluster with real guests
@@ -52,11 +48,12 @@ guest-tiny: deps
 
 .PHONY: e2e
 e2e: cluster-up cluster-sync ## the end-to-end tests against the cluster of this machine
-	@cluster-up/e2e.sh
+	@cargo test --locked -p barevirt-e2e --test calm -- --test-threads=2
+	@cargo test --locked -p barevirt-e2e --test disruptive -- --test-threads=1
 
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table
-	@cargo run --locked --release -q -p barevirt-e2e --bin bench
+	@cargo run --locked -q -p barevirt-e2e --bin bench
 
 .PHONY: images
 images: deps ## all container images as OCI archives in target/images

@@ -94,14 +94,20 @@ cgroup_hierarchies() {
     awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts | grep '^/sys/fs/cgroup' | sort -u
 }
 
+# Lets the children of a v2 cgroup have every controller that it has. Some may
+# be refused, and a node that misses one of those it needs will say so.
+cgroup_hand_down() {
+    local controller
+    for controller in $(<"$1/cgroup.controllers"); do
+        echo "+$controller" >"$1/cgroup.subtree_control" 2>/dev/null || true
+    done
+}
+
 # Makes the cgroup of that name everywhere.
 cgroup_make() {
-    local hierarchy file controllers
+    local hierarchy file
     while read -r hierarchy; do
-        if [[ $hierarchy == /sys/fs/cgroup && -w $hierarchy/cgroup.subtree_control ]]; then
-            controllers=$(sed 's/[^ ]\+/+&/g' "$hierarchy/cgroup.controllers")
-            echo "$controllers" >"$hierarchy/cgroup.subtree_control"
-        fi
+        [[ $hierarchy != /sys/fs/cgroup ]] || cgroup_hand_down "$hierarchy"
         mkdir -p "$hierarchy/$1"
         # A new v1 cpuset is empty, and a process cannot join an empty one.
         for file in cpuset.cpus cpuset.mems; do
@@ -180,6 +186,12 @@ start_tree() {
         exec setsid unshare --pid --mount --fork --kill-child $options "$@"
     ) >>"$run/logs/$name.log" 2>&1 </dev/null 9>&- &
     wait_for 10 "start of $name" tree_runs "$name"
+    # unshare itself stays outside the namespaces, from where they cannot move
+    # it, and a v2 cgroup with processes cannot hand controllers down.
+    if cgroup_is_v2; then
+        mkdir "/sys/fs/cgroup/barevirt-$name/outside"
+        cat "$run/pids/$name" >"/sys/fs/cgroup/barevirt-$name/outside/cgroup.procs"
+    fi
 }
 
 kill_tree() {

@@ -12,8 +12,6 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=cluster-up/common.sh
 source "$here/common.sh"
-repository=$(dirname "$here")
-
 # `virt-launcher run` and the tests use QMP that QEMU has from this version on.
 qemu_minimum=8
 # From this version on Go fetches newer toolchains by itself.
@@ -149,16 +147,30 @@ install_rust() {
         die "rustup could not install Rust $channel: is there a network?"
 }
 
-# Debian has rustup from release 13 on; elsewhere its own installer is used.
+# Debian has rustup from release 13 on; before that its own installer is used.
 install_rustup() {
-    if apt-cache show rustup >/dev/null 2>&1; then
+    if apt-cache policy rustup | grep -q 'Candidate: [0-9]'; then
         apt_install rustup
         return
     fi
-    say "installing rustup for $(id -un) with its own installer"
-    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
-        sh -s -- -y --no-modify-path --default-toolchain none --profile minimal ||
-        die "rustup's installer failed: install rustup by hand, then run this again"
+    local source=${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}/dist/x86_64-unknown-linux-gnu/rustup-init
+    local directory
+    directory=$(mktemp -d)
+    say "installing rustup for $(id -un)"
+    if ! fetch_rustup "$source" "$directory/rustup-init" ||
+        ! "$directory/rustup-init" -y -q --no-modify-path --default-toolchain none --profile minimal; then
+        die "rustup could not be installed: is there a network? Or install it by hand, then run this again"
+    fi
+    rm -rf "$directory"
+}
+
+# Fetches a program and checks it against the hash published beside it.
+fetch_rustup() {
+    local hash
+    curl --proto '=https' -sSf -o "$2" "$1" || return 1
+    hash=$(curl --proto '=https' -sSf "$1.sha256" | cut -c1-64) || return 1
+    [[ $(sha256sum "$2" | cut -c1-64) == "$hash" ]] || return 1
+    chmod 755 "$2"
 }
 
 # Whether the toolchain is there with everything rust-toolchain.toml names,
@@ -178,15 +190,22 @@ rust_is_complete() {
     done
 }
 
-# The tool is kept in the project's cache, away from the user's own.
+# The tool is kept in the project's cache; `cargo deny` finds it by a link where
+# the user has none of their own.
 install_cargo_deny() {
     local root=$cache/tools/cargo-deny-$cargo_deny_version
+    local link=${CARGO_HOME:-$HOME/.cargo}/bin/cargo-deny
     if [[ ! -x $root/bin/cargo-deny ]]; then
         say "building cargo-deny $cargo_deny_version (a few minutes, once)"
         (cd "$repository" && cargo install --quiet --locked --root "$root" "cargo-deny@$cargo_deny_version") ||
             die "cargo-deny $cargo_deny_version did not build"
     fi
-    ln -sfn "cargo-deny-$cargo_deny_version/bin/cargo-deny" "$cache/tools/cargo-deny"
+    if [[ -L $link || ! -e $link ]]; then
+        mkdir -p "$(dirname "$link")"
+        ln -sfn "$root/bin/cargo-deny" "$link"
+    elif [[ $("$link" --version) != "cargo-deny $cargo_deny_version" ]]; then
+        say "note: $link is $("$link" --version), the project is checked with $cargo_deny_version"
+    fi
 }
 
 main() {

@@ -10,15 +10,22 @@ source "$here/common.sh"
 # shellcheck source=cluster-up/archives.sh
 source "$here/archives.sh"
 
+# ctr on a node, without its advice about the machine's cgroups on each call.
+node_ctr() {
+    local node=$1
+    shift
+    "$here/cli.sh" ssh "$node" ctr -n k8s.io "$@" 2> >(grep -v 'DEPRECATION: The support for cgroup v1' >&2)
+}
+
 # Loads the archives that the node has not, and says which.
 load_into() {
     local node=$1 have archive name digest
     shift
-    have=$("$here/cli.sh" ssh "$node" ctr -n k8s.io images ls | awk 'NR > 1 { print $1, $3 }')
+    have=$(node_ctr "$node" images ls | awk 'NR > 1 { print $1, $3 }')
     for archive in "$@"; do
         while read -r name digest; do
             grep -qxF -- "$name $digest" <<<"$have" && continue
-            "$here/cli.sh" ssh "$node" ctr -n k8s.io images import - <"$archive" >/dev/null ||
+            node_ctr "$node" images import - <"$archive" >/dev/null ||
                 die "$node does not take $archive"
             say "$node has $name now"
         done < <(archive_images "$archive")

@@ -24,8 +24,8 @@ mount_cgroups() {
         mount -t cgroup2 cgroup2 /sys/fs/cgroup
         # A cgroup with processes cannot hand controllers down.
         mkdir /sys/fs/cgroup/init
-        move_to_cgroup /sys/fs/cgroup/init
-        sed 's/[^ ]\+/+&/g' /sys/fs/cgroup/cgroup.controllers >/sys/fs/cgroup/cgroup.subtree_control
+        wait_for 10 "an empty root cgroup of $name" empty_root_cgroup
+        cgroup_hand_down /sys/fs/cgroup
         return
     fi
     mapfile -t mounts < <(grep -v '^0:' /proc/self/cgroup)
@@ -42,12 +42,15 @@ mount_cgroups() {
     done
 }
 
-move_to_cgroup() {
-    local pid
-    while read -r pid; do
-        # Short-lived children of this script may be gone by now.
-        echo "$pid" >"$1/cgroup.procs" 2>/dev/null || true
-    done </sys/fs/cgroup/cgroup.procs
+# Moves the processes of the node's root cgroup into one of its own. Says
+# whether none is left: start_tree moves the one that is out of reach from here.
+empty_root_cgroup() {
+    local pids pid
+    mapfile -t pids </sys/fs/cgroup/cgroup.procs
+    for pid in "${pids[@]}"; do
+        echo "$pid" >/sys/fs/cgroup/init/cgroup.procs || true
+    done
+    [[ ${#pids[@]} -eq 0 ]]
 }
 
 # Everything that belongs to one node and would otherwise be shared.
@@ -112,9 +115,13 @@ oom_score = 0
   snapshotter = '$(snapshotter)'
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = '$pause_image'
+  [plugins.'io.containerd.cri.v1.images'.registry]
+    config_path = '$run/registries'
 
 [plugins.'io.containerd.cri.v1.runtime']
+  # What a node may not do to the machine it shares.
   restrict_oom_score_adj = true
+  disable_apparmor = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ['$(binary_directory cni)']
     conf_dir = '/etc/cni/net.d'

@@ -38,6 +38,7 @@ snapshot() {
 passed() { say "ok: $*"; }
 
 pods() { kubectl -n cluster-test get pods -l "app=$1" -o name; }
+first_pod() { kubectl -n cluster-test get pods -l app=web -o 'jsonpath=pod/{.items[0].metadata.name}'; }
 in_pod() { kubectl -n cluster-test exec "$1" -- "${@:2}"; }
 address() { kubectl -n cluster-test get "$1" -o "jsonpath={.status.podIPs[$2].ip}"; }
 
@@ -60,13 +61,13 @@ test_network() {
         wait_for 30 "Service by its whole name from $from" gets "$from" http://web.cluster-test.svc.cluster.local/ 'web-.*'
         wait_for 30 "Service by IPv6 from $from" gets "$from" "http://[$service]/" 'web-.*'
     done
-    curl -sf -m 5 "http://$(address "$(pods web | head -n 1)" 0):8080/" >/dev/null
+    curl -sf -m 5 "http://$(address "$(first_pod)" 0):8080/" >/dev/null
     passed "restricted pods, across nodes, IPv4 and IPv6, Services by name and address, from the host"
 }
 
 test_logs() {
     local pod
-    pod=$(pods web | head -n 1)
+    pod=$(first_pod)
     kubectl -n cluster-test logs "$pod" | grep -qx started
     passed "logs and exec"
 }

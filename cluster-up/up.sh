@@ -130,7 +130,7 @@ bring_up() {
     say "making certificates and starting the control plane"
     install -d -m 700 "$pki" "$run/etcd"
     for ((number = 1; number <= nodes; number++)); do echo "node0$number"; done >"$run/nodes.list"
-    install -d "$run/logs"
+    install -d "$run/logs" "$run/registries"
     make_credentials >"$run/logs/kubeadm.log" 2>&1 || die "kubeadm failed: see $run/logs/kubeadm.log"
     raise_inotify_limit
     make_mount_points
@@ -166,6 +166,9 @@ main() {
     if [[ -f $run/complete ]] && tree_runs control-plane && control_plane_ready >/dev/null 2>&1; then
         start_missing_nodes
         say "the cluster is up: $(cluster_nodes | tr '\n' ' ')"
+        if [[ $(cluster_nodes | wc -l) -ne $nodes ]]; then
+            say "NODES=$nodes changes nothing on a cluster that is up: make cluster-down first"
+        fi
         return
     fi
     if [[ -d $run ]]; then

@@ -224,3 +224,6 @@ fn default_bus(bus: &mut Option<String>) {
 fn is_zero(quantity: &Quantity) -> bool {
     quantity::millis(quantity) == Ok(0)
 }
+
+#[cfg(test)]
+mod tests;

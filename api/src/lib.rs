@@ -14,3 +14,6 @@ pub mod sizing;
 pub mod v1;
 pub mod valid;
 pub mod validate;
+
+#[cfg(test)]
+mod properties;

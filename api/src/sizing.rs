@@ -148,3 +148,6 @@ pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirement
 fn bounded(bytes: u64) -> Quantity {
     quantity::from_bytes(bytes.min(i64::MAX.unsigned_abs()))
 }
+
+#[cfg(test)]
+mod tests;

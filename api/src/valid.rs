@@ -202,3 +202,6 @@ fn pair_interfaces(
     };
     spec.domain.devices.interfaces.iter().map(pair).collect()
 }
+
+#[cfg(test)]
+mod tests;

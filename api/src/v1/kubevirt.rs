@@ -28,9 +28,6 @@ pub struct KubeVirtSpec {
     /// Settings of virtual machines and of the components.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<KubeVirtConfiguration>,
-    /// Pull policy for the images of the components.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_pull_policy: Option<String>,
 }
 
 impl KubeVirtSpec {
@@ -68,30 +65,9 @@ pub struct DeveloperConfiguration {
     /// Virtual CPUs for each requested CPU; 10 when not given.
     #[serde(rename = "cpuAllocationRatio", default, skip_serializing_if = "Option::is_none")]
     pub cpu_allocation_ratio: Option<i32>,
-    /// Feature gates that are switched on.
+    /// Feature gates that are switched on. No feature here is behind a gate yet, so none has an effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub feature_gates: Vec<String>,
-    /// How much each component logs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log_verbosity: Option<LogVerbosity>,
-}
-
-/// How much each component logs: 2 is normal, more is more.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LogVerbosity {
-    /// The API server.
-    #[serde(rename = "virtAPI", default, skip_serializing_if = "Option::is_none")]
-    pub virt_api: Option<i32>,
-    /// The controller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub virt_controller: Option<i32>,
-    /// The handler on each node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub virt_handler: Option<i32>,
-    /// The launcher in each pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub virt_launcher: Option<i32>,
 }
 
 /// What is known about the installation.

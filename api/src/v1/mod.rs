@@ -27,9 +27,7 @@ pub use disks::{CdRomTarget, Disk, DiskTarget};
 pub use domain::{DomainSpec, FeatureState, Features, Machine, ResourceRequirements};
 pub use firmware::{Bios, Bootloader, Firmware};
 pub use interfaces::{DhcpOptions, DhcpPrivateOption, Interface, InterfaceBridge, InterfaceMasquerade, Port};
-pub use kubevirt::{
-    DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, KubeVirtSpec, KubeVirtStatus, LogVerbosity,
-};
+pub use kubevirt::{DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, KubeVirtSpec, KubeVirtStatus};
 pub use memory::{Memory, MemoryStatus};
 pub use networks::{Network, PodNetwork};
 pub use status::{

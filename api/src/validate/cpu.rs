@@ -1,4 +1,4 @@
-//! CPUs: requests, limits, arrangement and model (kubevirt-api.md 8.2, rules 7 and 12).
+//! CPUs: requests, limits, arrangement and model.
 
 use super::memory::refused;
 use super::text::quoted;

@@ -1,4 +1,4 @@
-//! Disks, each for itself and against volumes (kubevirt-api.md 8.2, rules 17, 18 and 21).
+//! Disks, each for itself and against volumes.
 
 use super::text::{is_serial, quoted};
 use super::{Cause, CauseKind, Path};

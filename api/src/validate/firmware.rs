@@ -1,4 +1,4 @@
-//! Machine type and firmware (kubevirt-api.md 8.2, rule 13).
+//! Machine type and firmware.
 
 use super::text::{is_printable, is_uuid, quoted};
 use super::{Cause, Path};

@@ -1,4 +1,4 @@
-//! Network interfaces (kubevirt-api.md 8.2, rules 26 to 33).
+//! Network interfaces.
 
 use super::text::{is_port_name, is_printable, quoted};
 use super::{Cause, CauseKind, Path};

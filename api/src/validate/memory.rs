@@ -1,4 +1,4 @@
-//! Memory: requests, limits and what the guest sees (kubevirt-api.md 8.2, rules 3 to 6).
+//! Memory: requests, limits and what the guest sees.
 
 use super::text::quoted;
 use super::{Cause, CauseKind, Path};

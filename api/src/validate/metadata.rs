@@ -4,7 +4,7 @@ use super::{Cause, CauseKind, Path, Requester};
 use crate::names;
 use std::collections::BTreeMap;
 
-/// Labels on instances that only our components may set (kubevirt-api.md 8.2, rule 39).
+/// Labels on instances that only our components may set.
 pub(super) const RESERVED_LABELS: [&str; 6] = [
     names::CREATED_BY_LABEL,
     "kubevirt.io/migrationJobUID",

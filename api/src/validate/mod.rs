@@ -1,6 +1,6 @@
 //! Validation: pure functions that return every cause at once, each with the path of its field.
 //!
-//! Messages and paths are KubeVirt's where KubeVirt has the rule (kubevirt-api.md 8.2), since tools compare them. What
+//! Messages and paths are KubeVirt's where KubeVirt has the rule, since tools compare them. What
 //! this version cannot do yet is refused here, by name, and never ignored.
 
 mod cause;

@@ -1,4 +1,4 @@
-//! Networks (kubevirt-api.md 8.2, rules 26 and 30).
+//! Networks.
 
 use super::text::quoted;
 use super::{Cause, Path};

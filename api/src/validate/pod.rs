@@ -45,7 +45,7 @@ fn architecture(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec
         None | Some("" | "amd64") => {}
         Some(known @ ("arm64" | "s390x")) => causes.push(Cause::not_supported_yet(&field, known)),
         Some(other) => {
-            causes.push(Cause::invalid(&field, format!("unsupported architecture: {}", quoted(other))))
+            causes.push(Cause::invalid(&field, format!("unsupported architecture: {}", quoted(other))));
         }
     }
 }

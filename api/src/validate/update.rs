@@ -1,4 +1,4 @@
-//! What may change on an instance, and who may change it (kubevirt-api.md 8.2, rules 39 and 47).
+//! What may change on an instance, and who may change it.
 
 use super::{Cause, CauseKind, Path, metadata};
 use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};

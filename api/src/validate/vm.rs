@@ -1,4 +1,4 @@
-//! Machines (kubevirt-api.md 8.2, rule 42).
+//! Machines.
 
 use super::text::quoted;
 use super::{Cause, Path, Requester, metadata};

@@ -1,4 +1,4 @@
-//! Volumes and their sources (kubevirt-api.md 8.2, rules 17, 22 and 23).
+//! Volumes and their sources.
 
 use super::memory::not_negative;
 use super::text::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};

@@ -1,0 +1,186 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn defaulted(spec: Value) -> Value {
+    let mut instance: VirtualMachineInstance =
+        serde_json::from_value(json!({"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec})).unwrap();
+    vmi(&mut instance);
+    let once = serde_json::to_value(&instance.spec).unwrap();
+    vmi(&mut instance);
+    assert_eq!(once, serde_json::to_value(&instance.spec).unwrap(), "a second time changes nothing");
+    once
+}
+
+#[test]
+fn the_least_that_can_be_written() {
+    let spec = defaulted(json!({
+        "domain": {"devices": {}, "resources": {"requests": {"memory": "64M"}}},
+        "volumes": [{"name": "root", "containerDisk": {"image": "guest:devel"}}],
+    }));
+    assert_eq!(
+        spec,
+        json!({
+            "architecture": "amd64",
+            "terminationGracePeriodSeconds": 30,
+            "domain": {
+                "cpu": {"sockets": 1, "cores": 1, "threads": 1, "model": "host-model"},
+                "memory": {"guest": "64M"},
+                "resources": {"requests": {"memory": "64M"}},
+                "machine": {"type": "q35"},
+                "firmware": {"uuid": identity::uuid("ns", "vm")},
+                "features": {"acpi": {"enabled": true}},
+                "devices": {
+                    "disks": [{"name": "root", "disk": {"bus": "sata"}}],
+                    "interfaces": [{"name": "default", "masquerade": {}}],
+                },
+            },
+            "networks": [{"name": "default", "pod": {}}],
+            "volumes": [{"name": "root", "containerDisk": {"image": "guest:devel", "imagePullPolicy": "IfNotPresent"}}],
+        })
+    );
+}
+
+#[test]
+fn what_is_given_stays() {
+    let given = json!({
+        "architecture": "arm64",
+        "terminationGracePeriodSeconds": 0,
+        "domain": {
+            "cpu": {"sockets": 2, "cores": 3, "threads": 4, "model": "Nehalem"},
+            "memory": {"guest": "1Gi"},
+            "machine": {"type": "pc-q35-9.0"},
+            "firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"},
+            "features": {"acpi": {"enabled": false}},
+            "devices": {
+                "disks": [{"name": "a", "cdrom": {"bus": "scsi", "readonly": false}}, {"name": "b", "disk": {"bus": "virtio"}}],
+                "interfaces": [{"name": "x", "bridge": {}}],
+            },
+        },
+        "networks": [{"name": "x", "pod": {}}],
+        "volumes": [{"name": "a", "containerDisk": {"image": "g", "imagePullPolicy": "Never"}}],
+    });
+    assert_eq!(defaulted(given.clone()), given);
+}
+
+#[test]
+fn cpus_come_from_resources_where_no_arrangement_is_given() {
+    let cpu = |spec: Value| defaulted(spec)["domain"]["cpu"].clone();
+    let sockets =
+        |resources: Value| cpu(json!({"domain": {"devices": {}, "resources": resources}}))["sockets"].clone();
+    assert_eq!(sockets(json!({"limits": {"cpu": "4"}, "requests": {"cpu": "2"}})), 4);
+    assert_eq!(sockets(json!({"requests": {"cpu": "2500m"}})), 3);
+    assert_eq!(sockets(json!({"requests": {"cpu": "100m"}})), 1);
+    assert_eq!(sockets(json!({"requests": {"cpu": "0"}})), 1);
+    assert_eq!(sockets(json!({"requests": {"cpu": "many"}})), 1);
+    let with_cores =
+        cpu(json!({"domain": {"devices": {}, "cpu": {"cores": 2}, "resources": {"limits": {"cpu": "4"}}}}));
+    assert_eq!(with_cores, json!({"sockets": 1, "cores": 2, "threads": 1, "model": "host-model"}));
+}
+
+#[test]
+fn a_cpu_limit_is_the_request_too() {
+    let spec = defaulted(json!({"domain": {"devices": {}, "resources": {"limits": {"cpu": "2"}}}}));
+    assert_eq!(spec["domain"]["resources"]["requests"]["cpu"], "2");
+}
+
+#[test]
+fn guest_memory_comes_from_the_request_else_the_limit() {
+    let guest = |resources: Value| {
+        defaulted(json!({"domain": {"devices": {}, "resources": resources}}))["domain"]["memory"]["guest"]
+            .clone()
+    };
+    assert_eq!(guest(json!({"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}})), "1Gi");
+    assert_eq!(guest(json!({"limits": {"memory": "2Gi"}})), "2Gi");
+    assert_eq!(guest(json!({"requests": {"memory": "0"}, "limits": {"memory": "2Gi"}})), "2Gi");
+    assert_eq!(guest(json!({})), Value::Null);
+}
+
+#[test]
+fn a_moving_tag_is_always_pulled() {
+    let policy = |image: &str| {
+        let spec =
+            json!({"domain": {"devices": {}}, "volumes": [{"name": "a", "containerDisk": {"image": image}}]});
+        defaulted(spec)["volumes"][0]["containerDisk"]["imagePullPolicy"].clone()
+    };
+    for moving in ["guest", "guest:latest", "registry:5000/guest", "a.b/c/guest:latest"] {
+        assert_eq!(policy(moving), "Always", "{moving}");
+    }
+    for fixed in
+        ["guest:1", "registry:5000/guest:1", "guest@sha256:00", "localhost/barevirt/guest-tiny:devel"]
+    {
+        assert_eq!(policy(fixed), "IfNotPresent", "{fixed}");
+    }
+}
+
+#[test]
+fn the_pod_network_is_added_unless_anything_speaks_against_it() {
+    let networks = |spec: Value| defaulted(spec)["networks"].clone();
+    assert_eq!(networks(json!({"domain": {"devices": {}}})), json!([{"name": "default", "pod": {}}]));
+    assert_eq!(networks(json!({"domain": {"devices": {"autoattachPodInterface": false}}})), Value::Null);
+    assert_eq!(
+        networks(json!({"domain": {"devices": {"interfaces": [{"name": "a", "masquerade": {}}]}}})),
+        Value::Null
+    );
+    let spec = defaulted(json!({"domain": {"devices": {}}, "networks": [{"name": "a", "pod": {}}]}));
+    assert_eq!(spec["domain"]["devices"].get("interfaces"), None);
+}
+
+#[test]
+fn only_a_specification_without_disks_gets_them() {
+    let volumes = json!([{"name": "a", "emptyDisk": {"capacity": "1Gi"}}, {"name": "b", "emptyDisk": {"capacity": "1Gi"}}]);
+    let disks = |given: Value| {
+        let spec = json!({"domain": {"devices": {"disks": given}}, "volumes": volumes});
+        defaulted(spec)["domain"]["devices"]["disks"].as_array().unwrap().len()
+    };
+    assert_eq!(disks(json!([])), 2);
+    assert_eq!(disks(json!([{"name": "a"}])), 1);
+}
+
+#[test]
+fn an_instance_is_admitted_with_finalizer_and_first_status() {
+    let mut instance: VirtualMachineInstance = serde_json::from_value(json!({
+        "metadata": {"name": "vm", "namespace": "ns", "finalizers": ["mine"]},
+        "spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}},
+        "status": {"phase": "Running", "nodeName": "forged"},
+    }))
+    .unwrap();
+    let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+    admit_vmi(&mut instance, &now);
+    admit_vmi(&mut instance, &now);
+    assert_eq!(instance.metadata.finalizers.unwrap(), ["mine", names::VMI_FINALIZER]);
+    assert_eq!(
+        serde_json::to_value(instance.status).unwrap(),
+        json!({
+            "phase": "Pending", "runtimeUser": 107,
+            "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": "1970-01-01T00:00:00Z"}],
+            "currentCPUTopology": {"sockets": 1, "cores": 1, "threads": 1},
+            "memory": {"guestAtBoot": "64Mi", "guestCurrent": "64Mi", "guestRequested": "64Mi"},
+        })
+    );
+}
+
+#[test]
+fn a_generated_name_gives_no_uuid_yet() {
+    let mut instance: VirtualMachineInstance = serde_json::from_value(json!({
+        "metadata": {"generateName": "vm-", "namespace": "ns"}, "spec": {"domain": {"devices": {}}},
+    }))
+    .unwrap();
+    vmi(&mut instance);
+    assert_eq!(instance.spec.domain.firmware, None);
+}
+
+#[test]
+fn a_machine_gets_what_must_stay_and_its_finalizer() {
+    let mut machine: VirtualMachine = serde_json::from_value(json!({
+        "metadata": {"name": "vm"},
+        "spec": {"running": false, "template": {"spec": {"domain": {"devices": {}, "machine": {"type": ""}}}}},
+    }))
+    .unwrap();
+    admit_vm(&mut machine);
+    admit_vm(&mut machine);
+    assert_eq!(machine.metadata.finalizers.as_deref(), Some(&[names::VM_FINALIZER.to_owned()][..]));
+    assert_eq!(
+        serde_json::to_value(&machine.spec.template.spec).unwrap(),
+        json!({"architecture": "amd64", "domain": {"devices": {}, "machine": {"type": "q35"}}})
+    );
+}

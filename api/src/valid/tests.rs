@@ -1,0 +1,86 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn read(value: Value) -> VirtualMachineInstance {
+    serde_json::from_value(value).unwrap()
+}
+
+fn spec() -> Value {
+    json!({
+        "domain": {
+            "memory": {"guest": "64Mi"}, "cpu": {"cores": 2, "model": "Nehalem"}, "features": {"acpi": {"enabled": false}},
+            "devices": {
+                "disks": [{"name": "b", "disk": {"bus": "virtio"}}, {"name": "a", "cdrom": {}}, {"name": "c", "disk": {"bus": "scsi"}}],
+                "interfaces": [
+                    {"name": "n", "masquerade": {}, "macAddress": "02-AA-00-00-00-01"},
+                ],
+            },
+        },
+        "networks": [{"name": "n", "pod": {}}],
+        "volumes": [
+            {"name": "a", "cloudInitNoCloud": {"userData": "x"}},
+            {"name": "b", "containerDisk": {"image": "i"}},
+            {"name": "c", "emptyDisk": {"capacity": "1Gi"}},
+        ],
+        "terminationGracePeriodSeconds": 0,
+    })
+}
+
+#[test]
+fn parts_are_paired_in_the_order_of_devices() {
+    let vmi = ValidVmi::new(read(
+        json!({"metadata": {"name": "vm.example", "namespace": "ns", "uid": "u"}, "spec": spec()}),
+    ))
+    .unwrap();
+    let disks: Vec<_> = vmi.disks().iter().map(|disk| (disk.volume.name.as_str(), disk.bus)).collect();
+    assert_eq!(disks, [("b", Bus::Virtio), ("a", Bus::Sata), ("c", Bus::Scsi)]);
+    assert_eq!(vmi.interfaces()[0].mac, "02:aa:00:00:00:01");
+    assert_eq!(vmi.interfaces()[0].network.name, "n");
+    assert_eq!((vmi.name(), vmi.namespace(), vmi.uid()), ("vm.example", "ns", "u"));
+    assert_eq!(vmi.hostname(), "vm");
+    assert_eq!(vmi.grace_period_seconds(), 0);
+    assert!(!vmi.acpi());
+    assert_eq!(vmi.cpu_model(), "Nehalem");
+    assert_eq!(vmi.machine_type(), "q35");
+    assert_eq!(vmi.topology().vcpus(), 2);
+    assert_eq!(vmi.firmware_uuid(), identity::uuid("ns", "vm.example"));
+}
+
+#[test]
+fn an_address_that_is_not_given_is_derived_and_stays() {
+    let mut object = spec();
+    object["domain"]["devices"]["interfaces"][0].as_object_mut().unwrap().remove("macAddress");
+    let make = |uid: &str| {
+        let meta = json!({"name": "vm", "namespace": "ns", "uid": uid});
+        ValidVmi::new(read(json!({"metadata": meta, "spec": object}))).unwrap()
+    };
+    assert_eq!(make("1").interfaces()[0].mac, make("2").interfaces()[0].mac);
+    assert_eq!(make("1").interfaces()[0].mac, identity::mac("ns", "vm", "n"));
+}
+
+#[test]
+fn every_cause_is_returned_and_a_name_is_needed() {
+    let mut object = spec();
+    object["domain"]["memory"] = Value::Null;
+    object["volumes"][0]["name"] = json!("z");
+    let causes = ValidVmi::new(read(json!({"metadata": {}, "spec": object}))).unwrap_err();
+    let fields: Vec<_> = causes.iter().map(|cause| cause.field.as_str()).collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.domain.memory.guest",
+            "spec.domain.devices.disks[1].cdrom",
+            "spec.volumes[0].name",
+            "metadata.name"
+        ]
+    );
+}
+
+#[test]
+fn a_long_name_gives_a_host_name_that_fits() {
+    let mut object = spec();
+    object["hostname"] = json!("");
+    let name = "a".repeat(62) + "-bc";
+    let vmi = ValidVmi::new(read(json!({"metadata": {"name": name}, "spec": object}))).unwrap();
+    assert_eq!(vmi.hostname(), "a".repeat(62));
+}
