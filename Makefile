@@ -48,8 +48,7 @@ guest-tiny: deps
 
 .PHONY: e2e
 e2e: cluster-up cluster-sync ## the end-to-end tests against the cluster of this machine
-	@cargo test --locked -p barevirt-e2e --test calm -- --test-threads=2
-	@cargo test --locked -p barevirt-e2e --test disruptive -- --test-threads=1
+	@cargo test --locked -p barevirt-e2e --tests -- --test-threads=2
 
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table
