@@ -190,7 +190,7 @@ impl Feeds {
             feed(Api::<Node>::all(client.clone()), any(), nodes, |node: &Node, change| {
                 let matters = match change {
                     Change::Gone | Change::Missed => {
-                        cluster.nodes.gone(&node.name_any());
+                        cluster.nodes.gone(&node.name_any(), Instant::now());
                         true
                     }
                     Change::Seen => cluster.nodes.saw(node, Instant::now()),

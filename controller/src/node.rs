@@ -10,7 +10,8 @@
 //! 2. *May the guest still be running there?* The first answer says nothing about that: a node that cannot be reached
 //!    may run its guests for hours. A VM is started again only when its former instance and the launcher pods of that are
 //!    gone as objects. Pods on such a node stay, with a deletion timestamp, until one of these says that it is over:
-//!    - the Node object is deleted, by a cloud provider or an administrator who knows;
+//!    - the Node object is deleted, by a cloud provider or an administrator who knows. A node that was Ready until then
+//!      may have been deleted by mistake: it gets [`QUARANTINE`] to come back, as Kubernetes itself grants it;
 //!    - the node has the taint `node.kubernetes.io/out-of-service`, which is an administrator's word that it is off;
 //!    - the pod object is deleted by force;
 //!    - the node comes back, and its kubelet ends the pod.
@@ -27,12 +28,15 @@ use std::time::{Duration, Instant};
 /// The taint by which an administrator says that a node is off.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
+/// How long a node that was Ready may be absent before it counts as gone.
+pub const QUARANTINE: Duration = Duration::from_secs(40);
+
 /// What is known about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
     /// Its kubelet says it is ready.
     Ready,
-    /// It is not ready, and counts as lost after this time.
+    /// It is not ready or absent, and counts as lost or gone after this time.
     NotReady {
         /// Time that is left.
         left: Duration,
@@ -101,10 +105,20 @@ impl Signs {
     }
 }
 
+#[derive(Clone, Debug)]
+enum Seen {
+    /// Its signs, and when they last changed.
+    There(Signs, Instant),
+    /// It is absent since then, and was Ready or not known before.
+    Missed(Instant),
+    /// It is gone for good.
+    Gone,
+}
+
 /// What was seen of each node, and when it last changed.
 pub struct Nodes {
     grace: Duration,
-    seen: Mutex<HashMap<String, (Signs, Instant)>>,
+    seen: Mutex<HashMap<String, Seen>>,
 }
 
 impl Nodes {
@@ -113,7 +127,7 @@ impl Nodes {
         Nodes { grace, seen: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Signs, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,38 +137,43 @@ impl Nodes {
         let signs = Signs::of(node);
         let mut seen = self.lock();
         match seen.get_mut(&name) {
-            Some((known, since)) if *known != signs => {
+            Some(Seen::There(known, _)) if *known == signs => false,
+            Some(Seen::There(known, since)) => {
                 let matters = (known.ready, known.out_of_service) != (signs.ready, signs.out_of_service);
                 (*known, *since) = (signs, now);
                 matters
             }
-            Some(_) => false,
-            None => {
-                seen.insert(name, (signs, now));
+            Some(Seen::Missed(_) | Seen::Gone) | None => {
+                seen.insert(name, Seen::There(signs, now));
                 true
             }
         }
     }
 
     /// Notes that a node is gone.
-    pub fn gone(&self, name: &str) {
-        self.lock().remove(name);
+    pub fn gone(&self, name: &str, now: Instant) {
+        let mut seen = self.lock();
+        let known_silent = matches!(seen.get(name), Some(Seen::There(signs, _)) if !signs.ready);
+        seen.insert(name.to_owned(), if known_silent { Seen::Gone } else { Seen::Missed(now) });
     }
 
     /// What is known about a node. Only meaningful once the nodes were listed.
     pub fn state(&self, name: &str, now: Instant) -> NodeState {
-        let seen = self.lock();
-        let Some((signs, since)) = seen.get(name) else { return NodeState::Gone };
-        // As for Kubernetes itself, the taint counts only while the kubelet is silent.
-        if signs.ready {
-            return NodeState::Ready;
-        }
-        if signs.out_of_service {
-            return NodeState::OutOfService;
-        }
-        match self.grace.checked_sub(now.duration_since(*since)) {
-            Some(left) if !left.is_zero() => NodeState::NotReady { left },
-            _ => NodeState::Lost,
+        let mut seen = self.lock();
+        let left = |limit: Duration, since: Instant| {
+            limit.checked_sub(now.duration_since(since)).filter(|left| !left.is_zero())
+        };
+        match seen.entry(name.to_owned()).or_insert(Seen::Missed(now)) {
+            Seen::Gone => NodeState::Gone,
+            Seen::Missed(since) => {
+                left(QUARANTINE, *since).map_or(NodeState::Gone, |left| NodeState::NotReady { left })
+            }
+            // As for Kubernetes itself, the taint counts only while the kubelet is silent.
+            Seen::There(signs, _) if signs.ready => NodeState::Ready,
+            Seen::There(signs, _) if signs.out_of_service => NodeState::OutOfService,
+            Seen::There(_, since) => {
+                left(self.grace, *since).map_or(NodeState::Lost, |left| NodeState::NotReady { left })
+            }
         }
     }
 }
@@ -199,7 +218,6 @@ mod tests {
     #[test]
     fn only_a_word_of_someone_who_knows_makes_it_dead() {
         let (nodes, start) = (Nodes::new(GRACE), Instant::now());
-        assert!(nodes.state("n", start).is_known_dead());
         nodes.saw(&node("Unknown", "1", &[]), start);
         let state = nodes.state("n", start + GRACE * 9);
         assert!(state.is_lost() && !state.is_known_dead());
@@ -207,7 +225,22 @@ mod tests {
         assert!(nodes.state("n", start).is_known_dead());
         nodes.saw(&node("True", "1", &[OUT_OF_SERVICE_TAINT]), start);
         assert_eq!(nodes.state("n", start), NodeState::Ready);
-        nodes.gone("n");
+        nodes.saw(&node("Unknown", "1", &[]), start);
+        nodes.gone("n", start);
         assert_eq!(nodes.state("n", start), NodeState::Gone);
+        nodes.saw(&node("True", "1", &[]), start);
+        assert_eq!(nodes.state("n", start), NodeState::Ready);
+    }
+
+    #[test]
+    fn a_ready_node_that_vanishes_gets_time_to_come_back() {
+        let (nodes, start) = (Nodes::new(GRACE), Instant::now());
+        nodes.saw(&node("True", "1", &[]), start);
+        nodes.gone("n", start);
+        assert_eq!(nodes.state("n", start), NodeState::NotReady { left: QUARANTINE });
+        assert_eq!(nodes.state("n", start + QUARANTINE), NodeState::Gone);
+        // So does one that this process never saw.
+        assert_eq!(nodes.state("m", start), NodeState::NotReady { left: QUARANTINE });
+        assert_eq!(nodes.state("m", start + QUARANTINE), NodeState::Gone);
     }
 }

@@ -1,15 +1,16 @@
 //! Everything that the leading process does.
 
 use crate::certificates::Publisher;
-use crate::cluster::{Cluster, Options, Vm, Vmi};
+use crate::cluster::{Cluster, Options};
 use crate::error::{Category, Error, back_off};
 use crate::notes::Notes;
 use crate::{vm, vmi};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::{FutureExt, StreamExt};
+use kube::core::DeserializeGuard;
 use kube::runtime::controller::{Action, Config, applier};
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Client, Resource};
+use kube::{Client, Resource, ResourceExt};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
@@ -35,32 +36,14 @@ pub async fn run(client: Client, namespace: &str, instance: &str, options: Optio
         cluster.clone(),
         cluster.vms.clone(),
         queues.vms,
-        |cluster, guarded: Arc<Vm>| {
-            async move {
-                match &guarded.0 {
-                    Ok(object) => vm::reconcile(&cluster, object).await,
-                    Err(invalid) => Ok(unreadable("virtual machine", &invalid.metadata.name, &invalid.error)),
-                }
-            }
-            .boxed()
-        },
+        |cluster, namespace, name| async move { vm::reconcile(&cluster, &namespace, &name).await }.boxed(),
     );
     let vmis = drive(
         "virtual machine instance",
         cluster.clone(),
         cluster.vmis.clone(),
         queues.vmis,
-        |cluster, guarded: Arc<Vmi>| {
-            async move {
-                match &guarded.0 {
-                    Ok(object) => vmi::reconcile(&cluster, object).await,
-                    Err(invalid) => {
-                        Ok(unreadable("virtual machine instance", &invalid.metadata.name, &invalid.error))
-                    }
-                }
-            }
-            .boxed()
-        },
+        |cluster, namespace, name| async move { vmi::reconcile(&cluster, &namespace, &name).await }.boxed(),
     );
     let certificates = Publisher::new(client, namespace).run();
     let work = async {
@@ -81,21 +64,15 @@ pub async fn run(client: Client, namespace: &str, instance: &str, options: Optio
     }
 }
 
-/// An object that our types cannot hold is named and left alone; the others go on.
-fn unreadable(kind: &str, name: &Option<String>, error: &str) -> Option<Duration> {
-    warn!(kind, name, error, "cannot read the object");
-    None
-}
-
 type Reconciliation = futures::future::BoxFuture<'static, Result<Option<Duration>, Error>>;
 
 /// Reconciles what the queue names, until it ends.
 async fn drive<K>(
     kind: &'static str,
     cluster: Arc<Cluster>,
-    store: Store<K>,
-    queue: UnboundedReceiver<ObjectRef<K>>,
-    reconcile: impl Fn(Arc<Cluster>, Arc<K>) -> Reconciliation + Send + Sync + 'static,
+    store: Store<DeserializeGuard<K>>,
+    queue: UnboundedReceiver<ObjectRef<DeserializeGuard<K>>>,
+    reconcile: impl Fn(Arc<Cluster>, String, String) -> Reconciliation + Send + Sync + 'static,
 ) where
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
@@ -108,10 +85,21 @@ async fn drive<K>(
         .flat_map(|_| futures::stream::empty())
         .chain(queue.map(Ok::<_, Infallible>));
     let work = applier(
-        move |object, cluster: Arc<Cluster>| {
+        move |object: Arc<DeserializeGuard<K>>, cluster: Arc<Cluster>| {
+            if let Err(invalid) = &object.0 {
+                // Named and left alone; the others go on.
+                let meta = &invalid.metadata;
+                warn!(
+                    kind,
+                    namespace = meta.namespace,
+                    name = meta.name,
+                    error = invalid.error,
+                    "cannot read the object"
+                );
+            }
             let failures = failures.clone();
             let uid = object.meta().uid.clone();
-            let work = reconcile(cluster, object);
+            let work = reconcile(cluster, object.namespace().unwrap_or_default(), object.name_any());
             async move {
                 let again = within(DEADLINE, work).await?;
                 failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
@@ -119,7 +107,7 @@ async fn drive<K>(
             }
             .boxed()
         },
-        move |object: Arc<K>, error: &Error, _| {
+        move |object: Arc<DeserializeGuard<K>>, error: &Error, _| {
             let meta = object.meta();
             let failed = {
                 let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);

@@ -39,14 +39,16 @@ use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
 
 /// One reconciliation; the time of the next where one is due without an event.
-pub async fn reconcile(cluster: &Cluster, vm: &VirtualMachine) -> Result<Option<Duration>, Error> {
-    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     let now = Instant::now();
-    let owed = [Kind::Vm, Kind::Vmi].map(|kind| Key::new(kind, &namespace, &name));
+    let owed = [Kind::Vm, Kind::Vmi].map(|kind| Key::new(kind, namespace, name));
     if owed.iter().any(|key| cluster.expectations.owes(key, now)) {
         return Ok(Some(Duration::from_secs(1)));
     }
-    let vmi = match cluster.vmis.get(&ObjectRef::new(&name).within(&namespace)) {
+    // Looked up only now, without a pause in between: nothing older than what was just found to be settled.
+    let Some(vm) = cluster.vms.get(&ObjectRef::new(name).within(namespace)) else { return Ok(None) };
+    let Ok(vm) = &vm.0 else { return Ok(None) };
+    let vmi = match cluster.vmis.get(&ObjectRef::new(name).within(namespace)) {
         None => None,
         Some(found) => match &found.0 {
             Ok(vmi) => Some(vmi.clone()),

@@ -27,12 +27,21 @@ pub use verdict::Verdict;
 
 use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::expectations::{Key, Kind};
 use barevirt_api::v1::VirtualMachineInstance;
 use kube::ResourceExt;
-use std::time::Duration;
+use kube::runtime::reflector::ObjectRef;
+use std::time::{Duration, Instant};
 
 /// One reconciliation; the time of the next where one is due without an event.
-pub async fn reconcile(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<Option<Duration>, Error> {
+pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
+    let key = Key::new(Kind::Vmi, namespace, name);
+    if cluster.expectations.owes(&key, Instant::now()) {
+        return Ok(Some(Duration::from_secs(1)));
+    }
+    // Looked up only now, without a pause in between: nothing older than what was just found to be settled.
+    let Some(vmi) = cluster.vmis.get(&ObjectRef::new(name).within(namespace)) else { return Ok(None) };
+    let Ok(vmi) = &vmi.0 else { return Ok(None) };
     let Some(observed) = observe::observe(cluster, vmi).await? else {
         return Ok(Some(Duration::from_secs(1)));
     };

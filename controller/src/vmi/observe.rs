@@ -17,7 +17,7 @@ use kube::api::{Api, ListParams};
 use kube::runtime::reflector::ObjectRef;
 use std::time::Instant;
 
-/// What is there; none while the caches are behind our own writes.
+/// What is there; none while the pods' cache is behind our own writes.
 pub(super) async fn observe(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -25,10 +25,7 @@ pub(super) async fn observe(
     let (namespace, name, uid) =
         (vmi.namespace().unwrap_or_default(), vmi.name_any(), vmi.uid().unwrap_or_default());
     let pod_name = pod::name(&name, &uid);
-    let now = Instant::now();
-    if cluster.expectations.owes(&Key::new(Kind::Vmi, &namespace, &name), now)
-        || cluster.expectations.owes(&Key::new(Kind::Pod, &namespace, &pod_name), now)
-    {
+    if cluster.expectations.owes(&Key::new(Kind::Pod, &namespace, &pod_name), Instant::now()) {
         return Ok(None);
     }
 

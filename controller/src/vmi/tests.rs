@@ -315,19 +315,19 @@ mod world {
 
     fn events() -> impl Strategy<Value = Vec<Event>> {
         let event = prop_oneof![
-            6 => (0..3usize).prop_map(|pod_lag| Event::Reconcile { pod_lag }),
-            2 => Just(Event::PodRuns),
+            20 => (0..3usize).prop_map(|pod_lag| Event::Reconcile { pod_lag }),
+            8 => Just(Event::PodRuns),
             1 => Just(Event::PodEnds),
             2 => Just(Event::PodRemoved),
             1 => Just(Event::UserDeletesPod),
-            1 => Just(Event::UserForcesPod),
+            3 => Just(Event::UserForcesPod),
             1 => Just(Event::UserDeletesVmi),
             2 => Just(Event::HandlerRuns),
             1 => Just(Event::NodeLost),
             1 => Just(Event::NodeDeleted),
-            1 => Just(Event::Wait),
+            2 => Just(Event::Wait),
         ];
-        proptest::collection::vec(event, 1..40)
+        proptest::collection::vec(event, 1..60)
     }
 
     struct World {
