@@ -146,11 +146,7 @@ impl Expose {
                 selector: Some([(names::VMI_ID_LABEL.to_owned(), id)].into()),
                 cluster_ip: self.cluster_ip.clone(),
                 external_ips: self.external_ip.clone().map(|address| vec![address]),
-                type_: Some(one_of(
-                    "service type",
-                    &self.type_,
-                    &["ClusterIP", "NodePort", "LoadBalancer"],
-                )?),
+                type_: Some(one_of("service type", &self.type_, &["ClusterIP", "NodePort", "LoadBalancer"])?),
                 ip_families,
                 ip_family_policy,
                 ..ServiceSpec::default()

@@ -129,8 +129,11 @@ impl Restart {
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
         let grace_period_seconds = forced(self.force, self.grace_period)?;
         let options = RestartOptions { grace_period_seconds, dry_run: dry_run(self.dry_run) };
-        let error_text =
-            if self.force { "error force restarting VirtualMachine" } else { "error restarting VirtualMachine" };
+        let error_text = if self.force {
+            "error force restarting VirtualMachine"
+        } else {
+            "error restarting VirtualMachine"
+        };
         put(session, &self.vm, "restart", &options).await.map_err(|error| error.context(error_text))
     }
 }

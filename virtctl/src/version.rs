@@ -26,7 +26,12 @@ impl Version {
             .await
             .map_err(|error| error.context("failed to get server version"))?;
         let word = |key: &str| version[key].as_str().unwrap_or("unknown").to_owned();
-        println!("Server Version: {} (commit {}, {})", word("gitVersion"), word("gitCommit"), word("platform"));
+        println!(
+            "Server Version: {} (commit {}, {})",
+            word("gitVersion"),
+            word("gitCommit"),
+            word("platform")
+        );
         Ok(())
     }
 }

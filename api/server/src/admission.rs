@@ -58,9 +58,7 @@ pub fn review(
 /// Which of our components asks; none for everybody else.
 fn component(namespace: &str, request: &Request) -> Option<&'static str> {
     let name = request.user_info.username.as_deref().unwrap_or_default();
-    COMPONENTS
-        .into_iter()
-        .find(|component| name == format!("system:serviceaccount:{namespace}:{component}"))
+    COMPONENTS.into_iter().find(|component| name == format!("system:serviceaccount:{namespace}:{component}"))
 }
 
 fn decide(hook: Hook, namespace: &str, request: &Request, now: &Time) -> Result<Option<Patch>, Vec<Cause>> {
@@ -70,9 +68,7 @@ fn decide(hook: Hook, namespace: &str, request: &Request, now: &Time) -> Result<
     match hook {
         Hook::MutateMachine if creating => mutate(request, defaults::admit_vm).map(Some),
         Hook::MutateMachine => mutate(request, defaults::vm).map(Some),
-        Hook::MutateInstance if creating => {
-            mutate(request, |vmi| defaults::admit_vmi(vmi, now)).map(Some)
-        }
+        Hook::MutateInstance if creating => mutate(request, |vmi| defaults::admit_vmi(vmi, now)).map(Some),
         Hook::MutateInstance if requester == Requester::Component => Ok(None),
         Hook::MutateInstance => {
             let old: VirtualMachineInstance = read(request.old_object.as_ref())?;
@@ -129,7 +125,9 @@ fn mutate<T: DeserializeOwned + Serialize>(
         let path = operation.path().to_string();
         let ours = ["/spec", "/status", "/metadata/finalizers", "/metadata/labels", "/metadata/annotations"];
         (path.starts_with("/status") || !matches!(operation, PatchOperation::Remove(_)))
-            && ours.iter().any(|prefix| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+            && ours.iter().any(|prefix| {
+                path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
     });
     Ok(Patch(operations))
 }

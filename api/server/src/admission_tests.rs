@@ -79,8 +79,7 @@ fn what_the_types_do_not_know_survives() {
 #[test]
 fn a_refusal_names_every_cause_with_its_field() {
     let object = vmi(|vmi| {
-        vmi["spec"]["domain"]["devices"]["disks"] =
-            json!([{ "name": "root", "disk": {} }, { "name": "root", "disk": {} }, { "name": "other", "disk": {} }]);
+        vmi["spec"]["domain"]["devices"]["disks"] = json!([{ "name": "root", "disk": {} }, { "name": "root", "disk": {} }, { "name": "other", "disk": {} }]);
     });
     let answer = ask(Hook::ValidateInstanceCreate, "CREATE", "ann", &object, None);
     assert_eq!(answer["allowed"], false);
@@ -132,15 +131,24 @@ fn running_is_accepted_with_a_warning() {
 fn a_service_account_of_another_namespace_is_a_user() {
     let old = vmi(|vmi| vmi["status"] = json!({ "phase": "Running" }));
     let forged = vmi(|vmi| vmi["status"] = json!({ "phase": "Succeeded" }));
-    let answer =
-        ask(Hook::MutateInstance, "UPDATE", "system:serviceaccount:shop:kubevirt-handler", &forged, Some(&old));
+    let answer = ask(
+        Hook::MutateInstance,
+        "UPDATE",
+        "system:serviceaccount:shop:kubevirt-handler",
+        &forged,
+        Some(&old),
+    );
     assert_eq!(patched(&answer, &forged)["status"]["phase"], "Running");
 }
 
 #[test]
 fn a_body_that_is_no_review_is_a_bad_request() {
     for body in ["", "{}", "[]", r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#] {
-        assert_eq!(review(Hook::MutateMachine, NAMESPACE, body.as_bytes(), &now()).unwrap_err().code, 400, "{body}");
+        assert_eq!(
+            review(Hook::MutateMachine, NAMESPACE, body.as_bytes(), &now()).unwrap_err().code,
+            400,
+            "{body}"
+        );
     }
 }
 

@@ -50,7 +50,8 @@ pub async fn allow(client: &Client, user: &User, access: &Access) -> Result<(), 
         return Ok(());
     }
     let Access { verb, resource, subresource, namespace, .. } = access;
-    let reason = status.reason.filter(|reason| !reason.is_empty()).map_or(String::new(), |r| format!(": {r}"));
+    let reason =
+        status.reason.filter(|reason| !reason.is_empty()).map_or(String::new(), |r| format!(": {r}"));
     Err(Refusal::forbidden(format!(
         "user \"{}\" cannot {verb} resource \"{resource}/{subresource}\" in API group \"{GROUP}\" in the \
          namespace \"{namespace}\"{reason}",

@@ -108,12 +108,10 @@ impl FrontProxy {
             let certificate = certificate.map_err(|error| ConfigError::Ca(error.to_string()))?;
             roots.add(certificate).map_err(|error| ConfigError::Ca(error.to_string()))?;
         }
-        let verifier = WebPkiClientVerifier::builder_with_provider(
-            Arc::new(roots),
-            Arc::new(ring::default_provider()),
-        )
-        .build()
-        .map_err(|error| ConfigError::Ca(error.to_string()))?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()))
+                .build()
+                .map_err(|error| ConfigError::Ca(error.to_string()))?;
         Ok(Self {
             verifier,
             allowed_names,
@@ -172,7 +170,9 @@ fn common_name(certificate: &CertificateDer<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    };
 
     struct Ca {
         issuer: Issuer<'static, KeyPair>,
@@ -187,7 +187,11 @@ mod tests {
         Ca { issuer: Issuer::new(params, key), pem }
     }
 
-    fn leaf(ca: &Ca, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Vec<CertificateDer<'static>> {
+    fn leaf(
+        ca: &Ca,
+        name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Vec<CertificateDer<'static>> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];

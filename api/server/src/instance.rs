@@ -63,13 +63,23 @@ pub async fn qmp(
         Err(refusal) => Err(refusal.clone()),
     };
     let code = answer.as_ref().map_or_else(|refusal| refusal.code, Answer::status);
-    tracing::info!(audit = "qmp", user = user.name, namespace, name, execute, code = code.as_u16(), "qmp command");
+    tracing::info!(
+        audit = "qmp",
+        user = user.name,
+        namespace,
+        name,
+        execute,
+        code = code.as_u16(),
+        "qmp command"
+    );
     answer
 }
 
 fn read_command(body: &[u8]) -> Result<Command, Refusal> {
     let command: Command = serde_json::from_slice(body).map_err(|error| {
-        Refusal::bad_request(format!("the body is no QMP command {{\"execute\": NAME, \"arguments\": {{}}}}: {error}"))
+        Refusal::bad_request(format!(
+            "the body is no QMP command {{\"execute\": NAME, \"arguments\": {{}}}}: {error}"
+        ))
     })?;
     if command.arguments.as_ref().is_some_and(|arguments| !arguments.is_object()) {
         return Err(Refusal::bad_request("arguments: a QMP command's arguments are an object"));

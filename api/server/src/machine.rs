@@ -51,8 +51,9 @@ pub fn options(body: &[u8]) -> Result<Options, Refusal> {
     if body.is_empty() {
         return Ok(Options::default());
     }
-    serde_json::from_slice(body)
-        .map_err(|error| Refusal::bad_request(format!("Can not unmarshal Request body to struct, error: {error}")))
+    serde_json::from_slice(body).map_err(|error| {
+        Refusal::bad_request(format!("Can not unmarshal Request body to struct, error: {error}"))
+    })
 }
 
 /// What a call leads to. Pure.
@@ -229,10 +230,8 @@ pub async fn act(
     let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
     let vm = vms.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;
-    let vmi = vmis
-        .get_opt(name)
-        .await
-        .map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))?;
+    let vmi =
+        vmis.get_opt(name).await.map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))?;
     let dry_run = options.dry_run.iter().any(|word| word == "All");
     let params = PatchParams { dry_run, ..PatchParams::default() };
     for change in decide(action, &vm, vmi.as_ref(), &options)? {

@@ -12,7 +12,8 @@ fn vm(strategy: &str) -> VirtualMachine {
 }
 
 fn vmi(phase: &str) -> VirtualMachineInstance {
-    let mut vmi = VirtualMachineInstance { metadata: metadata("vmi-uid"), ..VirtualMachineInstance::default() };
+    let mut vmi =
+        VirtualMachineInstance { metadata: metadata("vmi-uid"), ..VirtualMachineInstance::default() };
     vmi.status.get_or_insert_default().phase = Some(phase.to_owned());
     vmi
 }
@@ -72,7 +73,8 @@ fn stop_halts_always_and_asks_manual() {
 
 #[test]
 fn stop_with_a_grace_period_shortens_the_instance_s_first() {
-    let changes = decided(MachineAction::Stop, "Always", Some(vmi("Running")), r#"{"gracePeriod":0}"#).unwrap();
+    let changes =
+        decided(MachineAction::Stop, "Always", Some(vmi("Running")), r#"{"gracePeriod":0}"#).unwrap();
     let [Change::Instance(patch), Change::Machine(_)] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!(patch[1], json!({ "op": "add", "path": "/spec/terminationGracePeriodSeconds", "value": 0 }));
 }
@@ -96,7 +98,8 @@ fn restart_stops_this_instance_and_starts_the_next() {
         json!([{ "action": "Stop", "uid": "vmi-uid" }, { "action": "Start" }])
     );
     let forced =
-        decided(MachineAction::Restart, "Always", Some(vmi("Running")), r#"{"gracePeriodSeconds":0}"#).unwrap();
+        decided(MachineAction::Restart, "Always", Some(vmi("Running")), r#"{"gracePeriodSeconds":0}"#)
+            .unwrap();
     assert!(matches!(forced[..], [Change::Instance(_), Change::MachineStatus(_)]), "{forced:?}");
 }
 

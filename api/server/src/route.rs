@@ -128,7 +128,8 @@ impl MachineAction {
 }
 
 impl InstanceAction {
-    const ALL: [(&'static str, Self); 3] = [("console", Self::Console), ("vnc", Self::Vnc), ("qmp", Self::Qmp)];
+    const ALL: [(&'static str, Self); 3] =
+        [("console", Self::Console), ("vnc", Self::Vnc), ("qmp", Self::Qmp)];
 
     /// Subresource name in paths and rules.
     pub fn subresource(self) -> &'static str {
@@ -263,9 +264,10 @@ mod tests {
     use super::*;
 
     fn access(method: Method, path: &str) -> Option<String> {
-        parse(&method, path).unwrap().access().map(|a| {
-            format!("{} {}/{} {}/{}", a.verb, a.resource, a.subresource, a.namespace, a.name)
-        })
+        parse(&method, path)
+            .unwrap()
+            .access()
+            .map(|a| format!("{} {}/{} {}/{}", a.verb, a.resource, a.subresource, a.namespace, a.name))
     }
 
     #[test]
@@ -276,9 +278,17 @@ mod tests {
                 (Method::PUT, "virtualmachines/web/start", "update virtualmachines/start shop/web"),
                 (Method::PUT, "virtualmachines/web/stop", "update virtualmachines/stop shop/web"),
                 (Method::PUT, "virtualmachines/web/restart", "update virtualmachines/restart shop/web"),
-                (Method::GET, "virtualmachineinstances/web/console", "get virtualmachineinstances/console shop/web"),
+                (
+                    Method::GET,
+                    "virtualmachineinstances/web/console",
+                    "get virtualmachineinstances/console shop/web",
+                ),
                 (Method::GET, "virtualmachineinstances/web/vnc", "get virtualmachineinstances/vnc shop/web"),
-                (Method::POST, "virtualmachineinstances/web/qmp", "create virtualmachineinstances/qmp shop/web"),
+                (
+                    Method::POST,
+                    "virtualmachineinstances/web/qmp",
+                    "create virtualmachineinstances/qmp shop/web",
+                ),
             ] {
                 let got = access(method, &format!("{base}/{version}/namespaces/shop/{path}"));
                 assert_eq!(got.as_deref(), Some(wanted));

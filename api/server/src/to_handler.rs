@@ -139,7 +139,8 @@ pub async fn stream(
 async fn copy(client: Upgraded, handler: Upgraded) {
     let (mut client, mut handler) = (TokioIo::new(client), TokioIo::new(handler));
     let copied =
-        tokio::io::copy_bidirectional_with_sizes(&mut client, &mut handler, STREAM_BUFFER, STREAM_BUFFER).await;
+        tokio::io::copy_bidirectional_with_sizes(&mut client, &mut handler, STREAM_BUFFER, STREAM_BUFFER)
+            .await;
     match copied {
         Ok((from_client, to_client)) => tracing::info!(from_client, to_client, "stream ended"),
         Err(error) => tracing::info!(%error, "stream broken off"),

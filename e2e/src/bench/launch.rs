@@ -127,7 +127,11 @@ impl Raw {
                 File::open(&self.disk)?.into()
             } else {
                 let (mine, theirs) = UnixStream::pair()?;
-                if word.contains("id=monitor-control") { control = Some(mine) } else { ours.push(mine) }
+                if word.contains("id=monitor-control") {
+                    control = Some(mine);
+                } else {
+                    ours.push(mine);
+                }
                 theirs.into()
             };
             mappings.push(FdMapping { parent_fd, child_fd });

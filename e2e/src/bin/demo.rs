@@ -19,7 +19,8 @@ fn main() -> Result<()> {
     step(said.text().trim());
 
     wait::until_true("the virtual machine to run", RUNNING, || {
-        let status = kubectl(&["-n", NAMESPACE, "get", "vm", VM, "-o", "jsonpath={.status.printableStatus}"])?;
+        let status =
+            kubectl(&["-n", NAMESPACE, "get", "vm", VM, "-o", "jsonpath={.status.printableStatus}"])?;
         Ok(status == "Running")
     })?;
     step(&format!("running after {:.1} s; on its serial console:", started.elapsed().as_secs_f64()));
