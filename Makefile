@@ -5,8 +5,6 @@ SHELL := /bin/bash
 
 # What may be kept from one clone to the next lives here: cluster binaries, images, Debian packages. CI keeps target/ here too.
 export BAREVIRT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/barevirt
-export REGISTRY ?= localhost
-export TAG ?= devel
 export NODES ?= 2
 export PATH := $(HOME)/.cargo/bin:/usr/local/go/bin:$(PATH)
 # ring's C sources under musl: the compiler of musl-tools, or the plain one.
@@ -21,10 +19,10 @@ demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, a
 	@cargo run --locked -q -p barevirt-e2e --bin demo
 
 .PHONY: test
-test: check e2e ## everything CI runs: check, then the end-to-end tests on a real cluster with real guests
+test: check image-check e2e ## everything CI runs: check, then the end-to-end tests on a real cluster with real guests
 
 .PHONY: check
-check: fmt clippy deny unit ## formatting, lints, licences, unit and protocol tests
+check: fmt clippy deny shellcheck unit ## formatting, lints, licences, unit and protocol tests
 
 .PHONY: fmt
 fmt: deps
@@ -38,13 +36,22 @@ clippy: deps
 deny: deps
 	@cargo deny --log-level error check licenses bans sources
 
+.PHONY: shellcheck
+shellcheck: deps
+	@shellcheck -x cluster-up/*.sh images/*.sh .ci/run
+
 .PHONY: unit
 unit: deps guest-tiny
 	@cargo test --locked --workspace --exclude barevirt-e2e
+	@cargo test --locked -p virt-launcher --test guest
+
+.PHONY: image-check
+image-check: images ## the launcher's image holds what it should, and boots a guest by itself
+	@images/check.sh
 
 .PHONY: guest-tiny
 guest-tiny: deps
-	@images/build.sh guest-tiny
+	@REGISTRY=localhost images/build.sh guest-tiny
 
 .PHONY: e2e
 e2e: cluster-up cluster-sync ## the end-to-end tests against the cluster of this machine
@@ -56,7 +63,7 @@ bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes
 
 .PHONY: images
 images: deps ## all container images as OCI archives in target/images
-	@images/build.sh
+	@REGISTRY=localhost images/build.sh
 
 .PHONY: manifests
 manifests: deps ## writes manifests/ anew from the types
@@ -73,6 +80,7 @@ cluster-sync: images virtctl ## builds, loads the images, installs, waits until 
 .PHONY: virtctl
 virtctl: deps
 	@cargo build --locked -q -p virtctl
+	@ln -sf virtctl target/debug/kubectl-virt
 
 .PHONY: cluster-load
 cluster-load: ## IMAGES="a.tar b.tar": OCI archives into every node

@@ -37,6 +37,13 @@ die() { printf 'images/build.sh: %s\n' "$*" >&2; exit 1; }
 say() { printf '%-16s %s\n' "$name" "$*"; }
 megabytes() { awk -v n="$(stat -c %s "$1")" 'BEGIN { printf "%.1f MB", n / 1e6 }'; }
 
+# lock FILE, unlock: one build at a time, of an image or of a tree.
+lock() {
+    exec {held}>"$1"
+    flock -w 1800 "$held" || die "another build has held $1 for half an hour"
+}
+unlock() { exec {held}>&-; }
+
 # apt_site PATTERN: the first site in apt's sources whose address matches (or with a leading ! does not match).
 apt_site() {
     local sites
@@ -48,8 +55,10 @@ apt_site() {
 # debian VARIANT PACKAGES [SUITE]: prints the folder of a cached tree with these packages (comma separated) and
 # what they need. With variant "extract" they are only unpacked. From another SUITE only these packages are taken.
 debian() {
-    local variant=$1 packages=$2 extra=${3:-$suite} tree folder mirror security log sources=() hooks=()
+    local variant=$1 packages=$2 extra=${3:-$suite} held tree folder mirror security log sources=() hooks=()
     tree=$cache/debian/$(printf '%s\n' 3 "$suite" "$extra" "$variant" "$packages" | sha256sum | cut -c 1-16)
+    mkdir -p "$cache/debian"
+    lock "$tree.lock"
     if [ ! -e "$tree.done" ]; then
         mirror=${MIRROR:-$(apt_site '!security' || true)}
         [ -n "$mirror" ] || die "no Debian mirror found in apt's sources, set MIRROR"
@@ -61,7 +70,6 @@ debian() {
             hooks=(--setup-hook="mkdir -p \"\$1/etc/apt/preferences.d\" && printf 'Package: *\nPin: release n=$extra\nPin-Priority: 600\n' >\"\$1/etc/apt/preferences.d/extra\"")
         fi
         rm -rf --one-file-system "$tree"
-        mkdir -p "$cache/debian"
         log=$tree.log
         mmdebstrap --mode=root --variant="$variant" --include="$packages" "${hooks[@]}" \
             --aptopt='APT::Install-Recommends "false"' \
@@ -73,6 +81,7 @@ debian() {
         for folder in bin sbin lib lib64; do [ -e "$tree/$folder" ] || ln -s "usr/$folder" "$tree/$folder"; done
         touch "$tree.done"
     fi
+    unlock
     echo "$tree"
 }
 
@@ -91,7 +100,7 @@ program() {
 # programs NAME FOLDER: the programs that the stage.sh of image NAME lists, into FOLDER/usr/bin.
 programs() {
     local package
-    for package in $(listed programs "$1"); do install -D -m 755 "$(program "$package")" "$2/usr/bin/$package"; done
+    for package in $(listed programs "$1"); do install -D -m 755 "$work/programs/$package" "$2/usr/bin/$package"; done
 }
 
 # listed WHAT NAME: the words after "# WHAT:" in the image's stage.sh.
@@ -135,7 +144,7 @@ key() {
         for part in "$1" $(listed also "$1"); do
             (cd "$here" && find "$part" -type f -print0 | sort -z | xargs -0 sha256sum && find "$part" -type f -perm -100 | sort)
         done
-        for package in $(listed programs "$1"); do sha256sum <"$(program "$package")"; done
+        find "$work/programs" -type f -print0 | sort -z | xargs -0r cat
     } | sha256sum | cut -c 1-32
 }
 
@@ -147,14 +156,18 @@ archive() {
 }
 
 build() {
-    local name=$1 key slot started=$SECONDS
+    local name=$1 key slot held package started=$SECONDS
     [ -f "$here/$name/stage.sh" ] || die "no image is named $name (there are: $all)"
+    work=$(mktemp -d)
+    trap 'rm -rf --one-file-system "$work"' EXIT
+    # Copies, as another build of the same workspace may replace them meanwhile.
+    mkdir "$work/programs"
+    for package in $(listed programs "$name"); do cp "$(program "$package")" "$work/programs/$package"; done
     key=$(key "$name")
     slot=$cache/images/$key
+    lock "$cache/images/$name.lock"
     if [ ! -e "$slot/done" ]; then
         say "building"
-        work=$(mktemp -d)
-        trap 'rm -rf --one-file-system "$work"' EXIT
         rm -rf "$slot"
         mkdir -p "$slot" "$work/image"
         # shellcheck source=/dev/null
@@ -162,21 +175,23 @@ build() {
         archive "$work/image" "$slot/$name.oci.tar"
         [ ! -e "$work/image/disk/disk.qcow2" ] || install -m 644 "$work/image/disk/disk.qcow2" "$slot/$name.qcow2"
         du -sb "$work/image" | awk '{ printf "%.1f MB unpacked\n", $1 / 1e6 }' >"$slot/done"
-        rm -rf --one-file-system "$work"
-        trap - EXIT
         say "built in $((SECONDS - started)) s"
     fi
     for file in "$slot/$name".*; do
         # A new file each time: one that is in use stays as it is.
-        cp --reflink=auto "$file" "$out/.new" && mv "$out/.new" "$out/$(basename "$file")"
+        cp --reflink=auto "$file" "$out/.$name" && mv "$out/.$name" "$out/$(basename "$file")"
     done
+    unlock
+    rm -rf --one-file-system "$work"
+    trap - EXIT
+    touch "$slot"
     say "$(megabytes "$out/$name.oci.tar") compressed, $(cat "$slot/done")"
 }
 
 [ "$(id -u)" = 0 ] || die "run me as root: trees of Debian packages hold files of several users"
 mkdir -p "$out" "$cache/images"
-exec 9>"$cache/images/lock"
-flock -w 1800 9 || die "another build has held $cache/images/lock for half an hour"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $all
 for image; do build "$image"; done
+# What nobody asked for in two weeks.
+find "$cache/images" -mindepth 1 -maxdepth 1 -type d -mtime +14 -exec rm -rf --one-file-system {} +

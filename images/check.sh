@@ -14,7 +14,7 @@ boot_seconds=90
 
 fail() { printf 'images/check.sh: %s\n' "$*" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || fail "run me as root: I need chroot"
-for file in virt-launcher.oci.tar guest-tiny.qcow2; do
+for file in virt-launcher.oci.tar guest-tiny.oci.tar guest-tiny.qcow2; do
     [ -f "$images/$file" ] || fail "$images/$file is missing: images/build.sh virt-launcher guest-tiny"
 done
 work=$(mktemp -d)
@@ -25,23 +25,37 @@ finish() {
 }
 trap finish EXIT
 
-# Unpack.
-tree=$work/tree
-mkdir -p "$work/archive" "$tree"
-tar -C "$work/archive" -xf "$images/virt-launcher.oci.tar"
-blob() { echo "$work/archive/blobs/${1/://}"; }
-manifest=$(blob "$(jq -r '.manifests[0].digest' "$work/archive/index.json")")
-size=0
-while read -r bytes digest; do
-    size=$((size + bytes))
-    case $(head -c 4 "$(blob "$digest")" | od -An -tx1 | tr -d ' ') in
-        28b52ffd) zstd -qdc "$(blob "$digest")" ;;
-        1f8b*) gzip -dc "$(blob "$digest")" ;;
+# open_archive FILE FOLDER: sets $layers (lines "size digest") and $config; blob DIGEST and layer DIGEST read from it.
+open_archive() {
+    archive=$2
+    mkdir -p "$archive"
+    tar -C "$archive" -xf "$1"
+    local manifest
+    manifest=$(blob "$(jq -r '.manifests[0].digest' "$archive/index.json")")
+    layers=$(jq -r '.layers[] | "\(.size) \(.digest)"' "$manifest")
+    config=$(blob "$(jq -r .config.digest "$manifest")")
+}
+blob() { echo "$archive/blobs/${1/://}"; }
+layer() {
+    case $(head -c 4 "$(blob "$1")" | od -An -tx1 | tr -d ' ') in
+        28b52ffd) zstd -qdc "$(blob "$1")" ;;
+        1f8b*) gzip -dc "$(blob "$1")" ;;
         *) fail "the layers are not compressed" ;;
-    esac | tar -C "$tree" -xf -
-done < <(jq -r '.layers[] | "\(.size) \(.digest)"' "$manifest")
+    esac
+}
+
+# The container disk: who runs as 107, and nobody else, reads it.
+open_archive "$images/guest-tiny.oci.tar" "$work/guest"
+listing=$(while read -r _ digest; do layer "$digest" | tar --numeric-owner -tvf -; done <<<"$layers")
+grep -q '^-r--r----- 107/107 .*disk/disk.qcow2$' <<<"$listing" || fail "the container disk is not 107's alone: $listing"
+
+tree=$work/tree
+mkdir -p "$tree"
+open_archive "$images/virt-launcher.oci.tar" "$work/launcher"
+while read -r _ digest; do layer "$digest" | tar -C "$tree" -xf -; done <<<"$layers"
+size=$(awk '{ n += $1 } END { print n }' <<<"$layers")
 [ "$size" -le $((limit_mb * 1000000)) ] || fail "the image has $size bytes, more than $limit_mb MB"
-[ "$(jq -r .config.User "$(blob "$(jq -r .config.digest "$manifest")")")" = 107:107 ] || fail "the image does not run as user 107"
+[ "$(jq -r .config.User "$config")" = 107:107 ] || fail "the image does not run as user 107"
 
 # Nothing in it but our programs, QEMU, libraries, firmware, and the account.
 others=$(find "$tree" ! -type d -printf './%P\n' | grep -v -x -e './usr/bin/\(virt-launcher\|container-disk\|qemu-system-x86_64\)' \

@@ -77,7 +77,7 @@ fn two_disks_of_one_name_are_refused() {
             let disk = spec["domain"]["devices"]["disks"][0].clone();
             guest::push(&mut spec["domain"]["devices"]["disks"], disk);
         };
-        refused(namespace, change, "domain.devices.disks[1].name", "root")
+        refused(namespace, change, "domain.devices.disks[1].name", "same Name")
     });
 }
 
@@ -112,7 +112,7 @@ fn cloud_init_beyond_its_limit_is_refused() {
                 json!({ "name": "seed", "cloudInitNoCloud": { "userData": data } }),
             );
         };
-        refused(namespace, change, "volumes[1].cloudInitNoCloud.userData", "2048")
+        refused(namespace, change, "volumes[1].cloudInitNoCloud", "2048")
     });
 }
 
@@ -121,7 +121,7 @@ fn a_path_that_leaves_the_image_is_refused() {
     in_namespace("bad-path", |namespace| {
         let change =
             |spec: &mut Value| spec["volumes"][0]["containerDisk"]["path"] = json!("../../etc/shadow");
-        refused(namespace, change, "volumes[0].containerDisk.path", "../../etc/shadow")
+        refused(namespace, change, "volumes[0].containerDisk", "without relative components")
     });
 }
 

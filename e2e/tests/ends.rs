@@ -86,7 +86,7 @@ fn a_hard_eviction_ends_as_failed_with_that_reason() {
                 "defaultRequest": { "ephemeral-storage": "1Mi" },
             }] },
         }))?;
-        let mut manifest = guest::instance("vm");
+        let mut manifest = guest::with_grace(guest::instance("vm"), 30);
         guest::push(
             &mut manifest["spec"]["domain"]["devices"]["disks"],
             json!({ "name": "blank", "disk": { "bus": "virtio" } }),

@@ -149,7 +149,9 @@ fn port_forward_to_the_pod_reaches_the_guest() {
 fn ask_through(forward: &mut std::process::Child) -> Result<String> {
     let stdout = forward.stdout.take().context("port-forward has no output")?;
     let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line)?;
+    // Kept open to the end: kubectl has more to say, and dies where nobody listens.
+    let mut stdout = BufReader::new(stdout);
+    stdout.read_line(&mut line)?;
     let port = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next());
     let port: u16 = port.with_context(|| format!("kubectl says {line:?}"))?.parse()?;
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;

@@ -33,8 +33,10 @@ fn launcher(arguments: &[&str]) -> Result<Command> {
 fn a_manifest_boots_to_a_prompt_in_a_terminal() -> Result<()> {
     let mut console = Console::start(&mut launcher(&["--console"])?)?;
     console.login(BOOT)?;
-    ensure!(console.ok("hostname", SOON)? == "tiny", "cloud-init has named the guest");
-    ensure!(console.ok("ip address show dev eth0", SOON)?.contains("10.0.2.2/"), "as with masquerade");
+    let name = console.ok("hostname", SOON)?;
+    ensure!(name == "tiny", "cloud-init should have named the guest tiny, not {name:?}");
+    let addresses = console.ok("ip address show dev eth0", SOON)?;
+    ensure!(addresses.contains("10.0.2.2/"), "not the address of masquerade: {addresses}");
     console.send("poweroff\n")?;
     ensure!(console.wait(SHUTDOWN)? == 0, "{}", console.heard());
     Ok(())

@@ -102,10 +102,12 @@ fn an_orphaned_instance_goes_on_and_is_adopted() {
         })?;
         ensure!(vmi["status"]["phase"] == "Running" && uid(&vmi) == before);
 
-        create(namespace)?;
+        // A machine that is to be running finds its instance; one that is not would end it.
+        let example = std::fs::read_to_string(repository().join("examples/vm.yaml"))?;
+        let mut manifest: Value = serde_saphyr::from_str(&example)?;
+        manifest["spec"]["running"] = true.into();
+        namespace.apply(&manifest)?;
         let vm = namespace.need("vm", NAME)?;
-        let patch = r#"{"spec":{"running":true}}"#;
-        namespace.kubectl(&["patch", "vm", NAME, "--type", "merge", "-p", patch])?;
         let vmi = namespace.wait("vmi", NAME, "to be adopted", SOON, |vmi| {
             vmi["metadata"]["ownerReferences"][0]["uid"] == vm["metadata"]["uid"]
         })?;

@@ -46,7 +46,7 @@ struct Flags {
 async fn main() -> anyhow::Result<()> {
     let flags = Flags::parse();
     let filter = EnvFilter::try_new(&flags.log_level).context("read --log-level")?;
-    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).init();
+    tracing_subscriber::fmt().json().flatten_event(true).with_span_list(false).with_env_filter(filter).init();
     // Another provider in the dependency tree would make the choice ambiguous: an error here means that it was made.
     let _ = rustls::crypto::ring::default_provider().install_default();
 

@@ -20,6 +20,8 @@ pub struct LauncherPod {
     pub addresses: Vec<String>,
     /// Whether the guest may be emulated.
     pub allow_emulation: bool,
+    /// Whether somebody has asked for its deletion.
+    pub deleted: bool,
 }
 
 impl LauncherPod {
@@ -45,6 +47,7 @@ impl LauncherPod {
             container,
             addresses,
             allow_emulation: compute.args.iter().flatten().any(|argument| argument == ALLOW_EMULATION),
+            deleted: pod.metadata.deletion_timestamp.is_some(),
         })
     }
 }

@@ -92,6 +92,8 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     );
     // First of all: for the first process of a pod, a signal without a handler is lost.
     let stops = Stops::new().context("cannot wait for signals")?;
+    // What loses its parent in this pod comes to this process, also where the pod's first process is another one.
+    nix::sys::prctl::set_child_subreaper(true).context("cannot become the reaper of orphans")?;
     let uid = nix::unistd::getuid().as_raw();
     let allowed = vec![0, uid];
     let grpc_listener = grpc::listen_at(&args.sockets.join(GRPC_SOCKET))?;

@@ -46,7 +46,8 @@ use crate::volumes::{self, Base, Places};
 pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
     let vmi = manifest::load(&args.manifest, args.memory.as_deref())?;
     let bases = images::open_all(&vmi, &args.disks, &args.images)?;
-    let scratch = Scratch::new().context("cannot make a directory for temporary files")?;
+    let scratch =
+        Scratch::new(&std::env::temp_dir()).context("cannot make a directory for temporary files")?;
     let assembly = prepare(&vmi, bases, &args, &scratch)?;
     if args.dry_run {
         print(&assembly.launch.command).context("cannot print")?;
@@ -109,6 +110,11 @@ fn accelerator(args: &Args) -> anyhow::Result<Accelerator> {
     }
 }
 
+/// A line for the person, who may have gone: then nobody misses it. The terminal may be in raw mode.
+fn say(text: &str) {
+    let _ = write!(std::io::stderr(), "\r{text}\r\n");
+}
+
 /// One option with its value per line, as a shell would take them.
 fn print(command: &Command) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
@@ -142,10 +148,10 @@ async fn boot(vmi: &ValidVmi, assembly: Assembly, args: &Args) -> anyhow::Result
     let person = if args.console {
         let (ours, theirs) = UnixStream::pair().context("cannot make the console's socket")?;
         seats.send(theirs).await.context("cannot take the console")?;
-        eprintln!("Console of {}: ctrl-] leaves it.", vmi.name());
+        say(&format!("Console of {}: ctrl-] leaves it.", vmi.name()));
         Some(tokio::task::spawn_local(terminal::attach(ours)))
     } else {
-        eprintln!("Running {}. Ctrl-C shuts it down, a second one ends it at once.", vmi.name());
+        say(&format!("Running {}. Ctrl-C shuts it down, a second one ends it at once.", vmi.name()));
         None
     };
     let (requests, asked) = mpsc::channel(4);
@@ -156,7 +162,7 @@ async fn boot(vmi: &ValidVmi, assembly: Assembly, args: &Args) -> anyhow::Result
     signals.abort();
     // What the guest said last is delivered before this ends.
     let _ = tokio::time::timeout(Duration::from_secs(3), hub).await;
-    eprintln!("{}: {}", verdict.phase(), verdict.message);
+    say(&format!("{}: {}", verdict.phase(), verdict.message));
     Ok(verdict)
 }
 
@@ -180,11 +186,11 @@ async fn with_console(
                 watching = false;
                 match left {
                     Ok(Ok(Left::ByPerson)) => {
-                        eprintln!("\r\nThe console is left, the guest goes on. Ctrl-C shuts it down, a second one ends it at once.");
+                        say("The console is left, the guest goes on. Ctrl-C shuts it down, a second one ends it at once.");
                     }
                     Ok(Ok(Left::ByGuest)) => {}
-                    Ok(Err(error)) => eprintln!("\r\nThe console failed ({error}), the guest goes on."),
-                    Err(_) => eprintln!("\r\nThe console failed, the guest goes on."),
+                    Ok(Err(error)) => say(&format!("The console failed ({error}), the guest goes on.")),
+                    Err(_) => say("The console failed, the guest goes on."),
                 }
             }
         }
@@ -197,9 +203,9 @@ async fn stop_on_signals(mut stops: Stops, requests: mpsc::Sender<Request>, grac
     loop {
         let name = stops.next().await;
         if grace.is_zero() {
-            eprintln!("\r\nEnding the guest.\r");
+            say("Ending the guest.");
         } else {
-            eprintln!("\r\nShutting the guest down; once more ends it at once.\r");
+            say("Shutting the guest down; once more ends it at once.");
         }
         if requests.send(Request::Stop { grace, why: name.to_owned() }).await.is_err() {
             return;

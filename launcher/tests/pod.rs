@@ -64,7 +64,7 @@ impl Pod {
             .arg(at("secrets"))
             .arg("--termination-log")
             .arg(at("termination-log"))
-            .args(["--qemu", "qemu-system-x86_64"])
+            .args(if extra.contains(&"--qemu") { &[][..] } else { &["--qemu", "qemu-system-x86_64"] })
             .args(extra)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -382,6 +382,23 @@ async fn descriptors_are_held_under_their_names_and_strange_ones_refused() {
     assert!(giver.give(1, "disk/root", &[file.as_fd()], SOON).await.is_err());
     let held = watch.until("held", |status| !status.descriptors.is_empty()).await;
     assert_eq!(held.descriptors, ["net/default/tap"]);
+}
+
+#[tokio::test]
+async fn strangers_are_reaped_and_the_child_keeps_its_own_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let (script, pid) = (directory.path().join("qemu"), directory.path().join("pid"));
+    // Leaves an orphan behind, which ends while QEMU runs.
+    let text = format!("#!/bin/sh\n(sleep 1 & echo $! >{})\nexec qemu-system-x86_64 \"$@\"\n", pid.display());
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (mut pod, _watch, status, _helper) = started(&["--qemu", script.to_str().unwrap()]).await;
+    let orphan: u32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+    let gone = || !Path::new(&format!("/proc/{orphan}")).exists();
+    eventually("the orphan is reaped", SOON, gone).await;
+    kill(Pid::from_raw(status.qemu_pid.cast_signed()), Signal::SIGKILL).unwrap();
+    let (code, word) = pod.end().await;
+    assert_eq!((code, &word["reason"]), (1, &json!("QemuKilled")));
 }
 
 #[tokio::test]

@@ -88,7 +88,13 @@ async fn descriptors_arrive_with_their_command() {
     let (qmp, _events) = Qmp::open(stream, Options::default(), soon()).await.unwrap();
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&[0x5a; 4096]).unwrap();
-    // Several at once: each must get its own, though QEMU keeps only the latest it was sent.
+    // Several at once, behind something that takes QEMU some time: it reads ahead, and of the descriptors it has read
+    // keeps only the latest. Each command must get its own all the same.
+    let busy = tokio::spawn({
+        let qmp = qmp.clone();
+        async move { qmp.execute_raw("query-qmp-schema", Value::Null, soon()).await }
+    });
+    tokio::task::yield_now().await;
     let add = |set: i64| {
         let qmp = qmp.clone();
         let fd = file.as_fd().try_clone_to_owned().unwrap();
@@ -100,6 +106,7 @@ async fn descriptors_arrive_with_their_command() {
     for ask in (1..=8).map(add).collect::<Vec<_>>() {
         ask.await.unwrap().unwrap();
     }
+    busy.await.unwrap().unwrap();
     let sets = qmp.execute(qapi::qmp::query_fdsets {}, soon()).await.unwrap();
     assert_eq!(sets.iter().map(|set| set.fds.len()).collect::<Vec<_>>(), [1; 8]);
     let node = json!({"driver": "raw", "node-name": "disk", "read-only": true,

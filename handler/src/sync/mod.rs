@@ -22,7 +22,7 @@ use kube::runtime::events::{Event, Recorder};
 use kube::{Api, Client, Resource};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{Instrument, info, info_span, warn};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use self::backoff::Backoff;
 use self::plan::{Observed, Step};
@@ -76,7 +76,7 @@ pub fn start(context: Context, input: Input) -> Vm {
     let span = info_span!(
         "vmi",
         namespace = metadata.namespace.as_deref().unwrap_or_default(),
-        name = metadata.name.as_deref().unwrap_or_default(),
+        vmi = metadata.name.as_deref().unwrap_or_default(),
         uid = metadata.uid.as_deref().unwrap_or_default(),
     );
     let (input, inputs) = watch::channel(input);
@@ -286,6 +286,10 @@ impl Task {
             let published = timeout(API_DEADLINE, self.context.recorder.publish(&event, &reference)).await;
             match published {
                 Ok(Ok(())) => {}
+                // Where everything is being deleted nothing can be told any more.
+                Ok(Err(error)) if namespace_ends(&error) => {
+                    debug!(reason = event.reason, "namespace takes no event");
+                }
                 Ok(Err(error)) => warn!(reason = event.reason, %error, "event not published"),
                 Err(_) => warn!(reason = event.reason, "event not published in time"),
             }
@@ -305,6 +309,13 @@ enum TaskError {
     /// The API server did not answer.
     #[error("patch status: the API server did not answer in time")]
     ApiDeadline,
+}
+
+/// Whether the API server refused because the namespace is being deleted.
+fn namespace_ends(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// An error with its sources, in one line.

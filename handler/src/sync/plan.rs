@@ -22,6 +22,9 @@ use crate::pods::LauncherPod;
 /// Grace period where the spec has none: KubeVirt's default.
 pub const DEFAULT_GRACE_PERIOD: u32 = 30;
 
+/// The launcher's reasons for an end that somebody asked it for.
+const STOPPED: [&str; 2] = ["Stopped", "StoppedBeforeStart"];
+
 /// What is known of the launcher since it was connected to.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
@@ -92,7 +95,8 @@ pub fn plan(observed: Observed<'_>) -> Step {
     let launcher = session.status.map(LauncherStatus::phase);
     if matches!(launcher, Some(Phase::Succeeded | Phase::Failed)) {
         // Also when the connection is gone meanwhile: the verdict was heard.
-        return if observed.report { Step::Report } else { Step::Wait };
+        let reports = observed.report && !stopped_by_kubelet(&observed, session.status);
+        return if reports { Step::Report } else { Step::Wait };
     }
     if session.lost {
         return Step::Disconnect;
@@ -114,6 +118,16 @@ pub fn plan(observed: Observed<'_>) -> Step {
         }
     }
     if observed.report { Step::Report } else { Step::Wait }
+}
+
+/// The launcher was told to stop, and neither the VMI nor its pod is being deleted: the kubelet ends the pod for reasons of
+/// its own, an eviction or the end of the node. It writes them into the pod's status, and the controller the verdict from
+/// there; what the launcher says knows nothing of it.
+fn stopped_by_kubelet(observed: &Observed<'_>, launcher: Option<&LauncherStatus>) -> bool {
+    let stopped = launcher.is_some_and(|status| STOPPED.contains(&status.reason.as_str()));
+    let deleted =
+        observed.vmi.metadata.deletion_timestamp.is_some() || observed.pod.is_some_and(|pod| pod.deleted);
+    stopped && !deleted
 }
 
 fn connect(pod: Option<&LauncherPod>) -> Step {
@@ -169,6 +183,7 @@ mod tests {
             container: Some("abc".to_owned()),
             addresses: Vec::new(),
             allow_emulation: true,
+            deleted: false,
         }
     }
 
@@ -256,6 +271,29 @@ mod tests {
         let session = Session { status: Some(&failed), lost: true, ..FRESH };
         assert_eq!(next(&vmi(PHASE_RUNNING), Some(session), true), Step::Report);
         assert_eq!(next(&vmi("Failed"), Some(session), false), Step::Disconnect);
+    }
+
+    #[test]
+    fn an_end_that_nobody_of_the_cluster_asked_for_is_left_to_the_controller() {
+        let mut stopped = launcher(Phase::Succeeded);
+        stopped.reason = "Stopped".to_owned();
+        let session = Session { status: Some(&stopped), ..FRESH };
+        let running = vmi(PHASE_RUNNING);
+        assert_eq!(next(&running, Some(session), true), Step::Wait);
+        assert_eq!(next(&deleted(running.clone()), Some(session), true), Step::Report);
+        let pod = LauncherPod { deleted: true, ..pod() };
+        let observed = Observed {
+            vmi: &running,
+            spec_hash: "h",
+            pod: Some(&pod),
+            node: "node01",
+            session: Some(session),
+            report: true,
+        };
+        assert_eq!(plan(observed), Step::Report);
+        stopped.reason = "GuestShutdown".to_owned();
+        let session = Session { status: Some(&stopped), ..FRESH };
+        assert_eq!(next(&running, Some(session), true), Step::Report);
     }
 
     #[test]

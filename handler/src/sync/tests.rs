@@ -125,12 +125,15 @@ struct Node {
     server: Arc<Server>,
     fake: FakeLauncher,
     context: Context,
+    /// The other end of the pod's interface, which lives as long as its namespace.
+    _network: std::os::fd::OwnedFd,
 }
 
 impl Node {
     fn new() -> Option<Self> {
         let fake = FakeLauncher::start()?;
-        connect(&namespace()?, &fake.network_namespace(), true);
+        let network = namespace()?;
+        connect(&network, &fake.network_namespace(), true);
         let server = Arc::new(Server::default());
         *server.vmi.lock().unwrap() = vmi(&fake.container.pod_uid);
         let client = server.client();
@@ -141,7 +144,7 @@ impl Node {
             pods: Arc::new(PodsDir::open(fake.pods.path()).unwrap()),
             node: NODE.to_owned(),
         };
-        Some(Self { server, fake, context })
+        Some(Self { server, fake, context, _network: network })
     }
 
     fn input(&self) -> Input {
@@ -151,6 +154,7 @@ impl Node {
             container: Some(self.fake.container.id.clone()),
             addresses: vec!["10.244.9.7".to_owned()],
             allow_emulation: true,
+            deleted: false,
         };
         Input { vmi: Arc::new(self.server.read()), pod: Some(Arc::new(pod)) }
     }

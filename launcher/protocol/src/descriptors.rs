@@ -209,7 +209,7 @@ async fn serve_connection(socket: &PacketSocket, calls: &mpsc::Sender<Call>) -> 
 /// The request, when it is one and comes with the right number of descriptors.
 fn admit(bytes: &[u8], descriptors: usize) -> Result<Request, String> {
     let request = decode_request(bytes).map_err(|error| match error {
-        MessageError::Decode(source) => format!("{}: {source}", "decode message"),
+        MessageError::Decode(source) => format!("decode message: {source}"),
         other => other.to_string(),
     })?;
     match (&request, descriptors) {

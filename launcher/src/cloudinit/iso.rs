@@ -15,6 +15,10 @@ pub const LABEL: &str = "cidata";
 /// The image's size is a multiple of this, in bytes: drives with sectors of 4 KiB take it, as KubeVirt's images.
 pub const ALIGNMENT: usize = 4096;
 
+/// Least size of an image, in bytes. busybox reads the first 68 KiB of a disk at once when it looks for a label, and takes
+/// a shorter disk for a broken one.
+pub const SMALLEST: usize = 128 * 1024;
+
 const SECTOR: usize = 2048;
 
 /// Room for descriptors, path tables, directories and padding beside the files; the image is cut to what was used.
@@ -68,7 +72,7 @@ pub fn image(seed: &Seed) -> Result<Vec<u8>, IsoError> {
         IsoImageWriter::create(buffer, tree, options).map_err(|error| IsoError::Write(error.to_string()))?;
     let mut image = written.into_inner();
     let used = volume_bytes(&image).filter(|used| *used <= image.len()).ok_or(IsoError::Unsound)?;
-    image.resize(used.next_multiple_of(ALIGNMENT), 0);
+    image.resize(used.next_multiple_of(ALIGNMENT).max(SMALLEST), 0);
     Ok(image)
 }
 
@@ -155,7 +159,7 @@ mod tests {
         for (user_data, network) in [(&b"#cloud-config\n"[..], None), (b"", Some(&b"version: 2\n"[..]))] {
             let image = image(&seed(user_data, network)).unwrap();
             assert_eq!(image.len() % ALIGNMENT, 0);
-            assert!(image.len() < 128 * 1024, "{} bytes", image.len());
+            assert_eq!(image.len(), SMALLEST);
             assert_eq!(&image[16 * SECTOR + 40..][..32], format!("{LABEL:32}").as_bytes());
             // The supplementary descriptor: type 2, UCS-2 level 3, the label in big-endian UCS-2.
             let joliet = &image[17 * SECTOR..18 * SECTOR];
@@ -174,6 +178,6 @@ mod tests {
             image.windows(text.len()).position(|window| window == text.as_bytes()).map(|at| at / SECTOR)
         };
         let sectors = ["META_DAT", "meta-data", "instance-id", "#cloud-config"].map(sector_of);
-        assert_eq!((image.len(), sectors), (57_344, [Some(19), Some(19), Some(22), Some(23)]));
+        assert_eq!((image.len(), sectors), (SMALLEST, [Some(19), Some(19), Some(22), Some(23)]));
     }
 }

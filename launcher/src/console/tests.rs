@@ -44,6 +44,9 @@ async fn expect_end(stream: &mut UnixStream) {
 async fn both_ways_and_into_the_log() {
     let mut served = served();
     served.guest.write_all(b"before anyone came\n").await.unwrap();
+    while std::fs::read(&served.log).unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let mut person = served.sit().await;
     served.guest.write_all(b"login: ").await.unwrap();
     expect(&mut person, "login: ").await;

@@ -32,6 +32,7 @@ fn pod(fake: &FakeLauncher) -> LauncherPod {
         container: Some(fake.container.id.clone()),
         addresses: Vec::new(),
         allow_emulation: true,
+        deleted: false,
     }
 }
 
@@ -79,6 +80,26 @@ async fn from_the_first_connection_to_the_verdict() {
     assert!(!second.shutdown(5).await.unwrap());
     let ended = heard(&mut second, Phase::Succeeded).await;
     assert_eq!((ended.reason.as_str(), ended.message.as_str()), ("GuestShutdown", "within 5 s"));
+}
+
+#[tokio::test]
+async fn a_handler_that_was_killed_before_it_handed_anything_over_is_made_good() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let Some(node) = namespace() else { return };
+    connect(&node, &fake.network_namespace(), true);
+    let (vmi, pod) = (vmi(), pod(&fake));
+    let wanted = guest_network::wanted(&valid(&vmi).unwrap()).unwrap().unwrap();
+    let (_, lost) = network::prepare(fake.network_namespace(), wanted, BTreeSet::new()).await.unwrap();
+    drop(lost);
+
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let mut session = Session::open(&pods, &fake.container).await.unwrap();
+    heard(&mut session, Phase::Waiting).await;
+    // Bridge, addresses and rules are there. The tap went with its descriptor (to be opened, sized, attached, set up), the
+    // bridge lost its MTU with its last port, and three sockets are closed.
+    assert_eq!(session.prepare(&vmi, &pod).await.unwrap(), 8);
+    session.sync(&vmi, "hash").await.unwrap();
+    heard(&mut session, Phase::Running).await;
 }
 
 #[tokio::test]
