@@ -74,36 +74,39 @@ fn a_guest_that_ignores_its_power_button_ends_with_its_grace_period() {
     });
 }
 
-/// The kubelet evicts a pod that writes more to its node than its limit; nobody asks the guest then.
+/// The kubelet evicts a pod that writes more to its node than its limit. It waits for nobody, so whether the guest
+/// would have been given time makes no difference.
+fn hard_eviction_is_a_failure(namespace: &Namespace, grace: u32) -> Result<()> {
+    namespace.apply(&json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "storage" },
+        "spec": { "limits": [{
+            "type": "Container",
+            "default": { "ephemeral-storage": "60Mi" },
+            "defaultRequest": { "ephemeral-storage": "1Mi" },
+        }] },
+    }))?;
+    let mut manifest = guest::with_grace(guest::instance("vm"), grace);
+    let spec = guest::spec_of(&mut manifest);
+    guest::push(
+        &mut spec["domain"]["devices"]["disks"],
+        json!({ "name": "blank", "disk": { "bus": "virtio" } }),
+    );
+    guest::push(&mut spec["volumes"], json!({ "name": "blank", "emptyDisk": { "capacity": "1Gi" } }));
+    let mut console = boot(namespace, &manifest)?;
+    // 60 MiB for each of the pod's containers: this is more than all of them may have together.
+    console.send("dd if=/dev/urandom of=/dev/vdb bs=1M count=400\n")?;
+    let vmi = namespace.wait("vmi", "vm", "to be final", Duration::from_secs(300), is_final)?;
+    let status = &vmi["status"];
+    ensure!(status["phase"] == "Failed" && status["reason"] == "Evicted", "{status}");
+    Ok(())
+}
+
 #[test]
 fn a_hard_eviction_ends_as_failed_with_that_reason() {
-    in_namespace("hardevict", |namespace| {
-        namespace.apply(&json!({
-            "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "storage" },
-            "spec": { "limits": [{
-                "type": "Container",
-                "default": { "ephemeral-storage": "60Mi" },
-                "defaultRequest": { "ephemeral-storage": "1Mi" },
-            }] },
-        }))?;
-        let mut manifest = guest::with_grace(guest::instance("vm"), 30);
-        guest::push(
-            &mut manifest["spec"]["domain"]["devices"]["disks"],
-            json!({ "name": "blank", "disk": { "bus": "virtio" } }),
-        );
-        guest::push(
-            &mut manifest["spec"]["volumes"],
-            json!({ "name": "blank", "emptyDisk": { "capacity": "1Gi" } }),
-        );
-        let mut console = boot(namespace, &manifest)?;
-        // 60 MiB for each of the pod's containers: this is more than all of them may have together.
-        console.send("dd if=/dev/urandom of=/dev/vdb bs=1M count=400\n")?;
-        let vmi = namespace.wait("vmi", "vm", "to be final", Duration::from_secs(300), is_final)?;
-        ensure!(
-            vmi["status"]["phase"] == "Failed" && vmi["status"]["reason"] == "Evicted",
-            "{}",
-            vmi["status"]
-        );
-        Ok(())
-    });
+    in_namespace("hardevict", |namespace| hard_eviction_is_a_failure(namespace, 30));
+}
+
+#[test]
+fn a_hard_eviction_without_grace_ends_as_failed_with_that_reason() {
+    in_namespace("hardevict0", |namespace| hard_eviction_is_a_failure(namespace, 0));
 }
