@@ -10,9 +10,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use nix::pty::openpty;
@@ -29,6 +29,30 @@ const NOBODY: u32 = 65534;
 
 fn root_of_the_tree() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Launcher, manifest and image where nobody in particular may read them: a checkout may lie in somebody's home.
+fn stage() -> &'static Path {
+    use std::os::unix::fs::PermissionsExt;
+    static STAGE: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let stage = STAGE.get_or_init(|| {
+        let image = root_of_the_tree().join("target/images/guest-tiny.qcow2");
+        assert!(image.exists(), "{} is missing: make images", image.display());
+        let stage = tempfile::tempdir().unwrap();
+        let manifest = root_of_the_tree().join("examples/vmi-tiny.yaml");
+        for (from, to, mode) in [
+            (Path::new(env!("CARGO_BIN_EXE_virt-launcher")), "virt-launcher", 0o755),
+            (&manifest, "vmi-tiny.yaml", 0o644),
+            (&image, "guest-tiny.qcow2", 0o644),
+        ] {
+            let to = stage.path().join(to);
+            std::fs::copy(from, &to).unwrap();
+            std::fs::set_permissions(&to, PermissionsExt::from_mode(mode)).unwrap();
+        }
+        std::fs::set_permissions(stage.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        stage
+    });
+    stage.path()
 }
 
 /// The launcher on a terminal of its own.
@@ -49,20 +73,17 @@ impl Drop for Terminal {
 
 impl Terminal {
     fn run(extra: &[&str]) -> Self {
-        let images = root_of_the_tree().join("target/images");
-        let image = images.join("guest-tiny.qcow2");
-        assert!(image.exists(), "{} is missing: make images", image.display());
         let pty = openpty(None, None).unwrap();
         let end = |fd: &OwnedFd| fd.try_clone().unwrap();
         if Uid::effective().is_root() {
             nix::unistd::fchown(pty.slave.as_fd(), Some(Uid::from_raw(NOBODY)), None).unwrap();
         }
-        let mut command = Command::new(env!("CARGO_BIN_EXE_virt-launcher"));
+        let mut command = Command::new(stage().join("virt-launcher"));
         command
             .arg("run")
-            .arg(root_of_the_tree().join("examples/vmi-tiny.yaml"))
+            .arg(stage().join("vmi-tiny.yaml"))
             .args(["--tcg", "--images"])
-            .arg(images)
+            .arg(stage())
             .args(extra)
             .stdin(end(&pty.slave))
             .stdout(end(&pty.slave))
