@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::{OnceLock, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use nix::pty::openpty;
@@ -32,27 +32,23 @@ fn root_of_the_tree() -> PathBuf {
 }
 
 /// Launcher, manifest and image where nobody in particular may read them: a checkout may lie in somebody's home.
-fn stage() -> &'static Path {
+fn stage() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
-    static STAGE: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let stage = STAGE.get_or_init(|| {
-        let image = root_of_the_tree().join("target/images/guest-tiny.qcow2");
-        assert!(image.exists(), "{} is missing: make images", image.display());
-        let stage = tempfile::tempdir().unwrap();
-        let manifest = root_of_the_tree().join("examples/vmi-tiny.yaml");
-        for (from, to, mode) in [
-            (Path::new(env!("CARGO_BIN_EXE_virt-launcher")), "virt-launcher", 0o755),
-            (&manifest, "vmi-tiny.yaml", 0o644),
-            (&image, "guest-tiny.qcow2", 0o644),
-        ] {
-            let to = stage.path().join(to);
-            std::fs::copy(from, &to).unwrap();
-            std::fs::set_permissions(&to, PermissionsExt::from_mode(mode)).unwrap();
-        }
-        std::fs::set_permissions(stage.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        stage
-    });
-    stage.path()
+    let image = root_of_the_tree().join("target/images/guest-tiny.qcow2");
+    assert!(image.exists(), "{} is missing: make images", image.display());
+    let stage = tempfile::tempdir().unwrap();
+    let manifest = root_of_the_tree().join("examples/vmi-tiny.yaml");
+    for (from, to, mode) in [
+        (Path::new(env!("CARGO_BIN_EXE_virt-launcher")), "virt-launcher", 0o755),
+        (&manifest, "vmi-tiny.yaml", 0o644),
+        (&image, "guest-tiny.qcow2", 0o644),
+    ] {
+        let to = stage.path().join(to);
+        std::fs::copy(from, &to).unwrap();
+        std::fs::set_permissions(&to, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    std::fs::set_permissions(stage.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    stage
 }
 
 /// The launcher on a terminal of its own.
@@ -62,6 +58,8 @@ struct Terminal {
     screen: mpsc::Receiver<Vec<u8>>,
     seen: String,
     slave: OwnedFd,
+    /// Removed with it.
+    _stage: tempfile::TempDir,
 }
 
 impl Drop for Terminal {
@@ -73,17 +71,18 @@ impl Drop for Terminal {
 
 impl Terminal {
     fn run(extra: &[&str]) -> Self {
+        let stage = stage();
         let pty = openpty(None, None).unwrap();
         let end = |fd: &OwnedFd| fd.try_clone().unwrap();
         if Uid::effective().is_root() {
             nix::unistd::fchown(pty.slave.as_fd(), Some(Uid::from_raw(NOBODY)), None).unwrap();
         }
-        let mut command = Command::new(stage().join("virt-launcher"));
+        let mut command = Command::new(stage.path().join("virt-launcher"));
         command
             .arg("run")
-            .arg(stage().join("vmi-tiny.yaml"))
+            .arg(stage.path().join("vmi-tiny.yaml"))
             .args(["--tcg", "--images"])
-            .arg(stage())
+            .arg(stage.path())
             .args(extra)
             .stdin(end(&pty.slave))
             .stdout(end(&pty.slave))
@@ -103,7 +102,7 @@ impl Terminal {
                 }
             }
         });
-        Self { launcher, keys, screen, seen: String::new(), slave: pty.slave }
+        Self { launcher, keys, screen, seen: String::new(), slave: pty.slave, _stage: stage }
     }
 
     /// Waits for a text on the screen; what precedes it is forgotten.
