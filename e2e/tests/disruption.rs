@@ -55,9 +55,11 @@ fn kill_kubernetes_api() -> Result<()> {
 /// The numbers and boot ids that the guest has counted with.
 fn ticks(log: &str) -> Vec<(u64, String)> {
     let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+    // The login prompt ends without a line's end, so a tick may follow it.
     let tick = |line: &str| {
-        let mut words = line.trim().strip_prefix("tick ")?.split(' ');
-        Some((words.next()?.parse().ok()?, words.next()?.to_owned()))
+        let (_, rest) = line.trim().rsplit_once("tick ")?;
+        let (number, boot) = rest.split_once(' ')?;
+        Some((number.parse().ok()?, boot.to_owned()))
     };
     whole.lines().filter_map(tick).collect()
 }
