@@ -32,6 +32,38 @@ impl Drop for PowerCut<'_> {
     }
 }
 
+/// Has the controller count a silent node as lost after seconds, not minutes, for as long as the test takes.
+struct ShortGrace;
+
+impl ShortGrace {
+    fn begin() -> Result<Self> {
+        let grace = Self;
+        set_controller("NODE_GRACE_SECONDS=20")?;
+        Ok(grace)
+    }
+}
+
+impl Drop for ShortGrace {
+    fn drop(&mut self) {
+        if let Err(error) = set_controller("NODE_GRACE_SECONDS-") {
+            eprintln!("virt-controller keeps its short grace period: {error:#}");
+        }
+    }
+}
+
+fn set_controller(variable: &str) -> Result<()> {
+    kubectl(&["set", "env", "-n", "kubevirt", "deployment/virt-controller", variable])?;
+    kubectl(&["rollout", "status", "-n", "kubevirt", "deployment/virt-controller", "--timeout=100s"])
+        .map(drop)
+}
+
+/// The node that virt-api is on. Without it no object of ours can be written, so another one is switched off.
+fn node_of_api() -> Result<String> {
+    let pods = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-api"])?;
+    let node = pods.iter().find_map(|pod| pod["spec"]["nodeName"].as_str());
+    Ok(node.context("virt-api is on no node")?.to_owned())
+}
+
 fn is_ready(node: &str) -> Result<Option<bool>> {
     let Some(node) = object(&["node", node])? else { return Ok(None) };
     let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -57,6 +89,12 @@ fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
             "key": "node.kubernetes.io/unreachable", "operator": "Exists",
             "effect": "NoExecute", "tolerationSeconds": 5,
         }]);
+        guest::spec_of(&mut manifest)["affinity"] = json!({ "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 100, "preference": { "matchExpressions": [{
+                "key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node_of_api()?],
+            }] } }],
+        } });
+        let _short = ShortGrace::begin()?;
         namespace.apply(&manifest)?;
         let before = namespace.wait_phase("vm", "Running", RUNNING)?;
         let launcher = namespace.launcher("vm")?;
