@@ -100,6 +100,15 @@ fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
         let launcher = namespace.launcher("vm")?;
         let node = Node::of(&launcher)?;
 
+        // Replicas are of use only where they do not go down together.
+        let controllers = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-controller"])?;
+        let elsewhere = controllers.iter().filter(|pod| pod["spec"]["nodeName"] != node.name()).count();
+        ensure!(
+            elsewhere > 0,
+            "all of virt-controller is on {}, nobody would be left to notice",
+            node.name()
+        );
+
         let cut = PowerCut::of(&node)?;
         wait::until_true("the node to be not ready", SOON, || Ok(is_ready(node.name())? == Some(false)))?;
         let vmi = namespace.wait("vmi", "vm", "to be reported as lost", Duration::from_secs(180), |vmi| {

@@ -13,9 +13,18 @@ const API_PORT: u16 = 8443;
 const HEALTH_PORT: u16 = 8080;
 /// Port of the handler's console server in its pod.
 const CONSOLE_PORT: u16 = 8186;
+/// How long a replica stays bound to a node that does not answer.
+const AWAY_SECONDS: u32 = 20;
 
 pub(crate) fn objects(images: &Images) -> Vec<Value> {
-    vec![controller(images), controller_budget(), api(images), api_service(), handler(images)]
+    vec![
+        controller(images),
+        budget("virt-controller"),
+        api(images),
+        budget("virt-api"),
+        api_service(),
+        handler(images),
+    ]
 }
 
 /// A component's pod, with what all of them share; `container` and `volumes` are its own.
@@ -84,7 +93,7 @@ fn selector(component: &str) -> Value {
     json!({"matchLabels": {APP_LABEL: component}})
 }
 
-/// Two replicas, one of which leads, kept on different nodes where there are several.
+/// One of the replicas leads.
 fn controller(images: &Images) -> Value {
     let name = "virt-controller";
     let probe = json!({"path": "/healthz", "port": HEALTH_PORT, "scheme": "HTTP"});
@@ -105,13 +114,28 @@ fn controller(images: &Images) -> Value {
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
         "securityContext": unprivileged(),
     });
-    let mut pod = pod(name, SERVICE_ACCOUNT_CONTROLLER, container, &json!([]));
+    two_replicas(name, pod(name, SERVICE_ACCOUNT_CONTROLLER, container, &json!([])))
+}
+
+/// A deployment of two, on different nodes where there are several, so that one node's loss leaves one of them. The
+/// other moves after [`AWAY_SECONDS`]: Kubernetes' own five minutes are long for what every machine depends on.
+fn two_replicas(name: &str, mut pod: Value) -> Value {
     pod["spec"]["affinity"] = json!({"podAntiAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [{
-            "weight": 1,
-            "podAffinityTerm": {"labelSelector": selector(name), "topologyKey": "kubernetes.io/hostname"},
+            "weight": 100,
+            "podAffinityTerm": {
+                "labelSelector": selector(name),
+                // In a rollout the old pods do not count.
+                "matchLabelKeys": ["pod-template-hash"],
+                "topologyKey": "kubernetes.io/hostname",
+            },
         }],
     }});
+    if let Some(tolerations) = pod["spec"]["tolerations"].as_array_mut() {
+        tolerations.extend(["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"].map(|key| {
+            json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": AWAY_SECONDS})
+        }));
+    }
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -120,12 +144,12 @@ fn controller(images: &Images) -> Value {
     })
 }
 
-fn controller_budget() -> Value {
-    let name = "virt-controller";
+/// A drain leaves one of two.
+fn budget(name: &str) -> Value {
     json!({
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": namespaced("virt-controller-pdb", name),
+        "metadata": namespaced(&format!("{name}-pdb"), name),
         "spec": {"minAvailable": 1, "selector": selector(name)},
     })
 }
@@ -156,16 +180,7 @@ fn api(images: &Images) -> Value {
         secret("client-certificates", "kubevirt-virt-handler-client-certs"),
         authorities(),
     ]);
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": namespaced(name, name),
-        "spec": {
-            "replicas": 1,
-            "selector": selector(name),
-            "template": pod(name, SERVICE_ACCOUNT_API, container, &volumes),
-        },
-    })
+    two_replicas(name, pod(name, SERVICE_ACCOUNT_API, container, &volumes))
 }
 
 fn api_service() -> Value {
