@@ -55,7 +55,7 @@ guest-tiny: deps
 
 .PHONY: e2e
 e2e: cluster-up cluster-sync ## the end-to-end tests against the cluster of this machine
-	@cargo test --locked -p barevirt-e2e --tests -- --test-threads=2
+	@cargo test --locked --no-fail-fast -p barevirt-e2e --tests -- --test-threads=2
 
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table

@@ -5,7 +5,7 @@ use barevirt_e2e::command::repository;
 use barevirt_e2e::wait::RUNNING;
 use barevirt_e2e::{Console, Namespace, in_namespace};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// systemd and cloud-init, emulated on a busy machine.
 const BOOT: Duration = Duration::from_secs(300);
@@ -21,13 +21,24 @@ fn create(namespace: &Namespace) -> Result<()> {
     namespace.kubectl(&["create", "-f", &example.to_string_lossy()]).map(drop)
 }
 
+/// The prompt is there before cloud-init has made the user: until then the login is incorrect.
+fn login(console: &mut Console) -> Result<()> {
+    let deadline = Instant::now() + BOOT;
+    loop {
+        match console.login_as("debian", Some("debian"), BOOT) {
+            Err(_) if Instant::now() < deadline => {}
+            end => return end,
+        }
+    }
+}
+
 #[test]
 fn debian_makes_its_user_by_cloud_init_and_its_agent_connects() {
     in_namespace("debian", |namespace| {
         create(namespace)?;
         namespace.wait_phase("debian", "Running", RUNNING)?;
         let mut console = Console::open(namespace, "debian")?;
-        console.login_as("debian", Some("debian"), BOOT)?;
+        login(&mut console)?;
         let who = console.ok("id -un; hostname; sudo -n true && echo may-sudo", COMMAND)?;
         for word in ["debian", "may-sudo"] {
             ensure!(who.contains(word), "the user from cloud-init is not as asked for: {who}");
