@@ -25,7 +25,7 @@ fn create(namespace: &Namespace) -> Result<()> {
 fn login(console: &mut Console) -> Result<()> {
     let deadline = Instant::now() + BOOT;
     loop {
-        match console.login_as("debian", Some("debian"), BOOT) {
+        match console.login_as("debian", Some("debian"), COMMAND) {
             Err(_) if Instant::now() < deadline => {}
             end => return end,
         }
