@@ -23,7 +23,7 @@ fn spec() -> Value {
     json!({
         "terminationGracePeriodSeconds": 0,
         "domain": {
-            "memory": { "guest": "96Mi" },
+            "memory": { "guest": "128Mi" },
             "devices": {
                 "disks": [{ "name": "root", "disk": { "bus": "virtio" } }],
                 "interfaces": [{ "name": "default", "masquerade": {} }],
