@@ -41,18 +41,6 @@ pub const SERVICE_ACCOUNT_CONTROLLER: &str = "kubevirt-controller";
 /// Service account of the handlers.
 pub const SERVICE_ACCOUNT_HANDLER: &str = "kubevirt-handler";
 
-/// Whether the user is one of our components, by its name at the API server.
-pub fn is_component(user: &str) -> bool {
-    [SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER]
-        .iter()
-        .any(|account| user.strip_prefix("system:serviceaccount:kubevirt:") == Some(account))
-}
-
-/// Whether the user is a handler, by its name at the API server.
-pub fn is_handler(user: &str) -> bool {
-    user.strip_prefix("system:serviceaccount:kubevirt:") == Some(SERVICE_ACCOUNT_HANDLER)
-}
-
 /// Name of the one `KubeVirt` object.
 pub const KUBEVIRT_NAME: &str = "kubevirt";
 /// User and group id of launchers.

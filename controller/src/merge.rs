@@ -34,30 +34,31 @@ pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     Some(Value::Object(patch))
 }
 
+/// What the API server makes of a merge patch: RFC 7396, section 2.
+#[cfg(test)]
+pub(crate) fn apply(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::default());
+    }
+    let Some(target) = target.as_object_mut() else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            target.remove(name);
+        } else {
+            apply(target.entry(name.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
-
-    /// RFC 7396, section 2.
-    fn apply(target: &mut Value, patch: &Value) {
-        let Value::Object(patch) = patch else {
-            *target = patch.clone();
-            return;
-        };
-        if !target.is_object() {
-            *target = json!({});
-        }
-        let Some(target) = target.as_object_mut() else { return };
-        for (name, value) in patch {
-            if value.is_null() {
-                target.remove(name);
-            } else {
-                apply(target.entry(name.clone()).or_insert(Value::Null), value);
-            }
-        }
-    }
 
     fn value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0..3i64).prop_map(Value::from)];

@@ -4,6 +4,7 @@
 //! defaults, an approval, or a refusal with every cause at once.
 
 use barevirt_api::defaults;
+use barevirt_api::names::{SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_api::validate::{self, Cause, Path, Requester};
 use json_patch::{Patch, PatchOperation};
@@ -19,9 +20,8 @@ use crate::answer::Refusal;
 use crate::route::Hook;
 
 /// Service accounts of our own components, which may write status and immutable fields.
-const COMPONENTS: [&str; 4] = ["kubevirt-apiserver", "kubevirt-controller", HANDLER, "kubevirt-operator"];
-/// The one whose tokens are spread over all nodes: each may change only what is on its own.
-const HANDLER: &str = "kubevirt-handler";
+const COMPONENTS: [&str; 4] =
+    [SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER, "kubevirt-operator"];
 /// Where the API server says which node a token was made for.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
@@ -92,7 +92,8 @@ fn decide(hook: Hook, namespace: &str, request: &Request, now: &Time) -> Result<
             let old = read(request.old_object.as_ref())?;
             let new = read(request.object.as_ref())?;
             let mut causes = validate::vmi_update(&old, &new, requester);
-            if component == Some(HANDLER) {
+            // Its tokens are spread over all nodes: each may change only what is on its own.
+            if component == Some(SERVICE_ACCOUNT_HANDLER) {
                 let node = request.user_info.extra.as_ref().and_then(|extra| extra.get(NODE_NAME)?.first());
                 causes.extend(validate::handler_update(&old, &new, node.map(String::as_str)));
             }

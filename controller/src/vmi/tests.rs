@@ -414,7 +414,7 @@ mod world {
                             return;
                         }
                         let mut value = serde_json::to_value(vmi).unwrap();
-                        merge(&mut value, &body);
+                        crate::merge::apply(&mut value, &body);
                         let vmi: VirtualMachineInstance = serde_json::from_value(value).unwrap();
                         for uid in vmi.status.iter().flat_map(|status| status.active_pods.keys()) {
                             if !self.guests.contains(uid) {
@@ -516,24 +516,6 @@ mod world {
                 self.check();
             }
             panic!("does not settle: {:?}", self.observe(0).map(|observed| plan(&observed)));
-        }
-    }
-
-    fn merge(target: &mut Value, patch: &Value) {
-        let Value::Object(patch) = patch else {
-            *target = patch.clone();
-            return;
-        };
-        if !target.is_object() {
-            *target = json!({});
-        }
-        let Some(target) = target.as_object_mut() else { return };
-        for (name, value) in patch {
-            if value.is_null() {
-                target.remove(name);
-            } else {
-                merge(target.entry(name.clone()).or_insert(Value::Null), value);
-            }
         }
     }
 

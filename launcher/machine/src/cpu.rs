@@ -1,5 +1,7 @@
 //! Virtual CPUs.
 
+use barevirt_api::sizing::Topology;
+
 use crate::quote::Options;
 
 /// What the guest's CPU looks like.
@@ -11,33 +13,6 @@ pub enum CpuModel {
     Max,
     /// One of QEMU's models by its name.
     Named(String),
-}
-
-/// How CPUs are arranged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Topology {
-    /// Sockets at boot.
-    pub sockets: u32,
-    /// Cores of each socket.
-    pub cores: u32,
-    /// Threads of each core.
-    pub threads: u32,
-    /// Sockets there is room for; at least `sockets`.
-    pub max_sockets: u32,
-}
-
-impl Topology {
-    /// CPUs at boot.
-    #[must_use]
-    pub const fn cpus(&self) -> u32 {
-        self.sockets.saturating_mul(self.cores).saturating_mul(self.threads)
-    }
-
-    /// CPUs there is room for.
-    #[must_use]
-    pub const fn max_cpus(&self) -> u32 {
-        self.max_sockets.saturating_mul(self.cores).saturating_mul(self.threads)
-    }
 }
 
 /// Model and arrangement.
@@ -63,8 +38,8 @@ impl Cpu {
     pub(crate) fn smp(&self) -> String {
         let Topology { max_sockets, cores, threads, .. } = self.topology;
         Options::new()
-            .with("cpus", self.topology.cpus())
-            .with("maxcpus", self.topology.max_cpus())
+            .with("cpus", self.topology.vcpus())
+            .with("maxcpus", self.topology.max_vcpus())
             .with("sockets", max_sockets)
             .with("cores", cores)
             .with("threads", threads)

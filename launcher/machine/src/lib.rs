@@ -32,7 +32,7 @@ mod quote;
 mod units;
 
 pub use argv::argv;
-pub use cpu::{Cpu, CpuModel, Topology};
+pub use cpu::{Cpu, CpuModel};
 pub use device::balloon::Balloon;
 pub use device::blockdev::{Aio, Cache, FileSource, Image, ImageFormat, ReadMode};
 pub use device::channel::GuestAgent;

@@ -5,7 +5,7 @@
 mod disks;
 mod nics;
 
-use crate::cpu::{Cpu, CpuModel, Topology};
+use crate::cpu::{Cpu, CpuModel};
 use crate::device::balloon::Balloon;
 use crate::device::channel::GuestAgent;
 use crate::device::controller::{Controllers, RootPort};
@@ -154,16 +154,10 @@ fn firmware(vmi: &ValidVmi, facts: &Facts) -> Firmware {
 }
 
 fn cpu(vmi: &ValidVmi, accelerator: &Accelerator) -> Result<Cpu, PlanError> {
-    let asked = vmi.topology();
-    let topology = Topology {
-        sockets: asked.sockets,
-        cores: asked.cores,
-        threads: asked.threads,
-        max_sockets: asked.max_sockets.max(asked.sockets),
-    };
-    if topology.max_cpus() > MAX_CPUS {
+    let topology = vmi.topology();
+    if topology.max_vcpus() > MAX_CPUS {
         let field = "spec.domain.cpu".to_owned();
-        return Err(PlanError::TooManyCpus { field, cpus: topology.max_cpus(), limit: MAX_CPUS });
+        return Err(PlanError::TooManyCpus { field, cpus: topology.max_vcpus(), limit: MAX_CPUS });
     }
     let model = match vmi.cpu_model() {
         "host-model" | "host-passthrough" => match accelerator {
