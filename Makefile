@@ -6,8 +6,8 @@ SHELL := /bin/bash
 # What may be kept from one clone to the next lives here: cluster binaries, images, Debian packages. CI keeps target/ here too.
 export BAREVIRT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/barevirt
 export NODES ?= 2
-# How often the end-to-end tests may be run before they count as failed.
-E2E_TRIES ?= 1
+# How often an end-to-end test may be run before it counts as failed.
+export E2E_TRIES ?= 1
 export PATH := $(HOME)/.cargo/bin:/usr/local/go/bin:$(PATH)
 # ring's C sources under musl: the compiler of musl-tools, or the plain one.
 export CC_x86_64_unknown_linux_musl ?= $(or $(shell command -v musl-gcc),gcc)
@@ -40,7 +40,7 @@ deny: deps
 
 .PHONY: shellcheck
 shellcheck: deps
-	@shellcheck -x cluster-up/*.sh images/*.sh .ci/run
+	@shellcheck -x cluster-up/*.sh images/*.sh e2e/*.sh .ci/run
 
 .PHONY: unit
 unit: deps guest-tiny
@@ -57,10 +57,7 @@ guest-tiny: deps
 
 .PHONY: e2e
 e2e: cluster-up cluster-sync ## the end-to-end tests against the cluster of this machine
-	@for try in $$(seq $(E2E_TRIES)); do \
-		cargo test --locked --no-fail-fast -p barevirt-e2e --tests -- --test-threads=2 && exit 0; \
-		echo "e2e: failed in try $$try of $(E2E_TRIES); each failure is named above"; \
-	done; exit 1
+	@e2e/run.sh
 
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table

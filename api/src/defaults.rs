@@ -185,7 +185,11 @@ fn network(spec: &mut VirtualMachineInstanceSpec) {
             masquerade: Some(InterfaceMasquerade {}),
             ..Default::default()
         });
-        spec.networks.push(Network { name: NETWORK_NAME.to_owned(), pod: Some(PodNetwork {}) });
+        spec.networks.push(Network {
+            name: NETWORK_NAME.to_owned(),
+            pod: Some(PodNetwork::default()),
+            ..Default::default()
+        });
     }
 }
 
@@ -202,7 +206,7 @@ fn disks(spec: &mut VirtualMachineInstanceSpec) {
         );
     }
     for disk in disks {
-        if disk.disk.is_none() && disk.cdrom.is_none() {
+        if disk.disk.is_none() && disk.cdrom.is_none() && disk.lun.is_none() {
             disk.disk = Some(DiskTarget::default());
         }
         if let Some(target) = &mut disk.disk {

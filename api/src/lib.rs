@@ -4,13 +4,23 @@
 //! v1::VirtualMachineInstance --defaults--> filled in --validate--> causes, or valid::ValidVmi --> sizing, machine, pod
 //! ```
 
+pub mod backup;
+pub mod cdi;
+pub mod clone;
 pub mod crd;
 pub mod defaults;
+pub mod export;
 pub mod identity;
+pub mod instancetype;
+pub mod migrations;
 pub mod names;
+pub mod pool;
+pub mod preference;
 pub mod quantity;
+pub mod restore;
 pub mod settings;
 pub mod sizing;
+pub mod snapshot;
 pub mod v1;
 pub mod valid;
 pub mod validate;

@@ -1,6 +1,9 @@
 //! The machine: everything under `spec.domain`.
 
-use super::{Cpu, Devices, Firmware, Memory};
+use super::{
+    Chassis, Clock, Cpu, Devices, FeatureApic, FeatureHyperv, FeatureKvm, Firmware, HyperVPassthrough,
+    LaunchSecurity, Memory,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,6 +33,26 @@ pub struct DomainSpec {
     pub features: Option<Features>,
     /// Disks, network interfaces and other devices.
     pub devices: Devices,
+    /// Describes the enclosure in the guest's SMBIOS tables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chassis: Option<Chassis>,
+    /// Configures the guest's clock and timers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Clock>,
+    /// Sizes the pool for `ioThreadsPolicy` `supplementalPool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_threads: Option<DiskIoThreads>,
+    /// How disks get I/O threads: `shared` (one for all), `auto` (up to two per CPU, spread) or
+    /// `supplementalPool` (virtio disks use a pool). None when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_threads_policy: Option<String>,
+    /// Encrypts the guest's memory against the host: AMD SEV, SEV-SNP or Intel TDX.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch_security: Option<LaunchSecurity>,
+    /// What a reboot by the guest does: `Reboot` (default) restarts in place, `Terminate` ends the instance
+    /// so that a new one is made (`-action reboot=shutdown`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reboot_policy: Option<String>,
 }
 
 /// Resources of the launcher pod. Names are those of Kubernetes: `cpu`, `memory` and others.
@@ -75,6 +98,27 @@ pub struct Features {
     /// ACPI: power button, tables. On unless switched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acpi: Option<FeatureState>,
+    /// Tunes the interrupt controller of x86 CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apic: Option<FeatureApic>,
+    /// Selects Hyper-V enlightenments one by one, for Windows guests. Not together with `hypervPassthrough`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hyperv: Option<FeatureHyperv>,
+    /// Offers every enlightenment the node's KVM knows (`-cpu hv-passthrough`). Such a machine cannot be
+    /// migrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hyperv_passthrough: Option<HyperVPassthrough>,
+    /// Hides KVM from the guest, or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm: Option<FeatureKvm>,
+    /// Whether waiting for a lock in the guest may halt the vCPU until it is woken (`-cpu kvm-pv-unhalt=on`
+    /// or `off`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pvspinlock: Option<FeatureState>,
+    /// Whether x86 firmware can use system management mode (`-machine smm=on` or `off`). Secure boot needs
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smm: Option<FeatureState>,
 }
 
 /// A feature that is on or off.
@@ -91,4 +135,13 @@ impl FeatureState {
     pub fn is_enabled(&self) -> bool {
         self.enabled.unwrap_or(true)
     }
+}
+
+/// Size of the pool of I/O threads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskIoThreads {
+    /// Number of I/O threads, at least 1; required by, and only used with, policy `supplementalPool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supplemental_pool_thread_count: Option<i64>,
 }

@@ -30,6 +30,41 @@ pub struct Interface {
     /// What DHCP tells the guest beyond its address.
     #[serde(rename = "dhcpOptions", default, skip_serializing_if = "Option::is_none")]
     pub dhcp_options: Option<DhcpOptions>,
+    /// Number from 1 to 16383, unique in the machine, by which guests name the interface (`eno<N>`) whatever
+    /// its PCI slot (`acpi-index=`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acpi_index: Option<i32>,
+    /// Connects the interface by a binding plugin instead of a built-in binding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<PluginBinding>,
+    /// Deprecated: the binding was removed from KubeVirt in v1.3; a plugin takes its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macvtap: Option<DeprecatedInterfaceMacvtap>,
+    /// Deprecated: the binding was removed from KubeVirt in v1.3; use `passtBinding`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passt: Option<DeprecatedInterfacePasst>,
+    /// Connects through a passt process in user space, which needs no bridge or tap device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passt_binding: Option<InterfacePasstBinding>,
+    /// Fixed PCI address in the guest, such as `0000:81:01.0`. Chosen automatically when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pci_address: Option<String>,
+    /// Ranges of ports that reach the guest, for `masquerade` only. Not together with `ports`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub port_ranges: Vec<PortRange>,
+    /// Deprecated: the binding was removed from KubeVirt in v1.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slirp: Option<DeprecatedInterfaceSlirp>,
+    /// Hands the guest a virtual function of an SR-IOV card (`vfio-pci`), with no host networking between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sriov: Option<InterfaceSriov>,
+    /// Wanted state: `up` (default) or `down` for the link (QMP `set_link`), `absent` to unplug the interface
+    /// from the running machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Free text listed with the interface's address in the device metadata of the cloud-init config drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
 }
 
 /// The masquerade binding; it has no settings.
@@ -80,4 +115,49 @@ pub struct DhcpPrivateOption {
     pub option: i32,
     /// Its value, sent as it is.
     pub value: String,
+}
+
+/// Deprecated: removed from KubeVirt in v1.3.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeprecatedInterfaceMacvtap {}
+
+/// Deprecated: removed from KubeVirt in v1.3.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeprecatedInterfacePasst {}
+
+/// Deprecated: removed from KubeVirt in v1.3.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeprecatedInterfaceSlirp {}
+
+/// Presence selects passt; there are no settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InterfacePasstBinding {}
+
+/// Presence selects SR-IOV; there are no settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InterfaceSriov {}
+
+/// Choice of a binding plugin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginBinding {
+    /// Key of the plugin in the cluster configuration, under `network.binding`.
+    pub name: String,
+}
+
+/// Consecutive ports of one protocol to be reached from outside.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PortRange {
+    /// Last port, 1 to 65535; not below `start`.
+    pub end: i32,
+    /// `TCP` or `UDP`.
+    pub protocol: String,
+    /// First port, 1 to 65535.
+    pub start: i32,
 }

@@ -1,6 +1,8 @@
 //! `VirtualMachineInstance`: one run of a virtual machine.
 
-use super::{DomainSpec, Network, VirtualMachineInstanceStatus, Volume};
+use super::{
+    AccessCredential, DomainSpec, Network, Probe, UtilityVolume, VirtualMachineInstanceStatus, Volume,
+};
 use k8s_openapi::api::core::v1::{Affinity, PodDNSConfig, Toleration, TopologySpreadConstraint};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -81,4 +83,42 @@ pub struct VirtualMachineInstanceSpec {
     /// Processor architecture of the guest: `amd64`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
+    /// SSH keys and passwords to put into the guest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub access_credentials: Vec<AccessCredential>,
+    /// Check that ends the VMI when it fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub liveness_probe: Option<Probe>,
+    /// Check that decides whether Services send traffic to the VMI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_probe: Option<Probe>,
+    /// DRA claims whose devices the VMI can use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resource_claims: Vec<VirtualMachineInstanceResourceClaim>,
+    /// ServiceAccount the virt-launcher pod runs under; `default` when not given. The guest gets no token
+    /// from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
+    /// `Paused` starts with the virtual CPUs halted (`-S`) and is refused with a liveness probe. When not
+    /// given the guest runs at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_strategy: Option<String>,
+    /// Claims mounted into the pod for backups and dumps, not shown to the guest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub utility_volumes: Vec<UtilityVolume>,
+}
+
+/// DRA claim the VMI uses, from which GPUs, host devices or networks are taken. Set exactly one of the two
+/// sources.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VirtualMachineInstanceResourceClaim {
+    /// Unique in the VMI and a DNS label; devices and networks refer to it.
+    pub name: String,
+    /// Existing ResourceClaim in the namespace of the VMI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_claim_name: Option<String>,
+    /// ResourceClaimTemplate from which a claim is made for each pod and deleted with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_claim_template_name: Option<String>,
 }

@@ -42,11 +42,16 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
 }
 
 fn target(field: &Path, disk: &Disk, causes: &mut Vec<Cause>) {
-    if disk.disk.is_some() && disk.cdrom.is_some() {
+    if [disk.disk.is_some(), disk.cdrom.is_some(), disk.lun.is_some()].iter().filter(|set| **set).count() > 1
+    {
         causes.push(Cause::invalid(field, format!("{field} can only have a single target type defined")));
         return;
     }
-    let kind = if disk.is_cdrom() { "cdrom" } else { "disk" };
+    let kind = match disk {
+        _ if disk.is_cdrom() => "cdrom",
+        Disk { lun: Some(_), .. } => "lun",
+        _ => "disk",
+    };
     let field_bus = field.child(kind).child("bus");
     match disk.bus() {
         None | Some("") => {}

@@ -1,5 +1,6 @@
 //! Network interfaces.
 
+use super::supported::given;
 use super::text::{is_port_name, is_printable, quoted};
 use super::{Cause, CauseKind, Path};
 use crate::v1::{DhcpOptions, Interface, Port, VirtualMachineInstanceSpec};
@@ -12,6 +13,10 @@ pub const MODELS: [&str; 7] = ["e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "r
 pub const BRIDGE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
 /// A DHCP option holds at most that many bytes.
 const DHCP_VALUE_LIMIT: usize = 255;
+
+/// The ways an interface can be connected; each has exactly one.
+const BINDINGS: [&str; 8] =
+    ["binding", "bridge", "macvtap", "masquerade", "passt", "passtBinding", "slirp", "sriov"];
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let field = path.child("domain.devices.interfaces");
@@ -51,23 +56,20 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
 }
 
 fn binding(field: &Path, interface: &Interface, on_pod_network: Option<bool>, causes: &mut Vec<Cause>) {
-    match (&interface.masquerade, &interface.bridge) {
-        (Some(_), None) => {
-            if on_pod_network == Some(false) {
-                causes.push(Cause::invalid(
-                    &field.child("name"),
-                    "Masquerade interface only implemented with pod network",
-                ));
-            }
-        }
-        (None, Some(_)) => causes.push(Cause::not_supported_yet(&field.child("bridge"), "")),
-        _ => causes.push(Cause::invalid(
+    let bindings = given(interface).into_iter().filter(|name| BINDINGS.contains(&name.as_str())).count();
+    if bindings != 1 {
+        causes.push(Cause::invalid(
             field,
             format!(
                 "logical {} interface must have exactly one binding method or binding plugin",
                 quoted(&interface.name)
             ),
-        )),
+        ));
+    } else if interface.masquerade.is_some() && on_pod_network == Some(false) {
+        causes.push(Cause::invalid(
+            &field.child("name"),
+            "Masquerade interface only implemented with pod network",
+        ));
     }
 }
 

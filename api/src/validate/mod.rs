@@ -13,6 +13,7 @@ mod memory;
 mod metadata;
 mod networks;
 mod pod;
+mod supported;
 mod text;
 mod update;
 mod vm;
@@ -54,5 +55,6 @@ pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec) -> Vec<Cause> {
     volumes::validate(path, spec, &mut causes);
     networks::validate(path, spec, &mut causes);
     interfaces::validate(path, spec, &mut causes);
+    supported::vmi(path, spec, &mut causes);
     causes
 }

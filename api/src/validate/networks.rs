@@ -1,5 +1,6 @@
 //! Networks.
 
+use super::supported::given;
 use super::text::quoted;
 use super::{Cause, Path};
 use crate::v1::VirtualMachineInstanceSpec;
@@ -23,7 +24,7 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
         if !interfaces.contains(network.name.as_str()) {
             causes.push(Cause::required(&field_name, format!("{field_name} '{name}' not found.")));
         }
-        if network.pod.is_none() {
+        if !given(network).iter().any(|name| name != "name") {
             causes.push(Cause::required(&field, "should have a network type"));
         }
     }

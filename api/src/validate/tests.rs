@@ -233,7 +233,6 @@ fn volume_rules() {
 fn network_rules() {
     let interface = "spec.domain.devices.interfaces[0]";
     check(rows![
-        ["/spec/domain/devices/interfaces/0/bridge" => {}] => interface, "logical default interface must have exactly one binding method or binding plugin";
         ["/spec/domain/devices/interfaces/0/masquerade" => null] => interface, "must have exactly one binding method";
         ["/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/bridge" => {}] => "spec.domain.devices.interfaces[0].bridge", "spec.domain.devices.interfaces[0].bridge is not supported yet";
         ["/spec/domain/devices/interfaces/0/model" => "tulip"] => "spec.domain.devices.interfaces[0].model", "interface spec.domain.devices.interfaces[0].name uses model tulip that is not supported.";

@@ -1,7 +1,7 @@
 //! Machines.
 
 use super::text::quoted;
-use super::{Cause, Path, Requester, metadata};
+use super::{Cause, Path, Requester, metadata, supported};
 use crate::defaults;
 use crate::names;
 use crate::v1::VirtualMachine;
@@ -18,6 +18,7 @@ pub fn vm(vm: &VirtualMachine, requester: Requester) -> Vec<Cause> {
     defaults::spec(&mut spec);
     causes.extend(super::spec(&template.child("spec"), &spec));
     run_strategy(&path, vm, &mut causes);
+    supported::vm(&path, &vm.spec, &mut causes);
     causes
 }
 

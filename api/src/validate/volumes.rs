@@ -1,6 +1,7 @@
 //! Volumes and their sources.
 
 use super::memory::not_negative;
+use super::supported::given;
 use super::text::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use super::{Cause, Path};
 use crate::v1::{
@@ -56,21 +57,17 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
 }
 
 fn source(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
-    let Volume { name: _, container_disk, cloud_init_no_cloud, empty_disk } = volume;
-    let count = [container_disk.is_some(), cloud_init_no_cloud.is_some(), empty_disk.is_some()]
-        .into_iter()
-        .filter(|set| *set)
-        .count();
+    let count = given(volume).iter().filter(|name| *name != "name").count();
     if count != 1 {
         causes.push(Cause::invalid(field, format!("{field} must have exactly one source type set")));
     }
-    if let Some(source) = container_disk {
+    if let Some(source) = &volume.container_disk {
         container(&field.child("containerDisk"), source, causes);
     }
-    if let Some(source) = cloud_init_no_cloud {
+    if let Some(source) = &volume.cloud_init_no_cloud {
         cloud_init(&field.child("cloudInitNoCloud"), source, causes);
     }
-    if let Some(source) = empty_disk {
+    if let Some(source) = &volume.empty_disk {
         let field = field.child("emptyDisk.capacity");
         match not_negative(&field, Some(&source.capacity), causes) {
             Some(0) => causes.push(Cause::invalid(&field, format!("{field} must be greater than 0"))),

@@ -1,0 +1,285 @@
+//! `cdi.kubevirt.io`: the data volumes that a machine's templates describe. Their controller is not ours.
+
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaimSpec, TypedLocalObjectReference, TypedObjectReference, VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// An empty raw disk. It takes no settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeBlankImage {}
+
+/// One step of a warm import: the changes between two snapshots of the source disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeCheckpoint {
+    /// Identifier of the snapshot this step copies up to.
+    pub current: String,
+    /// Identifier of the snapshot the step before ended at; empty for the first, which copies the whole disk.
+    pub previous: String,
+}
+
+/// Where the contents of a volume come from. Exactly one member is set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSource {
+    /// Starts with an empty disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blank: Option<DataVolumeBlankImage>,
+    /// Downloads the image from Google Cloud Storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gcs: Option<DataVolumeSourceGcs>,
+    /// Downloads the image from a web server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<DataVolumeSourceHttp>,
+    /// Fetches a disk from oVirt through its ImageIO service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imageio: Option<DataVolumeSourceImageIo>,
+    /// Clones another claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pvc: Option<DataVolumeSourcePvc>,
+    /// Takes the disk out of a container image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry: Option<DataVolumeSourceRegistry>,
+    /// Downloads the image from an S3 bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3: Option<DataVolumeSourceS3>,
+    /// Restores from a VolumeSnapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<DataVolumeSourceSnapshot>,
+    /// Waits for a client to send the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<DataVolumeSourceUpload>,
+    /// Copies a disk from VMware vCenter or ESXi with the VDDK library.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vddk: Option<DataVolumeSourceVddk>,
+}
+
+/// An image in Google Cloud Storage.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSourceGcs {
+    /// Secret that holds the service account's credentials; none is needed for a public bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<String>,
+    /// Address of the object, such as `gs://bucket/disk.qcow2`.
+    pub url: String,
+}
+
+/// An image on a web server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSourceHttp {
+    /// ConfigMap with PEM certificates of authorities to trust for `https`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_config_map: Option<String>,
+    /// Header lines sent with each request, each written `Name: value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra_headers: Vec<String>,
+    /// Secrets that hold further header lines, for values such as tokens that must stay private.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_extra_headers: Vec<String>,
+    /// Secret for basic authentication: keys `accessKeyId` (user) and `secretKey` (password).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<String>,
+    /// Address of the image, `http://` or `https://`.
+    pub url: String,
+}
+
+/// A disk in oVirt, fetched through ImageIO.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSourceImageIo {
+    /// ConfigMap with the engine's certificate authority in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_config_map: Option<String>,
+    /// Identifier oVirt gives the disk.
+    pub disk_id: String,
+    /// When true the engine's certificate is not checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub insecure_skip_verify: Option<bool>,
+    /// Secret with the engine login: keys `accessKeyId` (user) and `secretKey` (password).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<String>,
+    /// Address of the oVirt engine's API.
+    pub url: String,
+}
+
+/// A claim to clone from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSourcePvc {
+    /// Claim to clone.
+    pub name: String,
+    /// Where that claim lives. Cloning from another namespace needs permission there.
+    pub namespace: String,
+}
+
+/// Points to a DataSource, which in turn says where the contents are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSourceRef {
+    /// DataSource to follow.
+    pub name: String,
+    /// Where the DataSource lives; the DataVolume's own namespace when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// A container image with a disk inside.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSourceRegistry {
+    /// ConfigMap with PEM certificates of authorities to trust for the registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_config_map: Option<String>,
+    /// OpenShift image stream to use instead of `url`. Goes with `pullMethod` `node`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_stream: Option<String>,
+    /// Chooses among the variants of a multi-platform image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<PlatformOptions>,
+    /// Who pulls the image: `pod` (default), the importer itself, or `node`, the node's container runtime
+    /// with its cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_method: Option<String>,
+    /// Secret for the registry: keys `accessKeyId` (user) and `secretKey` (password).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<String>,
+    /// Address of the image, starting with `docker://` or `oci-archive://`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+}
+
+/// An image in an S3 bucket.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSourceS3 {
+    /// ConfigMap with PEM certificates of authorities to trust for the endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_config_map: Option<String>,
+    /// Secret with the S3 credentials: `accessKeyId` and `secretKey`. None is needed for a public object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<String>,
+    /// Address of the object, endpoint and bucket included.
+    pub url: String,
+}
+
+/// A VolumeSnapshot to restore from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSourceSnapshot {
+    /// VolumeSnapshot to restore.
+    pub name: String,
+    /// Where that VolumeSnapshot lives.
+    pub namespace: String,
+}
+
+/// Contents sent by a client, for example `virtctl image-upload`. It takes no settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSourceUpload {}
+
+/// A VMware disk, read through the VDDK library.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSourceVddk {
+    /// Path of the disk on its datastore, such as `[store] vm/vm.vmdk`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backing_file: Option<String>,
+    /// ConfigMap with more arguments for the VDDK library.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_args: Option<String>,
+    /// Container image that carries the VDDK library; replaces the one set for the cluster in ConfigMap
+    /// `v2v-vmware`.
+    #[serde(rename = "initImageURL", default, skip_serializing_if = "Option::is_none")]
+    pub init_image_url: Option<String>,
+    /// Secret with the login for vCenter or ESXi: keys `accessKeyId` (user) and `secretKey` (password).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<String>,
+    /// Fingerprint that the server's TLS certificate must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thumbprint: Option<String>,
+    /// Address of vCenter or of the ESXi host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// UUID of the VMware VM that owns the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+}
+
+/// A claim to create and the contents to fill it with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeSpec {
+    /// Steps of a warm import, in the order they are copied. Only for `imageio` and `vddk`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<DataVolumeCheckpoint>,
+    /// `kubevirt` (default) for a disk image, or `archive` for a tar file that is unpacked into the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// When true the last entry of `checkpoints` ends the import; otherwise more steps are awaited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_checkpoint: Option<bool>,
+    /// Whether all space is reserved up front instead of on first write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preallocation: Option<bool>,
+    /// Priority class of the pods that import, clone or receive the data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+    /// Full claim as Kubernetes has it. Excludes `storage`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pvc: Option<PersistentVolumeClaimSpec>,
+    /// Origin of the contents. Excludes `sourceRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<DataVolumeSource>,
+    /// Indirect origin by way of a DataSource. Excludes `source`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_ref: Option<DataVolumeSourceRef>,
+    /// Claim whose gaps are filled from the storage class's StorageProfile. Excludes `pvc`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageSpec>,
+}
+
+/// Platform that a container image is picked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlatformOptions {
+    /// CPU architecture to pull, for example `amd64` or `arm64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+}
+
+/// A claim that may be left partly open; the StorageProfile of the class supplies the rest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageSpec {
+    /// `ReadWriteOnce`, `ReadOnlyMany`, `ReadWriteMany` or `ReadWriteOncePod`. Live migration needs
+    /// `ReadWriteMany`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub access_modes: Vec<String>,
+    /// VolumeSnapshot or claim in the same namespace that the provisioner copies from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_source: Option<TypedLocalObjectReference>,
+    /// As `dataSource`, but also for objects of a volume populator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_source_ref: Option<TypedObjectReference>,
+    /// Size of the volume, in `requests.storage`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<VolumeResourceRequirements>,
+    /// Labels an existing PersistentVolume must carry to be bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// Storage class of the claim; the cluster's default when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_class_name: Option<String>,
+    /// `Block`, `Filesystem` or `FromStorageProfile`. The last takes what the class's StorageProfile advises.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_mode: Option<String>,
+    /// PersistentVolume to bind, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_name: Option<String>,
+}

@@ -1,0 +1,154 @@
+//! What this version puts into effect. Everything else that KubeVirt's API has is refused by name, never ignored.
+//!
+//! The lists are data, one field a line: a feature that comes in adds its fields there.
+
+use super::{Cause, Path};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+static VMI: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/vmi.txt")));
+static VM: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/vm.txt")));
+
+/// A cause for each field of an instance's specification that would have no effect.
+pub(super) fn vmi(path: &Path, spec: &impl Serialize, causes: &mut Vec<Cause>) {
+    check(&VMI, path, spec, causes);
+}
+
+/// The same for a machine's specification, without its template.
+pub(super) fn vm(path: &Path, spec: &impl Serialize, causes: &mut Vec<Cause>) {
+    check(&VM, path, spec, causes);
+}
+
+fn check(fields: &Fields, path: &Path, spec: &impl Serialize, causes: &mut Vec<Cause>) {
+    match serde_json::to_value(spec) {
+        Ok(value) => fields.check(path, &value, causes),
+        // Our types are made of strings, numbers, lists and maps with string keys, which always have a JSON form.
+        Err(error) => causes.push(Cause::invalid(path, format!("{path} cannot be read: {error}"))),
+    }
+}
+
+/// Names of the fields that are given in an object of ours.
+pub(super) fn given(object: &impl Serialize) -> Vec<String> {
+    match serde_json::to_value(object) {
+        Ok(Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A tree of field names.
+#[derive(Debug, Default)]
+struct Fields {
+    children: BTreeMap<String, Fields>,
+    /// Whatever is below it.
+    whole: bool,
+    /// Only these values.
+    values: Vec<Value>,
+}
+
+impl Fields {
+    fn parse(text: &str) -> Self {
+        let mut root = Fields::default();
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (field, value) = match line.split_once(" = ") {
+                Some((field, value)) => (field, Some(value)),
+                None => (line, None),
+            };
+            let (field, whole) = match field.strip_suffix(" **") {
+                Some(field) => (field, true),
+                None => (field, false),
+            };
+            let steps = field.split('.').flat_map(|name| match name.strip_suffix("[]") {
+                Some(name) => vec![name, "[]"],
+                None => vec![name],
+            });
+            let leaf = steps.fold(&mut root, |at, step| at.children.entry(step.to_owned()).or_default());
+            leaf.whole |= whole;
+            leaf.values.extend(value.map(|value| {
+                serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()))
+            }));
+        }
+        root
+    }
+
+    fn check(&self, path: &Path, value: &Value, causes: &mut Vec<Cause>) {
+        if self.whole {
+            return;
+        }
+        if !self.values.is_empty() && !self.values.contains(value) {
+            causes.push(Cause::not_supported_yet(path, ""));
+            return;
+        }
+        match value {
+            Value::Object(object) => {
+                for (name, value) in object.iter().filter(|(_, value)| !says_nothing(value)) {
+                    match self.children.get(name) {
+                        Some(fields) => fields.check(&path.child(name), value, causes),
+                        None => causes.push(Cause::not_supported_yet(&path.child(name), "")),
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let Some(fields) = self.children.get("[]") else { return };
+                for (index, item) in items.iter().enumerate() {
+                    fields.check(&path.index(index), item, causes);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What means the same as leaving the field out. An empty object does not: it may switch something on.
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn refused(spec: &Value) -> Vec<String> {
+        let mut causes = Vec::new();
+        vmi(&Path::new("spec"), spec, &mut causes);
+        causes.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_has_no_effect_is_named_once_at_its_top() {
+        let spec = json!({
+            "hostname": "a",
+            "domain": {"devices": {
+                "disks": [{"name": "a"}, {"name": "b", "lun": {"bus": "scsi", "reservation": true}}],
+                "tpm": {},
+                "blockMultiQueue": true,
+            }},
+        });
+        assert_eq!(
+            refused(&spec),
+            [
+                "spec.domain.devices.blockMultiQueue is not supported yet",
+                "spec.domain.devices.disks[1].lun is not supported yet",
+                "spec.domain.devices.tpm is not supported yet",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_changes_nothing_is_accepted() {
+        let spec = json!({
+            "affinity": {"nodeAffinity": {"anything": [1]}},
+            "livenessProbe": null,
+            "accessCredentials": [],
+            "domain": {"devices": {"blockMultiQueue": false, "disks": [{"cdrom": {"tray": "closed"}}]}},
+        });
+        assert_eq!(refused(&spec), Vec::<String>::new());
+    }
+}
