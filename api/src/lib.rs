@@ -10,6 +10,7 @@ pub mod clone;
 pub mod crd;
 pub mod defaults;
 pub mod export;
+pub mod gates;
 pub mod identity;
 pub mod instancetype;
 pub mod migrations;

@@ -1,6 +1,7 @@
 //! Properties that hold for any input: what users send is decoded, filled in and judged without a panic.
 
 use crate::defaults;
+use crate::gates::Gates;
 use crate::settings::Settings;
 use crate::sizing;
 use crate::v1::{VirtualMachine, VirtualMachineInstance};
@@ -106,7 +107,7 @@ fn judge(vmi: &Value) {
     let once = instance.clone();
     defaults::vmi(&mut instance);
     assert_eq!(once, instance, "defaulting twice differs from once");
-    let causes = validate::vmi_create(&instance, Requester::User);
+    let causes = validate::vmi_create(&instance, Requester::User, &Gates::default());
     for cause in &causes {
         assert!(!cause.message.is_empty() && cause.message.len() < 2000);
     }
@@ -137,7 +138,7 @@ proptest! {
         let machine = json!({"metadata": {"name": "vm"}, "spec": {"running": true, "template": {"spec": spec}}});
         if let Ok(mut machine) = serde_json::from_value::<VirtualMachine>(machine) {
             defaults::vm(&mut machine);
-            validate::vm(&machine, Requester::User);
+            validate::vm(&machine, Requester::User, &Gates::default());
         }
     }
 

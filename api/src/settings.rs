@@ -1,5 +1,6 @@
 //! What the `KubeVirt` object says about virtual machines, with defaults filled in.
 
+use crate::gates::Gates;
 use crate::v1::KubeVirtSpec;
 
 /// Settings of the installation that decide about pods and guests.
@@ -13,6 +14,8 @@ pub struct Settings {
     pub cpu_allocation_ratio: u32,
     /// Pull policy for launcher images.
     pub image_pull_policy: Option<String>,
+    /// Feature gates.
+    pub gates: Gates,
 }
 
 impl Default for Settings {
@@ -22,6 +25,7 @@ impl Default for Settings {
             memory_overcommit: 100,
             cpu_allocation_ratio: 10,
             image_pull_policy: None,
+            gates: Gates::default(),
         }
     }
 }
@@ -43,6 +47,7 @@ impl Settings {
             use_emulation: developer.use_emulation.unwrap_or(defaults.use_emulation),
             memory_overcommit: at_least(developer.memory_overcommit, 10, defaults.memory_overcommit),
             cpu_allocation_ratio: at_least(developer.cpu_allocation_ratio, 1, defaults.cpu_allocation_ratio),
+            gates: Gates::new(developer.feature_gates, developer.disabled_feature_gates),
             image_pull_policy: spec.configuration.as_ref().and_then(|c| c.image_pull_policy.clone()),
         }
     }

@@ -1,6 +1,7 @@
 //! [`ValidVmi`]: an instance with defaults filled in and nothing wrong. All work happens on it.
 
 use crate::defaults;
+use crate::gates::Gates;
 use crate::identity;
 use crate::sizing::{self, Topology};
 use crate::v1::{Disk, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
@@ -53,7 +54,7 @@ impl ValidVmi {
     /// Fills in defaults and validates; every cause where something is wrong.
     pub fn new(mut vmi: VirtualMachineInstance) -> Result<Self, Vec<Cause>> {
         defaults::vmi(&mut vmi);
-        let mut causes = validate::vmi(&vmi);
+        let mut causes = validate::vmi(&vmi, &Gates::all());
         let name = vmi.metadata.name.clone().unwrap_or_default();
         let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
         if name.is_empty() {

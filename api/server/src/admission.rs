@@ -4,6 +4,7 @@
 //! defaults, an approval, or a refusal with every cause at once.
 
 use barevirt_api::defaults;
+use barevirt_api::gates::Gates;
 use barevirt_api::names::{SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_api::validate::{self, Cause, Path, Requester};
@@ -63,6 +64,7 @@ fn component(namespace: &str, request: &Request) -> Option<&'static str> {
 
 fn decide(hook: Hook, namespace: &str, request: &Request, now: &Time) -> Result<Option<Patch>, Vec<Cause>> {
     let creating = request.operation == Operation::Create;
+    let gates = Gates::default();
     let component = component(namespace, request);
     let requester = if component.is_some() { Requester::Component } else { Requester::User };
     match hook {
@@ -80,13 +82,13 @@ fn decide(hook: Hook, namespace: &str, request: &Request, now: &Time) -> Result<
         Hook::ValidateMachine => {
             let vm: VirtualMachine = read(request.object.as_ref())?;
             refuse(if creating {
-                validate::vm(&vm, requester)
+                validate::vm(&vm, requester, &gates)
             } else {
-                validate::vm_update(&read(request.old_object.as_ref())?, &vm, requester)
+                validate::vm_update(&read(request.old_object.as_ref())?, &vm, requester, &gates)
             })
         }
         Hook::ValidateInstanceCreate => {
-            refuse(validate::vmi_create(&read(request.object.as_ref())?, requester))
+            refuse(validate::vmi_create(&read(request.object.as_ref())?, requester, &gates))
         }
         Hook::ValidateInstanceUpdate => {
             let old = read(request.old_object.as_ref())?;

@@ -29,22 +29,23 @@ pub use update::{Requester, handler_update, protected_status, vmi_update};
 pub use vm::{vm, vm_update, vm_warnings};
 pub use volumes::{CLOUD_INIT_LIMIT, NotBase64, decode_base64};
 
+use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceSpec};
 
 /// Everything wrong with a new instance, defaults already filled in, created by `requester`.
-pub fn vmi_create(vmi: &VirtualMachineInstance, requester: Requester) -> Vec<Cause> {
-    let mut causes = self::vmi(vmi);
+pub fn vmi_create(vmi: &VirtualMachineInstance, requester: Requester, gates: &Gates) -> Vec<Cause> {
+    let mut causes = self::vmi(vmi, gates);
     metadata::reserved_labels(&Path::new("metadata"), vmi.metadata.labels.as_ref(), requester, &mut causes);
     causes
 }
 
 /// Everything wrong with an instance's specification, defaults already filled in.
-pub fn vmi(vmi: &VirtualMachineInstance) -> Vec<Cause> {
-    spec(&Path::new("spec"), &vmi.spec)
+pub fn vmi(vmi: &VirtualMachineInstance, gates: &Gates) -> Vec<Cause> {
+    spec(&Path::new("spec"), &vmi.spec, gates)
 }
 
 /// Everything wrong with a specification at that path, defaults already filled in.
-pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec) -> Vec<Cause> {
+pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates) -> Vec<Cause> {
     let mut causes = Vec::new();
     pod::validate(path, spec, &mut causes);
     memory::validate(path, spec, &mut causes);
@@ -55,6 +56,6 @@ pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec) -> Vec<Cause> {
     volumes::validate(path, spec, &mut causes);
     networks::validate(path, spec, &mut causes);
     interfaces::validate(path, spec, &mut causes);
-    supported::vmi(path, spec, &mut causes);
+    supported::vmi(path, spec, gates, &mut causes);
     causes
 }

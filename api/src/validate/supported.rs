@@ -3,6 +3,7 @@
 //! The lists are data, one field a line: a feature that comes in adds its fields there.
 
 use super::{Cause, Path};
+use crate::gates::Gates;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -12,18 +13,18 @@ static VMI: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supp
 static VM: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/vm.txt")));
 
 /// A cause for each field of an instance's specification that would have no effect.
-pub(super) fn vmi(path: &Path, spec: &impl Serialize, causes: &mut Vec<Cause>) {
-    check(&VMI, path, spec, causes);
+pub(super) fn vmi(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
+    check(&VMI, path, spec, gates, causes);
 }
 
 /// The same for a machine's specification, without its template.
-pub(super) fn vm(path: &Path, spec: &impl Serialize, causes: &mut Vec<Cause>) {
-    check(&VM, path, spec, causes);
+pub(super) fn vm(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
+    check(&VM, path, spec, gates, causes);
 }
 
-fn check(fields: &Fields, path: &Path, spec: &impl Serialize, causes: &mut Vec<Cause>) {
+fn check(fields: &Fields, path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
     match serde_json::to_value(spec) {
-        Ok(value) => fields.check(path, &value, causes),
+        Ok(value) => fields.check(path, &value, gates, causes),
         // Our types are made of strings, numbers, lists and maps with string keys, which always have a JSON form.
         Err(error) => causes.push(Cause::invalid(path, format!("{path} cannot be read: {error}"))),
     }
@@ -72,31 +73,63 @@ impl Fields {
         root
     }
 
-    fn check(&self, path: &Path, value: &Value, causes: &mut Vec<Cause>) {
+    fn check(&self, path: &Path, value: &Value, gates: &Gates, causes: &mut Vec<Cause>) {
         if self.whole {
             return;
         }
         if !self.values.is_empty() && !self.values.contains(value) {
-            causes.push(Cause::not_supported_yet(path, ""));
+            causes.push(refusal(path, gates));
             return;
         }
         match value {
             Value::Object(object) => {
                 for (name, value) in object.iter().filter(|(_, value)| !says_nothing(value)) {
                     match self.children.get(name) {
-                        Some(fields) => fields.check(&path.child(name), value, causes),
-                        None => causes.push(Cause::not_supported_yet(&path.child(name), "")),
+                        Some(fields) => fields.check(&path.child(name), value, gates, causes),
+                        None => causes.push(refusal(&path.child(name), gates)),
                     }
                 }
             }
             Value::Array(items) => {
                 let Some(fields) = self.children.get("[]") else { return };
                 for (index, item) in items.iter().enumerate() {
-                    fields.check(&path.index(index), item, causes);
+                    fields.check(&path.index(index), item, gates, causes);
                 }
             }
             _ => {}
         }
+    }
+}
+
+/// Fields behind a feature gate, by the end of their path; what is in a list has no index here.
+const GATED: &[(&str, &str)] = &[
+    ("devices.downwardMetrics", "DownwardMetrics"),
+    ("devices.hostDevices", "HostDevices"),
+    ("devices.autoattachVSOCK", "VSOCK"),
+    ("domain.rebootPolicy", "RebootPolicy"),
+    ("interfaces.passtBinding", "PasstBinding"),
+    ("interfaces.portRanges", "PortRangesSpec"),
+    ("launchSecurity.sev", "WorkloadEncryptionSEV"),
+    ("launchSecurity.snp", "WorkloadEncryptionSEV"),
+    ("launchSecurity.tdx", "WorkloadEncryptionTDX"),
+    ("memory.reservedOverhead", "ReservedOverheadMemlock"),
+    ("spec.utilityVolumes", "UtilityVolumes"),
+    ("volumes.containerPath", "ContainerPathVolumes"),
+    ("volumes.downwardMetrics", "DownwardMetrics"),
+    ("volumes.hostDisk", "HostDisk"),
+];
+
+/// Why a field is refused: its gate is off, or it is not there yet.
+fn refusal(path: &Path, gates: &Gates) -> Cause {
+    let mut plain = path.to_string();
+    while let (Some(open), Some(close)) = (plain.find('['), plain.find(']')) {
+        plain.replace_range(open..=close, "");
+    }
+    match GATED.iter().find(|(field, gate)| plain.ends_with(field) && !gates.is_on(gate)) {
+        Some((_, gate)) => {
+            Cause::invalid(path, format!("{gate} feature gate is not enabled in kubevirt-config"))
+        }
+        None => Cause::not_supported_yet(path, ""),
     }
 }
 
@@ -117,7 +150,7 @@ mod tests {
 
     fn refused(spec: &Value) -> Vec<String> {
         let mut causes = Vec::new();
-        vmi(&Path::new("spec"), spec, &mut causes);
+        vmi(&Path::new("spec"), spec, &Gates::default(), &mut causes);
         causes.iter().map(ToString::to_string).collect()
     }
 

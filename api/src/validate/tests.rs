@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::defaults;
+use crate::gates::Gates;
 use crate::v1::VirtualMachine;
 use serde_json::{Value, json};
 
@@ -67,7 +68,7 @@ fn with(mut object: Value, pointer: &str, value: Value) -> Value {
 fn causes_of(object: &Value) -> Vec<Cause> {
     let mut instance: VirtualMachineInstance = serde_json::from_value(object.clone()).unwrap();
     defaults::vmi(&mut instance);
-    vmi(&instance)
+    vmi(&instance, &Gates::default())
 }
 
 #[test]
@@ -331,7 +332,7 @@ fn machine_rules() {
     let with_strategy = |more: Value| {
         let mut spec = json!({"template": template});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        vm(&machine(spec), Requester::User)
+        vm(&machine(spec), Requester::User, &Gates::default())
     };
     for right in ["Always", "Halted", "Manual"] {
         assert_eq!(with_strategy(json!({"runStrategy": right})), []);
@@ -367,7 +368,7 @@ fn the_template_is_named_in_the_path_and_gets_defaults_first() {
             "volumes": [{"name": "a", "containerDisk": {"image": "guest"}}],
         }},
     });
-    let causes = vm(&machine(spec), Requester::User);
+    let causes = vm(&machine(spec), Requester::User, &Gates::default());
     assert_eq!(causes.len(), 1, "{causes:?}");
     assert_eq!(causes[0].field, "spec.template.spec.domain.devices.disks[1].name");
 }
@@ -390,10 +391,10 @@ fn a_deprecated_field_is_a_warning() {
 #[test]
 fn a_machine_that_is_being_deleted_may_change() {
     let mut broken = machine(json!({"template": {"spec": {"domain": {"devices": {}}}}}));
-    assert!(!vm_update(&broken, &broken, Requester::User).is_empty());
+    assert!(!vm_update(&broken, &broken, Requester::User, &Gates::default()).is_empty());
     broken.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
-    assert!(vm_update(&broken, &broken, Requester::User).is_empty());
+    assert!(vm_update(&broken, &broken, Requester::User, &Gates::default()).is_empty());
 }
 
 fn instance(object: Value) -> VirtualMachineInstance {
@@ -407,7 +408,7 @@ fn reserved_labels_are_for_components() {
         "/metadata/labels",
         json!({"kubevirt.io/nodeName": "n", "kubevirt.io/vm": "x"}),
     ));
-    let causes = vmi_create(&labelled, Requester::User);
+    let causes = vmi_create(&labelled, Requester::User, &Gates::default());
     assert_eq!(causes.len(), 1);
     assert_eq!(causes[0].field, "metadata.labels");
     assert!(
@@ -415,12 +416,13 @@ fn reserved_labels_are_for_components() {
             .message
             .contains("creation of the following reserved kubevirt.io/ labels on a VMI object is prohibited")
     );
-    assert!(vmi_create(&labelled, Requester::Component).is_empty());
+    assert!(vmi_create(&labelled, Requester::Component, &Gates::default()).is_empty());
     let plain = instance(right());
     assert_eq!(vmi_update(&plain, &labelled, Requester::User).len(), 1);
     assert!(vmi_update(&plain, &labelled, Requester::Component).is_empty());
     let template = json!({"metadata": {"labels": {"kubevirt.io/nodeName": "n"}}, "spec": right()["spec"]});
-    let causes = vm(&machine(json!({"running": true, "template": template})), Requester::User);
+    let causes =
+        vm(&machine(json!({"running": true, "template": template})), Requester::User, &Gates::default());
     assert_eq!(causes[0].field, "spec.template.metadata.labels");
 }
 

@@ -3,12 +3,13 @@
 use super::text::quoted;
 use super::{Cause, Path, Requester, metadata, supported};
 use crate::defaults;
+use crate::gates::Gates;
 use crate::names;
 use crate::v1::VirtualMachine;
 
 /// Everything wrong with a machine, written by `requester`. Its template is looked at with the defaults that an instance
 /// of it would get.
-pub fn vm(vm: &VirtualMachine, requester: Requester) -> Vec<Cause> {
+pub fn vm(vm: &VirtualMachine, requester: Requester, gates: &Gates) -> Vec<Cause> {
     let path = Path::new("spec");
     let template = path.child("template");
     let mut causes = Vec::new();
@@ -16,16 +17,21 @@ pub fn vm(vm: &VirtualMachine, requester: Requester) -> Vec<Cause> {
     metadata::reserved_labels(&template.child("metadata"), labels, requester, &mut causes);
     let mut spec = vm.spec.template.spec.clone();
     defaults::spec(&mut spec);
-    causes.extend(super::spec(&template.child("spec"), &spec));
+    causes.extend(super::spec(&template.child("spec"), &spec, gates));
     run_strategy(&path, vm, &mut causes);
-    supported::vm(&path, &vm.spec, &mut causes);
+    supported::vm(&path, &vm.spec, gates, &mut causes);
     causes
 }
 
 /// Everything wrong with a change of a machine. A machine that is being deleted may always change, so that its finalizer
 /// can go.
-pub fn vm_update(_old: &VirtualMachine, new: &VirtualMachine, requester: Requester) -> Vec<Cause> {
-    if new.metadata.deletion_timestamp.is_some() { Vec::new() } else { vm(new, requester) }
+pub fn vm_update(
+    _old: &VirtualMachine,
+    new: &VirtualMachine,
+    requester: Requester,
+    gates: &Gates,
+) -> Vec<Cause> {
+    if new.metadata.deletion_timestamp.is_some() { Vec::new() } else { vm(new, requester, gates) }
 }
 
 /// What is accepted with a warning.

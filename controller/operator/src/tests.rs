@@ -270,12 +270,12 @@ fn examples_are_valid() {
             "VirtualMachine" => {
                 let mut vm: VirtualMachine = serde_json::from_value(value).unwrap();
                 defaults::admit_vm(&mut vm);
-                validate::vm(&vm, validate::Requester::User)
+                validate::vm(&vm, validate::Requester::User, &barevirt_api::gates::Gates::default())
             }
             "VirtualMachineInstance" => {
                 let mut vmi: VirtualMachineInstance = serde_json::from_value(value).unwrap();
                 defaults::vmi(&mut vmi);
-                validate::vmi_create(&vmi, validate::Requester::User)
+                validate::vmi_create(&vmi, validate::Requester::User, &barevirt_api::gates::Gates::default())
             }
             other => panic!("{other} in {}", path.display()),
         };

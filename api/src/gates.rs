@@ -1,0 +1,168 @@
+//! Feature gates: names, and whether each is on.
+//!
+//! The names and their states are KubeVirt's, so that manifests and scripts go on working. A gate of a feature that is
+//! always there changes nothing; a gate of one that is not there yet lets its fields pass as far as the refusal that says so.
+
+use std::collections::BTreeSet;
+
+/// How far a feature is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Off unless switched on.
+    Alpha,
+    /// On unless switched off.
+    Beta,
+    /// Always on.
+    General,
+    /// Known by name; neither list changes anything.
+    Gone,
+}
+
+/// Every gate that KubeVirt registers.
+pub const GATES: &[(&str, State)] = &[
+    ("AlignCPUs", State::Alpha),
+    ("AutoResourceLimitsGate", State::General),
+    ("BochsDisplayForEFIGuests", State::General),
+    ("CPUManager", State::Alpha),
+    ("CPUNodeDiscovery", State::General),
+    ("ClusterProfiler", State::General),
+    ("CommonInstancetypesDeploymentGate", State::General),
+    ("ConfigurableHypervisor", State::Alpha),
+    ("ContainerPathVolumes", State::Alpha),
+    ("CrossArchitectureVirtualization", State::Alpha),
+    ("DecentralizedLiveMigration", State::Beta),
+    ("DeclarativeHotplugVolumes", State::Beta),
+    ("DisableCustomSELinuxPolicy", State::General),
+    ("DisableMDEVConfiguration", State::Gone),
+    ("DockerSELinuxMCSWorkaround", State::Gone),
+    ("DownwardMetrics", State::Alpha),
+    ("DynamicPodInterfaceNaming", State::General),
+    ("EnableVirtioFsConfigVolumes", State::General),
+    ("EnableVirtioFsStorageVolumes", State::Alpha),
+    ("ExpandDisks", State::General),
+    ("ExperimentalIgnitionSupport", State::Alpha),
+    ("ExperimentalVirtiofsSupport", State::Gone),
+    ("ExternalNetResourceInjection", State::Beta),
+    ("FirmwareAutoSelection", State::Alpha),
+    ("GPU", State::General),
+    ("GPUsWithDRA", State::Beta),
+    ("GraceIOVirtualization", State::Alpha),
+    ("HostDevices", State::Alpha),
+    ("HostDevicesWithDRA", State::Beta),
+    ("HostDisk", State::Alpha),
+    ("HotplugNICs", State::General),
+    ("HotplugVolumes", State::Gone),
+    ("HypervStrictCheck", State::Alpha),
+    ("IOMMUFD", State::Alpha),
+    ("ImageVolume", State::Beta),
+    ("IncrementalBackup", State::Alpha),
+    ("InstancetypeReferencePolicy", State::General),
+    ("KubevirtSeccompProfile", State::Beta),
+    ("LibvirtHooksServerAndClient", State::General),
+    ("LiveMigration", State::General),
+    ("LiveUpdateNADRef", State::General),
+    ("Macvtap", State::Gone),
+    ("MigrationDowntimeTuning", State::Alpha),
+    ("MigrationPriorityQueue", State::General),
+    ("MigrationStallDetection", State::Alpha),
+    ("MultiArchitecture", State::Gone),
+    ("NUMA", State::General),
+    ("NetworkBindingPlugins", State::General),
+    ("NetworkDevicesWithDRA", State::Alpha),
+    ("NodeRestriction", State::Beta),
+    ("NonRoot", State::General),
+    ("OCIExport", State::Alpha),
+    ("ObjectGraph", State::Alpha),
+    ("OptOutRoleAggregation", State::Beta),
+    ("PCINUMAAwareTopology", State::Alpha),
+    ("PSA", State::General),
+    ("PanicDevices", State::General),
+    ("Passt", State::Gone),
+    ("PasstBinding", State::Beta),
+    ("PasstIPStackMigration", State::Gone),
+    ("PersistentReservation", State::General),
+    ("Plugins", State::Alpha),
+    ("PodSecondaryInterfaceNamingUpgrade", State::Beta),
+    ("PortRangesSpec", State::Alpha),
+    ("RebootPolicy", State::Beta),
+    ("ReservedOverheadMemlock", State::Alpha),
+    ("Root", State::Alpha),
+    ("SRIOVLiveMigration", State::General),
+    ("SecureExecution", State::General),
+    ("Sidecar", State::Alpha),
+    ("Snapshot", State::Beta),
+    ("Template", State::Beta),
+    ("UtilityVolumes", State::Alpha),
+    ("VGPULiveMigration", State::Alpha),
+    ("VMExport", State::General),
+    ("VMLiveUpdateFeatures", State::General),
+    ("VMPersistentState", State::General),
+    ("VMStatsCollector", State::Alpha),
+    ("VSOCK", State::Alpha),
+    ("VideoConfig", State::General),
+    ("VmiMemoryOverheadReport", State::General),
+    ("VolumeMigration", State::General),
+    ("VolumesUpdateStrategy", State::General),
+    ("WorkloadEncryptionSEV", State::Beta),
+    ("WorkloadEncryptionTDX", State::Alpha),
+];
+
+/// The gates of an installation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    enabled: BTreeSet<String>,
+    disabled: BTreeSet<String>,
+}
+
+impl Gates {
+    /// Gates switched on and off by name. Names that are not known are kept and mean nothing.
+    pub fn new(
+        enabled: impl IntoIterator<Item = String>,
+        disabled: impl IntoIterator<Item = String>,
+    ) -> Self {
+        Gates { enabled: enabled.into_iter().collect(), disabled: disabled.into_iter().collect() }
+    }
+
+    /// Every gate on: for objects that admission has let pass.
+    pub fn all() -> Self {
+        Gates::new(GATES.iter().map(|(name, _)| (*name).to_owned()), [])
+    }
+
+    /// Whether the gate is on: always where the feature is general, else by the list of those switched on, then by that of
+    /// those switched off, then by the feature's own state.
+    pub fn is_on(&self, name: &str) -> bool {
+        let state = GATES.iter().find(|(known, _)| *known == name).map(|(_, state)| *state);
+        match state {
+            Some(State::General) => true,
+            Some(State::Gone) | None => false,
+            Some(_) if self.enabled.contains(name) => true,
+            Some(_) if self.disabled.contains(name) => false,
+            Some(state) => state == State::Beta,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gates(enabled: &[&str], disabled: &[&str]) -> Gates {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        Gates::new(owned(enabled), owned(disabled))
+    }
+
+    #[test]
+    fn the_lists_come_before_the_states() {
+        let none = gates(&[], &[]);
+        assert!(none.is_on("LiveMigration") && none.is_on("Snapshot"));
+        assert!(!none.is_on("HostDisk") && !none.is_on("Passt") && !none.is_on("Unheard"));
+        let some = gates(&["HostDisk", "Passt", "Unheard"], &["Snapshot", "LiveMigration"]);
+        assert!(some.is_on("HostDisk") && some.is_on("LiveMigration"));
+        assert!(!some.is_on("Snapshot") && !some.is_on("Passt") && !some.is_on("Unheard"));
+    }
+
+    #[test]
+    fn names_are_sorted_and_unique() {
+        assert!(GATES.is_sorted_by(|a, b| a.0 < b.0));
+    }
+}
