@@ -45,7 +45,7 @@ shellcheck: deps
 .PHONY: unit
 unit: deps guest-tiny
 	@cargo test --locked --workspace --exclude barevirt-e2e
-	@cargo test --locked -p virt-launcher --test guest
+	@cargo test --locked --workspace --exclude barevirt-e2e --test guest
 
 .PHONY: image-check
 image-check: images ## the launcher's image holds what it should, and boots a guest by itself
@@ -81,7 +81,7 @@ cluster-sync: images virtctl ## builds, loads the images, installs, waits until 
 
 .PHONY: virtctl
 virtctl: deps
-	@cargo build --locked -q -p virtctl
+	@cargo build --locked -q --workspace --exclude barevirt-e2e --bin virtctl
 	@ln -sf virtctl target/debug/kubectl-virt
 
 .PHONY: cluster-load

@@ -85,13 +85,14 @@ debian() {
     echo "$tree"
 }
 
-# program PACKAGE: builds a static program of this workspace and prints its path. Each is built by itself, so that
-# no other package turns on features in what it uses.
+# program PACKAGE: builds a static program of this workspace and prints its path. The launcher's two are each built by
+# themselves, so that no other package turns on features in what they use; the components share what they use.
 program() {
-    local path=${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1
+    local path=${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1 packages=(-p "$1")
+    case $1 in virt-api | virt-controller | virt-handler) packages=(-p virt-api -p virt-controller -p virt-handler --bin "$1") ;; esac
     # ring has C in it.
     CC_x86_64_unknown_linux_musl=${CC_x86_64_unknown_linux_musl:-musl-gcc} \
-        cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target $triple -p "$1" >&2 ||
+        cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target $triple "${packages[@]}" >&2 ||
         die "cargo could not build $1"
     if readelf -lW "$path" | grep -q INTERP; then die "$path is not static"; fi
     echo "$path"

@@ -18,6 +18,16 @@ pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
 pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 /// Annotation on instances: generation of the machine they were made from.
 pub const VM_GENERATION_ANNOTATION: &str = "kubevirt.io/vm-generation";
+/// On instances and machines: which device sits at which PCI address, so that it stays there at the next start.
+pub const PCI_LAYOUT_ANNOTATION: &str = "barevirt.dev/pci-layout";
+/// Annotation on instances: the instance type they were made from, of their namespace.
+pub const INSTANCETYPE_ANNOTATION: &str = "kubevirt.io/instancetype-name";
+/// The same for one of all namespaces.
+pub const CLUSTER_INSTANCETYPE_ANNOTATION: &str = "kubevirt.io/cluster-instancetype-name";
+/// Annotation on instances: the preference they were made with, of their namespace.
+pub const PREFERENCE_ANNOTATION: &str = "kubevirt.io/preference-name";
+/// The same for one of all namespaces.
+pub const CLUSTER_PREFERENCE_ANNOTATION: &str = "kubevirt.io/cluster-preference-name";
 /// Annotation on launcher pods: memory beyond the guest's, in bytes.
 pub const MEMORY_OVERHEAD_ANNOTATION: &str = "kubevirt.io/memory-overhead-bytes";
 /// Annotation on nodes: when their handler last lived.
@@ -128,6 +138,10 @@ pub const STATUS_UNKNOWN: &str = "Unknown";
 pub const REASON_SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
 /// Event reason: an object could not be created.
 pub const REASON_FAILED_CREATE: &str = "FailedCreate";
+/// Failure condition's reason: the instance type that a machine names is not there.
+pub const REASON_FAILED_FIND_INSTANCETYPE: &str = "FailedFindInstancetype";
+/// Failure condition's reason: the preference that a machine names is not there.
+pub const REASON_FAILED_FIND_PREFERENCE: &str = "FailedFindPreference";
 /// Event reason: an object was deleted.
 pub const REASON_SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
 /// Event reason: an object could not be deleted.

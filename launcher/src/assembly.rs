@@ -48,6 +48,8 @@ pub struct Parts {
     pub interfaces: Vec<InterfaceFacts>,
     /// Descriptors that the parts above refer to.
     pub descriptors: Descriptors,
+    /// Addresses of an earlier start.
+    pub layout: Option<Layout>,
 }
 
 /// Where things are on this machine.
@@ -99,7 +101,7 @@ pub fn assemble(
     parts: Parts,
     installation: &Installation,
 ) -> Result<Assembly, AssemblyError> {
-    let Parts { accelerator, mut fd_sets, volumes, interfaces, mut descriptors } = parts;
+    let Parts { accelerator, mut fd_sets, volumes, interfaces, mut descriptors, layout } = parts;
     fd_sets.extend(volumes.fd_sets);
     let (monitor, control) = pair("the monitor")?;
     let (people, for_people) = pair("the people's monitor")?;
@@ -118,7 +120,7 @@ pub fn assemble(
         volumes: volumes.volumes,
         network_boot: installation.has_network_boot(),
         machine_type: None,
-        layout: None,
+        layout,
     };
     let machine = plan(vmi, &facts)?;
     let command = Command {

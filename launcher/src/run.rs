@@ -84,7 +84,7 @@ fn prepare(
         .collect();
     let accelerator = accelerator(args)?;
     let installation = Installation { qemu: args.qemu.clone(), vnc_socket: scratch.path().join("vnc.sock") };
-    let parts = Parts { accelerator, fd_sets: Vec::new(), volumes, interfaces, descriptors };
+    let parts = Parts { accelerator, fd_sets: Vec::new(), volumes, interfaces, descriptors, layout: None };
     Ok(assemble(vmi, parts, &installation)?)
 }
 

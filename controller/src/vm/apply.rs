@@ -50,6 +50,9 @@ pub(super) async fn apply(
             finalizers.push(VM_FINALIZER.to_owned());
             return patch_machine(cluster, vm, json!({"finalizers": finalizers})).await.map(|()| None);
         }
+        Step::Remember(name, value) => {
+            return patch_machine(cluster, vm, json!({"annotations": {name: value}})).await.map(|()| None);
+        }
         Step::Release => return release(cluster, observed).await,
         Step::Adopt => return adopt(cluster, observed).await,
         Step::Start(instance) => match start(cluster, vm, &instance).await {

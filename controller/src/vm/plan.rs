@@ -68,6 +68,8 @@ pub enum Step {
     Blocked(String),
     /// Add the finalizer that admission should have added.
     Hold,
+    /// Keep what the ending instance leaves for the next one.
+    Remember(String, String),
     /// Take the finalizer away: nothing is left of the machine.
     Release,
     /// Take the orphan of that name over.
@@ -97,8 +99,17 @@ pub fn plan(observed: &Observed) -> Step {
         }
         // It goes by itself; its name is free then.
         Claim::Orphan => Step::Rest,
-        Claim::Ours | Claim::None => follow_strategy(observed),
+        Claim::Ours | Claim::None => forgotten(observed).unwrap_or_else(|| follow_strategy(observed)),
     }
+}
+
+/// What an ending instance leaves, where the machine does not have it yet. At its end, so that a start costs no write more.
+fn forgotten(observed: &Observed) -> Option<Step> {
+    let vmi = observed.vmi.as_ref()?;
+    let ending = vmi.metadata.deletion_timestamp.is_some() || is_final_phase(crate::vmi::phase(vmi));
+    let left = template::remembered(vmi.metadata.annotations.as_ref())?;
+    let known = template::remembered(observed.vm.metadata.annotations.as_ref());
+    (ending && known != Some(left)).then(|| Step::Remember(left.0.clone(), left.1.clone()))
 }
 
 fn take_down(observed: &Observed) -> Step {

@@ -1,10 +1,11 @@
 //! The instance that a machine starts.
 
-use barevirt_api::names::VM_GENERATION_ANNOTATION;
+use barevirt_api::names::{PCI_LAYOUT_ANNOTATION, VM_GENERATION_ANNOTATION};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use sha1::{Digest, Sha1};
+use std::collections::BTreeMap;
 
 /// Builds it. What the guest can see stays the same from one run to the next: the UUID follows from the machine's name as
 /// it does in KubeVirt, hardware addresses from the instance's (`barevirt_api::identity`).
@@ -14,6 +15,9 @@ pub fn instance(vm: &VirtualMachine) -> VirtualMachineInstance {
     if let Some(generation) = vm.metadata.generation {
         annotations.insert(VM_GENERATION_ANNOTATION.to_owned(), generation.to_string());
     }
+    annotations.extend(
+        remembered(vm.metadata.annotations.as_ref()).map(|(name, value)| (name.clone(), value.clone())),
+    );
     let name = vm.metadata.name.clone().unwrap_or_default();
     let mut spec = vm.spec.template.spec.clone();
     let firmware = spec.domain.firmware.get_or_insert_default();
@@ -32,6 +36,11 @@ pub fn instance(vm: &VirtualMachine) -> VirtualMachineInstance {
         spec,
         status: None,
     }
+}
+
+/// What an instance leaves behind for the next one, among annotations.
+pub(super) fn remembered(annotations: Option<&BTreeMap<String, String>>) -> Option<(&String, &String)> {
+    annotations?.get_key_value(PCI_LAYOUT_ANNOTATION)
 }
 
 /// The reference by which a machine owns its instance.

@@ -70,6 +70,21 @@ fn with_condition(mut vmi: VirtualMachineInstance, type_: &str, reason: &str) ->
 }
 
 #[test]
+fn an_ending_instance_leaves_its_pci_addresses_for_the_next() {
+    let name = "barevirt.dev/pci-layout".to_owned();
+    let mut machine = vm("Always", json!({}));
+    let mut instance = vmi("i1", "Running");
+    instance.metadata.annotations.get_or_insert_default().insert(name.clone(), "L".to_owned());
+    assert_eq!(step(&machine, Some(instance.clone())), Step::Rest);
+    let ending = deleting(instance);
+    assert_eq!(step(&machine, Some(ending.clone())), Step::Remember(name.clone(), "L".to_owned()));
+    machine.metadata.annotations.get_or_insert_default().insert(name.clone(), "L".to_owned());
+    assert_eq!(step(&machine, Some(ending)), Step::Rest);
+    let Step::Start(next) = step(&machine, None) else { panic!("no start") };
+    assert_eq!(next.metadata.annotations.unwrap().get(&name).map(String::as_str), Some("L"));
+}
+
+#[test]
 fn strategies_start_and_stop() {
     let none = json!({});
     assert!(matches!(step(&vm("Always", none.clone()), None), Step::Start(_)));

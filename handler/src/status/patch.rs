@@ -3,11 +3,17 @@
 //! The patch carries the resource version that the computation saw: if anybody wrote meanwhile, the API server refuses it
 //! and everything is looked at again. Only what differs is in it.
 
+use barevirt_api::names::PCI_LAYOUT_ANNOTATION;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use serde_json::{Map, Value, json};
 
-/// The patch that makes the VMI's status be `wanted`; nothing if it is.
-pub fn patch(vmi: &VirtualMachineInstance, wanted: &VirtualMachineInstanceStatus) -> Option<Value> {
+/// The patch that makes the VMI's status be `wanted`; nothing if it is. What the launcher says of its PCI addresses goes
+/// along, for the next start; it is no reason to write.
+pub fn patch(
+    vmi: &VirtualMachineInstance,
+    wanted: &VirtualMachineInstanceStatus,
+    layout: &str,
+) -> Option<Value> {
     let present = vmi.status.clone().unwrap_or_default();
     if present == *wanted {
         return None;
@@ -20,10 +26,12 @@ pub fn patch(vmi: &VirtualMachineInstance, wanted: &VirtualMachineInstanceStatus
         .map(|name| (name.clone(), Value::Null))
         .collect();
     changes.extend(wanted.into_iter().filter(|(name, value)| present.get(name) != Some(value)));
-    Some(json!({
-        "metadata": { "resourceVersion": vmi.metadata.resource_version },
-        "status": changes,
-    }))
+    let mut metadata = json!({ "resourceVersion": vmi.metadata.resource_version });
+    let stored = vmi.metadata.annotations.as_ref().and_then(|stored| stored.get(PCI_LAYOUT_ANNOTATION));
+    if !layout.is_empty() && stored.is_none_or(|stored| stored != layout) {
+        metadata["annotations"] = json!({ PCI_LAYOUT_ANNOTATION: layout });
+    }
+    Some(json!({ "metadata": metadata, "status": changes }))
 }
 
 fn fields(status: &VirtualMachineInstanceStatus) -> Map<String, Value> {
@@ -57,8 +65,8 @@ mod tests {
     #[test]
     fn nothing_is_written_when_nothing_differs() {
         let vmi = vmi();
-        assert_eq!(patch(&vmi, &vmi.status.clone().unwrap()), None);
-        assert_eq!(patch(&VirtualMachineInstance::default(), &Default::default()), None);
+        assert_eq!(patch(&vmi, &vmi.status.clone().unwrap(), "{}"), None);
+        assert_eq!(patch(&VirtualMachineInstance::default(), &Default::default(), ""), None);
     }
 
     #[test]
@@ -76,6 +84,9 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": "True"}],
             },
         });
-        assert_eq!(patch(&vmi, &wanted), Some(expected));
+        assert_eq!(patch(&vmi, &wanted, ""), Some(expected.clone()));
+        let with_layout = patch(&vmi, &wanted, "{}").unwrap();
+        assert_eq!(with_layout["metadata"]["annotations"], json!({PCI_LAYOUT_ANNOTATION: "{}"}));
+        assert_eq!(with_layout["status"], expected["status"]);
     }
 }

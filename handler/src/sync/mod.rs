@@ -259,7 +259,10 @@ impl Task {
         vmi: &Arc<VirtualMachineInstance>,
         wanted: &VirtualMachineInstanceStatus,
     ) -> Result<(), TaskError> {
-        let Some(patch) = patch::patch(vmi, wanted) else { return Ok(()) };
+        let heard = self.session.as_ref().map(Session::heard);
+        let layout =
+            heard.as_ref().and_then(|heard| heard.status.as_ref()).map(|status| status.pci_layout.as_str());
+        let Some(patch) = patch::patch(vmi, wanted, layout.unwrap_or_default()) else { return Ok(()) };
         let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
         let name = vmi.metadata.name.as_deref().unwrap_or_default();
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.context.client.clone(), namespace);

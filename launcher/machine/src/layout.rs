@@ -102,6 +102,25 @@ impl Layout {
         Self { version: Self::VERSION.to_owned(), ports: 0, devices: BTreeMap::new() }
     }
 
+    /// A layout as it was saved.
+    ///
+    /// # Errors
+    ///
+    /// When the text is none, or contradicts itself.
+    pub fn saved(text: &str) -> Result<Self, LayoutError> {
+        let layout: Self =
+            serde_json::from_str(text).map_err(|error| LayoutError::Saved(error.to_string()))?;
+        layout.check()?;
+        Ok(layout)
+    }
+
+    /// The text to save.
+    #[must_use]
+    pub fn to_saved(&self) -> String {
+        // Numbers and strings with string keys always have a JSON form.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
     /// The same layout with a port for every name; those known keep theirs.
     ///
     /// # Errors
@@ -199,6 +218,16 @@ mod tests {
     use super::*;
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
+
+    #[test]
+    fn what_is_saved_is_read_back_and_nonsense_is_not() {
+        let layout = Layout::new().place(["disk-a", "net-b"]).unwrap();
+        assert_eq!(Layout::saved(&layout.to_saved()), Ok(layout.clone()));
+        for text in ["", "{}", &layout.to_saved().replace("v1", "v9"), &layout.to_saved().replace(":1", ":0")]
+        {
+            assert!(matches!(Layout::saved(text), Err(LayoutError::Saved(_))), "{text}");
+        }
+    }
 
     #[test]
     fn a_first_layout_follows_the_order_given_and_leaves_spare_ports() {

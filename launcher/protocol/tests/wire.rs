@@ -83,10 +83,11 @@ fn status() {
         accelerator: "tcg".into(),
         agent_connected: true,
         running_since_unix_ms: 1000,
+        pci_layout: "{}".into(),
     };
     golden(
         &message,
-        "0803 1003 1a01 52 2201 6d 2801 3203 6b766d 38ac02 4206 31302e302e32 4a02 7063 5203 746367 5801 60e807",
+        "0803 1003 1a01 52 2201 6d 2801 3203 6b766d 38ac02 4206 31302e302e32 4a02 7063 5203 746367 5801 60e807 6a02 7b7d",
     );
     for (phase, number) in [
         (Phase::Unspecified, 0),

@@ -18,6 +18,8 @@ pub struct Circumstances {
     pub accelerator: String,
     /// What is still waited for, while it is.
     pub waiting_for: String,
+    /// PCI addresses, to be kept for the next start.
+    pub pci_layout: String,
 }
 
 /// The whole status.
@@ -34,7 +36,7 @@ pub fn report(status: &Status, circumstances: &Circumstances) -> LauncherStatus 
         agent_connected,
         running_since,
     } = status.clone();
-    let Circumstances { revision, descriptors, accelerator, waiting_for } = circumstances.clone();
+    let Circumstances { revision, descriptors, accelerator, waiting_for, pci_layout } = circumstances.clone();
     let since = running_since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let message = if stage == Stage::Waiting { waiting_for } else { message };
     LauncherStatus {
@@ -52,6 +54,7 @@ pub fn report(status: &Status, circumstances: &Circumstances) -> LauncherStatus 
         running_since_unix_ms: since
             .and_then(|since| i64::try_from(since.as_millis()).ok())
             .unwrap_or_default(),
+        pci_layout,
     }
 }
 

@@ -6,8 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barevirt_api::names::PCI_LAYOUT_ANNOTATION;
 use barevirt_api::sizing;
-use barevirt_machine::{Accelerator, Bytes, FdSet, FdSetMember, InterfaceFacts, NetBackend, TapFd};
+use barevirt_api::valid::ValidVmi;
+use barevirt_machine::{Accelerator, Bytes, FdSet, FdSetMember, InterfaceFacts, Layout, NetBackend, TapFd};
 use barevirt_protocol::names::{KVM, NetworkDescriptor};
 use barevirt_protocol::seqpacket::PacketSocket;
 use barevirt_protocol::v1::Interface;
@@ -184,10 +186,26 @@ fn put_together(
         circumstances.waiting_for.clear();
     });
     let installation = Installation { qemu: pod.args.qemu.clone(), vnc_socket: pod.vnc_socket() };
-    let parts = Parts { accelerator, fd_sets, volumes, interfaces, descriptors };
+    let layout = saved_layout(&wanted.vmi);
+    let parts = Parts { accelerator, fd_sets, volumes, interfaces, descriptors, layout };
     let assembly = assemble(&wanted.vmi, parts, &installation)
         .map_err(|error| Verdict::failed("MachineRefused", error.to_string()))?;
+    pod.circumstances.send_modify(|circumstances: &mut Circumstances| {
+        circumstances.pci_layout = assembly.layout.to_saved();
+    });
     Ok(Prepared { assembly, dhcp, connections })
+}
+
+/// The addresses of an earlier start. People can write to the annotation: what is not sound is not used.
+fn saved_layout(vmi: &ValidVmi) -> Option<Layout> {
+    let text = vmi.vmi().metadata.annotations.as_ref()?.get(PCI_LAYOUT_ANNOTATION)?;
+    match Layout::saved(text) {
+        Ok(layout) => Some(layout),
+        Err(error) => {
+            tracing::warn!(%error, "devices get new PCI addresses");
+            None
+        }
+    }
 }
 
 fn accelerator(
