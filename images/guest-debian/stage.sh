@@ -32,6 +32,6 @@ stage() {
     chroot "$tree" /setup.sh >"$work/setup.log" 2>&1 || { cat "$work/setup.log" >&2; die "setting up guest-debian failed"; }
     rm "$tree/setup.sh"
 
-    disk "$work/disk.qcow2" "$tree" guest-debian 2048 "$(command_line guest-debian)"
+    disk "$work/disk.qcow2" "$tree" guest-debian 2048 "$(command_line guest-debian) drivers=all"
     container_disk "$1" "$work/disk.qcow2"
 }
