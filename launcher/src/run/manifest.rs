@@ -1,11 +1,15 @@
 //! From a file to a valid VirtualMachineInstance.
 
+mod unknown;
+
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Largest manifest, in bytes: what an API server would take.
@@ -55,6 +59,22 @@ pub enum ManifestError {
         path: PathBuf,
         /// Where and why.
         text: String,
+    },
+    /// It has fields that nothing would look at.
+    #[error("manifest {path} has fields that are not known:{}", .fields.iter().map(|field| format!("\n  {field}")).collect::<String>())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// Their paths.
+        fields: Vec<String>,
+    },
+    /// It takes something from a cluster, which is not here.
+    #[error("manifest {path} names what only a cluster has:{}", .fields.iter().map(|field| format!("\n  {field}")).collect::<String>())]
+    Cluster {
+        /// The file.
+        path: PathBuf,
+        /// Their paths.
+        fields: Vec<&'static str>,
     },
     /// Its contents are refused.
     #[error("manifest {path} is not valid:{}", lines(.causes))]
@@ -108,21 +128,39 @@ pub(super) fn parse(text: &str, path: &Path, memory: Option<&str>) -> Result<Val
     let said = |field: &str| manifest[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (said("apiVersion"), said("kind"));
     let known = matches!(version.as_str(), "kubevirt.io/v1" | "kubevirt.io/v1alpha3");
-    let parsed = match kind.as_str() {
-        "VirtualMachineInstance" if known => serde_json::from_value::<VirtualMachineInstance>(manifest),
-        "VirtualMachine" if known => serde_json::from_value::<VirtualMachine>(manifest).map(instance_of),
+    let vmi = match kind.as_str() {
+        "VirtualMachineInstance" if known => read_whole(manifest, &path)?,
+        "VirtualMachine" if known => instance_of(read_whole(manifest, &path)?)
+            .map_err(|fields| ManifestError::Cluster { path: path.clone(), fields })?,
         _ => return Err(ManifestError::Kind { path, version, kind }),
     };
-    let vmi = parsed.map_err(|error| ManifestError::Parse { path: path.clone(), text: error.to_string() })?;
     ValidVmi::new(vmi).map_err(|causes| ManifestError::Invalid { path, causes })
 }
 
-/// The instance that a machine would be started as.
-fn instance_of(vm: VirtualMachine) -> VirtualMachineInstance {
+/// Reads all of it: a field that is not known is refused, and not left out.
+fn read_whole<T: DeserializeOwned + Serialize>(manifest: Value, path: &Path) -> Result<T, ManifestError> {
+    let wrong =
+        |error: serde_json::Error| ManifestError::Parse { path: path.to_owned(), text: error.to_string() };
+    let object: T = serde_json::from_value(manifest.clone()).map_err(wrong)?;
+    let fields = unknown::fields(&manifest, &serde_json::to_value(&object).map_err(wrong)?);
+    if fields.is_empty() { Ok(object) } else { Err(ManifestError::Unknown { path: path.to_owned(), fields }) }
+}
+
+/// The instance that a machine would be started as; or the fields by which it takes something from its cluster.
+fn instance_of(vm: VirtualMachine) -> Result<VirtualMachineInstance, Vec<&'static str>> {
+    let taken = [
+        (vm.spec.instancetype.is_some(), "spec.instancetype"),
+        (vm.spec.preference.is_some(), "spec.preference"),
+        (!vm.spec.data_volume_templates.is_empty(), "spec.dataVolumeTemplates"),
+    ];
+    let fields: Vec<&str> = taken.into_iter().filter(|(given, _)| *given).map(|(_, field)| field).collect();
+    if !fields.is_empty() {
+        return Err(fields);
+    }
     let mut vmi = VirtualMachineInstance { spec: vm.spec.template.spec, ..VirtualMachineInstance::default() };
     vmi.metadata.name = vm.metadata.name;
     vmi.metadata.namespace = vm.metadata.namespace;
-    vmi
+    Ok(vmi)
 }
 
 fn override_memory(manifest: &mut Value, memory: &str) {
@@ -190,8 +228,17 @@ spec:
         let wrong_kind = VMI.replace("VirtualMachineInstance", "Pod");
         let wrong_shape = VMI.replace("{guest: 128Mi}", "3");
         let invalid = VMI.replace("devices: {}", "devices: {disks: [{name: a}]}");
+        let typo = VMI.replace("devices: {}", "devices: {}\n    firmwear: {efi: {}}\n  volumes: [{name: a, emptyDisk: {capacity: 1Mi, size: 1}}]");
+        let in_template = VM.replace("running: false", "runing: true");
+        let of_cluster = VM.replace("running: false", "instancetype: {name: u1.small}");
         let cases = [
+            (of_cluster.as_str(), "names what only a cluster has:\n  spec.instancetype"),
             ("a: [", "is no YAML"),
+            (
+                typo.as_str(),
+                "has fields that are not known:\n  spec.domain.firmwear\n  spec.volumes[0].emptyDisk.size",
+            ),
+            (in_template.as_str(), "not known:\n  spec.runing"),
             (wrong_kind.as_str(), "kind \"Pod\""),
             (wrong_shape.as_str(), "does not parse"),
             (invalid.as_str(), "spec.domain.devices.disks[0]"),
