@@ -68,7 +68,7 @@ images: deps ## all container images as OCI archives in target/images
 	@REGISTRY=localhost images/build.sh
 
 .PHONY: manifests
-manifests: deps ## writes manifests/ anew from the types
+manifests: deps ## writes manifests/, what a person applies, anew from the types
 	@cargo run --locked -q -p barevirt-install --bin manifests -- --out manifests
 
 .PHONY: cluster-up

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs what is built on the cluster: loads the images, applies the
-# manifests, and waits until the components run. What did not change stays;
-# a component whose image changed is rolled out anew.
+# Installs what is built on the cluster: loads the images, applies the operator
+# and a KubeVirt for it, and waits until the operator says that all of it runs.
+# What did not change stays; a component whose image changed is rolled out anew.
 #
 #   cluster-up/sync.sh
 #
 # KUBE_PROVIDER=external installs on the cluster of KUBECONFIG instead, and
 # pushes the images to REGISTRY (host[:port][/path]), from where its nodes must
 # be able to pull. REGISTRY_INSECURE=1 allows a registry without TLS.
-# SYNC_TIMEOUT       seconds to wait for the components (180)
+# SYNC_TIMEOUT       seconds to wait for each of operator and components (180)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=cluster-up/common.sh
@@ -19,7 +19,8 @@ source "$here/archives.sh"
 provider=${KUBE_PROVIDER:-local}
 images=${CARGO_TARGET_DIR:-$repository/target}/images
 timeout=${SYNC_TIMEOUT:-180}
-components=(deployment/virt-controller deployment/virt-api daemonset/virt-handler)
+# Images whose builds the operator is told, so that it rolls out another one.
+told=(virt-operator virt-api virt-controller virt-handler virt-launcher)
 # The prefix that images are built with.
 built_prefix=localhost
 
@@ -72,20 +73,21 @@ digests() {
         [inputs | split(" ") | {key: (.[0] | sub("^" + $from; $to)), value: .[1]}] | from_entries'
 }
 
-# The manifests as JSON, with the images' registry replaced and each pod
-# template naming the digests of its images, so that a new build under the same
-# tag is a new revision.
-prepared_manifests() {
-    kube create --dry-run=client --validate=false -o json -f "$repository/manifests/barevirt.yaml" |
-        jq -s --arg from "$built_prefix/barevirt/" --arg to "$prefix/barevirt/" --argjson digests "$(digests)" '
-            map(if .kind == "List" then .items[] else . end)
+# The operator's manifest as JSON, with the images' registry replaced, and the
+# digests of all images in the operator's environment: the operator rolls out
+# what changed under the same tag, and is itself a new revision.
+prepared_manifest() {
+    kube create --dry-run=client --validate=false -o json -f "$repository/manifests/barevirt-operator.yaml" |
+        jq -s --arg from "$built_prefix/barevirt/" --arg to "$prefix/barevirt/" --argjson digests "$builds" '
+            ($ARGS.positional | map({
+                name: (ascii_upcase | gsub("-"; "_") | . + "_DIGEST"),
+                value: (. as $image | $digests | to_entries
+                        | map(select(.key | test("/" + $image + ":"))) | .[0].value // "unknown"),
+            })) as $builds
+            | map(if .kind == "List" then .items[] else . end)
             | map(walk(if type == "string" then gsub("(?<before>^|=)" + $from; .before + $to) else . end))
-            | map(if .spec.template.spec.containers? then
-                  .spec.template.metadata.annotations["cluster-up.barevirt.dev/images"] =
-                      ([.spec.template.spec | (.initContainers // [])[], .containers[] | .image]
-                       | unique | map("\(.)@\($digests[.] // "unknown")") | join(" "))
-              else . end)
-            | {apiVersion: "v1", kind: "List", items: .}'
+            | map(if .kind == "Deployment" then .spec.template.spec.containers[0].env += $builds else . end)
+            | {apiVersion: "v1", kind: "List", items: .}' --args "${told[@]}"
 }
 
 apply() { kube apply --server-side --force-conflicts --field-manager=cluster-up -f - >/dev/null; }
@@ -94,24 +96,63 @@ crd_is_established() {
     [[ $(kube get crd kubevirts.kubevirt.io -o 'jsonpath={.status.conditions[?(@.type=="Established")].status}') == True ]]
 }
 
+# virt-api is asked about changes of the object. While it is rolled out nobody may
+# answer, which passes; what it refuses stays refused.
+apply_kubevirt() {
+    local deadline=$((SECONDS + timeout)) said
+    until said=$(apply <"$here/kubevirt-cr.yaml" 2>&1); do
+        if [[ $said != *"failed calling webhook"* ]] || ((SECONDS >= deadline)); then
+            die "the KubeVirt object is not taken: $said"
+        fi
+        sleep 1
+    done
+}
+
+show_trouble() {
+    kube -n kubevirt get kubevirt kubevirt -o 'jsonpath={range .status.conditions[*]}{.type}={.status} {.reason}: {.message}{"\n"}{end}' >&2 || true
+    kube -n kubevirt get pods -o wide >&2
+    kube -n kubevirt get events --sort-by .lastTimestamp 2>/dev/null | tail -n 15 >&2
+    kube -n kubevirt logs -l kubevirt.io=virt-operator --tail 15 >&2 || true
+}
+
+wait_for_operator() {
+    say "waiting for deployment/virt-operator"
+    kube -n kubevirt rollout status deployment/virt-operator --timeout "${timeout}s" >/dev/null || {
+        show_trouble
+        die "virt-operator is not rolled out after $timeout s"
+    }
+}
+
+# The operator has seen the object as it is now and these builds, and all of it
+# runs.
+kubevirt_is_available() {
+    kube -n kubevirt get kubevirt kubevirt -o json | jq -e --argjson digests "$builds" '
+        ($ARGS.positional | map(. as $image | $digests | to_entries
+            | map(select(.key | test("/" + $image + ":"))) | .[0].value // empty)) as $builds
+        | .status.observedGeneration == .metadata.generation
+          and (.status.conditions // [] | any(.type == "Available" and .status == "True"))
+          and (.status.conditions // [] | any(.type == "Progressing" and .status == "False"))
+          and .status.observedDeploymentID == .status.targetDeploymentID
+          and (.status.observedDeploymentConfig // "" | . as $config | $builds | all(. as $build | $config | contains($build)))
+        ' --args "${told[@]}" >/dev/null
+}
+
 wait_for_components() {
-    local component deadline=$((SECONDS + timeout)) left
-    for component in "${components[@]}"; do
-        say "waiting for $component"
-        left=$((deadline - SECONDS))
-        ((left > 0)) || left=1
-        kube -n kubevirt rollout status "$component" --timeout "${left}s" >/dev/null || {
-            kube -n kubevirt get pods -o wide >&2
-            kube -n kubevirt get events --sort-by .lastTimestamp 2>/dev/null | tail -n 15 >&2
-            die "$component is not rolled out after $timeout s"
+    local deadline=$((SECONDS + timeout))
+    say "waiting for the KubeVirt to be available"
+    until kubevirt_is_available; do
+        ((SECONDS < deadline)) || {
+            show_trouble
+            die "the KubeVirt is not available after $timeout s"
         }
+        sleep 0.5
     done
 }
 
 main() {
-    local archives=() prefix=$built_prefix started=$SECONDS
+    local archives=() prefix=$built_prefix builds started=$SECONDS
     find_archives
-    [[ -f $repository/manifests/barevirt.yaml ]] || die "manifests/barevirt.yaml is missing: make manifests"
+    [[ -f $repository/manifests/barevirt-operator.yaml ]] || die "manifests/barevirt-operator.yaml is missing: make manifests"
     case $provider in
         local)
             [[ -f $run/complete ]] || die "the cluster is not up: make cluster-up"
@@ -125,10 +166,12 @@ main() {
             ;;
         *) die "KUBE_PROVIDER is local or external, not $provider" ;;
     esac
-    say "applying manifests"
-    prepared_manifests | apply
+    builds=$(digests)
+    say "applying the operator"
+    prepared_manifest | apply
     wait_for 30 "definition of the KubeVirt kind" crd_is_established
-    apply <"$here/kubevirt-cr.yaml"
+    wait_for_operator
+    apply_kubevirt
     wait_for_components
     say "Barevirt runs after $((SECONDS - started)) s; try cluster-up/kubectl.sh -n kubevirt get pods"
 }

@@ -31,7 +31,7 @@ tag=${TAG:-devel}
 suite=${SUITE:-trixie}
 qemu_suite=${QEMU_SUITE:-$suite}
 triple=x86_64-unknown-linux-musl
-all='virt-launcher virt-api virt-controller virt-handler guest-tiny guest-debian'
+all='virt-launcher virt-operator virt-api virt-controller virt-handler guest-tiny guest-debian'
 
 die() { printf 'images/build.sh: %s\n' "$*" >&2; exit 1; }
 say() { printf '%-16s %s\n' "$name" "$*"; }
@@ -85,11 +85,15 @@ debian() {
     echo "$tree"
 }
 
-# program PACKAGE: builds a static program of this workspace and prints its path. The launcher's two are each built by
+# program NAME: builds a static program of this workspace and prints its path. The launcher's two are each built by
 # themselves, so that no other package turns on features in what they use; the components share what they use.
 program() {
     local path=${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1 packages=(-p "$1")
-    case $1 in virt-api | virt-controller | virt-handler) packages=(-p virt-api -p virt-controller -p virt-handler --bin "$1") ;; esac
+    case $1 in
+        virt-operator | virt-api | virt-controller | virt-handler)
+            packages=(-p barevirt-install -p virt-api -p virt-controller -p virt-handler --bin "$1")
+            ;;
+    esac
     # ring has C in it.
     CC_x86_64_unknown_linux_musl=${CC_x86_64_unknown_linux_musl:-musl-gcc} \
         cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target $triple "${packages[@]}" >&2 ||

@@ -122,6 +122,8 @@ pub struct DataVolumeSourcePvc {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataVolumeSourceRef {
+    /// Kind of the object to follow: `DataSource`.
+    pub kind: String,
     /// DataSource to follow.
     pub name: String,
     /// Where the DataSource lives; the DataVolume's own namespace when not given.

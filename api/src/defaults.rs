@@ -1,12 +1,22 @@
 //! Defaults, filled in where a field is not given. Pure, idempotent, and they never make a valid object invalid.
 //!
-//! They are KubeVirt's for amd64, with two differences: an instance without networks and interfaces gets the masquerade
-//! binding (KubeVirt: bridge, which is not supported yet), and volumes get disks of their own only when no disk is listed
-//! (KubeVirt: any volume without a disk), so that a forgotten one is reported.
+//! They are KubeVirt's for amd64, as far as there is something to fill in: a field that has no effect stays empty. They
+//! differ where that is safer or says more:
+//!
+//! - an instance without networks and interfaces gets the masquerade binding (KubeVirt: bridge, which is not there yet);
+//! - volumes get disks of their own only when no disk is listed (KubeVirt: any volume without a disk), so that a forgotten
+//!   one is reported;
+//! - UUID and serial number follow from the name or stay empty (KubeVirt: random);
+//! - sockets, cores and threads, and the grace period, are written down even where they are 1 and 30 seconds;
+//! - a moving tag is told from a registry's port, as Kubernetes does;
+//! - nothing is set aside for growing (`cpu.maxSockets`, `memory.maxGuest`), since nothing grows yet.
+//!
+//! The installation may choose the machine type and the CPU model ([`GuestDefaults`]).
 
 use crate::identity;
 use crate::names;
 use crate::quantity;
+use crate::settings::GuestDefaults;
 use crate::v1::{
     Cpu, CpuTopology, Disk, DiskTarget, FeatureState, Interface, InterfaceMasquerade, Machine, MemoryStatus,
     Network, PodNetwork, ResourceRequirements, VirtualMachine, VirtualMachineInstance,
@@ -24,23 +34,29 @@ pub const MACHINE_TYPE: &str = "q35";
 pub const CPU_MODEL: &str = "host-model";
 /// Bus of disks that name none: guests know it without a driver of their own.
 pub const DISK_BUS: &str = "sata";
+/// State of a CD drive's tray.
+pub const TRAY: &str = "closed";
 /// Name of the network and interface that are added.
 pub const NETWORK_NAME: &str = "default";
 /// Seconds a guest has to shut down when nothing is given.
 pub const GRACE_PERIOD_SECONDS: i64 = 30;
 
 /// Defaults of a machine: only what must stay the same from one run to the next.
-pub fn vm(vm: &mut VirtualMachine) {
+pub fn vm(vm: &mut VirtualMachine, guest: &GuestDefaults) {
     let spec = &mut vm.spec.template.spec;
-    spec.architecture.get_or_insert_with(|| ARCHITECTURE.to_owned());
-    machine_type(spec);
+    architecture(spec);
+    machine_type(spec, guest);
 }
 
-/// Defaults of an instance's specification.
+/// Defaults of an instance's specification, where the installation chooses none.
 pub fn vmi(vmi: &mut VirtualMachineInstance) {
+    instance(vmi, &GuestDefaults::default());
+}
+
+fn instance(vmi: &mut VirtualMachineInstance, guest: &GuestDefaults) {
     let name = vmi.metadata.name.clone().unwrap_or_default();
     let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
-    spec(&mut vmi.spec);
+    chosen(&mut vmi.spec, guest);
     // The name of a generated one may come later; what has no identity yet gets no UUID yet.
     if !name.is_empty() {
         let firmware = vmi.spec.domain.firmware.get_or_insert_default();
@@ -50,8 +66,8 @@ pub fn vmi(vmi: &mut VirtualMachineInstance) {
 
 /// What the mutating webhook does to a new instance: defaults, the finalizer that holds it until its pods are gone, and a
 /// first status. A status that the user sent does not stay.
-pub fn admit_vmi(instance: &mut VirtualMachineInstance, now: &Time) {
-    vmi(instance);
+pub fn admit_vmi(instance: &mut VirtualMachineInstance, guest: &GuestDefaults, now: &Time) {
+    self::instance(instance, guest);
     let finalizers = instance.metadata.finalizers.get_or_insert_default();
     if !finalizers.iter().any(|finalizer| finalizer == names::VMI_FINALIZER) {
         finalizers.push(names::VMI_FINALIZER.to_owned());
@@ -79,32 +95,50 @@ pub fn admit_vmi(instance: &mut VirtualMachineInstance, now: &Time) {
 
 /// What the mutating webhook does to a new machine: defaults, and the finalizer that holds it until its instance is dealt
 /// with.
-pub fn admit_vm(machine: &mut VirtualMachine) {
-    vm(machine);
+pub fn admit_vm(machine: &mut VirtualMachine, guest: &GuestDefaults) {
+    vm(machine, guest);
     let finalizers = machine.metadata.finalizers.get_or_insert_default();
     if !finalizers.iter().any(|finalizer| finalizer == names::VM_FINALIZER) {
         finalizers.push(names::VM_FINALIZER.to_owned());
     }
 }
 
-/// Defaults of a specification, without what needs a name.
+/// Defaults of a specification, without what needs a name, where the installation chooses none.
 pub fn spec(spec: &mut VirtualMachineInstanceSpec) {
-    spec.architecture.get_or_insert_with(|| ARCHITECTURE.to_owned());
+    chosen(spec, &GuestDefaults::default());
+}
+
+/// The same, where it may choose.
+pub(crate) fn chosen(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefaults) {
+    architecture(spec);
     spec.termination_grace_period_seconds.get_or_insert(GRACE_PERIOD_SECONDS);
-    machine_type(spec);
+    machine_type(spec, guest);
     resource_requests(spec);
     guest_memory(spec);
-    cpu(spec);
+    cpu(spec, guest);
     features(spec);
     pull_policies(spec);
     network(spec);
     disks(spec);
 }
 
-fn machine_type(spec: &mut VirtualMachineInstanceSpec) {
+/// Only the devices that come by themselves: disks of volumes, and the pod network. A preference chooses their bus and model
+/// before [`spec`] does.
+pub fn devices(spec: &mut VirtualMachineInstanceSpec) {
+    network(spec);
+    volume_disks(spec);
+}
+
+fn architecture(spec: &mut VirtualMachineInstanceSpec) {
+    if spec.architecture.as_deref().is_none_or(str::is_empty) {
+        spec.architecture = Some(ARCHITECTURE.to_owned());
+    }
+}
+
+fn machine_type(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefaults) {
     let machine = spec.domain.machine.get_or_insert_with(Machine::default);
     if machine.type_.as_deref().is_none_or(str::is_empty) {
-        machine.type_ = Some(MACHINE_TYPE.to_owned());
+        machine.type_ = Some(guest.machine_type.clone());
     }
 }
 
@@ -133,7 +167,7 @@ fn guest_memory(spec: &mut VirtualMachineInstanceSpec) {
 }
 
 /// Without sockets, cores and threads: as many sockets as CPUs are allowed or requested. What is still missing is 1.
-fn cpu(spec: &mut VirtualMachineInstanceSpec) {
+fn cpu(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefaults) {
     let from_resources = spec.domain.resources.as_ref().and_then(sockets_from_resources);
     let cpu = spec.domain.cpu.get_or_insert_with(Cpu::default);
     let given = |value: Option<u32>| value.filter(|value| *value > 0);
@@ -144,7 +178,7 @@ fn cpu(spec: &mut VirtualMachineInstanceSpec) {
         *count = Some(given(*count).unwrap_or(1));
     }
     if cpu.model.as_deref().is_none_or(str::is_empty) {
-        cpu.model = Some(CPU_MODEL.to_owned());
+        cpu.model = Some(guest.cpu_model.clone());
     }
 }
 
@@ -193,11 +227,12 @@ fn network(spec: &mut VirtualMachineInstanceSpec) {
     }
 }
 
-/// Disks for the volumes of a specification that lists none, then target and bus of every disk.
-fn disks(spec: &mut VirtualMachineInstanceSpec) {
-    let disks = &mut spec.domain.devices.disks;
+/// Disks for the volumes of a specification that lists none; not for those that are shared as directories.
+fn volume_disks(spec: &mut VirtualMachineInstanceSpec) {
+    let devices = &mut spec.domain.devices;
+    let disks = &mut devices.disks;
     if disks.is_empty() {
-        let mut seen = HashSet::new();
+        let mut seen: HashSet<&str> = devices.filesystems.iter().map(|shared| shared.name.as_str()).collect();
         disks.extend(
             spec.volumes
                 .iter()
@@ -205,7 +240,12 @@ fn disks(spec: &mut VirtualMachineInstanceSpec) {
                 .map(|volume| Disk { name: volume.name.clone(), ..Default::default() }),
         );
     }
-    for disk in disks {
+}
+
+/// The disks that come by themselves, then target and bus of every disk.
+fn disks(spec: &mut VirtualMachineInstanceSpec) {
+    volume_disks(spec);
+    for disk in &mut spec.domain.devices.disks {
         if disk.disk.is_none() && disk.cdrom.is_none() && disk.lun.is_none() {
             disk.disk = Some(DiskTarget::default());
         }
@@ -215,6 +255,7 @@ fn disks(spec: &mut VirtualMachineInstanceSpec) {
         if let Some(target) = &mut disk.cdrom {
             default_bus(&mut target.bus);
             target.readonly.get_or_insert(true);
+            target.tray.get_or_insert_with(|| TRAY.to_owned());
         }
     }
 }

@@ -112,6 +112,7 @@ pub const GATES: &[(&str, State)] = &[
 pub struct Gates {
     enabled: BTreeSet<String>,
     disabled: BTreeSet<String>,
+    forbids_bridge: bool,
 }
 
 impl Gates {
@@ -120,7 +121,24 @@ impl Gates {
         enabled: impl IntoIterator<Item = String>,
         disabled: impl IntoIterator<Item = String>,
     ) -> Self {
-        Gates { enabled: enabled.into_iter().collect(), disabled: disabled.into_iter().collect() }
+        Gates {
+            enabled: enabled.into_iter().collect(),
+            disabled: disabled.into_iter().collect(),
+            forbids_bridge: false,
+        }
+    }
+
+    /// The same, with the bridge binding on the pod network permitted or not
+    /// (`network.permitBridgeInterfaceOnPodNetwork`): a gate that has its own field.
+    #[must_use]
+    pub fn with_bridge_on_pod_network(mut self, permitted: bool) -> Self {
+        self.forbids_bridge = !permitted;
+        self
+    }
+
+    /// Whether the bridge binding may be used on the pod network, as it may unless switched off.
+    pub fn permits_bridge_on_pod_network(&self) -> bool {
+        !self.forbids_bridge
     }
 
     /// Every gate on: for objects that admission has let pass.

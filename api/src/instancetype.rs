@@ -1,4 +1,15 @@
 //! `instancetype.kubevirt.io`: resources of kinds of machines.
+//!
+//! ```text
+//!   VirtualMachine --matcher--> what it names --(read by a shell)--> expand --apply--> preference --> specification
+//!                                  |                                    \
+//!                                  revision: the copy a machine keeps    causes: conflicts, requirements
+//! ```
+
+mod apply;
+pub mod expand;
+pub mod matcher;
+pub mod revision;
 
 use crate::v1::{DiskIoThreads, Gpu, HostDevice, Hugepages, LaunchSecurity, Numa, Realtime};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -6,6 +17,11 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// The API group of instance types and preferences.
+pub const GROUP: &str = "instancetype.kubevirt.io";
+/// The version of theirs that is served and stored.
+pub const VERSION: &str = "v1beta1";
 
 /// Processors that an instance type gives to its VMs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

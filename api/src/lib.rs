@@ -25,6 +25,7 @@ pub mod snapshot;
 pub mod v1;
 pub mod valid;
 pub mod validate;
+pub mod webhooks;
 
 #[cfg(test)]
 mod properties;

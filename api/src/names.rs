@@ -51,6 +51,9 @@ pub const SERVICE_ACCOUNT_CONTROLLER: &str = "kubevirt-controller";
 /// Service account of the handlers.
 pub const SERVICE_ACCOUNT_HANDLER: &str = "kubevirt-handler";
 
+/// Service account of the operator.
+pub const SERVICE_ACCOUNT_OPERATOR: &str = "kubevirt-operator";
+
 /// Name of the one `KubeVirt` object.
 pub const KUBEVIRT_NAME: &str = "kubevirt";
 /// User and group id of launchers.

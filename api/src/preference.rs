@@ -1,5 +1,9 @@
 //! `instancetype.kubevirt.io`: what guests run best with.
 
+pub mod apply;
+pub mod requirements;
+pub mod topology;
+
 use crate::v1::{
     BlockSize, ClockOffset, CpuFeature, Efi, FeatureApic, FeatureHyperv, FeatureKvm, FeatureState,
     InterfaceMasquerade, LaunchSecurity, Rng, Timer, TpmDevice, VgpuOptions,

@@ -30,6 +30,11 @@ pub fn millis(quantity: &Quantity) -> Result<u64, QuantityError> {
     unsigned(quantity, scaled(quantity, 3)?)
 }
 
+/// The quantity in thousandths of millionths, rounded up; those above nine thousand million are out of range.
+pub fn nanos(quantity: &Quantity) -> Result<u64, QuantityError> {
+    unsigned(quantity, scaled(quantity, 9)?)
+}
+
 /// Whether the quantity is below zero; false for what is no quantity.
 pub fn is_negative(quantity: &Quantity) -> bool {
     scaled(quantity, 9).is_ok_and(|value| value < 0)

@@ -21,17 +21,10 @@ impl Config {
         image_pull_policy: Option<&str>,
         objects: impl Iterator<Item = &'a KubeVirt>,
     ) -> Self {
-        let oldest = objects.min_by_key(|object| {
-            (
-                object.metadata.creation_timestamp.as_ref().map(|time| time.0),
-                object.metadata.namespace.clone(),
-                object.metadata.name.clone(),
-            )
-        });
         Config {
             launcher_image: launcher_image.to_owned(),
             image_pull_policy: image_pull_policy.map(str::to_owned),
-            settings: Settings::from_kubevirt(oldest.map(|object| &object.spec)),
+            settings: Settings::current(objects),
         }
     }
 

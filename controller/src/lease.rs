@@ -22,7 +22,7 @@ use kube::api::{Api, PostParams};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
-/// Name of the lease.
+/// Name of virt-controller's lease.
 pub const NAME: &str = "virt-controller";
 /// How long a record may stay unchanged before others take over.
 pub const DURATION: Duration = Duration::from_secs(15);
@@ -119,18 +119,19 @@ impl Election {
 /// The lease in the cluster, and our part in its election.
 pub struct Candidate {
     leases: Api<Lease>,
+    name: &'static str,
     election: Election,
 }
 
 impl Candidate {
-    /// A candidate named `identity` for the lease in this namespace.
-    pub fn new(leases: Api<Lease>, identity: impl Into<String>) -> Self {
-        Candidate { leases, election: Election::new(identity) }
+    /// A candidate named `identity` for the lease of that name.
+    pub fn new(leases: Api<Lease>, name: &'static str, identity: impl Into<String>) -> Self {
+        Candidate { leases, name, election: Election::new(identity) }
     }
 
     /// Comes back once we lead.
     pub async fn acquire(&mut self) {
-        info!(lease = NAME, identity = self.election.identity, "waiting for the lease");
+        info!(lease = self.name, identity = self.election.identity, "waiting for the lease");
         loop {
             match self.turn().await {
                 Ok(Turn::Leading) => break,
@@ -139,7 +140,7 @@ impl Candidate {
             }
             tokio::time::sleep(RETRY).await;
         }
-        info!(lease = NAME, identity = self.election.identity, "leading");
+        info!(lease = self.name, identity = self.election.identity, "leading");
     }
 
     /// Renews until that fails for [`RENEW_DEADLINE`] or another holds the lease; the caller then ends the process.
@@ -150,14 +151,14 @@ impl Candidate {
             match tokio::time::timeout(RENEW_DEADLINE.saturating_sub(renewed.elapsed()), self.turn()).await {
                 Ok(Ok(Turn::Leading)) => renewed = Instant::now(),
                 Ok(Ok(Turn::Other)) => {
-                    warn!(lease = NAME, "another holds the lease");
+                    warn!(lease = self.name, "another holds the lease");
                     return;
                 }
                 Ok(Ok(Turn::Raced)) | Err(_) => {}
                 Ok(Err(error)) => debug!(error = %error.message(), "cannot renew the lease"),
             }
             if renewed.elapsed() >= RENEW_DEADLINE {
-                warn!(lease = NAME, "the lease could not be renewed in time");
+                warn!(lease = self.name, "the lease could not be renewed in time");
                 return;
             }
         }
@@ -165,35 +166,37 @@ impl Candidate {
 
     /// Hands the lease back, if it is ours.
     pub async fn release(&self) -> Result<(), Error> {
-        let subject = || format!("lease {NAME}");
-        let mut lease = shell::call("get", subject, self.leases.get(NAME)).await?;
+        let name = self.name;
+        let subject = || format!("lease {name}");
+        let mut lease = shell::call("get", subject, self.leases.get(name)).await?;
         let Some(record) = lease.spec.as_ref().and_then(|spec| self.election.release(spec, Timestamp::now()))
         else {
             return Ok(());
         };
         lease.spec = Some(record);
-        shell::call("release", subject, self.leases.replace(NAME, &PostParams::default(), &lease)).await?;
-        info!(lease = NAME, "released the lease");
+        shell::call("release", subject, self.leases.replace(name, &PostParams::default(), &lease)).await?;
+        info!(lease = self.name, "released the lease");
         Ok(())
     }
 
     /// One look and at most one write.
     async fn turn(&mut self) -> Result<Turn, Error> {
-        let subject = || format!("lease {NAME}");
-        let lease = shell::call("get", subject, self.leases.get_opt(NAME)).await?;
+        let name = self.name;
+        let subject = || format!("lease {name}");
+        let lease = shell::call("get", subject, self.leases.get_opt(name)).await?;
         let record = lease.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         let written = match self.election.step(record.as_ref(), Instant::now(), Timestamp::now()) {
             Move::Wait => return Ok(Turn::Other),
             Move::Create(spec) => {
                 let lease = Lease {
-                    metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
+                    metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
                     spec: Some(spec),
                 };
                 shell::call("create", subject, self.leases.create(&PostParams::default(), &lease)).await
             }
             Move::Replace(spec) => {
                 let lease = Lease { spec: Some(spec), ..lease.unwrap_or_default() };
-                shell::call("update", subject, self.leases.replace(NAME, &PostParams::default(), &lease))
+                shell::call("update", subject, self.leases.replace(name, &PostParams::default(), &lease))
                     .await
             }
         };

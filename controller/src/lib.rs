@@ -8,9 +8,8 @@
 //!
 //! Each reconciler takes the same steps: *observe* (caches, and a live look where a stale one would be dangerous), *plan*
 //! (pure), *apply*, *report* (status computed whole, written only when it differs). One process of several acts
-//! ([`lease`]). The same process keeps the certificates of the other components ([`certificates`]).
+//! ([`lease`]).
 
-pub mod certificates;
 pub mod cluster;
 pub mod config;
 pub mod error;

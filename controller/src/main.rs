@@ -13,11 +13,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 use virt_controller::{cluster, health, lease, run};
 
-/// Turns virtual machines into instances and instances into launcher pods; keeps the components' certificates.
+/// Turns virtual machines into instances and instances into launcher pods.
 #[derive(Parser)]
 #[command(version)]
 struct Flags {
-    /// Namespace of the components: lease, certificates.
+    /// Namespace of the components, where the lease is.
     #[arg(long, env = "NAMESPACE", default_value = barevirt_api::names::INSTALL_NAMESPACE)]
     namespace: String,
     /// Image of virt-launcher and the container disks' helper.
@@ -73,7 +73,7 @@ async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
     let client = kube::Client::try_from(config).context("cannot make a client")?;
     let identity = flags.identity.unwrap_or_else(|| format!("process-{}", std::process::id()));
     let leases: Api<Lease> = Api::namespaced(client.clone(), &flags.namespace);
-    let mut candidate = lease::Candidate::new(leases, identity.clone());
+    let mut candidate = lease::Candidate::new(leases, lease::NAME, identity.clone());
     tokio::select! {
         () = candidate.acquire() => {}
         () = &mut stop => return Ok(ExitCode::SUCCESS),
@@ -89,7 +89,7 @@ async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
         node_grace: Duration::from_secs(flags.node_grace_seconds),
     };
     let ended = tokio::select! {
-        () = run::run(client, &flags.namespace, &identity, options) => Some("the work ended"),
+        () = run::run(client, &identity, options) => Some("the work ended"),
         () = candidate.hold() => Some("the lease was lost"),
         () = &mut stop => None,
     };

@@ -38,8 +38,12 @@ pub struct Notes {
 impl Notes {
     /// `instance` is this process' name.
     pub fn new(client: Client, instance: &str) -> Self {
-        let reporter =
-            Reporter { controller: crate::lease::NAME.to_owned(), instance: Some(instance.to_owned()) };
+        Self::by(client, crate::lease::NAME, instance)
+    }
+
+    /// Those of another component.
+    pub fn by(client: Client, component: &str, instance: &str) -> Self {
+        let reporter = Reporter { controller: component.to_owned(), instance: Some(instance.to_owned()) };
         Notes { recorder: Recorder::new(client, reporter) }
     }
 

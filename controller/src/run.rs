@@ -1,6 +1,5 @@
 //! Everything that the leading process does.
 
-use crate::certificates::Publisher;
 use crate::cluster::{Cluster, Options};
 use crate::error::{Category, Error, back_off};
 use crate::notes::Notes;
@@ -28,9 +27,9 @@ const FAILURES_KEPT: usize = 4096;
 const RESYNC: Duration = Duration::from_secs(600);
 
 /// Runs the controllers; comes back only if the watches end.
-pub async fn run(client: Client, namespace: &str, instance: &str, options: Options) {
+pub async fn run(client: Client, instance: &str, options: Options) {
     let notes = Notes::new(client.clone(), instance);
-    let (cluster, feeds, queues) = Cluster::new(client.clone(), notes, options);
+    let (cluster, feeds, queues) = Cluster::new(client, notes, options);
     let vms = drive(
         "virtual machine",
         cluster.clone(),
@@ -45,7 +44,6 @@ pub async fn run(client: Client, namespace: &str, instance: &str, options: Optio
         queues.vmis,
         |cluster, namespace, name| async move { vmi::reconcile(&cluster, &namespace, &name).await }.boxed(),
     );
-    let certificates = Publisher::new(client, namespace).run();
     let work = async {
         if cluster.ready().await {
             info!(
@@ -60,7 +58,6 @@ pub async fn run(client: Client, namespace: &str, instance: &str, options: Optio
     tokio::select! {
         () = feeds.run(cluster.clone()) => warn!("the watches ended"),
         () = work => warn!("the controllers ended"),
-        () = certificates => {}
     }
 }
 

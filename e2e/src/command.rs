@@ -31,7 +31,9 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The repository's root.
 pub fn repository() -> PathBuf {
-    let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    // Cargo says where the package is now; where it was built may be another clone that shares the target directory.
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let mut path = PathBuf::from(package);
     path.pop();
     path
 }

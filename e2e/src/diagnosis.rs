@@ -14,7 +14,19 @@ pub fn print(namespace: &str, since: &str) {
     for arguments in questions {
         show(arguments);
     }
-    for selector in ["kubevirt.io=virt-controller", "kubevirt.io=virt-handler", "kubevirt.io=virt-api"] {
+    show(&[
+        "get",
+        "kubevirt",
+        "-A",
+        "-o",
+        "jsonpath={range .items[*].status.conditions[*]}{.type}={.status} {.reason}: {.message}{'\n'}{end}",
+    ]);
+    for selector in [
+        "kubevirt.io=virt-operator",
+        "kubevirt.io=virt-controller",
+        "kubevirt.io=virt-handler",
+        "kubevirt.io=virt-api",
+    ] {
         show(&["logs", "-n", "kubevirt", "-l", selector, "--tail=60", "--prefix", "--since-time", since]);
     }
     show(&[

@@ -21,6 +21,7 @@ pub mod console;
 pub mod diagnosis;
 pub mod guest;
 pub mod image;
+pub mod installation;
 pub mod namespace;
 pub mod node;
 pub mod pods;

@@ -1,6 +1,6 @@
 //! VirtualMachines: when an instance is made, restarted and removed.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{BOOT, RUNNING, SHUTDOWN, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
@@ -75,6 +75,50 @@ fn start_and_restart_make_new_instances() {
         namespace.virtctl(&["restart", "vm"])?;
         wait_for_another(namespace, &first, RUNNING)?;
         namespace.wait_status("vm", "Running", SOON).map(drop)
+    });
+}
+
+/// The PCI bus behind whose root port a device with that id sits.
+fn bus_of(devices: &Value, id: &str) -> Option<Value> {
+    match devices {
+        Value::Array(items) => items.iter().find_map(|item| bus_of(item, id)),
+        Value::Object(fields) if fields.get("qdev_id").is_some_and(|found| found == id) => {
+            fields.get("bus").cloned()
+        }
+        Value::Object(fields) => fields.values().find_map(|value| bus_of(value, id)),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_disk_that_goes_moves_no_other() {
+    in_namespace("pci", |namespace| {
+        let mut manifest = guest::machine("vm", "Manual");
+        for name in ["first", "second"] {
+            let spec = guest::spec_of(&mut manifest);
+            let disk = json!({"name": name, "disk": {"bus": "virtio"}});
+            guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+            guest::push(&mut spec["volumes"], json!({"name": name, "emptyDisk": {"capacity": "16Mi"}}));
+        }
+        namespace.apply(&manifest)?;
+        let bus_of_second = || -> Result<Value> {
+            namespace.virtctl(&["start", "vm"])?;
+            namespace.wait_phase("vm", "Running", RUNNING)?;
+            let devices = serde_json::from_str(&namespace.virtctl(&["qmp", "vm", "query-pci"])?)?;
+            let bus = bus_of(&devices, "disk-second").context("QEMU has no disk-second")?;
+            namespace.virtctl(&["stop", "vm", "--force", "--grace-period=0"])?;
+            namespace.wait_status("vm", "Stopped", SOON)?;
+            Ok(bus)
+        };
+        let before = bus_of_second()?;
+        let patch = json!([
+            {"op": "remove", "path": "/spec/template/spec/domain/devices/disks/1"},
+            {"op": "remove", "path": "/spec/template/spec/volumes/1"},
+        ]);
+        namespace.kubectl(&["patch", "vm", "vm", "--type=json", "-p", &patch.to_string()])?;
+        let after = bus_of_second()?;
+        ensure!(before == after, "it moved from bus {before} to {after}");
+        Ok(())
     });
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, object, objects};
+use barevirt_e2e::installation::{Changed, wait_available};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Node, alone, guest, in_namespace};
 use serde_json::{Value, json};
@@ -32,29 +33,12 @@ impl Drop for PowerCut<'_> {
     }
 }
 
-/// Has the controller count a silent node as lost after seconds, not minutes, for as long as the test takes.
-struct ShortGrace;
-
-impl ShortGrace {
-    fn begin() -> Result<Self> {
-        let grace = Self;
-        set_controller("NODE_GRACE_SECONDS=20")?;
-        Ok(grace)
-    }
-}
-
-impl Drop for ShortGrace {
-    fn drop(&mut self) {
-        if let Err(error) = set_controller("NODE_GRACE_SECONDS-") {
-            eprintln!("virt-controller keeps its short grace period: {error:#}");
-        }
-    }
-}
-
-fn set_controller(variable: &str) -> Result<()> {
-    kubectl(&["set", "env", "-n", "kubevirt", "deployment/virt-controller", variable])?;
-    kubectl(&["rollout", "status", "-n", "kubevirt", "deployment/virt-controller", "--timeout=100s"])
-        .map(drop)
+/// Has the controller count a silent node as lost after seconds, not minutes, for as long as the value lives.
+fn short_grace() -> Result<Changed> {
+    let flags = json!({"customizeComponents": {"flags": {"controller": {"node-grace-seconds": "20"}}}});
+    let changed = Changed::begin(&flags)?;
+    wait_available()?;
+    Ok(changed)
 }
 
 /// The node that virt-api is on. Without it no object of ours can be written, so another one is switched off.
@@ -94,7 +78,7 @@ fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
                 "key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node_of_api()?],
             }] } }],
         } });
-        let _short = ShortGrace::begin()?;
+        let _short = short_grace()?;
         namespace.apply(&manifest)?;
         let before = namespace.wait_phase("vm", "Running", RUNNING)?;
         let launcher = namespace.launcher("vm")?;

@@ -1,15 +1,32 @@
-//! Webhooks: an AdmissionReview in, one out. Pure: what is decided depends on the request and the time.
+//! Webhooks: an AdmissionReview in, one out. What is decided depends on the request and on what is known beside it.
+//!
+//! ```text
+//!   body --> request --> facts (reads other objects, where a rule looks at them) --> review (pure) --> body
+//!                   \--> eviction (reads the pod and its instance, may mark it)  --------------------/
+//! ```
 //!
 //! The rules themselves are `barevirt_api`'s; here they are only connected. An answer is either a JSON patch of
 //! defaults, an approval, or a refusal with every cause at once.
 
+mod eviction;
+mod facts;
+mod kinds;
+
+pub use facts::Facts;
+
 use barevirt_api::defaults;
-use barevirt_api::gates::Gates;
-use barevirt_api::names::{SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER};
+use barevirt_api::instancetype::expand;
+use barevirt_api::names::{
+    SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER, SERVICE_ACCOUNT_OPERATOR,
+};
+use barevirt_api::settings::Settings;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_api::validate::kinds::lock;
 use barevirt_api::validate::{self, Cause, Path, Requester};
+use barevirt_api::webhooks::Hook;
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Client;
 use kube::core::DynamicObject;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use kube::core::response::{StatusCause, StatusDetails};
@@ -18,40 +35,80 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::answer::Refusal;
-use crate::route::Hook;
+use crate::config::Config;
 
 /// Service accounts of our own components, which may write status and immutable fields.
 const COMPONENTS: [&str; 4] =
-    [SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER, "kubevirt-operator"];
+    [SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER, SERVICE_ACCOUNT_OPERATOR];
 /// Where the API server says which node a token was made for.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
 type Request = AdmissionRequest<DynamicObject>;
 
+/// What a decision is made with, beside the request itself.
+#[derive(Debug)]
+pub struct Known<'a> {
+    /// Namespace of the installation.
+    pub namespace: &'a str,
+    /// Settings of the installation.
+    pub settings: &'a Settings,
+    /// What other objects say.
+    pub facts: &'a Facts,
+    /// The time.
+    pub now: &'a Time,
+}
+
+/// Answers one review, reading what it takes.
+///
+/// # Errors
+/// 400 for a body that is no AdmissionReview with a request; 500 where other objects cannot be read.
+pub async fn answer(
+    client: &Client,
+    namespace: &str,
+    config: &Config,
+    hook: Hook,
+    body: &[u8],
+) -> Result<AdmissionReview<DynamicObject>, Refusal> {
+    let request = request(body)?;
+    let settings = &config.settings;
+    if hook == Hook::Eviction {
+        return Ok(eviction::answer(client, settings, &request).await.into_review());
+    }
+    let facts = facts::observe(client, config, hook, &request).await?;
+    let now = Time(jiff::Timestamp::now());
+    respond(hook, &Known { namespace, settings, facts: &facts, now: &now }, &request)
+}
+
 /// Answers one review.
 ///
 /// # Errors
 /// 400 for a body that is no AdmissionReview with a request.
-pub fn review(
-    hook: Hook,
-    namespace: &str,
-    body: &[u8],
-    now: &Time,
-) -> Result<AdmissionReview<DynamicObject>, Refusal> {
+pub fn review(hook: Hook, known: &Known<'_>, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, Refusal> {
+    respond(hook, known, &request(body)?)
+}
+
+fn request(body: &[u8]) -> Result<Request, Refusal> {
     let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
         .map_err(|error| Refusal::bad_request(format!("the body is no AdmissionReview: {error}")))?;
-    let request: Request = review
+    review
         .try_into()
-        .map_err(|error| Refusal::bad_request(format!("the AdmissionReview has no request: {error}")))?;
-    let decision = decide(hook, namespace, &request, now);
-    let mut response = AdmissionResponse::from(&request);
-    response.warnings = warnings(hook, &request);
+        .map_err(|error| Refusal::bad_request(format!("the AdmissionReview has no request: {error}")))
+}
+
+fn respond(
+    hook: Hook,
+    known: &Known<'_>,
+    request: &Request,
+) -> Result<AdmissionReview<DynamicObject>, Refusal> {
+    let decision = decide(hook, known, request);
+    let mut response = AdmissionResponse::from(request);
+    response.warnings = Some(warnings(hook, request)).filter(|warnings| !warnings.is_empty());
     let response = match decision {
         Ok(None) => response,
         Ok(Some(patch)) => response
             .with_patch(patch)
             .map_err(|error| Refusal::internal(format!("write the patch of defaults: {error}")))?,
-        Err(causes) => deny(response, &request, &causes),
+        Err(causes) => deny(response, request, &causes),
     };
     Ok(response.into_review())
 }
@@ -62,15 +119,22 @@ fn component(namespace: &str, request: &Request) -> Option<&'static str> {
     COMPONENTS.into_iter().find(|component| name == format!("system:serviceaccount:{namespace}:{component}"))
 }
 
-fn decide(hook: Hook, namespace: &str, request: &Request, now: &Time) -> Result<Option<Patch>, Vec<Cause>> {
+fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Patch>, Vec<Cause>> {
     let creating = request.operation == Operation::Create;
-    let gates = Gates::default();
-    let component = component(namespace, request);
+    let gates = &known.settings.gates;
+    let guest = &known.settings.guest;
+    let component = component(known.namespace, request);
     let requester = if component.is_some() { Requester::Component } else { Requester::User };
     match hook {
-        Hook::MutateMachine if creating => mutate(request, defaults::admit_vm).map(Some),
-        Hook::MutateMachine => mutate(request, defaults::vm).map(Some),
-        Hook::MutateInstance if creating => mutate(request, |vmi| defaults::admit_vmi(vmi, now)).map(Some),
+        Hook::MutateMachine => mutate(request, |vm| {
+            // Its preference comes before our defaults.
+            expand::prefer(vm, &known.facts.named);
+            if creating { defaults::admit_vm(vm, guest) } else { defaults::vm(vm, guest) }
+        })
+        .map(Some),
+        Hook::MutateInstance if creating => {
+            mutate(request, |vmi| defaults::admit_vmi(vmi, guest, known.now)).map(Some)
+        }
         Hook::MutateInstance if requester == Requester::Component => Ok(None),
         Hook::MutateInstance => {
             let old: VirtualMachineInstance = read(request.old_object.as_ref())?;
@@ -79,18 +143,25 @@ fn decide(hook: Hook, namespace: &str, request: &Request, now: &Time) -> Result<
             })
             .map(Some)
         }
-        Hook::ValidateMachine => {
+        Hook::Machine => {
             let vm: VirtualMachine = read(request.object.as_ref())?;
-            refuse(if creating {
-                validate::vm(&vm, requester, &gates)
-            } else {
-                validate::vm_update(&read(request.old_object.as_ref())?, &vm, requester, &gates)
+            let old: Option<VirtualMachine> =
+                if creating { None } else { Some(read(request.old_object.as_ref())?) };
+            // What it will be with its instance type and preference has to be valid.
+            let vm = expand::admit(old.as_ref(), vm, &known.facts.named)?;
+            refuse(match old {
+                None => validate::vm(&vm, requester, gates),
+                Some(old) => {
+                    let mut causes = validate::vm_update(&old, &vm, requester, gates);
+                    causes.extend(lock::machine(&old, &vm));
+                    causes
+                }
             })
         }
-        Hook::ValidateInstanceCreate => {
-            refuse(validate::vmi_create(&read(request.object.as_ref())?, requester, &gates))
+        Hook::InstanceCreate => {
+            refuse(validate::vmi_create(&read(request.object.as_ref())?, requester, gates))
         }
-        Hook::ValidateInstanceUpdate => {
+        Hook::InstanceUpdate => {
             let old = read(request.old_object.as_ref())?;
             let new = read(request.object.as_ref())?;
             let mut causes = validate::vmi_update(&old, &new, requester);
@@ -101,13 +172,16 @@ fn decide(hook: Hook, namespace: &str, request: &Request, now: &Time) -> Result<
             }
             refuse(causes)
         }
+        other => refuse(kinds::causes(other, known, request, requester)?),
     }
 }
 
-fn warnings(hook: Hook, request: &Request) -> Option<Vec<String>> {
-    let Hook::ValidateMachine = hook else { return None };
-    let vm: VirtualMachine = read(request.object.as_ref()).ok()?;
-    Some(validate::vm_warnings(&vm)).filter(|warnings| !warnings.is_empty())
+fn warnings(hook: Hook, request: &Request) -> Vec<String> {
+    if hook == Hook::Machine {
+        // What cannot be read is refused for that.
+        return read(request.object.as_ref()).map(|vm| validate::vm_warnings(&vm)).unwrap_or_default();
+    }
+    kinds::warnings(hook, request).unwrap_or_default()
 }
 
 fn refuse(causes: Vec<Cause>) -> Result<Option<Patch>, Vec<Cause>> {
@@ -137,7 +211,8 @@ fn mutate<T: DeserializeOwned + Serialize>(
 
 fn read<T: DeserializeOwned>(object: Option<&DynamicObject>) -> Result<T, Vec<Cause>> {
     let object = object.ok_or_else(|| vec![unreadable("the review has no object")])?;
-    serde_json::from_value(value(object)?).map_err(|error| vec![unreadable(error.to_string())])
+    let value = value(object)?;
+    T::deserialize(&value).map_err(|error| vec![validate::unreadable(&value, &error)])
 }
 
 fn unreadable(why: impl Into<String>) -> Cause {
@@ -173,5 +248,4 @@ fn deny(response: AdmissionResponse, request: &Request, causes: &[Cause]) -> Adm
 }
 
 #[cfg(test)]
-#[path = "admission_tests.rs"]
 mod tests;

@@ -59,6 +59,17 @@ impl Refusal {
         Self { code: StatusCode::INTERNAL_SERVER_ERROR, reason: "InternalError", message }
     }
 
+    /// 501: a call that is known, and has nothing behind it yet.
+    pub fn not_implemented(what: &str) -> Self {
+        let message = format!("{what} is not supported yet");
+        Self { code: StatusCode::NOT_IMPLEMENTED, reason: "NotImplemented", message }
+    }
+
+    /// 503: not yet.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::SERVICE_UNAVAILABLE, reason: "ServiceUnavailable", message: message.into() }
+    }
+
     /// 504: a component behind this server did not answer in time.
     pub fn timeout(message: impl Into<String>) -> Self {
         Self { code: StatusCode::GATEWAY_TIMEOUT, reason: "Timeout", message: message.into() }

@@ -12,14 +12,15 @@ use crate::route::{Access, GROUP};
 
 /// The review for a user and what they ask. Pure.
 pub fn review(user: &User, access: &Access) -> SubjectAccessReview {
+    let unless_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = ResourceAttributes {
         group: Some(GROUP.to_owned()),
-        version: Some("v1".to_owned()),
+        version: Some(access.version.to_owned()),
         verb: Some(access.verb.to_owned()),
         resource: Some(access.resource.to_owned()),
-        subresource: Some(access.subresource.to_owned()),
-        namespace: Some(access.namespace.clone()),
-        name: Some(access.name.clone()),
+        subresource: unless_empty(access.subresource),
+        namespace: unless_empty(&access.namespace),
+        name: unless_empty(&access.name),
         ..ResourceAttributes::default()
     };
     let extra: BTreeMap<String, Vec<String>> = user.extra.clone();
@@ -49,45 +50,77 @@ pub async fn allow(client: &Client, user: &User, access: &Access) -> Result<(), 
     if status.allowed && !status.denied.unwrap_or_default() {
         return Ok(());
     }
+    Err(Refusal::forbidden(denial(user, access, status.reason.as_deref().unwrap_or_default())))
+}
+
+/// In the words of the API server's own denials.
+fn denial(user: &User, access: &Access, reason: &str) -> String {
     let Access { verb, resource, subresource, namespace, .. } = access;
-    let reason =
-        status.reason.filter(|reason| !reason.is_empty()).map_or(String::new(), |r| format!(": {r}"));
-    Err(Refusal::forbidden(format!(
-        "user \"{}\" cannot {verb} resource \"{resource}/{subresource}\" in API group \"{GROUP}\" in the \
-         namespace \"{namespace}\"{reason}",
-        user.name
-    )))
+    let resource =
+        if subresource.is_empty() { (*resource).to_owned() } else { format!("{resource}/{subresource}") };
+    let place = if namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{namespace}\"")
+    };
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    let user = &user.name;
+    format!("user \"{user}\" cannot {verb} resource \"{resource}\" in API group \"{GROUP}\" {place}{reason}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_review_carries_the_whole_identity() {
-        let user = User {
+    fn ann() -> User {
+        User {
             name: "ann".into(),
             groups: vec!["dev".into()],
             extra: BTreeMap::from([("scopes".into(), vec!["a".into()])]),
-        };
-        let access = Access {
-            verb: "get",
-            resource: "virtualmachineinstances",
-            subresource: "console",
-            namespace: "shop".into(),
-            name: "web".into(),
-        };
-        let spec = serde_json::to_value(review(&user, &access)).unwrap()["spec"].clone();
+        }
+    }
+
+    fn access(method: http::Method, path: &str) -> Access {
+        let path = format!("/apis/subresources.kubevirt.io/{path}");
+        crate::route::parse(&method, &path).unwrap().access().unwrap()
+    }
+
+    #[test]
+    fn the_review_carries_the_whole_identity() {
+        let access =
+            access(http::Method::GET, "v1alpha3/namespaces/shop/virtualmachineinstances/web/vnc/screenshot");
+        let spec = serde_json::to_value(review(&ann(), &access)).unwrap()["spec"].clone();
         let wanted = serde_json::json!({
             "user": "ann",
             "groups": ["dev"],
             "extra": { "scopes": ["a"] },
             "resourceAttributes": {
-                "group": "subresources.kubevirt.io", "version": "v1", "verb": "get",
-                "resource": "virtualmachineinstances", "subresource": "console",
+                "group": "subresources.kubevirt.io", "version": "v1alpha3", "verb": "get",
+                "resource": "virtualmachineinstances", "subresource": "vnc/screenshot",
                 "namespace": "shop", "name": "web",
             },
         });
         assert_eq!(spec, wanted);
+        assert_eq!(
+            denial(&ann(), &access, ""),
+            "user \"ann\" cannot get resource \"virtualmachineinstances/vnc/screenshot\" in API group \
+             \"subresources.kubevirt.io\" in the namespace \"shop\""
+        );
+    }
+
+    #[test]
+    fn what_a_call_does_not_have_is_not_asked_for() {
+        let access = access(http::Method::GET, "v1/dump-cluster-profiler");
+        let spec = serde_json::to_value(review(&ann(), &access)).unwrap()["spec"].clone();
+        let wanted = serde_json::json!({
+            "group": "subresources.kubevirt.io", "version": "v1", "verb": "list",
+            "resource": "dump-cluster-profiler",
+        });
+        assert_eq!(spec["resourceAttributes"], wanted);
+        assert_eq!(
+            denial(&ann(), &access, "not for you"),
+            "user \"ann\" cannot list resource \"dump-cluster-profiler\" in API group \
+             \"subresources.kubevirt.io\" at the cluster scope: not for you"
+        );
     }
 }

@@ -50,6 +50,9 @@ pub enum Refused {
     /// No user name in the headers.
     #[error("no user name in the request's headers")]
     NoUser,
+    /// A header of the identity that is not text. A group that is left out could be one that somebody denies.
+    #[error("header {0} is not UTF-8")]
+    NotText(String),
 }
 
 /// What the config map says.
@@ -134,26 +137,51 @@ impl FrontProxy {
         if !self.allowed_names.is_empty() && !self.allowed_names.contains(&name) {
             return Err(Refused::NameNotAllowed(name));
         }
-        let values = |header: &String| {
-            headers
-                .get_all(header.as_str())
-                .iter()
-                .filter_map(|value| value.to_str().ok())
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        let name = self.username_headers.iter().flat_map(values).next().ok_or(Refused::NoUser)?;
-        let groups = self.group_headers.iter().flat_map(values).collect();
-        let mut extra = BTreeMap::new();
-        for header in headers.keys() {
+        let mut names = self.username_headers.iter().map(|header| texts(headers, header));
+        let name = names.find_map(|texts| texts.map(|texts| texts.into_iter().next()).transpose());
+        let name = name.ok_or(Refused::NoUser)??;
+        let groups = self.group_headers.iter().map(|header| texts(headers, header));
+        let groups = groups.collect::<Result<Vec<_>, _>>()?.concat();
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for header in headers.keys().map(http::HeaderName::as_str) {
             for prefix in &self.extra_prefixes {
-                if let Some(key) = header.as_str().strip_prefix(prefix.as_str()) {
-                    extra.insert(key.to_owned(), values(&header.as_str().to_owned()));
+                if let Some(key) = header.strip_prefix(prefix.as_str()) {
+                    extra.entry(unescape(key)).or_default().append(&mut texts(headers, header)?);
                 }
             }
         }
         Ok(User { name, groups, extra })
     }
+}
+
+/// The values of a header that say something.
+fn texts(headers: &HeaderMap, name: &str) -> Result<Vec<String>, Refused> {
+    let values = headers.get_all(name).iter().filter(|value| !value.is_empty());
+    let text = |value: &http::HeaderValue| String::from_utf8(value.as_bytes().to_vec());
+    values.map(|value| text(value).map_err(|_| Refused::NotText(name.to_owned()))).collect()
+}
+
+/// The key of an extra attribute: what a header's name cannot hold comes as `%2f`. What is no such word is the key as it
+/// stands, as the API server takes it.
+fn unescape(key: &str) -> String {
+    let mut bytes = Vec::with_capacity(key.len());
+    let mut rest = key.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        // `from_str_radix` would take a sign.
+        let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else {
+            return key.to_owned();
+        };
+        bytes.push(byte);
+        rest = after.get(2..).unwrap_or_default();
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
 }
 
 /// The subject's common name; empty where there is none.
@@ -259,6 +287,42 @@ mod tests {
             params.not_after = rcgen::date_time_ymd(2021, 1, 1);
         });
         assert!(matches!(front_proxy(&ca, "[]").user(&old, &headers()), Err(Refused::NotTrusted(_))));
+    }
+
+    /// The keys of service account tokens have a slash, which no header's name can have.
+    #[test]
+    fn keys_of_extra_attributes_are_unescaped() {
+        let ca = ca();
+        let mut headers = headers();
+        headers.insert("x-remote-extra-authentication.kubernetes.io%2fnode-name", "node01".parse().unwrap());
+        headers.insert("x-remote-extra-odd%2", "b".parse().unwrap());
+        let user = front_proxy(&ca, "[]").user(&leaf(&ca, "x", |_| {}), &headers).unwrap();
+        assert_eq!(user.extra["authentication.kubernetes.io/node-name"], ["node01"]);
+        assert_eq!(user.extra["odd%2"], ["b"]);
+        for odd in ["%", "%2", "%+1", "%zz", "%ff", "a%c3"] {
+            assert_eq!(unescape(odd), odd);
+        }
+        assert_eq!(unescape("%c3%a4%2F"), "ä/");
+    }
+
+    #[test]
+    fn a_name_beyond_ascii_is_a_name() {
+        let ca = ca();
+        let mut headers = headers();
+        headers.insert("x-remote-user", http::HeaderValue::from_bytes("zoë".as_bytes()).unwrap());
+        let front_proxy = front_proxy(&ca, "[]");
+        assert_eq!(front_proxy.user(&leaf(&ca, "x", |_| {}), &headers).unwrap().name, "zoë");
+        headers.append("x-remote-group", http::HeaderValue::from_bytes(&[0xff]).unwrap());
+        let refused = front_proxy.user(&leaf(&ca, "x", |_| {}), &headers);
+        assert_eq!(refused, Err(Refused::NotText("x-remote-group".into())));
+    }
+
+    #[test]
+    fn an_empty_user_header_is_refused() {
+        let ca = ca();
+        let mut headers = headers();
+        headers.insert("x-remote-user", "".parse().unwrap());
+        assert_eq!(front_proxy(&ca, "[]").user(&leaf(&ca, "x", |_| {}), &headers), Err(Refused::NoUser));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::answer::{Answer, Refusal};
+use crate::endpoints::InstanceAction;
 use crate::front_proxy::User;
-use crate::route::InstanceAction;
 use crate::server::Server;
 use crate::to_handler::{self, Handler};
 

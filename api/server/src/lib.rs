@@ -14,10 +14,14 @@
 pub mod admission;
 pub mod answer;
 pub mod authorize;
+pub mod config;
 pub mod discovery;
+pub mod endpoints;
+pub mod expand;
 pub mod front_proxy;
 pub mod instance;
 pub mod machine;
+pub mod openapi;
 pub mod route;
 pub mod server;
 pub mod tls;

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::answer::{self, Answer, Refusal};
+use crate::endpoints::MachineAction;
 use crate::front_proxy::User;
-use crate::route::MachineAction;
 
 /// `StartOptions`, `StopOptions` and `RestartOptions` in one: each call looks at its own fields.
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -13,6 +13,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use virt_api::config;
 use virt_api::front_proxy::{self, CONFIG_MAP, FrontProxy};
 use virt_api::server::{KubeClient, Server, serve};
 use virt_api::tls::{self, Certificates, Files};
@@ -64,7 +65,9 @@ async fn main() -> anyhow::Result<()> {
         namespace: options.namespace,
         certificates,
         front_proxy: front_proxy::Current::empty(),
+        config: Arc::default(),
     });
+    tokio::spawn(config::follow(client.clone(), server.config.clone()));
     tokio::spawn(follow_front_proxy(client, server.clone()));
     let listener = TcpListener::bind(options.listen).await.context("listen")?;
     tracing::info!(address = %options.listen, "serving");

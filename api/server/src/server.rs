@@ -14,7 +14,6 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
@@ -23,10 +22,12 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::answer::{self, Answer, Refusal};
+use crate::config::{self, Config};
+use crate::endpoints::{Call, InstanceAction};
 use crate::front_proxy::{self, User};
-use crate::route::{self, InstanceAction, NoRoute, Route};
+use crate::route::{self, Called, NoRoute, Route};
 use crate::tls::Certificates;
-use crate::{admission, authorize, discovery, instance, machine};
+use crate::{admission, authorize, discovery, expand, instance, machine, openapi};
 
 /// A body's largest size: an AdmissionReview carries the old and the new object, each at most etcd's 1.5 MB.
 const LARGEST_BODY: usize = 8 << 20;
@@ -46,6 +47,20 @@ pub struct Server {
     pub certificates: Arc<Certificates>,
     /// Who may speak for users.
     pub front_proxy: front_proxy::Current,
+    /// Settings of the installation.
+    pub config: Arc<config::Current>,
+}
+
+impl Server {
+    /// Settings in force.
+    ///
+    /// # Errors
+    /// 503 before they were read once.
+    pub fn config(&self) -> Result<Arc<Config>, Refusal> {
+        self.config
+            .get()
+            .ok_or_else(|| Refusal::unavailable("the KubeVirt object has not been looked for yet"))
+    }
 }
 
 /// `kube::Client` without a Debug that prints its layers.
@@ -118,59 +133,97 @@ async fn route_request(
     let path = request.uri().path().to_owned();
     let route = match route::parse(request.method(), &path) {
         Ok(route) => route,
-        Err(NoRoute::NotFound) => {
-            // Nobody learns without an identity what exists; with one, the answer is an honest 404.
+        Err(no_route) => {
+            // Nobody learns without an identity what exists; with one, the answer is an honest one.
             identity(server, shown, &request)?;
-            return Err(Refusal::not_found("the server could not find the requested resource"));
+            return Err(match no_route {
+                NoRoute::NotFound => Refusal::not_found("the server could not find the requested resource"),
+                NoRoute::MethodNotAllowed => Refusal::method_not_allowed(),
+            });
         }
-        Err(NoRoute::MethodNotAllowed) => return Err(Refusal::method_not_allowed()),
     };
-    if !route.behind_front_proxy() {
-        return open_route(server, route, request).await;
-    }
+    let Some(access) = route.access() else { return open_route(server, route, request).await };
     let user = identity(server, shown, &request)?;
-    let Some(access) = route.access() else { return Err(Refusal::forbidden("no access rule")) };
     authorize::allow(&server.client.0, &user, &access).await?;
     match route {
-        Route::Machine { action, namespace, name } => {
-            let body = body(request).await?;
-            machine::act(&server.client.0, &user, action, &namespace, &name, &body).await
-        }
-        Route::Instance { action: InstanceAction::Qmp, namespace, name } => {
-            let body = body(request).await?;
-            instance::qmp(server, &user, &namespace, &name, body).await
-        }
-        Route::Instance { action, namespace, name } => {
-            instance::stream(server, &user, action, &namespace, &name, request).await
-        }
+        Route::Call(called) => call(server, &user, &called, request).await,
         Route::Healthz
+        | Route::Readyz
         | Route::Webhook(_)
+        | Route::Paths
         | Route::Groups
         | Route::Group
         | Route::Resources(_)
         | Route::OpenApiV2
         | Route::OpenApiV3Index
-        | Route::OpenApiV3(_)
-        | Route::Version => Err(Refusal::forbidden("no access rule")),
+        | Route::OpenApiV3(_) => Err(Refusal::forbidden("no access rule")),
     }
 }
 
-/// Paths that tell the same to everybody, and webhooks, whose answer changes nothing by itself.
+/// What the person asked for, and may.
+async fn call(
+    server: &Server,
+    user: &User,
+    called: &Called,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
+    let Called { endpoint, namespace, name, .. } = called;
+    match endpoint.call {
+        Call::Machine(action) => {
+            let body = body(request).await?;
+            machine::act(&server.client.0, user, action, namespace, name, &body).await
+        }
+        Call::Instance(InstanceAction::Qmp) => {
+            let body = body(request).await?;
+            instance::qmp(server, user, namespace, name, body).await
+        }
+        Call::Instance(action @ (InstanceAction::Console | InstanceAction::Vnc)) => {
+            instance::stream(server, user, action, namespace, name, request).await
+        }
+        Call::Expand => {
+            let (client, config) = (&server.client.0, server.config()?);
+            let guest = &config.settings.guest;
+            match name.as_str() {
+                "" => expand::body(client, guest, namespace, &body(request).await?).await,
+                name => expand::machine(client, guest, namespace, name).await,
+            }
+        }
+        Call::Version | Call::Health | Call::NotYet => open_call(called),
+    }
+}
+
+/// Calls that tell the same to everybody.
+fn open_call(called: &Called) -> Result<Answer, Refusal> {
+    match called.endpoint.call {
+        Call::Version => Ok(answer::ok(&discovery::version())),
+        Call::Health => Ok(answer::ok(&discovery::health())),
+        Call::NotYet => Err(Refusal::not_implemented(&called.endpoint.title())),
+        Call::Machine(_) | Call::Instance(_) | Call::Expand => Err(Refusal::forbidden("no access rule")),
+    }
+}
+
+/// Paths that tell the same to everybody, and webhooks, to which the API server comes without a certificate.
 async fn open_route(server: &Server, route: Route, request: Request<Incoming>) -> Result<Answer, Refusal> {
     Ok(match route {
-        Route::Healthz => answer::ok(&serde_json::json!({ "status": "ok" })),
+        Route::Healthz => answer::ok(&discovery::health()),
+        Route::Readyz => {
+            server.config()?;
+            answer::ok(&discovery::health())
+        }
+        Route::Paths => answer::ok(&discovery::paths()),
         Route::Groups => answer::ok(&discovery::groups()),
         Route::Group => answer::ok(&discovery::group()),
         Route::Resources(version) => answer::ok(&discovery::resources(version)),
-        Route::OpenApiV2 => answer::ok(&discovery::openapi_v2()),
-        Route::OpenApiV3Index => answer::ok(&discovery::openapi_v3_index()),
-        Route::OpenApiV3(_) => answer::ok(&discovery::openapi_v3()),
-        Route::Version => answer::ok(&discovery::version()),
+        Route::OpenApiV2 => answer::ok(&openapi::v2()),
+        Route::OpenApiV3Index => answer::ok(&openapi::v3_index()),
+        Route::OpenApiV3(version) => answer::ok(&openapi::v3(version)),
+        Route::Call(called) => open_call(&called)?,
         Route::Webhook(hook) => {
+            let config = server.config()?;
             let body = body(request).await?;
-            answer::ok(&admission::review(hook, &server.namespace, &body, &Time(jiff::Timestamp::now()))?)
+            let answer = admission::answer(&server.client.0, &server.namespace, &config, hook, &body);
+            answer::ok(&answer.await?)
         }
-        Route::Machine { .. } | Route::Instance { .. } => return Err(Refusal::forbidden("no access rule")),
     })
 }
 

@@ -52,7 +52,7 @@ fn what_is_given_stays() {
             "firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"},
             "features": {"acpi": {"enabled": false}},
             "devices": {
-                "disks": [{"name": "a", "cdrom": {"bus": "scsi", "readonly": false}}, {"name": "b", "disk": {"bus": "virtio"}}],
+                "disks": [{"name": "a", "cdrom": {"bus": "scsi", "readonly": false, "tray": "open"}}, {"name": "b", "disk": {"bus": "virtio"}}],
                 "interfaces": [{"name": "x", "bridge": {}}],
             },
         },
@@ -145,8 +145,8 @@ fn an_instance_is_admitted_with_finalizer_and_first_status() {
     }))
     .unwrap();
     let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
-    admit_vmi(&mut instance, &now);
-    admit_vmi(&mut instance, &now);
+    admit_vmi(&mut instance, &GuestDefaults::default(), &now);
+    admit_vmi(&mut instance, &GuestDefaults::default(), &now);
     assert_eq!(instance.metadata.finalizers.unwrap(), ["mine", names::VMI_FINALIZER]);
     assert_eq!(
         serde_json::to_value(instance.status).unwrap(),
@@ -176,11 +176,49 @@ fn a_machine_gets_what_must_stay_and_its_finalizer() {
         "spec": {"running": false, "template": {"spec": {"domain": {"devices": {}, "machine": {"type": ""}}}}},
     }))
     .unwrap();
-    admit_vm(&mut machine);
-    admit_vm(&mut machine);
+    admit_vm(&mut machine, &GuestDefaults::default());
+    admit_vm(&mut machine, &GuestDefaults::default());
     assert_eq!(machine.metadata.finalizers.as_deref(), Some(&[names::VM_FINALIZER.to_owned()][..]));
     assert_eq!(
         serde_json::to_value(&machine.spec.template.spec).unwrap(),
         json!({"architecture": "amd64", "domain": {"devices": {}, "machine": {"type": "q35"}}})
+    );
+}
+
+#[test]
+fn the_installation_chooses_machine_type_and_cpu_model() {
+    let guest = GuestDefaults { machine_type: "pc-q35-9.2".into(), cpu_model: "Nehalem".into() };
+    let chosen = |given: Value| {
+        let mut instance: VirtualMachineInstance =
+            serde_json::from_value(json!({"metadata": {"name": "vm"}, "spec": {"domain": given}})).unwrap();
+        admit_vmi(&mut instance, &guest, &Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        let domain = instance.spec.domain;
+        (domain.machine.unwrap().type_.unwrap(), domain.cpu.unwrap().model.unwrap())
+    };
+    assert_eq!(chosen(json!({"devices": {}})), ("pc-q35-9.2".to_owned(), "Nehalem".to_owned()));
+    let given = json!({"devices": {}, "machine": {"type": "q35"}, "cpu": {"model": "host-model"}});
+    assert_eq!(chosen(given), ("q35".to_owned(), "host-model".to_owned()));
+    let mut machine: VirtualMachine = serde_json::from_value(
+        json!({"metadata": {}, "spec": {"template": {"spec": {"domain": {"devices": {}}}}}}),
+    )
+    .unwrap();
+    admit_vm(&mut machine, &guest);
+    // The model may change from one run to the next, where a node's does; the machine type may not.
+    let domain = machine.spec.template.spec.domain;
+    assert_eq!(domain.machine.unwrap().type_.as_deref(), Some("pc-q35-9.2"));
+    assert_eq!(domain.cpu, None);
+}
+
+#[test]
+fn a_cd_drive_is_closed_and_a_shared_directory_is_no_disk() {
+    let spec = defaulted(json!({
+        "domain": {"devices": {"filesystems": [{"name": "a", "virtiofs": {}}]}},
+        "volumes": [{"name": "a", "configMap": {"name": "a"}}, {"name": "b", "configMap": {"name": "b"}}],
+    }));
+    assert_eq!(spec["domain"]["devices"]["disks"], json!([{"name": "b", "disk": {"bus": "sata"}}]));
+    let spec = defaulted(json!({"domain": {"devices": {"disks": [{"name": "a", "cdrom": {}}]}}}));
+    assert_eq!(
+        spec["domain"]["devices"]["disks"][0]["cdrom"],
+        json!({"bus": "sata", "readonly": true, "tray": "closed"})
     );
 }

@@ -203,6 +203,12 @@ pub struct DataVolumeTemplateDummyStatus {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataVolumeTemplateSpec {
+    /// Has no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Has no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// Metadata of the DataVolume; the name is required, and a volume of the machine must use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::embedded_metadata")]
@@ -237,6 +243,10 @@ pub struct InstancetypeMatcher {
     /// When inference fails: `Reject` (default) refuses the VM, `Ignore` goes on without an instance type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infer_from_volume_failure_policy: Option<String>,
+    /// `VirtualMachineClusterInstancetype` (default) or `VirtualMachineInstancetype`; also the plural, in any
+    /// case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// Instance type to use, of the given kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -258,6 +268,9 @@ pub struct InstancetypeStatusRef {
     /// Policy in force for a failed inference: `Reject` or `Ignore`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infer_from_volume_failure_policy: Option<String>,
+    /// Kind of the instance type or preference, as the VM gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// Instance type or preference in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -274,6 +287,9 @@ pub struct PreferenceMatcher {
     /// When inference fails: `Reject` (default) refuses the VM, `Ignore` goes on without a preference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infer_from_volume_failure_policy: Option<String>,
+    /// `VirtualMachineClusterPreference` (default) or `VirtualMachinePreference`; also the plural, in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// Preference to use, of the given kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

@@ -24,6 +24,10 @@ pub enum CauseKind {
     Duplicate,
     /// A value is known and not supported.
     NotSupported,
+    /// A value names something that is not there.
+    NotFound,
+    /// A value is right in itself and not allowed here.
+    Forbidden,
 }
 
 impl CauseKind {
@@ -34,6 +38,8 @@ impl CauseKind {
             CauseKind::Invalid => "FieldValueInvalid",
             CauseKind::Duplicate => "FieldValueDuplicate",
             CauseKind::NotSupported => "FieldValueNotSupported",
+            CauseKind::NotFound => "FieldValueNotFound",
+            CauseKind::Forbidden => "FieldValueForbidden",
         }
     }
 }
@@ -64,9 +70,19 @@ impl Cause {
         Self::new(CauseKind::Required, field, message)
     }
 
+    /// Something that is named and not there, or not enough.
+    pub fn not_found(field: &Path, message: impl Into<String>) -> Self {
+        Self::new(CauseKind::NotFound, field, message)
+    }
+
     /// Something that is given twice.
     pub fn duplicate(field: &Path, message: impl Into<String>) -> Self {
         Self::new(CauseKind::Duplicate, field, message)
+    }
+
+    /// A value that is known and not supported, for good or where it stands.
+    pub fn not_supported(field: &Path, message: impl Into<String>) -> Self {
+        Self::new(CauseKind::NotSupported, field, message)
     }
 
     /// Something that KubeVirt can do and this version cannot yet; `what` is the value where the field alone says too
@@ -91,6 +107,21 @@ impl Path {
     #[must_use]
     pub fn child(&self, field: &str) -> Self {
         Path(format!("{}.{field}", self.0))
+    }
+
+    /// The object that this field is a member of.
+    pub(super) fn holder(&self) -> Self {
+        Path(self.0.rsplit_once('.').map_or_else(String::new, |(holder, _)| holder.to_owned()))
+    }
+
+    /// The list that this is an element of.
+    pub(super) fn list(&self) -> Self {
+        Path(self.0.rsplit_once('[').map_or_else(|| self.0.clone(), |(list, _)| list.to_owned()))
+    }
+
+    /// Whether that is the path of this field, or of something in it.
+    pub(super) fn holds(&self, field: &str) -> bool {
+        field.strip_prefix(&self.0).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
 
     /// An element of this list.

@@ -4,10 +4,20 @@ use super::memory::refused;
 use super::text::quoted;
 use super::{Cause, CauseKind, Path};
 use crate::quantity;
-use crate::v1::VirtualMachineInstanceSpec;
+use crate::v1::{Cpu, VirtualMachineInstanceSpec};
 
 /// More need interrupt remapping in the guest.
 pub const MAX_VCPUS: u64 = 255;
+
+/// Virtual CPUs of an arrangement, with 1 for what is not given.
+pub(super) fn whole(cpu: &Cpu) -> u64 {
+    [cpu.sockets, cpu.cores, cpu.threads]
+        .into_iter()
+        .fold(1, |product: u64, count| product.saturating_mul(u64::from(count.unwrap_or(1).max(1))))
+}
+
+/// What a feature of the model may ask of the host.
+const POLICIES: [&str; 6] = ["", "force", "require", "optional", "disable", "forbid"];
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let resources = spec.domain.resources.as_ref();
@@ -50,9 +60,20 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
             format!("{field} has {vcpus} virtual CPUs, more than {MAX_VCPUS} are not supported yet"),
         ));
     }
-    // It becomes part of QEMU's command line, where a comma starts a property.
-    let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    if let Some(model) = cpu.model.as_deref().filter(|model| model.len() > 64 || !model.bytes().all(known)) {
+    for (index, feature) in cpu.features.iter().enumerate() {
+        let policy = feature.policy.as_deref().unwrap_or_default();
+        if !POLICIES.contains(&policy) {
+            causes.push(Cause::not_supported(
+                &field.child("features").index(index).child("policy"),
+                format!(
+                    "CPU feature {} uses policy {} that is not supported.",
+                    quoted(&feature.name),
+                    quoted(policy)
+                ),
+            ));
+        }
+    }
+    if let Some(model) = cpu.model.as_deref().filter(|model| !is_cpu_model(model)) {
         let field = field.child("model");
         causes.push(Cause::invalid(
             &field,
@@ -62,4 +83,10 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
             ),
         ));
     }
+}
+
+/// Whether it may be the name of a CPU model, or is empty. It becomes part of QEMU's command line, where a comma starts a
+/// property.
+pub fn is_cpu_model(text: &str) -> bool {
+    text.len() <= 64 && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }

@@ -1,11 +1,9 @@
 //! Rules over several kinds of devices: boot order and how many there may be.
 
-use super::{Cause, CauseKind, Path};
+use super::{Cause, Path};
 use crate::v1::VirtualMachineInstanceSpec;
 use std::collections::HashSet;
 
-/// Most disks, and most interfaces: the API's limit.
-const MOST: usize = 256;
 /// Most disks on a bus, and most interfaces, of one machine: SATA has six drives for each of four controllers, virtio
 /// devices and interfaces share the PCI slots that the machine's own devices leave.
 const MOST_SATA: usize = 24;
@@ -15,27 +13,13 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     let devices = &spec.domain.devices;
     let disks = path.child("domain.devices.disks");
     let interfaces = path.child("domain.devices.interfaces");
-    for (field, count) in [
-        (&disks, devices.disks.len()),
-        (&interfaces, devices.interfaces.len()),
-        (&path.child("volumes"), spec.volumes.len()),
-        (&path.child("networks"), spec.networks.len()),
-    ] {
-        if count > MOST {
-            causes.push(Cause::invalid(
-                field,
-                format!("{field} list exceeds the {MOST} element limit in length"),
-            ));
-        }
-    }
     let on_bus = |bus: &str| devices.disks.iter().filter(|disk| disk.bus() == Some(bus)).count();
     for (count, most, what) in [
         (on_bus("sata"), MOST_SATA, "sata drives"),
         (on_bus("virtio") + devices.interfaces.len(), MOST_PCI, "virtio disks and interfaces together"),
     ] {
         if count > most {
-            causes.push(Cause::new(
-                CauseKind::NotSupported,
+            causes.push(Cause::not_supported(
                 &disks,
                 format!("{disks}: more than {most} {what} are not supported yet"),
             ));

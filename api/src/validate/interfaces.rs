@@ -1,9 +1,10 @@
 //! Network interfaces.
 
 use super::supported::given;
-use super::text::{is_port_name, is_printable, quoted};
-use super::{Cause, CauseKind, Path};
-use crate::v1::{DhcpOptions, Interface, Port, VirtualMachineInstanceSpec};
+use super::text::{is_pci_address, is_port_name, is_printable, quoted};
+use super::{Cause, Path, port_ranges};
+use crate::gates::Gates;
+use crate::v1::{DhcpOptions, Interface, Network, Port, VirtualMachineInstanceSpec};
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
@@ -15,13 +16,26 @@ pub const BRIDGE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
 const DHCP_VALUE_LIMIT: usize = 255;
 
 /// The ways an interface can be connected; each has exactly one.
-const BINDINGS: [&str; 8] =
-    ["binding", "bridge", "macvtap", "masquerade", "passt", "passtBinding", "slirp", "sriov"];
+const BINDINGS: [&str; 5] = ["binding", "bridge", "masquerade", "passtBinding", "sriov"];
+/// The ways that are no more, with KubeVirt's words.
+const GONE: [(&str, &str); 3] = [
+    ("slirp", "Slirp interface support has been discontinued since v1.3"),
+    ("passt", "Passt network binding has been discontinued since v1.3"),
+    ("macvtap", "Macvtap network binding has been discontinued since v1.3"),
+];
 
-pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+pub(super) fn validate(
+    path: &Path,
+    spec: &VirtualMachineInstanceSpec,
+    gates: &Gates,
+    causes: &mut Vec<Cause>,
+) {
     let field = path.child("domain.devices.interfaces");
-    let networks: HashMap<&str, bool> =
-        spec.networks.iter().map(|network| (network.name.as_str(), network.pod.is_some())).collect();
+    let networks: HashMap<&str, &Network> =
+        spec.networks.iter().map(|network| (network.name.as_str(), network)).collect();
+    let first_network = spec.networks.iter().find(|network| {
+        network.pod.is_some() || network.multus.as_ref().is_some_and(|multus| multus.default == Some(true))
+    });
     let mut seen = HashSet::new();
     for (index, interface) in spec.domain.devices.interfaces.iter().enumerate() {
         let field = field.index(index);
@@ -32,8 +46,9 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
                 "Only one interface can be connected to one specific network",
             ));
         }
-        let on_pod_network = networks.get(interface.name.as_str());
-        if on_pod_network.is_none() {
+        let network = networks.get(interface.name.as_str());
+        let on_pod_network = network.map(|network| network.pod.is_some());
+        if network.is_none() {
             causes.push(Cause::invalid(
                 &field_name,
                 format!("{field_name} '{}' not found.", quoted(&interface.name)),
@@ -46,18 +61,35 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
                 "Network interface name can only contain alphabetical characters, numbers, dashes (-) or underscores (_)",
             ));
         }
-        binding(&field, interface, on_pod_network.copied(), causes);
+        binding(&field, interface, on_pod_network, gates, causes);
+        let is_first = first_network.is_some_and(|network| network.name == interface.name);
+        state(&field.child("state"), interface, is_first, causes);
         hardware(&field, interface, causes);
         ports(&field.child("ports"), &interface.ports, causes);
+        if on_pod_network == Some(true) && gates.is_on(port_ranges::GATE) {
+            port_ranges::validate(&field, interface, causes);
+        }
         if let Some(options) = &interface.dhcp_options {
             dhcp(&field.child("dhcpOptions"), options, causes);
         }
     }
 }
 
-fn binding(field: &Path, interface: &Interface, on_pod_network: Option<bool>, causes: &mut Vec<Cause>) {
-    let bindings = given(interface).into_iter().filter(|name| BINDINGS.contains(&name.as_str())).count();
-    if bindings != 1 {
+fn binding(
+    field: &Path,
+    interface: &Interface,
+    on_pod_network: Option<bool>,
+    gates: &Gates,
+    causes: &mut Vec<Cause>,
+) {
+    let given = given(interface);
+    let is_given = |name: &str| given.iter().any(|given| given == name);
+    for (name, message) in GONE {
+        if is_given(name) {
+            causes.push(Cause::invalid(&field.child(name), message));
+        }
+    }
+    if BINDINGS.iter().filter(|name| is_given(name)).count() != 1 {
         causes.push(Cause::invalid(
             field,
             format!(
@@ -65,11 +97,50 @@ fn binding(field: &Path, interface: &Interface, on_pod_network: Option<bool>, ca
                 quoted(&interface.name)
             ),
         ));
-    } else if interface.masquerade.is_some() && on_pod_network == Some(false) {
-        causes.push(Cause::invalid(
-            &field.child("name"),
-            "Masquerade interface only implemented with pod network",
-        ));
+        return;
+    }
+    let field_name = field.child("name");
+    // An interface without a network has a cause of its own.
+    let message = match on_pod_network {
+        Some(false) if interface.masquerade.is_some() => {
+            "Masquerade interface only implemented with pod network"
+        }
+        Some(false) if interface.passt_binding.is_some() => {
+            "PasstBinding interface only implemented with pod network"
+        }
+        Some(true) if interface.bridge.is_some() && !gates.permits_bridge_on_pod_network() => {
+            "Bridge on pod network configuration is not enabled under kubevirt-config"
+        }
+        _ => return,
+    };
+    causes.push(Cause::invalid(&field_name, message));
+}
+
+fn state(field: &Path, interface: &Interface, is_first: bool, causes: &mut Vec<Cause>) {
+    let name = quoted(&interface.name);
+    let mut refuse = |message: String| causes.push(Cause::invalid(field, message));
+    match interface.state.as_deref() {
+        None | Some("") => {}
+        Some(state @ ("up" | "down")) => {
+            if interface.sriov.is_some() {
+                refuse(format!("\"{name}\" interface's state \"{state}\" is not supported for SR-IOV NICs"));
+            }
+        }
+        Some(state @ "absent") => {
+            if interface.bridge.is_none() {
+                refuse(format!(
+                    "\"{name}\" interface's state \"{state}\" is supported only for bridge binding"
+                ));
+            }
+            if is_first {
+                refuse(format!(
+                    "\"{name}\" interface's state \"{state}\" is not supported on default networks"
+                ));
+            }
+        }
+        Some(other) => {
+            refuse(format!("logical {name} interface state value is unsupported: {}", quoted(other)));
+        }
     }
 }
 
@@ -78,20 +149,30 @@ fn hardware(field: &Path, interface: &Interface, causes: &mut Vec<Cause>) {
     if let Some(model) =
         interface.model.as_deref().filter(|model| !model.is_empty() && !MODELS.contains(model))
     {
-        causes.push(Cause::new(
-            CauseKind::NotSupported,
+        causes.push(Cause::not_supported(
             &field.child("model"),
             format!("interface {field_name} uses model {} that is not supported.", quoted(model)),
+        ));
+    }
+    if let Some(address) =
+        interface.pci_address.as_deref().filter(|address| !address.is_empty() && !is_pci_address(address))
+    {
+        causes.push(Cause::invalid(
+            &field.child("pciAddress"),
+            format!("interface {field_name} has malformed PCI address ({}).", quoted(address)),
         ));
     }
     let Some(text) = interface.mac_address.as_deref().filter(|text| !text.is_empty()) else { return };
     let field_mac = field.child("macAddress");
     match parse_mac(text) {
-        None => causes.push(Cause::invalid(
-            &field_mac,
-            format!("interface {field_name} has malformed MAC address ({}).", quoted(text)),
-        )),
-        Some(mac) if mac == BRIDGE_MAC => causes.push(Cause::invalid(
+        None => {
+            let why = if is_long_mac(text) { "too long" } else { "malformed" };
+            causes.push(Cause::invalid(
+                &field_mac,
+                format!("interface {field_name} has {why} MAC address ({}).", quoted(text)),
+            ));
+        }
+        Some(mac) if mac == BRIDGE_MAC && interface.masquerade.is_some() => causes.push(Cause::invalid(
             &field_mac,
             "The requested MAC address is reserved for the in-pod bridge. Please choose another one.",
         )),
@@ -106,15 +187,24 @@ fn hardware(field: &Path, interface: &Interface, causes: &mut Vec<Cause>) {
 
 /// Six pairs of hexadecimal digits, separated by `:` or `-`.
 pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
+    hardware_address(text)
+}
+
+/// Whether it is the address of another kind of network: EUI-64, or InfiniBand's.
+fn is_long_mac(text: &str) -> bool {
+    hardware_address::<8>(text).is_some() || hardware_address::<20>(text).is_some()
+}
+
+fn hardware_address<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
     let separator = if text.contains(':') { ':' } else { '-' };
-    let mut mac = [0; 6];
+    let mut address = [0; LENGTH];
     let mut parts = text.split(separator);
-    for byte in &mut mac {
+    for byte in &mut address {
         let part =
             parts.next().filter(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit()))?;
         *byte = u8::from_str_radix(part, 16).ok()?;
     }
-    parts.next().is_none().then_some(mac)
+    parts.next().is_none().then_some(address)
 }
 
 fn ports(field: &Path, ports: &[Port], causes: &mut Vec<Cause>) {

@@ -58,7 +58,8 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     // A quantity that cannot be read is a cause already and counts as given.
     let missing =
         |quantity: Option<&Quantity>| quantity.is_none_or(|quantity| quantity::bytes(quantity) == Ok(0));
-    if missing(request) && missing(limit) && missing(guest) {
+    let hugepages = spec.domain.memory.as_ref().and_then(|memory| memory.hugepages.as_ref());
+    if missing(request) && missing(limit) && missing(guest) && hugepages.is_none() {
         causes.push(Cause::required(
             &guest_field,
             format!(
@@ -72,6 +73,12 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
             format!("{guest_field} '0': must be greater than or equal to 1M."),
         ));
     }
+    if let Some(hugepages) = hugepages {
+        let memory = [request_bytes, guest_bytes, limit_bytes].into_iter().flatten().find(|bytes| *bytes > 0);
+        let page = hugepages.page_size.as_deref().unwrap_or_default();
+        let request = request.or(guest).or(limit).map_or("0", |quantity| quantity.0.as_str());
+        pages(path, page, memory, request, causes);
+    }
     for (field, list) in [
         (&requests, resources.and_then(|resources| resources.requests.as_ref())),
         (&limits, resources.and_then(|resources| resources.limits.as_ref())),
@@ -83,6 +90,41 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
                 not_negative(&field.child(&quoted(name)), Some(quantity), causes);
             }
         }
+    }
+}
+
+/// Guest memory consists of whole pages. `memory` and `request` are the same amount, as bytes and as it was written.
+fn pages(path: &Path, page: &str, memory: Option<u64>, request: &str, causes: &mut Vec<Cause>) {
+    let field = path.child("domain.memory.hugepages.pageSize");
+    let field_request = path.child("domain.resources.requests.memory");
+    let (page, request) = (quoted(page), quoted(request));
+    let size = match quantity::bytes(&Quantity(page.clone())) {
+        Ok(size @ 1..) => size,
+        Ok(0) | Err(QuantityError::Negative(_) | QuantityError::Range(_)) => {
+            causes.push(Cause::invalid(&field, format!("{field} '{page}': must be greater than 0.")));
+            return;
+        }
+        Err(QuantityError::Syntax(_)) => {
+            causes.push(Cause::invalid(
+                &field,
+                format!(
+                    "{field} '{page}': quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                ),
+            ));
+            return;
+        }
+    };
+    let Some(memory) = memory else { return };
+    if memory < size {
+        causes.push(Cause::invalid(
+            &field_request,
+            format!("{field_request} '{request}' must be equal to or larger than page size {field} '{page}'"),
+        ));
+    } else if !memory.is_multiple_of(size) {
+        causes.push(Cause::invalid(
+            &field_request,
+            format!("{field_request} '{request}' is not a multiple of the page size {field} '{page}'"),
+        ));
     }
 }
 

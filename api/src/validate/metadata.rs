@@ -1,7 +1,9 @@
-//! Labels that decide what our components do: users may not set them.
+//! Labels that decide what our components do: users may not set them. Annotations that ask for what is not there yet.
 
-use super::{Cause, CauseKind, Path, Requester};
+use super::{Cause, Path, Requester, gated};
+use crate::gates::Gates;
 use crate::names;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
 /// Labels on instances that only our components may set.
@@ -24,17 +26,18 @@ pub(super) fn reserved(labels: Option<&BTreeMap<String, String>>) -> BTreeMap<&s
         .collect()
 }
 
-pub(super) fn reserved_labels(
+/// Metadata of an instance, or of a template of one.
+pub(super) fn validate(
     path: &Path,
-    labels: Option<&BTreeMap<String, String>>,
+    metadata: &ObjectMeta,
     requester: Requester,
+    gates: &Gates,
     causes: &mut Vec<Cause>,
 ) {
-    let found = reserved(labels);
+    let found = reserved(metadata.labels.as_ref());
     if requester == Requester::User && !found.is_empty() {
         let names: Vec<&str> = found.into_keys().collect();
-        causes.push(Cause::new(
-            CauseKind::NotSupported,
+        causes.push(Cause::not_supported(
             &path.child("labels"),
             format!(
                 "creation of the following reserved kubevirt.io/ labels on a VMI object is prohibited: {}",
@@ -42,4 +45,5 @@ pub(super) fn reserved_labels(
             ),
         ));
     }
+    gated::annotations(path, metadata.annotations.as_ref(), gates, causes);
 }

@@ -1,12 +1,18 @@
-//! Networks.
+//! Networks, each for itself and against interfaces.
 
 use super::supported::given;
 use super::text::quoted;
-use super::{Cause, Path};
-use crate::v1::VirtualMachineInstanceSpec;
-use std::collections::HashSet;
+use super::{Cause, CauseKind, Path};
+use crate::gates::Gates;
+use crate::v1::{Network, VirtualMachineInstanceSpec};
+use std::collections::{HashMap, HashSet};
 
-pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+pub(super) fn validate(
+    path: &Path,
+    spec: &VirtualMachineInstanceSpec,
+    gates: &Gates,
+    causes: &mut Vec<Cause>,
+) {
     let field = path.child("networks");
     let interfaces: HashSet<&str> =
         spec.domain.devices.interfaces.iter().map(|interface| interface.name.as_str()).collect();
@@ -24,15 +30,119 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
         if !interfaces.contains(network.name.as_str()) {
             causes.push(Cause::required(&field_name, format!("{field_name} '{name}' not found.")));
         }
-        if !given(network).iter().any(|name| name != "name") {
-            causes.push(Cause::required(&field, "should have a network type"));
+        match given(network).iter().filter(|name| *name != "name").count() {
+            0 => causes.push(Cause::required(&field, "should have a network type")),
+            1 => {}
+            _ => causes.push(Cause::required(&field, "should have only one network type")),
+        }
+        if network.multus.as_ref().is_some_and(|multus| multus.network_name.is_empty()) {
+            causes.push(Cause::required(
+                &field.child("multus.networkName"),
+                "CNI delegating plugin must have a networkName",
+            ));
         }
     }
-    if spec.networks.iter().filter(|network| network.pod.is_some()).count() > 1 {
+    defaults(path, &spec.networks, causes);
+    // While its gate is off, that is all there is to say.
+    if gates.is_on("NetworkDevicesWithDRA") {
+        claims(path, spec, causes);
+    }
+}
+
+/// The pod has one first network.
+fn defaults(path: &Path, networks: &[Network], causes: &mut Vec<Cause>) {
+    let field = path.child("networks");
+    let pods = networks.iter().filter(|network| network.pod.is_some()).count();
+    let defaults = networks
+        .iter()
+        .filter_map(|network| network.multus.as_ref())
+        .filter(|multus| multus.default == Some(true))
+        .count();
+    if pods > 1 {
         let field = path.child("interfaces");
         causes.push(Cause::duplicate(
             &field,
             format!("more than one interface is connected to a pod network in {field}"),
         ));
+    }
+    if defaults > 1 {
+        causes.push(Cause::invalid(&field, "Multus CNI should only have one default network"));
+    }
+    if pods > 0 && defaults > 0 {
+        causes.push(Cause::invalid(
+            &field,
+            "Pod network cannot be defined when Multus default network is defined",
+        ));
+    }
+}
+
+/// Networks whose device comes from a claim of dynamic resource allocation.
+fn claims(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+    let field = path.child("networks");
+    let claimed: Vec<_> = spec
+        .networks
+        .iter()
+        .enumerate()
+        .filter_map(|(index, network)| Some((index, network, network.resource_claim.as_ref()?)))
+        .collect();
+    if claimed.is_empty() {
+        return;
+    }
+    if spec.networks.iter().any(|network| network.multus.is_some()) {
+        causes.push(Cause::invalid(
+            &field,
+            "mixing Multus and DRA resourceClaim networks in the same VMI is not supported",
+        ));
+    }
+    let interfaces: HashMap<&str, _> =
+        spec.domain.devices.interfaces.iter().map(|interface| (interface.name.as_str(), interface)).collect();
+    let mut seen = HashSet::new();
+    for (index, network, source) in claimed {
+        if interfaces
+            .get(network.name.as_str())
+            .is_some_and(|interface| interface.sriov.is_none() && interface.binding.is_none())
+        {
+            causes.push(Cause::invalid(
+                &path.child("domain.devices.interfaces"),
+                format!(
+                    "DRA network \"{}\" requires an SR-IOV or binding plugin interface",
+                    quoted(&network.name)
+                ),
+            ));
+        }
+        let field = field.index(index);
+        let claim = source.claim_name.as_deref().unwrap_or_default();
+        let request = source.request_name.as_deref().unwrap_or_default();
+        for (name, value) in [("claimName", claim), ("requestName", request)] {
+            if value.is_empty() {
+                causes.push(Cause::required(
+                    &field.child("resourceClaim").child(name),
+                    format!("{name} is required for DRA network"),
+                ));
+            }
+        }
+        if claim.is_empty() || request.is_empty() {
+            continue;
+        }
+        if spec.resource_claims.iter().all(|known| known.name != claim) {
+            causes.push(Cause::new(
+                CauseKind::NotFound,
+                &field.child("resourceClaim.claimName"),
+                format!(
+                    "network references resourceClaim \"{}\" which is not defined in spec.resourceClaims",
+                    quoted(claim)
+                ),
+            ));
+        }
+        if !seen.insert((claim, request)) {
+            causes.push(Cause::duplicate(
+                &field,
+                format!(
+                    "duplicate claimName/requestName combination \"{}/{}\"",
+                    quoted(claim),
+                    quoted(request)
+                ),
+            ));
+        }
     }
 }

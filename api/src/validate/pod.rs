@@ -1,4 +1,4 @@
-//! What goes to the launcher pod: names, DNS, strategies, architecture.
+//! What goes to the launcher pod: names, DNS, strategies.
 
 use super::text::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use super::{Cause, Path};
@@ -33,20 +33,40 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
         let field = path.child("terminationGracePeriodSeconds");
         causes.push(Cause::invalid(&field, format!("{field} must be greater than or equal to 0.")));
     }
-    architecture(path, spec, causes);
+    service_account(path, spec, causes);
     eviction(path, spec, causes);
     dns_policy(&path.child("dnsPolicy"), spec.dns_policy.as_deref(), causes);
     dns(&path.child("dnsConfig"), spec.dns_config.as_ref(), spec.dns_policy.as_deref(), causes);
 }
 
-fn architecture(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
-    let field = path.child("architecture");
-    match spec.architecture.as_deref() {
-        None | Some("" | "amd64") => {}
-        Some(known @ ("arm64" | "s390x")) => causes.push(Cause::not_supported_yet(&field, known)),
-        Some(other) => {
-            causes.push(Cause::invalid(&field, format!("unsupported architecture: {}", quoted(other))));
-        }
+/// One account for the pod: the one it runs under and the one whose token a volume shows are the same.
+fn service_account(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+    let Some(name) = spec.service_account_name.as_deref().filter(|name| !name.is_empty()) else { return };
+    let field = path.child("serviceAccountName");
+    if !is_dns_subdomain(name) {
+        causes.push(Cause::invalid(
+            &field,
+            format!(
+                "{field} is not a valid service account name: '{}' is not DNS labels joined by '.'",
+                quoted(name)
+            ),
+        ));
+    }
+    let of_volume = spec
+        .volumes
+        .iter()
+        .filter_map(|volume| volume.service_account.as_ref())
+        .map(|source| source.service_account_name.as_deref().unwrap_or_default())
+        .find(|other| *other != name);
+    if let Some(other) = of_volume {
+        causes.push(Cause::invalid(
+            &field,
+            format!(
+                "spec.serviceAccountName \"{}\" and serviceAccount volume \"{}\" must reference the same service account",
+                quoted(name),
+                quoted(other)
+            ),
+        ));
     }
 }
 

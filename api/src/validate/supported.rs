@@ -1,8 +1,9 @@
 //! What this version puts into effect. Everything else that KubeVirt's API has is refused by name, never ignored.
 //!
-//! The lists are data, one field a line: a feature that comes in adds its fields there.
+//! The lists are data, one field a line: a feature that comes in adds its fields there. A field that breaks a rule has the
+//! rule's cause and no second one from here: this runs last.
 
-use super::{Cause, Path};
+use super::{Cause, Path, gated};
 use crate::gates::Gates;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,6 +12,7 @@ use std::sync::LazyLock;
 
 static VMI: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/vmi.txt")));
 static VM: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/vm.txt")));
+static KUBEVIRT: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/kubevirt.txt")));
 
 /// A cause for each field of an instance's specification that would have no effect.
 pub(super) fn vmi(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
@@ -22,9 +24,20 @@ pub(super) fn vm(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut
     check(&VM, path, spec, gates, causes);
 }
 
+/// The same for the specification of the `KubeVirt` object.
+pub(super) fn kubevirt(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
+    check(&KUBEVIRT, path, spec, gates, causes);
+}
+
 fn check(fields: &Fields, path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
     match serde_json::to_value(spec) {
-        Ok(value) => fields.check(path, &value, gates, causes),
+        Ok(value) => {
+            let mut refused = Vec::new();
+            fields.check(path, &value, &mut refused);
+            for path in refused {
+                refuse(&path, gates, causes);
+            }
+        }
         // Our types are made of strings, numbers, lists and maps with string keys, which always have a JSON form.
         Err(error) => causes.push(Cause::invalid(path, format!("{path} cannot be read: {error}"))),
     }
@@ -73,27 +86,28 @@ impl Fields {
         root
     }
 
-    fn check(&self, path: &Path, value: &Value, gates: &Gates, causes: &mut Vec<Cause>) {
+    /// The fields of a value that would have no effect, each at its top.
+    fn check(&self, path: &Path, value: &Value, refused: &mut Vec<Path>) {
         if self.whole {
             return;
         }
         if !self.values.is_empty() && !self.values.contains(value) {
-            causes.push(refusal(path, gates));
+            refused.push(path.clone());
             return;
         }
         match value {
             Value::Object(object) => {
                 for (name, value) in object.iter().filter(|(_, value)| !says_nothing(value)) {
                     match self.children.get(name) {
-                        Some(fields) => fields.check(&path.child(name), value, gates, causes),
-                        None => causes.push(refusal(&path.child(name), gates)),
+                        Some(fields) => fields.check(&path.child(name), value, refused),
+                        None => refused.push(path.child(name)),
                     }
                 }
             }
             Value::Array(items) => {
                 let Some(fields) = self.children.get("[]") else { return };
                 for (index, item) in items.iter().enumerate() {
-                    fields.check(&path.index(index), item, gates, causes);
+                    fields.check(&path.index(index), item, refused);
                 }
             }
             _ => {}
@@ -101,35 +115,16 @@ impl Fields {
     }
 }
 
-/// Fields behind a feature gate, by the end of their path; what is in a list has no index here.
-const GATED: &[(&str, &str)] = &[
-    ("devices.downwardMetrics", "DownwardMetrics"),
-    ("devices.hostDevices", "HostDevices"),
-    ("devices.autoattachVSOCK", "VSOCK"),
-    ("domain.rebootPolicy", "RebootPolicy"),
-    ("interfaces.passtBinding", "PasstBinding"),
-    ("interfaces.portRanges", "PortRangesSpec"),
-    ("launchSecurity.sev", "WorkloadEncryptionSEV"),
-    ("launchSecurity.snp", "WorkloadEncryptionSEV"),
-    ("launchSecurity.tdx", "WorkloadEncryptionTDX"),
-    ("memory.reservedOverhead", "ReservedOverheadMemlock"),
-    ("spec.utilityVolumes", "UtilityVolumes"),
-    ("volumes.containerPath", "ContainerPathVolumes"),
-    ("volumes.downwardMetrics", "DownwardMetrics"),
-    ("volumes.hostDisk", "HostDisk"),
-];
-
-/// Why a field is refused: its gate is off, or it is not there yet.
-fn refusal(path: &Path, gates: &Gates) -> Cause {
-    let mut plain = path.to_string();
-    while let (Some(open), Some(close)) = (plain.find('['), plain.find(']')) {
-        plain.replace_range(open..=close, "");
-    }
-    match GATED.iter().find(|(field, gate)| plain.ends_with(field) && !gates.is_on(gate)) {
-        Some((_, gate)) => {
-            Cause::invalid(path, format!("{gate} feature gate is not enabled in kubevirt-config"))
+/// A field that has no effect: refused because its gate is off, or because it is not there yet. Where a rule about the
+/// field, or about something in it, has refused it already, only a gate has anything to add.
+fn refuse(path: &Path, gates: &Gates, causes: &mut Vec<Cause>) {
+    if let Some(cause) = gated::closed(path, gates) {
+        // One gate may be told about once for a list.
+        if !causes.contains(&cause) {
+            causes.push(cause);
         }
-        None => Cause::not_supported_yet(path, ""),
+    } else if !causes.iter().any(|cause| path.holds(&cause.field)) {
+        causes.push(Cause::not_supported_yet(path, ""));
     }
 }
 

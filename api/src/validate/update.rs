@@ -1,6 +1,6 @@
 //! What may change on an instance, and who may change it.
 
-use super::{Cause, CauseKind, Path, metadata};
+use super::{Cause, Path, hotplug, metadata};
 use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 
 /// Who asks.
@@ -25,18 +25,18 @@ pub fn vmi_update(
         before.termination_grace_period_seconds = new.spec.termination_grace_period_seconds;
     }
     if before != new.spec {
-        causes.push(Cause::new(
-            CauseKind::NotSupported,
-            &Path::new("spec"),
-            "update of VMI object is restricted",
-        ));
+        if requester == Requester::Component {
+            hotplug::validate(old, new, &mut causes);
+        }
+        if causes.is_empty() {
+            causes.push(Cause::not_supported(&Path::new("spec"), "update of VMI object is restricted"));
+        }
     }
     if requester == Requester::User {
         let before = metadata::reserved(old.metadata.labels.as_ref());
         let after = metadata::reserved(new.metadata.labels.as_ref());
         if before != after {
-            causes.push(Cause::new(
-                CauseKind::NotSupported,
+            causes.push(Cause::not_supported(
                 &Path::new("metadata.labels"),
                 "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
             ));
@@ -54,6 +54,10 @@ pub fn handler_update(
 ) -> Vec<Cause> {
     let owner =
         |vmi: &VirtualMachineInstance| vmi.status.as_ref().and_then(|status| status.node_name.clone());
+    let target = |vmi: &VirtualMachineInstance| {
+        let status = vmi.status.as_ref()?;
+        status.migration_state.as_ref()?.target_node.clone().filter(|node| !node.is_empty())
+    };
     let field = Path::new("status.nodeName");
     match node {
         None => vec![Cause::invalid(
@@ -66,7 +70,7 @@ pub fn handler_update(
                 "Node restriction, virt-handler is only allowed to modify VMIs it owns",
             )]
         }
-        Some(_) if owner(old) != owner(new) => {
+        Some(_) if owner(old) != owner(new) || target(old) != target(new) => {
             vec![Cause::invalid(&field, "Node restriction, virt-handler is not allowed to set target node")]
         }
         Some(_) => Vec::new(),

@@ -1,37 +1,63 @@
 //! Machines.
 
 use super::text::quoted;
-use super::{Cause, Path, Requester, metadata, supported};
+use super::{Cause, Path, Requester, bounds, data_volume_templates, live_update, metadata, supported};
 use crate::defaults;
 use crate::gates::Gates;
 use crate::names;
-use crate::v1::VirtualMachine;
+use crate::v1::{VirtualMachine, VirtualMachineSpec};
+use serde_json::Value;
 
 /// Everything wrong with a machine, written by `requester`. Its template is looked at with the defaults that an instance
 /// of it would get.
 pub fn vm(vm: &VirtualMachine, requester: Requester, gates: &Gates) -> Vec<Cause> {
-    let path = Path::new("spec");
-    let template = path.child("template");
-    let mut causes = Vec::new();
-    let labels = vm.spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-    metadata::reserved_labels(&template.child("metadata"), labels, requester, &mut causes);
-    let mut spec = vm.spec.template.spec.clone();
-    defaults::spec(&mut spec);
-    causes.extend(super::spec(&template.child("spec"), &spec, gates));
-    run_strategy(&path, vm, &mut causes);
-    supported::vm(&path, &vm.spec, gates, &mut causes);
+    let mut causes = vm_spec(&Path::new("spec"), &vm.spec, requester, gates);
+    data_volume_templates::namespaces(None, vm, &mut causes);
     causes
 }
 
 /// Everything wrong with a change of a machine. A machine that is being deleted may always change, so that its finalizer
 /// can go.
 pub fn vm_update(
-    _old: &VirtualMachine,
+    old: &VirtualMachine,
     new: &VirtualMachine,
     requester: Requester,
     gates: &Gates,
 ) -> Vec<Cause> {
-    if new.metadata.deletion_timestamp.is_some() { Vec::new() } else { vm(new, requester, gates) }
+    if new.metadata.deletion_timestamp.is_some() {
+        return Vec::new();
+    }
+    let mut causes = vm_spec(&Path::new("spec"), &new.spec, requester, gates);
+    data_volume_templates::namespaces(Some(old), new, &mut causes);
+    causes
+}
+
+/// Everything wrong with a machine's specification at that path, which a pool has elsewhere.
+pub fn vm_spec(path: &Path, spec: &VirtualMachineSpec, requester: Requester, gates: &Gates) -> Vec<Cause> {
+    let template = path.child("template");
+    let mut causes = Vec::new();
+    if let Some(metadata) = &spec.template.metadata {
+        metadata::validate(&template.child("metadata"), metadata, requester, gates, &mut causes);
+    }
+    let mut instance = spec.template.spec.clone();
+    defaults::spec(&mut instance);
+    causes.extend(super::spec(&template.child("spec"), &instance, gates));
+    live_update::validate(&template.child("spec"), &instance, &mut causes);
+    bounds::validate(&path.child("dataVolumeTemplates"), &spec.data_volume_templates, &mut causes);
+    data_volume_templates::validate(path, spec, &mut causes);
+    run_strategy(path, spec, gates, &mut causes);
+    update_volumes(path, spec, &mut causes);
+    supported::vm(path, spec, gates, &mut causes);
+    causes
+}
+
+/// The cause for an object that cannot be read as what it says to be.
+pub fn unreadable(object: &Value, error: &serde_json::Error) -> Cause {
+    let is_machine = object["kind"] == "VirtualMachine";
+    if is_machine && object.pointer("/spec/template").is_none_or(Value::is_null) {
+        return Cause::required(&Path::new("spec.template"), "missing virtual machine template.");
+    }
+    Cause::invalid(&Path::new(""), error.to_string())
 }
 
 /// What is accepted with a warning.
@@ -43,26 +69,42 @@ pub fn vm_warnings(vm: &VirtualMachine) -> Vec<String> {
     warnings
 }
 
-fn run_strategy(path: &Path, vm: &VirtualMachine, causes: &mut Vec<Cause>) {
+fn run_strategy(path: &Path, spec: &VirtualMachineSpec, gates: &Gates, causes: &mut Vec<Cause>) {
+    const RECEIVER_GATE: &str = "DecentralizedLiveMigration";
     let field = path.child("runStrategy");
-    match (vm.spec.running, vm.spec.run_strategy.as_deref()) {
+    let field_running = path.child("running");
+    match (spec.running, &spec.run_strategy) {
         (Some(_), Some(_)) => causes.push(Cause::invalid(
-            &path.child("running"),
+            &field_running,
             "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, please use RunStrategy instead",
         )),
-        (None, None) => causes.push(Cause::invalid(&path.child("running"), "RunStrategy must be specified")),
-        (Some(_), None)
-        | (None, Some(names::RUN_STRATEGY_ALWAYS | names::RUN_STRATEGY_HALTED | names::RUN_STRATEGY_MANUAL)) => {}
-        (
-            None,
-            Some(
-                known @ (names::RUN_STRATEGY_RERUN_ON_FAILURE
-                | names::RUN_STRATEGY_ONCE
-                | names::RUN_STRATEGY_WAIT_AS_RECEIVER),
+        (None, None) => causes.push(Cause::invalid(&field_running, "RunStrategy must be specified")),
+        (Some(_), None) | (None, Some(_)) => {}
+    }
+    let Some(strategy) = spec.run_strategy.as_deref() else { return };
+    match strategy {
+        names::RUN_STRATEGY_ALWAYS | names::RUN_STRATEGY_HALTED | names::RUN_STRATEGY_MANUAL => {}
+        names::RUN_STRATEGY_WAIT_AS_RECEIVER if !gates.is_on(RECEIVER_GATE) => causes.push(Cause::invalid(
+            &field,
+            format!(
+                "Invalid RunStrategy ({strategy}), {RECEIVER_GATE} feature gate is not enabled in kubevirt resource"
             ),
-        ) => causes.push(Cause::not_supported_yet(&field, known)),
-        (None, Some(other)) => {
-            causes.push(Cause::invalid(&field, format!("Invalid RunStrategy ({})", quoted(other))));
-        }
+        )),
+        names::RUN_STRATEGY_RERUN_ON_FAILURE
+        | names::RUN_STRATEGY_ONCE
+        | names::RUN_STRATEGY_WAIT_AS_RECEIVER => causes.push(Cause::not_supported_yet(&field, strategy)),
+        other => causes.push(Cause::invalid(&field, format!("Invalid RunStrategy ({})", quoted(other)))),
+    }
+}
+
+fn update_volumes(path: &Path, spec: &VirtualMachineSpec, causes: &mut Vec<Cause>) {
+    if let Some(strategy) = spec.update_volumes_strategy.as_deref()
+        && !matches!(strategy, "" | "Replacement" | "Migration")
+    {
+        let field = path.child("updateVolumesStrategy");
+        causes.push(Cause::invalid(
+            &field,
+            format!("{field} is set with an unrecognized option: {}", quoted(strategy)),
+        ));
     }
 }

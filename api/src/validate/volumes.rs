@@ -3,56 +3,127 @@
 use super::memory::not_negative;
 use super::supported::given;
 use super::text::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
-use super::{Cause, Path};
-use crate::v1::{
-    CloudInitNoCloudSource, ContainerDiskSource, LocalSecret, VirtualMachineInstanceSpec, Volume,
-};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use super::{Cause, CauseKind, Path, cloud_init, firmware};
+use crate::gates::Gates;
+use crate::v1::{ContainerDiskSource, HostDisk, VirtualMachineInstanceSpec, Volume};
 use std::collections::{HashMap, HashSet};
 
-/// Bytes of inline user data, and of inline network data: KubeVirt's limit, since the object goes to many watchers.
-pub const CLOUD_INIT_LIMIT: usize = 2048;
 /// Names become parts of container and pod volume names (`volume<name>`, `<name>-udata`), which are DNS labels.
 const NAME_LIMIT: usize = 57;
 /// Largest empty disk: qcow2 with its usual cluster size ends at 2 PiB.
 const EMPTY_DISK_LIMIT: u64 = 1 << 50;
+/// Directories of the launcher's container that no guest is shown.
+const PRIVATE_PATHS: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
 
-pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+pub(super) fn validate(
+    path: &Path,
+    spec: &VirtualMachineInstanceSpec,
+    gates: &Gates,
+    causes: &mut Vec<Cause>,
+) {
     let field = path.child("volumes");
-    let disks: HashSet<&str> = spec.domain.devices.disks.iter().map(|disk| disk.name.as_str()).collect();
+    let devices = &spec.domain.devices;
+    let disks: HashSet<&str> = devices.disks.iter().map(|disk| disk.name.as_str()).collect();
+    let filesystems: HashSet<&str> = devices.filesystems.iter().map(|shared| shared.name.as_str()).collect();
     let mut first: HashMap<&str, usize> = HashMap::new();
     for (index, volume) in spec.volumes.iter().enumerate() {
+        let name = volume.name.as_str();
         let field_volume = field.index(index);
         let field_name = field_volume.child("name");
-        match first.get(volume.name.as_str()) {
+        match first.get(name) {
             Some(earlier) => causes.push(Cause::invalid(
                 &field_name,
                 format!("{field_volume} and {} must not have the same Name.", field.index(*earlier)),
             )),
             None => {
-                first.insert(&volume.name, index);
+                first.insert(name, index);
             }
         }
-        if !is_dns_label(&volume.name) || volume.name.len() > NAME_LIMIT {
+        // Where a disk has the same name, the disk is told.
+        let label = is_dns_label(name) || (disks.contains(name) && !name.is_empty());
+        if !label || name.len() > NAME_LIMIT {
             causes.push(Cause::invalid(
                 &field_name,
-                format!(
-                    "{field_name} '{}' is not {DNS_LABEL}, or longer than {NAME_LIMIT}",
-                    quoted(&volume.name)
-                ),
+                format!("{field_name} '{}' is not {DNS_LABEL}, or longer than {NAME_LIMIT}", quoted(name)),
             ));
         }
-        if !disks.contains(volume.name.as_str()) {
+        // A memory dump is written by the host, and seen by no guest.
+        if !disks.contains(name) && !filesystems.contains(name) && volume.memory_dump.is_none() {
             causes.push(Cause::invalid(
                 &field_name,
-                format!(
-                    "{field_name} '{}' not found: no disk of this name uses the volume",
-                    quoted(&volume.name)
-                ),
+                format!("{field_name} '{}' not found: no disk of this name uses the volume", quoted(name)),
             ));
         }
         source(&field_volume, volume, causes);
+        container_path(&field_volume, volume, disks.contains(name), filesystems.contains(name), causes);
+    }
+    at_most_one(&field, &spec.volumes, causes);
+    // While its gate is off, that is all there is to say.
+    if !spec.utility_volumes.is_empty() && gates.is_on("UtilityVolumes") {
+        causes.push(Cause::invalid(
+            &path.child("utilityVolumes"),
+            "cannot create VMI with utility volumes in spec, utility volumes can only be added via hotplug",
+        ));
+    }
+    shared(path, spec, gates, causes);
+}
+
+/// Volumes of which an instance has one.
+fn at_most_one(field: &Path, volumes: &[Volume], causes: &mut Vec<Cause>) {
+    let count = |is: fn(&Volume) -> bool| volumes.iter().filter(|volume| is(volume)).count();
+    for (count, what) in [
+        (count(|volume| volume.service_account.is_some()), "serviceAccount"),
+        (count(|volume| volume.downward_metrics.is_some()), "downwardMetric"),
+        (count(|volume| volume.memory_dump.is_some()), "memory dump"),
+    ] {
+        if count > 1 {
+            causes.push(Cause::invalid(field, format!("{field} must have max one {what} volume set")));
+        }
+    }
+}
+
+/// A claim is shared with the guest as a directory only behind a gate.
+fn shared(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates, causes: &mut Vec<Cause>) {
+    const GATE: &str = "EnableVirtioFsStorageVolumes";
+    let is_claim = |volume: &Volume| volume.persistent_volume_claim.is_some() || volume.data_volume.is_some();
+    let claims = |name: &str| spec.volumes.iter().any(|volume| volume.name == name && is_claim(volume));
+    if !gates.is_on(GATE) && spec.domain.devices.filesystems.iter().any(|shared| claims(&shared.name)) {
+        causes.push(Cause::invalid(
+            &path.child("domain.devices.filesystems"),
+            format!("virtiofs is not allowed: virtiofs feature gate is not enabled for PVC: {GATE}"),
+        ));
+    }
+}
+
+/// A directory of the launcher's container is shared as such, and is none of ours.
+fn container_path(
+    field: &Path,
+    volume: &Volume,
+    on_disk: bool,
+    as_filesystem: bool,
+    causes: &mut Vec<Cause>,
+) {
+    let Some(source) = &volume.container_path else { return };
+    let name = quoted(&volume.name);
+    if on_disk {
+        causes.push(Cause::invalid(
+            field,
+            format!("ContainerPath volume '{name}' must be mapped to a filesystem, not a disk"),
+        ));
+    }
+    if !as_filesystem {
+        causes.push(Cause::invalid(
+            field,
+            format!(
+                "ContainerPath volume '{name}' must have a matching filesystem defined in spec.domain.devices.filesystems"
+            ),
+        ));
+    }
+    if let Some(prefix) = PRIVATE_PATHS.iter().find(|prefix| source.path.starts_with(**prefix)) {
+        causes.push(Cause::invalid(
+            &field.child("containerPath.path"),
+            format!("ContainerPath volume '{name}' uses reserved path prefix '{prefix}'"),
+        ));
     }
 }
 
@@ -64,9 +135,7 @@ fn source(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
     if let Some(source) = &volume.container_disk {
         container(&field.child("containerDisk"), source, causes);
     }
-    if let Some(source) = &volume.cloud_init_no_cloud {
-        cloud_init(&field.child("cloudInitNoCloud"), source, causes);
-    }
+    cloud_init::validate(field, volume, causes);
     if let Some(source) = &volume.empty_disk {
         let field = field.child("emptyDisk.capacity");
         match not_negative(&field, Some(&source.capacity), causes) {
@@ -79,6 +148,64 @@ fn source(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
             }
             _ => {}
         }
+    }
+    if let Some(source) = &volume.host_disk {
+        host_disk(&field.child("hostDisk"), source, causes);
+    }
+    if volume.data_volume.as_ref().is_some_and(|source| source.name.is_empty()) {
+        causes.push(Cause::required(&field.child("dataVolume.name"), "DataVolume 'name' must be set"));
+    }
+    let missing = |name: Option<&String>| name.is_none_or(String::is_empty);
+    for (missing, name) in [
+        (volume.config_map.as_ref().is_some_and(|source| missing(source.name.as_ref())), "configMap.name"),
+        (
+            volume.secret.as_ref().is_some_and(|source| missing(source.secret_name.as_ref())),
+            "secret.secretName",
+        ),
+        (
+            volume
+                .service_account
+                .as_ref()
+                .is_some_and(|source| missing(source.service_account_name.as_ref())),
+            "serviceAccount.serviceAccountName",
+        ),
+    ] {
+        if missing {
+            let field = field.child(name);
+            causes.push(Cause::invalid(&field, format!("{field} is a required field")));
+        }
+    }
+}
+
+fn host_disk(field: &Path, source: &HostDisk, causes: &mut Vec<Cause>) {
+    const EXISTS: &str = "Disk";
+    const EXISTS_OR_CREATE: &str = "DiskOrCreate";
+    let (field_path, field_type) = (field.child("path"), field.child("type"));
+    if source.path.is_empty() {
+        causes.push(Cause::new(
+            CauseKind::NotFound,
+            &field_path,
+            format!("{field_path} is required for hostDisk volume"),
+        ));
+    }
+    if !matches!(source.type_.as_str(), EXISTS | EXISTS_OR_CREATE) {
+        causes.push(Cause::invalid(
+            &field_type,
+            format!(
+                "{field_type} has invalid value '{}', allowed are '{EXISTS}' or '{EXISTS_OR_CREATE}'",
+                quoted(&source.type_)
+            ),
+        ));
+    }
+    let field_capacity = field.child("capacity");
+    let capacity = not_negative(&field_capacity, source.capacity.as_ref(), causes);
+    if source.type_ == EXISTS && capacity.is_some_and(|bytes| bytes > 0) {
+        causes.push(Cause::invalid(
+            &field_capacity,
+            format!(
+                "{field_capacity} is allowed to pass only with {field_type} equal to '{EXISTS_OR_CREATE}'"
+            ),
+        ));
     }
 }
 
@@ -93,14 +220,7 @@ fn container(field: &Path, source: &ContainerDiskSource, causes: &mut Vec<Cause>
         ));
     }
     if let Some(path) = source.path.as_deref().filter(|path| !path.is_empty()) {
-        if path == "/" {
-            causes.push(Cause::invalid(field, format!("{field} must not point to root")));
-        } else if path.len() > 4096 || !is_plain_path(path) {
-            causes.push(Cause::invalid(
-                field,
-                format!("{field} must be an absolute path to a file without relative components"),
-            ));
-        }
+        firmware::file(field, path, causes);
     }
     if let Some(policy) = source.image_pull_policy.as_deref()
         && !matches!(policy, "" | "Always" | "IfNotPresent" | "Never")
@@ -123,110 +243,4 @@ fn container(field: &Path, source: &ContainerDiskSource, causes: &mut Vec<Cause>
             format!("{field} '{}' is not the name of a secret", quoted(secret)),
         ));
     }
-}
-
-/// Absolute, nothing empty, `.` or `..` in it, and no characters that no file name of a disk has.
-fn is_plain_path(path: &str) -> bool {
-    path.strip_prefix('/').is_some_and(|rest| {
-        rest.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
-            && !path.contains(char::is_control)
-    })
-}
-
-fn cloud_init(field: &Path, source: &CloudInitNoCloudSource, causes: &mut Vec<Cause>) {
-    let user = Data {
-        plain: source.user_data.as_deref(),
-        base64: source.user_data_base64.as_deref(),
-        secret: source.secret_ref.as_ref(),
-        base64_field: field.child("userDataBase64"),
-        secret_field: field.child("secretRef"),
-        one_source: "userdatasource",
-        what: "userdata",
-        larger: "UserDataSecretRef",
-    };
-    let network = Data {
-        plain: source.network_data.as_deref(),
-        base64: source.network_data_base64.as_deref(),
-        secret: source.network_data_secret_ref.as_ref(),
-        base64_field: field.child("networkDataBase64"),
-        secret_field: field.child("networkDataSecretRef"),
-        one_source: "networkdata source",
-        what: "networkdata",
-        larger: "NetworkDataSecretRef",
-    };
-    let count = user.validate(field, causes) + network.validate(field, causes);
-    if count == 0 {
-        causes.push(Cause::invalid(
-            field,
-            format!("{field} must have at least one userdatasource or one networkdatasource set."),
-        ));
-    }
-}
-
-/// User data or network data: the three ways to give it, and words for messages.
-struct Data<'a> {
-    plain: Option<&'a str>,
-    base64: Option<&'a str>,
-    secret: Option<&'a LocalSecret>,
-    base64_field: Path,
-    secret_field: Path,
-    one_source: &'static str,
-    what: &'static str,
-    larger: &'static str,
-}
-
-impl Data<'_> {
-    /// How many ways are used; causes where it is more than one, or one is wrong.
-    fn validate(&self, field: &Path, causes: &mut Vec<Cause>) -> usize {
-        let mut count = 0;
-        let mut length = 0;
-        if let Some(secret) = self.secret.filter(|secret| !secret.name.is_empty()) {
-            count += 1;
-            if !is_dns_subdomain(&secret.name) {
-                let field = &self.secret_field;
-                causes.push(Cause::invalid(
-                    field,
-                    format!("{field} '{}' is not the name of a secret", quoted(&secret.name)),
-                ));
-            }
-        }
-        if let Some(text) = self.base64.filter(|text| !text.is_empty()) {
-            count += 1;
-            match decode_base64(text) {
-                Ok(data) => length = data.len(),
-                Err(NotBase64) => causes.push(Cause::invalid(
-                    &self.base64_field,
-                    format!("{} is not a valid base64 value.", self.base64_field),
-                )),
-            }
-        }
-        if let Some(text) = self.plain.filter(|text| !text.is_empty()) {
-            count += 1;
-            length = length.max(text.len());
-        }
-        if count > 1 {
-            causes
-                .push(Cause::invalid(field, format!("{field} must have only one {} set.", self.one_source)));
-        }
-        if length > CLOUD_INIT_LIMIT {
-            causes.push(Cause::invalid(
-                field,
-                format!(
-                    "{field} {} exceeds {CLOUD_INIT_LIMIT} byte limit. Should use {} for larger data.",
-                    self.what, self.larger
-                ),
-            ));
-        }
-        count
-    }
-}
-
-/// Not base64.
-#[derive(Debug, PartialEq, Eq)]
-pub struct NotBase64;
-
-/// Bytes of a base64 field. As in Go's decoder, line ends in it do not count.
-pub fn decode_base64(text: &str) -> Result<Vec<u8>, NotBase64> {
-    let joined: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
-    STANDARD.decode(joined).map_err(|_| NotBase64)
 }

@@ -17,7 +17,8 @@ pub(crate) fn objects() -> Vec<Value> {
                 "spec": {
                     "group": GROUP,
                     "version": version,
-                    "groupPriorityMinimum": 1000,
+                    // Below that of custom resources: `kubectl get virtualmachines` means those.
+                    "groupPriorityMinimum": 900,
                     "versionPriority": 15,
                     "service": api_reference(),
                 },

@@ -1,14 +1,19 @@
-//! What an installation consists of, as pure functions: custom resource definitions, roles, workloads, webhooks.
+//! An installation: what it consists of, and virt-operator, which makes the cluster so.
 //!
 //! ```text
-//! Images --strategy()--> [object, ...] --yaml::print()--> manifests/barevirt.yaml --kubectl apply--> cluster
+//! Images --manifest()--> [object, ...] --yaml::print()--> manifests/barevirt-operator.yaml --kubectl apply--> cluster
+//! Images --strategy()--> [object, ...] --operator, as the KubeVirt object says----------------------------> cluster
 //! ```
 //!
-//! The order of the list is one in which the objects can be applied. Objects are JSON values, since that is what is
-//! printed; a test reads each into its type and back, so that a misspelt field does not pass.
+//! Both lists are pure functions, in an order in which the objects can be applied. Objects are JSON values; a test reads
+//! each into its type and back, so that a misspelt field does not pass.
 
 mod api_services;
+pub mod certificates;
 mod images;
+mod instancetypes;
+mod manifest;
+pub mod operator;
 mod policy;
 mod rbac;
 mod user_roles;
@@ -19,51 +24,37 @@ pub mod yaml;
 #[cfg(test)]
 mod tests;
 
-pub use images::Images;
+pub use images::{Images, ReferenceError};
+pub use manifest::{kubevirt, manifest};
 
 use barevirt_api::crd;
 use barevirt_api::names::INSTALL_NAMESPACE;
 use serde_json::{Value, json};
+use std::sync::OnceLock;
 
 /// Priority class of the components: evicted after everything that is not critical for the cluster.
 const PRIORITY_CLASS: &str = "kubevirt-cluster-critical";
 
-/// All objects of an installation, in the order in which they are applied.
+/// All objects that the operator installs, in the order in which they can be applied. What the operator itself stands on,
+/// the definition of the `KubeVirt` kind among it, comes by [`manifest`].
 pub fn strategy(images: &Images) -> Vec<Value> {
-    let mut objects = vec![namespace(), priority_class()];
-    objects.extend(crd::all().iter().map(definition));
+    let mut objects = definitions().to_vec();
     objects.extend(rbac::objects());
     objects.extend(user_roles::objects());
     objects.extend(policy::objects());
     objects.extend(workloads::objects(images));
     objects.extend(webhooks::objects());
     objects.extend(api_services::objects());
+    objects.extend(instancetypes::objects());
     objects
 }
 
-/// The components' namespace. The handler needs node privileges, which Pod Security must let pass there.
-fn namespace() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {
-            "name": INSTALL_NAMESPACE,
-            "labels": {
-                "kubevirt.io": "",
-                "pod-security.kubernetes.io/enforce": "privileged",
-            },
-        },
-    })
-}
-
-fn priority_class() -> Value {
-    json!({
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": metadata(PRIORITY_CLASS, ""),
-        "value": 1_000_000_000,
-        "globalDefault": false,
-        "description": "For the components of virtualization only.",
+/// All definitions but that of the `KubeVirt` kind. They are large and always the same: made once.
+fn definitions() -> &'static [Value] {
+    static MADE: OnceLock<Vec<Value>> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let own = crd::kubevirt().metadata.name;
+        crd::all().iter().filter(|other| other.metadata.name != own).map(definition).collect()
     })
 }
 

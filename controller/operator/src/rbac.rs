@@ -1,4 +1,5 @@
-//! What the components themselves may do: no more than what they do. A golden file holds the rules.
+//! What the components themselves may do: no more than what they do. A golden file holds the rules, docs/rbac.md says
+//! what each is for. A watch asks for `list` and `watch`; `get` stands only where single objects are read.
 
 use crate::{metadata, namespaced};
 use barevirt_api::names::{
@@ -7,7 +8,7 @@ use barevirt_api::names::{
 };
 use serde_json::{Value, json};
 
-/// Secrets that the controller makes: the authority and what it signs.
+/// Secrets that the operator makes: the authority and what it signs.
 pub(crate) const SECRETS: [&str; 4] = [
     "kubevirt-ca",
     "kubevirt-virt-api-certs",
@@ -57,40 +58,55 @@ pub(crate) fn objects() -> Vec<Value> {
     objects
 }
 
-fn role_ref(kind: &str, name: &str) -> Value {
+pub(crate) fn role_ref(kind: &str, name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
 }
 
-fn subjects(account: &str) -> Value {
+pub(crate) fn subjects(account: &str) -> Value {
     json!([{"kind": "ServiceAccount", "name": account, "namespace": INSTALL_NAMESPACE}])
 }
 
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
-fn named(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
+pub(crate) fn named(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs})
 }
+
+/// What machines name: instance types and preferences, or the copies of them that a machine keeps.
+const NAMED: [&str; 4] = [
+    "virtualmachineinstancetypes",
+    "virtualmachineclusterinstancetypes",
+    "virtualmachinepreferences",
+    "virtualmachineclusterpreferences",
+];
 
 /// Commands change machines and instances; who may give them is asked of the API server.
 fn api_cluster_rules() -> Vec<Value> {
     vec![
         rule("kubevirt.io", &["virtualmachines", "virtualmachineinstances"], &["get", "patch"]),
         rule("kubevirt.io", &["virtualmachines/status"], &["patch"]),
-        rule("kubevirt.io", &["kubevirts"], &["get", "list", "watch"]),
+        rule("kubevirt.io", &["kubevirts"], &["list", "watch"]),
+        // Admission: whose launcher a pod is that somebody evicts, and what else a new object's source or target is in.
+        rule("", &["pods"], &["get"]),
+        rule("kubevirt.io", &["virtualmachineinstancemigrations"], &["list"]),
+        rule("snapshot.kubevirt.io", &["virtualmachinerestores"], &["list"]),
+        rule("backup.kubevirt.io", &["virtualmachinebackups"], &["list"]),
+        rule("instancetype.kubevirt.io", &NAMED, &["get"]),
+        rule("apps", &["controllerrevisions"], &["get"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
     ]
 }
 
 /// Where the handlers are.
 fn api_local_rules() -> Option<Vec<Value>> {
-    Some(vec![rule("", &["pods"], &["get", "list", "watch"])])
+    Some(vec![rule("", &["pods"], &["list"])])
 }
 
 fn controller_cluster_rules() -> Vec<Value> {
     vec![
-        rule("kubevirt.io", &["kubevirts"], &["get", "list", "watch"]),
+        rule("kubevirt.io", &["kubevirts"], &["list", "watch"]),
         rule("kubevirt.io", &["virtualmachines"], &["get", "list", "watch", "patch"]),
         rule("kubevirt.io", &["virtualmachines/status"], &["patch"]),
         rule(
@@ -104,36 +120,17 @@ fn controller_cluster_rules() -> Vec<Value> {
             &["virtualmachines/finalizers", "virtualmachineinstances/finalizers"],
             &["update"],
         ),
+        rule("instancetype.kubevirt.io", &NAMED, &["get"]),
+        rule("apps", &["controllerrevisions"], &["get", "create"]),
         rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
         rule("", &["nodes"], &["get", "list", "watch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
-        // The authorities' certificates, for those who call virt-api.
-        named(
-            "admissionregistration.k8s.io",
-            &["validatingwebhookconfigurations"],
-            &["virt-api-validator"],
-            &["get", "patch"],
-        ),
-        named(
-            "admissionregistration.k8s.io",
-            &["mutatingwebhookconfigurations"],
-            &["virt-api-mutator"],
-            &["get", "patch"],
-        ),
-        named(
-            "apiregistration.k8s.io",
-            &["apiservices"],
-            &["v1.subresources.kubevirt.io", "v1alpha3.subresources.kubevirt.io"],
-            &["get", "patch"],
-        ),
     ]
 }
 
-/// Certificates and the lease. Server-side apply makes an object when it is missing, for which the name is known.
+/// The lease.
 fn controller_local_rules() -> Option<Vec<Value>> {
     Some(vec![
-        named("", &["secrets"], &SECRETS, &["get", "create", "patch"]),
-        named("", &["configmaps"], &[CA_CONFIG_MAP], &["get", "create", "patch"]),
         named("coordination.k8s.io", &["leases"], &["virt-controller"], &["get", "update"]),
         // A name cannot be asked for when an object is made.
         rule("coordination.k8s.io", &["leases"], &["create"]),
@@ -143,8 +140,8 @@ fn controller_local_rules() -> Option<Vec<Value>> {
 /// No secrets and no config maps: the kubelet mounts what an instance uses. A policy keeps each handler to its own node.
 fn handler_cluster_rules() -> Vec<Value> {
     vec![
-        rule("kubevirt.io", &["virtualmachineinstances"], &["get", "list", "watch", "patch"]),
-        rule("", &["pods"], &["get", "list", "watch"]),
+        rule("kubevirt.io", &["virtualmachineinstances"], &["list", "watch", "patch"]),
+        rule("", &["pods"], &["list", "watch"]),
         rule("", &["nodes"], &["patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]

@@ -1,65 +1,199 @@
-//! Roles for people, KubeVirt's names, aggregated to the roles of Kubernetes: who has `edit` in a
-//! namespace can work with virtual machines there.
+//! Roles for people: KubeVirt's names and KubeVirt's rules, aggregated to the roles of Kubernetes, so that who has
+//! `edit` in a namespace can work with virtual machines there.
+//!
+//! One table says who may do what; a role is a column of it. Where the table differs from KubeVirt's on purpose,
+//! docs/rbac.md says why. A golden file has it written out, one line for each role and resource.
 
 use crate::metadata;
 use serde_json::{Value, json};
 
-const KINDS: [&str; 2] = ["virtualmachines", "virtualmachineinstances"];
-const READ: [&str; 3] = ["get", "list", "watch"];
+/// Verbs of a rule.
+type Verbs = &'static [&'static str];
+
+const NONE: Verbs = &[];
+const GET: Verbs = &["get"];
+const UPDATE: Verbs = &["update"];
+const CREATE: Verbs = &["create"];
+const LOOK_UP: Verbs = &["get", "list"];
+const READ: Verbs = &["get", "list", "watch"];
+const WRITE: Verbs = &["get", "delete", "create", "update", "patch", "list", "watch"];
+const ALL: Verbs = &["get", "delete", "create", "update", "patch", "list", "watch", "deletecollection"];
+
+const CALLS: &str = "subresources.kubevirt.io";
+
+/// What each role may do with some resources.
+struct Row {
+    group: &'static str,
+    resources: &'static [&'static str],
+    admin: Verbs,
+    edit: Verbs,
+    view: Verbs,
+    migrate: Verbs,
+}
+
+impl Row {
+    const fn new(group: &'static str, resources: &'static [&'static str]) -> Self {
+        Self { group, resources, admin: NONE, edit: NONE, view: NONE, migrate: NONE }
+    }
+
+    const fn writers(mut self, admin: Verbs, edit: Verbs) -> Self {
+        self.admin = admin;
+        self.edit = edit;
+        self
+    }
+
+    const fn view(mut self, verbs: Verbs) -> Self {
+        self.view = verbs;
+        self
+    }
+
+    const fn migrate(mut self, verbs: Verbs) -> Self {
+        self.migrate = verbs;
+        self
+    }
+}
+
+const TABLE: &[Row] = &[
+    // What looks at a machine from outside.
+    Row::new(
+        CALLS,
+        &[
+            "virtualmachines/expand-spec",
+            "virtualmachines/objectgraph",
+            "virtualmachineinstances/guestosinfo",
+            "virtualmachineinstances/filesystemlist",
+            "virtualmachineinstances/userlist",
+            "virtualmachineinstances/sev/fetchcertchain",
+            "virtualmachineinstances/sev/querylaunchmeasurement",
+            "virtualmachineinstances/objectgraph",
+        ],
+    )
+    .writers(GET, GET)
+    .view(GET),
+    // Streams into the guest.
+    Row::new(
+        CALLS,
+        &[
+            "virtualmachines/portforward",
+            "virtualmachineinstances/console",
+            "virtualmachineinstances/vnc",
+            "virtualmachineinstances/portforward",
+            "virtualmachineinstances/usbredir",
+        ],
+    )
+    .writers(GET, GET),
+    Row::new(CALLS, &["virtualmachineinstances/vnc/screenshot"]).writers(GET, NONE),
+    Row::new(CALLS, &["virtualmachineinstances/qmp"]).writers(CREATE, CREATE),
+    Row::new(
+        CALLS,
+        &[
+            "virtualmachines/start",
+            "virtualmachines/stop",
+            "virtualmachines/restart",
+            "virtualmachines/addvolume",
+            "virtualmachines/removevolume",
+            "virtualmachines/memorydump",
+            "virtualmachines/removememorydump",
+            "virtualmachines/evacuate/cancel",
+            "virtualmachineinstances/pause",
+            "virtualmachineinstances/unpause",
+            "virtualmachineinstances/addvolume",
+            "virtualmachineinstances/removevolume",
+            "virtualmachineinstances/freeze",
+            "virtualmachineinstances/unfreeze",
+            "virtualmachineinstances/softreboot",
+            "virtualmachineinstances/reset",
+            "virtualmachineinstances/sev/setupsession",
+            "virtualmachineinstances/sev/injectlaunchsecret",
+            "virtualmachineinstances/evacuate/cancel",
+        ],
+    )
+    .writers(UPDATE, UPDATE),
+    Row::new(CALLS, &["expand-vm-spec"]).writers(UPDATE, UPDATE).view(UPDATE),
+    Row::new(CALLS, &["virtualmachines/migrate"]).migrate(UPDATE),
+    Row::new(
+        "kubevirt.io",
+        &[
+            "virtualmachines",
+            "virtualmachineinstances",
+            "virtualmachineinstancepresets",
+            "virtualmachineinstancereplicasets",
+        ],
+    )
+    .writers(ALL, WRITE)
+    .view(READ),
+    Row::new("kubevirt.io", &["virtualmachineinstancemigrations"])
+        .writers(READ, READ)
+        .view(READ)
+        .migrate(ALL),
+    Row::new("kubevirt.io", &["kubevirts"]).writers(NONE, LOOK_UP).view(LOOK_UP),
+    Row::new(
+        "snapshot.kubevirt.io",
+        &["virtualmachinesnapshots", "virtualmachinesnapshotcontents", "virtualmachinerestores"],
+    )
+    .writers(ALL, WRITE)
+    .view(READ),
+    Row::new("backup.kubevirt.io", &["virtualmachinebackups", "virtualmachinebackuptrackers"])
+        .writers(ALL, WRITE)
+        .view(READ),
+    Row::new("export.kubevirt.io", &["virtualmachineexports"]).writers(ALL, WRITE).view(READ),
+    Row::new("clone.kubevirt.io", &["virtualmachineclones"]).writers(ALL, WRITE).view(READ),
+    Row::new(
+        "instancetype.kubevirt.io",
+        &[
+            "virtualmachineinstancetypes",
+            "virtualmachineclusterinstancetypes",
+            "virtualmachinepreferences",
+            "virtualmachineclusterpreferences",
+        ],
+    )
+    .writers(ALL, WRITE)
+    .view(READ),
+    Row::new("pool.kubevirt.io", &["virtualmachinepools"]).writers(ALL, WRITE).view(READ),
+    Row::new("migrations.kubevirt.io", &["migrationpolicies"]).writers(READ, READ).view(READ),
+];
 
 pub(crate) fn objects() -> Vec<Value> {
-    let write = ["get", "delete", "create", "update", "patch", "list", "watch"];
-    let all = ["get", "delete", "create", "update", "patch", "list", "watch", "deletecollection"];
-    let commands = rule(
-        "subresources.kubevirt.io",
-        &["virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart"],
-        &["update"],
-    );
-    let console = |resources: &[&str]| rule("subresources.kubevirt.io", resources, &["get"]);
-    let qmp = rule("subresources.kubevirt.io", &["virtualmachineinstances/qmp"], &["create"]);
+    let rules = |verbs: fn(&Row) -> Verbs| {
+        let granted = TABLE.iter().filter(|row| !verbs(row).is_empty());
+        granted.map(|row| rule(row.group, row.resources, verbs(row))).collect()
+    };
     vec![
-        role(
-            "kubevirt.io:admin",
-            Some("admin"),
-            vec![
-                console(&["virtualmachineinstances/console", "virtualmachineinstances/vnc"]),
-                commands.clone(),
-                qmp.clone(),
-                rule("kubevirt.io", &KINDS, &all),
-            ],
-        ),
-        role(
-            "kubevirt.io:edit",
-            Some("edit"),
-            vec![
-                console(&["virtualmachineinstances/console", "virtualmachineinstances/vnc"]),
-                commands,
-                qmp,
-                rule("kubevirt.io", &KINDS, &write),
-                rule("kubevirt.io", &["kubevirts"], &["get", "list"]),
-            ],
-        ),
-        role("kubevirt.io:view", Some("view"), vec![rule("kubevirt.io", &KINDS, &READ)]),
+        role("kubevirt.io:admin", Some("admin"), rules(|row| row.admin)),
+        role("kubevirt.io:edit", Some("edit"), rules(|row| row.edit)),
+        role("kubevirt.io:view", Some("view"), rules(|row| row.view)),
+        // To be bound by an administrator: who may drain nodes is not everybody who may edit.
+        role("kubevirt.io:migrate", None, rules(|row| row.migrate)),
         role(
             "kubevirt.io:default",
             None,
-            vec![
-                rule("subresources.kubevirt.io", &["version", "guestfs"], &["get", "list"]),
-                rule("kubevirt.io", &["kubevirts"], &["get", "list"]),
-            ],
+            vec![rule(CALLS, &["version", "guestfs"], LOOK_UP), rule("kubevirt.io", &["kubevirts"], LOOK_UP)],
         ),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": metadata("kubevirt.io:default", ""),
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kubevirt.io:default",
-            },
-            "subjects": [
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"},
-            ],
-        }),
+        for_everybody("kubevirt.io:default"),
+        role(
+            "instancetype.kubevirt.io:view",
+            None,
+            vec![rule(
+                "instancetype.kubevirt.io",
+                &["virtualmachineclusterinstancetypes", "virtualmachineclusterpreferences"],
+                READ,
+            )],
+        ),
+        for_everybody("instancetype.kubevirt.io:view"),
     ]
+}
+
+/// Binds the role of that name to all who have an identity.
+fn for_everybody(role: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": metadata(role, ""),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"},
+        ],
+    })
 }
 
 fn role(name: &str, aggregate_to: Option<&str>, rules: Vec<Value>) -> Value {
@@ -74,4 +208,91 @@ fn role(name: &str, aggregate_to: Option<&str>, rules: Vec<Value>) -> Value {
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// What each role grants, by resource.
+    fn grants() -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
+        let mut all = BTreeMap::new();
+        for role in objects().iter().filter(|object| object["kind"] == "ClusterRole") {
+            let granted: &mut BTreeMap<String, Vec<String>> =
+                all.entry(role["metadata"]["name"].as_str().unwrap().to_owned()).or_default();
+            for rule in role["rules"].as_array().unwrap() {
+                let words = |key: &str| -> Vec<String> { serde_json::from_value(rule[key].clone()).unwrap() };
+                for resource in words("resources") {
+                    let line = format!("{} {resource}", words("apiGroups")[0]);
+                    let verbs = granted.entry(line.clone()).or_default();
+                    assert!(verbs.is_empty(), "{line} is granted twice");
+                    *verbs = words("verbs");
+                }
+            }
+        }
+        all
+    }
+
+    /// The whole of it, one line for each role and resource.
+    #[test]
+    fn who_may_do_what() {
+        let mut table = String::new();
+        for (role, granted) in grants() {
+            for (resource, verbs) in granted {
+                table.push_str(&format!("{role} | {resource} | {}\n", verbs.join(",")));
+            }
+        }
+        insta::assert_snapshot!("user_roles", table);
+    }
+
+    /// Each role has what the one below it has; `kubevirts` is KubeVirt's exception.
+    #[test]
+    fn admin_has_what_edit_has_and_edit_what_view_has() {
+        let grants = grants();
+        for (above, below) in [("admin", "edit"), ("edit", "view")] {
+            let (above, below) =
+                (&grants[&format!("kubevirt.io:{above}")], &grants[&format!("kubevirt.io:{below}")]);
+            for (resource, verbs) in below {
+                if resource == "kubevirt.io kubevirts" {
+                    continue;
+                }
+                let more: BTreeSet<_> = above[resource].iter().collect();
+                assert!(verbs.iter().all(|verb| more.contains(verb)), "{resource}");
+            }
+        }
+    }
+
+    #[test]
+    fn roles_of_kubernetes_take_three_of_them_in() {
+        let aggregated: BTreeMap<String, String> = objects()
+            .iter()
+            .filter_map(|object| {
+                let labels = object["metadata"]["labels"].as_object()?;
+                let target = labels.keys().find_map(|key| {
+                    Some(key.strip_prefix("rbac.authorization.k8s.io/aggregate-to-")?.to_owned())
+                })?;
+                Some((object["metadata"]["name"].as_str()?.to_owned(), target))
+            })
+            .collect();
+        let wanted =
+            [("kubevirt.io:admin", "admin"), ("kubevirt.io:edit", "edit"), ("kubevirt.io:view", "view")];
+        assert_eq!(aggregated, wanted.map(|(role, target)| (role.to_owned(), target.to_owned())).into());
+    }
+
+    /// Every kind that is served is granted to somebody, and nothing else is.
+    #[test]
+    fn the_kinds_granted_are_the_kinds_served() {
+        let served: BTreeSet<String> = barevirt_api::crd::all()
+            .iter()
+            .map(|crd| format!("{} {}", crd.spec.group, crd.spec.names.plural))
+            .collect();
+        let granted: BTreeSet<String> = grants()
+            .values()
+            .flat_map(BTreeMap::keys)
+            .filter(|line| !line.starts_with(CALLS))
+            .cloned()
+            .collect();
+        assert_eq!(granted, served);
+    }
 }

@@ -1,65 +1,96 @@
-//! Admission: which writes virt-api is asked about. The controller's leader adds the certificates.
+//! Admission: which writes virt-api is asked about. The list is `barevirt_api`'s; certificates are added where the objects
+//! are written.
 
 use crate::workloads::{api_metadata, api_reference};
+use barevirt_api::names::{
+    INSTALL_NAMESPACE, SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER,
+    SERVICE_ACCOUNT_OPERATOR,
+};
+use barevirt_api::webhooks::{Configuration, Hook, WEBHOOKS, Webhook};
 use serde_json::{Value, json};
 
 pub(crate) fn objects() -> Vec<Value> {
-    vec![
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": api_metadata("virt-api-mutator"),
-            "webhooks": [
-                webhook("virtualmachines-mutator", "virtualmachines", &["CREATE", "UPDATE"], "/virtualmachines-mutate"),
-                webhook(
-                    "virtualmachineinstances-mutator",
-                    "virtualmachineinstances",
-                    &["CREATE", "UPDATE"],
-                    "/virtualmachineinstances-mutate",
-                ),
-            ],
-        }),
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingWebhookConfiguration",
-            "metadata": api_metadata("virt-api-validator"),
-            "webhooks": [
-                webhook(
-                    "virtualmachineinstances-create-validator",
-                    "virtualmachineinstances",
-                    &["CREATE"],
-                    "/virtualmachineinstances-validate-create",
-                ),
-                webhook(
-                    "virtualmachineinstances-update-validator",
-                    "virtualmachineinstances",
-                    &["UPDATE"],
-                    "/virtualmachineinstances-validate-update",
-                ),
-                webhook("virtualmachine-validator", "virtualmachines", &["CREATE", "UPDATE"], "/virtualmachines-validate"),
-            ],
-        }),
-    ]
+    Configuration::ALL.into_iter().map(object).collect()
 }
 
-/// Requests of other versions are converted to v1 by the API server (`matchPolicy`).
-fn webhook(name: &str, resource: &str, operations: &[&str], path: &str) -> Value {
-    let mut service = api_reference();
-    service["path"] = json!(path);
+fn object(configuration: Configuration) -> Value {
+    let kind = match configuration {
+        Configuration::Mutator => "MutatingWebhookConfiguration",
+        Configuration::Validator | Configuration::Operator => "ValidatingWebhookConfiguration",
+    };
+    let listed = WEBHOOKS.iter().filter(|webhook| webhook.configuration == configuration);
     json!({
-        "name": format!("{name}.kubevirt.io"),
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": api_metadata(configuration.name()),
+        "webhooks": listed.map(entry).collect::<Vec<Value>>(),
+    })
+}
+
+/// Requests of other versions are converted to the listed one by the API server (`matchPolicy`).
+fn entry(webhook: &Webhook) -> Value {
+    let mut service = api_reference();
+    service["path"] = json!(format!("/{}", webhook.path));
+    let mut entry = json!({
+        "name": webhook.name,
         "clientConfig": {"service": service},
         "rules": [{
-            "apiGroups": ["kubevirt.io"],
-            "apiVersions": ["v1"],
-            "operations": operations,
-            "resources": [resource],
-            "scope": "Namespaced",
+            "apiGroups": [webhook.api.0],
+            "apiVersions": [webhook.api.1],
+            "operations": webhook.operations,
+            "resources": webhook.resources,
+            "scope": "*",
         }],
         "admissionReviewVersions": ["v1"],
         "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",
-        "sideEffects": "None",
+        // An eviction marks its instance, unless it is a dry run.
+        "sideEffects": if webhook.hook == Hook::Eviction { "NoneOnDryRun" } else { "None" },
         "timeoutSeconds": 10,
-    })
+    });
+    if let Some((name, expression)) = condition(webhook.hook) {
+        entry["matchConditions"] = json!([{"name": name, "expression": expression}]);
+    }
+    entry
+}
+
+/// What else must be so for virt-api to be asked, by name and as CEL.
+fn condition(hook: Hook) -> Option<(&'static str, String)> {
+    match hook {
+        // The object of the request is the eviction, which has the pod's name and not its labels: no other pod's eviction
+        // waits for virt-api.
+        Hook::Eviction => Some(("only-vms", "object.metadata.name.startsWith(\"virt-launcher\")".to_owned())),
+        // What our components write there does not depend on whether virt-api runs, virt-api's own start among it.
+        Hook::Status | Hook::KubeVirtUpdate => Some(("not-by-a-component", not_by_a_component())),
+        Hook::MutateMachine
+        | Hook::MutateInstance
+        | Hook::InstanceCreate
+        | Hook::InstanceUpdate
+        | Hook::Machine
+        | Hook::ReplicaSet
+        | Hook::Pool
+        | Hook::Preset
+        | Hook::MigrationCreate
+        | Hook::MigrationUpdate
+        | Hook::Snapshot
+        | Hook::SnapshotContent
+        | Hook::Restore
+        | Hook::Backup
+        | Hook::BackupTracker
+        | Hook::Export
+        | Hook::Instancetype
+        | Hook::ClusterInstancetype
+        | Hook::Preference
+        | Hook::ClusterPreference
+        | Hook::MigrationPolicy
+        | Hook::Clone
+        | Hook::KubeVirtCreate => None,
+    }
+}
+
+fn not_by_a_component() -> String {
+    let accounts =
+        [SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER, SERVICE_ACCOUNT_OPERATOR];
+    let names = accounts.map(|account| format!("'system:serviceaccount:{INSTALL_NAMESPACE}:{account}'"));
+    format!("!(request.userInfo.username in [{}])", names.join(", "))
 }

@@ -1,4 +1,4 @@
-//! Deployments, the DaemonSet and the service.
+//! Deployments, the DaemonSet and the service. virt-operator's own deployment has the same form, see [`crate::manifest`].
 
 use crate::rbac::CA_CONFIG_MAP;
 use crate::{Images, PRIORITY_CLASS, metadata, namespaced};
@@ -28,7 +28,7 @@ pub(crate) fn objects(images: &Images) -> Vec<Value> {
 }
 
 /// A component's pod, with what all of them share; `container` and `volumes` are its own.
-fn pod(component: &str, account: &str, container: Value, volumes: &Value) -> Value {
+pub(crate) fn pod(component: &str, account: &str, container: Value, volumes: &Value) -> Value {
     json!({
         "metadata": {
             "labels": {
@@ -54,7 +54,7 @@ fn pod(component: &str, account: &str, container: Value, volumes: &Value) -> Val
 }
 
 /// What a component learns about its own pod.
-fn environment() -> Value {
+pub(crate) fn environment() -> Value {
     let field =
         |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     json!([
@@ -66,7 +66,7 @@ fn environment() -> Value {
 }
 
 /// No privilege of any kind; what Pod Security calls restricted.
-fn unprivileged() -> Value {
+pub(crate) fn unprivileged() -> Value {
     json!({
         "allowPrivilegeEscalation": false,
         "capabilities": {"drop": ["ALL"]},
@@ -119,7 +119,7 @@ fn controller(images: &Images) -> Value {
 
 /// A deployment of two, on different nodes where there are several, so that one node's loss leaves one of them. The
 /// other moves after [`AWAY_SECONDS`]: Kubernetes' own five minutes are long for what every machine depends on.
-fn two_replicas(name: &str, mut pod: Value) -> Value {
+pub(crate) fn two_replicas(name: &str, mut pod: Value) -> Value {
     pod["spec"]["affinity"] = json!({"podAntiAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [{
             "weight": 100,
@@ -154,10 +154,10 @@ fn budget(name: &str) -> Value {
     })
 }
 
-/// Its certificates are made by the controller's leader; the kubelet waits for them with the pod's start.
+/// Its certificates are made by the operator; the kubelet waits for them with the pod's start.
 fn api(images: &Images) -> Value {
     let name = "virt-api";
-    let probe = json!({"path": "/healthz", "port": API_PORT, "scheme": "HTTPS"});
+    let probe = |path: &str| json!({"path": path, "port": API_PORT, "scheme": "HTTPS"});
     let container = json!({
         "name": name,
         "image": images.reference(name),
@@ -165,8 +165,8 @@ fn api(images: &Images) -> Value {
         "args": [format!("--listen=[::]:{API_PORT}"), format!("--namespace={INSTALL_NAMESPACE}")],
         "env": environment(),
         "ports": [{"name": "virt-api", "containerPort": API_PORT, "protocol": "TCP"}],
-        "readinessProbe": {"httpGet": probe, "periodSeconds": 2, "timeoutSeconds": 5},
-        "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
+        "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 2, "timeoutSeconds": 5},
+        "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
         "resources": {"requests": {"cpu": "5m", "memory": "32Mi"}},
         "securityContext": unprivileged(),
         "volumeMounts": [

@@ -2,7 +2,7 @@
 
 use super::plan::{Observed, Step};
 use super::status::{self, Outcome};
-use super::{subject, template};
+use super::{instancetype, subject, template};
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
@@ -26,6 +26,9 @@ use tracing::info;
 const HELD: Duration = Duration::from_secs(5);
 /// When to look again where another's instance has our name.
 const BLOCKED: Duration = Duration::from_secs(30);
+/// When to look again for an instance type or a preference that is not there. They are not watched: most are made before
+/// they are named.
+const MISSING: Duration = Duration::from_secs(10);
 /// When to look again after a look past the cache showed that the observation was old.
 const STALE: Duration = Duration::from_millis(200);
 
@@ -53,14 +56,19 @@ pub(super) async fn apply(
         Step::Remember(name, value) => {
             return patch_machine(cluster, vm, json!({"annotations": {name: value}})).await.map(|()| None);
         }
+        Step::Record => match instancetype::record(cluster, vm).await? {
+            Ok(references) => (Outcome::Recorded(Box::new(references)), None),
+            Err(refusal) => refused(cluster, vm, refusal),
+        },
         Step::Release => return release(cluster, observed).await,
         Step::Adopt => return adopt(cluster, observed).await,
-        Step::Start(instance) => match start(cluster, vm, &instance).await {
-            Ok(Some(started)) => {
+        Step::Start(instance) => match applied_and_started(cluster, vm, *instance).await {
+            Ok(Err(refusal)) => refused(cluster, vm, refusal),
+            Ok(Ok(Some(started))) => {
                 vmi = Some(started);
                 (Outcome::Quiet, None)
             }
-            Ok(None) => (Outcome::Held, Some(HELD)),
+            Ok(Ok(None)) => (Outcome::Held, Some(HELD)),
             Err(error) if error.category() == Category::Refused => {
                 let message = format!("Error creating virtual machine instance: {}", error.message());
                 tell_once(cluster, vm, REASON_FAILED_CREATE, &message);
@@ -131,6 +139,29 @@ async fn report(
         info!(namespace, vm = name, status = wanted.printable_status, "status changed");
     }
     Ok(())
+}
+
+/// The user is told what the machine names in vain, and it is looked for again.
+fn refused(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    refusal: instancetype::Refusal,
+) -> (Outcome, Option<Duration>) {
+    let instancetype::Refusal { reason, message } = refusal;
+    tell_once(cluster, vm, reason, &message);
+    (Outcome::Failed { reason, message }, Some(MISSING))
+}
+
+/// Creates the instance with the machine's instance type and preference.
+async fn applied_and_started(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    instance: VirtualMachineInstance,
+) -> Result<Result<Option<VirtualMachineInstance>, instancetype::Refusal>, Error> {
+    match instancetype::applied(cluster, vm, instance).await? {
+        Ok(instance) => start(cluster, vm, &instance).await.map(Ok),
+        Err(refusal) => Ok(Err(refusal)),
+    }
 }
 
 /// Creates the instance; none where a launcher of that name may still run.

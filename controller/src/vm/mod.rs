@@ -13,11 +13,14 @@
 //! former is given by the name, the latter by the instance's finalizer; and since people remove finalizers, the launcher
 //! pods of that name are looked for past the cache before each start.
 //!
+//! A machine that names an instance type or a preference keeps a copy of each, from which its instances are made.
+//!
 //! Status is computed whole after each step and written through the status subresource only where it differs: a start
 //! costs three writes here, the instance, `Starting` and `Running`.
 
 mod apply;
 mod back_off;
+mod instancetype;
 mod plan;
 mod requests;
 mod status;
@@ -25,6 +28,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 
+pub use instancetype::References;
 pub use plan::{Claim, Observed, Step, plan};
 pub use status::{Outcome, compute as compute_status};
 pub use template::instance;

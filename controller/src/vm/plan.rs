@@ -1,6 +1,6 @@
 //! What to do about a machine. Pure: the same observation gives the same step.
 
-use super::{back_off, requests, template};
+use super::{back_off, instancetype, requests, template};
 use barevirt_api::names::{
     ACTION_START, PHASE_FAILED, RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_MANUAL,
     RUN_STRATEGY_ONCE, RUN_STRATEGY_RERUN_ON_FAILURE, VM_FINALIZER, is_final_phase,
@@ -70,6 +70,8 @@ pub enum Step {
     Hold,
     /// Keep what the ending instance leaves for the next one.
     Remember(String, String),
+    /// Keep copies of the instance type and the preference that the machine names.
+    Record,
     /// Take the finalizer away: nothing is left of the machine.
     Release,
     /// Take the orphan of that name over.
@@ -99,7 +101,7 @@ pub fn plan(observed: &Observed) -> Step {
         }
         // It goes by itself; its name is free then.
         Claim::Orphan => Step::Rest,
-        Claim::Ours | Claim::None => forgotten(observed).unwrap_or_else(|| follow_strategy(observed)),
+        Claim::Ours | Claim::None => forgotten(observed).unwrap_or_else(|| recorded(observed)),
     }
 }
 
@@ -110,6 +112,17 @@ fn forgotten(observed: &Observed) -> Option<Step> {
     let left = template::remembered(vmi.metadata.annotations.as_ref())?;
     let known = template::remembered(observed.vm.metadata.annotations.as_ref());
     (ending && known != Some(left)).then(|| Step::Remember(left.0.clone(), left.1.clone()))
+}
+
+/// What the strategy asks for; but before a start, or where there is nothing else to do, copies are made. A machine whose
+/// instance type is not there can still be stopped.
+fn recorded(observed: &Observed) -> Step {
+    match follow_strategy(observed) {
+        Step::Rest | Step::Wait(_) | Step::Start(_) if !instancetype::is_recorded(&observed.vm) => {
+            Step::Record
+        }
+        step => step,
+    }
 }
 
 fn take_down(observed: &Observed) -> Step {

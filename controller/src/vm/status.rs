@@ -1,5 +1,6 @@
 //! A machine's status, computed whole from what was observed and how the step went.
 
+use super::instancetype::References;
 use super::plan::Observed;
 use super::{back_off, requests};
 use crate::vmi::{NOT_RUNNING_MESSAGE, phase};
@@ -24,6 +25,8 @@ pub enum Outcome {
     Quiet,
     /// A start is decided and waits for something of the former run to be gone.
     Held,
+    /// Copies of what the machine names are kept.
+    Recorded(Box<References>),
     /// The step failed: reason and message of the Failure condition.
     Failed {
         /// One word.
@@ -72,6 +75,12 @@ pub fn compute(
         status.state_change_requests.push(requests::start());
     }
 
+    if let Outcome::Recorded(references) = outcome {
+        let References { instancetype, preference } = &**references;
+        // What is not named any more stays as it was, as in KubeVirt.
+        status.instancetype_ref = instancetype.clone().or(status.instancetype_ref);
+        status.preference_ref = preference.clone().or(status.preference_ref);
+    }
     conditions(&mut status.conditions, vmi, outcome, &now);
     status.printable_status = Some(printable(vm, &status, vmi, strategy, outcome).to_owned());
     status
@@ -96,7 +105,9 @@ fn conditions(
         Outcome::Failed { reason, message } => {
             merge_condition(conditions, Condition::new(CONDITION_FAILURE, true, reason, message), now);
         }
-        Outcome::Quiet | Outcome::Held => Condition::remove(conditions, CONDITION_FAILURE),
+        Outcome::Quiet | Outcome::Held | Outcome::Recorded(_) => {
+            Condition::remove(conditions, CONDITION_FAILURE);
+        }
     }
     let copied: Vec<&Condition> = vmi
         .map(conditions_of)

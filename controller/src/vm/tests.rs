@@ -1,5 +1,6 @@
 //! Steps and statuses of machines: single cases, then random worlds.
 
+use super::instancetype::References;
 use super::plan::{Observed, Step, plan};
 use super::status::{Outcome, compute};
 use barevirt_api::names::VM_FINALIZER;
@@ -211,6 +212,38 @@ fn the_finalizer_comes_before_the_instance() {
     let mut machine = vm("Always", json!({}));
     machine.metadata.finalizers = None;
     assert_eq!(step(&machine, None), Step::Hold);
+}
+
+#[test]
+fn what_a_machine_names_is_kept_before_it_starts() {
+    let named = |strategy: &str, status: Value| {
+        let mut machine = vm(strategy, status);
+        machine.spec.instancetype = serde_json::from_value(json!({"name": "small"})).unwrap();
+        machine
+    };
+    let kept = json!({"instancetypeRef": {"name": "small", "controllerRevisionRef": {"name": "r"}}});
+    assert_eq!(step(&named("Always", json!({})), None), Step::Record);
+    assert_eq!(step(&named("Halted", json!({})), None), Step::Record);
+    assert!(matches!(step(&named("Always", kept.clone()), None), Step::Start(_)));
+    assert_eq!(step(&named("Halted", kept.clone()), None), Step::Rest);
+    // Nothing keeps it from being stopped or deleted.
+    assert_eq!(step(&named("Halted", json!({})), Some(ran(vmi("i1", "Running")))), stop("i1"));
+    let mut leaving = named("Halted", json!({}));
+    leaving.metadata.deletion_timestamp = Some(Time(at(NOW)));
+    assert_eq!(step(&leaving, None), Step::Release);
+
+    let machine = named("Always", json!({"preferenceRef": {"name": "old"}}));
+    let observed = Observed { vm: machine, vmi: None, now: at(NOW) };
+    let references: VirtualMachineStatus = serde_json::from_value(kept).unwrap();
+    let recorded = References { instancetype: references.instancetype_ref.clone(), preference: None };
+    let status = compute(&observed, None, &Outcome::Recorded(Box::new(recorded)));
+    assert_eq!(status.instancetype_ref, references.instancetype_ref);
+    assert_eq!(status.preference_ref.unwrap().name.as_deref(), Some("old"));
+    let missing = Outcome::Failed { reason: "FailedFindInstancetype", message: "small not found".to_owned() };
+    let status = compute(&observed, None, &missing);
+    let failure = status.conditions.iter().find(|condition| condition.type_ == "Failure").unwrap();
+    assert_eq!(failure.reason.as_deref(), Some("FailedFindInstancetype"));
+    assert_eq!(status.printable_status.as_deref(), Some("Stopped"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The components' certificates: made, rotated and published by the leading controller.
+//! The components' certificates: made, rotated and published by the leading operator.
 //!
 //! ```text
 //!   Secret kubevirt-ca ----signs----> Secrets kubevirt-virt-api-certs, kubevirt-virt-handler-server-certs,
@@ -18,4 +18,4 @@ mod plan;
 mod publish;
 
 pub use issue::{Authority, CertificateError, Issued, Leaf, Seen};
-pub use publish::Publisher;
+pub use publish::{Publisher, RoundError};

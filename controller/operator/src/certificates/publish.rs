@@ -2,43 +2,33 @@
 
 use super::issue::{Authority, CertificateError, Issued, Leaf, Seen};
 use super::plan::{Observed, plan};
-use crate::error::{Error, chain};
-use crate::shell::{self, call, call_opt};
+use crate::operator::{MANAGED_BY_LABEL, NAME};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::jiff::Timestamp;
-use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Duration;
 use tracing::{info, warn};
+use virt_controller::error::{Error, chain};
+use virt_controller::shell::{call, call_opt};
 
 /// Name of the authority's secret and of the bundle's config map.
 const AUTHORITY: &str = "kubevirt-ca";
 /// The bundle's key in its config map.
 const BUNDLE_KEY: &str = "ca-bundle";
-/// Our name in managed fields: the only writer of certificates and of `caBundle`.
-const FIELD_MANAGER: &str = "virt-controller-certificates";
-const VALIDATOR: &str = "virt-api-validator";
-const MUTATOR: &str = "virt-api-mutator";
-const API_SERVICES: [&str; 2] = ["v1.subresources.kubevirt.io", "v1alpha3.subresources.kubevirt.io"];
-/// Time between two looks. Webhook configurations that are applied anew are without a bundle for that long at most.
-const PERIOD: Duration = Duration::from_secs(15);
-/// Time to the next try after a failure.
-const RETRY: Duration = Duration::from_secs(3);
 
 /// Failure of one round.
 #[derive(Debug, thiserror::Error)]
-enum RoundError {
+pub enum RoundError {
+    /// A request failed.
     #[error(transparent)]
     Api(#[from] Error),
+    /// A certificate could not be made or read.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
+    /// Something else writes them, too.
     #[error("the certificates do not settle")]
     Unsettled,
 }
@@ -55,21 +45,8 @@ impl Publisher {
         Publisher { client, namespace: namespace.into() }
     }
 
-    /// Looks and writes for ever.
-    pub async fn run(self) {
-        loop {
-            let pause = match self.round().await {
-                Ok(()) => PERIOD,
-                Err(error) => {
-                    warn!(error = %chain(&error), "cannot keep the certificates");
-                    RETRY
-                }
-            };
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    async fn round(&self) -> Result<(), RoundError> {
+    /// Looks once and writes what is missing; the bundle of authorities that are to be trusted, PEM.
+    pub async fn round(&self) -> Result<String, RoundError> {
         // An authority, then bundle and leaves; the third look finds nothing left.
         for _ in 0..3 {
             let (authority, observed) = self.observe().await?;
@@ -95,8 +72,7 @@ impl Publisher {
                 || observed.bundle.iter().map(|seen| seen.pem.as_str()).collect(),
                 |bundle| bundle.concat(),
             );
-            self.inject(&bundle).await?;
-            return Ok(());
+            return Ok(bundle);
         }
         Err(RoundError::Unsettled)
     }
@@ -162,76 +138,29 @@ impl Publisher {
         apply(&config_maps, "config map", AUTHORITY, &body).await
     }
 
-    /// Brings the bundle to those who call virt-api. What is not installed is left alone.
-    async fn inject(&self, bundle: &str) -> Result<(), Error> {
-        let bundle = ByteString(bundle.as_bytes().to_vec());
-        let wanted = Some(&bundle);
-
-        let validators: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
-        let found =
-            call_opt("get", || format!("webhook configuration {VALIDATOR}"), validators.get(VALIDATOR));
-        if let Some(webhooks) = found.await?.and_then(|found| found.webhooks)
-            && webhooks.iter().any(|webhook| webhook.client_config.ca_bundle.as_ref() != wanted)
-        {
-            let names = webhooks.iter().map(|webhook| webhook.name.as_str());
-            let body = webhook_bundles("ValidatingWebhookConfiguration", VALIDATOR, names, &bundle);
-            apply(&validators, "webhook configuration", VALIDATOR, &body).await?;
-            info!(configuration = VALIDATOR, "wrote the bundle of authorities");
+    /// Takes all of it away.
+    pub async fn remove(&self) -> Result<(), Error> {
+        let params = DeleteParams::default();
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        for name in Leaf::ALL.map(Leaf::secret).into_iter().chain([AUTHORITY]) {
+            let deleted = secrets.delete(name, &params);
+            call_opt("delete", || format!("secret {name}"), deleted).await?;
         }
-
-        let mutators: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        let found = call_opt("get", || format!("webhook configuration {MUTATOR}"), mutators.get(MUTATOR));
-        if let Some(webhooks) = found.await?.and_then(|found| found.webhooks)
-            && webhooks.iter().any(|webhook| webhook.client_config.ca_bundle.as_ref() != wanted)
-        {
-            let names = webhooks.iter().map(|webhook| webhook.name.as_str());
-            let body = webhook_bundles("MutatingWebhookConfiguration", MUTATOR, names, &bundle);
-            apply(&mutators, "webhook configuration", MUTATOR, &body).await?;
-            info!(configuration = MUTATOR, "wrote the bundle of authorities");
-        }
-
-        let services: Api<APIService> = Api::all(self.client.clone());
-        for name in API_SERVICES {
-            let found = call_opt("get", || format!("api service {name}"), services.get(name)).await?;
-            if let Some(spec) = found.and_then(|found| found.spec)
-                && spec.ca_bundle.as_ref() != wanted
-            {
-                let body = json!({
-                    "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-                    "metadata": {"name": name},
-                    "spec": {"caBundle": bundle},
-                });
-                apply(&services, "api service", name, &body).await?;
-                info!(service = name, "wrote the bundle of authorities");
-            }
-        }
-        Ok(())
+        let config_maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let deleted = config_maps.delete(AUTHORITY, &params);
+        call_opt("delete", || format!("config map {AUTHORITY}"), deleted).await.map(drop)
     }
 }
 
 fn component_labels() -> Value {
-    json!({"app.kubernetes.io/managed-by": shell::FIELD_MANAGER, "app.kubernetes.io/part-of": "kubevirt"})
-}
-
-fn webhook_bundles<'a>(
-    kind: &str,
-    name: &str,
-    webhooks: impl Iterator<Item = &'a str>,
-    bundle: &ByteString,
-) -> Value {
-    let webhooks: Vec<Value> =
-        webhooks.map(|name| json!({"name": name, "clientConfig": {"caBundle": bundle}})).collect();
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
-        "metadata": {"name": name}, "webhooks": webhooks,
-    })
+    json!({MANAGED_BY_LABEL: NAME, "app.kubernetes.io/part-of": "kubevirt"})
 }
 
 async fn apply<K>(api: &Api<K>, kind: &str, name: &str, body: &Value) -> Result<(), Error>
 where
     K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let params = PatchParams::apply(NAME).force();
     call("apply", || format!("{kind} {name}"), api.patch(name, &params, &Patch::Apply(body))).await?;
     Ok(())
 }

@@ -1,6 +1,9 @@
 //! Reviews as the API server sends them.
 
+mod kinds;
+
 use super::*;
+use barevirt_api::gates::Gates;
 use barevirt_api::names;
 use serde_json::json;
 
@@ -31,6 +34,23 @@ fn ask(hook: Hook, operation: &str, user: &str, object: &Value, old: Option<&Val
 }
 
 fn ask_as(hook: Hook, operation: &str, user: &Value, object: &Value, old: Option<&Value>) -> Value {
+    ask_with(&Settings::default(), hook, operation, user, object, old)
+}
+
+fn reviewed(settings: &Settings, hook: Hook, body: &[u8]) -> Result<Value, Refusal> {
+    let (facts, now) = (Facts::default(), now());
+    let known = Known { namespace: NAMESPACE, settings, facts: &facts, now: &now };
+    review(hook, &known, body).map(|answer| serde_json::to_value(answer).unwrap()["response"].clone())
+}
+
+fn ask_with(
+    settings: &Settings,
+    hook: Hook,
+    operation: &str,
+    user: &Value,
+    object: &Value,
+    old: Option<&Value>,
+) -> Value {
     let kind = object["kind"].clone();
     let body = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -43,8 +63,7 @@ fn ask_as(hook: Hook, operation: &str, user: &Value, object: &Value, old: Option
             "object": object, "oldObject": old, "dryRun": false,
         },
     });
-    let answer = review(hook, NAMESPACE, body.to_string().as_bytes(), &now()).unwrap();
-    serde_json::to_value(answer).unwrap()["response"].clone()
+    reviewed(settings, hook, body.to_string().as_bytes()).unwrap()
 }
 
 fn patched(answer: &Value, object: &Value) -> Value {
@@ -81,7 +100,7 @@ fn a_refusal_names_every_cause_with_its_field() {
     let object = vmi(|vmi| {
         vmi["spec"]["domain"]["devices"]["disks"] = json!([{ "name": "root", "disk": {} }, { "name": "root", "disk": {} }, { "name": "other", "disk": {} }]);
     });
-    let answer = ask(Hook::ValidateInstanceCreate, "CREATE", "ann", &object, None);
+    let answer = ask(Hook::InstanceCreate, "CREATE", "ann", &object, None);
     assert_eq!(answer["allowed"], false);
     assert_eq!(answer["status"]["code"], 422);
     assert_eq!(answer["status"]["reason"], "Invalid");
@@ -89,6 +108,42 @@ fn a_refusal_names_every_cause_with_its_field() {
     let fields: Vec<&str> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
     assert!(fields.contains(&"spec.domain.devices.disks[1].name"), "{fields:?}");
     assert!(fields.iter().any(|field| field.starts_with("spec.domain.devices.disks[2]")), "{fields:?}");
+}
+
+#[test]
+fn the_installations_gates_decide() {
+    let object = vmi(|vmi| {
+        vmi["spec"]["volumes"][0] =
+            json!({ "name": "root", "hostDisk": { "path": "/a.img", "type": "Disk" } });
+    });
+    let message = |gates: Gates| {
+        let settings = Settings { gates, ..Settings::default() };
+        let user = json!({ "username": "ann" });
+        let answer = ask_with(&settings, Hook::InstanceCreate, "CREATE", &user, &object, None);
+        answer["status"]["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let off = message(Gates::default());
+    let on = message(Gates::new(["HostDisk".to_owned()], []));
+    assert!(off.contains("HostDisk feature gate is not enabled"), "{off}");
+    assert!(
+        on.contains("spec.volumes[0].hostDisk is not supported yet") && !on.contains("feature gate"),
+        "{on}"
+    );
+}
+
+#[test]
+fn an_older_version_is_decided_about_alike() {
+    let older = |bus: &str| {
+        vmi(|vmi| {
+            vmi["apiVersion"] = json!("kubevirt.io/v1alpha3");
+            vmi["spec"]["domain"]["devices"]["disks"][0]["disk"]["bus"] = json!(bus);
+        })
+    };
+    assert_eq!(ask(Hook::InstanceCreate, "CREATE", "ann", &older("virtio"), None)["allowed"], true);
+    assert_eq!(ask(Hook::InstanceCreate, "CREATE", "ann", &older("tape"), None)["allowed"], false);
+    let patched =
+        patched(&ask(Hook::MutateInstance, "CREATE", "ann", &older("virtio"), None), &older("virtio"));
+    assert_eq!(patched["apiVersion"], "kubevirt.io/v1alpha3");
 }
 
 #[test]
@@ -111,7 +166,7 @@ fn a_handler_changes_only_what_is_on_its_node() {
     for (node, allowed) in [(json!(["node01"]), true), (json!(["node02"]), false), (json!([]), false)] {
         let user = json!({ "username": "system:serviceaccount:kubevirt:kubevirt-handler",
                            "extra": { "authentication.kubernetes.io/node-name": node } });
-        let answer = ask_as(Hook::ValidateInstanceUpdate, "UPDATE", &user, &new, Some(&old));
+        let answer = ask_as(Hook::InstanceUpdate, "UPDATE", &user, &new, Some(&old));
         assert_eq!(answer["allowed"], allowed, "{node}: {answer}");
     }
 }
@@ -122,7 +177,7 @@ fn running_is_accepted_with_a_warning() {
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": "web" },
         "spec": { "running": false, "template": { "spec": vmi(|_| {})["spec"] } },
     });
-    let answer = ask(Hook::ValidateMachine, "CREATE", "ann", &vm, None);
+    let answer = ask(Hook::Machine, "CREATE", "ann", &vm, None);
     assert_eq!(answer["allowed"], true, "{answer}");
     assert!(answer["warnings"][0].as_str().unwrap().contains("runStrategy"));
 }
@@ -145,7 +200,7 @@ fn a_service_account_of_another_namespace_is_a_user() {
 fn a_body_that_is_no_review_is_a_bad_request() {
     for body in ["", "{}", "[]", r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#] {
         assert_eq!(
-            review(Hook::MutateMachine, NAMESPACE, body.as_bytes(), &now()).unwrap_err().code,
+            reviewed(&Settings::default(), Hook::MutateMachine, body.as_bytes()).unwrap_err().code,
             400,
             "{body}"
         );
@@ -155,6 +210,6 @@ fn a_body_that_is_no_review_is_a_bad_request() {
 proptest::proptest! {
     #[test]
     fn no_body_panics(body in ".{0,300}") {
-        let _answer = review(Hook::ValidateMachine, NAMESPACE, body.as_bytes(), &now());
+        let _answer = reviewed(&Settings::default(), Hook::Machine, body.as_bytes());
     }
 }

@@ -1,0 +1,42 @@
+//! What the API server sends to a webhook, and what a tenant put into the object: answered, or a bad request.
+#![no_main]
+
+use barevirt_api::settings::Settings;
+use barevirt_api::webhooks::{Hook, WEBHOOKS};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Value, json};
+use virt_api::admission::{Facts, Known, review};
+
+fuzz_target!(|input: (u8, bool, bool, &[u8])| {
+    let (which, creating, ours, bytes) = input;
+    let hook = WEBHOOKS[usize::from(which) % WEBHOOKS.len()].hook;
+    ask(hook, bytes);
+    // The way to the rules is short for what is an object already.
+    let Ok(object) = serde_json::from_slice::<Value>(bytes) else { return };
+    let account = if ours { "system:serviceaccount:kubevirt:kubevirt-controller" } else { "ann" };
+    let kind = json!({ "group": "kubevirt.io", "version": "v1", "kind": "VirtualMachineInstance" });
+    let body = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u-1", "kind": kind, "name": "web", "namespace": "shop",
+            "resource": { "group": "kubevirt.io", "version": "v1", "resource": "virtualmachineinstances" },
+            "operation": if creating { "CREATE" } else { "UPDATE" },
+            "userInfo": { "username": account }, "object": object, "oldObject": object, "dryRun": false,
+        },
+    });
+    ask(hook, body.to_string().as_bytes());
+});
+
+fn ask(hook: Hook, body: &[u8]) {
+    let (settings, facts, now) = (Settings::default(), Facts::default(), Time(Timestamp::UNIX_EPOCH));
+    let known = Known { namespace: "kubevirt", settings: &settings, facts: &facts, now: &now };
+    match review(hook, &known, body) {
+        Ok(answer) => {
+            let answer = answer.response.expect("an answer");
+            assert!(answer.allowed || answer.result.code == 422);
+        }
+        Err(refusal) => assert_eq!(refusal.code, 400),
+    }
+}

@@ -1,0 +1,153 @@
+//! Evictions of launcher pods: looks at the pod and its instance, and marks the instance where it is to move away.
+//!
+//! A pod is a launcher if the controller has recorded it on its instance; its name and labels are its owner's to write.
+//! What cannot be looked at stays where it is, and who evicts tries again, as with a disruption budget.
+
+use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};
+use barevirt_api::settings::Settings;
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::validate::kinds::eviction::{Verdict, decide};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::core::admission::AdmissionResponse;
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::Request;
+
+/// Annotation on evictions: who asks for them.
+const REQUESTED_BY: &str = "requested-by";
+/// The descheduler's value of it.
+const DESCHEDULER: &str = "sigs.k8s.io/descheduler";
+/// Annotation on instances: who had them leave.
+const SOURCE_ANNOTATION: &str = "kubevirt.io/eviction-source";
+
+pub(super) async fn answer(client: &Client, settings: &Settings, request: &Request) -> AdmissionResponse {
+    let response = AdmissionResponse::from(request);
+    match evict(client, settings, request).await {
+        Ok(()) => response,
+        Err(message) => {
+            let mut response = response.deny(message);
+            response.result.code = 429;
+            response.result.reason = "TooManyRequests".to_owned();
+            response
+        }
+    }
+}
+
+/// Nothing, or why the pod stays.
+async fn evict(client: &Client, settings: &Settings, request: &Request) -> Result<(), String> {
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pod = pods.get_opt(&request.name).await;
+    let pod = pod.map_err(|error| format!("kubevirt failed getting the pod: {error}"))?;
+    let Some((pod, name)) = pod.as_ref().and_then(|pod| Some((pod, instance_name(pod)?))) else {
+        return Ok(());
+    };
+    let instances: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
+    let instance = instances.get_opt(name).await;
+    let instance = instance.map_err(|error| format!("kubevirt failed getting the vmi: {error}"))?;
+    let Some(instance) = instance.filter(|instance| is_launcher_of(instance, pod)) else { return Ok(()) };
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    match decide(&instance, settings.eviction_strategy.as_deref(), node) {
+        Verdict::Pass => Ok(()),
+        Verdict::Deny(message) => Err(message),
+        Verdict::Mark(message) => {
+            let mark = mark(node, request);
+            let params = PatchParams { dry_run: is_dry_run(request), ..PatchParams::default() };
+            let marked = instances.patch(name, &params, &Patch::Merge(&mark)).await;
+            marked.map_err(|error| format!("kubevirt failed marking the vmi for eviction: {error}"))?;
+            tracing::info!(namespace, name, node, "instance is to leave its node");
+            Err(message)
+        }
+    }
+}
+
+/// The instance of a pod that says to be a launcher and has not ended.
+fn instance_name(pod: &Pod) -> Option<&str> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let ended = matches!(phase, Some("Succeeded" | "Failed"));
+    let launcher = pod.labels().get(APP_LABEL).is_some_and(|app| app == APP_LAUNCHER);
+    pod.annotations().get(DOMAIN_ANNOTATION).filter(|_| launcher && !ended).map(String::as_str)
+}
+
+fn is_launcher_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    instance.status.as_ref().is_some_and(|status| status.active_pods.contains_key(uid))
+}
+
+fn mark(node: Option<&str>, request: &Request) -> Value {
+    let mut mark = json!({ "status": { "evacuationNodeName": node } });
+    let by = request.object.as_ref().and_then(|eviction| eviction.annotations().get(REQUESTED_BY));
+    if by.is_some_and(|by| by == DESCHEDULER) {
+        mark["metadata"] = json!({ "annotations": { SOURCE_ANNOTATION: "descheduler" } });
+    }
+    mark
+}
+
+fn is_dry_run(request: &Request) -> bool {
+    let options = request.object.as_ref().map(|eviction| &eviction.data["deleteOptions"]["dryRun"]);
+    request.dry_run || options.is_some_and(|dry_run| dry_run[0] == "All")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::from_value;
+
+    fn request(eviction: &Value, dry_run: bool) -> Request {
+        from_value(json!({
+            "uid": "u", "kind": { "group": "policy", "version": "v1", "kind": "Eviction" },
+            "resource": { "group": "", "version": "v1", "resource": "pods" }, "subResource": "eviction",
+            "name": "virt-launcher-web-x", "namespace": "shop", "operation": "CREATE", "userInfo": {},
+            "object": eviction, "dryRun": dry_run,
+        }))
+        .unwrap()
+    }
+
+    fn pod(labels: &Value, phase: &str) -> Pod {
+        from_value(json!({
+            "metadata": { "name": "virt-launcher-web-x", "uid": "p-1", "labels": labels,
+                          "annotations": { "kubevirt.io/domain": "web" } },
+            "status": { "phase": phase },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_launchers_that_the_controller_recorded_matter() {
+        let label = json!({ "kubevirt.io": "virt-launcher" });
+        assert_eq!(instance_name(&pod(&label, "Running")), Some("web"));
+        assert_eq!(instance_name(&pod(&label, "Succeeded")), None);
+        assert_eq!(instance_name(&pod(&json!({ "app": "web" }), "Running")), None);
+        for (active, known) in [("p-1", true), ("p-2", false)] {
+            let instance: VirtualMachineInstance = from_value(json!({
+                "metadata": { "name": "web" }, "spec": { "domain": { "devices": {} } },
+                "status": { "activePods": { active: "node01" } },
+            }))
+            .unwrap();
+            assert_eq!(is_launcher_of(&instance, &pod(&label, "Running")), known);
+        }
+    }
+
+    #[test]
+    fn a_mark_names_the_node_and_a_descheduler() {
+        let plain = request(&json!({ "metadata": { "name": "virt-launcher-web-x" } }), false);
+        assert_eq!(mark(Some("node01"), &plain), json!({ "status": { "evacuationNodeName": "node01" } }));
+        let annotations = json!({ "requested-by": "sigs.k8s.io/descheduler" });
+        let asked = request(&json!({ "metadata": { "annotations": annotations } }), false);
+        assert_eq!(
+            mark(Some("node01"), &asked)["metadata"]["annotations"],
+            json!({ "kubevirt.io/eviction-source": "descheduler" })
+        );
+    }
+
+    #[test]
+    fn a_dry_run_is_told_in_two_places() {
+        let plain = json!({ "metadata": {} });
+        let inside = json!({ "metadata": {}, "deleteOptions": { "dryRun": ["All"] } });
+        assert!(!is_dry_run(&request(&plain, false)));
+        assert!(is_dry_run(&request(&plain, true)));
+        assert!(is_dry_run(&request(&inside, false)));
+    }
+}

@@ -1,0 +1,81 @@
+//! What some rules look at beside the object itself. Everything else is decided without a request of our own.
+
+use barevirt_api::backup::VirtualMachineBackup;
+use barevirt_api::instancetype::expand::Lookups;
+use barevirt_api::restore::VirtualMachineRestore;
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use barevirt_api::webhooks::Hook;
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::ListParams;
+use kube::core::admission::Operation;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::Request;
+use crate::answer::Refusal;
+use crate::config::Config;
+use crate::expand;
+
+/// What is known of other objects.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The instance that a migration names.
+    pub instance: Option<VirtualMachineInstance>,
+    /// The migrations of a new one's namespace.
+    pub migrations: Vec<VirtualMachineInstanceMigration>,
+    /// The restores of a new one's namespace.
+    pub restores: Vec<VirtualMachineRestore>,
+    /// The backups of a new one's namespace.
+    pub backups: Vec<VirtualMachineBackup>,
+    /// Whether there is a KubeVirt object.
+    pub installed: bool,
+    /// The instance type and the preference that a machine names.
+    pub named: Lookups,
+}
+
+/// Reads what the hook's rules look at.
+pub(super) async fn observe(
+    client: &Client,
+    config: &Config,
+    hook: Hook,
+    request: &Request,
+) -> Result<Facts, Refusal> {
+    let mut facts = Facts { installed: config.installed, ..Facts::default() };
+    if matches!(hook, Hook::MutateMachine | Hook::Machine) {
+        facts.named = expand::named(client, request).await;
+    }
+    if request.operation != Operation::Create {
+        return Ok(facts);
+    }
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    match hook {
+        Hook::MigrationCreate => {
+            let object = request.object.as_ref();
+            if let Some(name) = object.and_then(|object| object.data["spec"]["vmiName"].as_str())
+                && !name.is_empty()
+            {
+                let instances: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
+                let found = instances.get_opt(name).await;
+                facts.instance = found.map_err(|error| Refusal::from_kube("read the instance", error))?;
+            }
+            facts.migrations = list(client, namespace).await?;
+        }
+        Hook::Restore => facts.restores = list(client, namespace).await?,
+        Hook::Backup => facts.backups = list(client, namespace).await?,
+        _ => {}
+    }
+    Ok(facts)
+}
+
+async fn list<K>(client: &Client, namespace: &str) -> Result<Vec<K>, Refusal>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let objects: Api<K> = Api::namespaced(client.clone(), namespace);
+    let what = || format!("list {}", K::plural(&()));
+    let found = objects.list(&ListParams::default()).await;
+    Ok(found.map_err(|error| Refusal::from_kube(&what(), error))?.items)
+}

@@ -1,0 +1,192 @@
+//! Instance types and preferences of machines: read from the API server, so that a machine is validated and shown as what
+//! it will be.
+//!
+//! What is applied, and how, is `barevirt_api`'s: here it is only fetched.
+
+use barevirt_api::instancetype::expand::{self, Chosen, Lookup, Lookups};
+use barevirt_api::instancetype::matcher::{Family, Matcher, Scope};
+use barevirt_api::instancetype::revision::{self, Source};
+use barevirt_api::instancetype::{GROUP, VERSION};
+use barevirt_api::settings::GuestDefaults;
+use barevirt_api::v1::VirtualMachine;
+use hyper::body::Bytes;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::api::DynamicObject;
+use kube::core::admission::AdmissionRequest;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::answer::{self, Answer, Refusal};
+
+/// What the machine of a review names. One that cannot be read names nothing: admission says why.
+pub async fn named(client: &Client, request: &AdmissionRequest<DynamicObject>) -> Lookups {
+    let object = request.object.as_ref().and_then(|object| serde_json::to_value(object).ok());
+    let Some(mut vm) = object.and_then(|object| serde_json::from_value::<VirtualMachine>(object).ok()) else {
+        return Lookups::default();
+    };
+    if vm.metadata.deletion_timestamp.is_some() {
+        return Lookups::default();
+    }
+    // The API server fills it in after admission.
+    vm.metadata.namespace = vm.metadata.namespace.or_else(|| request.namespace.clone());
+    lookups(client, &vm).await
+}
+
+/// `expand-spec`: a machine of the cluster on its own.
+///
+/// # Errors
+/// 404 for a machine that does not exist, 500 for one that cannot be expanded, as KubeVirt answers.
+pub async fn machine(
+    client: &Client,
+    guest: &GuestDefaults,
+    namespace: &str,
+    name: &str,
+) -> Result<Answer, Refusal> {
+    let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+    let vm = vms.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;
+    let expanded = on_its_own(client, guest, &vm).await.map_err(Refusal::internal)?;
+    Ok(answer::ok(&expanded))
+}
+
+/// `expand-vm-spec`: the machine of the body on its own.
+///
+/// # Errors
+/// 400 for a body that is no machine of that namespace, or one that cannot be expanded.
+pub async fn body(
+    client: &Client,
+    guest: &GuestDefaults,
+    namespace: &str,
+    body: &Bytes,
+) -> Result<Answer, Refusal> {
+    let vm = given(namespace, body)?;
+    let expanded = on_its_own(client, guest, &vm).await.map_err(Refusal::bad_request)?;
+    Ok(answer::ok(&expanded))
+}
+
+/// The machine in a body.
+fn given(namespace: &str, body: &[u8]) -> Result<VirtualMachine, Refusal> {
+    if body.is_empty() {
+        return Err(Refusal::bad_request("empty request body"));
+    }
+    let value: Value = serde_json::from_slice(body).map_err(|error| {
+        Refusal::bad_request(format!("Can not unmarshal Request body to struct, error: {error}"))
+    })?;
+    let invalid = |why: String| Refusal::bad_request(format!("Object is not a valid VirtualMachine: {why}"));
+    let mut vm: VirtualMachine =
+        serde_json::from_value(value.clone()).map_err(|error| invalid(error.to_string()))?;
+    let mut unknown = Vec::new();
+    let known = serde_json::to_value(&vm).map_err(|error| invalid(error.to_string()))?;
+    for part in ["metadata", "spec"] {
+        fields_beyond(part, &value[part], &known[part], &mut unknown);
+    }
+    if !unknown.is_empty() {
+        return Err(invalid(format!("unknown field {}", unknown.join(", "))));
+    }
+    if vm.metadata.namespace.as_deref().is_some_and(|own| !own.is_empty() && own != namespace) {
+        return Err(Refusal::bad_request(format!("VM namespace must be empty or {namespace}")));
+    }
+    vm.metadata.namespace = Some(namespace.to_owned());
+    Ok(vm)
+}
+
+/// Fields that say something and did not survive being read.
+fn fields_beyond(path: &str, given: &Value, known: &Value, unknown: &mut Vec<String>) {
+    match (given, known) {
+        (Value::Object(given), known) => {
+            for (name, value) in given {
+                let path = format!("{path}.{name}");
+                match known.get(name) {
+                    Some(known) => fields_beyond(&path, value, known, unknown),
+                    None if says_nothing(value) => {}
+                    None => unknown.push(path),
+                }
+            }
+        }
+        (Value::Array(given), Value::Array(known)) => {
+            for (index, (value, known)) in given.iter().zip(known).enumerate() {
+                fields_beyond(&format!("{path}[{index}]"), value, known, unknown);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The machine as it would be without its instance type and preference, or why not.
+async fn on_its_own(
+    client: &Client,
+    guest: &GuestDefaults,
+    vm: &VirtualMachine,
+) -> Result<VirtualMachine, String> {
+    let Lookups { instancetype, preference } = lookups(client, vm).await;
+    let chosen = Chosen { instancetype: instancetype.into_result()?, preference: preference.into_result()? };
+    expand::on_its_own(vm, &chosen, guest).map_err(|causes| expand::sentence(&causes))
+}
+
+async fn lookups(client: &Client, vm: &VirtualMachine) -> Lookups {
+    let (instancetype, preference) =
+        tokio::join!(lookup(client, vm, Family::Instancetype), lookup(client, vm, Family::Preference));
+    Lookups { instancetype, preference }
+}
+
+/// Looks for what the machine names: in the copy that it keeps, else in the object itself.
+async fn lookup<T: DeserializeOwned>(client: &Client, vm: &VirtualMachine, family: Family) -> Lookup<T> {
+    let Some(matcher) = family.matcher(vm) else { return Lookup::None };
+    match find(client, vm, &matcher).await {
+        Ok(found) => Lookup::Found(found),
+        Err(why) => Lookup::Missing(why),
+    }
+}
+
+async fn find<T: DeserializeOwned>(
+    client: &Client,
+    vm: &VirtualMachine,
+    matcher: &Matcher<'_>,
+) -> Result<T, String> {
+    let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
+    let scope = match revision::source(vm, matcher)? {
+        Source::Object(scope) => scope,
+        Source::Revision(name) => {
+            let revisions: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
+            let found = revisions.get(&name).await.map_err(words)?;
+            if revision::is_of(matcher, &found) {
+                return revision::read(matcher.family, &found);
+            }
+            matcher.scope()?
+        }
+    };
+    // An empty name would ask for the list.
+    let name = matcher.name.ok_or_else(|| matcher.not_found(scope))?;
+    let kind = GroupVersionKind::gvk(GROUP, VERSION, matcher.family.object_kind(scope));
+    let resource = ApiResource::from_gvk_with_plural(&kind, &matcher.family.plural(scope));
+    let objects: Api<DynamicObject> = match scope {
+        Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+    };
+    let object = objects.get(name).await.map_err(words)?;
+    let object = serde_json::to_value(object).map_err(|error| error.to_string())?;
+    revision::object(matcher.family, &object)
+}
+
+/// The API server's own words, where it gave some.
+fn words(error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message,
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[path = "expand_tests.rs"]
+mod tests;

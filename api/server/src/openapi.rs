@@ -1,0 +1,439 @@
+//! The OpenAPI documents of `subresources.kubevirt.io`, versions 2 and 3, made from [`crate::endpoints`].
+//!
+//! The aggregator merges them into the cluster's own, where `kubectl` and generators of clients read them. Both
+//! describe the same; they differ in where a body, a type and a schema are written down.
+//!
+//! Schemas are those of the API's types. A VirtualMachine is only named: its definition is published by the custom
+//! resource, and twice in one document would be one too many.
+
+use barevirt_api::backup::{BackupCheckpoint, BackupOptions};
+use barevirt_api::v1::{
+    AddVolumeOptions, EvacuateCancelOptions, FreezeUnfreezeTimeout, MigrateOptions, ObjectGraphNode,
+    ObjectGraphOptions, PauseOptions, RemoveVolumeOptions, RestartOptions, SevMeasurementInfo,
+    SevPlatformInfo, SevSecretOptions, SevSessionOptions, StartOptions, StopOptions, UnpauseOptions,
+    VirtualMachineInstanceFileSystemList, VirtualMachineInstanceGuestAgentInfo,
+    VirtualMachineInstanceGuestOsUserList, VirtualMachineMemoryDumpRequest,
+};
+use schemars::generate::SchemaSettings;
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value, json};
+
+use crate::endpoints::{Answer, Call, ENDPOINTS, Endpoint, Kind, On, Query};
+use crate::route::{GROUP, VERSIONS};
+
+const JSON: &str = "application/json";
+/// Clients send bodies with all sorts of types, and none.
+const ANY: &str = "*/*";
+
+/// Which of the two documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Document {
+    V2,
+    V3,
+}
+
+/// `/openapi/v2`: all versions.
+pub fn v2() -> Value {
+    let mut generator = generator(Document::V2);
+    let mut paths = Map::new();
+    for version in VERSIONS {
+        paths.append(&mut describe_all(Document::V2, version, &mut generator));
+    }
+    json!({
+        "swagger": "2.0",
+        "info": info(),
+        "paths": paths,
+        "definitions": generator.take_definitions(true),
+    })
+}
+
+/// `/openapi/v3`: where the documents are.
+pub fn v3_index() -> Value {
+    let paths = VERSIONS.map(|version| {
+        let path = format!("apis/{GROUP}/{version}");
+        (path.clone(), json!({ "serverRelativeURL": format!("/openapi/v3/{path}") }))
+    });
+    json!({ "paths": Map::from_iter(paths) })
+}
+
+/// `/openapi/v3/apis/subresources.kubevirt.io/VERSION`.
+pub fn v3(version: &str) -> Value {
+    let mut generator = generator(Document::V3);
+    let paths = describe_all(Document::V3, version, &mut generator);
+    json!({
+        "openapi": "3.0.0",
+        "info": info(),
+        "paths": paths,
+        "components": { "schemas": generator.take_definitions(true) },
+    })
+}
+
+fn info() -> Value {
+    json!({ "title": "Barevirt", "version": concat!("v", env!("CARGO_PKG_VERSION")) })
+}
+
+fn generator(document: Document) -> SchemaGenerator {
+    let mut settings =
+        SchemaSettings::openapi3().with_transform(schemars::transform::RecursiveTransform(tidy));
+    if document == Document::V2 {
+        settings.definitions_path = "/definitions".into();
+    }
+    settings.into_generator()
+}
+
+/// The API machinery knows signed numbers only, and what may be null is what may be left out.
+fn tidy(schema: &mut Schema) {
+    match schema.get("format").and_then(Value::as_str) {
+        Some("uint8" | "uint16" | "uint32") => drop(schema.insert("format".into(), "int32".into())),
+        Some("uint" | "uint64") => drop(schema.insert("format".into(), "int64".into())),
+        _ => {}
+    }
+    schema.remove("nullable");
+    if let Some(Value::Array(choices)) = schema.get_mut("anyOf") {
+        choices.retain(|choice| choice["enum"] != json!([null]));
+    }
+    // A choice of one. The text beside it would be lost beside a plain reference.
+    if schema.get("anyOf").and_then(Value::as_array).is_some_and(|choices| choices.len() == 1)
+        && let Some(choice) = schema.remove("anyOf")
+    {
+        schema.insert("allOf".into(), choice);
+    }
+}
+
+/// All paths of a version.
+fn describe_all(document: Document, version: &str, generator: &mut SchemaGenerator) -> Map<String, Value> {
+    // The list of resources is a path like the others, and what discovery begins with.
+    let resources = Operation {
+        id: format!("{version}getAPISubResources"),
+        does: "The calls of this group.",
+        parameters: Vec::new(),
+        body: None,
+        success: ("200", "OK", Some((JSON, None))),
+        errors: Vec::new(),
+    };
+    let mut paths = Map::new();
+    paths.insert(format!("/apis/{GROUP}/{version}/"), json!({ "get": operation(document, &resources) }));
+    for endpoint in ENDPOINTS {
+        let method = endpoint.verb.method().as_str().to_ascii_lowercase();
+        let operation = operation(document, &describe(endpoint, version, generator));
+        paths.insert(path(endpoint, version), json!({ method: operation }));
+    }
+    paths
+}
+
+/// The whole path, with its parameters in braces.
+fn path(endpoint: &Endpoint, version: &str) -> String {
+    let base = format!("/apis/{GROUP}/{version}");
+    let path = endpoint.path;
+    match endpoint.on {
+        On::Everyone | On::Cluster => format!("{base}/{path}"),
+        On::Namespace => format!("{base}/namespaces/{{namespace}}/{path}"),
+        On::Machine | On::Instance => {
+            format!("{base}/namespaces/{{namespace}}/{}/{{name}}/{path}", endpoint.resource())
+        }
+    }
+}
+
+/// What both documents say of a call.
+struct Operation {
+    id: String,
+    does: &'static str,
+    parameters: Vec<Parameter>,
+    body: Option<Body>,
+    /// Status, text, and type and schema of a body.
+    success: (&'static str, &'static str, Option<(&'static str, Option<Value>)>),
+    errors: Vec<(&'static str, &'static str)>,
+}
+
+struct Parameter {
+    name: String,
+    place: &'static str,
+    kind: &'static str,
+    required: bool,
+    does: &'static str,
+}
+
+struct Body {
+    schema: Value,
+    required: bool,
+}
+
+fn describe(endpoint: &Endpoint, version: &str, generator: &mut SchemaGenerator) -> Operation {
+    let body = endpoint.takes.map(|kind| {
+        let schema = schema(kind, generator);
+        let required = says_something(&schema, generator);
+        Body { schema: schema.into(), required }
+    });
+    let success = match endpoint.answers {
+        Answer::Accepted => ("202", "Accepted", None),
+        Answer::Done => ("200", "OK", None),
+        Answer::Json => ("200", "OK", Some((JSON, None))),
+        Answer::Object(kind) => ("200", "OK", Some((JSON, Some(schema(kind, generator).into())))),
+        Answer::Png => ("200", "OK", Some(("image/png", None))),
+        Answer::Stream => ("101", "Switching Protocols", None),
+    };
+    let mut errors = Vec::new();
+    if endpoint.on != On::Everyone {
+        errors.extend([("401", "Unauthorized"), ("403", "Forbidden"), ("404", "Not Found")]);
+    }
+    if endpoint.call == Call::NotYet {
+        errors.push(("501", "Not Implemented"));
+    }
+    Operation {
+        id: format!("{version}{}", endpoint.operation),
+        does: endpoint.does,
+        parameters: parameters(endpoint, version),
+        body,
+        success,
+        errors,
+    }
+}
+
+fn parameters(endpoint: &Endpoint, version: &str) -> Vec<Parameter> {
+    let in_path = |name: &str| Parameter {
+        name: name.to_owned(),
+        place: "path",
+        kind: "string",
+        required: true,
+        does: match name {
+            "namespace" => "Namespace of the object.",
+            "name" => "Name of the object.",
+            "port" => "Port in the guest.",
+            "protocol" => "tcp or udp.",
+            _ => "",
+        },
+    };
+    let in_query = |query: &Query| Parameter {
+        name: query.name.to_owned(),
+        place: "query",
+        kind: query.kind,
+        required: query.required,
+        does: query.does,
+    };
+    let path = path(endpoint, version);
+    let words = path.split('/').filter_map(|word| word.strip_prefix('{')?.strip_suffix('}'));
+    words.map(in_path).chain(endpoint.query.iter().map(in_query)).collect()
+}
+
+fn operation(document: Document, told: &Operation) -> Value {
+    let mut parameters: Vec<Value> = told.parameters.iter().map(|told| parameter(document, told)).collect();
+    let mut responses = Map::new();
+    let (status, text, body) = &told.success;
+    let mut success = json!({ "description": text });
+    if let Some((media, schema)) = body {
+        let schema = schema.clone().unwrap_or_else(|| match *media {
+            JSON => json!({ "type": "object" }),
+            _ => json!({ "type": "string", "format": "binary" }),
+        });
+        match document {
+            Document::V2 => success["schema"] = schema,
+            Document::V3 => success["content"] = json!({ *media: { "schema": schema } }),
+        }
+    }
+    responses.insert((*status).to_owned(), success);
+    for (status, text) in &told.errors {
+        responses.insert((*status).to_owned(), json!({ "description": text }));
+    }
+    let mut operation = json!({ "operationId": told.id, "description": told.does });
+    match (document, &told.body) {
+        (Document::V2, Some(Body { schema, required })) => {
+            parameters.push(json!({ "name": "body", "in": "body", "required": required, "schema": schema }));
+        }
+        (Document::V3, Some(Body { schema, required })) => {
+            operation["requestBody"] =
+                json!({ "required": required, "content": { ANY: { "schema": schema } } });
+        }
+        (_, None) => {}
+    }
+    if document == Document::V2 {
+        operation["consumes"] = json!([ANY]);
+        operation["produces"] = json!([body.as_ref().map_or(JSON, |(media, _)| *media)]);
+    }
+    operation["parameters"] = json!(parameters);
+    operation["responses"] = Value::Object(responses);
+    operation
+}
+
+fn parameter(document: Document, told: &Parameter) -> Value {
+    let Parameter { name, place, kind, required, does } = told;
+    let mut parameter = json!({ "name": name, "in": place, "required": required, "description": does });
+    match document {
+        Document::V2 => parameter["type"] = json!(kind),
+        Document::V3 => parameter["schema"] = json!({ "type": kind }),
+    }
+    parameter
+}
+
+/// A kind's schema: for most a reference, whose target the generator writes down.
+fn schema(kind: Kind, generator: &mut SchemaGenerator) -> Schema {
+    match kind {
+        Kind::AddVolumeOptions => generator.subschema_for::<AddVolumeOptions>(),
+        Kind::BackupCheckpoint => generator.subschema_for::<BackupCheckpoint>(),
+        Kind::BackupOptions => generator.subschema_for::<BackupOptions>(),
+        Kind::EvacuateCancelOptions => generator.subschema_for::<EvacuateCancelOptions>(),
+        Kind::FreezeUnfreezeTimeout => generator.subschema_for::<FreezeUnfreezeTimeout>(),
+        Kind::MigrateOptions => generator.subschema_for::<MigrateOptions>(),
+        Kind::ObjectGraphNode => generator.subschema_for::<ObjectGraphNode>(),
+        Kind::ObjectGraphOptions => generator.subschema_for::<ObjectGraphOptions>(),
+        Kind::PauseOptions => generator.subschema_for::<PauseOptions>(),
+        Kind::QmpAnswer => json_schema!({ "type": "object", "description": "What QEMU answered." }),
+        Kind::QmpCommand => json_schema!({
+            "type": "object",
+            "required": ["execute"],
+            "properties": {
+                "execute": { "type": "string", "description": "Name of the command." },
+                "arguments": { "type": "object", "description": "Its arguments." },
+            },
+        }),
+        Kind::RemoveVolumeOptions => generator.subschema_for::<RemoveVolumeOptions>(),
+        Kind::RestartOptions => generator.subschema_for::<RestartOptions>(),
+        Kind::SevMeasurementInfo => generator.subschema_for::<SevMeasurementInfo>(),
+        Kind::SevPlatformInfo => generator.subschema_for::<SevPlatformInfo>(),
+        Kind::SevSecretOptions => generator.subschema_for::<SevSecretOptions>(),
+        Kind::SevSessionOptions => generator.subschema_for::<SevSessionOptions>(),
+        Kind::StartOptions => generator.subschema_for::<StartOptions>(),
+        Kind::StopOptions => generator.subschema_for::<StopOptions>(),
+        Kind::UnpauseOptions => generator.subschema_for::<UnpauseOptions>(),
+        Kind::Version => json_schema!({ "type": "object", "additionalProperties": { "type": "string" } }),
+        Kind::VirtualMachine => json_schema!({
+            "type": "object",
+            "required": ["spec"],
+            "description": "A VirtualMachine of kubevirt.io.",
+        }),
+        Kind::VirtualMachineInstanceFileSystemList => {
+            generator.subschema_for::<VirtualMachineInstanceFileSystemList>()
+        }
+        Kind::VirtualMachineInstanceGuestAgentInfo => {
+            generator.subschema_for::<VirtualMachineInstanceGuestAgentInfo>()
+        }
+        Kind::VirtualMachineInstanceGuestOsUserList => {
+            generator.subschema_for::<VirtualMachineInstanceGuestOsUserList>()
+        }
+        Kind::VirtualMachineMemoryDumpRequest => generator.subschema_for::<VirtualMachineMemoryDumpRequest>(),
+    }
+}
+
+/// Whether something has to be said in a body of that schema, so that it has to be there.
+fn says_something(schema: &Schema, generator: &SchemaGenerator) -> bool {
+    let target = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next());
+    let written = target.and_then(|name| generator.definitions().get(name));
+    written.map_or_else(|| schema.get("required"), |written| written.get("required")).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn operations(document: &Value) -> Vec<(String, Value)> {
+        let mut all = Vec::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for operation in item.as_object().unwrap().values() {
+                all.push((path.clone(), operation.clone()));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn every_call_is_described_in_both() {
+        let v2 = v2();
+        for version in VERSIONS {
+            let v3 = v3(version);
+            for endpoint in ENDPOINTS {
+                let method = endpoint.verb.method().as_str().to_lowercase();
+                let path = path(endpoint, version);
+                for document in [&v2, &v3] {
+                    let operation = &document["paths"][&path][&method];
+                    assert_eq!(
+                        operation["operationId"],
+                        format!("{version}{}", endpoint.operation),
+                        "{path}"
+                    );
+                    let refused = &operation["responses"]["501"];
+                    assert_eq!(refused.is_object(), endpoint.call == Call::NotYet, "{path}");
+                }
+            }
+            assert_eq!(operations(&v3).len(), ENDPOINTS.len() + 1);
+        }
+        assert_eq!(operations(&v2).len(), VERSIONS.len() * (ENDPOINTS.len() + 1));
+    }
+
+    #[test]
+    fn no_operation_has_the_name_of_another() {
+        let documents = [v2(), v3("v1"), v3("v1alpha3")];
+        for document in &documents {
+            let mut names = BTreeSet::new();
+            for (path, operation) in operations(document) {
+                let name = operation["operationId"].as_str().unwrap().to_owned();
+                assert!(names.insert(name), "{path}: {}", operation["operationId"]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_parameters_of_a_path_are_the_words_in_braces() {
+        for document in [v2(), v3("v1")] {
+            for (path, operation) in operations(&document) {
+                let in_path: Vec<&str> = operation["parameters"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .filter(|parameter| parameter["in"] == "path")
+                    .map(|parameter| parameter["name"].as_str().unwrap())
+                    .collect();
+                let braces: Vec<&str> =
+                    path.split('/').filter_map(|word| word.strip_prefix('{')?.strip_suffix('}')).collect();
+                assert_eq!(in_path, braces, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_to_a_schema() {
+        fn follow(value: &Value, document: &Value, count: &mut usize) {
+            match value {
+                Value::Object(members) => {
+                    if let Some(Value::String(reference)) = members.get("$ref") {
+                        let target = document.pointer(reference.strip_prefix('#').unwrap());
+                        assert!(target.is_some(), "{reference}");
+                        *count += 1;
+                    }
+                    members.values().for_each(|member| follow(member, document, count));
+                }
+                Value::Array(items) => items.iter().for_each(|item| follow(item, document, count)),
+                _ => {}
+            }
+        }
+        for document in [v2(), v3("v1")] {
+            let mut count = 0;
+            follow(&document, &document, &mut count);
+            assert!(count > 20, "{count}");
+        }
+    }
+
+    /// Words that one of the two forms does not know, or that the API machinery reads differently.
+    #[test]
+    fn schemas_are_plain() {
+        for document in [v2(), v3("v1")] {
+            let text = document.to_string();
+            for word in ["\"nullable\"", "\"$schema\"", "\"$defs\"", "\"anyOf\"", "\"const\"", "\"uint"] {
+                let at = text.find(word);
+                assert!(at.is_none(), "{word}: {}", &text[at.unwrap().saturating_sub(200)..at.unwrap() + 50]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_is_required_where_it_has_to_say_something() {
+        let v3 = v3("v1");
+        let required = |path: &str| {
+            let path = format!("/apis/{GROUP}/v1/namespaces/{{namespace}}/{path}");
+            v3["paths"][&path]["put"]["requestBody"]["required"].as_bool()
+        };
+        assert_eq!(required("virtualmachines/{name}/start"), Some(false));
+        assert_eq!(required("virtualmachines/{name}/addvolume"), Some(true));
+        assert_eq!(required("expand-vm-spec"), Some(true));
+        assert_eq!(required("virtualmachineinstances/{name}/reset"), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! A machine with its instance type and preference applied: as it is validated, as it is shown, as it starts.
+
+use super::matcher::{Family, Matcher};
+use super::{CpuInstancetype, MemoryInstancetype, VirtualMachineInstancetypeSpec, apply};
+use crate::defaults;
+use crate::names::{
+    CLUSTER_INSTANCETYPE_ANNOTATION, CLUSTER_PREFERENCE_ANNOTATION, INSTANCETYPE_ANNOTATION,
+    PREFERENCE_ANNOTATION,
+};
+use crate::preference::{self, VirtualMachinePreferenceSpec, requirements};
+use crate::settings::GuestDefaults;
+use crate::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use crate::validate::{Cause, Path};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
+
+/// What a machine's matchers lead to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Chosen {
+    /// The instance type, where one is named.
+    pub instancetype: Option<VirtualMachineInstancetypeSpec>,
+    /// The preference, where one is named.
+    pub preference: Option<VirtualMachinePreferenceSpec>,
+}
+
+/// What came of looking for one of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Lookup<T> {
+    /// None is named.
+    #[default]
+    None,
+    /// Here it is.
+    Found(T),
+    /// It could not be had, for this reason.
+    Missing(String),
+}
+
+impl<T> Lookup<T> {
+    /// It, or why it could not be had.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn into_result(self) -> Result<Option<T>, String> {
+        match self {
+            Self::None => Ok(None),
+            Self::Found(found) => Ok(Some(found)),
+            Self::Missing(why) => Err(why),
+        }
+    }
+}
+
+/// What came of looking for both.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lookups {
+    /// For the instance type.
+    pub instancetype: Lookup<VirtualMachineInstancetypeSpec>,
+    /// For the preference.
+    pub preference: Lookup<VirtualMachinePreferenceSpec>,
+}
+
+/// What a preference sets in the machine itself, before anything else is filled in there.
+pub fn prefer(vm: &mut VirtualMachine, lookups: &Lookups) {
+    if let Lookup::Found(preference) = &lookups.preference {
+        preference::apply::to_machine(preference, vm);
+    }
+}
+
+/// The machine as it is to be validated: with its instance type and preference applied, the rest as it was.
+///
+/// One that is not there is no reason to refuse, as in KubeVirt: the machine says so in a condition and starts once it is.
+///
+/// # Errors
+/// Everything wrong with the matchers, else with what they lead to, else a cause for each unmet requirement.
+pub fn admit(
+    old: Option<&VirtualMachine>,
+    new: VirtualMachine,
+    lookups: &Lookups,
+) -> Result<VirtualMachine, Vec<Cause>> {
+    if new.metadata.deletion_timestamp.is_some() {
+        return Ok(new);
+    }
+    let mut causes = Vec::new();
+    for family in Family::ALL {
+        let Some(matcher) = family.matcher(&new) else { continue };
+        causes.extend(matcher.causes());
+        causes.extend(old.and_then(|old| family.matcher(old)).and_then(|old| matcher.change(&old)));
+    }
+    if !causes.is_empty() {
+        return Err(causes);
+    }
+
+    let chosen = Chosen {
+        instancetype: lookups.instancetype.clone().into_result().unwrap_or_else(|_| Some(stand_in())),
+        preference: lookups.preference.clone().into_result().unwrap_or_default(),
+    };
+    let expanded = template(&new, &chosen)?;
+    if let Some(preference) = &chosen.preference {
+        let mut spec = expanded.spec.template.spec.clone();
+        defaults::spec(&mut spec);
+        let unmet = requirements::check(chosen.instancetype.as_ref(), preference, &spec);
+        if !unmet.is_empty() {
+            return Err(unmet);
+        }
+    }
+    Ok(expanded)
+}
+
+/// What any instance type decides, so that the rest of a machine can be validated without its own.
+fn stand_in() -> VirtualMachineInstancetypeSpec {
+    VirtualMachineInstancetypeSpec {
+        cpu: CpuInstancetype { guest: 1, ..Default::default() },
+        memory: MemoryInstancetype { guest: Quantity("1Gi".to_owned()), ..Default::default() },
+        ..Default::default()
+    }
+}
+
+/// The machine with its template expanded and nothing else changed.
+///
+/// # Errors
+/// A cause for each conflict and each value that cannot be used.
+fn template(vm: &VirtualMachine, chosen: &Chosen) -> Result<VirtualMachine, Vec<Cause>> {
+    let mut vm = vm.clone();
+    if *chosen == Chosen::default() {
+        return Ok(vm);
+    }
+    let template = &mut vm.spec.template;
+    let mut annotations =
+        template.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()).unwrap_or_default();
+    specification(&Path::new("spec.template.spec"), chosen, &mut template.spec, &mut annotations)?;
+    if !annotations.is_empty() {
+        template.metadata.get_or_insert_default().annotations = Some(annotations);
+    }
+    Ok(vm)
+}
+
+/// The machine as the expanding calls show it: on its own, with the installation's defaults, and naming nothing any more.
+///
+/// # Errors
+/// A cause for each conflict and each value that cannot be used.
+pub fn on_its_own(
+    vm: &VirtualMachine,
+    chosen: &Chosen,
+    guest: &GuestDefaults,
+) -> Result<VirtualMachine, Vec<Cause>> {
+    if vm.spec.instancetype.is_none() && vm.spec.preference.is_none() {
+        return Ok(vm.clone());
+    }
+    let mut vm = template(vm, chosen)?;
+    defaults::chosen(&mut vm.spec.template.spec, guest);
+    vm.spec.instancetype = None;
+    vm.spec.preference = None;
+    if let Some(status) = &mut vm.status {
+        status.instancetype_ref = None;
+        status.preference_ref = None;
+    }
+    Ok(vm)
+}
+
+/// The instance of a machine as it starts; its annotations tell what it was made from.
+///
+/// # Errors
+/// A cause for each conflict and each value that cannot be used.
+pub fn instance(
+    vm: &VirtualMachine,
+    chosen: &Chosen,
+    mut vmi: VirtualMachineInstance,
+) -> Result<VirtualMachineInstance, Vec<Cause>> {
+    let annotations = vmi.metadata.annotations.get_or_insert_default();
+    for family in Family::ALL {
+        let Some(Matcher { name: Some(name), kind, .. }) = family.matcher(vm) else { continue };
+        if let Some(scope) = family.scope(kind) {
+            annotations.insert(annotation(family, scope).to_owned(), name.to_owned());
+        }
+    }
+    specification(&Path::new("spec"), chosen, &mut vmi.spec, annotations)?;
+    Ok(vmi)
+}
+
+fn annotation(family: Family, scope: super::matcher::Scope) -> &'static str {
+    use super::matcher::Scope;
+    match (family, scope) {
+        (Family::Instancetype, Scope::Namespaced) => INSTANCETYPE_ANNOTATION,
+        (Family::Instancetype, Scope::Cluster) => CLUSTER_INSTANCETYPE_ANNOTATION,
+        (Family::Preference, Scope::Namespaced) => PREFERENCE_ANNOTATION,
+        (Family::Preference, Scope::Cluster) => CLUSTER_PREFERENCE_ANNOTATION,
+    }
+}
+
+/// Applies both to a specification. Devices that come by themselves come first, so that the preference chooses what they are.
+fn specification(
+    path: &Path,
+    chosen: &Chosen,
+    spec: &mut VirtualMachineInstanceSpec,
+    annotations: &mut BTreeMap<String, String>,
+) -> Result<(), Vec<Cause>> {
+    let Chosen { instancetype, preference } = chosen;
+    if let Some(preference) = preference {
+        preference::apply::autoattach(preference, spec);
+    }
+    defaults::devices(spec);
+    if let Some(instancetype) = instancetype {
+        apply::apply(path, instancetype, preference.as_ref(), spec, annotations)?;
+    }
+    if let Some(preference) = preference {
+        preference::apply::apply(preference, spec, annotations);
+    }
+    Ok(())
+}
+
+/// The causes in one sentence, as KubeVirt's calls answer with: all conflicts together, then the rest.
+pub fn sentence(causes: &[Cause]) -> String {
+    let (conflicts, others): (Vec<&Cause>, Vec<&Cause>) =
+        causes.iter().partition(|cause| cause.message.ends_with(super::apply::CONFLICT));
+    let fields: Vec<&str> = conflicts.iter().map(|cause| cause.field.as_str()).collect();
+    let together =
+        (!fields.is_empty()).then(|| format!("VM field(s) {} {}", fields.join(", "), super::apply::CONFLICT));
+    let sentences: Vec<String> = together.into_iter().chain(others.iter().map(ToString::to_string)).collect();
+    sentences.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! What each processor architecture has: rules of the ones that are not built yet are here too, so that their causes are
+//! the same once they are.
+
+use super::text::quoted;
+use super::{Cause, Path};
+use crate::defaults;
+use crate::v1::VirtualMachineInstanceSpec;
+
+/// The architecture of a specification.
+pub(super) fn of(spec: &VirtualMachineInstanceSpec) -> &str {
+    spec.architecture.as_deref().filter(|text| !text.is_empty()).unwrap_or(defaults::ARCHITECTURE)
+}
+
+/// Patterns of machine types, as KubeVirt writes them; none for an architecture that is not known.
+pub(super) fn machine_types(architecture: &str) -> &'static [&'static str] {
+    match architecture {
+        "amd64" => &["q35*", "pc-q35*"],
+        "arm64" => &["virt*"],
+        "s390x" => &["s390-ccw-virtio*"],
+        _ => &[],
+    }
+}
+
+pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+    let field = path.child("architecture");
+    match of(spec) {
+        "amd64" => amd64(path, spec, causes),
+        known @ ("arm64" | "s390x") => {
+            let before = causes.len();
+            if known == "arm64" {
+                arm64(path, spec, causes);
+            } else {
+                s390x(path, spec, causes);
+            }
+            if causes[before..].iter().all(|cause| cause.field != field.to_string()) {
+                causes.push(Cause::not_supported_yet(&field, known));
+            }
+        }
+        other => {
+            causes.push(Cause::invalid(&field, format!("unsupported architecture: {}", quoted(other))));
+        }
+    }
+}
+
+fn amd64(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+    // One that names no model is an I6300ESB.
+    if spec.domain.devices.watchdog.as_ref().is_some_and(|watchdog| watchdog.diag288.is_some()) {
+        causes.push(Cause::not_supported(
+            &path.child("domain.devices.watchdog"),
+            "amd64 only supports I6300ESB watchdog device",
+        ));
+    }
+    video(path, spec, &["vga", "cirrus", "virtio", "ramfb", "bochs"], causes);
+}
+
+fn s390x(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+    if spec.domain.devices.watchdog.as_ref().is_some_and(|watchdog| watchdog.i6300esb.is_some()) {
+        causes.push(Cause::not_supported(
+            &path.child("domain.devices.watchdog"),
+            "s390x only supports Diag288 watchdog device",
+        ));
+    }
+    video(path, spec, &["virtio"], causes);
+}
+
+fn arm64(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+    let domain = path.child("domain");
+    let bootloader = spec.domain.firmware.as_ref().and_then(|firmware| firmware.bootloader.as_ref());
+    if bootloader.is_some_and(|bootloader| bootloader.bios.is_some()) {
+        causes.push(Cause::not_supported(
+            &domain.child("firmware.bootloader.bios"),
+            "Arm64 does not support bios boot, please change to uefi boot",
+        ));
+    }
+    let cpu = spec.domain.cpu.as_ref();
+    let model = cpu.and_then(|cpu| cpu.model.as_deref()).unwrap_or_default();
+    if !matches!(model, "" | "host-passthrough") {
+        causes.push(Cause::not_supported(
+            &domain.child("cpu.model"),
+            "currently, host-passthrough is the only model supported on Arm64",
+        ));
+    }
+    if let Some(threads @ 2..) = cpu.and_then(|cpu| cpu.threads) {
+        let (field, at) = (path.child("architecture"), domain.child("cpu.threads"));
+        causes.push(Cause::invalid(
+            &field,
+            format!("threads must not be greater than 1 at {at} (got {threads}) when {field} is arm64"),
+        ));
+    }
+    let devices = &spec.domain.devices;
+    let field = domain.child("devices");
+    for (index, disk) in devices.disks.iter().enumerate() {
+        if !matches!(disk.bus(), None | Some("" | "virtio" | "scsi")) {
+            causes.push(Cause::not_supported(
+                &field.child("disks").index(index).child(super::disks::target_name(disk)).child("bus"),
+                "Arm64 not support this disk bus type, please use virtio or scsi",
+            ));
+        }
+    }
+    for (given, name, message) in [
+        (devices.watchdog.is_some(), "watchdog", "Arm64 not support Watchdog device"),
+        (devices.sound.is_some(), "sound", "Arm64 not support sound device"),
+    ] {
+        if given {
+            causes.push(Cause::not_supported(&field.child(name), message));
+        }
+    }
+    video(path, spec, &["virtio", "ramfb"], causes);
+}
+
+fn video(path: &Path, spec: &VirtualMachineInstanceSpec, known: &[&str], causes: &mut Vec<Cause>) {
+    let Some(video) = &spec.domain.devices.video else { return };
+    let model = video.type_.as_deref().unwrap_or_default();
+    if !known.contains(&model) {
+        causes.push(Cause::not_supported(
+            &path.child("domain.devices.video.type"),
+            format!("video model '{}' is not supported on {} architecture", quoted(model), of(spec)),
+        ));
+    }
+}

@@ -1,0 +1,100 @@
+//! Data volumes that a machine has made for it.
+
+use super::supported::given;
+use super::text::quoted;
+use super::{Cause, Path};
+use crate::cdi::DataVolumeSpec;
+use crate::v1::{DataVolumeTemplateSpec, VirtualMachine, VirtualMachineSpec};
+
+/// The templates of a machine's specification.
+pub(super) fn validate(path: &Path, spec: &VirtualMachineSpec, causes: &mut Vec<Cause>) {
+    for (index, template) in spec.data_volume_templates.iter().enumerate() {
+        let field = path.child("dataVolumeTemplates").index(index);
+        let name = name(template);
+        let wrong = if name.is_empty() {
+            let field = field.child("metadata.name");
+            Some(Cause::required(
+                &field,
+                format!("'name' field must not be empty for DataVolumeTemplate entry {field}."),
+            ))
+        } else {
+            contents(&field.child("spec"), &template.spec)
+        };
+        let used = spec.template.spec.volumes.iter().any(|volume| {
+            let claim = volume.persistent_volume_claim.as_ref().map(|source| source.claim_name.as_str());
+            let data = volume.data_volume.as_ref().map(|source| source.name.as_str());
+            claim == Some(name) || data == Some(name)
+        });
+        match wrong {
+            Some(cause) => causes.push(cause),
+            None if used => {}
+            None => causes.push(Cause::required(
+                &field,
+                format!(
+                    "DataVolumeTemplate entry {field} must be referenced in the VMI template's 'volumes' list"
+                ),
+            )),
+        }
+    }
+}
+
+/// What is made for a machine is made beside it. `old` is the machine before the change: templates that stay as they were
+/// are not looked at again.
+pub(super) fn namespaces(old: Option<&VirtualMachine>, vm: &VirtualMachine, causes: &mut Vec<Cause>) {
+    let templates = &vm.spec.data_volume_templates;
+    if old.is_some_and(|old| &old.spec.data_volume_templates == templates) {
+        return;
+    }
+    let Some(namespace) = vm.metadata.namespace.as_deref() else { return };
+    for (index, template) in templates.iter().enumerate() {
+        let other = template.metadata.as_ref().and_then(|metadata| metadata.namespace.as_deref());
+        if let Some(other) = other.filter(|other| !other.is_empty() && *other != namespace) {
+            causes.push(Cause::invalid(
+                &Path::new("spec.dataVolumeTemplates").index(index),
+                format!(
+                    "Embedded DataVolume namespace {} differs from VM namespace {}",
+                    quoted(other),
+                    quoted(namespace)
+                ),
+            ));
+        }
+    }
+}
+
+fn name(template: &DataVolumeTemplateSpec) -> &str {
+    template.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default()
+}
+
+/// The first thing wrong with what a data volume holds, and where.
+fn contents(field: &Path, spec: &DataVolumeSpec) -> Option<Cause> {
+    let populated = match (&spec.pvc, &spec.storage) {
+        (None, None) => return Some(Cause::invalid(field, "Missing Data volume PVC or Storage")),
+        (Some(_), Some(_)) => {
+            return Some(Cause::invalid(
+                field,
+                "Duplicate storage definition, both target storage and target pvc defined",
+            ));
+        }
+        (Some(pvc), None) => pvc.data_source.is_some() || pvc.data_source_ref.is_some(),
+        (None, Some(storage)) => storage.data_source.is_some() || storage.data_source_ref.is_some(),
+    };
+    let field_source = field.child("source");
+    let sourced = spec.source.is_some() || spec.source_ref.is_some();
+    if populated && sourced {
+        return Some(Cause::invalid(
+            &field_source,
+            "External population is incompatible with Source and SourceRef",
+        ));
+    }
+    if !populated && !sourced {
+        return Some(Cause::invalid(
+            &field_source,
+            "Data volume should have either Source, SourceRef, or be externally populated",
+        ));
+    }
+    match spec.source.as_ref().map(|source| given(source).len()) {
+        Some(0) => Some(Cause::invalid(&field_source, "Missing dataVolume valid source")),
+        Some(2..) => Some(Cause::invalid(&field_source, "Multiple dataVolume sources")),
+        Some(1) | None => None,
+    }
+}

@@ -1,0 +1,152 @@
+//! What our components may change on a running instance. Nothing of it is put into effect yet, so that a change which
+//! follows these rules is still refused; one that breaks them has the rule's cause.
+
+use super::text::quoted;
+use super::{Cause, Path};
+use crate::quantity;
+use crate::v1::{Disk, UtilityVolume, VirtualMachineInstance, Volume};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) fn validate(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
+    let domain = Path::new("spec.domain");
+    let max_sockets = |vmi: &VirtualMachineInstance| {
+        vmi.spec.domain.cpu.as_ref().and_then(|cpu| cpu.max_sockets).unwrap_or(0)
+    };
+    if max_sockets(old) != max_sockets(new) {
+        causes.push(Cause::invalid(&domain.child("cpu.maxSockets"), "CPU topology maxSockets changed"));
+    }
+    let max_guest = |vmi: &VirtualMachineInstance| {
+        let max = vmi.spec.domain.memory.as_ref()?.max_guest.as_ref()?;
+        Some(quantity::bytes(max).map_err(|_| max.0.clone()))
+    };
+    if let (Some(before), Some(after)) = (max_guest(old), max_guest(new))
+        && before != after
+    {
+        causes.push(Cause::invalid(&domain.child("memory.maxGuest"), "Memory maxGuest changed"));
+    }
+    utility_volumes(old, new, causes);
+    volumes(old, new, causes);
+}
+
+fn utility_volumes(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
+    let field = Path::new("spec.utilityVolumes");
+    let volumes = Path::new("spec.volumes");
+    let before: BTreeMap<&str, &UtilityVolume> =
+        old.spec.utility_volumes.iter().map(|volume| (volume.name.as_str(), volume)).collect();
+    let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, volume) in new.spec.utility_volumes.iter().enumerate() {
+        let at = field.index(index);
+        let field_name = at.child("name");
+        if volume.name.is_empty() {
+            causes.push(Cause::required(&field_name, "UtilityVolume 'name' must be set"));
+        }
+        if let Some(earlier) = first.insert(&volume.name, index) {
+            causes.push(Cause::duplicate(
+                &field_name,
+                format!("{at} and {} must not have the same Name.", field.index(earlier)),
+            ));
+        }
+        if let Some(other) = new.spec.volumes.iter().position(|other| other.name == volume.name) {
+            causes.push(Cause::duplicate(
+                &field_name,
+                format!(
+                    "{at} conflicts with {}. UtilityVolume names must be unique across both volumes and utilityVolumes.",
+                    volumes.index(other)
+                ),
+            ));
+        }
+        if volume.claim_name.is_empty() {
+            causes.push(Cause::required(&at.child("claimName"), "UtilityVolume PVC 'claimName' must be set"));
+        }
+        if before.get(volume.name.as_str()).is_some_and(|before| *before != volume) {
+            causes.push(Cause::invalid(&at, format!("utility volume {} has changed", quoted(&volume.name))));
+        }
+    }
+}
+
+/// Volumes that the instance started with, and those plugged in since.
+fn volumes(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
+    let field = Path::new("spec.volumes");
+    let field_disks = Path::new("spec.domain.devices.disks");
+    let status = old.status.as_ref();
+    let permanent: BTreeSet<&str> = status
+        .iter()
+        .flat_map(|status| &status.volume_status)
+        .filter(|volume| volume.hotplug_volume.is_none())
+        .map(|volume| volume.name.as_str())
+        .collect();
+    let is_permanent = |volume: &&Volume| permanent.contains(volume.name.as_str());
+    let count = |vmi: &VirtualMachineInstance| vmi.spec.volumes.iter().filter(is_permanent).count();
+    if count(old) != count(new) {
+        causes.push(Cause::invalid(&field, "Number of permanent volumes has changed"));
+        return;
+    }
+    let (before, after) = (Disks::of(old), Disks::of(new));
+    for (index, volume) in new.spec.volumes.iter().enumerate() {
+        let name = volume.name.as_str();
+        let at = field.index(index);
+        let shown = quoted(name);
+        let kind = if is_permanent(&volume) { "permanent" } else { "hotplug" };
+        let disk = after.0.get(name);
+        match before.1.get(name) {
+            Some(other) if *other != volume => {
+                causes.push(Cause::invalid(&at, format!("{kind} volume {shown}, changed")));
+            }
+            Some(_) => {
+                if disk != before.0.get(name) {
+                    causes.push(Cause::invalid(&field_disks, format!("{kind} disk {shown}, changed")));
+                }
+            }
+            None if kind == "permanent" => {
+                causes.push(Cause::invalid(&at, format!("permanent volume {shown}, not found")));
+            }
+            None if volume.memory_dump.is_some() => {}
+            None if volume.data_volume.is_none() && volume.persistent_volume_claim.is_none() => {
+                causes.push(Cause::invalid(&at, format!("volume {shown} is not a PVC or DataVolume")));
+            }
+            None => match disk {
+                None => {
+                    causes.push(Cause::invalid(&field_disks, format!("disk {shown} does not exist")));
+                }
+                Some(disk) => plugged(&field_disks, disk, causes),
+            },
+        }
+    }
+}
+
+/// An instance's disks and volumes by name.
+struct Disks<'a>(BTreeMap<&'a str, &'a Disk>, BTreeMap<&'a str, &'a Volume>);
+
+impl<'a> Disks<'a> {
+    fn of(vmi: &'a VirtualMachineInstance) -> Self {
+        let disks = vmi.spec.domain.devices.disks.iter();
+        Disks(
+            disks.map(|disk| (disk.name.as_str(), disk)).collect(),
+            vmi.spec.volumes.iter().map(|volume| (volume.name.as_str(), volume)).collect(),
+        )
+    }
+}
+
+/// A disk that comes while the guest runs sits on a bus that knows hotplug.
+fn plugged(field: &Path, disk: &Disk, causes: &mut Vec<Cause>) {
+    const WHAT: &str = "Hotplug configuration";
+    let name = quoted(&disk.name);
+    let bus = disk.bus().unwrap_or_default();
+    let shown = quoted(bus);
+    let message = match disk {
+        Disk { disk: Some(_), .. } if !matches!(bus, "scsi" | "virtio") => format!(
+            "{WHAT} for disk [{name}] requires bus to be 'scsi' or 'virtio'. [{shown}] is not permitted."
+        ),
+        Disk { disk: None, lun: Some(_), .. } if bus != "scsi" => {
+            format!("{WHAT} for LUN [{name}] requires bus to be 'scsi'. [{shown}] is not permitted.")
+        }
+        Disk { disk: None, lun: None, .. } => {
+            format!("{WHAT} for [{name}] requires diskDevice of type 'disk' or 'lun' to be used.")
+        }
+        _ if disk.dedicated_io_thread == Some(true) && bus != "virtio" => {
+            format!("{WHAT} for [{name}] requires virtio bus for IOThreads.")
+        }
+        _ => return,
+    };
+    causes.push(Cause::invalid(field, message));
+}

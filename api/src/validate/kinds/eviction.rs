@@ -1,0 +1,46 @@
+//! Evictions of launcher pods: who is to leave a node shuts down, or moves away while it runs.
+
+use crate::names;
+use crate::v1::{Condition, VirtualMachineInstance};
+
+/// What becomes of an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The pod is evicted, which shuts its guest down.
+    Pass,
+    /// It stays, with that message.
+    Deny(String),
+    /// It stays, and its instance is told to leave the node; the message tells so. A descheduler waits for these words.
+    Mark(String),
+}
+
+/// What becomes of the eviction of an instance's launcher on `node`. `cluster` is the strategy of instances that name
+/// none.
+pub fn decide(instance: &VirtualMachineInstance, cluster: Option<&str>, node: Option<&str>) -> Verdict {
+    let status = instance.status.as_ref();
+    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let movable = Condition::is_set(conditions, names::CONDITION_LIVE_MIGRATABLE);
+    let name = instance.metadata.name.as_deref().unwrap_or_default();
+    match instance.spec.eviction_strategy.as_deref().or(cluster) {
+        Some("LiveMigrate") if !movable => {
+            let message =
+                format!("VMI {name} is configured with an eviction strategy but is not live-migratable");
+            return Verdict::Deny(message);
+        }
+        Some("LiveMigrateIfPossible") if !movable => return Verdict::Pass,
+        Some("LiveMigrate" | "LiveMigrateIfPossible" | "External") => {}
+        // None is a word here, too; admission knows no other.
+        None | Some(_) => return Verdict::Pass,
+    }
+    let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
+    let words = format!("Eviction triggered evacuation of VMI \"{namespace}/{name}\"");
+    if status
+        .is_some_and(|status| status.evacuation_node_name.as_deref().is_some_and(|node| !node.is_empty()))
+    {
+        return Verdict::Deny(format!("Evacuation in progress: {words}"));
+    }
+    if status.and_then(|status| status.node_name.as_deref()) != node {
+        return Verdict::Deny("Eviction request for target Pod".to_owned());
+    }
+    Verdict::Mark(words)
+}

@@ -1,0 +1,327 @@
+//! The `KubeVirt` object: settings of the installation.
+
+use super::duration;
+use super::migration_policy::max_downtime;
+use crate::gates::{GATES, Gates, State};
+use crate::v1::{
+    CertConfig, DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, KubeVirtSelfSignConfiguration,
+    KubeVirtSpec, SeccompConfiguration, TlsConfiguration,
+};
+use crate::validate::text::quoted;
+use crate::validate::{self, Cause, CauseKind, Path, supported};
+use std::time::Duration;
+
+const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+const UNINSTALL_STRATEGIES: [&str; 2] = ["RemoveWorkloads", "BlockUninstallIfWorkloadsExist"];
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Suites of TLS 1.2 and older, by their IANA names.
+const CIPHERS: [&str; 22] = [
+    "TLS_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+];
+
+/// Everything wrong with a new one; `others` tells whether there is one already, in any namespace, and `namespace` is
+/// that of the components.
+pub fn create(object: &KubeVirt, others: bool, namespace: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if others {
+        causes.push(Cause::invalid(&Path::new(""), "Kubevirt is already created"));
+    }
+    if object.metadata.namespace.as_deref().is_some_and(|own| own != namespace) {
+        let message =
+            format!("the KubeVirt object has its place in namespace {namespace}, with the components");
+        causes.push(Cause::invalid(&Path::new("metadata.namespace"), message));
+    }
+    rules(None, &object.spec, &mut causes);
+    causes
+}
+
+/// Everything wrong with a change. What is left as it was passes, so that finalizers can go.
+pub fn update(old: &KubeVirt, new: &KubeVirt) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if old.spec != new.spec {
+        rules(Some(&old.spec), &new.spec, &mut causes);
+    }
+    causes
+}
+
+/// What is accepted with a warning: gates that change nothing.
+pub fn warnings(object: &KubeVirt) -> Vec<String> {
+    let developer = object.spec.developer();
+    let lists = [
+        ("featureGates", &developer.feature_gates),
+        ("disabledFeatureGates", &developer.disabled_feature_gates),
+    ];
+    let mut warnings = Vec::new();
+    for (list, gates) in lists {
+        for gate in gates {
+            let state = GATES.iter().find(|(name, _)| name == gate).map(|(_, state)| *state);
+            let why = match state {
+                Some(State::Alpha | State::Beta) => continue,
+                Some(State::General) => "is always on",
+                Some(State::Gone) => "has no effect any more",
+                None => "is not a known feature gate",
+            };
+            warnings
+                .push(format!("spec.configuration.developerConfiguration.{list}: {} {why}", quoted(gate)));
+        }
+    }
+    warnings
+}
+
+fn rules(old: Option<&KubeVirtSpec>, spec: &KubeVirtSpec, causes: &mut Vec<Cause>) {
+    let path = Path::new("spec");
+    let gates = gates(&spec.developer());
+    for patch in spec.customize_components.iter().flat_map(|components| &components.patches) {
+        if serde_json::from_str::<serde::de::IgnoredAny>(&patch.patch).is_err() {
+            causes.push(Cause::new(
+                CauseKind::NotSupported,
+                &path.child("customizeComponents.patches"),
+                format!("patch {:?} is not valid JSON", quoted(&patch.patch)),
+            ));
+        }
+    }
+    if let Some(own) =
+        spec.certificate_rotate_strategy.as_ref().and_then(|strategy| strategy.self_signed.as_ref())
+    {
+        certificates(&path.child("certificateRotateStrategy.selfSigned"), own, causes);
+    }
+    let word = |field: &str, value: &Option<String>, known: &[&str], causes: &mut Vec<Cause>| {
+        if let Some(value) = value.as_deref().filter(|value| !value.is_empty() && !known.contains(value)) {
+            let field = path.child(field);
+            let message = format!("{field} {} is not one of {}", quoted(value), known.join(", "));
+            causes.push(Cause::invalid(&field, message));
+        }
+    };
+    word("imagePullPolicy", &spec.image_pull_policy, &PULL_POLICIES, causes);
+    word("uninstallStrategy", &spec.uninstall_strategy, &UNINSTALL_STRATEGIES, causes);
+    if spec.infra.as_ref().and_then(|infra| infra.replicas) == Some(0) {
+        causes.push(Cause::invalid(&path.child("infra.replicas"), "infra replica count can't be 0"));
+    }
+    if let Some(configuration) = &spec.configuration {
+        let before = old.and_then(|old| old.configuration.as_ref());
+        configured(&path.child("configuration"), before, configuration, &gates, causes);
+    }
+    supported::kubevirt(&path, spec, &gates, causes);
+}
+
+fn configured(
+    path: &Path,
+    before: Option<&KubeVirtConfiguration>,
+    configuration: &KubeVirtConfiguration,
+    gates: &Gates,
+    causes: &mut Vec<Cause>,
+) {
+    if let Some(developer) = &configuration.developer_configuration {
+        gate_lists(&path.child("developerConfiguration"), developer, causes);
+    }
+    values(path, configuration, causes);
+    if let Some(ratio) = &configuration.additional_guest_memory_overhead_ratio {
+        let field = path.child("additionalGuestMemoryOverheadRatio");
+        let text = quoted(ratio);
+        let wrong = match ratio.parse::<f64>() {
+            Err(error) => Some(format!("ratio provided, {text}, cannot be parsed into float: {error}")),
+            Ok(ratio) => (ratio.is_nan() || ratio < 1.0)
+                .then(|| format!("ratio provided, {text}, cannot be smaller than 1.0")),
+        };
+        causes.extend(wrong.map(|message| Cause::new(CauseKind::NotSupported, &field, message)));
+    }
+    if configuration.virt_template_deployment.as_ref().and_then(|deployment| deployment.enabled) == Some(true)
+        && !gates.is_on("Template")
+    {
+        causes.push(Cause::invalid(
+            &path.child("virtTemplateDeployment.enabled"),
+            "VirtTemplateDeployment cannot be enabled without enabling the Template feature gate",
+        ));
+    }
+    let aggregation = configuration.role_aggregation_strategy.as_deref().unwrap_or("AggregateToDefault");
+    if aggregation != "AggregateToDefault" && !gates.is_on("OptOutRoleAggregation") {
+        causes.push(Cause::invalid(
+            &path.child("roleAggregationStrategy"),
+            "RoleAggregationStrategy cannot be set to Manual without enabling the OptOutRoleAggregation feature gate",
+        ));
+    }
+    let downtime = |configuration: &KubeVirtConfiguration| configuration.migrations.as_ref()?.max_downtime_ms;
+    if downtime(configuration).is_some() && downtime(configuration) != before.and_then(downtime) {
+        max_downtime(&path.child("migrations.maxDowntimeMs"), gates, causes);
+    }
+    if let Some(tls) = &configuration.tls_configuration {
+        ciphers(&path.child("tlsConfiguration.ciphers"), tls, causes);
+    }
+    if let Some(seccomp) = &configuration.seccomp_configuration {
+        profile(&path.child("seccompConfiguration.virtualMachineInstanceProfile"), seccomp, causes);
+    }
+}
+
+/// Values that the components would not take, so that none counts as not given in silence.
+fn values(path: &Path, configuration: &KubeVirtConfiguration, causes: &mut Vec<Cause>) {
+    let mut word = |field: &str, value: Option<&String>, good: &dyn Fn(&str) -> bool, what: &str| {
+        if let Some(value) = value.filter(|value| !value.is_empty() && !good(value)) {
+            let field = path.child(field);
+            causes.push(Cause::invalid(&field, format!("{field} {} is not {what}", quoted(value))));
+        }
+    };
+    let amd64 = configuration.architecture_configuration.as_ref().and_then(|all| all.amd64.as_ref());
+    let machine = "a machine type that guests can have";
+    word("machineType", configuration.machine_type.as_ref(), &validate::is_machine_type_of_amd64, machine);
+    word(
+        "architectureConfiguration.amd64.machineType",
+        amd64.and_then(|amd64| amd64.machine_type.as_ref()),
+        &validate::is_machine_type_of_amd64,
+        machine,
+    );
+    word("cpuModel", configuration.cpu_model.as_ref(), &validate::is_cpu_model, "a CPU model");
+    word(
+        "imagePullPolicy",
+        configuration.image_pull_policy.as_ref(),
+        &|policy| PULL_POLICIES.contains(&policy),
+        "one of Always, IfNotPresent, Never",
+    );
+    let Some(developer) = &configuration.developer_configuration else { return };
+    let path = path.child("developerConfiguration");
+    for (field, value, least) in [
+        ("memoryOvercommit", developer.memory_overcommit, 10),
+        ("cpuAllocationRatio", developer.cpu_allocation_ratio, 1),
+    ] {
+        if value.is_some_and(|value| value < least) {
+            let field = path.child(field);
+            causes.push(Cause::invalid(&field, format!("{field} must be greater than or equal to {least}")));
+        }
+    }
+}
+
+fn gates(developer: &DeveloperConfiguration) -> Gates {
+    Gates::new(developer.feature_gates.clone(), developer.disabled_feature_gates.clone())
+}
+
+fn gate_lists(path: &Path, developer: &DeveloperConfiguration, causes: &mut Vec<Cause>) {
+    for gate in &developer.feature_gates {
+        if developer.disabled_feature_gates.contains(gate) {
+            causes.push(Cause::new(
+                CauseKind::Forbidden,
+                &path.child("featureGates"),
+                format!(
+                    "feature gate \"{}\" exists on both \"FeatureGates\" and \"DisabledFeatureGates\"",
+                    quoted(gate)
+                ),
+            ));
+        }
+    }
+}
+
+/// Lifetimes that fit each other. The older fields win, as in KubeVirt.
+fn certificates(path: &Path, own: &KubeVirtSelfSignConfiguration, causes: &mut Vec<Cause>) {
+    let older = [&own.ca_rotate_interval, &own.cert_rotate_interval, &own.ca_overlap_interval];
+    if older.iter().any(|field| field.is_some()) && (own.ca.is_some() || own.server.is_some()) {
+        causes.push(Cause::new(
+            CauseKind::NotSupported,
+            path,
+            "caRotateInterval, certRotateInterval and caOverlapInterval are deprecated and conflict with CertConfig \
+             defined rotation parameters",
+        ));
+    }
+    let lasts = |config: &Option<CertConfig>| config.as_ref().and_then(|config| config.duration.clone());
+    let renewed =
+        |config: &Option<CertConfig>| config.as_ref().and_then(|config| config.renew_before.clone());
+    let mut read = |fields: [(&str, &Option<String>); 2], default| first(path, fields, default, causes);
+    let ca = read([("caRotateInterval", &own.ca_rotate_interval), ("ca.duration", &lasts(&own.ca))], 7 * DAY);
+    let ca_renewal = read(
+        [("caOverlapInterval", &own.ca_overlap_interval), ("ca.renewBefore", &renewed(&own.ca))],
+        ca / 5,
+    );
+    let server =
+        [("certRotateInterval", &own.cert_rotate_interval), ("server.duration", &lasts(&own.server))];
+    let server = read(server, DAY);
+    let server_renewal = read([("", &None), ("server.renewBefore", &renewed(&own.server))], server / 5);
+    let rules = [
+        (
+            ca < ca_renewal,
+            "CA RenewBefore cannot exceed Duration (spec.certificateRotationStrategy.selfSigned.ca.duration < \
+             spec.certificateRotationStrategy.selfSigned.ca.renewBefore)",
+        ),
+        (
+            server < server_renewal,
+            "Cert RenewBefore cannot exceed Duration (spec.certificateRotationStrategy.selfSigned.server.duration < \
+             spec.certificateRotationStrategy.selfSigned.server.renewBefore)",
+        ),
+        (
+            server > ca,
+            "Certificate duration cannot exceed CA (spec.certificateRotationStrategy.selfSigned.server.duration > \
+             spec.certificateRotationStrategy.selfSigned.ca.duration)",
+        ),
+    ];
+    causes.extend(
+        rules.into_iter().filter(|(broken, _)| *broken).map(|(_, message)| Cause::invalid(path, message)),
+    );
+}
+
+/// The first of two fields that says how long something lasts.
+fn first(
+    path: &Path,
+    fields: [(&str, &Option<String>); 2],
+    default: Duration,
+    causes: &mut Vec<Cause>,
+) -> Duration {
+    let given = fields.into_iter().find_map(|(name, text)| Some((name, text.as_deref()?)));
+    let Some((name, text)) = given else { return default };
+    duration::parse(text).unwrap_or_else(|| {
+        causes.push(Cause::invalid(&path.child(name), format!("{} is not a duration", quoted(text))));
+        default
+    })
+}
+
+fn ciphers(field: &Path, tls: &TlsConfiguration, causes: &mut Vec<Cause>) {
+    let fixed = matches!(tls.min_tls_version.as_deref(), None | Some("" | "VersionTLS13"));
+    if fixed && !tls.ciphers.is_empty() {
+        causes.push(Cause::new(
+            CauseKind::NotSupported,
+            field,
+            "You cannot specify ciphers when spec.configuration.tlsConfiguration.minTLSVersion is empty or VersionTLS13",
+        ));
+        return;
+    }
+    for (index, cipher) in tls.ciphers.iter().enumerate() {
+        if !CIPHERS.contains(&cipher.as_str()) {
+            causes.push(Cause::new(
+                CauseKind::NotSupported,
+                &field.index(index),
+                format!("{} is not a valid cipher", quoted(cipher)),
+            ));
+        }
+    }
+}
+
+fn profile(path: &Path, seccomp: &SeccompConfiguration, causes: &mut Vec<Cause>) {
+    let Some(profile) = &seccomp.virtual_machine_instance_profile else { return };
+    let path = path.child("customProfile");
+    let Some(custom) = &profile.custom_profile else {
+        causes.push(Cause::invalid(&path, format!("{path} needs to be set")));
+        return;
+    };
+    if custom.localhost_profile.is_some() && custom.runtime_default_profile == Some(true) {
+        let (local, default) = (path.child("localhostProfile"), path.child("runtimeDefaultProfile"));
+        for (one, other) in [(&local, &default), (&default, &local)] {
+            causes.push(Cause::invalid(one, format!("{one} cannot be set when {other} is set")));
+        }
+    }
+}

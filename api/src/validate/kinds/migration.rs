@@ -1,0 +1,143 @@
+//! `VirtualMachineInstanceMigration`.
+
+use super::not_there;
+use crate::gates::Gates;
+use crate::names;
+use crate::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceMigration};
+use crate::validate::{Cause, CauseKind, Path, Requester};
+
+/// Label on migrations: the instance they move.
+pub const SELECTOR_LABEL: &str = "kubevirt.io/vmi-name";
+/// Gate of migrations to another namespace or cluster.
+const DECENTRALIZED: &str = "DecentralizedLiveMigration";
+/// Reason of an instance that cannot move for its disks alone.
+const DISKS_NOT_MIGRATABLE: &str = "DisksNotLiveMigratable";
+
+/// Everything wrong with a new one. `instance` is the one it names; `others` are the migrations of its namespace.
+pub fn create(
+    migration: &VirtualMachineInstanceMigration,
+    instance: Option<&VirtualMachineInstance>,
+    others: &[VirtualMachineInstanceMigration],
+    requester: Requester,
+    gates: &Gates,
+) -> Vec<Cause> {
+    let spec = &migration.spec;
+    let field = Path::new("spec.vmiName");
+    let mut causes = Vec::new();
+    if spec.priority.is_some() && requester == Requester::User {
+        causes.push(Cause::new(
+            CauseKind::Forbidden,
+            &Path::new("spec.priority"),
+            "Migration priority queue, only virt-controller is allowed to set priority field",
+        ));
+    }
+    match spec.vmi_name.as_deref().filter(|name| !name.is_empty()) {
+        None => causes.push(Cause::required(&field, "vmiName is missing")),
+        Some(name) => {
+            let namespace = migration.metadata.namespace.as_deref().unwrap_or_default();
+            match instance {
+                None => causes
+                    .push(Cause::invalid(&field, format!("the VMI \"{namespace}/{name}\" does not exist"))),
+                Some(instance) => movable(&field, migration, instance, &mut causes),
+            }
+            let active = others.iter().find(|other| {
+                other.spec.vmi_name.as_deref() == Some(name) && !is_final(other) && !is_same(other, migration)
+            });
+            if let Some(active) = active {
+                let uid = active.metadata.uid.as_deref().unwrap_or_default();
+                causes.push(Cause::invalid(
+                    &field,
+                    format!(
+                        "in-flight migration detected. Active migration job ({uid}) is currently already in progress \
+                         for VMI {name}."
+                    ),
+                ));
+            }
+        }
+    }
+    decentralized(migration, gates, &mut causes);
+    causes.push(not_there(
+        "VirtualMachineInstanceMigration",
+        "an instance cannot move to another node while it runs",
+    ));
+    causes
+}
+
+/// Everything wrong with a change.
+pub fn update(old: &VirtualMachineInstanceMigration, new: &VirtualMachineInstanceMigration) -> Vec<Cause> {
+    if old.spec != new.spec {
+        return vec![Cause::new(
+            CauseKind::NotSupported,
+            &Path::new("spec"),
+            "update of Migration object's spec is restricted",
+        )];
+    }
+    let label = |migration: &VirtualMachineInstanceMigration| {
+        migration.metadata.labels.as_ref().and_then(|labels| labels.get(SELECTOR_LABEL)).cloned()
+    };
+    let (before, after) = (label(old), label(new));
+    let message = match (&before, &after) {
+        (Some(_), None) => "selector label can't be removed from an in-flight migration",
+        (Some(before), Some(after)) if before != after => {
+            "selector label can't be modified on an in-flight migration"
+        }
+        (None, _) | (Some(_), Some(_)) => return Vec::new(),
+    };
+    if is_final(new) {
+        return Vec::new();
+    }
+    vec![Cause::new(CauseKind::NotSupported, &Path::new("metadata.labels"), message)]
+}
+
+fn is_final(migration: &VirtualMachineInstanceMigration) -> bool {
+    let phase = migration.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase.is_some_and(names::is_final_phase)
+}
+
+fn is_same(a: &VirtualMachineInstanceMigration, b: &VirtualMachineInstanceMigration) -> bool {
+    a.metadata.name.is_some() && a.metadata.name == b.metadata.name
+}
+
+fn movable(
+    field: &Path,
+    migration: &VirtualMachineInstanceMigration,
+    instance: &VirtualMachineInstance,
+    causes: &mut Vec<Cause>,
+) {
+    let status = instance.status.as_ref();
+    if status.and_then(|status| status.phase.as_deref()).is_some_and(names::is_final_phase) {
+        causes.push(Cause::invalid(field, "Cannot migrate VMI in finalized state."));
+        return;
+    }
+    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let Some(condition) = Condition::find(conditions, names::CONDITION_LIVE_MIGRATABLE) else { return };
+    let (reason, message) = (condition.reason.as_deref(), condition.message.as_deref().unwrap_or_default());
+    let elsewhere = migration.spec.send_to.is_some() || migration.spec.receive.is_some();
+    let copied = elsewhere && reason == Some(DISKS_NOT_MIGRATABLE);
+    if condition.status == "False" && !copied {
+        let reason = reason.unwrap_or_default();
+        causes
+            .push(Cause::invalid(field, format!("Cannot migrate VMI, Reason: {reason}, Message: {message}")));
+    }
+}
+
+fn decentralized(migration: &VirtualMachineInstanceMigration, gates: &Gates, causes: &mut Vec<Cause>) {
+    let (send, receive) = (&migration.spec.send_to, &migration.spec.receive);
+    if send.is_none() && receive.is_none() {
+        return;
+    }
+    let field = Path::new("spec");
+    if !gates.is_on(DECENTRALIZED) {
+        let message = format!("{DECENTRALIZED} feature gate is not enabled in kubevirt resource");
+        causes.push(Cause::new(CauseKind::NotSupported, &field, message));
+    }
+    if let (Some(send), Some(receive)) = (send, receive)
+        && send.migration_id != receive.migration_id
+    {
+        let message = format!(
+            "sendTo migrationID {} does not match receive migrationID {}",
+            send.migration_id, receive.migration_id
+        );
+        causes.push(Cause::invalid(&field, message));
+    }
+}

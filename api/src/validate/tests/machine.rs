@@ -1,0 +1,279 @@
+use super::*;
+
+#[test]
+fn machine_rules() {
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": right()["spec"]});
+    let with_strategy = |more: Value| {
+        let mut spec = json!({"template": template});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        vm(&machine(spec), Requester::User, &Gates::default())
+    };
+    for right in ["Always", "Halted", "Manual"] {
+        assert_eq!(with_strategy(json!({"runStrategy": right})), []);
+    }
+    assert_eq!(with_strategy(json!({"running": false})), []);
+    for (more, field, message) in [
+        (
+            json!({"running": true, "runStrategy": "Always"}),
+            "spec.running",
+            "Running and RunStrategy are mutually exclusive",
+        ),
+        (json!({}), "spec.running", "RunStrategy must be specified"),
+        (json!({"runStrategy": "Sometimes"}), "spec.runStrategy", "Invalid RunStrategy (Sometimes)"),
+        (json!({"runStrategy": "Once"}), "spec.runStrategy", "spec.runStrategy Once is not supported yet"),
+        (json!({"runStrategy": "RerunOnFailure"}), "spec.runStrategy", "is not supported yet"),
+    ] {
+        let causes = with_strategy(more);
+        assert_eq!(causes.len(), 1);
+        assert_eq!(causes[0].field, field);
+        assert!(causes[0].message.contains(message), "{causes:?}");
+    }
+}
+
+#[test]
+fn the_template_is_named_in_the_path_and_gets_defaults_first() {
+    let spec = json!({
+        "running": false,
+        "template": {"spec": {
+            "domain": {
+                "devices": {"disks": [{"name": "a", "disk": {"bus": "virtio"}}, {"name": "a", "disk": {}}]},
+                "resources": {"requests": {"memory": "64M"}}, "machine": {"type": ""},
+            },
+            "volumes": [{"name": "a", "containerDisk": {"image": "guest"}}],
+        }},
+    });
+    let causes = vm(&machine(spec), Requester::User, &Gates::default());
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    assert_eq!(causes[0].field, "spec.template.spec.domain.devices.disks[1].name");
+}
+
+#[test]
+fn a_deprecated_field_is_a_warning() {
+    assert_eq!(
+        vm_warnings(&machine(json!({"running": true, "template": {"spec": {"domain": {"devices": {}}}}})))
+            .len(),
+        1
+    );
+    assert!(
+        vm_warnings(&machine(
+            json!({"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}})
+        ))
+        .is_empty()
+    );
+}
+
+#[test]
+fn a_machine_that_is_being_deleted_may_change() {
+    let mut broken = machine(json!({"template": {"spec": {"domain": {"devices": {}}}}}));
+    assert!(!vm_update(&broken, &broken, Requester::User, &Gates::default()).is_empty());
+    broken.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+    assert!(vm_update(&broken, &broken, Requester::User, &Gates::default()).is_empty());
+}
+
+/// What is added to a right machine; field and part of the message of the one cause beside fields that have no effect.
+fn machine_with(more: Value, template: Value, gates: &Gates) -> Vec<Cause> {
+    let mut spec = json!({"runStrategy": "Halted", "template": {"spec": template}});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    vm(&machine(spec), Requester::User, gates)
+}
+
+#[test]
+fn a_strategy_behind_a_gate() {
+    let gates = Gates::new([], ["DecentralizedLiveMigration".to_owned()]);
+    let told = |gates: &Gates| {
+        let causes = machine_with(json!({"runStrategy": "WaitAsReceiver"}), right()["spec"].clone(), gates);
+        assert_eq!(causes.len(), 1, "{causes:?}");
+        (causes[0].field.clone(), causes[0].message.clone())
+    };
+    assert_eq!(
+        told(&gates).1,
+        "Invalid RunStrategy (WaitAsReceiver), DecentralizedLiveMigration feature gate is not enabled in kubevirt resource"
+    );
+    assert_eq!(
+        told(&Gates::default()),
+        ("spec.runStrategy".to_owned(), "spec.runStrategy WaitAsReceiver is not supported yet".to_owned())
+    );
+}
+
+#[test]
+fn volumes_are_updated_in_one_of_two_ways() {
+    let told = |strategy: &str| {
+        machine_with(json!({"updateVolumesStrategy": strategy}), right()["spec"].clone(), &Gates::default())
+            .remove(0)
+            .message
+    };
+    assert_eq!(told("Sometimes"), "spec.updateVolumesStrategy is set with an unrecognized option: Sometimes");
+    assert_eq!(told("Migration"), "spec.updateVolumesStrategy is not supported yet");
+}
+
+#[test]
+fn rules_of_memory_that_grows() {
+    let field = "spec.template.spec.domain.memory.guest";
+    let grows = |memory: Value, changes: &[(&str, Value)]| {
+        let object = with(with(right(), "/spec/domain/resources", json!({})), "/spec/domain/memory", memory);
+        let object = changes.iter().fold(object, |object, (at, value)| with(object, at, value.clone()));
+        machine_with(json!({}), object["spec"].clone(), &Gates::all())
+    };
+    for (memory, changes, message) in [
+        (
+            json!({"guest": "4Gi", "maxGuest": "2Gi"}),
+            vec![],
+            "Guest memory is greater than the configured maxGuest memory",
+        ),
+        (json!({"guest": "1025Mi", "maxGuest": "2Gi"}), vec![], "Guest memory must be 2Mi aligned"),
+        (json!({"guest": "1Gi", "maxGuest": "2049Mi"}), vec![], "MaxGuest must be 2Mi aligned"),
+        (
+            json!({"guest": "1536Mi", "maxGuest": "2Gi", "hugepages": {"pageSize": "1Gi"}}),
+            vec![],
+            "Guest memory must be 1Gi aligned",
+        ),
+        (
+            json!({"guest": "512Mi", "maxGuest": "2Gi"}),
+            vec![],
+            "Memory hotplug is only available for VMs with at least 1Gi of guest memory",
+        ),
+        (
+            json!({"guest": "1Gi", "maxGuest": "2Gi"}),
+            vec![("/spec/domain/cpu/realtime", json!({}))],
+            "Memory hotplug is not compatible with realtime VMs",
+        ),
+        (
+            json!({"guest": "1Gi", "maxGuest": "2Gi"}),
+            vec![("/spec/domain/cpu/numa", json!({"guestMappingPassthrough": {}}))],
+            "Memory hotplug is not compatible with guest mapping passthrough",
+        ),
+        (
+            json!({"guest": "1Gi", "maxGuest": "2Gi"}),
+            vec![("/spec/domain/launchSecurity", json!({}))],
+            "Memory hotplug is not compatible with encrypted VMs",
+        ),
+        (
+            json!({"guest": "1Gi", "maxGuest": "2Gi"}),
+            vec![("/spec/architecture", json!("arm64"))],
+            "Memory hotplug is only available for x86_64 VMs",
+        ),
+        (
+            json!({"guest": "1Gi", "maxGuest": "-1"}),
+            vec![],
+            "Max guest memory must be configured when memory hotplug is enabled",
+        ),
+        (
+            json!({"maxGuest": "2Gi"}),
+            vec![],
+            "Guest memory must be configured when memory hotplug is enabled",
+        ),
+    ] {
+        let causes = grows(memory, &changes);
+        let told = causes.iter().filter(|cause| cause.field == field).map(|cause| cause.message.as_str());
+        assert!(told.clone().any(|told| told == message), "{message}: {causes:#?}");
+    }
+    let causes = grows(json!({"guest": "1Gi", "maxGuest": "2Gi"}), &[]);
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    assert_eq!(causes[0].message, "spec.template.spec.domain.memory.maxGuest is not supported yet");
+}
+
+#[test]
+fn data_volume_template_rules() {
+    let used = with(right(), "/spec/volumes/0", json!({"name": "root", "dataVolume": {"name": "dv"}}));
+    let storage = json!({"resources": {"requests": {"storage": "1Gi"}}});
+    let blank = json!({"blank": {}});
+    let template = |name: Value, spec: Value| json!([{"metadata": {"name": name}, "spec": spec}]);
+    let dv = |spec: Value| template(json!("dv"), spec);
+    let field = "spec.dataVolumeTemplates[0]";
+    let at = |member: &str| format!("{field}.{member}");
+    for (templates, at, message) in [
+        (
+            template(json!(""), json!({"storage": storage, "source": blank})),
+            at("metadata.name"),
+            "'name' field must not be empty for DataVolumeTemplate entry",
+        ),
+        (
+            template(json!("other"), json!({"storage": storage, "source": blank})),
+            field.to_owned(),
+            "DataVolumeTemplate entry spec.dataVolumeTemplates[0] must be referenced in the VMI template's 'volumes' list",
+        ),
+        (dv(json!({"source": blank})), at("spec"), "Missing Data volume PVC or Storage"),
+        (
+            dv(json!({"pvc": {}, "storage": storage, "source": blank})),
+            at("spec"),
+            "Duplicate storage definition, both target storage and target pvc defined",
+        ),
+        (
+            dv(json!({"storage": storage})),
+            at("spec.source"),
+            "Data volume should have either Source, SourceRef, or be externally populated",
+        ),
+        (
+            dv(json!({"pvc": {"dataSource": {"kind": "a", "name": "b"}}, "source": blank})),
+            at("spec.source"),
+            "External population is incompatible with Source and SourceRef",
+        ),
+        (dv(json!({"storage": storage, "source": {}})), at("spec.source"), "Missing dataVolume valid source"),
+        (
+            dv(json!({"storage": storage, "source": {"blank": {}, "upload": {}}})),
+            at("spec.source"),
+            "Multiple dataVolume sources",
+        ),
+        (
+            json!([{"metadata": {"name": "dv", "namespace": "other"}, "spec": {"storage": storage, "source": blank}}]),
+            field.to_owned(),
+            "Embedded DataVolume namespace other differs from VM namespace default",
+        ),
+    ] {
+        let more = json!({"dataVolumeTemplates": templates});
+        let causes = machine_with(more, used["spec"].clone(), &Gates::default());
+        let rules: Vec<&Cause> = causes.iter().filter(|cause| !is_refusal(cause)).collect();
+        assert_eq!(rules.len(), 1, "{causes:#?}");
+        assert_eq!(rules[0].field, at);
+        assert!(rules[0].message.contains(message), "{causes:#?}");
+    }
+    let right = json!({"dataVolumeTemplates": dv(json!({"storage": storage, "source": blank}))});
+    let causes = machine_with(right, used["spec"].clone(), &Gates::default());
+    let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+    assert_eq!(fields, ["spec.template.spec.volumes[0].dataVolume", "spec.dataVolumeTemplates"]);
+    assert!(causes.iter().all(is_refusal));
+}
+
+/// A namespace is looked at when its template changes, as KubeVirt does.
+#[test]
+fn what_stays_is_not_looked_at_again() {
+    let template = |size: &str| {
+        json!([{"metadata": {"name": "dv", "namespace": "other"},
+                "spec": {"storage": {"resources": {"requests": {"storage": size}}}, "source": {"blank": {}}}}])
+    };
+    let used = with(right(), "/spec/volumes/0", json!({"name": "root", "dataVolume": {"name": "dv"}}));
+    let spec = |size: &str| json!({"running": true, "dataVolumeTemplates": template(size), "template": {"spec": used["spec"]}});
+    let differs = |old: &str, new: &str| {
+        vm_update(&machine(spec(old)), &machine(spec(new)), Requester::User, &Gates::default())
+            .iter()
+            .any(|cause| cause.message.contains("differs from VM namespace"))
+    };
+    assert!(!differs("1Gi", "1Gi"));
+    assert!(differs("1Gi", "2Gi"));
+}
+
+#[test]
+fn a_template_is_told_about_its_annotations() {
+    let template = json!({"metadata": {"annotations": {"hooks.kubevirt.io/hookSidecars": "[]"}}, "spec": right()["spec"]});
+    let causes =
+        vm(&machine(json!({"running": true, "template": template})), Requester::User, &Gates::default());
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    assert_eq!(causes[0].field, "spec.template.metadata.annotations");
+}
+
+#[test]
+fn a_machine_needs_a_template() {
+    for spec in [json!({}), json!({"running": true, "template": null})] {
+        let object =
+            json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {}, "spec": spec});
+        let error = serde_json::from_value::<VirtualMachine>(object.clone()).unwrap_err();
+        let cause = unreadable(&object, &error);
+        assert_eq!(cause.field, "spec.template");
+        assert_eq!(cause.message, "missing virtual machine template.");
+        assert_eq!(cause.kind.reason(), "FieldValueRequired");
+    }
+    let object = json!({"kind": "VirtualMachine", "metadata": {}, "spec": {"running": 1, "template": {}}});
+    let error = serde_json::from_value::<VirtualMachine>(object.clone()).unwrap_err();
+    assert!(unreadable(&object, &error).message.contains("invalid type"));
+}

@@ -1,0 +1,140 @@
+use super::*;
+
+#[test]
+fn network_rules() {
+    let interface = "spec.domain.devices.interfaces[0]";
+    check(rows![
+        ["/spec/domain/devices/interfaces/0/masquerade" => null] => interface, "must have exactly one binding method";
+        ["/spec/domain/devices/interfaces/0/bridge" => {}] => interface, "logical default interface must have exactly one binding method or binding plugin";
+        ["/spec/domain/devices/interfaces/0/slirp" => {}] => "spec.domain.devices.interfaces[0].slirp", "Slirp interface support has been discontinued since v1.3";
+        ["/spec/domain/devices/interfaces/0/passt" => {}] => "spec.domain.devices.interfaces[0].passt", "Passt network binding has been discontinued since v1.3";
+        ["/spec/domain/devices/interfaces/0/macvtap" => {}] => "spec.domain.devices.interfaces[0].macvtap", "Macvtap network binding has been discontinued since v1.3";
+        ["/spec/networks/0" => {"name": "default", "multus": {"networkName": "a"}}] => "spec.domain.devices.interfaces[0].name", "Masquerade interface only implemented with pod network";
+        ["/spec/networks/0" => {"name": "default", "multus": {"networkName": "a"}}, "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/passtBinding" => {}]
+            => "spec.domain.devices.interfaces[0].name", "PasstBinding interface only implemented with pod network";
+        ["/spec/domain/devices/interfaces/0/pciAddress" => "81:01.0"] => "spec.domain.devices.interfaces[0].pciAddress", "interface spec.domain.devices.interfaces[0].name has malformed PCI address (81:01.0).";
+        ["/spec/domain/devices/interfaces/0/macAddress" => "02:11:22:33:44:55:66:77"] => "spec.domain.devices.interfaces[0].macAddress", "interface spec.domain.devices.interfaces[0].name has too long MAC address (02:11:22:33:44:55:66:77).";
+        ["/spec/domain/devices/interfaces/0/state" => "sideways"] => "spec.domain.devices.interfaces[0].state", "logical default interface state value is unsupported: sideways";
+        ["/spec/domain/devices/interfaces/0/state" => "up", "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/sriov" => {}]
+            => "spec.domain.devices.interfaces[0].state", "\"default\" interface's state \"up\" is not supported for SR-IOV NICs";
+        ["/spec/domain/devices/interfaces/0/state" => "absent"]
+            => "spec.domain.devices.interfaces[0].state", "\"default\" interface's state \"absent\" is supported only for bridge binding",
+               "spec.domain.devices.interfaces[0].state", "\"default\" interface's state \"absent\" is not supported on default networks";
+        ["/spec/domain/devices/interfaces/0/model" => "tulip"] => "spec.domain.devices.interfaces[0].model", "interface spec.domain.devices.interfaces[0].name uses model tulip that is not supported.";
+        ["/spec/domain/devices/interfaces/0/macAddress" => "02:11"] => "spec.domain.devices.interfaces[0].macAddress", "interface spec.domain.devices.interfaces[0].name has malformed MAC address (02:11).";
+        ["/spec/domain/devices/interfaces/0/macAddress" => "02-00-00-00-00-00"] => "spec.domain.devices.interfaces[0].macAddress", "The requested MAC address is reserved for the in-pod bridge. Please choose another one.";
+        ["/spec/domain/devices/interfaces/0/macAddress" => "01:11:22:33:44:55"] => "spec.domain.devices.interfaces[0].macAddress", "not unicast";
+        ["/spec/domain/devices/interfaces/0/ports/0/port" => 0] => "spec.domain.devices.interfaces[0].ports[0].port", "Port field is mandatory.";
+        ["/spec/domain/devices/interfaces/0/ports/0/port" => 65536] => "spec.domain.devices.interfaces[0].ports[0].port", "Port field must be in range 0 < x < 65536.";
+        ["/spec/domain/devices/interfaces/0/ports/0/protocol" => "SCTP"] => "spec.domain.devices.interfaces[0].ports[0].protocol", "Unknown protocol, only TCP or UDP allowed";
+        ["/spec/domain/devices/interfaces/0/ports/0/name" => "No"] => "spec.domain.devices.interfaces[0].ports[0].name", "Invalid name of the port: No";
+        ["/spec/domain/devices/interfaces/0/ports/-" => {"name": "http", "port": 81}] => "spec.domain.devices.interfaces[0].ports[1].name", "Duplicate name of the port: http";
+        ["/spec/domain/devices/interfaces/0/dhcpOptions/ntpServers" => ["::1"]] => "spec.domain.devices.interfaces[0].dhcpOptions.ntpServers[0]", "NTP servers must be a list of valid IPv4 addresses.";
+        ["/spec/domain/devices/interfaces/0/dhcpOptions/privateOptions" => [{"option": 223, "value": ""}]] => "spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[0].option", "must be in range 224 to 254";
+        ["/spec/domain/devices/interfaces/0/dhcpOptions/privateOptions/-" => {"option": 224, "value": ""}] => "spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[1].option", "Found Duplicates";
+        ["/spec/domain/devices/interfaces/0/dhcpOptions/bootFileName" => "a\nb"] => "spec.domain.devices.interfaces[0].dhcpOptions.bootFileName", "printable ASCII";
+    ]);
+}
+
+#[test]
+fn network_source_rules() {
+    let more = json!({"name": "b", "bridge": {}});
+    let networks = "spec.networks";
+    check(rows![
+        ["/spec/networks/0/multus" => {"networkName": "a"}] => "spec.networks[0]", "should have only one network type";
+        ["/spec/networks/-" => {"name": "b", "multus": {"networkName": ""}}, "/spec/domain/devices/interfaces/-" => more] => "spec.networks[1].multus.networkName", "CNI delegating plugin must have a networkName";
+        ["/spec/networks/-" => {"name": "b", "multus": {"networkName": "a", "default": true}}, "/spec/domain/devices/interfaces/-" => more] => networks, "Pod network cannot be defined when Multus default network is defined";
+        ["/spec/networks" => [{"name": "default", "multus": {"networkName": "a", "default": true}}, {"name": "b", "multus": {"networkName": "b", "default": true}}],
+         "/spec/domain/devices/interfaces" => [{"name": "default", "bridge": {}}, more]] => networks, "Multus CNI should only have one default network";
+        ["/spec/networks/-" => {"name": "b", "pod": {}}, "/spec/domain/devices/interfaces/-" => more] => "spec.interfaces", "more than one interface is connected to a pod network in spec.interfaces";
+    ]);
+    check_refused(rows![
+        ["/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/bridge" => {}] => "spec.domain.devices.interfaces[0].bridge", "";
+        ["/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/bridge" => {}, "/spec/domain/devices/interfaces/0/macAddress" => "02:00:00:00:00:00"] => "spec.domain.devices.interfaces[0].bridge", "";
+        ["/spec/networks/-" => {"name": "b", "multus": {"networkName": "a"}}, "/spec/domain/devices/interfaces/-" => more] => "spec.domain.devices.interfaces[1].bridge", "", "spec.networks[1].multus", "";
+    ]);
+}
+
+#[test]
+fn bridge_on_the_pod_network_may_be_forbidden() {
+    let gates = Gates::default().with_bridge_on_pod_network(false);
+    check_with(
+        &gates,
+        rows![
+            ["/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/bridge" => {}] => "spec.domain.devices.interfaces[0].name", "Bridge on pod network configuration is not enabled under kubevirt-config";
+        ],
+    );
+}
+
+#[test]
+fn port_range_rules() {
+    let tcp = |start: i32, end: i32| json!({"protocol": "TCP", "start": start, "end": end});
+    let (one, ranges) =
+        ("spec.domain.devices.interfaces[0].portRanges[0]", "spec.domain.devices.interfaces[0].portRanges");
+    let field = |member: &str| -> &'static str { Box::leak(format!("{one}.{member}").into_boxed_str()) };
+    let many: Vec<Value> = (1..=11).map(|n| tcp(n * 10, n * 10)).collect();
+    let (below, beyond, backward, low, high) = (tcp(0, 5), tcp(5, 65536), tcp(9, 5), tcp(5, 9), tcp(9, 12));
+    let interface = "/spec/domain/devices/interfaces/0";
+    let with_ranges = |value: Value| {
+        let object = with(right(), &format!("{interface}/ports"), json!([]));
+        let causes = causes_with(&with(object, &format!("{interface}/portRanges"), value), &Gates::all());
+        rules_of(&causes)
+            .into_iter()
+            .map(|cause| (cause.field.clone(), cause.message.clone()))
+            .collect::<Vec<_>>()
+    };
+    for (value, field, message) in [
+        (
+            json!([{"protocol": "SCTP", "start": 1, "end": 2}]),
+            field("protocol"),
+            "Unknown protocol, only TCP or UDP allowed",
+        ),
+        (json!([below]), field("start"), "Start must be a valid port number, 0 < x < 65536"),
+        (json!([beyond]), field("end"), "End must be a valid port number, 0 < x < 65536"),
+        (json!([backward]), field("start"), "Start must be less than or equal to end"),
+        (json!(many), ranges, "No more than 10 portRanges are allowed"),
+        (json!([high, low]), ranges, "TCP portRanges [5-9] and [9-12] overlap"),
+    ] {
+        assert_eq!(with_ranges(value), [(field.to_owned(), message.to_owned())]);
+    }
+    assert_eq!(with_ranges(json!([low, {"protocol": "UDP", "start": 5, "end": 9}])), []);
+    check_with(
+        &Gates::all(),
+        rows![
+            ["/spec/domain/devices/interfaces/0/portRanges" => [low]] => "spec.domain.devices.interfaces[0].name", "Cannot define both ports and portRanges on interface";
+            ["/spec/domain/devices/interfaces/0/ports" => [], "/spec/domain/devices/interfaces/0/portRanges" => [low], "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/bridge" => {}]
+                => "spec.domain.devices.interfaces[0].name", "portRanges are only supported on masquerade interfaces";
+        ],
+    );
+}
+
+#[test]
+fn one_mistake_may_have_several_causes_and_all_are_named() {
+    let fields = |object: Value| causes_of(&object).into_iter().map(|cause| cause.field).collect::<Vec<_>>();
+    assert_eq!(
+        fields(with(right(), "/spec/networks/0/name", json!("other"))),
+        ["spec.networks[0].name", "spec.domain.devices.interfaces[0].name"]
+    );
+    assert_eq!(
+        fields(with(right(), "/spec/networks/-", json!({"name": "default", "pod": {}}))),
+        ["spec.networks[1].name", "spec.interfaces"]
+    );
+    assert_eq!(
+        fields(with(right(), "/spec/networks/0", json!({"name": "default"}))),
+        ["spec.networks[0]", "spec.domain.devices.interfaces[0].name"]
+    );
+    assert_eq!(
+        fields(with(right(), "/spec/domain/devices/interfaces/0/name", json!("a b"))),
+        [
+            "spec.networks[0].name",
+            "spec.domain.devices.interfaces[0].name",
+            "spec.domain.devices.interfaces[0].name"
+        ]
+    );
+    let twice = right()["spec"]["domain"]["devices"]["interfaces"][0].clone();
+    let twice = with(with(twice, "/bootOrder", Value::Null), "/ports", json!([]));
+    assert_eq!(
+        fields(with(right(), "/spec/domain/devices/interfaces/-", twice)),
+        ["spec.domain.devices.interfaces[1].name"]
+    );
+}

@@ -1,0 +1,180 @@
+use super::*;
+
+#[test]
+fn reserved_labels_are_for_components() {
+    let labelled = instance(with(
+        right(),
+        "/metadata/labels",
+        json!({"kubevirt.io/nodeName": "n", "kubevirt.io/vm": "x"}),
+    ));
+    let causes = vmi_create(&labelled, Requester::User, &Gates::default());
+    assert_eq!(causes.len(), 1);
+    assert_eq!(causes[0].field, "metadata.labels");
+    assert!(
+        causes[0]
+            .message
+            .contains("creation of the following reserved kubevirt.io/ labels on a VMI object is prohibited")
+    );
+    assert!(vmi_create(&labelled, Requester::Component, &Gates::default()).is_empty());
+    let plain = instance(right());
+    assert_eq!(vmi_update(&plain, &labelled, Requester::User).len(), 1);
+    assert!(vmi_update(&plain, &labelled, Requester::Component).is_empty());
+    let template = json!({"metadata": {"labels": {"kubevirt.io/nodeName": "n"}}, "spec": right()["spec"]});
+    let causes =
+        vm(&machine(json!({"running": true, "template": template})), Requester::User, &Gates::default());
+    assert_eq!(causes[0].field, "spec.template.metadata.labels");
+}
+
+#[test]
+fn a_specification_does_not_change() {
+    let old = instance(right());
+    let mut new = old.clone();
+    assert!(vmi_update(&old, &new, Requester::User).is_empty());
+    new.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into());
+    assert!(vmi_update(&old, &new, Requester::User).is_empty());
+    new.spec.hostname = Some("other".into());
+    for requester in [Requester::User, Requester::Component] {
+        let causes = vmi_update(&old, &new, requester);
+        assert_eq!(causes[0].message, "update of VMI object is restricted");
+        assert_eq!(causes[0].kind.reason(), "FieldValueNotSupported");
+    }
+}
+
+#[test]
+fn status_is_written_by_components_only() {
+    let old = instance(with(right(), "/status", json!({"phase": "Running"})));
+    let new = instance(with(right(), "/status", json!({"phase": "Failed"})));
+    let phase = |requester| protected_status(&old, &new, requester).unwrap().phase.clone().unwrap();
+    assert_eq!(phase(Requester::User), "Running");
+    assert_eq!(phase(Requester::Component), "Failed");
+}
+
+#[test]
+fn a_handler_changes_what_is_on_its_node() {
+    let on = |node: &str| instance(with(right(), "/status", json!({"nodeName": node})));
+    assert!(handler_update(&on("a"), &on("a"), Some("a")).is_empty());
+    assert!(
+        handler_update(&on("b"), &on("b"), Some("a"))[0]
+            .message
+            .contains("only allowed to modify VMIs it owns")
+    );
+    assert!(
+        handler_update(&on("a"), &on("b"), Some("a"))[0].message.contains("not allowed to set target node")
+    );
+    assert!(handler_update(&on("a"), &on("a"), None)[0].message.contains("missing node name"));
+    assert!(!handler_update(&instance(right()), &instance(right()), Some("a")).is_empty());
+}
+
+/// A component changes what can be changed on a running guest one day; the rules for that hold already.
+#[test]
+fn hotplug_rules() {
+    let status = json!({"volumeStatus": [
+        {"name": "root", "target": "vda"}, {"name": "seed", "target": "sda"}, {"name": "scratch", "target": "sdb"},
+    ]});
+    let old = with(right(), "/status", status);
+    let old = with(old, "/spec/domain/memory/maxGuest", json!("1Gi"));
+    let old = with(old, "/spec/utilityVolumes", json!([{"name": "u", "claimName": "u"}]));
+    let disks = "spec.domain.devices.disks";
+    let plug = |disk: Value| {
+        vec![
+            ("/spec/volumes/-", json!({"name": "new", "dataVolume": {"name": "new"}})),
+            ("/spec/domain/devices/disks/-", disk),
+        ]
+    };
+    let restricted = "update of VMI object is restricted";
+    for (changes, field, message) in [
+        (
+            vec![("/spec/domain/cpu/maxSockets", json!(9))],
+            "spec.domain.cpu.maxSockets",
+            "CPU topology maxSockets changed",
+        ),
+        (
+            vec![("/spec/domain/memory/maxGuest", json!("2Gi"))],
+            "spec.domain.memory.maxGuest",
+            "Memory maxGuest changed",
+        ),
+        (vec![("/spec/volumes", json!([]))], "spec.volumes", "Number of permanent volumes has changed"),
+        (
+            vec![("/spec/volumes/0/containerDisk/image", json!("other"))],
+            "spec.volumes[0]",
+            "permanent volume root, changed",
+        ),
+        (
+            vec![("/spec/domain/devices/disks/0/serial", json!("other"))],
+            disks,
+            "permanent disk root, changed",
+        ),
+        (
+            vec![("/spec/volumes/-", json!({"name": "new", "emptyDisk": {"capacity": "1Gi"}}))],
+            "spec.volumes[3]",
+            "volume new is not a PVC or DataVolume",
+        ),
+        (
+            vec![("/spec/volumes/-", json!({"name": "new", "dataVolume": {"name": "new"}}))],
+            disks,
+            "disk new does not exist",
+        ),
+        (
+            plug(json!({"name": "new", "disk": {"bus": "sata"}})),
+            disks,
+            "Hotplug configuration for disk [new] requires bus to be 'scsi' or 'virtio'. [sata] is not permitted.",
+        ),
+        (
+            plug(json!({"name": "new", "lun": {"bus": "virtio"}})),
+            disks,
+            "Hotplug configuration for LUN [new] requires bus to be 'scsi'. [virtio] is not permitted.",
+        ),
+        (
+            plug(json!({"name": "new", "cdrom": {"bus": "sata"}})),
+            disks,
+            "Hotplug configuration for [new] requires diskDevice of type 'disk' or 'lun' to be used.",
+        ),
+        (
+            plug(json!({"name": "new", "disk": {"bus": "scsi"}, "dedicatedIOThread": true})),
+            disks,
+            "Hotplug configuration for [new] requires virtio bus for IOThreads.",
+        ),
+        (
+            vec![("/spec/utilityVolumes/0/claimName", json!("v"))],
+            "spec.utilityVolumes[0]",
+            "utility volume u has changed",
+        ),
+        (
+            vec![("/spec/utilityVolumes/-", json!({"name": "v", "claimName": ""}))],
+            "spec.utilityVolumes[1].claimName",
+            "UtilityVolume PVC 'claimName' must be set",
+        ),
+        (
+            vec![("/spec/utilityVolumes/-", json!({"name": "", "claimName": "v"}))],
+            "spec.utilityVolumes[1].name",
+            "UtilityVolume 'name' must be set",
+        ),
+        (
+            vec![("/spec/utilityVolumes/-", json!({"name": "root", "claimName": "v"}))],
+            "spec.utilityVolumes[1].name",
+            "spec.utilityVolumes[1] conflicts with spec.volumes[0]. UtilityVolume names must be unique across both volumes and utilityVolumes.",
+        ),
+        // Right, and not there yet.
+        (plug(json!({"name": "new", "disk": {"bus": "virtio"}})), "spec", restricted),
+        (vec![("/spec/domain/cpu/sockets", json!(2))], "spec", restricted),
+    ] {
+        let new = changes.iter().fold(old.clone(), |object, (at, value)| with(object, at, value.clone()));
+        let (old, new) = (instance(old.clone()), instance(new));
+        let causes = vmi_update(&old, &new, Requester::Component);
+        assert_eq!(causes.len(), 1, "{changes:?}: {causes:#?}");
+        assert_eq!((causes[0].field.as_str(), causes[0].message.as_str()), (field, message));
+        let by_user = vmi_update(&old, &new, Requester::User);
+        assert_eq!(by_user.len(), 1);
+        assert_eq!(by_user[0].message, restricted);
+    }
+}
+
+#[test]
+fn a_handler_sets_no_target() {
+    let with_target = |node: Value| {
+        instance(with(right(), "/status", json!({"nodeName": "a", "migrationState": {"targetNode": node}})))
+    };
+    let causes = handler_update(&with_target(Value::Null), &with_target(json!("b")), Some("a"));
+    assert!(causes[0].message.contains("not allowed to set target node"));
+    assert!(handler_update(&with_target(json!("b")), &with_target(json!("b")), Some("a")).is_empty());
+}

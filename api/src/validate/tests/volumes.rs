@@ -1,0 +1,66 @@
+use super::*;
+
+#[test]
+fn volume_rules() {
+    let name = "a".repeat(58);
+    let limit = "x".repeat(CLOUD_INIT_LIMIT + 1);
+    check(rows![
+        ["/spec/volumes/-" => {"name": "unused", "emptyDisk": {"capacity": "1Gi"}}] => "spec.volumes[3].name", "spec.volumes[3].name 'unused' not found";
+        ["/spec/volumes/-" => {"name": "root", "emptyDisk": {"capacity": "1Gi"}}] => "spec.volumes[3].name", "spec.volumes[3] and spec.volumes[0] must not have the same Name.";
+        ["/spec/volumes/0" => {"name": "root"}] => "spec.volumes[0]", "spec.volumes[0] must have exactly one source type set";
+        ["/spec/volumes/0/emptyDisk" => {"capacity": "1Gi"}] => "spec.volumes[0]", "must have exactly one source type set";
+        ["/spec/volumes/0/containerDisk/image" => ""] => "spec.volumes[0].containerDisk.image", "spec.volumes[0].containerDisk.image is a required field";
+        ["/spec/volumes/0/containerDisk/image" => "a b"] => "spec.volumes[0].containerDisk.image", "is not an image reference";
+        ["/spec/volumes/0/containerDisk/path" => "/"] => "spec.volumes[0].containerDisk", "spec.volumes[0].containerDisk must not point to root";
+        ["/spec/volumes/0/containerDisk/path" => "../../etc/shadow"] => "spec.volumes[0].containerDisk", "spec.volumes[0].containerDisk must be an absolute path to a file without relative components";
+        ["/spec/volumes/0/containerDisk/path" => "/disk/../etc/shadow"] => "spec.volumes[0].containerDisk", "without relative components";
+        ["/spec/volumes/0/containerDisk/imagePullPolicy" => "Maybe"] => "spec.volumes[0].containerDisk.imagePullPolicy", "has invalid value Maybe";
+        ["/spec/volumes/0/containerDisk/imagePullSecret" => "A B"] => "spec.volumes[0].containerDisk.imagePullSecret", "is not the name of a secret";
+        ["/spec/volumes/1/cloudInitNoCloud" => {}] => "spec.volumes[1].cloudInitNoCloud", "spec.volumes[1].cloudInitNoCloud must have at least one userdatasource or one networkdatasource set.";
+        ["/spec/volumes/1/cloudInitNoCloud/userDataBase64" => "eA=="] => "spec.volumes[1].cloudInitNoCloud", "spec.volumes[1].cloudInitNoCloud must have only one userdatasource set.";
+        ["/spec/volumes/1/cloudInitNoCloud" => {"userDataBase64": "%%%"}] => "spec.volumes[1].cloudInitNoCloud.userDataBase64", "is not a valid base64 value.";
+        ["/spec/volumes/1/cloudInitNoCloud" => {"networkDataBase64": "%%%"}] => "spec.volumes[1].cloudInitNoCloud.networkDataBase64", "is not a valid base64 value.";
+        ["/spec/volumes/1/cloudInitNoCloud" => {"networkData": "a", "networkDataBase64": "eA=="}] => "spec.volumes[1].cloudInitNoCloud", "must have only one networkdata source set.";
+        ["/spec/volumes/1/cloudInitNoCloud/userData" => limit] => "spec.volumes[1].cloudInitNoCloud", "spec.volumes[1].cloudInitNoCloud userdata exceeds 2048 byte limit. Should use UserDataSecretRef for larger data.";
+        ["/spec/volumes/1/cloudInitNoCloud/networkData" => limit] => "spec.volumes[1].cloudInitNoCloud", "networkdata exceeds 2048 byte limit. Should use NetworkDataSecretRef for larger data.";
+        ["/spec/volumes/1/cloudInitNoCloud" => {"secretRef": {"name": "A B"}}] => "spec.volumes[1].cloudInitNoCloud.secretRef", "is not the name of a secret";
+        ["/spec/volumes/2/emptyDisk/capacity" => "0"] => "spec.volumes[2].emptyDisk.capacity", "must be greater than 0";
+        ["/spec/volumes/2/emptyDisk/capacity" => "-1"] => "spec.volumes[2].emptyDisk.capacity", "must be greater than or equal to 0";
+        ["/spec/volumes/2/emptyDisk/capacity" => "2Pi"] => "spec.volumes[2].emptyDisk.capacity", "is more than 1Pi";
+        ["/spec/volumes/2/name" => "A", "/spec/domain/devices/disks/2/name" => "A"] => "spec.domain.devices.disks[2].name", "lower case letters";
+        ["/spec/volumes/2/name" => name, "/spec/domain/devices/disks/2/name" => name] => "spec.volumes[2].name", "or longer than 57";
+    ]);
+}
+
+#[test]
+fn rules_of_volumes_that_are_not_there_yet() {
+    let all = Gates::all();
+    check_with(
+        &all,
+        rows![
+            ["/spec/volumes/1" => {"name": "seed", "cloudInitConfigDrive": {}}] => "spec.volumes[1].cloudInitConfigDrive", "spec.volumes[1].cloudInitConfigDrive must have at least one userdatasource or one networkdatasource set.";
+            ["/spec/volumes/1" => {"name": "seed", "cloudInitConfigDrive": {"userDataBase64": "%"}}] => "spec.volumes[1].cloudInitConfigDrive.userDataBase64", "is not a valid base64 value.";
+            ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "", "type": "Disk"}}] => "spec.volumes[0].hostDisk.path", "spec.volumes[0].hostDisk.path is required for hostDisk volume";
+            ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "/a", "type": "Folder"}}] => "spec.volumes[0].hostDisk.type", "spec.volumes[0].hostDisk.type has invalid value 'Folder', allowed are 'Disk' or 'DiskOrCreate'";
+            ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "/a", "type": "Disk", "capacity": "1Gi"}}] => "spec.volumes[0].hostDisk.capacity", "spec.volumes[0].hostDisk.capacity is allowed to pass only with spec.volumes[0].hostDisk.type equal to 'DiskOrCreate'";
+            ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "/a", "type": "DiskOrCreate", "capacity": "-1"}}] => "spec.volumes[0].hostDisk.capacity", "must be greater than or equal to 0.";
+            ["/spec/volumes/0" => {"name": "root", "dataVolume": {"name": ""}}] => "spec.volumes[0].dataVolume.name", "DataVolume 'name' must be set";
+            ["/spec/volumes/0" => {"name": "root", "configMap": {}}] => "spec.volumes[0].configMap.name", "spec.volumes[0].configMap.name is a required field";
+            ["/spec/volumes/0" => {"name": "root", "secret": {"secretName": ""}}] => "spec.volumes[0].secret.secretName", "is a required field";
+            ["/spec/volumes/0" => {"name": "root", "serviceAccount": {}}] => "spec.volumes[0].serviceAccount.serviceAccountName", "is a required field";
+            ["/spec/volumes/0" => {"name": "root", "serviceAccount": {"serviceAccountName": "a"}}, "/spec/volumes/2" => {"name": "scratch", "serviceAccount": {"serviceAccountName": "a"}}] => "spec.volumes", "spec.volumes must have max one serviceAccount volume set";
+            ["/spec/volumes/0" => {"name": "root", "downwardMetrics": {}}, "/spec/volumes/2" => {"name": "scratch", "downwardMetrics": {}}, "/spec/domain/devices/disks/2/disk" => {"bus": "virtio"}] => "spec.volumes", "spec.volumes must have max one downwardMetric volume set";
+            ["/spec/volumes/-" => {"name": "a", "memoryDump": {"claimName": "a"}}, "/spec/volumes/-" => {"name": "b", "memoryDump": {"claimName": "b"}}] => "spec.volumes", "spec.volumes must have max one memory dump volume set";
+            ["/spec/utilityVolumes" => [{"name": "a", "claimName": "a"}]] => "spec.utilityVolumes", "cannot create VMI with utility volumes in spec, utility volumes can only be added via hotplug";
+            ["/spec/volumes/-" => {"name": "a", "containerPath": {"path": "/a"}}, "/spec/domain/devices/disks/-" => {"name": "a", "disk": {}}]
+                => "spec.volumes[3]", "ContainerPath volume 'a' must be mapped to a filesystem, not a disk",
+                   "spec.volumes[3]", "ContainerPath volume 'a' must have a matching filesystem defined in spec.domain.devices.filesystems";
+            ["/spec/volumes/-" => {"name": "a", "containerPath": {"path": "/var/run/kubevirt/a"}}, "/spec/domain/devices/filesystems" => [{"name": "a", "virtiofs": {}}]]
+                => "spec.volumes[3].containerPath.path", "ContainerPath volume 'a' uses reserved path prefix '/var/run/kubevirt'";
+        ],
+    );
+    check_refused(rows![
+        ["/spec/volumes/-" => {"name": "a", "configMap": {"name": "a"}}, "/spec/domain/devices/filesystems" => [{"name": "a", "virtiofs": {}}]] => "spec.domain.devices.filesystems", "", "spec.volumes[3].configMap", "";
+        ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": "a"}}] => "spec.volumes[0].persistentVolumeClaim", "";
+    ]);
+}

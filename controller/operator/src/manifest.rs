@@ -1,0 +1,209 @@
+//! What a person applies: the operator with what it stands on, and a `KubeVirt` object for it.
+//!
+//! The operator's rights are computed. It may write the objects of the strategy by their names, and delete what is of their
+//! kinds, since a former or a newer version's objects have names that it does not know. And it holds every right that it
+//! grants: the API server lets nobody write a role with more rights than their own, unless they hold `escalate` or `bind`,
+//! which the operator does not.
+
+use crate::operator::NAME;
+use crate::operator::kind::{Identity, Kind};
+use crate::rbac::{CA_CONFIG_MAP, SECRETS, named, role_ref, rule, subjects};
+use crate::workloads::{environment, pod, two_replicas, unprivileged};
+use crate::{Images, PRIORITY_CLASS, definition, metadata, namespaced, strategy};
+use barevirt_api::crd;
+use barevirt_api::names::{INSTALL_NAMESPACE, KUBEVIRT_NAME, SERVICE_ACCOUNT_OPERATOR as ACCOUNT};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Port of `/healthz` and `/metrics` in the operator's pod.
+const PORT: u16 = 8443;
+/// Where it is written who the aggregator is.
+const SYSTEM_NAMESPACE: &str = "kube-system";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The operator, and what has to be there before it.
+pub fn manifest(images: &Images) -> Vec<Value> {
+    let strategy = strategy(images);
+    let mut reader = metadata(&format!("{ACCOUNT}-auth-reader"), NAME);
+    reader["namespace"] = json!(SYSTEM_NAMESPACE);
+    let mut binder = metadata(ACCOUNT, NAME);
+    binder["namespace"] = json!(SYSTEM_NAMESPACE);
+    vec![
+        namespace(),
+        definition(&crd::kubevirt()),
+        priority_class(),
+        people(),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": namespaced(ACCOUNT, NAME)}),
+        role("ClusterRole", metadata(ACCOUNT, NAME), cluster_rules(&strategy)),
+        binding("ClusterRoleBinding", metadata(ACCOUNT, NAME), ("ClusterRole", ACCOUNT)),
+        role("Role", namespaced(ACCOUNT, NAME), local_rules(&strategy)),
+        binding("RoleBinding", namespaced(ACCOUNT, NAME), ("Role", ACCOUNT)),
+        role("Role", binder.clone(), system_rules(&strategy)),
+        binding("RoleBinding", binder, ("Role", ACCOUNT)),
+        // Granted to virt-api, so held by the operator.
+        binding("RoleBinding", reader, ("Role", "extension-apiserver-authentication-reader")),
+        deployment(images),
+    ]
+}
+
+/// The object that asks for an installation, with nothing out of the ordinary.
+pub fn kubevirt() -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "KubeVirt",
+        "metadata": {"name": KUBEVIRT_NAME, "namespace": INSTALL_NAMESPACE},
+        "spec": {"imagePullPolicy": "IfNotPresent"},
+    })
+}
+
+/// The components' namespace. The handler needs node privileges, which Pod Security must let pass there.
+fn namespace() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": INSTALL_NAMESPACE,
+            "labels": {
+                "kubevirt.io": "",
+                "pod-security.kubernetes.io/enforce": "privileged",
+            },
+        },
+    })
+}
+
+fn priority_class() -> Value {
+    json!({
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata(PRIORITY_CLASS, ""),
+        "value": 1_000_000_000,
+        "globalDefault": false,
+        "description": "For the components of virtualization only.",
+    })
+}
+
+/// Who administers a namespace may decide about the installation in it.
+fn people() -> Value {
+    let mut metadata = metadata("kubevirt.io:operator", "");
+    metadata["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"] = json!("true");
+    let all = ["get", "delete", "create", "update", "patch", "list", "watch", "deletecollection"];
+    role("ClusterRole", metadata, vec![rule("kubevirt.io", &["kubevirts"], &all)])
+}
+
+fn role(kind: &str, metadata: Value, rules: Vec<Value>) -> Value {
+    json!({"apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": metadata, "rules": rules})
+}
+
+fn binding(kind: &str, metadata: Value, (role, name): (&str, &str)) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": metadata,
+        "roleRef": role_ref(role, name), "subjects": subjects(ACCOUNT),
+    })
+}
+
+fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
+    let mut rules = vec![
+        rule("kubevirt.io", &["kubevirts"], &["get", "list", "watch", "patch"]),
+        rule("kubevirt.io", &["kubevirts/status"], &["update"]),
+        // Whether there are any, before they would be lost.
+        rule(
+            "kubevirt.io",
+            &["virtualmachines", "virtualmachineinstances", "virtualmachineinstancereplicasets"],
+            &["list"],
+        ),
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+    ];
+    rules.extend(installs(strategy, None, &["list", "watch", "delete"]));
+    rules.extend(granted(strategy, "ClusterRole"));
+    once(rules)
+}
+
+fn local_rules(strategy: &[Value]) -> Vec<Value> {
+    let leases = ["leases"];
+    let mut rules = vec![
+        named("coordination.k8s.io", &leases, &[NAME], &["get", "update"]),
+        // A name cannot be asked for when an object is made.
+        rule("coordination.k8s.io", &leases, &["create"]),
+        named("coordination.k8s.io", &leases, &["virt-controller"], &["delete"]),
+        named("", &["secrets"], &SECRETS, &["get", "create", "patch", "delete"]),
+        named("", &["configmaps"], &[CA_CONFIG_MAP], &["get", "create", "patch", "delete"]),
+    ];
+    rules.extend(installs(strategy, Some(INSTALL_NAMESPACE), &["list", "watch", "delete"]));
+    rules.extend(granted(strategy, "Role"));
+    once(rules)
+}
+
+fn system_rules(strategy: &[Value]) -> Vec<Value> {
+    let names = names(strategy, Some(SYSTEM_NAMESPACE));
+    let mut rules = installs(strategy, Some(SYSTEM_NAMESPACE), &["list", "watch"]);
+    for (kind, names) in &names {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        rules.push(named(kind.group(), &[kind.plural()], &names, &["delete"]));
+    }
+    once(rules)
+}
+
+/// The objects of the strategy in a namespace, or in none, by kind.
+fn names(strategy: &[Value], namespace: Option<&str>) -> BTreeMap<Kind, BTreeSet<String>> {
+    let mut names: BTreeMap<Kind, BTreeSet<String>> = BTreeMap::new();
+    for identity in strategy.iter().filter_map(Identity::of) {
+        if identity.namespace.as_deref() == namespace {
+            names.entry(identity.kind).or_default().insert(identity.name);
+        }
+    }
+    names
+}
+
+/// Writing what is in the strategy, by name, and `verbs` for all of its kinds there.
+fn installs(strategy: &[Value], namespace: Option<&str>, verbs: &[&str]) -> Vec<Value> {
+    let mut rules = vec![];
+    for (kind, names) in names(strategy, namespace) {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        rules.push(rule(kind.group(), &[kind.plural()], verbs));
+        rules.push(named(kind.group(), &[kind.plural()], &names, &["create", "patch"]));
+    }
+    rules
+}
+
+/// What roles of that kind in the strategy grant.
+fn granted(strategy: &[Value], kind: &str) -> Vec<Value> {
+    let roles = strategy.iter().filter(|object| object["kind"] == kind);
+    roles.flat_map(|role| role["rules"].as_array().into_iter().flatten().cloned()).collect()
+}
+
+/// Each rule once, in the order of their first mention.
+fn once(rules: Vec<Value>) -> Vec<Value> {
+    let mut seen = BTreeSet::new();
+    rules.into_iter().filter(|rule| seen.insert(rule.to_string())).collect()
+}
+
+/// Two replicas, of which one leads. What installs the others runs where they run.
+fn deployment(images: &Images) -> Value {
+    let image = images.reference(NAME);
+    let probe = json!({"path": "/healthz", "port": PORT, "scheme": "HTTPS"});
+    let mut environment = environment();
+    if let Some(variables) = environment.as_array_mut() {
+        variables.push(json!({"name": "VIRT_OPERATOR_IMAGE", "value": image}));
+    }
+    let container = json!({
+        "name": NAME,
+        "image": image,
+        "imagePullPolicy": images.pull_policy,
+        "args": [
+            format!("--namespace={INSTALL_NAMESPACE}"),
+            format!("--image-pull-policy={}", images.pull_policy),
+            format!("--listen=[::]:{PORT}"),
+        ],
+        "env": environment,
+        "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
+        "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 10},
+        "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "securityContext": unprivileged(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    });
+    two_replicas(NAME, pod(NAME, ACCOUNT, container, &json!([])))
+}
+
+#[cfg(test)]
+mod tests;

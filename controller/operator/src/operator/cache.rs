@@ -1,0 +1,280 @@
+//! What is in the cluster, as the watches tell it: of most objects only the metadata, and only of those that are ours.
+
+use super::kind::{Identity, Kind};
+use super::plan::{Mark, Seen};
+use super::rollout::Rollout;
+use super::{APPLIED_ANNOTATION, MANAGED_BY_LABEL, NAME};
+use barevirt_api::v1::KubeVirt;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DynamicObject};
+use kube::core::{ApiResource, DynamicResourceScope};
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Resource};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tracing::{debug, warn};
+use virt_controller::error::chain;
+
+/// Objects of one kind in one namespace, or of one kind that has none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Scope {
+    /// The kind.
+    pub kind: Kind,
+    /// The namespace.
+    pub namespace: Option<String>,
+}
+
+impl Scope {
+    /// A client for its objects.
+    pub fn api(&self, client: Client) -> Api<DynamicObject> {
+        self.client_for(client)
+    }
+
+    /// A client for the metadata of its objects.
+    pub fn metadata(&self, client: Client) -> Api<PartialObjectMeta> {
+        self.client_for(client)
+    }
+
+    fn client_for<K>(&self, client: Client) -> Api<K>
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        let resource = self.kind.resource();
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        }
+    }
+
+    fn identity(&self, meta: &ObjectMeta) -> Identity {
+        Identity {
+            kind: self.kind,
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Label by which ours are found.
+pub fn selector() -> String {
+    format!("{MANAGED_BY_LABEL}={NAME}")
+}
+
+/// An object as far as it matters.
+pub fn seen(meta: &ObjectMeta, rollout: Option<Rollout>) -> Seen {
+    let version = || Mark::Version(meta.resource_version.clone().unwrap_or_default());
+    Seen {
+        uid: meta.uid.clone().unwrap_or_default(),
+        mark: meta.generation.filter(|generation| *generation > 0).map_or_else(version, Mark::Generation),
+        hash: meta.annotations.as_ref().and_then(|annotations| annotations.get(APPLIED_ANNOTATION)).cloned(),
+        terminating: meta.deletion_timestamp.is_some(),
+        rollout,
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    objects: BTreeMap<Identity, Seen>,
+    /// None until they were listed.
+    kubevirts: Option<BTreeMap<String, KubeVirt>>,
+}
+
+/// The cluster as this process sees it.
+#[derive(Default)]
+pub struct Cache {
+    inner: Mutex<Inner>,
+    changed: Notify,
+}
+
+impl Cache {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Comes back after something changed that was not waited for yet.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// The objects.
+    pub fn objects(&self) -> BTreeMap<Identity, Seen> {
+        self.lock().objects.clone()
+    }
+
+    /// All `KubeVirt` objects; none while they are not known.
+    pub fn kubevirts(&self) -> Option<Vec<KubeVirt>> {
+        self.lock().kubevirts.as_ref().map(|known| known.values().cloned().collect())
+    }
+
+    /// A `KubeVirt` object as the last write has left it: the watch will tell the same a moment later.
+    pub fn put_kubevirt(&self, object: KubeVirt) {
+        if let Some(known) = &mut self.lock().kubevirts {
+            known.insert(key(object.meta()), object);
+        }
+    }
+
+    /// The object as it is known now.
+    pub fn newest(&self, object: &KubeVirt) -> KubeVirt {
+        let inner = self.lock();
+        let known = inner.kubevirts.as_ref().and_then(|known| known.get(&key(object.meta())));
+        known.filter(|known| known.metadata.uid == object.metadata.uid).unwrap_or(object).clone()
+    }
+
+    /// What a write has left behind: the watch will tell the same a moment later.
+    pub fn put(&self, identity: &Identity, seen: Seen) {
+        self.lock().objects.insert(identity.clone(), seen);
+    }
+
+    fn update(&self, identity: Identity, seen: Option<Seen>) {
+        let mut inner = self.lock();
+        let before = match &seen {
+            Some(seen) => inner.objects.insert(identity, seen.clone()),
+            None => inner.objects.remove(&identity),
+        };
+        if before != seen {
+            self.changed.notify_one();
+        }
+    }
+
+    fn replace(&self, scope: &Scope, objects: BTreeMap<Identity, Seen>) {
+        let mut inner = self.lock();
+        inner
+            .objects
+            .retain(|identity, _| identity.kind != scope.kind || identity.namespace != scope.namespace);
+        inner.objects.extend(objects);
+        self.changed.notify_one();
+    }
+
+    /// Watches all of that until the future is dropped.
+    pub async fn follow(self: Arc<Self>, client: Client, scopes: Vec<Scope>) {
+        let watches = scopes.into_iter().map(|scope| {
+            let (cache, client) = (self.clone(), client.clone());
+            async move { cache.follow_scope(client, &scope).await }
+        });
+        tokio::join!(futures::future::join_all(watches), self.follow_kubevirts(client.clone()));
+    }
+
+    async fn follow_scope(&self, client: Client, scope: &Scope) {
+        let config = watcher::Config::default().labels(&selector());
+        let namespace = scope.namespace.clone().unwrap_or_default();
+        if scope.kind == Kind::Deployment {
+            let api: Api<Deployment> = Api::namespaced(client, &namespace);
+            let rollout = |object: &Deployment| Some(Rollout::of_deployment(object));
+            self.fill(scope, watcher(api, config), rollout).await;
+        } else if scope.kind == Kind::DaemonSet {
+            let api: Api<DaemonSet> = Api::namespaced(client, &namespace);
+            let rollout = |object: &DaemonSet| Some(Rollout::of_daemon_set(object));
+            self.fill(scope, watcher(api, config), rollout).await;
+        } else {
+            self.fill(scope, watcher(scope.metadata(client), config), |_| None).await;
+        }
+    }
+
+    async fn fill<K: Resource>(
+        &self,
+        scope: &Scope,
+        events: impl Stream<Item = watcher::Result<Event<K>>> + Send,
+        rollout: impl Fn(&K) -> Option<Rollout>,
+    ) {
+        let mut events = std::pin::pin!(events.default_backoff());
+        let mut listed = BTreeMap::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => {
+                    listed.insert(scope.identity(object.meta()), seen(object.meta(), rollout(&object)));
+                }
+                Ok(Event::InitDone) => self.replace(scope, std::mem::take(&mut listed)),
+                Ok(Event::Apply(object)) => {
+                    self.update(scope.identity(object.meta()), Some(seen(object.meta(), rollout(&object))));
+                }
+                Ok(Event::Delete(object)) => self.update(scope.identity(object.meta()), None),
+                // A kind that is not defined yet, or no longer, has no objects.
+                Err(error) if is_missing(&error) => {
+                    debug!(kind = scope.kind.name(), "there is no such kind");
+                    self.replace_if_any(scope);
+                }
+                Err(error) => {
+                    warn!(kind = scope.kind.name(), error = %chain(&error), "the watch is interrupted");
+                }
+            }
+        }
+    }
+
+    fn replace_if_any(&self, scope: &Scope) {
+        let any = self
+            .lock()
+            .objects
+            .keys()
+            .any(|identity| identity.kind == scope.kind && identity.namespace == scope.namespace);
+        if any {
+            self.replace(scope, BTreeMap::new());
+        }
+    }
+
+    async fn follow_kubevirts(&self, client: Client) {
+        let api: Api<DeserializeGuard<KubeVirt>> = Api::all(client);
+        let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+        let mut listed = BTreeMap::new();
+        let read = |object: DeserializeGuard<KubeVirt>| match object.0 {
+            Ok(object) => Some(object),
+            Err(invalid) => {
+                let meta = &invalid.metadata;
+                warn!(
+                    namespace = meta.namespace,
+                    name = meta.name,
+                    error = invalid.error,
+                    "cannot read the KubeVirt"
+                );
+                None
+            }
+        };
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => {
+                    let key = key(object.meta());
+                    if let Some(object) = read(object) {
+                        listed.insert(key, object);
+                    }
+                }
+                Ok(Event::InitDone) => {
+                    self.lock().kubevirts = Some(std::mem::take(&mut listed));
+                    self.changed.notify_one();
+                }
+                Ok(Event::Apply(object)) => {
+                    let key = key(object.meta());
+                    if let (Some(object), Some(known)) = (read(object), &mut self.lock().kubevirts) {
+                        known.insert(key, object);
+                    }
+                    self.changed.notify_one();
+                }
+                Ok(Event::Delete(object)) => {
+                    if let Some(known) = &mut self.lock().kubevirts {
+                        known.remove(&key(object.meta()));
+                    }
+                    self.changed.notify_one();
+                }
+                Err(error) => warn!(error = %chain(&error), "the watch of KubeVirt objects is interrupted"),
+            }
+        }
+    }
+}
+
+fn key(meta: &ObjectMeta) -> String {
+    format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+fn is_missing(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source) => {
+            virt_controller::error::response(source).is_some_and(|answer| answer.code == 404)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,342 @@
+//! The objects that are to be in the cluster, each with its place in the order and a hash of its contents.
+
+use super::kind::{Identity, Kind};
+use super::target::{Product, Refused, Target, hash};
+use super::{APPLIED_ANNOTATION, IMAGES_ANNOTATION, MANAGED_BY_LABEL, NAME, customize, placement};
+use crate::strategy;
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+/// Steps of an installation; see [`super::plan`] for their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Custom resource definitions.
+    Definitions,
+    /// Service accounts and what they may do.
+    Rights,
+    /// What components need around them: services, policies, budgets.
+    Basics,
+    /// virt-api.
+    Api,
+    /// virt-controller, and what else runs as a deployment.
+    Controllers,
+    /// virt-handler.
+    Handler,
+    /// Webhooks and aggregated APIs, which are answered by virt-api.
+    Admission,
+    /// Instance types and preferences.
+    ReadyMade,
+}
+
+impl Stage {
+    fn of(identity: &Identity) -> Stage {
+        match identity.kind {
+            Kind::CustomResourceDefinition => Stage::Definitions,
+            Kind::ServiceAccount
+            | Kind::ClusterRole
+            | Kind::ClusterRoleBinding
+            | Kind::Role
+            | Kind::RoleBinding => Stage::Rights,
+            Kind::ValidatingAdmissionPolicy
+            | Kind::ValidatingAdmissionPolicyBinding
+            | Kind::Service
+            | Kind::PodDisruptionBudget => Stage::Basics,
+            Kind::Deployment if identity.name == "virt-api" => Stage::Api,
+            Kind::Deployment => Stage::Controllers,
+            Kind::DaemonSet => Stage::Handler,
+            Kind::MutatingWebhookConfiguration | Kind::ValidatingWebhookConfiguration | Kind::ApiService => {
+                Stage::Admission
+            }
+            Kind::ClusterInstancetype | Kind::ClusterPreference => Stage::ReadyMade,
+        }
+    }
+
+    /// Whether it consists of pods.
+    pub fn has_pods(self) -> bool {
+        matches!(self, Stage::Api | Stage::Controllers | Stage::Handler)
+    }
+}
+
+/// An object that is to be there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// Which.
+    pub identity: Identity,
+    /// When.
+    pub stage: Stage,
+    /// Hash of its contents.
+    pub hash: String,
+    /// Its contents.
+    pub body: Value,
+}
+
+/// All objects for that target. `authorities` are the certificates by which virt-api is known, PEM.
+pub fn objects(target: &Target, authorities: &str) -> Result<Vec<Wanted>, Vec<Refused>> {
+    let mut objects: Vec<(Identity, Value)> = strategy(&target.images)
+        .into_iter()
+        .filter_map(|object| Some((Identity::of(&object)?, object)))
+        .filter(|(identity, _)| is_wanted(identity, target))
+        .collect();
+    for (identity, object) in &mut objects {
+        match identity.kind {
+            Kind::Deployment => {
+                object["spec"]["replicas"] = json!(target.replicas);
+                place(object, target.infra.as_ref());
+                pull(object, target);
+            }
+            Kind::DaemonSet => {
+                place(object, target.workloads.as_ref());
+                pull(object, target);
+            }
+            Kind::MutatingWebhookConfiguration | Kind::ValidatingWebhookConfiguration => {
+                for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
+                    webhook["clientConfig"]["caBundle"] = bundle(authorities);
+                }
+            }
+            Kind::ApiService => object["spec"]["caBundle"] = bundle(authorities),
+            Kind::CustomResourceDefinition
+            | Kind::ServiceAccount
+            | Kind::ClusterRole
+            | Kind::ClusterRoleBinding
+            | Kind::Role
+            | Kind::RoleBinding
+            | Kind::ValidatingAdmissionPolicy
+            | Kind::ValidatingAdmissionPolicyBinding
+            | Kind::Service
+            | Kind::PodDisruptionBudget
+            | Kind::ClusterInstancetype
+            | Kind::ClusterPreference => {}
+        }
+        name_product(object, &target.product);
+    }
+    customize::apply(&mut objects, &target.customize)?;
+    Ok(objects.into_iter().map(|(identity, body)| finished(identity, body)).collect())
+}
+
+fn is_wanted(identity: &Identity, target: &Target) -> bool {
+    match identity.kind {
+        // Of one pod, a budget that keeps one would let no node be drained.
+        Kind::PodDisruptionBudget => target.replicas > 1,
+        Kind::ClusterInstancetype | Kind::ClusterPreference => target.instancetypes,
+        Kind::CustomResourceDefinition
+        | Kind::ServiceAccount
+        | Kind::ClusterRole
+        | Kind::ClusterRoleBinding
+        | Kind::Role
+        | Kind::RoleBinding
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding
+        | Kind::Service
+        | Kind::Deployment
+        | Kind::DaemonSet
+        | Kind::MutatingWebhookConfiguration
+        | Kind::ValidatingWebhookConfiguration
+        | Kind::ApiService => true,
+    }
+}
+
+fn bundle(authorities: &str) -> Value {
+    json!(ByteString(authorities.as_bytes().to_vec()))
+}
+
+fn place(workload: &mut Value, placement: Option<&barevirt_api::v1::NodePlacement>) {
+    if let Some(placement) = placement {
+        placement::place(&mut workload["spec"]["template"]["spec"], placement);
+    }
+}
+
+/// Credentials for the images, and which build of them it is.
+fn pull(workload: &mut Value, target: &Target) {
+    let template = &mut workload["spec"]["template"];
+    if !target.pull_secrets.is_empty() {
+        let secrets: Vec<Value> = target.pull_secrets.iter().map(|name| json!({"name": name})).collect();
+        template["spec"]["imagePullSecrets"] = json!(secrets);
+    }
+    let mut builds: Vec<String> = ["initContainers", "containers"]
+        .iter()
+        .filter_map(|list| template["spec"][*list].as_array())
+        .flatten()
+        .filter_map(|container| container["image"].as_str())
+        .filter_map(|image| Some(format!("{image}@{}", target.digests.get(image_name(image))?)))
+        .collect();
+    builds.sort();
+    builds.dedup();
+    if !builds.is_empty() {
+        template["metadata"]["annotations"][IMAGES_ANNOTATION] = json!(builds.join(" "));
+    }
+}
+
+/// The last part of a reference, without its tag.
+fn image_name(reference: &str) -> &str {
+    let last = reference.rsplit('/').next().unwrap_or_default();
+    last.split(':').next().unwrap_or_default()
+}
+
+fn name_product(object: &mut Value, product: &Product) {
+    for (label, value) in [
+        ("app.kubernetes.io/part-of", &product.name),
+        ("app.kubernetes.io/version", &product.version),
+        ("app.kubernetes.io/component", &product.component),
+    ] {
+        let Some(value) = value else { continue };
+        object["metadata"]["labels"][label] = json!(value);
+        if object["spec"]["template"]["spec"]["containers"].is_array() {
+            object["spec"]["template"]["metadata"]["labels"][label] = json!(value);
+        }
+    }
+}
+
+/// Marks the object as ours, after everything else was said about it.
+fn finished(identity: Identity, mut body: Value) -> Wanted {
+    body["metadata"]["labels"][MANAGED_BY_LABEL] = json!(NAME);
+    let hash = hash(&body.to_string());
+    body["metadata"]["annotations"][APPLIED_ANNOTATION] = json!(hash);
+    Wanted { stage: Stage::of(&identity), identity, hash, body }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target::Own;
+    use super::*;
+    use crate::Images;
+    use barevirt_api::v1::KubeVirtSpec;
+
+    fn own() -> Own {
+        Own {
+            namespace: "kubevirt".into(),
+            images: Images::default(),
+            digests: [("virt-api", "sha256:a"), ("virt-handler", "sha256:h")]
+                .map(|(name, digest)| (name.to_owned(), digest.to_owned()))
+                .into(),
+            version: "v0".into(),
+            architecture: "amd64".into(),
+        }
+    }
+
+    fn of(spec: Value) -> Vec<Wanted> {
+        let spec: KubeVirtSpec = serde_json::from_value(spec).unwrap();
+        objects(&Target::of(&spec, &own()).unwrap(), "PEM").unwrap()
+    }
+
+    fn body(objects: &[Wanted], kind: Kind, name: &str) -> Value {
+        let found =
+            objects.iter().find(|wanted| wanted.identity.kind == kind && wanted.identity.name == name);
+        found.unwrap_or_else(|| panic!("{kind:?} {name}")).body.clone()
+    }
+
+    #[test]
+    fn every_object_of_the_strategy_is_of_a_known_kind() {
+        for object in strategy(&Images::default()) {
+            let identity = Identity::of(&object);
+            let identity = identity.unwrap_or_else(|| panic!("{} {}", object["apiVersion"], object["kind"]));
+            assert_eq!(identity.kind.is_namespaced(), identity.namespace.is_some(), "{identity}");
+        }
+    }
+
+    #[test]
+    fn all_are_marked_as_ours() {
+        for wanted in of(json!({})) {
+            assert_eq!(wanted.body["metadata"]["labels"][MANAGED_BY_LABEL], NAME, "{}", wanted.identity);
+            assert_eq!(wanted.body["metadata"]["annotations"][APPLIED_ANNOTATION], wanted.hash);
+        }
+    }
+
+    #[test]
+    fn hashes_follow_contents() {
+        let (before, again, after) = (of(json!({})), of(json!({})), of(json!({"infra": {"replicas": 3}})));
+        assert_eq!(before, again);
+        let changed: Vec<String> = before
+            .iter()
+            .zip(&after)
+            .filter(|(before, after)| before.hash != after.hash)
+            .map(|(before, _)| before.identity.to_string())
+            .collect();
+        assert_eq!(changed, ["Deployment kubevirt/virt-controller", "Deployment kubevirt/virt-api"]);
+    }
+
+    #[test]
+    fn images_follow_tag_registry_policy_and_secrets() {
+        let objects = of(json!({
+            "imageTag": "v9", "imageRegistry": "r.example:5000/x", "imagePullPolicy": "Always",
+            "imagePullSecrets": [{"name": "mine"}],
+        }));
+        for (kind, name) in [
+            (Kind::Deployment, "virt-api"),
+            (Kind::Deployment, "virt-controller"),
+            (Kind::DaemonSet, "virt-handler"),
+        ] {
+            let template = body(&objects, kind, name)["spec"]["template"].clone();
+            assert_eq!(template["spec"]["containers"][0]["image"], format!("r.example:5000/x/{name}:v9"));
+            assert_eq!(template["spec"]["containers"][0]["imagePullPolicy"], "Always");
+            assert_eq!(template["spec"]["imagePullSecrets"], json!([{"name": "mine"}]));
+            // Digests are those of the operator's own version.
+            assert!(template["metadata"]["annotations"].get(IMAGES_ANNOTATION).is_none());
+        }
+    }
+
+    #[test]
+    fn pods_name_the_build_they_are_made_of() {
+        let template = body(&of(json!({})), Kind::Deployment, "virt-api")["spec"]["template"].clone();
+        let build = "localhost/barevirt/virt-api:devel@sha256:a";
+        assert_eq!(template["metadata"]["annotations"][IMAGES_ANNOTATION], build);
+    }
+
+    #[test]
+    fn infra_is_for_deployments_and_workloads_for_the_handler() {
+        let objects = of(json!({
+            "infra": {"replicas": 1, "nodePlacement": {"nodeSelector": {"a": "b"}}},
+            "workloads": {"nodePlacement": {"nodeSelector": {"c": "d"}}},
+        }));
+        let api = body(&objects, Kind::Deployment, "virt-api");
+        assert_eq!(api["spec"]["replicas"], 1);
+        assert_eq!(api["spec"]["template"]["spec"]["nodeSelector"]["a"], "b");
+        let handler = body(&objects, Kind::DaemonSet, "virt-handler");
+        let selector = &handler["spec"]["template"]["spec"]["nodeSelector"];
+        assert_eq!((selector.get("a"), &selector["c"]), (None, &json!("d")));
+        assert!(objects.iter().all(|wanted| wanted.identity.kind != Kind::PodDisruptionBudget));
+    }
+
+    #[test]
+    fn who_calls_virt_api_knows_it_by_the_bundle() {
+        let objects = of(json!({}));
+        let mut seen = 0;
+        for wanted in objects.iter().filter(|wanted| wanted.stage == Stage::Admission) {
+            let count = wanted.body["webhooks"].as_array().map_or(1, Vec::len);
+            assert_eq!(wanted.body.to_string().matches("\"caBundle\":\"UEVN\"").count(), count);
+            seen += 1;
+        }
+        assert!(seen >= 4);
+    }
+
+    #[test]
+    fn a_product_has_its_labels() {
+        let objects = of(json!({"productName": "P", "productVersion": "1.2", "productComponent": "virt"}));
+        let api = body(&objects, Kind::Deployment, "virt-api");
+        for labels in [&api["metadata"]["labels"], &api["spec"]["template"]["metadata"]["labels"]] {
+            assert_eq!(labels["app.kubernetes.io/part-of"], "P");
+            assert_eq!(labels["app.kubernetes.io/version"], "1.2");
+            assert_eq!(labels["app.kubernetes.io/component"], "virt");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_named() {
+        for (spec, field) in [
+            (json!({"infra": {"replicas": 0}}), "spec.infra.replicas"),
+            (json!({"imagePullPolicy": "Sometimes"}), "spec.imagePullPolicy"),
+            (json!({"productName": "a b"}), "spec.productName"),
+        ] {
+            let spec: KubeVirtSpec = serde_json::from_value(spec).unwrap();
+            assert_eq!(Target::of(&spec, &own()).unwrap_err()[0].field, field);
+        }
+    }
+
+    #[test]
+    fn another_build_is_another_deployment() {
+        let target = |own: &Own| Target::of(&KubeVirtSpec::default(), own).unwrap().deployment(own);
+        let mut other = own();
+        other.digests.insert("virt-api".into(), "sha256:b".into());
+        assert_ne!(target(&own()).id, target(&other).id);
+        assert_eq!(target(&own()), target(&own()));
+    }
+}

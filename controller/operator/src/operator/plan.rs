@@ -1,0 +1,234 @@
+//! What to write and what to wait for, given what is wanted and what is there. Pure.
+//!
+//! ```text
+//!   new      definitions, rights, basics | virt-api =ready=> virt-controller, virt-handler | webhooks, APIs | ready-made
+//!   update   definitions, rights, basics | virt-handler =ready=> virt-controller =ready=> virt-api | webhooks, ...
+//! ```
+//!
+//! A component whose pods are still being replaced holds up other versions of the components after it, and nothing else:
+//! what was edited is put right at once. A webhook that is not there yet waits for virt-api, since nothing
+//! could be written while nobody answers it; and so does what virt-api is asked about.
+//!
+//! What is not wanted any more is removed last, but never a definition: with it would go what people made.
+
+use super::desired::{Stage, Wanted};
+use super::kind::{Identity, Kind};
+use super::rollout::Rollout;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// By what a change of an object is noticed: its generation where it has one, which others' reports do not move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// `metadata.generation`.
+    Generation(i64),
+    /// `metadata.resourceVersion`.
+    Version(String),
+}
+
+/// An object as it is in the cluster, as far as it matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its identity in time.
+    pub uid: String,
+    /// Its state.
+    pub mark: Mark,
+    /// What was applied to it, if it was us.
+    pub hash: Option<String>,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+    /// How far its pods are, where it has pods.
+    pub rollout: Option<Rollout>,
+}
+
+/// The state in which we left an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Which object.
+    pub uid: String,
+    /// What we applied.
+    pub hash: String,
+    /// Its state afterwards.
+    pub mark: Mark,
+}
+
+/// In which order components are changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing runs, or what runs is of the wanted version.
+    New,
+    /// Another version runs.
+    Update,
+}
+
+impl Order {
+    const NEW: [Stage; 8] = [
+        Stage::Definitions,
+        Stage::Rights,
+        Stage::Basics,
+        Stage::Api,
+        Stage::Controllers,
+        Stage::Handler,
+        Stage::Admission,
+        Stage::ReadyMade,
+    ];
+    const UPDATE: [Stage; 8] = [
+        Stage::Definitions,
+        Stage::Rights,
+        Stage::Basics,
+        Stage::Handler,
+        Stage::Controllers,
+        Stage::Api,
+        Stage::Admission,
+        Stage::ReadyMade,
+    ];
+
+    fn stages(self) -> [Stage; 8] {
+        match self {
+            Order::New => Self::NEW,
+            Order::Update => Self::UPDATE,
+        }
+    }
+
+    /// Whether the components after this one wait until its pods are replaced.
+    fn holds(self, stage: Stage) -> bool {
+        match self {
+            Order::New => stage == Stage::Api,
+            Order::Update => stage.has_pods(),
+        }
+    }
+}
+
+/// Why an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is not there.
+    Missing,
+    /// It was not asked for like this before.
+    Wanted,
+    /// Somebody else wrote it.
+    Edited,
+    /// This process has not looked at it yet; most likely it is right.
+    Unknown,
+}
+
+impl Why {
+    /// For logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Missing => "missing",
+            Why::Wanted => "wanted differently",
+            Why::Edited => "edited",
+            Why::Unknown => "not known",
+        }
+    }
+}
+
+/// What to do now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// What to write, in order: places in the list of what is wanted.
+    pub write: Vec<(usize, Why)>,
+    /// What is waited for, for people.
+    pub waiting: Vec<String>,
+    /// Whether all objects are there once this was written.
+    pub complete: bool,
+    /// What nobody wants any more; only when all else is done.
+    pub remove: Vec<Identity>,
+}
+
+impl Plan {
+    /// Whether nothing is left to be done or waited for, but for removing what is not wanted.
+    pub fn is_ready(&self) -> bool {
+        self.write.is_empty() && self.waiting.is_empty()
+    }
+}
+
+/// Decides.
+pub fn plan(
+    wanted: &[Wanted],
+    seen: &BTreeMap<Identity, Seen>,
+    left: &BTreeMap<Identity, Left>,
+    order: Order,
+) -> Plan {
+    let mut plan = Plan { complete: true, ..Plan::default() };
+    // A component that others wait for.
+    let mut held = false;
+    // virt-api answers.
+    let mut answered = true;
+    for stage in order.stages() {
+        for (place, wanted) in wanted.iter().enumerate().filter(|(_, wanted)| wanted.stage == stage) {
+            let object = seen.get(&wanted.identity);
+            let terminating = object.is_some_and(|object| object.terminating);
+            let why = difference(wanted, object, left.get(&wanted.identity));
+            let rollout = object.and_then(|object| object.rollout.as_ref());
+            if stage == Stage::Api {
+                // None while it is not there at all.
+                answered &= !terminating
+                    && rollout.is_some_and(|rollout| match rollout {
+                        Rollout::Done => true,
+                        Rollout::Going { serves, .. } => *serves,
+                    });
+            }
+            if terminating {
+                plan.waiting.push(format!("{}: it is being deleted", wanted.identity));
+                plan.complete = false;
+                held |= order.holds(stage);
+                continue;
+            }
+            let asks = matches!(stage, Stage::Admission | Stage::ReadyMade);
+            match why {
+                Some(Why::Missing | Why::Wanted) if stage.has_pods() && held => {
+                    plan.complete = false;
+                    plan.waiting.push(format!("{}: it comes later", wanted.identity));
+                }
+                Some(Why::Missing) if asks && !answered => {
+                    plan.complete = false;
+                    plan.waiting.push(format!("{}: it comes later", wanted.identity));
+                }
+                Some(why @ (Why::Missing | Why::Wanted)) => {
+                    plan.write.push((place, why));
+                    held |= order.holds(stage);
+                }
+                // It is of the wanted version, or was until somebody wrote to it: put right whatever else goes on.
+                None | Some(Why::Edited | Why::Unknown) => {
+                    plan.write.extend(why.map(|why| (place, why)));
+                    if let Some(Rollout::Going { why, .. }) = rollout {
+                        plan.waiting.push(format!("{}: {why}", wanted.identity));
+                        held |= order.holds(stage);
+                    }
+                }
+            }
+        }
+    }
+    if plan.is_ready() {
+        let names: BTreeSet<&Identity> = wanted.iter().map(|wanted| &wanted.identity).collect();
+        plan.remove = seen
+            .iter()
+            .filter(|(identity, object)| {
+                object.hash.is_some()
+                    && !object.terminating
+                    && identity.kind != Kind::CustomResourceDefinition
+                    && !names.contains(identity)
+            })
+            .map(|(identity, _)| identity.clone())
+            .collect();
+    }
+    plan
+}
+
+/// Why the object has to be written; none where it is as it should be.
+fn difference(wanted: &Wanted, object: Option<&Seen>, left: Option<&Left>) -> Option<Why> {
+    let Some(object) = object else { return Some(Why::Missing) };
+    if object.hash.as_ref() != Some(&wanted.hash) {
+        return Some(Why::Wanted);
+    }
+    match left {
+        Some(left) if left.uid == object.uid && left.hash == wanted.hash => {
+            (left.mark != object.mark).then_some(Why::Edited)
+        }
+        _ => Some(Why::Unknown),
+    }
+}
+
+#[cfg(test)]
+mod tests;

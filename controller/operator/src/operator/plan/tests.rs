@@ -1,0 +1,232 @@
+use super::super::desired;
+use super::super::target::{Own, Target};
+use super::*;
+use crate::Images;
+use barevirt_api::v1::KubeVirtSpec;
+use serde_json::{Value, json};
+use std::sync::Mutex;
+
+/// A cluster as a value: writes are done, pods become ready when they are told to.
+struct World {
+    wanted: Vec<Wanted>,
+    seen: BTreeMap<Identity, Seen>,
+    left: BTreeMap<Identity, Left>,
+    order: Order,
+}
+
+impl World {
+    fn new(spec: Value) -> World {
+        World { wanted: wanted(spec), seen: BTreeMap::new(), left: BTreeMap::new(), order: Order::New }
+    }
+
+    /// Everything is installed and ready.
+    fn installed() -> World {
+        let mut world = World::new(json!({}));
+        for _ in 0..4 {
+            world.step();
+            world.pods_ready();
+        }
+        assert_eq!(world.plan(), Plan { complete: true, ..Plan::default() });
+        world
+    }
+
+    fn plan(&self) -> Plan {
+        plan(&self.wanted, &self.seen, &self.left, self.order)
+    }
+
+    /// One pass; the names of what was written.
+    fn step(&mut self) -> Vec<String> {
+        let plan = self.plan();
+        plan.write
+            .iter()
+            .map(|(place, _)| {
+                let wanted = self.wanted[*place].clone();
+                let old = self.seen.get(&wanted.identity);
+                let generation = match old.map(|old| &old.mark) {
+                    Some(Mark::Generation(old)) => *old + 1,
+                    _ => 1,
+                };
+                let seen = Seen {
+                    uid: old.map_or_else(|| "1".to_owned(), |old| old.uid.clone()),
+                    mark: Mark::Generation(generation),
+                    hash: Some(wanted.hash.clone()),
+                    terminating: false,
+                    rollout: wanted
+                        .stage
+                        .has_pods()
+                        .then(|| Rollout::Going { why: "new".into(), serves: false }),
+                };
+                let left = Left { uid: seen.uid.clone(), hash: wanted.hash, mark: seen.mark.clone() };
+                self.left.insert(wanted.identity.clone(), left);
+                self.seen.insert(wanted.identity.clone(), seen);
+                wanted.identity.to_string()
+            })
+            .collect()
+    }
+
+    fn pods_ready(&mut self) {
+        for seen in self.seen.values_mut().filter(|seen| seen.rollout.is_some()) {
+            seen.rollout = Some(Rollout::Done);
+        }
+    }
+
+    fn find(&self, kind: Kind, name: &str) -> Identity {
+        let found = self.seen.keys().find(|identity| identity.kind == kind && identity.name == name);
+        found.unwrap_or_else(|| panic!("{kind:?} {name}")).clone()
+    }
+}
+
+/// Definitions are large: each installation is made once.
+fn wanted(spec: Value) -> Vec<Wanted> {
+    static MADE: Mutex<BTreeMap<String, Vec<Wanted>>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap();
+    made.entry(spec.to_string()).or_insert_with(|| make(spec)).clone()
+}
+
+fn make(spec: Value) -> Vec<Wanted> {
+    let spec: KubeVirtSpec = serde_json::from_value(spec).unwrap();
+    let own = Own {
+        namespace: "kubevirt".into(),
+        images: Images::default(),
+        digests: BTreeMap::new(),
+        version: "v0".into(),
+        architecture: "amd64".into(),
+    };
+    desired::objects(&Target::of(&spec, &own).unwrap(), "PEM").unwrap()
+}
+
+fn workloads(names: &[String]) -> Vec<&str> {
+    names
+        .iter()
+        .filter(|name| name.starts_with("Deployment") || name.starts_with("DaemonSet"))
+        .map(String::as_str)
+        .collect()
+}
+
+const API: &str = "Deployment kubevirt/virt-api";
+const CONTROLLER: &str = "Deployment kubevirt/virt-controller";
+const HANDLER: &str = "DaemonSet kubevirt/virt-handler";
+
+#[test]
+fn from_nothing_virt_api_is_ready_before_anything_else_runs() {
+    let mut world = World::new(json!({}));
+    let first = world.step();
+    assert_eq!(workloads(&first), [API]);
+    assert_eq!(first.last().map(String::as_str), Some(API));
+    assert!(first.iter().all(|name| !name.contains("Webhook") && !name.contains("APIService")));
+    let place = |kind: &str| first.iter().position(|name| name.starts_with(kind)).unwrap();
+    assert!(place("CustomResourceDefinition") < place("ServiceAccount"));
+    assert!(place("ClusterRole ") < place("Service "));
+    // Nothing more happens while it is not ready.
+    assert!(world.step().is_empty());
+    assert!(!world.plan().complete);
+    world.pods_ready();
+    let second = world.step();
+    assert_eq!(workloads(&second), [CONTROLLER, HANDLER]);
+    assert!(second.iter().any(|name| name.starts_with("ValidatingWebhookConfiguration")));
+    assert!(second.iter().any(|name| name.starts_with("APIService")));
+    assert!(!world.plan().is_ready() && world.plan().complete);
+    world.pods_ready();
+    assert!(world.plan().is_ready());
+}
+
+#[test]
+fn an_update_goes_from_the_handler_to_the_api_and_waits_in_between() {
+    let mut world = World::installed();
+    world.wanted = wanted(json!({"imageTag": "next"}));
+    world.order = Order::Update;
+    for expected in [HANDLER, CONTROLLER, API] {
+        assert_eq!(workloads(&world.step()), [expected]);
+        assert_eq!(workloads(&world.step()), [""; 0]);
+        assert!(!world.plan().is_ready());
+        world.pods_ready();
+    }
+    assert!(world.plan().is_ready());
+}
+
+#[test]
+fn what_is_deleted_or_edited_is_put_back_and_nothing_else() {
+    for (kind, name) in [
+        (Kind::DaemonSet, "virt-handler"),
+        (Kind::ClusterRole, "kubevirt-controller"),
+        (Kind::ValidatingWebhookConfiguration, "virt-api-validator"),
+        (Kind::ApiService, "v1.subresources.kubevirt.io"),
+        (Kind::CustomResourceDefinition, "virtualmachines.kubevirt.io"),
+    ] {
+        let mut world = World::installed();
+        let identity = world.find(kind, name);
+        world.seen.remove(&identity);
+        assert_eq!(world.plan().write.first().map(|(_, why)| *why), Some(Why::Missing));
+        assert_eq!(world.step(), [identity.to_string()]);
+        world.pods_ready();
+        assert!(world.plan().is_ready());
+
+        world.seen.get_mut(&identity).unwrap().mark = Mark::Generation(70);
+        assert_eq!(world.plan().write.first().map(|(_, why)| *why), Some(Why::Edited));
+        assert_eq!(world.step(), [identity.to_string()]);
+    }
+}
+
+#[test]
+fn a_component_in_trouble_holds_up_no_repair() {
+    let mut world = World::installed();
+    let api = world.find(Kind::Deployment, "virt-api");
+    world.seen.get_mut(&api).unwrap().rollout =
+        Some(Rollout::Going { why: "none is ready".into(), serves: false });
+    let webhook = world.find(Kind::ValidatingWebhookConfiguration, "virt-api-validator");
+    world.seen.get_mut(&webhook).unwrap().mark = Mark::Generation(70);
+    let role = world.find(Kind::ClusterRole, "kubevirt-handler");
+    world.seen.remove(&role);
+    assert_eq!(world.step(), [role.to_string(), webhook.to_string()]);
+    // One that is not there stays away as long as nobody could answer it.
+    world.seen.remove(&webhook);
+    assert!(world.step().is_empty());
+    world.pods_ready();
+    assert_eq!(world.step(), [webhook.to_string()]);
+}
+
+#[test]
+fn a_process_that_forgot_everything_writes_once_and_is_quiet() {
+    let mut world = World::installed();
+    world.left.clear();
+    let plan = world.plan();
+    assert_eq!(plan.write.len(), world.wanted.len());
+    assert!(plan.write.iter().all(|(_, why)| *why == Why::Unknown));
+    world.step();
+    world.pods_ready();
+    assert!(world.plan().is_ready());
+}
+
+#[test]
+fn an_object_that_is_going_away_is_waited_for() {
+    let mut world = World::installed();
+    let handler = world.find(Kind::DaemonSet, "virt-handler");
+    world.seen.get_mut(&handler).unwrap().terminating = true;
+    let plan = world.plan();
+    assert!(plan.write.is_empty() && !plan.is_ready() && !plan.complete);
+    assert!(plan.waiting[0].contains("virt-handler"));
+}
+
+#[test]
+fn what_nobody_wants_any_more_goes_last_and_only_if_it_is_ours() {
+    let mut world = World::installed();
+    world.wanted = wanted(json!({"infra": {"replicas": 1}}));
+    let budget = world.find(Kind::PodDisruptionBudget, "virt-api-pdb");
+    let mut foreign = world.seen[&budget].clone();
+    foreign.hash = None;
+    world.seen.insert(Identity { name: "of-somebody".into(), ..budget.clone() }, foreign);
+    // The deployments are scaled first.
+    assert!(world.plan().remove.is_empty());
+    for _ in 0..3 {
+        world.step();
+        world.pods_ready();
+    }
+    let other = world.find(Kind::PodDisruptionBudget, "virt-controller-pdb");
+    assert_eq!(world.plan().remove, [budget, other]);
+    // A definition of another version stays, with all that people made by it.
+    let mut world = World::installed();
+    let definition = world.find(Kind::CustomResourceDefinition, "virtualmachines.kubevirt.io");
+    let newer = Identity { name: "virtualmachinethings.kubevirt.io".into(), ..definition.clone() };
+    world.seen.insert(newer, world.seen[&definition].clone());
+    assert!(world.plan().is_ready() && world.plan().remove.is_empty());
+}

@@ -1,0 +1,49 @@
+//! What the leading process does: it watches, and looks whenever something changed.
+
+use super::cache::Cache;
+use super::reconcile::{Reconciler, scopes};
+use super::target::Own;
+use kube::Client;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::warn;
+use virt_controller::error::{back_off, chain};
+
+/// Changes come in bundles: one look for each.
+const GATHER: Duration = Duration::from_millis(100);
+/// Time between two looks while something fails.
+const LEAST: Duration = Duration::from_secs(2);
+/// How long one look may take; each of its requests has a deadline of its own.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Works until the future is dropped.
+pub async fn run(client: Client, own: Own, cache: Arc<Cache>, instance: &str) {
+    let watches = cache.clone().follow(client.clone(), scopes(&own));
+    let mut reconciler = Reconciler::new(client, own, cache.clone(), instance);
+    let work = async {
+        loop {
+            let pause = match tokio::time::timeout(DEADLINE, reconciler.pass()).await {
+                Ok(Ok(pause)) => pause,
+                Ok(Err(error)) => {
+                    let pause = back_off(reconciler.failures());
+                    warn!(error = %chain(&error), ?pause, "the pass ended early");
+                    // What keeps one object from being written must not keep others from being put right.
+                    tokio::time::sleep(pause.min(LEAST)).await;
+                    pause.saturating_sub(LEAST)
+                }
+                Err(_) => {
+                    warn!(deadline = DEADLINE.as_secs(), "the pass took too long");
+                    GATHER
+                }
+            };
+            tokio::select! {
+                () = cache.changed() => tokio::time::sleep(GATHER).await,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    };
+    tokio::select! {
+        () = watches => warn!("the watches ended"),
+        () = work => {}
+    }
+}

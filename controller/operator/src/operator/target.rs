@@ -1,0 +1,205 @@
+//! What the `KubeVirt` object asks to be installed. What it asks for and cannot have is named, and then nothing is
+//! written: what was installed stays.
+
+use crate::Images;
+use barevirt_api::v1::{CustomizeComponents, KubeVirt, KubeVirtSpec, NodePlacement};
+use serde::Serialize;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// What the operator knows about itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Own {
+    /// Namespace of the installation.
+    pub namespace: String,
+    /// Images of the operator's own version.
+    pub images: Images,
+    /// Digests of images of that version, by name, where they were told: a new build under the same tag is then a new
+    /// revision.
+    pub digests: BTreeMap<String, String>,
+    /// Version of the operator.
+    pub version: String,
+    /// Architecture that the operator runs on, in Kubernetes' words.
+    pub architecture: String,
+}
+
+/// What is to be installed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Images and how they are pulled.
+    pub images: Images,
+    /// Digests, as far as they are known for these images.
+    pub digests: BTreeMap<String, String>,
+    /// Secrets with credentials for the registry.
+    pub pull_secrets: Vec<String>,
+    /// Pods of virt-api and of virt-controller.
+    pub replicas: u32,
+    /// Nodes of virt-api and virt-controller.
+    pub infra: Option<NodePlacement>,
+    /// Nodes of virt-handler.
+    pub workloads: Option<NodePlacement>,
+    /// Patches and flags.
+    pub customize: CustomizeComponents,
+    /// Values of the labels part-of, version and component, where they are given.
+    pub product: Product,
+    /// Whether the ready-made instance types and preferences are installed.
+    pub instancetypes: bool,
+}
+
+/// What the product calls itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Product {
+    /// `app.kubernetes.io/part-of`.
+    pub name: Option<String>,
+    /// `app.kubernetes.io/version`.
+    pub version: Option<String>,
+    /// `app.kubernetes.io/component`.
+    pub component: Option<String>,
+}
+
+/// What was asked for and cannot be had: field and reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct Refused {
+    /// Path of the field.
+    pub field: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Refused {
+    /// At that field, for that reason.
+    pub fn new(field: impl Into<String>, why: impl Into<String>) -> Self {
+        Refused { field: field.into(), why: why.into() }
+    }
+}
+
+/// Replicas of virt-api and virt-controller where nothing is said.
+const REPLICAS: u32 = 2;
+
+impl Target {
+    /// Reads the object; all that is wrong with it at once.
+    pub fn of(spec: &KubeVirtSpec, own: &Own) -> Result<Target, Vec<Refused>> {
+        let mut refused = vec![];
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let images = Images {
+            registry: given(&spec.image_registry).unwrap_or_else(|| own.images.registry.clone()),
+            tag: given(&spec.image_tag).unwrap_or_else(|| own.images.tag.clone()),
+            pull_policy: given(&spec.image_pull_policy).unwrap_or_else(|| own.images.pull_policy.clone()),
+        };
+        if !["Always", "IfNotPresent", "Never"].contains(&images.pull_policy.as_str()) {
+            refused.push(Refused::new("spec.imagePullPolicy", "must be Always, IfNotPresent or Never"));
+        }
+        let replicas = spec.infra.as_ref().and_then(|infra| infra.replicas).map_or(REPLICAS, u32::from);
+        if replicas == 0 {
+            refused.push(Refused::new("spec.infra.replicas", "must be at least 1"));
+        }
+        let product = Product {
+            name: given(&spec.product_name),
+            version: given(&spec.product_version),
+            component: given(&spec.product_component),
+        };
+        for (field, value) in [
+            ("spec.productName", &product.name),
+            ("spec.productVersion", &product.version),
+            ("spec.productComponent", &product.component),
+        ] {
+            if value.as_deref().is_some_and(|value| !is_label_value(value)) {
+                refused.push(Refused::new(field, "must be a valid value of a label"));
+            }
+        }
+        if !refused.is_empty() {
+            return Err(refused);
+        }
+        let own_build = (&images.registry, &images.tag) == (&own.images.registry, &own.images.tag);
+        let placement = |config: &Option<barevirt_api::v1::ComponentConfig>| {
+            config.as_ref().and_then(|config| config.node_placement.clone())
+        };
+        let instancetypes = spec
+            .configuration
+            .as_ref()
+            .and_then(|configuration| configuration.common_instancetypes_deployment.as_ref())
+            .and_then(|deployment| deployment.enabled)
+            .unwrap_or(true);
+        Ok(Target {
+            digests: if own_build { own.digests.clone() } else { BTreeMap::new() },
+            images,
+            pull_secrets: spec.image_pull_secrets.iter().map(|secret| secret.name.clone()).collect(),
+            replicas,
+            infra: placement(&spec.infra),
+            workloads: placement(&spec.workloads),
+            customize: spec.customize_components.clone().unwrap_or_default(),
+            product,
+            instancetypes,
+        })
+    }
+
+    /// What decides whether an installation is another one: the status keeps it as text.
+    pub fn deployment(&self, own: &Own) -> Deployment {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Config<'a> {
+            namespace: &'a str,
+            registry: &'a str,
+            kube_virt_version: &'a str,
+            operator_version: &'a str,
+            image_pull_policy: &'a str,
+            image_pull_secrets: &'a [String],
+            digests: &'a BTreeMap<String, String>,
+        }
+        let config = json!(Config {
+            namespace: &own.namespace,
+            registry: &self.images.registry,
+            kube_virt_version: &self.images.tag,
+            operator_version: &own.version,
+            image_pull_policy: &self.images.pull_policy,
+            image_pull_secrets: &self.pull_secrets,
+            digests: &self.digests,
+        })
+        .to_string();
+        Deployment {
+            id: hash(&config),
+            config,
+            version: self.images.tag.clone(),
+            registry: self.images.registry.clone(),
+        }
+    }
+}
+
+/// One installation, as the status names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deployment {
+    /// Hash of the configuration.
+    pub id: String,
+    /// The configuration, JSON.
+    pub config: String,
+    /// Tag of its images.
+    pub version: String,
+    /// Where they come from.
+    pub registry: String,
+}
+
+/// A short hash of a text, for comparing only.
+pub fn hash(text: &str) -> String {
+    Sha256::digest(text).iter().take(20).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn is_label_value(text: &str) -> bool {
+    let edge = |text: Option<char>| text.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    text.len() <= 63
+        && edge(text.chars().next())
+        && edge(text.chars().next_back())
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter))
+}
+
+/// The object that decides: the oldest. Others have no effect.
+pub fn deciding<'a>(objects: impl IntoIterator<Item = &'a KubeVirt>) -> Option<&'a KubeVirt> {
+    objects.into_iter().min_by_key(|object| {
+        (
+            object.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            object.metadata.namespace.clone(),
+            object.metadata.name.clone(),
+        )
+    })
+}

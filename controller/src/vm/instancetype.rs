@@ -1,0 +1,330 @@
+//! The instance type and the preference of a machine.
+//!
+//! ```text
+//!   seen first, or another is named:  object --copy--> ControllerRevision, named in the machine's status
+//!   start:                            ControllerRevision --> instance
+//! ```
+//!
+//! So a machine starts as it did the last time, whatever became of the objects since. Who wants the new content takes the
+//! copy out of the status, or names another one.
+
+use super::template;
+use crate::cluster::Cluster;
+use crate::error::{Error, response};
+use crate::shell::{FIELD_MANAGER, call};
+use barevirt_api::instancetype::expand::{self, Chosen};
+use barevirt_api::instancetype::matcher::{Family, Matcher, Scope};
+use barevirt_api::instancetype::revision::{self, Source};
+use barevirt_api::instancetype::{GROUP, VERSION};
+use barevirt_api::names::{
+    REASON_FAILED_CREATE, REASON_FAILED_FIND_INSTANCETYPE, REASON_FAILED_FIND_PREFERENCE,
+};
+use barevirt_api::v1::{
+    ControllerRevisionRef, InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance,
+};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tracing::info;
+
+/// What the status says of both.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct References {
+    /// Of the instance type.
+    pub instancetype: Option<InstancetypeStatusRef>,
+    /// Of the preference.
+    pub preference: Option<InstancetypeStatusRef>,
+}
+
+/// Why a machine cannot be started with what it names. It may be there later.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Refusal {
+    /// Of the Failure condition.
+    pub(super) reason: &'static str,
+    /// The same for people.
+    pub(super) message: String,
+}
+
+/// What a look at the API server came to: found, or refused for good reason.
+type Looked<T> = Result<Result<T, Refusal>, Error>;
+
+/// Whether the status names a copy of all that the machine names.
+pub(super) fn is_recorded(vm: &VirtualMachine) -> bool {
+    Family::ALL
+        .into_iter()
+        .filter_map(|family| family.matcher(vm))
+        .all(|matcher| revision::is_recorded(vm, &matcher))
+}
+
+/// Keeps copies of what the machine names, where there is none yet.
+pub(super) async fn record(cluster: &Cluster, vm: &VirtualMachine) -> Looked<References> {
+    let mut references = References::default();
+    for family in Family::ALL {
+        let Some(matcher) = family.matcher(vm) else { continue };
+        let reference = match record_one(cluster, vm, &matcher).await? {
+            Ok(reference) => reference,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        match family {
+            Family::Instancetype => references.instancetype = Some(reference),
+            Family::Preference => references.preference = Some(reference),
+        }
+    }
+    Ok(Ok(references))
+}
+
+async fn record_one(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    matcher: &Matcher<'_>,
+) -> Looked<InstancetypeStatusRef> {
+    let mut reference = revision::reference(vm, matcher);
+    if let Some(name) = reference.controller_revision_ref.as_ref().and_then(|kept| kept.name.clone()) {
+        return Ok(stored(cluster, vm, matcher.family, &name).await?.map(|_| reference));
+    }
+    let (scope, name) = match (matcher.scope(), matcher.name) {
+        (Ok(scope), Some(name)) => (scope, name),
+        (Ok(scope), None) => return Ok(Err(not_found(matcher.family, matcher.not_found(scope)))),
+        (Err(message), _) => return Ok(Err(not_found(matcher.family, message))),
+    };
+    let object = match object(cluster, vm, matcher.family, scope, name).await? {
+        Ok(object) => object,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let wanted = conflicts(vm, matcher.family, &object)
+        .and_then(|()| revision::copy(vm, template::owner(vm), matcher.family, scope, &object));
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err(why) => return Ok(Err(not_stored(&why))),
+    };
+    Ok(store(cluster, vm, wanted).await?.map(|name| {
+        reference.controller_revision_ref = Some(ControllerRevisionRef { name: Some(name) });
+        reference
+    }))
+}
+
+/// Why a machine cannot be used with an instance type. Admission has looked; the object may have changed since.
+fn conflicts(vm: &VirtualMachine, family: Family, object: &serde_json::Value) -> Result<(), String> {
+    if family == Family::Preference {
+        return Ok(());
+    }
+    let chosen = Chosen { instancetype: Some(revision::object(family, object)?), preference: None };
+    expand::instance(vm, &chosen, template::instance(vm))
+        .map(drop)
+        .map_err(|causes| expand::sentence(&causes))
+}
+
+/// The instance of a machine with both applied, from the copies that the status names.
+pub(super) async fn applied(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    instance: VirtualMachineInstance,
+) -> Looked<VirtualMachineInstance> {
+    let instancetype = match kept(cluster, vm, Family::Instancetype).await? {
+        Ok(instancetype) => instancetype,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let preference = match kept(cluster, vm, Family::Preference).await? {
+        Ok(preference) => preference,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    if instancetype.is_none() && preference.is_none() {
+        return Ok(Ok(instance));
+    }
+    let applied = expand::instance(vm, &Chosen { instancetype, preference }, instance);
+    Ok(applied.map_err(|causes| {
+        let message = format!("Error creating virtual machine instance: {}", expand::sentence(&causes));
+        Refusal { reason: REASON_FAILED_CREATE, message }
+    }))
+}
+
+async fn kept<T: DeserializeOwned>(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    family: Family,
+) -> Looked<Option<T>> {
+    let Some(matcher) = family.matcher(vm) else { return Ok(Ok(None)) };
+    let name = match revision::source(vm, &matcher) {
+        Ok(Source::Revision(name)) => name,
+        // A start is not planned before the copy is recorded.
+        Ok(Source::Object(scope)) => return Ok(Err(not_found(family, matcher.not_found(scope)))),
+        Err(message) => return Ok(Err(not_found(family, message))),
+    };
+    Ok(stored(cluster, vm, family, &name)
+        .await?
+        .and_then(|found| revision::read(family, &found).map(Some).map_err(|why| not_found(family, why))))
+}
+
+/// A copy that is there under that name.
+async fn stored(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    family: Family,
+    name: &str,
+) -> Looked<ControllerRevision> {
+    let namespace = vm.namespace().unwrap_or_default();
+    let revisions: Api<ControllerRevision> = Api::namespaced(cluster.client.clone(), &namespace);
+    let found = call("get", || format!("controller revision {namespace}/{name}"), revisions.get(name)).await;
+    looked(family, found)
+}
+
+/// What the machine names, as the API server has it.
+async fn object(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    family: Family,
+    scope: Scope,
+    name: &str,
+) -> Looked<serde_json::Value> {
+    let kind = GroupVersionKind::gvk(GROUP, VERSION, family.object_kind(scope));
+    let resource = ApiResource::from_gvk_with_plural(&kind, &family.plural(scope));
+    let objects: Api<DynamicObject> = match scope {
+        Scope::Namespaced => {
+            Api::namespaced_with(cluster.client.clone(), &vm.namespace().unwrap_or_default(), &resource)
+        }
+        Scope::Cluster => Api::all_with(cluster.client.clone(), &resource),
+    };
+    let found = call("get", || format!("{} {name}", kind.kind), objects.get(name)).await;
+    // What came as JSON has a JSON form.
+    Ok(looked(family, found)?.map(|object| serde_json::to_value(object).unwrap_or_default()))
+}
+
+/// What is not there is no failure of ours: the user is told, in the API server's words.
+fn looked<T>(family: Family, found: Result<T, Error>) -> Looked<T> {
+    match found {
+        Ok(found) => Ok(Ok(found)),
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|answer| answer.code == 404) => {
+            let message = response(&source).map(|answer| answer.message.clone()).unwrap_or_default();
+            Ok(Err(not_found(family, message)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates the copy, or finds it made already; its name.
+async fn store(cluster: &Cluster, vm: &VirtualMachine, wanted: ControllerRevision) -> Looked<String> {
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), wanted.name_any());
+    let revisions: Api<ControllerRevision> = Api::namespaced(cluster.client.clone(), &namespace);
+    let revision_subject = || format!("controller revision {namespace}/{name}");
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    match call("create", revision_subject, revisions.create(&params, &wanted)).await {
+        Ok(_) => {
+            info!(namespace, vm = vm.name_any(), revision = name, "kept a copy");
+            return Ok(Ok(name));
+        }
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {}
+        Err(error) => return Err(error),
+    }
+    let found = call("get", revision_subject, revisions.get(&name)).await?;
+    Ok(usable(vm, &found, &wanted).map(|()| name).map_err(|why| not_stored(&why)))
+}
+
+/// Whether what was found under the name of a copy is one.
+fn usable(
+    vm: &VirtualMachine,
+    found: &ControllerRevision,
+    wanted: &ControllerRevision,
+) -> Result<(), String> {
+    let name = found.name_any();
+    if !revision::holds_the_same(found, wanted) {
+        return Err(format!("found existing ControllerRevision with unexpected data: {name}"));
+    }
+    let owner = found.owner_references().iter().find(|owner| owner.controller == Some(true));
+    match owner.filter(|owner| Some(&owner.uid) != vm.meta().uid.as_ref()) {
+        None => Ok(()),
+        // Mostly of a machine of the same name that was deleted a moment ago: it goes away with it.
+        Some(owner) => {
+            Err(format!("ControllerRevision {name} belongs to another {} {}", owner.kind, owner.name))
+        }
+    }
+}
+
+fn not_found(family: Family, message: String) -> Refusal {
+    let reason = match family {
+        Family::Instancetype => REASON_FAILED_FIND_INSTANCETYPE,
+        Family::Preference => REASON_FAILED_FIND_PREFERENCE,
+    };
+    Refusal { reason, message }
+}
+
+fn not_stored(why: &str) -> Refusal {
+    let message =
+        format!("error encountered while storing instancetype.kubevirt.io controllerRevisions: {why}");
+    Refusal { reason: REASON_FAILED_CREATE, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn vm(spec: Value, status: Value) -> VirtualMachine {
+        let mut vm = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "m1"},
+            "spec": {"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}},
+            "status": status,
+        });
+        for (name, value) in spec.as_object().unwrap() {
+            vm["spec"][name] = value.clone();
+        }
+        serde_json::from_value(vm).unwrap()
+    }
+
+    fn revision(owner: &str, cpus: u32) -> ControllerRevision {
+        serde_json::from_value(json!({
+            "metadata": {"name": "r", "ownerReferences": [{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+                "name": "web", "uid": owner, "controller": true}]},
+            "data": {"spec": {"cpu": {"guest": cpus}}}, "revision": 0,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn both_have_to_be_recorded() {
+        let both = json!({"instancetype": {"name": "small"}, "preference": {"name": "linux"}});
+        let of = |name: &str| json!({"name": name, "controllerRevisionRef": {"name": "r"}});
+        for (spec, status, recorded) in [
+            (json!({}), json!({}), true),
+            (both.clone(), json!({}), false),
+            (both.clone(), json!({"instancetypeRef": of("small")}), false),
+            (both.clone(), json!({"instancetypeRef": of("small"), "preferenceRef": of("linux")}), true),
+            (both, json!({"instancetypeRef": of("big"), "preferenceRef": of("linux")}), false),
+        ] {
+            assert_eq!(is_recorded(&vm(spec.clone(), status.clone())), recorded, "{spec} {status}");
+        }
+    }
+
+    #[test]
+    fn only_a_copy_of_ours_is_used() {
+        let machine = vm(json!({}), json!({}));
+        assert_eq!(usable(&machine, &revision("m1", 1), &revision("m1", 1)), Ok(()));
+        assert_eq!(
+            usable(&machine, &revision("m1", 2), &revision("m1", 1)),
+            Err("found existing ControllerRevision with unexpected data: r".to_owned())
+        );
+        assert_eq!(
+            usable(&machine, &revision("m0", 1), &revision("m1", 1)),
+            Err("ControllerRevision r belongs to another VirtualMachine web".to_owned())
+        );
+        let mut nobodys = revision("m1", 1);
+        nobodys.metadata.owner_references = None;
+        assert_eq!(usable(&machine, &nobodys, &revision("m1", 1)), Ok(()));
+    }
+
+    #[test]
+    fn an_instance_type_that_came_to_conflict_is_not_kept() {
+        let object = json!({
+            "apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineClusterInstancetype",
+            "spec": {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, "nodeSelector": {"a": "b"}},
+        });
+        let free = vm(json!({"instancetype": {"name": "small"}}), json!({}));
+        assert_eq!(conflicts(&free, Family::Instancetype, &object), Ok(()));
+        let template = json!({"spec": {"domain": {"devices": {}}, "nodeSelector": {"c": "d"}}});
+        let bound = vm(json!({"instancetype": {"name": "small"}, "template": template}), json!({}));
+        assert_eq!(
+            conflicts(&bound, Family::Instancetype, &object),
+            Err("VM field(s) spec.nodeSelector conflicts with selected instance type".to_owned())
+        );
+    }
+}

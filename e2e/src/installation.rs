@@ -1,0 +1,118 @@
+//! The installation itself: the `KubeVirt` object, and what the operator made for it.
+
+use crate::Node;
+use crate::command::{kubectl, object, objects, repository};
+use crate::wait;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Namespace of the installation.
+pub const NAMESPACE: &str = "kubevirt";
+/// Until a change of the `KubeVirt` object is in effect: pods are replaced one after the other, on a busy machine.
+pub const ROLLOUT: Duration = Duration::from_secs(240);
+/// Label of what the operator made.
+pub const MANAGED: &str = "app.kubernetes.io/managed-by=virt-operator";
+/// Kinds that an installation consists of, but for what is in a namespace.
+pub const CLUSTER_KINDS: &str = "crd,clusterrole,clusterrolebinding,validatingadmissionpolicy,\
+     validatingadmissionpolicybinding,mutatingwebhookconfiguration,validatingwebhookconfiguration,apiservice";
+/// Those that are.
+pub const LOCAL_KINDS: &str =
+    "serviceaccount,role,rolebinding,service,poddisruptionbudget,deployment,daemonset";
+
+/// The `KubeVirt` object, if there is one.
+pub fn kubevirt() -> Result<Option<Value>> {
+    object(&["kubevirt", "kubevirt", "-n", NAMESPACE])
+}
+
+/// Status and reason of one of its conditions.
+pub fn condition(kubevirt: &Value, type_: &str) -> Option<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let conditions = kubevirt["status"]["conditions"].as_array()?;
+    let condition = conditions.iter().find(|condition| condition["type"] == type_)?;
+    Some((text(&condition["status"]), text(&condition["reason"])))
+}
+
+/// Whether all of it runs as the object says now.
+pub fn is_available(kubevirt: &Value) -> bool {
+    let status = |type_| condition(kubevirt, type_).map(|(status, _)| status);
+    kubevirt["status"]["observedGeneration"] == kubevirt["metadata"]["generation"]
+        && status("Available").as_deref() == Some("True")
+        && status("Progressing").as_deref() == Some("False")
+}
+
+/// Waits until all of it runs as the object says now.
+pub fn wait_available() -> Result<Value> {
+    wait::until("the KubeVirt to be available", ROLLOUT, || Ok(kubevirt()?.filter(is_available)))
+}
+
+/// Merges into the object's spec.
+pub fn patch(spec: &Value) -> Result<()> {
+    let patch = json!({"spec": spec}).to_string();
+    kubectl(&["patch", "kubevirt", "kubevirt", "-n", NAMESPACE, "--type=merge", "-p", &patch]).map(drop)
+}
+
+/// Applies the test cluster's `KubeVirt`, and waits until all of it runs.
+pub fn install() -> Result<Value> {
+    let file = repository().join("cluster-up/kubevirt-cr.yaml");
+    let file = file.to_str().context("the path is text")?;
+    kubectl(&["apply", "--server-side", "--force-conflicts", "--field-manager=cluster-up", "-f", file])?;
+    wait_available()
+}
+
+/// What the operator made, as lines of kind, namespace and name.
+pub fn made() -> Result<Vec<String>> {
+    let mut lines = vec![];
+    for arguments in [vec![CLUSTER_KINDS, "-l", MANAGED], vec![LOCAL_KINDS, "-A", "-l", MANAGED]] {
+        for object in objects(&arguments)? {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            lines.push(format!(
+                "{} {}/{}",
+                text(&object["kind"]),
+                text(&object["metadata"]["namespace"]),
+                text(&object["metadata"]["name"])
+            ));
+        }
+    }
+    lines.sort();
+    Ok(lines)
+}
+
+/// Kills a component's process in all of its pods.
+pub fn kill(component: &str) -> Result<()> {
+    let selector = format!("kubevirt.io={component}");
+    let pods = objects(&["pod", "-n", NAMESPACE, "-l", &selector])?;
+    let running: Vec<_> = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").collect();
+    ensure!(!running.is_empty(), "no {component} runs");
+    for pod in running {
+        Node::of(pod)?.kill(pod, component, "KILL")?;
+    }
+    Ok(())
+}
+
+/// Changes the object for as long as a test takes; afterwards it is as it was.
+pub struct Changed {
+    spec: Value,
+}
+
+impl Changed {
+    /// Merges into the object's spec.
+    pub fn begin(change: &Value) -> Result<Changed> {
+        let spec = kubevirt()?.context("there is no KubeVirt")?["spec"].clone();
+        let changed = Changed { spec };
+        patch(change)?;
+        Ok(changed)
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        let patch = json!([{"op": "replace", "path": "/spec", "value": self.spec}]).to_string();
+        let restored =
+            kubectl(&["patch", "kubevirt", "kubevirt", "-n", NAMESPACE, "--type=json", "-p", &patch])
+                .and_then(|_| wait_available());
+        if let Err(error) = restored {
+            eprintln!("the KubeVirt is not as it was: {error:#}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The installation keeps itself as the KubeVirt object says: what is deleted or edited comes back, what is changed in
+//! the object takes effect, and what it cannot have is named.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{kubectl, object, objects, try_kubectl, try_kubectl_with};
+use barevirt_e2e::installation::{
+    self, CLUSTER_KINDS, Changed, MANAGED, NAMESPACE, ROLLOUT, condition, kubevirt, wait_available,
+};
+use barevirt_e2e::wait::{self, SOON};
+use barevirt_e2e::{alone, in_namespace};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+fn local<'a>(kind: &'a str, name: &'a str) -> [&'a str; 4] {
+    [kind, name, "-n", NAMESPACE]
+}
+
+fn need(arguments: &[&str]) -> Result<Value> {
+    object(arguments)?.with_context(|| format!("there is no {arguments:?}"))
+}
+
+/// Deletes an object; another one takes its place.
+fn comes_back(arguments: &[&str]) -> Result<Value> {
+    let before = uid(&need(arguments)?);
+    kubectl(&[&["delete", "--wait=false"], arguments].concat())?;
+    wait::until(&format!("{arguments:?} to come back"), SOON, || {
+        Ok(object(arguments)?
+            .filter(|object| uid(object) != before && object["metadata"]["deletionTimestamp"].is_null()))
+    })
+}
+
+#[test]
+fn the_kubevirt_tells_that_all_of_it_runs() {
+    let _alone = alone();
+    in_namespace("status", |_| {
+        let kubevirt = wait_available()?;
+        let status = &kubevirt["status"];
+        ensure!(status["phase"] == "Deployed", "{status}");
+        for (type_, expected) in [
+            ("Created", ("True", "AllResourcesCreated")),
+            ("Available", ("True", "AllComponentsReady")),
+            ("Progressing", ("False", "AllComponentsReady")),
+            ("Degraded", ("False", "AllComponentsReady")),
+        ] {
+            let found = condition(&kubevirt, type_).with_context(|| format!("no condition {type_}"))?;
+            ensure!((found.0.as_str(), found.1.as_str()) == expected, "{type_}: {found:?}");
+        }
+        for (one, other) in [
+            ("observedDeploymentID", "targetDeploymentID"),
+            ("observedKubeVirtVersion", "targetKubeVirtVersion"),
+            ("observedKubeVirtRegistry", "targetKubeVirtRegistry"),
+        ] {
+            ensure!(status[one].is_string() && status[one] == status[other], "{one}: {status}");
+        }
+        ensure!(
+            status["operatorVersion"].is_string() && status["defaultArchitecture"] == "amd64",
+            "{status}"
+        );
+        ensure!(
+            kubevirt["metadata"]["finalizers"].to_string().contains("foregroundDeleteKubeVirt"),
+            "{}",
+            kubevirt["metadata"]
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_deleted_comes_back() {
+    let _alone = alone();
+    in_namespace("deleted", |_| {
+        wait_available()?;
+        comes_back(&local("daemonset", "virt-handler"))?;
+        comes_back(&["clusterrole", "kubevirt-controller"])?;
+        comes_back(&["clusterrolebinding", "kubevirt-controller"])?;
+        comes_back(&local("service", "virt-api"))?;
+        comes_back(&["apiservice", "v1.subresources.kubevirt.io"])?;
+        let webhooks = comes_back(&["validatingwebhookconfiguration", "virt-api-validator"])?;
+        let first = &webhooks["webhooks"][0]["clientConfig"];
+        ensure!(first["caBundle"].as_str().is_some_and(|bundle| !bundle.is_empty()), "{first}");
+        wait_available().map(drop)
+    });
+}
+
+#[test]
+fn what_is_edited_is_put_back() {
+    let _alone = alone();
+    in_namespace("edited", |_| {
+        wait_available()?;
+        let role = ["clusterrole", "kubevirt-controller"];
+        let rules = need(&role)?["rules"].clone();
+        kubectl(&["patch", "clusterrole", "kubevirt-controller", "--type=merge", "-p", r#"{"rules": []}"#])?;
+        wait::until_true("the rules to be back", SOON, || Ok(need(&role)?["rules"] == rules))?;
+
+        let api = local("deployment", "virt-api");
+        kubectl(&["scale", "-n", NAMESPACE, "deployment/virt-api", "--replicas=5"])?;
+        wait::until_true("virt-api to be two again", SOON, || Ok(need(&api)?["spec"]["replicas"] == 2))?;
+        // What was added, and not changed, goes too.
+        kubectl(&["set", "env", "-n", NAMESPACE, "deployment/virt-api", "OF_SOMEBODY=1"])?;
+        wait::until_true("the variable to be gone", SOON, || {
+            Ok(!need(&api)?["spec"].to_string().contains("OF_SOMEBODY"))
+        })?;
+        wait_available().map(drop)
+    });
+}
+
+#[test]
+fn replicas_of_the_infrastructure_are_those_of_the_kubevirt() {
+    let _alone = alone();
+    in_namespace("replicas", |_| {
+        wait_available()?;
+        {
+            let _one = Changed::begin(&json!({"infra": {"replicas": 1}}))?;
+            wait_available()?;
+            for name in ["virt-api", "virt-controller"] {
+                ensure!(need(&local("deployment", name))?["spec"]["replicas"] == 1, "{name}");
+            }
+            wait::until_true("budgets of single pods to be gone", SOON, || {
+                Ok(object(&local("pdb", "virt-api-pdb"))?.is_none())
+            })?;
+        }
+        ensure!(need(&local("deployment", "virt-api"))?["spec"]["replicas"] == 2);
+        need(&local("pdb", "virt-api-pdb")).map(drop)
+    });
+}
+
+#[test]
+fn components_are_customized_by_flags_and_patches() {
+    let _alone = alone();
+    in_namespace("customize", |_| {
+        wait_available()?;
+        let patch = r#"{"spec": {"template": {"spec": {"containers": [
+            {"name": "virt-controller", "env": [{"name": "RUST_LOG", "value": "info"}]}]}}}}"#;
+        let _changed = Changed::begin(&json!({"customizeComponents": {
+            "flags": {"controller": {"node-grace-seconds": "299"}},
+            "patches": [{
+                "resourceType": "Deployment", "resourceName": "virt-controller", "type": "strategic", "patch": patch,
+            }],
+        }}))?;
+        wait_available()?;
+        let container =
+            need(&local("deployment", "virt-controller"))?["spec"]["template"]["spec"]["containers"][0]
+                .clone();
+        ensure!(container["args"].to_string().contains("--node-grace-seconds=299"), "{container}");
+        let variables = container["env"].to_string();
+        ensure!(variables.contains("RUST_LOG") && variables.contains("POD_NAME"), "{variables}");
+        Ok(())
+    });
+}
+
+/// A patch for what is not there is named: at admission, or in a condition while everything goes on.
+#[test]
+fn what_cannot_be_had_is_named_and_what_runs_goes_on() {
+    let _alone = alone();
+    in_namespace("refused", |_| {
+        let before = wait_available()?;
+        let patch = json!({"customizeComponents": {"patches": [{
+            "resourceType": "Deployment", "resourceName": "virt-nothing", "type": "merge", "patch": "{}",
+        }]}});
+        match Changed::begin(&patch) {
+            Err(refusal) => ensure!(format!("{refusal:#}").contains("virt-nothing"), "{refusal:#}"),
+            Ok(_changed) => {
+                let told = wait::until("the condition", SOON, || {
+                    Ok(kubevirt()?.filter(|object| {
+                        condition(object, "Synchronized").is_some_and(|(status, _)| status == "False")
+                    }))
+                })?;
+                ensure!(told["status"].to_string().contains("virt-nothing"), "{}", told["status"]);
+                ensure!(condition(&told, "Available").is_some_and(|(status, _)| status == "True"));
+                ensure!(told["status"]["observedGeneration"] == before["status"]["observedGeneration"]);
+            }
+        }
+        wait_available().map(drop)
+    });
+}
+
+#[test]
+fn a_second_kubevirt_has_no_effect() {
+    let _alone = alone();
+    in_namespace("second", |namespace| {
+        wait_available()?;
+        let second = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
+            "metadata": {"name": "second", "namespace": namespace.name()},
+            "spec": {"infra": {"replicas": 1}},
+        });
+        let answer = try_kubectl_with(&["apply", "-f", "-"], &second.to_string())?;
+        if answer.code == 0 {
+            namespace.wait("kubevirt", "second", "to be told that it is ignored", SOON, |object| {
+                condition(object, "Synchronized").is_some_and(|(_, reason)| reason == "ExistingDeployment")
+            })?;
+            ensure!(need(&local("deployment", "virt-api"))?["spec"]["replicas"] == 2);
+            namespace.kubectl(&["delete", "kubevirt", "second"])?;
+        }
+        wait_available().map(drop)
+    });
+}
+
+/// Killed at some moment of a change, whichever: the next one goes on.
+#[test]
+fn an_operator_that_is_killed_while_it_works_goes_on() {
+    let _alone = alone();
+    in_namespace("killoperator", |_| {
+        wait_available()?;
+        {
+            let _changed = Changed::begin(&json!({"infra": {"replicas": 1}}))?;
+            installation::kill("virt-operator")?;
+            kubectl(&["delete", "--wait=false", "-n", NAMESPACE, "daemonset", "virt-handler"])?;
+            wait_available()?;
+            ensure!(need(&local("deployment", "virt-controller"))?["spec"]["replicas"] == 1);
+            need(&local("daemonset", "virt-handler"))?;
+        }
+        wait_available().map(drop)
+    });
+}
+
+/// Versions of what others do not write to.
+fn versions() -> Result<BTreeMap<String, String>> {
+    let quiet = CLUSTER_KINDS.replace("crd,", "").replace(",apiservice", "");
+    let found = objects(&[&quiet, "-l", MANAGED])?;
+    Ok(found
+        .iter()
+        .map(|object| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            (
+                format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"])),
+                text(&object["metadata"]["resourceVersion"]),
+            )
+        })
+        .collect())
+}
+
+#[test]
+fn a_new_leader_writes_nothing_that_is_as_it_should_be() {
+    let _alone = alone();
+    in_namespace("quiet", |_| {
+        wait_available()?;
+        let (before, lease) = (versions()?, need(&local("lease", "virt-operator"))?);
+        ensure!(before.len() > 10, "{before:?}");
+        installation::kill("virt-operator")?;
+        wait::until_true("another to lead", ROLLOUT, || {
+            let now = need(&local("lease", "virt-operator"))?;
+            Ok(now["spec"]["renewTime"] != lease["spec"]["renewTime"]
+                && now["spec"]["acquireTime"] != lease["spec"]["acquireTime"])
+        })?;
+        // It has looked at everything when it has put this right.
+        comes_back(&["clusterrolebinding", "kubevirt-handler"])?;
+        let mut after = versions()?;
+        after.insert(
+            "ClusterRoleBinding kubevirt-handler".to_owned(),
+            before["ClusterRoleBinding kubevirt-handler"].clone(),
+        );
+        ensure!(before == after, "before {before:?}, after {after:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn the_operator_tells_how_it_is() {
+    let _alone = alone();
+    in_namespace("healthz", |_| {
+        let pods = objects(&["pod", "-n", NAMESPACE, "-l", "kubevirt.io=virt-operator"])?;
+        ensure!(pods.len() == 2, "{} pods", pods.len());
+        let mut leading = 0;
+        for pod in &pods {
+            let name = pod["metadata"]["name"].as_str().context("a name")?;
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/https:{name}:8443/proxy");
+            let answer = kubectl(&["get", "--raw", &format!("{path}/healthz")])?;
+            let health: Value = serde_json::from_str(&answer).context("JSON")?;
+            ensure!(health["apiserver"]["connectivity"] == "ok", "{health}");
+            if health["leading"] == true {
+                leading += 1;
+                let version = kubevirt()?.context("no KubeVirt")?["metadata"]["resourceVersion"].clone();
+                ensure!(health["config-resource-version"] == version, "{health}");
+            }
+            let metrics = try_kubectl(&["get", "--raw", &format!("{path}/metrics")])?;
+            ensure!(metrics.stdout.contains("kubevirt_virt_operator_ready_status 1"), "{}", metrics.text());
+        }
+        ensure!(leading == 1, "{leading} lead");
+        Ok(())
+    });
+}

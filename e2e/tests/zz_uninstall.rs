@@ -1,0 +1,131 @@
+//! Removal and a new installation. The last file that cargo runs: while one of its tests does its work there is nothing
+//! that another one could use.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{kubectl, object, objects};
+use barevirt_e2e::installation::{self, Changed, NAMESPACE, ROLLOUT, condition, kubevirt, made};
+use barevirt_e2e::wait::{self, RUNNING, SOON};
+use barevirt_e2e::{alone, guest, in_namespace};
+use serde_json::{Value, json};
+
+/// Installs again, however the test ends.
+struct Reinstalled;
+
+impl Drop for Reinstalled {
+    fn drop(&mut self) {
+        if let Err(error) = installation::install() {
+            eprintln!("the installation is not back: {error:#}");
+        }
+    }
+}
+
+fn delete() -> Result<()> {
+    kubectl(&["delete", "--wait=false", "kubevirt", "kubevirt", "-n", NAMESPACE]).map(drop)
+}
+
+fn wait_removed() -> Result<()> {
+    wait::until_true("the KubeVirt to be gone", ROLLOUT, || Ok(kubevirt()?.is_none()))
+}
+
+/// Nothing of it is left, and what it stands on is.
+fn only_the_operator_is_left() -> Result<()> {
+    ensure!(made()? == Vec::<String>::new(), "left: {:?}", made()?);
+    let definitions = objects(&["crd"])?;
+    let ours: Vec<&str> = definitions
+        .iter()
+        .filter_map(|definition| definition["metadata"]["name"].as_str())
+        .filter(|name| name.ends_with("kubevirt.io"))
+        .collect();
+    ensure!(ours == ["kubevirts.kubevirt.io"], "{ours:?}");
+    for kind in ["secret", "configmap"] {
+        for left in objects(&[kind, "-n", NAMESPACE])? {
+            let name = left["metadata"]["name"].as_str().unwrap_or_default();
+            ensure!(!name.starts_with("kubevirt"), "{kind} {name} is left");
+        }
+    }
+    let pods = objects(&["pod", "-n", NAMESPACE])?;
+    for pod in &pods {
+        ensure!(pod["metadata"]["labels"]["kubevirt.io"] == "virt-operator", "{}", pod["metadata"]["name"]);
+    }
+    ensure!(object(&["deployment", "virt-operator", "-n", NAMESPACE])?.is_some());
+    Ok(())
+}
+
+#[test]
+fn with_machines_and_leave_to_remove_them_everything_goes_and_comes_again() {
+    let _alone = alone();
+    let before = made().unwrap_or_default();
+    in_namespace("uninstall", |namespace| {
+        // Somebody's, who uses the label for something else.
+        let bystander = ["clusterrole", namespace.name()];
+        let label = "app.kubernetes.io/managed-by=virt-operator";
+        kubectl(&["create", "clusterrole", namespace.name(), "--verb=get", "--resource=pods"])?;
+        kubectl(&["label", "clusterrole", namespace.name(), label])?;
+        namespace.apply(&guest::machine("vm", "Always"))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        {
+            let _again = Reinstalled;
+            delete()?;
+            wait_removed()?;
+            let stayed = object(&bystander)?;
+            kubectl(&["delete", "clusterrole", namespace.name(), "--ignore-not-found"])?;
+            ensure!(stayed.is_some(), "what was somebody's is gone");
+            let pods = namespace.list("pod")?;
+            ensure!(pods.iter().all(|pod| pod["metadata"]["labels"]["kubevirt.io"] != "virt-launcher"));
+            only_the_operator_is_left()?;
+        }
+        ensure!(made()? == before, "before {before:?}, after {:?}", made()?);
+        // And it can be used.
+        namespace.apply(&guest::instance("again"))?;
+        namespace.wait_phase("again", "Running", RUNNING).map(drop)
+    });
+}
+
+#[test]
+fn machines_block_the_removal_where_the_strategy_says_so() {
+    let _alone = alone();
+    in_namespace("blocked", |namespace| {
+        let before = made()?;
+        let strategy = json!({"uninstallStrategy": "BlockUninstallIfWorkloadsExist"});
+        let changed = Changed::begin(&strategy)?;
+        installation::wait_available()?;
+        namespace.apply(&guest::machine("vm", "Halted"))?;
+        // KubeVirt refuses at admission; one that slips through is held.
+        if delete().is_err() {
+            drop(changed);
+            ensure!(made()? == before);
+            return Ok(());
+        }
+        // There is nothing to change back.
+        std::mem::forget(changed);
+        let _again = Reinstalled;
+        let told = wait::until("the condition", SOON, || {
+            let reason = |object: &Value| condition(object, "Synchronized").map(|(_, reason)| reason);
+            Ok(kubevirt()?.filter(|object| reason(object).as_deref() == Some("DeletionFailed")))
+        })?;
+        let status = told["status"].to_string();
+        ensure!(status.contains("BlockUninstallIfWorkloadsExist") && status.contains("/vm"), "{status}");
+        ensure!(made()? == before, "something is gone");
+        namespace.kubectl(&["delete", "vm", "vm"])?;
+        wait_removed()?;
+        only_the_operator_is_left()
+    });
+}
+
+#[test]
+fn an_operator_that_is_killed_while_it_removes_goes_on() {
+    let _alone = alone();
+    in_namespace("killremoval", |_| {
+        {
+            let _again = Reinstalled;
+            delete()?;
+            wait::until_true("the removal to begin", SOON, || {
+                Ok(kubevirt()?.is_none_or(|object| object["status"]["phase"] == "Deleting"))
+            })?;
+            installation::kill("virt-operator")?;
+            wait_removed()?;
+            only_the_operator_is_left()?;
+        }
+        kubevirt()?.context("there is no KubeVirt").map(drop)
+    });
+}
