@@ -3,7 +3,8 @@
 #
 #   e2e/run.sh [CARGO TEST ARGUMENT...]
 #
-# E2E_TRIES   how often a test may be run before it counts as failed (1)
+# E2E_TRIES     how often a test may be run before it counts as failed (1)
+# E2E_THREADS   how many tests run at once (2)
 #
 # Real guests, emulated, on processors that others may use too: a second try of the failed ones tells a defect from a
 # busy machine. What failed in the first stays in the output.
@@ -14,7 +15,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 failed=()
 for ((try = 1; try <= ${E2E_TRIES:-1}; try++)); do
-    if cargo test --locked --no-fail-fast -p barevirt-e2e --tests "$@" -- --test-threads=2 --exact "${failed[@]}" 2>&1 |
+    if cargo test --locked --no-fail-fast -p barevirt-e2e --tests "$@" -- --test-threads="${E2E_THREADS:-2}" --exact "${failed[@]}" 2>&1 |
         tee "$log"; then
         exit 0
     fi
