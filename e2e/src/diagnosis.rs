@@ -19,7 +19,7 @@ pub fn print(namespace: &str, since: &str) {
         "kubevirt",
         "-A",
         "-o",
-        "jsonpath={range .items[*].status.conditions[*]}{.type}={.status} {.reason}: {.message}{'\n'}{end}",
+        r#"jsonpath={range .items[*].status.conditions[*]}{.type}={.status} {.reason}: {.message}{"\n"}{end}"#,
     ]);
     for selector in [
         "kubevirt.io=virt-operator",
