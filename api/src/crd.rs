@@ -10,7 +10,7 @@ use crate::preference::{VirtualMachineClusterPreference, VirtualMachinePreferenc
 use crate::restore::VirtualMachineRestore;
 use crate::snapshot::{VirtualMachineSnapshot, VirtualMachineSnapshotContent};
 use crate::v1::{
-    KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
+    KubeVirt, VERSION_V1ALPHA3, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
     VirtualMachineInstancePreset, VirtualMachineInstanceReplicaSet,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -25,7 +25,7 @@ struct Other {
     deprecated: bool,
 }
 
-const V1ALPHA3: Other = Other { name: "v1alpha3", deprecated: true };
+const V1ALPHA3: Other = Other { name: VERSION_V1ALPHA3, deprecated: true };
 const V1ALPHA1: Other = Other { name: "v1alpha1", deprecated: false };
 const V1BETA1: Other = Other { name: "v1beta1", deprecated: true };
 

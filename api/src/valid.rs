@@ -6,6 +6,10 @@ use crate::identity;
 use crate::sizing::{self, Topology};
 use crate::v1::{Disk, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
 use crate::validate::{self, Cause, CauseKind, Path};
+use std::sync::LazyLock;
+
+/// Admission asked about gates; what it let pass stays.
+static GATES: LazyLock<Gates> = LazyLock::new(Gates::all);
 
 /// An instance that cannot be invalid.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +58,7 @@ impl ValidVmi {
     /// Fills in defaults and validates; every cause where something is wrong.
     pub fn new(mut vmi: VirtualMachineInstance) -> Result<Self, Vec<Cause>> {
         defaults::vmi(&mut vmi);
-        let mut causes = validate::vmi(&vmi, &Gates::all());
+        let mut causes = validate::vmi(&vmi, &GATES);
         let name = vmi.metadata.name.clone().unwrap_or_default();
         let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
         if name.is_empty() {

@@ -20,6 +20,7 @@ pub mod merge;
 pub mod node;
 pub mod notes;
 pub mod pod;
+pub mod process;
 pub mod run;
 pub mod shell;
 pub mod vm;

@@ -9,9 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing::{error, info, warn};
-use virt_controller::{cluster, health, lease, run};
+use virt_controller::{cluster, health, lease, process, run};
 
 /// Turns virtual machines into instances and instances into launcher pods.
 #[derive(Parser)]
@@ -38,32 +36,11 @@ struct Flags {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    // Before any TLS: exactly one provider is built in, and it is named rather than guessed.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt()
-        .json()
-        .with_current_span(false)
-        .with_span_list(false)
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
-    let flags = Flags::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("runtime")?;
-    let code = runtime.block_on(work(flags))?;
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    Ok(code)
+    process::run(work(Flags::parse()))
 }
 
 async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
-    let mut term = signal(SignalKind::terminate()).context("signal handler")?;
-    let mut int = signal(SignalKind::interrupt()).context("signal handler")?;
-    let stop = async {
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
-        }
-    };
+    let stop = process::stop()?;
     tokio::pin!(stop);
 
     let leading = Arc::new(AtomicBool::new(false));
@@ -94,17 +71,5 @@ async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
         () = &mut stop => None,
     };
     // From here on nothing is written any more: the work was dropped.
-    match ended {
-        Some(why) => {
-            error!(why, "ending");
-            Ok(ExitCode::FAILURE)
-        }
-        None => {
-            info!("ending as asked");
-            if let Err(error) = candidate.release().await {
-                warn!(error = error.message(), "cannot release the lease");
-            }
-            Ok(ExitCode::SUCCESS)
-        }
-    }
+    Ok(process::end(&candidate, ended).await)
 }

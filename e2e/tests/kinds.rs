@@ -1,9 +1,9 @@
 //! Every kind: its manifest is taken or refused with the reason, it is explained, listed and found by its short names.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{Output, kubectl, objects, repository, try_kubectl, try_kubectl_with};
+use barevirt_e2e::command::{Output, kubectl, repository, try_kubectl, try_kubectl_with};
 use barevirt_e2e::wait::{self, SOON};
-use barevirt_e2e::{Namespace, guest, in_namespace};
+use barevirt_e2e::{Namespace, guest, in_namespace, installation};
 use serde_json::{Value, json};
 
 /// What comes before the reason in an example that is refused.
@@ -44,7 +44,7 @@ fn dry_run(namespace: &Namespace, manifest: &Value) -> Result<Output> {
 
 /// The KubeVirt object.
 fn kubevirt() -> Result<Value> {
-    objects(&["kubevirts", "-A"])?.into_iter().next().context("there is no KubeVirt object")
+    installation::kubevirt()?.context("there is no KubeVirt object")
 }
 
 #[test]

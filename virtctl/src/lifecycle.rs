@@ -3,6 +3,7 @@
 //! Switches are as cobra has them: `--force`, `--force=true` and `--force=false` all work.
 
 use anyhow::bail;
+use barevirt_api::v1::{RestartOptions, StartOptions, StopOptions};
 use clap::Args;
 use http::Method;
 use serde::Serialize;
@@ -17,10 +18,10 @@ async fn put(session: &Session, vm: &str, command: &str, body: &impl Serialize) 
     Ok(())
 }
 
-fn dry_run(wanted: bool) -> Vec<&'static str> {
+fn dry_run(wanted: bool) -> Vec<String> {
     if wanted {
         println!("Dry Run execution");
-        vec!["All"]
+        vec!["All".to_owned()]
     } else {
         Vec::new()
     }
@@ -39,18 +40,9 @@ pub(crate) struct Start {
     dry_run: bool,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StartOptions {
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    paused: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    dry_run: Vec<&'static str>,
-}
-
 impl Start {
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
-        let options = StartOptions { paused: self.paused, dry_run: dry_run(self.dry_run) };
+        let options = StartOptions { paused: self.paused.then_some(true), dry_run: dry_run(self.dry_run) };
         put(session, &self.vm, "start", &options)
             .await
             .map_err(|error| error.context(format!("error starting VirtualMachine {}", self.vm)))
@@ -71,15 +63,6 @@ pub(crate) struct Stop {
     /// Only check whether it could be done.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
     dry_run: bool,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StopOptions {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    grace_period: Option<i64>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    dry_run: Vec<&'static str>,
 }
 
 /// `--force` and `--grace-period` only go together.
@@ -114,15 +97,6 @@ pub(crate) struct Restart {
     /// Only check whether it could be done.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
     dry_run: bool,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct RestartOptions {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    grace_period_seconds: Option<i64>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    dry_run: Vec<&'static str>,
 }
 
 impl Restart {

@@ -57,6 +57,17 @@ fn without_empty(value: Value) -> Value {
     }
 }
 
+/// A role's rule in one line.
+pub(crate) fn rule_line(rule: &Value) -> String {
+    let words = |key: &str| {
+        let words: Vec<&str> = rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        words.join(",")
+    };
+    let names = words("resourceNames");
+    let named = if names.is_empty() { String::new() } else { format!(" named {names}") };
+    format!("{}/{}{named}: {}", words("apiGroups"), words("resources"), words("verbs"))
+}
+
 #[test]
 fn every_field_is_one_of_its_kind() {
     for object in everything() {
@@ -131,21 +142,7 @@ fn roles() {
             if name.contains(':') {
                 continue;
             }
-            let rules: Vec<String> = role["rules"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|rule| {
-                    let words = |key: &str| {
-                        let words: Vec<&str> =
-                            rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                        words.join(",")
-                    };
-                    let names = words("resourceNames");
-                    let named = if names.is_empty() { String::new() } else { format!(" named {names}") };
-                    format!("{}/{}{named}: {}", words("apiGroups"), words("resources"), words("verbs"))
-                })
-                .collect();
+            let rules: Vec<String> = role["rules"].as_array().unwrap().iter().map(rule_line).collect();
             roles.insert(format!("{kind} {name}"), rules);
         }
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::tests::rule_line;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
@@ -134,19 +135,7 @@ fn rights_of_the_operator() {
                 place.unwrap_or_default()
             ));
             for rule in role["rules"].as_array().unwrap() {
-                let words = |key: &str| {
-                    let words: Vec<&str> =
-                        rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                    words.join(",")
-                };
-                let names = words("resourceNames");
-                let named = if names.is_empty() { String::new() } else { format!(" named {names}") };
-                text.push_str(&format!(
-                    "  {}/{}{named}: {}\n",
-                    words("apiGroups"),
-                    words("resources"),
-                    words("verbs")
-                ));
+                text.push_str(&format!("  {}\n", rule_line(rule)));
             }
         }
     }

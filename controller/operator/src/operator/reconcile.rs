@@ -325,9 +325,10 @@ impl Reconciler {
             let why =
                 format!("spec.uninstallStrategy is BlockUninstallIfWorkloadsExist and there are {workloads}");
             self.report(kubevirt, &Outcome::RemovalFailed(why), None).await?;
-            // Until they are gone, everything goes on as it was.
+            // Until they are gone, everything goes on as it was. What cannot be had was told before; now the condition tells of
+            // the machines.
             if let Ok(target) = Target::of(&kubevirt.spec, &self.own) {
-                let _ = self.put_right(&target, Order::New).await?;
+                self.put_right(&target, Order::New).await?.ok();
             }
             return Ok(REMOVING);
         }
