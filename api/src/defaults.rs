@@ -11,15 +11,15 @@
 //! - a moving tag is told from a registry's port, as Kubernetes does;
 //! - nothing is set aside for growing (`cpu.maxSockets`, `memory.maxGuest`), since nothing grows yet.
 //!
-//! The installation may choose the machine type and the CPU model ([`GuestDefaults`]).
+//! The installation may choose the machine type, the CPU model, the CPU request and the binding ([`GuestDefaults`]).
 
 use crate::identity;
 use crate::names;
 use crate::quantity;
-use crate::settings::GuestDefaults;
+use crate::settings::{Binding, GuestDefaults};
 use crate::v1::{
-    Cpu, CpuTopology, Disk, DiskTarget, FeatureState, Interface, InterfaceMasquerade, Machine, MemoryStatus,
-    Network, PodNetwork, ResourceRequirements, VirtualMachine, VirtualMachineInstance,
+    Cpu, CpuTopology, Disk, DiskTarget, FeatureState, Interface, InterfaceBridge, InterfaceMasquerade,
+    Machine, MemoryStatus, Network, PodNetwork, ResourceRequirements, VirtualMachine, VirtualMachineInstance,
     VirtualMachineInstanceSpec, record_phase_transition,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -113,19 +113,19 @@ pub(crate) fn chosen(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefault
     architecture(spec);
     spec.termination_grace_period_seconds.get_or_insert(GRACE_PERIOD_SECONDS);
     machine_type(spec, guest);
-    resource_requests(spec);
+    resource_requests(spec, guest);
     guest_memory(spec);
     cpu(spec, guest);
     features(spec);
     pull_policies(spec);
-    network(spec);
+    network(spec, guest.binding);
     disks(spec);
 }
 
 /// Only the devices that come by themselves: disks of volumes, and the pod network. A preference chooses their bus and model
 /// before [`spec`] does.
-pub fn devices(spec: &mut VirtualMachineInstanceSpec) {
-    network(spec);
+pub fn devices(spec: &mut VirtualMachineInstanceSpec, binding: Binding) {
+    network(spec, binding);
     volume_disks(spec);
 }
 
@@ -142,12 +142,21 @@ fn machine_type(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefaults) {
     }
 }
 
-/// A CPU limit without a request is the request too.
-fn resource_requests(spec: &mut VirtualMachineInstanceSpec) {
-    let Some(resources) = spec.domain.resources.as_mut() else { return };
-    let Some(limit) = resources.limit("cpu").filter(|limit| !is_zero(limit)).cloned() else { return };
-    if resources.request("cpu").is_none_or(is_zero) {
+/// A CPU limit without a request is the request too; with neither, the installation's, unless CPUs are dedicated.
+fn resource_requests(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefaults) {
+    let limit =
+        |resources: &ResourceRequirements| resources.limit("cpu").filter(|limit| !is_zero(limit)).cloned();
+    if let Some(resources) = spec.domain.resources.as_mut()
+        && let Some(limit) = limit(resources)
+        && resources.request("cpu").is_none_or(is_zero)
+    {
         resources.requests.get_or_insert_default().insert("cpu".to_owned(), limit);
+    }
+    let dedicated = spec.domain.cpu.as_ref().and_then(|cpu| cpu.dedicated_cpu_placement) == Some(true);
+    let Some(request) = guest.cpu_request().filter(|_| !dedicated) else { return };
+    let resources = spec.domain.resources.get_or_insert_default();
+    if resources.request("cpu").is_none() {
+        resources.requests.get_or_insert_default().insert("cpu".to_owned(), request);
     }
 }
 
@@ -182,7 +191,8 @@ fn cpu(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefaults) {
     }
 }
 
-fn sockets_from_resources(resources: &ResourceRequirements) -> Option<u32> {
+/// A socket for each CPU that is allowed, else requested.
+pub(crate) fn sockets_from_resources(resources: &ResourceRequirements) -> Option<u32> {
     let cpus = resources.limit("cpu").filter(|limit| !is_zero(limit)).or_else(|| resources.request("cpu"))?;
     // Part of a CPU counts as a whole one. What cannot be read is left to validation.
     let millis = quantity::millis(cpus).ok()?;
@@ -208,7 +218,7 @@ fn pull_policies(spec: &mut VirtualMachineInstanceSpec) {
 }
 
 /// The pod network, where neither networks nor interfaces are given and it is not switched off.
-fn network(spec: &mut VirtualMachineInstanceSpec) {
+fn network(spec: &mut VirtualMachineInstanceSpec, binding: Binding) {
     let devices = &mut spec.domain.devices;
     if devices.interfaces.is_empty()
         && spec.networks.is_empty()
@@ -216,7 +226,8 @@ fn network(spec: &mut VirtualMachineInstanceSpec) {
     {
         devices.interfaces.push(Interface {
             name: NETWORK_NAME.to_owned(),
-            masquerade: Some(InterfaceMasquerade {}),
+            masquerade: (binding == Binding::Masquerade).then_some(InterfaceMasquerade {}),
+            bridge: (binding == Binding::Bridge).then_some(InterfaceBridge {}),
             ..Default::default()
         });
         spec.networks.push(Network {

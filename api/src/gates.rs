@@ -113,6 +113,7 @@ pub struct Gates {
     enabled: BTreeSet<String>,
     disabled: BTreeSet<String>,
     forbids_bridge: bool,
+    machine_types: Vec<String>,
 }
 
 impl Gates {
@@ -125,6 +126,7 @@ impl Gates {
             enabled: enabled.into_iter().collect(),
             disabled: disabled.into_iter().collect(),
             forbids_bridge: false,
+            machine_types: Vec::new(),
         }
     }
 
@@ -139,6 +141,19 @@ impl Gates {
     /// Whether the bridge binding may be used on the pod network, as it may unless switched off.
     pub fn permits_bridge_on_pod_network(&self) -> bool {
         !self.forbids_bridge
+    }
+
+    /// The same, with the machine types that guests may name, as patterns (`emulatedMachines`); without any, all that
+    /// there are.
+    #[must_use]
+    pub fn with_machine_types(mut self, patterns: Vec<String>) -> Self {
+        self.machine_types = patterns;
+        self
+    }
+
+    /// Patterns of the machine types that guests may name; empty where nothing is said.
+    pub fn machine_types(&self) -> &[String] {
+        &self.machine_types
     }
 
     /// Every gate on: for objects that admission has let pass.

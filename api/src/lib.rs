@@ -10,6 +10,7 @@ pub mod clone;
 pub mod crd;
 pub mod defaults;
 pub mod export;
+pub mod freeze;
 pub mod gates;
 pub mod identity;
 pub mod instancetype;
@@ -19,6 +20,7 @@ pub mod pool;
 pub mod preference;
 pub mod quantity;
 pub mod restore;
+pub mod rotation;
 pub mod settings;
 pub mod sizing;
 pub mod snapshot;
@@ -26,6 +28,7 @@ pub mod v1;
 pub mod valid;
 pub mod validate;
 pub mod webhooks;
+pub mod workload_updates;
 
 #[cfg(test)]
 mod properties;

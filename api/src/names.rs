@@ -14,12 +14,20 @@ pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
 pub const VMI_ID_LABEL: &str = "vmi.kubevirt.io/id";
 /// Label on instances: node whose handler looks after them.
 pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
+/// Label on instances: their launcher is not of the installed version.
+pub const OUTDATED_LAUNCHER_LABEL: &str = "kubevirt.io/outdatedLauncherImage";
 /// Annotation on launcher pods: name of the instance.
 pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 /// Annotation on instances: generation of the machine they were made from.
 pub const VM_GENERATION_ANNOTATION: &str = "kubevirt.io/vm-generation";
 /// On instances and machines: which device sits at which PCI address, so that it stays there at the next start.
 pub const PCI_LAYOUT_ANNOTATION: &str = "barevirt.dev/pci-layout";
+/// Annotation on instances: their launcher is to fail at once. KubeVirt's tests of crash loops use it.
+pub const FAIL_FAST_ANNOTATION: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
+/// Label on a pool's machines and on their instances: revision of the pool that they were made from.
+pub const POOL_REVISION_LABEL: &str = "kubevirt.io/vm-pool-revision-name";
+/// Label on the revisions that a machine or a pool keeps of itself: whose it is, as [`vmi_id`] shortens names.
+pub const REVISION_OF_LABEL: &str = "barevirt.dev/revision-of";
 /// Annotation on instances: the instance type they were made from, of their namespace.
 pub const INSTANCETYPE_ANNOTATION: &str = "kubevirt.io/instancetype-name";
 /// The same for one of all namespaces.
@@ -53,6 +61,18 @@ pub const SERVICE_ACCOUNT_HANDLER: &str = "kubevirt-handler";
 
 /// Service account of the operator.
 pub const SERVICE_ACCOUNT_OPERATOR: &str = "kubevirt-operator";
+
+/// Signer of handlers' certificates: what requests for them name, and what rights are given for.
+pub const HANDLER_SIGNER: &str = "barevirt.dev/virt-handler";
+/// Common name of every handler's certificate.
+pub const HANDLER_COMMON_NAME: &str = "virt-handler";
+/// Common name of the certificate that virt-api shows to handlers.
+pub const HANDLER_CLIENT_COMMON_NAME: &str = "kubevirt.io:system:client:virt-handler";
+
+/// The name by which the handler of a node is known to those who call it. No address has it.
+pub fn handler_host(node: &str) -> String {
+    format!("{node}.virt-handler.{INSTALL_NAMESPACE}")
+}
 
 /// Name of the one `KubeVirt` object.
 pub const KUBEVIRT_NAME: &str = "kubevirt";
@@ -91,6 +111,12 @@ pub const CONDITION_PAUSED: &str = "Paused";
 pub const CONDITION_AGENT_CONNECTED: &str = "AgentConnected";
 /// Condition: the guest can move to another node while it runs.
 pub const CONDITION_LIVE_MIGRATABLE: &str = "LiveMigratable";
+/// Condition of machines: what runs is not what the machine says any more.
+pub const CONDITION_RESTART_REQUIRED: &str = "RestartRequired";
+/// Condition of replica sets and pools: what they keep could not be made or taken away.
+pub const CONDITION_REPLICA_FAILURE: &str = "ReplicaFailure";
+/// Condition of replica sets and pools: nothing is made or taken away.
+pub const CONDITION_REPLICA_PAUSED: &str = "ReplicaPaused";
 /// Condition of machines: the last action failed.
 pub const CONDITION_FAILURE: &str = "Failure";
 /// Condition of pods, copied to instances: scheduled or why not.
@@ -102,17 +128,22 @@ pub const RUN_STRATEGY_ALWAYS: &str = "Always";
 pub const RUN_STRATEGY_HALTED: &str = "Halted";
 /// Run strategy: only commands decide.
 pub const RUN_STRATEGY_MANUAL: &str = "Manual";
-/// Run strategy: started again after a failure only. Not supported yet.
+/// Run strategy: started again after a failure only.
 pub const RUN_STRATEGY_RERUN_ON_FAILURE: &str = "RerunOnFailure";
-/// Run strategy: started once. Not supported yet.
+/// Run strategy: started once.
 pub const RUN_STRATEGY_ONCE: &str = "Once";
 /// Run strategy: waits to receive a migration. Not supported yet.
 pub const RUN_STRATEGY_WAIT_AS_RECEIVER: &str = "WaitAsReceiver";
+
+/// Start strategy: the guest's CPUs stand still until somebody lets them go.
+pub const START_STRATEGY_PAUSED: &str = "Paused";
 
 /// Action of a state change request: start.
 pub const ACTION_START: &str = "Start";
 /// Action of a state change request: stop.
 pub const ACTION_STOP: &str = "Stop";
+/// Member of a start request's data: whether the guest's processors are to stand still.
+pub const START_PAUSED: &str = "paused";
 
 /// Printable status: does not run.
 pub const STATUS_STOPPED: &str = "Stopped";
@@ -149,10 +180,32 @@ pub const REASON_FAILED_FIND_PREFERENCE: &str = "FailedFindPreference";
 pub const REASON_SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
 /// Event reason: an object could not be deleted.
 pub const REASON_FAILED_DELETE: &str = "FailedDelete";
+/// Event reason: an object could not be changed.
+pub const REASON_FAILED_UPDATE: &str = "FailedUpdate";
+/// Event reason: an object was changed.
+pub const REASON_SUCCESSFUL_UPDATE: &str = "SuccessfulUpdate";
+/// Event reason: a replica set or a pool stands still from now on.
+pub const REASON_SUCCESSFUL_PAUSED: &str = "SuccessfulPaused";
 /// Event reason: the guest runs.
 pub const REASON_STARTED: &str = "Started";
+/// Paused condition's reason: somebody asked for it.
+pub const REASON_PAUSED_BY_USER: &str = "PausedByUser";
+/// Paused condition's reason: a disk could not be read or written.
+pub const REASON_PAUSED_IO_ERROR: &str = "PausedIOError";
+/// Event reason: the guest's CPUs stand still.
+pub const REASON_PAUSED: &str = "Paused";
+/// Event reason: they go on.
+pub const REASON_UNPAUSED: &str = "Unpaused";
+/// Event reason: somebody pressed the guest's reset button.
+pub const REASON_RESET: &str = "Reset";
+/// Event reason: somebody had the guest boot again.
+pub const REASON_SOFT_REBOOTED: &str = "SoftRebooted";
+/// Event reason: the guest's file systems could not be frozen.
+pub const REASON_FREEZE_ERROR: &str = "FreezeError";
 /// Event reason: the guest is being shut down.
 pub const REASON_SHUTTING_DOWN: &str = "ShuttingDown";
+/// Event reason: the guest was ended because its instance is deleted.
+pub const REASON_DELETED: &str = "Deleted";
 /// Event reason: the guest ended otherwise than intended.
 pub const REASON_STOPPED: &str = "Stopped";
 /// Event and condition reason: what is asked for could not be put into effect.

@@ -1,12 +1,19 @@
-//! What the `KubeVirt` object says about virtual machines, with defaults filled in.
+//! What the `KubeVirt` object says about virtual machines and about the components, with defaults filled in.
 
-use crate::defaults;
+mod component;
+mod guest;
+mod pods;
+
+pub use component::{Component, Rate, Rates, TLS12_SUITES, Tls, TlsVersion, VERBOSITY_LIMIT, Verbosity};
+pub use guest::{Binding, GuestDefaults, SMBIOS_LIMIT, Smbios};
+pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, Seccomp};
+
 use crate::gates::Gates;
 use crate::v1::{KubeVirt, KubeVirtSpec};
-use crate::validate;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Settings of the installation that decide about pods and guests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Settings of the installation that decide about pods, guests and components.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Guests run by emulation where there is no KVM.
     pub use_emulation: bool,
@@ -16,51 +23,61 @@ pub struct Settings {
     pub cpu_allocation_ratio: u32,
     /// Pull policy for launcher images.
     pub image_pull_policy: Option<String>,
+    /// Secrets of their namespaces with credentials for launcher images.
+    pub image_pull_secrets: Vec<String>,
     /// What an eviction means for instances that do not say.
     pub eviction_strategy: Option<String>,
+    /// When changes to a machine's template take effect.
+    pub rollout: Rollout,
     /// What guests have that name none.
     pub guest: GuestDefaults,
+    /// What guests read about their system.
+    pub smbios: Smbios,
+    /// What launcher pods get.
+    pub pods: Pods,
     /// Feature gates.
     pub gates: Gates,
+    /// How much the components log.
+    pub verbosity: Verbosity,
+    /// How fast they ask the API server.
+    pub rates: Rates,
+    /// Whom they answer over TLS.
+    pub tls: Tls,
 }
 
-/// What guests have that name none, where an installation may choose it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuestDefaults {
-    /// Machine type.
-    pub machine_type: String,
-    /// CPU model.
-    pub cpu_model: String,
+/// When changes to a machine's template take effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rollout {
+    /// At once, where a running guest can take them. KubeVirt's default.
+    #[default]
+    LiveUpdate,
+    /// At the next start.
+    Stage,
 }
 
-impl Default for GuestDefaults {
-    fn default() -> Self {
-        GuestDefaults {
-            machine_type: defaults::MACHINE_TYPE.to_owned(),
-            cpu_model: defaults::CPU_MODEL.to_owned(),
+impl Rollout {
+    /// By its name in the `KubeVirt` object.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "LiveUpdate" => Some(Rollout::LiveUpdate),
+            "Stage" => Some(Rollout::Stage),
+            _ => None,
         }
     }
 }
 
-impl GuestDefaults {
-    /// Those of a `KubeVirt` object: the machine type of all architectures comes before that of amd64, as in KubeVirt.
-    fn from_kubevirt(spec: &KubeVirtSpec) -> Self {
-        let built_in = GuestDefaults::default();
-        let Some(configuration) = &spec.configuration else { return built_in };
-        let amd64 = configuration.architecture_configuration.as_ref().and_then(|all| all.amd64.as_ref());
-        let machine_types =
-            [configuration.machine_type.as_ref(), amd64.and_then(|amd64| amd64.machine_type.as_ref())];
-        let is_machine_type = |text: &&&String| !text.is_empty() && validate::is_machine_type_of_amd64(text);
-        let machine_type = machine_types.iter().flatten().find(is_machine_type);
-        let cpu_model = configuration
-            .cpu_model
-            .as_ref()
-            .filter(|model| !model.is_empty() && validate::is_cpu_model(model));
-        GuestDefaults {
-            machine_type: machine_type.map_or(built_in.machine_type, |text| (*text).clone()),
-            cpu_model: cpu_model.cloned().unwrap_or(built_in.cpu_model),
-        }
-    }
+/// The place of an object among others of its kind: the first decides.
+pub fn seniority(metadata: &ObjectMeta) -> impl Ord + use<> {
+    (
+        metadata.creation_timestamp.as_ref().map(|time| time.0),
+        metadata.namespace.clone(),
+        metadata.name.clone(),
+    )
+}
+
+/// The object that decides: the oldest, where there are several; there should be one.
+pub fn deciding<'a>(objects: impl IntoIterator<Item = &'a KubeVirt>) -> Option<&'a KubeVirt> {
+    objects.into_iter().min_by_key(|object| seniority(&object.metadata))
 }
 
 impl Default for Settings {
@@ -70,33 +87,29 @@ impl Default for Settings {
             memory_overcommit: 100,
             cpu_allocation_ratio: 10,
             image_pull_policy: None,
+            image_pull_secrets: Vec::new(),
             eviction_strategy: None,
+            rollout: Rollout::default(),
             guest: GuestDefaults::default(),
+            smbios: Smbios::default(),
+            pods: Pods::default(),
             gates: Gates::default(),
+            verbosity: Verbosity::default(),
+            rates: Rates::default(),
+            tls: Tls::default(),
         }
     }
 }
 
 impl Settings {
-    /// The settings in force: those of the oldest of the `KubeVirt` objects, where there are several; there should be one.
-    pub fn current<'a>(objects: impl Iterator<Item = &'a KubeVirt>) -> Self {
-        let oldest = objects.min_by_key(|object| {
-            (
-                object.metadata.creation_timestamp.as_ref().map(|time| time.0),
-                object.metadata.namespace.clone(),
-                object.metadata.name.clone(),
-            )
-        });
-        Settings::from_kubevirt(oldest.map(|object| &object.spec))
-    }
-
     /// The settings of a `KubeVirt` object, or the defaults where there is none. What is out of range counts as not
-    /// given: this is read by running components, which cannot refuse it.
+    /// given: this is also read from objects that admission would have refused.
     pub fn from_kubevirt(spec: Option<&KubeVirtSpec>) -> Self {
         let defaults = Settings::default();
         let Some(spec) = spec else { return defaults };
         let developer = spec.developer();
-        let network = spec.configuration.as_ref().and_then(|c| c.network.as_ref());
+        let configuration = spec.configuration.clone().unwrap_or_default();
+        let network = configuration.network.as_ref();
         let bridge = network.and_then(|network| network.permit_bridge_interface_on_pod_network);
         let at_least = |value: Option<i32>, least: u32, default: u32| {
             value
@@ -108,11 +121,23 @@ impl Settings {
             use_emulation: developer.use_emulation.unwrap_or(defaults.use_emulation),
             memory_overcommit: at_least(developer.memory_overcommit, 10, defaults.memory_overcommit),
             cpu_allocation_ratio: at_least(developer.cpu_allocation_ratio, 1, defaults.cpu_allocation_ratio),
+            verbosity: Verbosity::of_configuration(&developer),
             gates: Gates::new(developer.feature_gates, developer.disabled_feature_gates)
-                .with_bridge_on_pod_network(bridge.unwrap_or(true)),
-            image_pull_policy: spec.configuration.as_ref().and_then(|c| c.image_pull_policy.clone()),
-            eviction_strategy: spec.configuration.as_ref().and_then(|c| c.eviction_strategy.clone()),
-            guest: GuestDefaults::from_kubevirt(spec),
+                .with_bridge_on_pod_network(bridge.unwrap_or(true))
+                .with_machine_types(guest::machine_types(&configuration)),
+            rollout: configuration
+                .vm_rollout_strategy
+                .as_deref()
+                .and_then(Rollout::named)
+                .unwrap_or_default(),
+            guest: GuestDefaults::of_configuration(&configuration),
+            smbios: Smbios::of_configuration(&configuration),
+            pods: Pods::of_configuration(&configuration),
+            rates: Rates::of_configuration(&configuration),
+            tls: Tls::of_configuration(&configuration),
+            image_pull_policy: configuration.image_pull_policy,
+            image_pull_secrets: spec.image_pull_secrets.iter().map(|secret| secret.name.clone()).collect(),
+            eviction_strategy: configuration.eviction_strategy,
         }
     }
 }
@@ -120,11 +145,12 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn reads_what_is_given_and_ignores_what_is_out_of_range() {
-        let spec: KubeVirtSpec = serde_json::from_value(serde_json::json!({"configuration": {
-            "imagePullPolicy": "Always",
+        let spec: KubeVirtSpec = serde_json::from_value(json!({"configuration": {
+            "imagePullPolicy": "Always", "vmRolloutStrategy": "Stage", "evictionStrategy": "LiveMigrate",
             "developerConfiguration": {"useEmulation": true, "memoryOvercommit": 9, "cpuAllocationRatio": 1}}}))
         .unwrap();
         let settings = Settings::from_kubevirt(Some(&spec));
@@ -132,32 +158,25 @@ mod tests {
         assert_eq!(settings.memory_overcommit, 100);
         assert_eq!(settings.cpu_allocation_ratio, 1);
         assert_eq!(settings.image_pull_policy.as_deref(), Some("Always"));
+        assert_eq!(settings.eviction_strategy.as_deref(), Some("LiveMigrate"));
+        assert_eq!(settings.rollout, Rollout::Stage);
         assert_eq!(Settings::from_kubevirt(None), Settings::default());
+        assert_eq!(Settings::from_kubevirt(Some(&KubeVirtSpec::default())), Settings::default());
     }
 
     #[test]
-    fn guests_get_what_the_installation_says() {
-        let of = |configuration: serde_json::Value| {
-            let spec: KubeVirtSpec =
-                serde_json::from_value(serde_json::json!({ "configuration": configuration })).unwrap();
-            let guest = Settings::from_kubevirt(Some(&spec)).guest;
-            (guest.machine_type, guest.cpu_model)
+    fn the_oldest_decides() {
+        let object = |name: &str, created: &str| -> KubeVirt {
+            serde_json::from_value(json!({"spec": {}, "metadata":
+                {"name": name, "namespace": "kubevirt", "creationTimestamp": created}}))
+            .unwrap()
         };
-        let both = |machine_type: &str, cpu_model: &str| (machine_type.to_owned(), cpu_model.to_owned());
-        assert_eq!(of(serde_json::json!({})), both("q35", "host-model"));
-        let amd64 = serde_json::json!({"amd64": {"machineType": "pc-q35-9.2"}});
-        assert_eq!(
-            of(serde_json::json!({"architectureConfiguration": amd64, "cpuModel": "Nehalem"})),
-            both("pc-q35-9.2", "Nehalem")
-        );
-        assert_eq!(
-            of(serde_json::json!({"machineType": "pc-q35-10.0", "architectureConfiguration": amd64})).0,
-            "pc-q35-10.0"
-        );
-        // What no guest could have counts as not given.
-        assert_eq!(
-            of(serde_json::json!({"machineType": "pc-i440fx-9.0", "cpuModel": "a,b"})),
-            both("q35", "host-model")
-        );
+        let objects = [
+            object("b", "2026-01-02T00:00:00Z"),
+            object("a", "2026-01-02T00:00:00Z"),
+            object("c", "2026-01-03T00:00:00Z"),
+        ];
+        assert_eq!(deciding(&objects).and_then(|object| object.metadata.name.as_deref()), Some("a"));
+        assert_eq!(deciding(&[]), None);
     }
 }

@@ -12,7 +12,7 @@
 //! | disks | 1 MiB each | qcow2 tables |
 //! | emulation | 128 MiB + 1/64 of the guest memory | translated code ([`TCG_BUFFER_BYTES`]) and dirty-page bitmaps |
 //!
-//! KubeVirt counts 240 MiB for its helper processes and QEMU where this counts 56.
+//! The sum is multiplied by `additionalGuestMemoryOverheadRatio`. KubeVirt counts 240 MiB for its helper processes and QEMU where this counts 56.
 
 use crate::quantity;
 use crate::settings::Settings;
@@ -101,14 +101,15 @@ pub fn overhead_bytes(vmi: &ValidVmi, settings: &Settings) -> u64 {
     if settings.use_emulation {
         sum += TCG_BUFFER_BYTES + guest / 64;
     }
-    sum.div_ceil(MIB) * MIB
+    settings.pods.overhead.times(sum).div_ceil(MIB).saturating_mul(MIB)
 }
 
 /// Requests and limits of the `compute` container.
 ///
 /// CPU: the given request, else virtual CPUs divided by the allocation ratio. Memory: the given request, else the guest's
 /// memory divided by the overcommit; the overhead is added to the request (unless `overcommitGuestOverhead`) and to a
-/// given limit. A limit is set only where one is given.
+/// given limit. A limit is set only where one is given, but for one CPU for each virtual one where the settings ask for a
+/// limit (see `Pods::cpu_limit`: whoever builds a pod takes it away where the namespace is not selected).
 pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirements {
     let given = vmi.spec().domain.resources.clone().unwrap_or_default();
     let overhead = overhead_bytes(vmi, settings);
@@ -136,6 +137,13 @@ pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirement
     }
     if positive(given.limit("cpu")).is_none() {
         limits.remove("cpu");
+        let dedicated = vmi.spec().domain.cpu.as_ref().and_then(|cpu| cpu.dedicated_cpu_placement);
+        if settings.pods.cpu_limit.is_some() && dedicated != Some(true) {
+            // Never below what is requested.
+            let request = requests.get("cpu").and_then(|request| quantity::millis(request).ok()).unwrap_or(0);
+            let limit = (u64::from(vmi.topology().vcpus()) * 1000).max(request);
+            limits.insert("cpu".to_owned(), quantity::from_millis(limit));
+        }
     }
     ResourceRequirements {
         requests: Some(requests),

@@ -1,6 +1,7 @@
-//! The admission webhooks: which writes virt-api is asked about, by which name and under which path.
+//! The admission webhooks: which writes virt-api is asked about, and virt-operator about the KubeVirt object; by which name
+//! and under which path.
 //!
-//! One list for both sides: the installed configurations are made from it, and virt-api finds by it what a review is
+//! One list for both sides: the installed configurations are made from it, and who is asked finds by it what a review is
 //! about. Names and paths are KubeVirt's. Every kind that we define has a webhook that decides about new objects (a test
 //! says so), so that none is stored and then ignored.
 
@@ -61,6 +62,8 @@ pub enum Hook {
     KubeVirtCreate,
     /// The KubeVirt object on update.
     KubeVirtUpdate,
+    /// The KubeVirt object on delete.
+    KubeVirtDelete,
 }
 
 /// The object that a webhook is listed in.
@@ -70,7 +73,7 @@ pub enum Configuration {
     Mutator,
     /// `ValidatingWebhookConfiguration` of virt-api.
     Validator,
-    /// `ValidatingWebhookConfiguration` for the KubeVirt object. KubeVirt's operator answers it; here virt-api does.
+    /// `ValidatingWebhookConfiguration` for the KubeVirt object, answered by virt-operator.
     Operator,
 }
 
@@ -109,6 +112,7 @@ pub struct Webhook {
 
 const CREATE: &[&str] = &["CREATE"];
 const UPDATE: &[&str] = &["UPDATE"];
+const DELETE: &[&str] = &["DELETE"];
 const BOTH: &[&str] = &["CREATE", "UPDATE"];
 
 const CORE: (&str, &str) = ("kubevirt.io", "v1");
@@ -161,12 +165,23 @@ pub const WEBHOOKS: &[Webhook] = webhooks![
     Clone Validator "vm-clone-validator.kubevirt.io" "vm-clone-validate-create" CLONE ["virtualmachineclones"] BOTH;
     KubeVirtUpdate Operator "kubevirt-update-validator.kubevirt.io" "kubevirt-validate-update" CORE ["kubevirts"] UPDATE;
     KubeVirtCreate Operator "kubevirt-create-validator.kubevirt.io" "kubevirt-validate-create" CORE ["kubevirts"] CREATE;
+    KubeVirtDelete Operator "kubevirt-validator.kubevirt.io" "kubevirt-validate-delete" CORE ["kubevirts"] DELETE;
 ];
 
 impl Hook {
-    /// The hook at that path, which has no slash.
+    /// The hook of virt-api at that path, which has no slash.
     pub fn at(path: &str) -> Option<Hook> {
-        WEBHOOKS.iter().find(|webhook| webhook.path == path).map(|webhook| webhook.hook)
+        Self::find(path, |configuration| configuration != Operator)
+    }
+
+    /// The hook of virt-operator at that path.
+    pub fn of_operator_at(path: &str) -> Option<Hook> {
+        Self::find(path, |configuration| configuration == Operator)
+    }
+
+    fn find(path: &str, whose: impl Fn(Configuration) -> bool) -> Option<Hook> {
+        let mut webhooks = WEBHOOKS.iter().filter(|webhook| whose(webhook.configuration));
+        webhooks.find(|webhook| webhook.path == path).map(|webhook| webhook.hook)
     }
 }
 
@@ -210,7 +225,9 @@ mod tests {
         let names: BTreeSet<&str> = WEBHOOKS.iter().map(|webhook| webhook.name).collect();
         assert_eq!(names.len(), WEBHOOKS.len());
         for webhook in WEBHOOKS {
-            assert_eq!(Hook::at(webhook.path), Some(webhook.hook));
+            let found = [Hook::at(webhook.path), Hook::of_operator_at(webhook.path)];
+            let mine = webhook.configuration == Operator;
+            assert_eq!(found, if mine { [None, Some(webhook.hook)] } else { [Some(webhook.hook), None] });
         }
         assert_eq!(Hook::at("healthz"), None);
     }

@@ -1,7 +1,8 @@
 //! Settings of the installation: flags of this process, and the `KubeVirt` object as it is at the moment.
 
 use barevirt_api::settings::Settings;
-use barevirt_api::v1::KubeVirt;
+use barevirt_api::validate::selects;
+use std::collections::BTreeMap;
 
 /// What pods are built with.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,46 +16,51 @@ pub struct Config {
 }
 
 impl Config {
-    /// Flags together with the oldest of the `KubeVirt` objects; there should be one. Defaults where there is none.
-    pub fn current<'a>(
-        launcher_image: &str,
-        image_pull_policy: Option<&str>,
-        objects: impl Iterator<Item = &'a KubeVirt>,
-    ) -> Self {
-        Config {
-            launcher_image: launcher_image.to_owned(),
-            image_pull_policy: image_pull_policy.map(str::to_owned),
-            settings: Settings::current(objects),
-        }
-    }
-
     /// Pull policy for launchers.
     pub fn pull_policy(&self) -> Option<&str> {
         self.settings.image_pull_policy.as_deref().or(self.image_pull_policy.as_deref())
+    }
+
+    /// The same for pods of a namespace with these labels: without a CPU limit of their own where it is not selected.
+    #[must_use]
+    pub fn in_namespace(mut self, labels: Option<&BTreeMap<String, String>>) -> Self {
+        // A selector that is none selects nothing; admission refuses it.
+        self.settings.pods.cpu_limit.take_if(|selector| selects(selector, labels) != Ok(true));
+        self
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use barevirt_api::v1::KubeVirtSpec;
     use serde_json::json;
 
-    fn kubevirt(name: &str, created: &str, policy: &str) -> KubeVirt {
-        serde_json::from_value(json!({
-            "metadata": {"name": name, "namespace": "kubevirt", "creationTimestamp": created},
-            "spec": {"configuration": {"imagePullPolicy": policy}}
-        }))
-        .unwrap()
+    fn config(configuration: serde_json::Value) -> Config {
+        let spec: KubeVirtSpec = serde_json::from_value(json!({ "configuration": configuration })).unwrap();
+        Config {
+            launcher_image: "launcher".to_owned(),
+            image_pull_policy: Some("IfNotPresent".to_owned()),
+            settings: Settings::from_kubevirt(Some(&spec)),
+        }
     }
 
     #[test]
-    fn the_object_wins_over_the_flag_and_the_oldest_over_others() {
-        let objects =
-            [kubevirt("b", "2026-01-02T00:00:00Z", "Never"), kubevirt("a", "2026-01-01T00:00:00Z", "Always")];
-        let config = Config::current("launcher", Some("IfNotPresent"), objects.iter());
-        assert_eq!(config.pull_policy(), Some("Always"));
-        let config = Config::current("launcher", Some("IfNotPresent"), [].iter());
-        assert_eq!(config.pull_policy(), Some("IfNotPresent"));
-        assert_eq!(config.settings, Settings::default());
+    fn the_object_wins_over_the_flag() {
+        assert_eq!(config(json!({"imagePullPolicy": "Always"})).pull_policy(), Some("Always"));
+        assert_eq!(config(json!({})).pull_policy(), Some("IfNotPresent"));
+    }
+
+    #[test]
+    fn only_selected_namespaces_have_limits() {
+        let limits = |labels: &[(&str, &str)]| {
+            let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let config =
+                config(json!({"autoCPULimitNamespaceLabelSelector": {"matchLabels": {"quota": "on"}}}));
+            config.in_namespace(Some(&labels)).settings.pods.cpu_limit.is_some()
+        };
+        assert!(limits(&[("quota", "on"), ("a", "b")]));
+        assert!(!limits(&[("quota", "off")]));
+        assert!(config(json!({})).in_namespace(None).settings.pods.cpu_limit.is_none());
     }
 }

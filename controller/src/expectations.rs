@@ -23,6 +23,10 @@ pub enum Kind {
     Vmi,
     /// A launcher pod.
     Pod,
+    /// A replica set.
+    Set,
+    /// A pool.
+    Pool,
 }
 
 /// An expected object.
@@ -141,6 +145,17 @@ impl Expectations {
         all.remove(key);
         false
     }
+
+    /// Whether an event is still owed about any object of that kind whose name begins so.
+    pub fn owes_any(&self, kind: Kind, namespace: &str, beginning: &str, now: Instant) -> bool {
+        let keys: Vec<Key> = self
+            .lock()
+            .keys()
+            .filter(|key| key.kind == kind && key.namespace == namespace && key.name.starts_with(beginning))
+            .cloned()
+            .collect();
+        keys.iter().any(|key| self.owes(key, now))
+    }
 }
 
 #[cfg(test)]
@@ -183,6 +198,17 @@ mod tests {
         assert!(all.owes(&key(), now));
         all.missed(&key());
         assert!(!all.owes(&key(), now));
+    }
+
+    #[test]
+    fn names_are_asked_about_by_their_beginning() {
+        let (all, now) = (Expectations::default(), Instant::now());
+        all.begin(Key::new(Kind::Vmi, "a", "web-x"), now).done(Some("10"));
+        assert!(all.owes_any(Kind::Vmi, "a", "web-", now));
+        assert!(!all.owes_any(Kind::Vmi, "a", "db-", now));
+        assert!(!all.owes_any(Kind::Vm, "a", "web-", now));
+        assert!(!all.owes_any(Kind::Vmi, "b", "web-", now));
+        assert!(!all.owes_any(Kind::Vmi, "a", "web-", now + PATIENCE));
     }
 
     #[test]

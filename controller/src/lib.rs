@@ -4,6 +4,8 @@
 //!   VirtualMachine --(vm)--> VirtualMachineInstance --(vmi)--> launcher Pod
 //!                                    ^                             |
 //!        node lost --(node)----------+--------- phases, verdict ---+
+//!
+//!   VirtualMachinePool --(pool)--> VirtualMachine        VirtualMachineInstanceReplicaSet --(replica_set)--> instances
 //! ```
 //!
 //! Each reconciler takes the same steps: *observe* (caches, and a live look where a stale one would be dangerous), *plan*
@@ -14,14 +16,20 @@ pub mod cluster;
 pub mod config;
 pub mod error;
 pub mod expectations;
-pub mod health;
+pub mod generated;
+pub mod inventory;
+pub mod kin;
 pub mod lease;
 pub mod merge;
 pub mod node;
 pub mod notes;
+pub mod packed;
 pub mod pod;
+pub mod pool;
 pub mod process;
+pub mod replica_set;
 pub mod run;
 pub mod shell;
 pub mod vm;
 pub mod vmi;
+pub mod workloads;

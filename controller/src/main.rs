@@ -1,22 +1,34 @@
 //! Virtual machines, their instances and launcher pods, behind a lease.
 
 use anyhow::Context;
+use barevirt_api::names;
+use barevirt_api::settings::{Component, Rate};
+use barevirt_component::certificates::{Clients, Server, files};
+use barevirt_component::client::{Connection, Limit, Requests};
+use barevirt_component::installation::Installation;
+use barevirt_component::log::Level;
+use barevirt_component::metrics::Metrics;
+use barevirt_component::metrics::names::{VIRT_CONTROLLER_LEADING, VIRT_CONTROLLER_READY};
+use barevirt_component::probes::{self, Probes};
+use barevirt_component::tls;
 use clap::Parser;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use virt_controller::{cluster, health, lease, process, run};
+use virt_controller::inventory::Inventory;
+use virt_controller::{cluster, lease, process, run};
 
 /// Turns virtual machines into instances and instances into launcher pods.
 #[derive(Parser)]
 #[command(version)]
 struct Flags {
     /// Namespace of the components, where the lease is.
-    #[arg(long, env = "NAMESPACE", default_value = barevirt_api::names::INSTALL_NAMESPACE)]
+    #[arg(long, env = "NAMESPACE", default_value = names::INSTALL_NAMESPACE)]
     namespace: String,
     /// Image of virt-launcher and the container disks' helper.
     #[arg(long, env = "LAUNCHER_IMAGE")]
@@ -27,47 +39,75 @@ struct Flags {
     /// Seconds after which a silent node counts as lost.
     #[arg(long, env = "NODE_GRACE_SECONDS", default_value_t = 300)]
     node_grace_seconds: u64,
-    /// Address for /healthz and /leader, plain HTTP.
-    #[arg(long, env = "HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
-    health_listen: SocketAddr,
+    /// Address for /healthz, /leader and /metrics, over TLS.
+    #[arg(long, env = "LISTEN", default_value = "[::]:8443")]
+    listen: SocketAddr,
+    /// Directory with tls.crt and tls.key for them.
+    #[arg(long, env = "CERTIFICATES", default_value = "/etc/virt-controller/certificates")]
+    certificates: PathBuf,
     /// Name of this process in the lease; the pod's name.
     #[arg(long, env = "POD_NAME")]
     identity: Option<String>,
+    /// Node of this process.
+    #[arg(long, env = "NODE_NAME", default_value = "")]
+    node_name: String,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    process::run(work(Flags::parse()))
+    process::run(|level| work(Flags::parse(), level))
 }
 
-async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
+async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
     let stop = process::stop()?;
     tokio::pin!(stop);
 
-    let leading = Arc::new(AtomicBool::new(false));
-    let probes = tokio::spawn(health::serve(flags.health_listen, leading.clone()));
+    let mut metrics = Metrics::default();
+    let requests = Requests::exported(&mut metrics);
+    let connection =
+        Connection::infer(requests).await.context("cannot find out how to reach the API server")?;
+    // The lease and the settings do not wait for anything.
+    let direct = connection.client().context("cannot make a client")?;
+    let limit = Limit::new(Rate::CENTRAL);
+    let client = connection.limited(&limit).context("cannot make a client")?;
 
-    let config = kube::Config::infer().await.context("cannot find out how to reach the API server")?;
-    let client = kube::Client::try_from(config).context("cannot make a client")?;
+    let installation = Installation::default();
+    tokio::spawn(installation.clone().watch(direct.clone()));
+    tokio::spawn(level.follow(installation.clone(), Component::Controller, flags.node_name.clone()));
+    tokio::spawn(limit.follow(installation.clone(), "virt-controller", |settings| settings.rates.controller));
+
+    let leading = Arc::new(AtomicBool::new(false));
+    let leads = metrics.gauge(&VIRT_CONTROLLER_LEADING);
+    metrics.gauge(&VIRT_CONTROLLER_READY).set(1);
+    let inventory = Inventory::default();
+    metrics.collect(inventory.clone());
+    let shown = files::pair_or(&flags.certificates, tls::self_made(lease::NAME).context("certificate")?);
+    let server = Server::follow(shown, Clients::Everybody, tls::policy(&installation), &[b"http/1.1"]);
+    let told = Probes { installation: installation.clone(), leading: Some(leading.clone()), metrics };
+    let mut probes = tokio::spawn(probes::serve(flags.listen, Arc::new(told), move || server.current()));
+
     let identity = flags.identity.unwrap_or_else(|| format!("process-{}", std::process::id()));
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &flags.namespace);
+    let leases: Api<Lease> = Api::namespaced(direct, &flags.namespace);
     let mut candidate = lease::Candidate::new(leases, lease::NAME, identity.clone());
     tokio::select! {
         () = candidate.acquire() => {}
         () = &mut stop => return Ok(ExitCode::SUCCESS),
-        ended = probes => {
-            ended.context("health server")?.context("health server")?;
+        ended = &mut probes => {
+            ended.context("probes")?.context("probes")?;
         }
     }
     leading.store(true, Ordering::Relaxed);
+    leads.set(1);
 
     let options = cluster::Options {
         launcher_image: flags.launcher_image,
         image_pull_policy: flags.image_pull_policy,
         node_grace: Duration::from_secs(flags.node_grace_seconds),
+        installation,
     };
     let ended = tokio::select! {
-        () = run::run(client, &identity, options) => Some("the work ended"),
+        () = run::run(client, &identity, options, &inventory) => Some("the work ended"),
         () = candidate.hold() => Some("the lease was lost"),
+        _ = &mut probes => Some("the probes ended"),
         () = &mut stop => None,
     };
     // From here on nothing is written any more: the work was dropped.

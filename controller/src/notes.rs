@@ -32,7 +32,10 @@ impl Note {
 /// Tells events.
 #[derive(Clone)]
 pub struct Notes {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
+    /// Counts repetitions, and keeps each event for minutes to do so.
+    warnings: Recorder,
 }
 
 impl Notes {
@@ -44,12 +47,17 @@ impl Notes {
     /// Those of another component.
     pub fn by(client: Client, component: &str, instance: &str) -> Self {
         let reporter = Reporter { controller: component.to_owned(), instance: Some(instance.to_owned()) };
-        Notes { recorder: Recorder::new(client, reporter) }
+        Notes { warnings: Recorder::new(client.clone(), reporter.clone()), client, reporter }
     }
 
     /// Tells one, in the background: nothing depends on it being heard.
     pub fn tell(&self, note: Note, about: ObjectReference) {
-        let recorder = self.recorder.clone();
+        // What went well is told once for each object, and there may be very many: nothing is kept of it.
+        let recorder = if note.warning {
+            self.warnings.clone()
+        } else {
+            Recorder::new(self.client.clone(), self.reporter.clone())
+        };
         tokio::spawn(async move {
             let event = Event {
                 type_: if note.warning { EventType::Warning } else { EventType::Normal },

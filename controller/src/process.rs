@@ -2,6 +2,8 @@
 
 use crate::lease::Candidate;
 use anyhow::Context;
+use barevirt_component::certificates;
+use barevirt_component::log::{self, Level};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -11,20 +13,15 @@ use tracing::{error, info, warn};
 ///
 /// # Errors
 /// The work's own, and where there can be no runtime.
-pub fn run(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    // Before any TLS: exactly one provider is built in, and it is named rather than guessed. It is set already only where
-    // somebody named the same one.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt()
-        .json()
-        .with_current_span(false)
-        .with_span_list(false)
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+pub fn run<W>(work: impl FnOnce(Level) -> W) -> anyhow::Result<ExitCode>
+where
+    W: Future<Output = anyhow::Result<ExitCode>>,
+{
+    // Before any TLS: exactly one provider is built in, and it is named rather than guessed.
+    certificates::install_provider();
+    let level = log::start();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("runtime")?;
-    let code = runtime.block_on(work)?;
+    let code = runtime.block_on(work(level))?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(code)
 }

@@ -2,11 +2,11 @@
 
 use crate::cluster::{Cluster, Options};
 use crate::error::{Category, Error, back_off};
+use crate::inventory::Inventory;
 use crate::notes::Notes;
-use crate::{vm, vmi};
+use crate::{pool, replica_set, vm, vmi, workloads};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::{FutureExt, StreamExt};
-use kube::core::DeserializeGuard;
 use kube::runtime::controller::{Action, Config, applier};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
@@ -27,9 +27,10 @@ const FAILURES_KEPT: usize = 4096;
 const RESYNC: Duration = Duration::from_secs(600);
 
 /// Runs the controllers; comes back only if the watches end.
-pub async fn run(client: Client, instance: &str, options: Options) {
+pub async fn run(client: Client, instance: &str, options: Options, inventory: &Inventory) {
     let notes = Notes::new(client.clone(), instance);
     let (cluster, feeds, queues) = Cluster::new(client, notes, options);
+    inventory.of(cluster.clone());
     let vms = drive(
         "virtual machine",
         cluster.clone(),
@@ -44,6 +45,19 @@ pub async fn run(client: Client, instance: &str, options: Options) {
         queues.vmis,
         |cluster, namespace, name| async move { vmi::reconcile(&cluster, &namespace, &name).await }.boxed(),
     );
+    let sets = drive(
+        "replica set",
+        cluster.clone(),
+        cluster.sets.clone(),
+        queues.sets,
+        |cluster, namespace, name| {
+            async move { replica_set::reconcile(&cluster, &namespace, &name).await }.boxed()
+        },
+    );
+    let pools =
+        drive("pool", cluster.clone(), cluster.pools.clone(), queues.pools, |cluster, namespace, name| {
+            async move { pool::reconcile(&cluster, &namespace, &name).await }.boxed()
+        });
     let work = async {
         if cluster.ready().await {
             info!(
@@ -53,7 +67,7 @@ pub async fn run(client: Client, instance: &str, options: Options) {
                 "caches filled"
             );
         }
-        tokio::join!(vms, vmis);
+        tokio::join!(vms, vmis, sets, pools, workloads::run(cluster.clone()));
     };
     tokio::select! {
         () = feeds.run(cluster.clone()) => warn!("the watches ended"),
@@ -67,8 +81,8 @@ type Reconciliation = futures::future::BoxFuture<'static, Result<Option<Duration
 async fn drive<K>(
     kind: &'static str,
     cluster: Arc<Cluster>,
-    store: Store<DeserializeGuard<K>>,
-    queue: UnboundedReceiver<ObjectRef<DeserializeGuard<K>>>,
+    store: Store<K>,
+    queue: UnboundedReceiver<ObjectRef<K>>,
     reconcile: impl Fn(Arc<Cluster>, String, String) -> Reconciliation + Send + Sync + 'static,
 ) where
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
@@ -82,18 +96,7 @@ async fn drive<K>(
         .flat_map(|_| futures::stream::empty())
         .chain(queue.map(Ok::<_, Infallible>));
     let work = applier(
-        move |object: Arc<DeserializeGuard<K>>, cluster: Arc<Cluster>| {
-            if let Err(invalid) = &object.0 {
-                // Named and left alone; the others go on.
-                let meta = &invalid.metadata;
-                warn!(
-                    kind,
-                    namespace = meta.namespace,
-                    name = meta.name,
-                    error = invalid.error,
-                    "cannot read the object"
-                );
-            }
+        move |object: Arc<K>, cluster: Arc<Cluster>| {
             let failures = failures.clone();
             let uid = object.meta().uid.clone();
             let work = reconcile(cluster, object.namespace().unwrap_or_default(), object.name_any());
@@ -104,7 +107,7 @@ async fn drive<K>(
             }
             .boxed()
         },
-        move |object: Arc<DeserializeGuard<K>>, error: &Error, _| {
+        move |object: Arc<K>, error: &Error, _| {
             let meta = object.meta();
             let failed = {
                 let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,6 +4,7 @@
 //! sides taking turns, so that a busy machine slows both alike; medians are reported.
 
 pub mod launch;
+pub mod scale;
 pub mod size;
 pub mod start;
 

@@ -90,6 +90,30 @@ pub fn kill(component: &str) -> Result<()> {
     Ok(())
 }
 
+/// Takes the leading pod of a component away, with no time to end, and waits until another one leads.
+pub fn replace_leader(component: &str) -> Result<()> {
+    let leader = || -> Result<String> {
+        let lease = object(&["lease", component, "-n", NAMESPACE])?
+            .with_context(|| format!("no lease {component}"))?;
+        Ok(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned())
+    };
+    let before = wait::until("one to lead", ROLLOUT, || Ok(Some(leader()?).filter(|name| !name.is_empty())))?;
+    kubectl(&[
+        "delete",
+        "pod",
+        &before,
+        "-n",
+        NAMESPACE,
+        "--ignore-not-found",
+        "--force",
+        "--grace-period=0",
+    ])?;
+    wait::until_true("another one to lead", ROLLOUT, || {
+        let now = leader()?;
+        Ok(!now.is_empty() && now != before)
+    })
+}
+
 /// Changes the object for as long as a test takes; afterwards it is as it was.
 pub struct Changed {
     spec: Value,

@@ -18,6 +18,7 @@
 pub mod bench;
 pub mod command;
 pub mod console;
+pub mod counting;
 pub mod diagnosis;
 pub mod guest;
 pub mod image;

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
-use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::counting::Counting;
+use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace};
 use serde_json::Value;
 use std::process::Command;
@@ -52,35 +53,29 @@ fn kill_kubernetes_api() -> Result<()> {
     })
 }
 
-/// The numbers and boot ids that the guest has counted with.
-fn ticks(log: &str) -> Vec<(u64, String)> {
-    let whole = log.rfind('\n').map_or("", |end| &log[..end]);
-    // The login prompt ends without a line's end, so a tick may follow it.
-    let tick = |line: &str| {
-        let (_, rest) = line.trim().rsplit_once("tick ")?;
-        let (number, boot) = rest.split_once(' ')?;
-        Some((number.parse().ok()?, boot.to_owned()))
-    };
-    whole.lines().filter_map(tick).collect()
+/// A daemon of the node itself, in no pod; the node starts it again.
+fn kill_daemon(node: &Node, program: &str) -> Result<()> {
+    let script = format!(
+        "for p in /proc/[0-9]*; do \
+           [ \"$(readlink $p/exe 2>/dev/null | sed 's|.*/||')\" = '{program}' ] && echo ${{p#/proc/}}; \
+         done; true"
+    );
+    let processes = || -> Result<Vec<String>> { Ok(node.sh(&script)?.lines().map(str::to_owned).collect()) };
+    let before = processes()?;
+    ensure!(!before.is_empty(), "no {program} runs on {}", node.name());
+    node.sh(&format!("kill -KILL {}", before.join(" ")))?;
+    wait::until_true(&format!("{program} to run again on {}", node.name()), SOON, || {
+        Ok(processes()?.iter().any(|process| !before.contains(process)))
+    })
 }
 
 /// Has the guest count while something is killed; the count goes on without a gap, in one boot.
 fn guest_counts_through(namespace: &Namespace, disturb: impl FnOnce() -> Result<()>) -> Result<()> {
     namespace.apply(&guest::with_user_data(guest::instance("vm"), guest::COUNTING))?;
     let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
-    let launcher = namespace.launcher("vm")?;
-    let node = Node::of(&launcher)?;
-    let count = || Ok::<_, anyhow::Error>(ticks(&node.serial_log(&launcher)?));
-    wait::until_true("the guest to count", BOOT, || Ok(count()?.len() > 3))?;
+    let counting = Counting::of(namespace, "vm")?;
     disturb()?;
-    let then = count()?.len();
-    wait::until_true("the guest to count on", SOON, || Ok(count()?.len() > then + 5))?;
-    let ticks = count()?;
-    let first = ticks.first().cloned().context("no tick")?;
-    for ((number, boot), expected) in ticks.iter().zip(first.0..) {
-        ensure!(*number == expected, "after tick {} came {number}", expected - 1);
-        ensure!(*boot == first.1, "the guest has booted again");
-    }
+    counting.goes_on()?;
     let after = namespace.need("vmi", "vm")?;
     ensure!(uid(&after) == uid(&vmi) && after["status"]["phase"] == "Running", "{}", after["status"]);
     // And it is still ours: there is a console, and it ends when it is asked to.
@@ -101,6 +96,31 @@ fn a_guest_does_not_notice_the_death_of_the_handler() {
 }
 
 #[test]
+fn a_paused_guest_stays_paused_over_the_death_of_the_handler() {
+    let _alone = alone();
+    in_namespace("pausehandler", |namespace| {
+        namespace.apply(&guest::with_user_data(guest::instance("vm"), guest::COUNTING))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let counting = Counting::of(namespace, "vm")?;
+        namespace.virtctl(&["pause", "vmi", "vm"])?;
+        let paused = |vmi: &Value| {
+            let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|one| one["type"] == "Paused" && one["reason"] == "PausedByUser")
+        };
+        namespace.wait("vmi", "vm", "to be paused", SOON, paused)?;
+        kill_component("virt-handler")?;
+        component_is_ready("virt-handler")?;
+        counting.stands_still()?;
+        ensure!(paused(&namespace.need("vmi", "vm")?), "it is not said to be paused any more");
+        // The new handler lets it go when it is told to.
+        wait::until_true("the new handler to know the guest", SOON, || {
+            Ok(namespace.try_virtctl(&["unpause", "vmi", "vm"])?.code == 0)
+        })?;
+        counting.goes_on()
+    });
+}
+
+#[test]
 fn a_guest_does_not_notice_the_death_of_controllers_and_apis() {
     let _alone = alone();
     in_namespace("killcontrol", |namespace| {
@@ -110,6 +130,21 @@ fn a_guest_does_not_notice_the_death_of_controllers_and_apis() {
             kill_kubernetes_api()?;
             component_is_ready("virt-controller")?;
             component_is_ready("virt-api")
+        })
+    });
+}
+
+#[test]
+fn a_guest_does_not_notice_the_death_of_kubelet_and_containerd() {
+    let _alone = alone();
+    in_namespace("killnode", |namespace| {
+        guest_counts_through(namespace, || {
+            for node in objects(&["node"])? {
+                let node = Node::named(node["metadata"]["name"].as_str().context("a node without a name")?);
+                kill_daemon(&node, "containerd")?;
+                kill_daemon(&node, "kubelet")?;
+            }
+            component_is_ready("virt-handler")
         })
     });
 }

@@ -1,9 +1,10 @@
-//! Who is believed: only the API server's aggregator may speak for users at virt-api, and a handler's stolen token is
-//! worth no more than the node it was stolen from.
+//! Who is believed: only the API server's aggregator may speak for users at virt-api, only virt-api is answered by handlers,
+//! and a handler's stolen token is worth no more than the node it was stolen from. Stale and wrong certificates are made
+//! with the real authorities' keys, which only an administrator can read.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{cluster_script, kubectl, objects, run, succeed};
-use barevirt_e2e::wait::RUNNING;
+use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{guest, in_namespace, pods};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -48,6 +49,25 @@ struct Forgery {
     another: Issuer<'static, KeyPair>,
 }
 
+/// An authority of the very name of a real one, with a key of its own.
+fn pretender(name: &str) -> Result<Issuer<'static, KeyPair>> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    Ok(Issuer::new(params, KeyPair::generate()?))
+}
+
+/// The authority of the installation, with its key.
+fn installations_own() -> Result<Issuer<'static, KeyPair>> {
+    let path = "/api/v1/namespaces/kubevirt/secrets/kubevirt-ca";
+    let secret: Value = serde_json::from_str(&kubectl(&["get", "--raw", path])?)?;
+    let part = |name: &str| -> Result<String> {
+        let encoded = secret["data"][name].as_str().with_context(|| format!("no {name}"))?;
+        succeed(Command::new("base64").arg("--decode"), Some(encoded))
+    };
+    Ok(Issuer::from_ca_cert_pem(&part("tls.crt")?, KeyPair::from_pem(&part("tls.key")?)?)?)
+}
+
 impl Forgery {
     /// With the key of the cluster's own front-proxy authority, which lies beside its kubeconfig.
     fn prepare() -> Result<Self> {
@@ -59,11 +79,7 @@ impl Forgery {
         to_pkcs8.args(["pkcs8", "-topk8", "-nocrypt", "-in"]).arg(pki.join("front-proxy-ca.key"));
         let key = KeyPair::from_pem(&succeed(&mut to_pkcs8, None)?)?;
         let front_proxy = Issuer::from_ca_cert_pem(&certificate, key)?;
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // The very name of the real one.
-        params.distinguished_name.push(DnType::CommonName, "front-proxy-ca");
-        let another = Issuer::new(params, KeyPair::generate()?);
+        let another = pretender("front-proxy-ca")?;
         Ok(Self { folder: tempfile::tempdir()?, front_proxy, another })
     }
 
@@ -287,7 +303,9 @@ fn a_stolen_token_of_a_handler_reads_no_secret() {
             ("GET", format!("{own}/secrets"), None),
             ("GET", "/api/v1/secrets".to_owned(), None),
             ("GET", format!("{install}/secrets/kubevirt-ca"), None),
-            ("GET", format!("{install}/secrets/kubevirt-virt-handler-server-certs"), None),
+            ("GET", format!("{install}/secrets/kubevirt-virt-handler-certs"), None),
+            ("GET", format!("{install}/secrets/kubevirt-virt-api-certs"), None),
+            ("GET", "/apis/certificates.k8s.io/v1/certificatesigningrequests".to_owned(), None),
             ("GET", format!("{own}/configmaps/settings"), None),
             ("GET", format!("{own}/configmaps"), None),
             ("GET", format!("{install}/configmaps/kubevirt-ca"), None),
@@ -302,6 +320,263 @@ fn a_stolen_token_of_a_handler_reads_no_secret() {
             ensure!(answer.code == 403, "{method} {path}: {answer:?}");
             ensure!(!answer.body.contains("hidden") && !answer.body.contains("aGlkZGVu"), "{method} {path}");
         }
+        Ok(())
+    });
+}
+
+/// Address of the handler of each node, with the node's name.
+fn handler_addresses() -> Result<Vec<(String, String)>> {
+    let pods = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler"])?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let ready = pods.iter().filter(|pod| pod["status"]["containerStatuses"][0]["ready"] == true);
+    Ok(ready
+        .filter_map(|pod| Some((text(&pod["spec"]["nodeName"])?, text(&pod["status"]["podIP"])?)))
+        .collect())
+}
+
+/// A handler answers virt-api, and nobody with a stale certificate, with one for something else, or with one of another
+/// authority.
+#[test]
+fn only_virt_api_is_answered_by_a_handler() -> Result<()> {
+    let (_, address) = handler_addresses()?.into_iter().next().context("no handler is ready")?;
+    let forgery = Forgery::prepare()?;
+    let (ours, name) = (installations_own()?, "kubevirt.io:system:client:virt-handler");
+    let url = format!(
+        "https://{}:8186/v1/namespaces/default/virtualmachineinstances/nobody-has-this/qmp",
+        pods::host(&address)
+    );
+    let ask = |certificate: &[String]| -> Result<u16> {
+        let mut settings = vec![
+            setting("url", &url),
+            setting("request", "POST"),
+            setting("data", r#"{"execute": "query-status"}"#),
+        ];
+        settings.extend_from_slice(certificate);
+        // Without a connection there is no code: curl says 000.
+        Ok(curl(&settings)?.code)
+    };
+    let as_server = |params: &mut CertificateParams| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    };
+    let expired = |params: &mut CertificateParams| {
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+    };
+    let early = |params: &mut CertificateParams| params.not_before = date_time_ymd(2100, 1, 1);
+    let pretender = pretender("kubevirt.io")?;
+    for (who, code, certificate) in [
+        ("nobody", 401, vec![]),
+        ("another client", 401, forgery.certificate(&ours, "kubevirt.io:system:client:other", |_| {})?),
+        ("a handler", 0, forgery.certificate(&ours, "virt-handler", as_server)?),
+        ("a server called virt-api", 0, forgery.certificate(&ours, name, as_server)?),
+        ("a stale one", 0, forgery.certificate(&ours, name, expired)?),
+        ("one of tomorrow", 0, forgery.certificate(&ours, name, early)?),
+        ("another authority's", 0, forgery.certificate(&pretender, name, |_| {})?),
+        ("the aggregator", 0, forgery.certificate(&forgery.front_proxy, "front-proxy-client", |_| {})?),
+        // All in order: what was refused above was refused for the certificate.
+        ("virt-api", 404, forgery.certificate(&ours, name, |_| {})?),
+    ] {
+        let answered = ask(&certificate)?;
+        ensure!(answered == code, "{who}: {answered}, expected {code}");
+    }
+    Ok(())
+}
+
+/// What a server shows: its names, as `openssl` prints them.
+fn shown(address: &str) -> Result<String> {
+    let mut connect = Command::new("openssl");
+    connect.args(["s_client", "-connect", address]);
+    // It ends with what it is told, which is nothing.
+    let session = run(&mut connect, Some(""))?;
+    let mut read = Command::new("openssl");
+    read.args(["x509", "-noout", "-subject", "-ext", "subjectAltName,extendedKeyUsage,keyUsage"]);
+    succeed(&mut read, Some(&session.stdout))
+}
+
+#[test]
+fn each_server_shows_a_certificate_of_its_own_for_servers_only() -> Result<()> {
+    let mut servers =
+        vec![(format!("{}:8443", pods::host(&virt_api()?)), "virt-api.kubevirt.svc".to_owned())];
+    for (node, address) in handler_addresses()? {
+        servers.push((format!("{}:8186", pods::host(&address)), format!("{node}.virt-handler.kubevirt")));
+    }
+    ensure!(servers.len() > 2, "this test needs two nodes: {servers:?}");
+    for (address, name) in &servers {
+        let text = shown(address)?;
+        ensure!(text.contains(&format!("DNS:{name}")), "{address}: {text}");
+        ensure!(
+            text.contains("TLS Web Server Authentication") && !text.contains("Client"),
+            "{address}: {text}"
+        );
+        for (_, other) in servers.iter().filter(|(_, other)| other != name) {
+            ensure!(!text.contains(&format!("DNS:{other}")), "{address} is also {other}: {text}");
+        }
+    }
+    Ok(())
+}
+
+/// A request for a certificate like a handler's, for that node.
+fn certificate_request(node: &str, change: impl FnOnce(&mut Value)) -> Result<(Value, KeyPair)> {
+    let mut params = CertificateParams::new(vec![format!("{node}.virt-handler.kubevirt")])?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "virt-handler");
+    let key = KeyPair::generate()?;
+    let encoded = succeed(Command::new("base64").arg("-w0"), Some(&params.serialize_request(&key)?.pem()?))?;
+    let mut object = json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": "virt-handler-e2e-"},
+        "spec": {
+            "signerName": "barevirt.dev/virt-handler", "request": encoded,
+            "usages": ["digital signature", "server auth"],
+        },
+    });
+    change(&mut object);
+    Ok((object, key))
+}
+
+/// What becomes of a request: the certificate, or the reason of its denial.
+fn outcome(created: &Value) -> Result<std::result::Result<String, String>> {
+    let name = created["metadata"]["name"].as_str().context("a name")?;
+    let answered = wait::until(&format!("an answer to {name}"), SOON, || {
+        let request = barevirt_e2e::command::object(&["csr", name])?.context("the request is gone")?;
+        let denied = request["status"]["conditions"].as_array().into_iter().flatten();
+        let denied = denied.into_iter().find(|condition| condition["type"] == "Denied");
+        if let Some(denied) = denied {
+            return Ok(Some(Err(denied["reason"].as_str().unwrap_or_default().to_owned())));
+        }
+        Ok(request["status"]["certificate"].as_str().map(|encoded| Ok(encoded.to_owned())))
+    })?;
+    kubectl(&["delete", "csr", name, "--ignore-not-found"])?;
+    match answered {
+        Ok(encoded) => Ok(Ok(succeed(Command::new("base64").arg("--decode"), Some(&encoded))?)),
+        Err(reason) => Ok(Err(reason)),
+    }
+}
+
+/// Whoever steals a handler's token can be the handler of that node, and of no other.
+#[test]
+fn a_stolen_token_gets_no_certificate_of_another_node() -> Result<()> {
+    let handlers = handlers()?;
+    let [(home, pod), (away, _), ..] = handlers.as_slice() else {
+        anyhow::bail!("this test needs two nodes")
+    };
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let asked = |stolen: &Stolen, object: &Value| -> Result<Value> {
+        let answer = stolen.request("POST", path, Some(object))?;
+        ensure!(answer.code == 201, "{answer:?}");
+        Ok(serde_json::from_str(&answer.body)?)
+    };
+    let own = Stolen::of(Some(pod))?;
+    let reason =
+        |result: std::result::Result<String, String>| result.err().unwrap_or_else(|| "signed".to_owned());
+    let (object, _) = certificate_request(away, |_| {})?;
+    let denied = reason(outcome(&asked(&own, &object)?)?);
+    ensure!(denied == "WrongNames", "another node: {denied}");
+    let (object, _) = certificate_request(home, |object| {
+        object["spec"]["usages"] = json!(["client auth", "digital signature"]);
+    })?;
+    let denied = reason(outcome(&asked(&own, &object)?)?);
+    ensure!(denied == "WrongUsages", "a client's: {denied}");
+    let (object, _) = certificate_request(home, |_| {})?;
+    let denied = reason(outcome(&asked(&Stolen::of(None)?, &object)?)?);
+    ensure!(denied == "UnknownNode", "of no pod: {denied}");
+    // An administrator is no handler either.
+    let created =
+        barevirt_e2e::command::try_kubectl_with(&["create", "-o", "json", "-f", "-"], &object.to_string())?;
+    ensure!(created.code == 0, "{}", created.text());
+    let denied = reason(outcome(&serde_json::from_str(&created.stdout)?)?);
+    ensure!(denied == "WrongRequester", "an administrator: {denied}");
+
+    // Its own node's, which is worth nothing as a client's.
+    let (object, key) = certificate_request(home, |_| {})?;
+    let certificate = match outcome(&asked(&own, &object)?)? {
+        Ok(certificate) => certificate,
+        Err(reason) => anyhow::bail!("its own is denied: {reason}"),
+    };
+    let folder = tempfile::tempdir()?;
+    let file = |name: &str, text: &str| -> Result<String> {
+        let path = folder.path().join(name);
+        fs::write(&path, text)?;
+        Ok(path.to_string_lossy().into_owned())
+    };
+    let shown = [
+        setting("cert", &file("own.crt", &certificate)?),
+        setting("key", &file("own.key", &key.serialize_pem())?),
+    ];
+    let (_, address) = handler_addresses()?
+        .into_iter()
+        .find(|(node, _)| node == away)
+        .context("no handler is ready there")?;
+    let mut settings = vec![setting("url", &format!("https://{}:8186/healthz", pods::host(&address)))];
+    settings.extend_from_slice(&shown);
+    let answer = curl(&settings)?;
+    ensure!(answer.code == 0, "a handler's certificate was taken for a client's: {answer:?}");
+    // The token may not approve what it asked for, nor ask another signer.
+    let approve = json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x"}]}});
+    own.may_not("PATCH", &format!("{path}/virt-handler-any/approval"), Some(&approve), "forbidden")?;
+    let (object, _) = certificate_request(home, |object| {
+        object["spec"]["signerName"] = json!("kubernetes.io/kube-apiserver-client");
+        object["spec"]["usages"] = json!(["client auth", "digital signature"]);
+    })?;
+    own.may_not("POST", path, Some(&object), "only allowed to ask barevirt.dev/virt-handler")
+}
+
+/// The API server calls nobody in virt-api's place: a webhook whose bundle does not know virt-api's authority fails.
+#[test]
+fn the_api_server_calls_virt_api_by_its_certificate() {
+    in_namespace("callers", |namespace| {
+        let real = barevirt_e2e::command::object(&["validatingwebhookconfiguration", "virt-api-validator"])?
+            .context("no webhooks")?;
+        let real = &real["webhooks"][0]["clientConfig"];
+        let mut strange = CertificateParams::default();
+        strange.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let strange = strange.self_signed(&KeyPair::generate()?)?.pem();
+        let strange = succeed(Command::new("base64").arg("-w0"), Some(&strange))?;
+        let name = format!("{}.barevirt.dev", namespace.name());
+        let ask = |bundle: &Value, service: &str| -> Result<String> {
+            // Only about config maps of that name, in this namespace.
+            let configuration = json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                "metadata": {"name": name},
+                "webhooks": [{
+                    "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
+                    "failurePolicy": "Fail",
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name()}},
+                    "rules": [{
+                        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                        "resources": ["configmaps"],
+                    }],
+                    "matchConditions": [{"name": "asked", "expression": "object.metadata.name == 'asked'"}],
+                    "clientConfig": {
+                        "caBundle": bundle,
+                        "service": {
+                            "namespace": "kubevirt", "name": service, "port": 443,
+                            "path": real["service"]["path"],
+                        },
+                    },
+                }],
+            });
+            let applied =
+                barevirt_e2e::command::try_kubectl_with(&["apply", "-f", "-"], &configuration.to_string())?;
+            ensure!(applied.code == 0, "{}", applied.text());
+            wait::until("the webhook to be called", SOON, || {
+                let created = namespace.try_kubectl(&["create", "configmap", "asked"])?;
+                namespace.kubectl(&["delete", "configmap", "asked", "--ignore-not-found"])?;
+                Ok((created.code != 0).then(|| created.text()))
+            })
+        };
+        let result: Result<()> = (|| {
+            let stranger = ask(&json!(strange), "virt-api")?;
+            ensure!(stranger.contains("x509: certificate signed by unknown authority"), "{stranger}");
+            Ok(())
+        })();
+        kubectl(&["delete", "validatingwebhookconfiguration", &name, "--ignore-not-found"])?;
+        result?;
+        // By the real bundle it is called, and refuses what is no review of its kind.
+        let known = ask(&real["caBundle"], "virt-api");
+        kubectl(&["delete", "validatingwebhookconfiguration", &name, "--ignore-not-found"])?;
+        let known = known?;
+        ensure!(!known.contains("x509"), "{known}");
         Ok(())
     });
 }

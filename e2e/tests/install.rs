@@ -222,6 +222,147 @@ fn an_operator_that_is_killed_while_it_works_goes_on() {
     });
 }
 
+/// Its pod is taken away again and again, while there is something to be put right.
+#[test]
+fn an_operator_that_is_replaced_again_and_again_puts_everything_right() {
+    let _alone = alone();
+    in_namespace("replaceoperator", |_| {
+        wait_available()?;
+        for (kind, name) in [
+            ("daemonset", "virt-handler"),
+            ("validatingwebhookconfiguration", "virt-api-validator"),
+            ("clusterrole", "kubevirt-controller"),
+        ] {
+            let namespace: &[&str] = if kind == "daemonset" { &["-n", NAMESPACE] } else { &[] };
+            kubectl(&[&["delete", "--wait=false", kind, name], namespace].concat())?;
+            installation::replace_leader("virt-operator")?;
+        }
+        for arguments in [
+            &local("daemonset", "virt-handler")[..],
+            &["validatingwebhookconfiguration", "virt-api-validator"],
+            &["clusterrole", "kubevirt-controller"],
+        ] {
+            wait::until_true(&format!("{arguments:?} to be back"), ROLLOUT, || {
+                Ok(object(arguments)?.is_some_and(|object| object["metadata"]["deletionTimestamp"].is_null()))
+            })?;
+        }
+        kubectl(&["rollout", "status", "-n", NAMESPACE, "daemonset/virt-handler", "--timeout=180s"])?;
+        kubectl(&["rollout", "status", "-n", NAMESPACE, "deployment/virt-operator", "--timeout=90s"])?;
+        wait_available().map(drop)
+    });
+}
+
+/// What would bring virt-api back can be written while it is away, and what is wrong is still refused.
+#[test]
+fn the_kubevirt_can_be_changed_while_virt_api_is_away() {
+    let _alone = alone();
+    in_namespace("withoutapi", |_| {
+        wait_available()?;
+        let gone = json!({"customizeComponents": {"patches": [{
+            "resourceType": "Deployment", "resourceName": "virt-api", "type": "merge", "patch": r#"{"spec": {"replicas": 0}}"#,
+        }]}});
+        {
+            let _without = Changed::begin(&gone)?;
+            wait::until_true("virt-api to be gone", ROLLOUT, || {
+                Ok(objects(&["pod", "-n", NAMESPACE, "-l", "kubevirt.io=virt-api"])?.is_empty())
+            })?;
+            let patch = r#"{"spec": {"synchronizationPort": "1"}}"#;
+            let refused = try_kubectl(&[
+                "patch",
+                "kubevirt",
+                "kubevirt",
+                "-n",
+                NAMESPACE,
+                "--type=merge",
+                "-p",
+                patch,
+            ])?;
+            ensure!(refused.code != 0, "it was taken");
+            ensure!(refused.text().contains("spec.synchronizationPort"), "{}", refused.text());
+            installation::patch(&json!({"productName": "without-api"}))?;
+        }
+        need(&local("deployment", "virt-api")).map(|api| api["spec"]["replicas"] == 2).and_then(|two| {
+            ensure!(two, "virt-api is not back");
+            Ok(())
+        })
+    });
+}
+
+/// Definitions as Prometheus' operator has them, without their contents, for as long as a test takes.
+struct PrometheusKinds;
+
+impl PrometheusKinds {
+    const NAMES: [(&'static str, &'static str); 2] =
+        [("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")];
+
+    fn define() -> Result<Self> {
+        let kinds = PrometheusKinds;
+        for (kind, plural) in Self::NAMES {
+            let definition = json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": format!("{plural}.monitoring.coreos.com")},
+                "spec": {
+                    "group": "monitoring.coreos.com", "scope": "Namespaced",
+                    "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+                    "versions": [{
+                        "name": "v1", "served": true, "storage": true,
+                        "schema": {"openAPIV3Schema": {
+                            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                        }},
+                    }],
+                },
+            });
+            let answer = try_kubectl_with(&["apply", "-f", "-"], &definition.to_string())?;
+            ensure!(answer.code == 0, "{}", answer.text());
+        }
+        Ok(kinds)
+    }
+}
+
+impl Drop for PrometheusKinds {
+    fn drop(&mut self) {
+        for (_, plural) in Self::NAMES {
+            let name = format!("{plural}.monitoring.coreos.com");
+            if let Err(error) = kubectl(&["delete", "crd", &name, "--ignore-not-found"]) {
+                eprintln!("{name} is left: {error:#}");
+            }
+        }
+    }
+}
+
+#[test]
+fn prometheus_is_told_whom_to_ask_where_it_is_there() {
+    let _alone = alone();
+    in_namespace("monitoring", |namespace| {
+        wait_available()?;
+        let service = need(&local("service", "kubevirt-prometheus-metrics"))?;
+        ensure!(service["spec"]["selector"]["prometheus.kubevirt.io"] == "true", "{}", service["spec"]);
+        let _kinds = PrometheusKinds::define()?;
+        namespace.kubectl(&["create", "serviceaccount", "watcher"])?;
+        let changed =
+            Changed::begin(&json!({"monitorNamespace": namespace.name(), "monitorAccount": "watcher"}))?;
+        // The kinds are looked for now and then.
+        let monitor =
+            namespace.wait("servicemonitor", "prometheus-kubevirt-rules", "to be made", ROLLOUT, |_| true)?;
+        ensure!(
+            monitor["spec"]["namespaceSelector"]["matchNames"] == json!([NAMESPACE]),
+            "{}",
+            monitor["spec"]
+        );
+        let rule =
+            wait::until("the rules", SOON, || object(&local("prometheusrule", "prometheus-kubevirt-rules")))?;
+        ensure!(rule["spec"].to_string().contains("VirtAPIDown"), "{}", rule["spec"]);
+        let binding = need(&local("rolebinding", "kubevirt-monitoring"))?;
+        ensure!(binding["subjects"][0]["namespace"] == namespace.name(), "{}", binding["subjects"]);
+        wait_available()?;
+        // What is not wanted any more goes.
+        drop(changed);
+        wait::until_true("the binding to be gone", ROLLOUT, || {
+            Ok(object(&local("rolebinding", "kubevirt-monitoring"))?.is_none())
+        })
+    });
+}
+
 /// Versions of what others do not write to.
 fn versions() -> Result<BTreeMap<String, String>> {
     let quiet = CLUSTER_KINDS.replace("crd,", "").replace(",apiservice", "");

@@ -405,10 +405,10 @@ fn what_is_not_there_says_so() {
             ensure!(output.code != 0 && output.text().contains(words), "{path}: {}", output.text());
             Ok(())
         };
-        let pause = "virtualmachineinstances/vm/pause";
-        let refusal = "virtualmachineinstances/pause is not supported yet";
+        let change = "virtualmachineinstances/vm/addvolume";
+        let refusal = "virtualmachineinstances/addvolume is not supported yet";
         wait::until_true("the binding to be known", SOON, || {
-            Ok(raw("replace", &format!("{base}/{pause}"), Some(&edit))?.text().contains(refusal))
+            Ok(raw("replace", &format!("{base}/{change}"), Some(&edit))?.text().contains(refusal))
         })?;
         // Known, allowed, and nothing behind it.
         says(
@@ -424,7 +424,7 @@ fn what_is_not_there_says_so() {
             "sev/fetchcertchain is not supported yet",
         )?;
         // Known, and not allowed.
-        says("replace", pause, Some(&format!("{people}:view")), "cannot update resource")?;
+        says("replace", change, Some(&format!("{people}:view")), "cannot update resource")?;
         says("get", "virtualmachineinstances/vm/vsock", Some(&edit), "cannot get resource")?;
         // A part of a path that the API server does not look at: asked of it by virt-api.
         says(

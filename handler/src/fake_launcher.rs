@@ -22,8 +22,9 @@ use barevirt_protocol::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET, SOCKETS_VOLUME};
 use barevirt_protocol::seqpacket::PacketListener;
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
-    HelloRequest, HelloResponse, LauncherStatus, Phase, QmpRequest, QmpResponse, ShutdownRequest,
-    ShutdownResponse, SyncRequest, SyncResponse, WatchRequest,
+    Control, ControlRequest, ControlResponse, GuestRequest, GuestResponse, HelloRequest, HelloResponse,
+    LauncherStatus, Pause, Phase, QmpRequest, QmpResponse, ScreenshotRequest, ScreenshotResponse,
+    ShutdownRequest, ShutdownResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_protocol::{grpc, seqpacket};
 use tokio::sync::{mpsc, watch};
@@ -241,6 +242,41 @@ impl Launcher for Fake {
             status.message = format!("within {grace} s");
         });
         Ok(Response::new(ShutdownResponse {}))
+    }
+
+    async fn control(
+        &self,
+        request: tonic::Request<ControlRequest>,
+    ) -> Result<Response<ControlResponse>, Status> {
+        let request = request.into_inner();
+        match request.control() {
+            Control::Pause => self.status.send_modify(|status| {
+                status.set_phase(Phase::Paused);
+                status.set_pause(Pause::User);
+            }),
+            Control::Freeze if request.unfreeze_after_ms == 90_000 => {}
+            Control::Unpause
+            | Control::Reset
+            | Control::SoftReboot
+            | Control::Freeze
+            | Control::Unfreeze
+            | Control::Unspecified => return Err(Status::failed_precondition("VMI is not running")),
+        }
+        Ok(Response::new(ControlResponse {}))
+    }
+
+    async fn guest(&self, _: tonic::Request<GuestRequest>) -> Result<Response<GuestResponse>, Status> {
+        let users: Vec<String> = (0..12).map(|n| format!(r#"{{"userName":"user{n}"}}"#)).collect();
+        let info = format!(r#"{{"hostname":"web","userList":[{}]}}"#, users.join(",")).into_bytes();
+        Ok(Response::new(GuestResponse { info }))
+    }
+
+    async fn screenshot(
+        &self,
+        request: tonic::Request<ScreenshotRequest>,
+    ) -> Result<Response<ScreenshotResponse>, Status> {
+        let png = if request.into_inner().move_cursor { vec![1; 6 << 20] } else { vec![0] };
+        Ok(Response::new(ScreenshotResponse { png }))
     }
 
     async fn qmp(&self, request: tonic::Request<QmpRequest>) -> Result<Response<QmpResponse>, Status> {

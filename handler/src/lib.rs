@@ -8,6 +8,7 @@
 //! Nothing of a running guest lives in this process. It may be killed at any time: a later one finds the launchers and
 //! everything in the pods' namespaces again, and adds what is missing.
 
+pub mod certificate;
 #[cfg(test)]
 mod fake_launcher;
 pub mod heartbeat;

@@ -1,19 +1,24 @@
 //! `virt-handler`: reads flags, opens what is opened once, and connects the parts.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use barevirt_api::settings::{Component, Rate};
+use barevirt_component::certificates::{self, Clients, Server};
+use barevirt_component::client::{Connection, Limit, Requests};
+use barevirt_component::installation::Installation;
+use barevirt_component::metrics::Metrics;
+use barevirt_component::metrics::names::{INFO, VIRT_HANDLER_READY};
+use barevirt_component::probes::{self, Probes, listen};
+use barevirt_component::{log, tls};
 use clap::Parser;
-use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
-use tracing_subscriber::EnvFilter;
+use virt_handler::certificate::Own;
 use virt_handler::launchers::pods_dir::PodsDir;
-use virt_handler::server::tls::Certificates;
 use virt_handler::supervisor::Launchers;
 use virt_handler::sync::Context;
 use virt_handler::{heartbeat, server, supervisor};
@@ -31,27 +36,32 @@ struct Flags {
     /// Where consoles are served.
     #[arg(long, env = "LISTEN", default_value = "[::]:8186")]
     listen: SocketAddr,
-    /// Directory with tls.crt and tls.key of the console server.
-    #[arg(long, env = "SERVER_CERTS", default_value = "/etc/virt-handler/servercertificates")]
-    server_certs: PathBuf,
-    /// Bundle of the authorities that sign virt-api's certificate.
+    /// Bundle of the authorities that sign virt-api's certificate, and ours.
     #[arg(long, env = "CLIENT_CA", default_value = "/etc/virt-handler/ca/ca-bundle")]
     client_ca: PathBuf,
-    /// What is logged, e.g. info or virt_handler=debug.
-    #[arg(long, env = "RUST_LOG", default_value = "info")]
-    log_level: String,
+    /// Where /healthz and /metrics are served, over TLS.
+    #[arg(long, env = "PROBES_LISTEN", default_value = "[::]:8443")]
+    probes_listen: SocketAddr,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let flags = Flags::parse();
-    let filter = EnvFilter::try_new(&flags.log_level).context("read --log-level")?;
-    tracing_subscriber::fmt().json().flatten_event(true).with_span_list(false).with_env_filter(filter).init();
-    // Another provider in the dependency tree would make the choice ambiguous: an error here means that it was made.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let level = log::start();
+    certificates::install_provider();
 
     let pods = Arc::new(PodsDir::open(&flags.pods_dir)?);
-    let client = Client::try_default().await.context("find the API server")?;
+    let mut metrics = Metrics::default();
+    let requests = Requests::exported(&mut metrics);
+    metrics.info(&INFO, "kubeversion", concat!("v", env!("CARGO_PKG_VERSION")));
+    let connection = Connection::infer(requests).await.context("find the API server")?;
+    let limit = Limit::new(Rate::NODE);
+    let client = connection.limited(&limit).context("make a client")?;
+    let installation = Installation::default();
+    // What sets the rate does not wait for it.
+    tokio::spawn(installation.clone().watch(connection.client().context("make a client")?));
+    tokio::spawn(level.follow(installation.clone(), Component::Handler, flags.node_name.clone()));
+    tokio::spawn(limit.follow(installation.clone(), "virt-handler", |settings| settings.rates.handler));
     let listener = listen(flags.listen).await.with_context(|| format!("listen on {}", flags.listen))?;
     let reporter =
         Reporter { controller: "virt-handler".to_owned(), instance: Some(flags.node_name.clone()) };
@@ -61,12 +71,22 @@ async fn main() -> anyhow::Result<()> {
         pods,
         node: flags.node_name.clone(),
     };
-    let launchers = Launchers::default();
-    let certificates = Certificates::new(&flags.server_certs, flags.client_ca.clone());
+    let launchers = Launchers::new(context.recorder.clone());
+    let policy = tls::policy(&installation);
+    let trusted = certificates::files::authorities(&flags.client_ca);
+    let own =
+        Own::new(flags.node_name.clone(), Some(tls::self_made("localhost").context("make a certificate")?));
+    let clients = Clients::SignedBy(trusted.clone());
+    let tls = Server::follow(own.shown(), clients, policy.clone(), server::tls::PROTOCOLS);
+    let open = Server::follow(own.shown(), Clients::Everybody, policy, server::tls::PROTOCOLS);
+    let lack = own.lack();
+    metrics.look(&VIRT_HANDLER_READY, move || if lack.borrow().is_none() { 1.0 } else { 0.0 });
+    let told = Arc::new(Probes { installation, leading: None, metrics });
     info!(node = flags.node_name, version = env!("CARGO_PKG_VERSION"), "virt-handler starts");
 
-    tokio::spawn(Arc::clone(&certificates).follow());
-    tokio::spawn(server::run(listener, certificates, launchers.clone()));
+    tokio::spawn(server::run(listener, tls, own.lack(), launchers.clone()));
+    tokio::spawn(own.run(client.clone(), trusted));
+    let probes = tokio::spawn(probes::serve(flags.probes_listen, told, move || open.current()));
     tokio::spawn(heartbeat::run(client, flags.node_name));
     let supervisor = tokio::spawn(supervisor::run(context, launchers));
 
@@ -76,19 +96,9 @@ async fn main() -> anyhow::Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         ended = supervisor => anyhow::bail!("the watch of instances ended: {ended:?}"),
+        ended = probes => anyhow::bail!("the probes ended: {ended:?}"),
     }
     // Nothing is torn down: guests and their networks go on, and the next handler finds them.
     info!("virt-handler ends");
     Ok(())
-}
-
-/// Listens; on a node without IPv6 the unspecified address is the one of IPv4.
-async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    match TcpListener::bind(address).await {
-        Err(error) if address.is_ipv6() && address.ip().is_unspecified() => {
-            info!(%error, "no IPv6 on this node");
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
-        }
-        result => result,
-    }
 }

@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, NODE_NAME_LABEL};
 use barevirt_api::v1::VirtualMachineInstance;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
+use kube::runtime::events::{Event as Note, Recorder};
 use kube::runtime::watcher::{self, Config, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::launchers::Launcher;
@@ -23,17 +26,47 @@ use crate::sync::{self, Context, Input, Vm};
 /// Namespace and name of a VMI.
 pub type Key = (String, String);
 
-/// Where others find the launchers of this node. Cheap to clone.
-#[derive(Debug, Clone, Default)]
+/// How long the API server may take for an event.
+const EVENT: Duration = Duration::from_secs(10);
+
+/// Where others find the launchers of this node, and tell about their guests. Cheap to clone.
+#[derive(Clone, Default)]
 pub struct Launchers {
-    all: Arc<RwLock<BTreeMap<Key, watch::Receiver<Option<Launcher>>>>>,
+    all: Arc<RwLock<BTreeMap<Key, Found>>>,
+    recorder: Option<Recorder>,
+}
+
+/// A VMI of this node.
+#[derive(Clone)]
+struct Found {
+    reference: ObjectReference,
+    launcher: watch::Receiver<Option<Launcher>>,
 }
 
 impl Launchers {
+    /// None yet; what is told about guests goes through that recorder.
+    pub fn new(recorder: Recorder) -> Self {
+        Self { recorder: Some(recorder), ..Self::default() }
+    }
+
     /// The launcher of a VMI; nothing if none is connected to.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Launcher> {
+        self.found(namespace, name).and_then(|found| found.launcher.borrow().clone())
+    }
+
+    fn found(&self, namespace: &str, name: &str) -> Option<Found> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
-        all.get(&(namespace.to_owned(), name.to_owned())).and_then(|launcher| launcher.borrow().clone())
+        all.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// Publishes an event about a VMI. A lost one is logged and not tried anew.
+    pub async fn tell(&self, namespace: &str, name: &str, note: Note) {
+        let (Some(recorder), Some(found)) = (&self.recorder, self.found(namespace, name)) else { return };
+        match timeout(EVENT, recorder.publish(&note, &found.reference)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(namespace, name, reason = note.reason, %error, "event not published"),
+            Err(_) => warn!(namespace, name, reason = note.reason, "event not published in time"),
+        }
     }
 
     /// Whether there is such a VMI on this node.
@@ -42,8 +75,14 @@ impl Launchers {
         all.contains_key(&(namespace.to_owned(), name.to_owned()))
     }
 
-    pub(crate) fn insert(&self, key: Key, launcher: watch::Receiver<Option<Launcher>>) {
-        self.all.write().unwrap_or_else(PoisonError::into_inner).insert(key, launcher);
+    pub(crate) fn insert(
+        &self,
+        key: Key,
+        reference: ObjectReference,
+        launcher: watch::Receiver<Option<Launcher>>,
+    ) {
+        let found = Found { reference, launcher };
+        self.all.write().unwrap_or_else(PoisonError::into_inner).insert(key, found);
     }
 
     fn remove(&self, key: &Key) {
@@ -150,8 +189,9 @@ impl Supervisor {
                 vm.input.send_replace(input);
             }
             None => {
+                let reference = input.vmi.object_ref(&());
                 let vm = sync::start(self.context.clone(), input);
-                self.launchers.insert(key.clone(), vm.launcher.clone());
+                self.launchers.insert(key.clone(), reference, vm.launcher.clone());
                 info!(namespace = key.0, name = key.1, "instance is on this node");
                 self.vms.insert(key, vm);
             }

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use barevirt_api::names::START_STRATEGY_PAUSED;
+use barevirt_api::settings::Smbios;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
     Accelerator, Facts, FdSet, GuestAgent, InterfaceFacts, Layout, Monitors, PlanError, argv, plan,
@@ -59,6 +61,8 @@ pub struct Installation {
     pub qemu: PathBuf,
     /// Where its VNC server is to listen.
     pub vnc_socket: PathBuf,
+    /// What guests read about their system.
+    pub smbios: Smbios,
 }
 
 impl Installation {
@@ -120,6 +124,7 @@ pub fn assemble(
         volumes: volumes.volumes,
         network_boot: installation.has_network_boot(),
         machine_type: None,
+        smbios: installation.smbios.clone(),
         layout,
     };
     let machine = plan(vmi, &facts)?;
@@ -129,7 +134,14 @@ pub fn assemble(
         descriptors: descriptors.into_numbered(),
     };
     let agent_port = GuestAgent::ID.to_owned();
-    let launch = Launch { command, monitor, answers_within: ANSWERS_WITHIN, acpi: vmi.acpi(), agent_port };
+    let launch = Launch {
+        command,
+        monitor,
+        answers_within: ANSWERS_WITHIN,
+        acpi: vmi.acpi(),
+        paused: vmi.vmi().spec.start_strategy.as_deref() == Some(START_STRATEGY_PAUSED),
+        agent_port,
+    };
     Ok(Assembly { launch, ends: Ends { people, serial, agent }, layout: machine.layout })
 }
 

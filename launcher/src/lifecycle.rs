@@ -13,12 +13,21 @@
 //!   Ended <──────────────── Exited, in every state
 //! ```
 //!
+//! A guest is paused for a reason ([`Pause`]): somebody wants it, or a disk failed. The latter is tried again by itself;
+//! what somebody paused is resumed by nobody but somebody, or a stop. A soft reboot ([`Reboot`]) is a power-off that QEMU
+//! does not follow: the machine is reset in its place, and the guest is told to be running all the while.
+//!
 //! The shell ([`crate::supervisor`]) turns what happens into [`Event`]s with the moment at which they happened,
 //! and carries out the [`Effect`]s. A moment is the time since the launcher started.
+
+mod control;
+mod live;
 
 use std::time::Duration;
 
 use crate::verdict::{Asked, Exit, Seen, Verdict, verdict};
+
+pub use control::{Control, Refused, judge};
 
 /// How long to wait for the guest to react before the power button is pressed again.
 pub const PRESS_AGAIN: Duration = Duration::from_secs(3);
@@ -32,6 +41,17 @@ pub const FORCE: Duration = Duration::from_secs(3);
 /// The same where no grace was given, and the pod has a second in all.
 pub const FORCE_AT_ONCE: Duration = Duration::from_millis(300);
 
+/// When a guest whose disk failed is let go again for the first time; doubled each time, up to [`RETRY_LONGEST`].
+pub const RETRY: Duration = Duration::from_secs(1);
+/// Longest wait between two tries.
+pub const RETRY_LONGEST: Duration = Duration::from_secs(10);
+/// How long it has to run after such a try until the storage counts as well.
+pub const STEADY: Duration = Duration::from_secs(2);
+/// How long a guest may take to shut down for a soft reboot. A power-off after that is the guest's own wish.
+pub const REBOOT: Duration = Duration::from_secs(300);
+/// How long the reset after it may take.
+pub const RESET: Duration = Duration::from_secs(30);
+
 /// The state: a phase, and what was seen on the way there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vm {
@@ -41,6 +61,14 @@ pub struct Vm {
     pub seen: Seen,
     /// The guest has a power button.
     pub acpi: bool,
+    /// Somebody wants it paused.
+    pub hold: bool,
+    /// It ran, if only for a moment.
+    pub ran: bool,
+    /// A disk failed in a way that stops the guest; the stop itself follows.
+    pub io_error: bool,
+    /// A soft reboot on its way.
+    pub reboot: Option<Reboot>,
 }
 
 /// Where in its life a VM is.
@@ -51,13 +79,58 @@ pub enum Phase {
     /// QEMU is there, its monitor has not answered yet.
     Starting,
     /// The monitor answers and vCPUs stand still.
-    Paused,
+    Paused(Pause),
     /// vCPUs run.
     Running,
     /// On the way out.
     Stopping(Ladder),
     /// QEMU is gone, or never was there.
     Ended(Verdict),
+}
+
+/// Why vCPUs stand still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// They were not let go yet.
+    Start,
+    /// Somebody wants it, here or at the monitor.
+    User,
+    /// A disk could not be read or written.
+    Storage {
+        /// How often the guest was let go in vain.
+        tries: u32,
+        /// What is being waited for.
+        retry: Retry,
+    },
+}
+
+/// How a try to go on after a disk failed stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// The next is at this moment.
+    At(Duration),
+    /// vCPUs run. Where they still do at this moment, all is well.
+    Trial {
+        /// That moment.
+        ends: Duration,
+    },
+}
+
+/// A soft reboot by the power button: the guest shuts down, and is reset instead of ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reboot {
+    /// The guest was told.
+    Asked {
+        /// When it is given up.
+        ends: Duration,
+        /// When the button is pressed again.
+        again: Duration,
+    },
+    /// It shut down and is being reset.
+    Resetting {
+        /// When it is given up.
+        ends: Duration,
+    },
 }
 
 /// The stop ladder.
@@ -116,6 +189,8 @@ pub enum Event {
     Start {
         /// The guest has a power button.
         acpi: bool,
+        /// vCPUs are to stand still until somebody lets them go.
+        paused: bool,
     },
     /// It never will be, or QEMU cannot be executed: there is no child.
     CannotStart(Verdict),
@@ -133,6 +208,12 @@ pub enum Event {
     Panicked,
     /// The guest's watchdog fired, with the action that follows.
     Watchdog(String),
+    /// A disk failed, and QEMU stops the guest for it.
+    IoError,
+    /// The machine was reset, by whomever.
+    WasReset,
+    /// Somebody wants something of the guest, and may: see [`judge`].
+    Asked(Control),
     /// Someone wants it stopped. May come again; a shorter grace period counts, a longer one does not.
     Stop {
         /// How long the guest has.
@@ -149,8 +230,18 @@ pub enum Event {
 pub enum Effect {
     /// Execute QEMU.
     Spawn,
-    /// `cont`.
+    /// `cont` for the first time; that it fails is the end.
     Continue,
+    /// `cont` later on.
+    Resume,
+    /// `stop`.
+    Hold,
+    /// `system_reset`.
+    Reset,
+    /// Has QEMU stay after the guest's next power-off, and presses the power button.
+    PressForReboot,
+    /// Has QEMU end with the guest's next power-off, as ever.
+    LeaveOnShutdown,
     /// `system_powerdown`.
     Powerdown,
     /// `quit`.
@@ -173,7 +264,15 @@ impl Vm {
     /// A VM that waits for what it takes to start.
     #[must_use]
     pub fn new() -> Self {
-        Self { phase: Phase::Waiting, seen: Seen::default(), acpi: true }
+        Self {
+            phase: Phase::Waiting,
+            seen: Seen::default(),
+            acpi: true,
+            hold: false,
+            ran: false,
+            io_error: false,
+            reboot: None,
+        }
     }
 
     /// The verdict, when it has ended.
@@ -188,24 +287,27 @@ impl Vm {
 
 /// One step. Every event has a meaning in every state, if only to be nothing new.
 #[must_use]
-pub fn step(vm: Vm, now: Duration, event: Event) -> (Vm, Vec<Effect>) {
-    let Vm { phase, mut seen, mut acpi } = vm;
+pub fn step(mut vm: Vm, now: Duration, event: Event) -> (Vm, Vec<Effect>) {
     match &event {
-        Event::Start { acpi: given } if phase == Phase::Waiting => acpi = *given,
-        Event::Shutdown(reason) => seen.shutdown = Some(reason.clone()),
-        Event::Panicked => seen.panicked = true,
-        Event::Watchdog(action) => seen.watchdog = Some(action.clone()),
+        Event::Start { acpi, paused } if vm.phase == Phase::Waiting => (vm.acpi, vm.hold) = (*acpi, *paused),
+        Event::Shutdown(reason) => vm.seen.shutdown = Some(reason.clone()),
+        Event::Panicked => vm.seen.panicked = true,
+        Event::Watchdog(action) => vm.seen.watchdog = Some(action.clone()),
+        Event::IoError => vm.io_error = true,
+        Event::Resumed => vm.io_error = false,
+        Event::Asked(Control::Pause) => vm.hold = true,
         _ => {}
     }
-    let (phase, effects) = match phase {
+    let (phase, effects) = match std::mem::replace(&mut vm.phase, Phase::Waiting) {
         Phase::Waiting => waiting(event),
-        Phase::Starting => starting(now, event, &seen),
-        Phase::Paused => live(Phase::Paused, now, event, &seen, acpi),
-        Phase::Running => live(Phase::Running, now, event, &seen, acpi),
-        Phase::Stopping(ladder) => stopping(ladder, now, event, &seen),
+        Phase::Starting => starting(now, event, &vm),
+        Phase::Paused(pause) => live::step(Some(pause), &mut vm, now, event),
+        Phase::Running => live::step(None, &mut vm, now, event),
+        Phase::Stopping(ladder) => stopping(ladder, now, event, &vm.seen),
         ended @ Phase::Ended(_) => (ended, vec![]),
     };
-    (Vm { phase, seen, acpi }, effects)
+    vm.phase = phase;
+    (vm, effects)
 }
 
 fn waiting(event: Event) -> (Phase, Vec<Effect>) {
@@ -223,49 +325,34 @@ fn waiting(event: Event) -> (Phase, Vec<Effect>) {
         | Event::Shutdown(_)
         | Event::Panicked
         | Event::Watchdog(_)
+        | Event::IoError
+        | Event::WasReset
+        | Event::Asked(_)
         | Event::Tick
         | Event::Exited(_) => (Phase::Waiting, vec![]),
     }
 }
 
-fn starting(now: Duration, event: Event, seen: &Seen) -> (Phase, Vec<Effect>) {
+fn starting(now: Duration, event: Event, vm: &Vm) -> (Phase, Vec<Effect>) {
     match event {
         Event::CannotStart(why) => (Phase::Ended(why), vec![]),
         Event::CannotRun(why) => kill(Why::Failure(why), now),
         // The monitor cannot be asked yet.
         Event::Stop { .. } => terminate(Why::Asked(Asked::BeforeStart), now, FORCE_AT_ONCE),
-        Event::Answered => (Phase::Paused, vec![Effect::Continue]),
+        Event::Answered if vm.hold => (Phase::Paused(Pause::User), vec![]),
+        Event::Answered => (Phase::Paused(Pause::Start), vec![Effect::Continue]),
         Event::Shutdown(_) => leave(Why::Itself, now + LEAVE),
-        Event::Exited(exit) => (Phase::Ended(verdict(exit, seen, Asked::No)), vec![]),
+        Event::Exited(exit) => (Phase::Ended(verdict(exit, &vm.seen, Asked::No)), vec![]),
         // Its monitor is opened before its vCPUs are let go, so these say nothing yet.
         Event::Start { .. }
         | Event::Resumed
         | Event::Stopped
         | Event::Panicked
         | Event::Watchdog(_)
+        | Event::IoError
+        | Event::WasReset
+        | Event::Asked(_)
         | Event::Tick => (Phase::Starting, vec![]),
-    }
-}
-
-fn live(phase: Phase, now: Duration, event: Event, seen: &Seen, acpi: bool) -> (Phase, Vec<Effect>) {
-    match event {
-        Event::Resumed => (Phase::Running, vec![]),
-        Event::Stopped => (Phase::Paused, vec![]),
-        Event::CannotRun(why) | Event::CannotStart(why) => kill(Why::Failure(why), now),
-        Event::Shutdown(_) => leave(Why::Itself, now + LEAVE),
-        Event::Stop { grace } if grace.is_zero() || !acpi => quit(Asked::AtOnce, now),
-        Event::Stop { grace } => {
-            let (ends, again) = (now + grace, now + PRESS_AGAIN);
-            let ladder = Ladder { rung: Rung::Powerdown { ends, again }, why: Why::Asked(Asked::WithGrace) };
-            // A guest that stands still cannot shut itself down.
-            let wake_up = (phase == Phase::Paused).then_some(Effect::Continue);
-            let press = [Effect::Powerdown, Effect::Wake(ends.min(again))];
-            (Phase::Stopping(ladder), wake_up.into_iter().chain(press).collect())
-        }
-        Event::Exited(exit) => (Phase::Ended(verdict(exit, seen, Asked::No)), vec![]),
-        Event::Start { .. } | Event::Answered | Event::Panicked | Event::Watchdog(_) | Event::Tick => {
-            (phase, vec![])
-        }
     }
 }
 
@@ -304,6 +391,9 @@ fn stopping(ladder: Ladder, now: Duration, event: Event, seen: &Seen) -> (Phase,
             | Event::Shutdown(_)
             | Event::Panicked
             | Event::Watchdog(_)
+            | Event::IoError
+            | Event::WasReset
+            | Event::Asked(_)
             | Event::CannotRun(_)
             | Event::CannotStart(_),
             rung,

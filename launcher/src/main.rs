@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use tracing_subscriber::filter::LevelFilter;
-use virt_launcher::{pod, run};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use virt_launcher::{pod, run, signals};
 
 /// Parent of exactly one QEMU.
 #[derive(Debug, Parser)]
@@ -22,6 +24,8 @@ struct Cli {
 enum Command {
     Pod(Box<pod::args::Args>),
     Run(Box<run::args::Args>),
+    /// Do nothing until told to end: keeps this image on a node.
+    Hold,
     /// Print the version.
     Version,
 }
@@ -41,15 +45,21 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
     let level = |usual: LevelFilter| match verbose {
         0 => usual,
         1 => usual.max(LevelFilter::INFO),
-        2.. => LevelFilter::DEBUG,
+        2.. => usual.max(LevelFilter::DEBUG),
     };
     match command {
         Command::Pod(args) => {
-            tracing_subscriber::fmt()
-                .json()
-                .flatten_event(true)
-                .with_max_level(level(LevelFilter::INFO))
-                .init();
+            let ours = level(match args.log_verbosity {
+                0..=2 => LevelFilter::INFO,
+                3..=5 => LevelFilter::DEBUG,
+                6.. => LevelFilter::TRACE,
+            });
+            // More than the usual is said by our own code only, as in the other components.
+            let targets = Targets::new().with_default(LevelFilter::INFO);
+            let targets = targets.with_target("virt_", ours).with_target("barevirt_", ours);
+            let log = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(ours);
+            log.finish().with(targets).init();
+            anyhow::ensure!(!args.simulate_crash, "told to fail at once (--simulate-crash)");
             let verdict = block_on(pod::run(*args))??;
             Ok(if verdict.succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
@@ -65,11 +75,20 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
                 _ => Ok(ExitCode::SUCCESS),
             }
         }
+        Command::Hold => {
+            block_on(hold())?.context("cannot wait for signals")?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Version => {
             println!("virt-launcher {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+async fn hold() -> std::io::Result<()> {
+    signals::Stops::new()?.next().await;
+    Ok(())
 }
 
 /// One thread: children die with the thread that made them.

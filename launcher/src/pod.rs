@@ -1,7 +1,7 @@
 //! `virt-launcher pod`: the first process of a VM pod.
 //!
 //! ```text
-//!              launcher-sock (gRPC)  Sync, Watch, Shutdown, Qmp ─► service ─┐
+//!              launcher-sock (gRPC)  Sync, Watch, Control, .. ─► service ───┐
 //!  virt-handler                                                            ├─► start ─► supervisor ─► QEMU
 //!              launcher-fds          give ─► holdings ─────────────────────┘      │
 //!                                    take ─► console, people's monitor, VNC       ├─► dhcp
@@ -17,6 +17,7 @@ pub mod args;
 pub mod holdings;
 pub mod report;
 pub mod service;
+pub mod settle;
 pub mod start;
 pub mod switchboard;
 pub mod termination;
@@ -52,7 +53,7 @@ use crate::signals::Stops;
 use crate::status::Status;
 use crate::supervisor::{Launch, Request, supervise};
 use crate::verdict::Verdict;
-use crate::{console, dhcp, people};
+use crate::{console, dhcp, guest_agent, people};
 
 /// How long a handler that watches may take to hear the verdict.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -70,6 +71,8 @@ pub struct Pod {
     holdings: Rc<RefCell<Holdings>>,
     container_disks: ContainerDisks,
     people: watch::Sender<Option<Qmp>>,
+    /// What the guest agent tells.
+    guest: watch::Sender<Option<guest_agent::Facts>>,
 }
 
 impl Pod {
@@ -113,7 +116,9 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         holdings: Rc::default(),
         container_disks,
         people: watch::Sender::new(None),
+        guest: watch::Sender::new(None),
     };
+    let (agent, agent_asked) = mpsc::channel(8);
     let (requests, asked) = mpsc::channel(8);
     let status = watch::Sender::new(Status::default());
     let told = watch::Sender::new(LauncherStatus::default());
@@ -125,6 +130,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         status: told.subscribe(),
         requests: requests.clone(),
         people: pod.people.subscribe(),
+        agent,
     };
     let (over, is_over) = oneshot::channel::<()>();
     let served = spawn_local(grpc::serve(grpc_listener, allowed.clone(), service, async {
@@ -143,16 +149,21 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     };
     spawn_local(switchboard.serve(called));
     spawn_local(reap_strangers());
+    let settled = watch::Sender::new(Status::default());
+    let (agent_status, told_status) = (settled.subscribe(), settled.subscribe());
+    spawn_local(settle::settle(status.subscribe(), settled));
     spawn_local(tell(
-        status.subscribe(),
+        told_status,
         pod.circumstances.subscribe(),
         pod.wanted.subscribe(),
+        pod.guest.subscribe(),
         told.clone(),
     ));
     spawn_local(stop_on_signals(stops, requests, Duration::from_secs(pod.args.grace_period_seconds)));
 
     let mut connections = Vec::new();
-    let prepare = launch(&pod, seats, people_listener, sent, &mut connections);
+    let agent = AgentSeat { asks: agent_asked, status: agent_status };
+    let prepare = launch(&pod, seats, people_listener, sent, agent, &mut connections);
     let verdict = supervise(prepare, asked, &status).await;
     // The containers of the images may end.
     drop(connections);
@@ -162,12 +173,19 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     Ok(verdict)
 }
 
+/// What the guest agent's task needs of the others.
+struct AgentSeat {
+    asks: mpsc::Receiver<guest_agent::Ask>,
+    status: watch::Receiver<Status>,
+}
+
 /// Waits for what it takes to start, and has everything around QEMU served from before its first instruction.
 async fn launch(
     pod: &Pod,
     seats: mpsc::Receiver<UnixStream>,
     listener: UnixListener,
     sent: mpsc::Receiver<UnixStream>,
+    seat: AgentSeat,
     kept: &mut Vec<PacketSocket>,
 ) -> Result<Launch, Verdict> {
     let start::Prepared { assembly, dhcp, connections } = start::prepare(pod).await?;
@@ -182,9 +200,9 @@ async fn launch(
     };
     spawn_local(console::serve(serial, log, seats));
     spawn_local(serve_people(people, listener, sent, pod.people.clone()));
-    // Held open, and read: a guest that writes to it is not held up.
-    let agent = Agent::new(agent, Options::default());
-    spawn_local(async move { agent.ended().await });
+    // Always read: a guest that writes to it is not held up.
+    let options = Options { max_line: guest_agent::MAX_LINE, ..Options::default() };
+    spawn_local(guest_agent::serve(Agent::new(agent, options), seat.status, seat.asks, pod.guest.clone()));
     for (guest, sockets) in dhcp {
         spawn_local(async move {
             let Err(error) = dhcp::serve(guest, sockets).await;
@@ -216,12 +234,13 @@ async fn tell(
     mut status: watch::Receiver<Status>,
     mut circumstances: watch::Receiver<Circumstances>,
     mut wanted: watch::Receiver<Option<Arc<Wanted>>>,
+    mut guest: watch::Receiver<Option<guest_agent::Facts>>,
     told: watch::Sender<LauncherStatus>,
 ) {
     loop {
         let mut present = circumstances.borrow_and_update().clone();
         present.revision = wanted.borrow_and_update().as_ref().map_or(0, |wanted| wanted.revision);
-        let whole = report(&status.borrow_and_update(), &present);
+        let whole = report(&status.borrow_and_update(), &present, guest.borrow_and_update().as_ref());
         told.send_if_modified(|told| {
             let new = *told != whole;
             *told = whole;
@@ -231,6 +250,7 @@ async fn tell(
             changed = status.changed() => changed,
             changed = circumstances.changed() => changed,
             changed = wanted.changed() => changed,
+            changed = guest.changed() => changed,
         };
         if changed.is_err() {
             return;
@@ -258,7 +278,7 @@ async fn farewell(
 ) {
     let mut present = pod.circumstances.borrow().clone();
     present.revision = pod.wanted.borrow().as_ref().map_or(0, |wanted| wanted.revision);
-    told.send_replace(report(&status.borrow(), &present));
+    told.send_replace(report(&status.borrow(), &present, None));
     // The service itself is one receiver; beyond it, each watch is.
     let watched = async {
         while told.receiver_count() > 1 {

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use barevirt_api::settings::Smbios;
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{Accelerator, Bytes, InterfaceFacts, NetBackend};
@@ -83,7 +84,11 @@ fn prepare(
         })
         .collect();
     let accelerator = accelerator(args)?;
-    let installation = Installation { qemu: args.qemu.clone(), vnc_socket: scratch.path().join("vnc.sock") };
+    let installation = Installation {
+        qemu: args.qemu.clone(),
+        vnc_socket: scratch.path().join("vnc.sock"),
+        smbios: Smbios::default(),
+    };
     let parts = Parts { accelerator, fd_sets: Vec::new(), volumes, interfaces, descriptors, layout: None };
     Ok(assemble(vmi, parts, &installation)?)
 }

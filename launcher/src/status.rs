@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::lifecycle::Phase;
+use crate::lifecycle::{Pause, Phase};
 
 /// Where the VM is in its life, as told to others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,11 +29,37 @@ impl From<&Phase> for Stage {
         match phase {
             Phase::Waiting => Self::Waiting,
             Phase::Starting => Self::Starting,
-            Phase::Paused => Self::Paused,
+            Phase::Paused(_) => Self::Paused,
             Phase::Running => Self::Running,
             Phase::Stopping(_) => Self::Stopping,
             Phase::Ended(verdict) if verdict.succeeded => Self::Succeeded,
             Phase::Ended(_) => Self::Failed,
+        }
+    }
+}
+
+/// Why vCPUs stand still, as told to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paused {
+    /// Somebody asked for it.
+    ByUser,
+    /// A disk could not be read or written.
+    ByIoError,
+}
+
+impl Paused {
+    /// Of a phase; nothing where they run, or are about to for the first time.
+    #[must_use]
+    pub fn of(phase: &Phase) -> Option<Self> {
+        match phase {
+            Phase::Paused(Pause::User) => Some(Self::ByUser),
+            Phase::Paused(Pause::Storage { .. }) => Some(Self::ByIoError),
+            Phase::Paused(Pause::Start)
+            | Phase::Waiting
+            | Phase::Starting
+            | Phase::Running
+            | Phase::Stopping(_)
+            | Phase::Ended(_) => None,
         }
     }
 }
@@ -59,4 +85,8 @@ pub struct Status {
     pub agent_connected: bool,
     /// When vCPUs first ran.
     pub running_since: Option<SystemTime>,
+    /// Why they stand still.
+    pub paused: Option<Paused>,
+    /// How often they went on after they had stood still.
+    pub resumes: u64,
 }

@@ -23,12 +23,12 @@ use futures::stream::FuturesUnordered;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::net::UnixStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::lifecycle::{Effect, Event, Phase, Vm, step};
+use crate::lifecycle::{Control, Effect, Event, Phase, Refused, Vm, judge, step};
 use crate::process::{Command, Process};
-use crate::status::{Stage, Status};
+use crate::status::{Paused, Stage, Status};
 use crate::verdict::{Exit, Verdict};
 
 /// How long a command of the launcher's own may take.
@@ -51,12 +51,14 @@ pub struct Launch {
     pub answers_within: Duration,
     /// The guest has a power button.
     pub acpi: bool,
+    /// vCPUs are to stand still until somebody lets them go.
+    pub paused: bool,
     /// Id of the guest agent's port, as `VSERPORT_CHANGE` gives it.
     pub agent_port: String,
 }
 
 /// Something that is asked of the supervisor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Request {
     /// Stop the VM.
     Stop {
@@ -65,13 +67,36 @@ pub enum Request {
         /// Who or what wants it, for the log.
         why: String,
     },
+    /// Do something to the guest.
+    Control {
+        /// What.
+        control: Control,
+        /// Told when QEMU has answered, or why it is not done.
+        reply: Reply,
+    },
+}
+
+/// Where the answer to a control goes.
+pub type Reply = oneshot::Sender<Result<(), NotDone>>;
+
+/// Why a control was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum NotDone {
+    /// It makes no sense now.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// QEMU does not, or did not answer.
+    #[error(transparent)]
+    Monitor(#[from] Error),
 }
 
 /// What came of something that ran beside the loop.
 enum Outcome {
     Opened(Box<Result<(Qmp, Events), Error>>),
     MachineType(String),
-    Happened(Event),
+    Happened(Vec<Event>),
+    /// A command failed: whether vCPUs run is to be asked.
+    Doubt,
     Nothing,
 }
 
@@ -87,6 +112,8 @@ struct Supervisor<'a> {
     events: Option<Events>,
     agent_port: String,
     wake: Option<Instant>,
+    /// Of the control that is being carried out: goes along with its first command.
+    reply: Option<Reply>,
     work: FuturesUnordered<Work>,
     status: &'a watch::Sender<Status>,
 }
@@ -108,6 +135,7 @@ pub async fn supervise(
         events: None,
         agent_port: String::new(),
         wake: None,
+        reply: None,
         work: FuturesUnordered::new(),
         status,
     };
@@ -118,7 +146,7 @@ pub async fn supervise(
                 preparing = false;
                 Some(supervisor.prepared(prepared))
             }
-            Some(request) = requests.recv() => Some(asked(request)),
+            Some(request) = requests.recv() => supervisor.asked(request),
             event = monitor_event(&mut supervisor.events) => supervisor.heard(event),
             Some(outcome) = supervisor.work.next() => supervisor.came_of(outcome),
             exit = child_exit(&mut supervisor.process) => Some(supervisor.exited(exit).await),
@@ -136,13 +164,9 @@ pub async fn supervise(
     }
 }
 
-fn asked(request: Request) -> Event {
-    match request {
-        Request::Stop { grace, why } => {
-            tracing::info!(grace_seconds = grace.as_secs(), why, "stop asked for");
-            Event::Stop { grace }
-        }
-    }
+/// What QEMU is to do when its guest powers itself off.
+async fn on_shutdown(qmp: &Qmp, action: &str, by: Deadline) -> Result<(), Error> {
+    qmp.execute_raw("set-action", json!({"shutdown": action}), by).await.map(drop)
 }
 
 async fn monitor_event(events: &mut Option<Events>) -> Option<Result<barevirt_qmp::Event, u64>> {
@@ -167,12 +191,36 @@ async fn wake_up(at: Option<Instant>) {
 }
 
 impl Supervisor<'_> {
+    fn asked(&mut self, request: Request) -> Option<Event> {
+        match request {
+            Request::Stop { grace, why } => {
+                tracing::info!(grace_seconds = grace.as_secs(), why, "stop asked for");
+                Some(Event::Stop { grace })
+            }
+            Request::Control { control, reply } => {
+                tracing::info!(?control, "control asked for");
+                if let Err(refused) = judge(&self.vm, control) {
+                    // Fails when whoever asked has gone.
+                    let _ = reply.send(Err(refused.into()));
+                    return None;
+                }
+                self.reply = Some(reply);
+                self.happened(Event::Asked(control));
+                if let Some(reply) = self.reply.take() {
+                    // No command: it is so already.
+                    let _ = reply.send(Ok(()));
+                }
+                None
+            }
+        }
+    }
+
     fn prepared(&mut self, prepared: Result<Launch, Verdict>) -> Event {
         match prepared {
             Ok(launch) => {
-                let acpi = launch.acpi;
+                let (acpi, paused) = (launch.acpi, launch.paused);
                 self.launch = Some(launch);
-                Event::Start { acpi }
+                Event::Start { acpi, paused }
             }
             Err(verdict) => Event::CannotStart(verdict),
         }
@@ -203,6 +251,23 @@ impl Supervisor<'_> {
             Effect::Continue => self.tell("cont", CONTINUE, true, |qmp, by| async move {
                 qmp.execute(qmp::cont {}, by).await.map(drop)
             }),
+            Effect::Resume => self.tell("cont", CONTINUE, false, |qmp, by| async move {
+                qmp.execute(qmp::cont {}, by).await.map(drop)
+            }),
+            Effect::Hold => self.tell("stop", CONTINUE, false, |qmp, by| async move {
+                qmp.execute(qmp::stop {}, by).await.map(drop)
+            }),
+            Effect::Reset => self.tell("system_reset", COMMAND, false, |qmp, by| async move {
+                qmp.execute(qmp::system_reset {}, by).await.map(drop)
+            }),
+            // In one go: without the first, the second would end the VM.
+            Effect::PressForReboot => self.tell("system_powerdown", COMMAND, false, |qmp, by| async move {
+                on_shutdown(&qmp, "pause", by).await?;
+                qmp.execute(qmp::system_powerdown {}, by).await.map(drop)
+            }),
+            Effect::LeaveOnShutdown => self.tell("set-action", COMMAND, false, |qmp, by| async move {
+                on_shutdown(&qmp, "poweroff", by).await
+            }),
             Effect::Powerdown => self.tell("system_powerdown", COMMAND, false, |qmp, by| async move {
                 qmp.execute(qmp::system_powerdown {}, by).await.map(drop)
             }),
@@ -217,7 +282,8 @@ impl Supervisor<'_> {
     }
 
     fn spawn(&mut self) -> Option<Event> {
-        let Launch { command, monitor, answers_within, acpi: _, agent_port } = self.launch.take()?;
+        let Launch { command, monitor, answers_within, acpi: _, paused: _, agent_port } =
+            self.launch.take()?;
         self.agent_port = agent_port;
         match Process::spawn(command) {
             Ok(process) => {
@@ -253,18 +319,32 @@ impl Supervisor<'_> {
     {
         let Some(qmp) = self.qmp.clone() else { return };
         let running = run(qmp, Deadline::after(wait));
+        let reply = self.reply.take();
         self.work.push(Box::pin(async move {
-            match running.await {
+            let result = running.await;
+            let result = match (result, reply) {
+                (Ok(()), Some(reply)) => {
+                    let _ = reply.send(Ok(()));
+                    return Outcome::Nothing;
+                }
+                (Err(error), Some(reply)) => {
+                    tracing::warn!(%error, name, "command failed");
+                    let _ = reply.send(Err(error.into()));
+                    return Outcome::Doubt;
+                }
+                (result, None) => result,
+            };
+            match result {
                 Ok(()) => Outcome::Nothing,
                 // The end of the stream is the end of QEMU, which is told by its exit.
                 Err(error) if error.is_closed() => Outcome::Nothing,
                 Err(error) if needed => {
                     let message = format!("the guest could not be made to run: {error}");
-                    Outcome::Happened(Event::CannotRun(Verdict::failed("StartFailed", message)))
+                    Outcome::Happened(vec![Event::CannotRun(Verdict::failed("StartFailed", message))])
                 }
                 Err(error) => {
                     tracing::warn!(%error, name, "command failed");
-                    Outcome::Nothing
+                    Outcome::Doubt
                 }
             }
         }));
@@ -293,7 +373,16 @@ impl Supervisor<'_> {
                 });
                 None
             }
-            Outcome::Happened(event) => Some(event),
+            Outcome::Happened(events) => {
+                for event in events {
+                    self.happened(event);
+                }
+                None
+            }
+            Outcome::Doubt => {
+                self.look_again();
+                None
+            }
             Outcome::Nothing => None,
         }
     }
@@ -358,7 +447,19 @@ impl Supervisor<'_> {
             }
             "RESET" => {
                 tracing::info!(reason = text("reason"), "the guest was reset");
-                None
+                Some(Event::WasReset)
+            }
+            // It says so before it stops the guest. Other actions are the guest's affair.
+            "BLOCK_IO_ERROR" if event.data("action") == "stop" => {
+                let (disk, operation) = (text("device"), text("operation"));
+                tracing::warn!(
+                    disk,
+                    node = text("node-name"),
+                    operation,
+                    why = text("reason"),
+                    "the guest is stopped: storage failed"
+                );
+                Some(Event::IoError)
             }
             "VSERPORT_CHANGE" if event.data("id") == self.agent_port.as_str() => {
                 let open = event.data("open").as_bool().unwrap_or_default();
@@ -375,14 +476,15 @@ impl Supervisor<'_> {
     fn look_again(&mut self) {
         let Some(qmp) = self.qmp.clone() else { return };
         self.work.push(Box::pin(async move {
-            let running = match qmp.execute_raw("query-status", json!(null), Deadline::after(COMMAND)).await {
-                Ok(status) => status["running"].as_bool(),
-                Err(_) => None,
+            let Ok(status) = qmp.execute_raw("query-status", json!(null), Deadline::after(COMMAND)).await
+            else {
+                return Outcome::Nothing;
             };
-            match running {
-                Some(true) => Outcome::Happened(Event::Resumed),
-                Some(false) => Outcome::Happened(Event::Stopped),
-                None => Outcome::Nothing,
+            match (status["running"].as_bool(), status["status"].as_str()) {
+                (Some(true), _) => Outcome::Happened(vec![Event::Resumed]),
+                (Some(false), Some("io-error")) => Outcome::Happened(vec![Event::IoError, Event::Stopped]),
+                (Some(false), _) => Outcome::Happened(vec![Event::Stopped]),
+                (None, _) => Outcome::Nothing,
             }
         }));
     }
@@ -433,13 +535,19 @@ impl Supervisor<'_> {
             None => (String::new(), String::new()),
         };
         let ready = self.events.is_some() && self.vm.verdict().is_none();
+        let paused = Paused::of(&self.vm.phase);
         self.status.send_if_modified(|status| {
             let before = status.clone();
-            status.stage = stage;
             status.reason = reason;
             status.message = message;
             status.qemu_pid = pid;
             status.ready = ready;
+            let stood_still = status.stage == Stage::Paused && status.running_since.is_some();
+            if stood_still && stage == Stage::Running {
+                status.resumes += 1;
+            }
+            status.paused = paused;
+            status.stage = stage;
             if stage == Stage::Running && status.running_since.is_none() {
                 status.running_since = Some(SystemTime::now());
             }

@@ -14,9 +14,11 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use virt_launcher::lifecycle::Control;
 use virt_launcher::people;
-use virt_launcher::status::{Stage, Status};
-use virt_launcher::supervisor::{Launch, Request, supervise};
+use virt_launcher::screenshot;
+use virt_launcher::status::{Paused, Stage, Status};
+use virt_launcher::supervisor::{Launch, NotDone, Request, supervise};
 use virt_launcher::verdict::Verdict;
 
 struct Vm {
@@ -50,6 +52,12 @@ impl Vm {
     async fn stop(&self, seconds: u64) {
         let grace = Duration::from_secs(seconds);
         self.requests.send(Request::Stop { grace, why: "test".into() }).await.unwrap();
+    }
+
+    async fn control(&self, control: Control) -> Result<(), NotDone> {
+        let (reply, replied) = tokio::sync::oneshot::channel();
+        self.requests.send(Request::Control { control, reply }).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), replied).await.expect("no reply").unwrap()
     }
 
     async fn verdict(self) -> Verdict {
@@ -297,6 +305,140 @@ fn a_person_who_does_not_read_holds_up_nobody() {
         assert!(begun.elapsed() < Duration::from_secs(10));
         vm.stop(0).await;
         assert_eq!(vm.verdict().await.reason, "Stopped");
+    });
+}
+
+#[test]
+fn controls_of_the_real_qemu() {
+    local(async {
+        let mut launch = bare(&[]).launch;
+        launch.paused = true;
+        let mut vm = Vm::start(launch);
+        let status = vm.reaches(Stage::Paused).await;
+        assert_eq!((status.paused, status.running_since), (Some(Paused::ByUser), None));
+        vm.control(Control::Unpause).await.unwrap();
+        assert_eq!(vm.reaches(Stage::Running).await.paused, None);
+        vm.control(Control::Pause).await.unwrap();
+        vm.control(Control::Pause).await.unwrap();
+        assert_eq!(vm.reaches(Stage::Paused).await.paused, Some(Paused::ByUser));
+        let refused = vm.control(Control::SoftReboot).await.unwrap_err();
+        assert_eq!(refused.to_string(), "VMI is paused");
+        vm.control(Control::Reset).await.unwrap();
+        vm.control(Control::Unpause).await.unwrap();
+        assert_eq!(vm.reaches(Stage::Running).await.resumes, 1);
+        // QEMU knows the words for it; the firmware is deaf to the button.
+        vm.control(Control::SoftReboot).await.unwrap();
+        vm.control(Control::Reset).await.unwrap();
+        vm.stop(0).await;
+        assert_eq!(vm.verdict().await.reason, "Stopped");
+    });
+}
+
+/// A boot sector, the first of a disk: says `\x01` on the serial line, waits for the power button, powers off.
+const BUTTON: [u8; 33] = [
+    0xba, 0xf8, 0x03, 0xb0, 0x01, 0xee, // out 0x3f8, 1
+    0xba, 0x02, 0x06, 0xb8, 0x00, 0x01, 0xef, // PM1 enable: power button
+    0xba, 0x00, 0x06, 0xed, 0xf6, 0xc4, 0x01, 0x74, 0xfa, // until PM1 status has it
+    0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, // PM1 control: sleep, type 0
+    0xf4, 0xeb, 0xfd, 0x90, // halt
+];
+
+#[test]
+fn a_guest_that_hears_its_button_boots_again_for_a_soft_reboot_and_ends_without_one() {
+    local(async {
+        let mut sector = vec![0; 1 << 20];
+        sector[..BUTTON.len()].copy_from_slice(&BUTTON);
+        sector[510..512].copy_from_slice(&[0x55, 0xaa]);
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(disk.path(), sector).unwrap();
+        let drive = format!("if=none,id=d,format=raw,file={}", disk.path().display());
+        let bare = bare(&["-drive", &drive, "-device", "virtio-blk-pci,drive=d,bootindex=0"]);
+        let (mut serial, launch) = (bare.serial, bare.launch);
+        let mut vm = Vm::running(launch).await;
+        let pid = vm.pid();
+        let mut said = Vec::new();
+        let mut boots = async |wanted: usize| {
+            let counted = async {
+                while said.iter().filter(|byte| **byte == 1).count() < wanted {
+                    assert!(tokio::io::AsyncReadExt::read_buf(&mut serial, &mut said).await.unwrap() > 0);
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), counted)
+                .await
+                .unwrap_or_else(|_| panic!("it does not boot: {:?}", String::from_utf8_lossy(&said)));
+        };
+        boots(1).await;
+        for boot in 2..4 {
+            vm.control(Control::SoftReboot).await.unwrap();
+            boots(boot).await;
+            assert_eq!((vm.pid(), vm.reaches(Stage::Running).await.paused), (pid, None));
+        }
+        // A stop presses the same button, and means it.
+        vm.stop(30).await;
+        let verdict = vm.verdict().await;
+        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "GuestShutdown"));
+    });
+}
+
+#[test]
+fn a_disk_that_fails_once_pauses_the_guest_until_it_answers() {
+    local(async {
+        // QEMU itself reads once, and does not mind. The firmware looks for something to boot: with `stop`, what fails is
+        // done again later.
+        let fault = json!({"event": "none", "iotype": "read", "errno": 5, "once": true});
+        let disk = json!({"driver": "blkdebug", "node-name": "disk", "image": {"driver": "null-co", "size": 1 << 20},
+            "inject-error": [fault, fault, fault]});
+        let device = "virtio-blk-pci,drive=disk,rerror=stop,werror=stop,bootindex=0";
+        let bare = bare(&["-blockdev", &disk.to_string(), "-device", device]);
+        let mut vm = Vm::start(bare.launch);
+        let failed = vm.status.wait_for(|status| status.paused == Some(Paused::ByIoError));
+        tokio::time::timeout(Duration::from_secs(60), failed).await.expect("it never failed").unwrap();
+        let again = vm.status.wait_for(|status| status.resumes == 1);
+        let status = tokio::time::timeout(Duration::from_secs(60), again).await.expect("it stays paused");
+        assert_eq!((status.as_ref().unwrap().stage, status.unwrap().paused), (Stage::Running, None));
+        vm.stop(0).await;
+        assert_eq!(vm.verdict().await.reason, "Stopped");
+    });
+}
+
+#[test]
+fn a_picture_of_the_display_is_a_png() {
+    local(async {
+        let bare = bare(&["-device", "VGA"]);
+        let (people, launch) = (bare.people, bare.launch);
+        let vm = Vm::running(launch).await;
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let (qmp, _) = Qmp::open(people, Options::default(), deadline).await.unwrap();
+        for move_cursor in [false, true] {
+            let png = screenshot::take(&qmp, move_cursor).await.unwrap();
+            let side = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
+            assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+            assert!(
+                (320..4096).contains(&side(16)) && (200..4096).contains(&side(20)),
+                "{} {}",
+                side(16),
+                side(20)
+            );
+        }
+        let sets = qmp.execute_raw("query-fdsets", Value::Null, deadline).await.unwrap();
+        assert_eq!(sets, json!([]), "nothing is left behind");
+        vm.stop(0).await;
+        vm.verdict().await;
+    });
+}
+
+#[test]
+fn a_machine_without_a_display_has_no_picture() {
+    local(async {
+        let bare = bare(&[]);
+        let (people, launch) = (bare.people, bare.launch);
+        let vm = Vm::running(launch).await;
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let (qmp, _) = Qmp::open(people, Options::default(), deadline).await.unwrap();
+        let error = screenshot::take(&qmp, false).await.unwrap_err();
+        assert!(matches!(error, screenshot::NoPicture::Monitor(_)), "{error}");
+        vm.stop(0).await;
+        vm.verdict().await;
     });
 }
 

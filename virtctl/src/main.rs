@@ -4,6 +4,7 @@
 
 mod console;
 mod expose;
+mod guest;
 mod lifecycle;
 mod qmp;
 mod session;
@@ -33,6 +34,25 @@ enum Command {
     Stop(lifecycle::Stop),
     /// Restart a virtual machine.
     Restart(lifecycle::Restart),
+    /// Pause a virtual machine.
+    Pause(guest::Pause),
+    /// Unpause a virtual machine.
+    Unpause(guest::Pause),
+    /// Soft reboot a virtual machine instance.
+    SoftReboot(guest::Instance),
+    /// Reset a virtual machine instance.
+    Reset(guest::Instance),
+    /// Return guest agent info about operating system.
+    #[command(name = "guestosinfo")]
+    GuestOsInfo(guest::Instance),
+    /// Return full list of logged in users on the guest machine.
+    #[command(name = "userlist")]
+    UserList(guest::Instance),
+    /// Return full list of filesystems available on the guest machine.
+    #[command(name = "fslist")]
+    FsList(guest::Instance),
+    /// What the display of a virtual machine instance shows.
+    Vnc(guest::Vnc),
     /// Connect to a console of a virtual machine instance.
     Console(console::Console),
     /// Expose a virtual machine or instance as a new service.
@@ -65,6 +85,14 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::Start(start) => start.run(&connection.open().await?).await,
         Command::Stop(stop) => stop.run(&connection.open().await?).await,
         Command::Restart(restart) => restart.run(&connection.open().await?).await,
+        Command::Pause(pause) => pause.pause(&connection.open().await?).await,
+        Command::Unpause(pause) => pause.unpause(&connection.open().await?).await,
+        Command::SoftReboot(vmi) => vmi.soft_reboot(&connection.open().await?).await,
+        Command::Reset(vmi) => vmi.reset(&connection.open().await?).await,
+        Command::GuestOsInfo(vmi) => vmi.guest_os_info(&connection.open().await?).await,
+        Command::UserList(vmi) => vmi.user_list(&connection.open().await?).await,
+        Command::FsList(vmi) => vmi.fs_list(&connection.open().await?).await,
+        Command::Vnc(vnc) => vnc.run(&connection.open().await?).await,
         Command::Console(console) => console.run(&connection.open().await?).await,
         Command::Expose(expose) => expose.run(&connection.open().await?).await,
         Command::Qmp(qmp) => qmp.run(&connection.open().await?).await,

@@ -24,6 +24,7 @@ use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_api::validate::kinds::lock;
 use barevirt_api::validate::{self, Cause, Path, Requester};
 use barevirt_api::webhooks::Hook;
+use barevirt_component::installation::Reading;
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
@@ -35,7 +36,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::answer::Refusal;
-use crate::config::Config;
 
 /// Service accounts of our own components, which may write status and immutable fields.
 const COMPONENTS: [&str; 4] =
@@ -65,7 +65,7 @@ pub struct Known<'a> {
 pub async fn answer(
     client: &Client,
     namespace: &str,
-    config: &Config,
+    config: &Reading,
     hook: Hook,
     body: &[u8],
 ) -> Result<AdmissionReview<DynamicObject>, Refusal> {
@@ -133,7 +133,14 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
         })
         .map(Some),
         Hook::MutateInstance if creating => {
-            mutate(request, |vmi| defaults::admit_vmi(vmi, guest, known.now)).map(Some)
+            mutate(request, |vmi: &mut VirtualMachineInstance| {
+                // All that a status may say when it is made: what its machine was like. It is the controller's word.
+                let said = vmi.status.take().and_then(|status| status.virtual_machine_revision_name);
+                let revision = said.filter(|_| component == Some(SERVICE_ACCOUNT_CONTROLLER));
+                defaults::admit_vmi(vmi, guest, known.now);
+                vmi.status.get_or_insert_default().virtual_machine_revision_name = revision;
+            })
+            .map(Some)
         }
         Hook::MutateInstance if requester == Requester::Component => Ok(None),
         Hook::MutateInstance => {
@@ -148,7 +155,7 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
             let old: Option<VirtualMachine> =
                 if creating { None } else { Some(read(request.old_object.as_ref())?) };
             // What it will be with its instance type and preference has to be valid.
-            let vm = expand::admit(old.as_ref(), vm, &known.facts.named)?;
+            let vm = expand::admit(old.as_ref(), vm, &known.facts.named, guest.binding)?;
             refuse(match old {
                 None => validate::vm(&vm, requester, gates),
                 Some(old) => {

@@ -117,11 +117,21 @@ pub fn accepted() -> Answer {
     answer
 }
 
+/// 200 without a body: it was done.
+pub fn done() -> Answer {
+    Response::new(Full::default())
+}
+
 /// JSON that is bytes already.
 pub fn raw(code: StatusCode, body: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(body));
+    typed(code, "application/json", body)
+}
+
+/// A body of that type.
+pub fn typed(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = code;
-    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
     answer
 }
 

@@ -27,7 +27,7 @@ pub fn paths() -> Value {
     let versions = VERSIONS.map(|version| format!("/apis/{GROUP}/{version}"));
     let mut paths = vec!["/apis".to_owned(), format!("/apis/{GROUP}")];
     paths.extend(versions);
-    paths.extend(["/healthz", "/openapi/v2", "/openapi/v3"].map(str::to_owned));
+    paths.extend(["/healthz", "/metrics", "/openapi/v2", "/openapi/v3"].map(str::to_owned));
     json!({ "paths": paths })
 }
 
@@ -78,11 +78,6 @@ pub fn version() -> Value {
         "compiler": "rustc",
         "platform": "linux/amd64",
     })
-}
-
-/// `healthz`: who can ask this gets an answer, which is all there is to say.
-pub fn health() -> Value {
-    json!({ "status": "ok" })
 }
 
 #[cfg(test)]

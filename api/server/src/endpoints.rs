@@ -31,6 +31,31 @@ pub enum InstanceAction {
     Qmp,
 }
 
+/// What a person may do to a guest that runs, or learn of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// Its CPUs stand still.
+    Pause,
+    /// They go on.
+    Unpause,
+    /// Its file systems are frozen.
+    Freeze,
+    /// They are thawed.
+    Unfreeze,
+    /// It is asked to start anew.
+    SoftReboot,
+    /// Its reset button is pressed.
+    Reset,
+    /// What its agent says of it.
+    GuestOsInfo,
+    /// Who is logged in.
+    UserList,
+    /// What is mounted.
+    FilesystemList,
+    /// What its display shows.
+    Screenshot,
+}
+
 /// What is behind an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
@@ -42,6 +67,8 @@ pub enum Call {
     Machine(MachineAction),
     /// A call on a running instance.
     Instance(InstanceAction),
+    /// Something that is done to a running guest, or learnt of it.
+    Control(Control),
     /// A machine with its instance type and preference applied.
     Expand,
     /// Nothing yet: 501.
@@ -179,6 +206,34 @@ impl InstanceAction {
             Self::Console => "console",
             Self::Vnc => "vnc",
             Self::Qmp => "qmp",
+        }
+    }
+}
+
+impl Control {
+    /// Words of the path, here and at the handler.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Unpause => "unpause",
+            Self::Freeze => "freeze",
+            Self::Unfreeze => "unfreeze",
+            Self::SoftReboot => "softreboot",
+            Self::Reset => "reset",
+            Self::GuestOsInfo => "guestosinfo",
+            Self::UserList => "userlist",
+            Self::FilesystemList => "filesystemlist",
+            Self::Screenshot => "vnc/screenshot",
+        }
+    }
+
+    /// Whether it does something to the guest.
+    pub fn changes(self) -> bool {
+        match self {
+            Self::Pause | Self::Unpause | Self::Freeze | Self::Unfreeze | Self::SoftReboot | Self::Reset => {
+                true
+            }
+            Self::GuestOsInfo | Self::UserList | Self::FilesystemList | Self::Screenshot => false,
         }
     }
 }
@@ -392,6 +447,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             .asks(&[KEEP_SESSION])
             .answers(Stream),
         instance("vnc/screenshot", Get, "VNCScreenshot", "What the display shows, as a picture.")
+            .calls(Call::Control(Control::Screenshot))
             .asks(&[MOVE_CURSOR])
             .answers(Png),
         instance("usbredir", Get, "usbredir", "A USB device of the client's, as a websocket.")
@@ -412,18 +468,35 @@ pub static ENDPOINTS: &[Endpoint] = &{
             .calls(Call::Instance(InstanceAction::Qmp))
             .takes(K::QmpCommand)
             .answers(Object(K::QmpAnswer)),
-        instance("pause", Update, "Pause", "Has the guest's CPUs stand still.").takes(K::PauseOptions),
-        instance("unpause", Update, "Unpause", "Has the guest's CPUs go on.").takes(K::UnpauseOptions),
+        instance("pause", Update, "Pause", "Has the guest's CPUs stand still.")
+            .calls(Call::Control(Control::Pause))
+            .takes(K::PauseOptions)
+            .answers(Done),
+        instance("unpause", Update, "Unpause", "Has the guest's CPUs go on.")
+            .calls(Call::Control(Control::Unpause))
+            .takes(K::UnpauseOptions)
+            .answers(Done),
         instance("freeze", Update, "Freeze", "Freezes the guest's file systems.")
-            .takes(K::FreezeUnfreezeTimeout),
-        instance("unfreeze", Update, "Unfreeze", "Thaws the guest's file systems."),
-        instance("softreboot", Update, "SoftReboot", "Asks the guest to start anew."),
-        instance("reset", Update, "Reset", "Presses the guest's reset button."),
+            .calls(Call::Control(Control::Freeze))
+            .takes(K::FreezeUnfreezeTimeout)
+            .answers(Done),
+        instance("unfreeze", Update, "Unfreeze", "Thaws the guest's file systems.")
+            .calls(Call::Control(Control::Unfreeze))
+            .answers(Done),
+        instance("softreboot", Update, "SoftReboot", "Asks the guest to start anew.")
+            .calls(Call::Control(Control::SoftReboot))
+            .answers(Done),
+        instance("reset", Update, "Reset", "Presses the guest's reset button.")
+            .calls(Call::Control(Control::Reset))
+            .answers(Done),
         instance("guestosinfo", Get, "Guestosinfo", "What the guest agent says of the guest.")
+            .calls(Call::Control(Control::GuestOsInfo))
             .answers(Object(K::VirtualMachineInstanceGuestAgentInfo)),
         instance("userlist", Get, "Userlist", "Who is logged in, by the guest agent.")
+            .calls(Call::Control(Control::UserList))
             .answers(Object(K::VirtualMachineInstanceGuestOsUserList)),
         instance("filesystemlist", Get, "Filesystemlist", "Mounted file systems, by the guest agent.")
+            .calls(Call::Control(Control::FilesystemList))
             .answers(Object(K::VirtualMachineInstanceFileSystemList)),
         instance("addvolume", Update, "vmi-addvolume", "Adds a volume and its disk to the running guest.")
             .takes(K::AddVolumeOptions),

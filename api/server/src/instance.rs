@@ -2,7 +2,7 @@
 
 use barevirt_api::names;
 use barevirt_api::v1::VirtualMachineInstance;
-use http::Request;
+use http::{Method, Request};
 use hyper::body::{Bytes, Incoming};
 use kube::{Api, Client};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use crate::answer::{Answer, Refusal};
 use crate::endpoints::InstanceAction;
 use crate::front_proxy::User;
 use crate::server::Server;
-use crate::to_handler::{self, Handler};
+use crate::to_handler::{self, Exchange, Handler};
 
 /// A QMP command as it comes in.
 #[derive(Debug, Deserialize)]
@@ -26,7 +26,7 @@ struct Command {
 /// A stream between the client and the guest.
 ///
 /// # Errors
-/// 404, 409 where the instance does not run, and what the handler says.
+/// 404, 400 where the instance has no such device, 409 where it does not run, and what the handler says.
 pub async fn stream(
     server: &Server,
     user: &User,
@@ -35,7 +35,9 @@ pub async fn stream(
     name: &str,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
-    let handler = handler_of(&server.client.0, &server.namespace, namespace, name).await?;
+    let vmi = get(&server.client.0, namespace, name).await?;
+    has_stream(&vmi, action)?;
+    let handler = handler_of(&server.client.0, &server.namespace, vmi).await?;
     let path = handler_path(namespace, name, action);
     let answer = to_handler::stream(&server.certificates, &handler, &path, request).await?;
     tracing::info!(user = user.name, namespace, name, stream = action.subresource(), "stream opened");
@@ -98,9 +100,11 @@ fn permitted(execute: &str) -> Result<(), Refusal> {
 }
 
 async fn pass_qmp(server: &Server, namespace: &str, name: &str, body: Bytes) -> Result<Answer, Refusal> {
-    let handler = handler_of(&server.client.0, &server.namespace, namespace, name).await?;
+    let vmi = get(&server.client.0, namespace, name).await?;
+    let handler = handler_of(&server.client.0, &server.namespace, vmi).await?;
     let path = handler_path(namespace, name, InstanceAction::Qmp);
-    to_handler::call(&server.certificates, &handler, &path, body).await
+    let exchange = Exchange { method: Method::POST, path: &path, body, within: to_handler::ANSWER_WITHIN };
+    to_handler::call(&server.certificates, &handler, exchange).await
 }
 
 /// Path at the handler. Namespace and name come from a [`crate::route::Route`], which lets only DNS names through.
@@ -108,26 +112,64 @@ fn handler_path(namespace: &str, name: &str, action: InstanceAction) -> String {
     format!("/v1/namespaces/{namespace}/virtualmachineinstances/{name}/{}", action.subresource())
 }
 
+async fn get(client: &Client, namespace: &str, name: &str) -> Result<VirtualMachineInstance, Refusal> {
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
+    vmis.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))
+}
+
+/// Whether the instance has what the stream leads to; KubeVirt's answers where it has not.
+fn has_stream(vmi: &VirtualMachineInstance, action: InstanceAction) -> Result<(), Refusal> {
+    let devices = &vmi.spec.domain.devices;
+    let is_off = |attach: Option<bool>| attach == Some(false);
+    match action {
+        InstanceAction::Console if is_off(devices.autoattach_serial_console) => {
+            Err(Refusal::bad_request("No serial consoles are present."))
+        }
+        InstanceAction::Vnc if is_off(devices.autoattach_graphics_device) => {
+            Err(Refusal::bad_request("No graphics devices are present."))
+        }
+        _ => Ok(()),
+    }
+}
+
 async fn handler_of(
     client: &Client,
     install_namespace: &str,
-    namespace: &str,
-    name: &str,
+    vmi: VirtualMachineInstance,
 ) -> Result<Handler, Refusal> {
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
-    let vmi =
-        vmis.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))?;
     let status = vmi.status.unwrap_or_default();
     let running = status.phase.as_deref() == Some(names::PHASE_RUNNING);
     match status.node_name {
         Some(node) if running => to_handler::find(client, install_namespace, &node).await,
-        _ => Err(Refusal::conflict("virtualmachineinstances", name, "VMI is not running")),
+        _ => {
+            let name = vmi.metadata.name.unwrap_or_default();
+            Err(Refusal::conflict("virtualmachineinstances", &name, "VMI is not running"))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_needs_its_device() {
+        let vmi = |devices: Value| -> VirtualMachineInstance {
+            let spec = serde_json::json!({"domain": {"devices": devices}});
+            serde_json::from_value(serde_json::json!({"metadata": {}, "spec": spec})).unwrap()
+        };
+        let without = vmi(serde_json::json!({
+            "autoattachSerialConsole": false, "autoattachGraphicsDevice": false,
+        }));
+        for (action, message) in [
+            (InstanceAction::Console, "No serial consoles are present."),
+            (InstanceAction::Vnc, "No graphics devices are present."),
+        ] {
+            let refusal = has_stream(&without, action).unwrap_err();
+            assert_eq!((refusal.code.as_u16(), refusal.message.as_str()), (400, message));
+            assert!(has_stream(&vmi(serde_json::json!({})), action).is_ok());
+        }
+    }
 
     #[test]
     fn only_looking_is_permitted() {

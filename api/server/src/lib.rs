@@ -9,12 +9,13 @@
 //!                  (defaults, causes)                                      |
 //!                                                     machine: start, stop, restart -> patches
 //!                                                     instance: console, vnc, qmp -> to_handler -> virt-handler
+//!                                                     controls: pause, reset, freeze, ... -> to_handler
 //! ```
 
 pub mod admission;
 pub mod answer;
 pub mod authorize;
-pub mod config;
+pub mod controls;
 pub mod discovery;
 pub mod endpoints;
 pub mod expand;

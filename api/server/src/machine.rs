@@ -1,8 +1,9 @@
 //! start, stop and restart of a VirtualMachine: what is decided is a list of patches, and then they are sent.
 //!
-//! What each run strategy makes of each call is KubeVirt's. `Always` and `Halted` are changed by patching the spec;
-//! `Manual` by a state change request in the status, which virt-controller carries out. Every patch tests what it
-//! was decided on, so that of two people at once one gets a 409.
+//! What each run strategy makes of each call is KubeVirt's. `Always`, `Once` and `Halted` are changed by patching the spec;
+//! `Manual` and `RerunOnFailure` by a state change request in the status, which virt-controller carries out. Every patch
+//! tests what it was decided on, so that of two people at once one gets a 409. A request makes the machine forget its failed
+//! starts: it is carried out at once.
 
 use barevirt_api::names;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
@@ -75,14 +76,19 @@ pub fn decide(
     match action {
         MachineAction::Start => match strategy {
             _ if alive.is_some_and(|vmi| !phase(vmi).is_empty()) => conflict("VM is already running".into()),
-            _ if options.paused => {
-                Err(Refusal::bad_request("paused: starting a virtual machine paused is not supported yet"))
-            }
+            // virt-controller switches it on when it sees the request, which says how.
+            names::RUN_STRATEGY_HALTED if options.paused => requests(vm, vec![start_request(options)]),
             names::RUN_STRATEGY_HALTED => Ok(vec![Change::Machine(run(vm, true))]),
-            names::RUN_STRATEGY_MANUAL => {
+            names::RUN_STRATEGY_RERUN_ON_FAILURE
+                if vmi.is_some_and(|vmi| phase(vmi) == names::PHASE_FAILED) =>
+            {
+                conflict(format!("{strategy} does not support starting VM from failed state"))
+            }
+            names::RUN_STRATEGY_MANUAL | names::RUN_STRATEGY_RERUN_ON_FAILURE => {
                 // A finished instance is in the way: it is taken away first.
-                let stop = vmi.and_then(uid).map(stop_request);
-                Ok(vec![requests(vm, stop.into_iter().chain([json!({ "action": "Start" })]).collect())])
+                let ended = vmi.filter(|vmi| names::is_final_phase(phase(vmi)));
+                let stop = ended.and_then(uid).map(stop_request);
+                requests(vm, stop.into_iter().chain([start_request(options)]).collect())
             }
             other => conflict(format!("{other} does not support manual start requests")),
         },
@@ -99,7 +105,7 @@ pub fn decide(
                 }
                 _ => {}
             }
-            if matches!(strategy, names::RUN_STRATEGY_HALTED | "Once") {
+            if matches!(strategy, names::RUN_STRATEGY_HALTED | names::RUN_STRATEGY_ONCE) {
                 return conflict(format!("RunStategy {strategy} does not support manual restart requests"));
             }
             let Some((vmi, uid)) = alive.and_then(|vmi| Some((vmi, uid(vmi)?))) else {
@@ -109,7 +115,7 @@ pub fn decide(
             if let Some(seconds) = options.grace_period_seconds {
                 changes.push(grace(vmi, seconds));
             }
-            changes.push(requests(vm, vec![stop_request(uid), json!({ "action": "Start" })]));
+            changes.extend(requests(vm, vec![stop_request(uid), json!({ "action": "Start" })])?);
             Ok(changes)
         }
     }
@@ -130,10 +136,7 @@ fn stop(
         (Some(vmi), Some(seconds)) => Some(grace(vmi, seconds)),
         _ => None,
     };
-    let request = |vmi: &VirtualMachineInstance| {
-        let uid = uid(vmi)?;
-        Some(requests(vm, vec![stop_request(uid)]))
-    };
+    let request = |vmi: &VirtualMachineInstance| Some(requests(vm, vec![stop_request(uid(vmi)?)]));
     match strategy {
         names::RUN_STRATEGY_HALTED => {
             let Some(vmi) = alive else { return conflict("VM is not running".into()) };
@@ -146,11 +149,11 @@ fn stop(
                 )),
             }
         }
-        names::RUN_STRATEGY_ALWAYS | "Once" => {
+        names::RUN_STRATEGY_ALWAYS | names::RUN_STRATEGY_ONCE => {
             Ok(shorter.into_iter().chain([Change::Machine(run(vm, false))]).collect())
         }
         _ => match alive.and_then(request) {
-            Some(request) => Ok(shorter.into_iter().chain([request]).collect()),
+            Some(request) => Ok(shorter.into_iter().chain(request?).collect()),
             None => conflict("VM is not running".into()),
         },
     }
@@ -186,23 +189,42 @@ fn run(vm: &VirtualMachine, on: bool) -> Value {
     }
 }
 
-/// Replaces the machine's pending commands.
-fn requests(vm: &VirtualMachine, wanted: Vec<Value>) -> Change {
+/// A request to start, with what is to be different this time.
+fn start_request(options: &Options) -> Value {
+    let mut request = json!({ "action": names::ACTION_START });
+    if options.paused {
+        request["data"] = json!({ names::START_PAUSED: "true" });
+    }
+    request
+}
+
+/// Gives the machine commands. They wait for no others: only a stop takes the place of what is not done yet.
+fn requests(vm: &VirtualMachine, wanted: Vec<Value>) -> Result<Vec<Change>, Refusal> {
+    let only_stops = wanted.iter().all(|request| request["action"] == names::ACTION_STOP);
     let wanted = Value::Array(wanted);
-    Change::MachineStatus(match &vm.status {
-        None => json!([
-            { "op": "test", "path": "/status", "value": null },
-            { "op": "add", "path": "/status", "value": { "stateChangeRequests": wanted } },
-        ]),
-        Some(status) if status.state_change_requests.is_empty() => json!([
-            { "op": "test", "path": "/status/stateChangeRequests", "value": null },
-            { "op": "add", "path": "/status/stateChangeRequests", "value": wanted },
-        ]),
-        Some(status) => json!([
-            { "op": "test", "path": "/status/stateChangeRequests", "value": status.state_change_requests },
-            { "op": "replace", "path": "/status/stateChangeRequests", "value": wanted },
-        ]),
-    })
+    let mut patch = match &vm.status {
+        None => vec![
+            json!({ "op": "test", "path": "/status", "value": null }),
+            json!({ "op": "add", "path": "/status", "value": { "stateChangeRequests": wanted } }),
+        ],
+        Some(status) if status.state_change_requests.is_empty() => vec![
+            json!({ "op": "test", "path": "/status/stateChangeRequests", "value": null }),
+            json!({ "op": "add", "path": "/status/stateChangeRequests", "value": wanted }),
+        ],
+        Some(_) if !only_stops => {
+            let name = vm.metadata.name.as_deref().unwrap_or_default();
+            let why = "unable to complete request: stop/start already underway";
+            return Err(Refusal::conflict("virtualmachines", name, why.to_owned()));
+        }
+        Some(status) => vec![
+            json!({ "op": "test", "path": "/status/stateChangeRequests", "value": status.state_change_requests }),
+            json!({ "op": "replace", "path": "/status/stateChangeRequests", "value": wanted }),
+        ],
+    };
+    if vm.status.as_ref().is_some_and(|status| status.start_failure.is_some()) {
+        patch.push(json!({ "op": "remove", "path": "/status/startFailure" }));
+    }
+    Ok(vec![Change::MachineStatus(Value::Array(patch))])
 }
 
 fn grace(vmi: &VirtualMachineInstance, seconds: i64) -> Change {

@@ -43,6 +43,19 @@ fn start_of_a_halted_machine_changes_the_field_it_uses() {
 }
 
 #[test]
+fn a_start_with_the_processors_standing_still_is_a_request_that_says_so() {
+    for strategy in ["Halted", "Manual"] {
+        let changes = decided(MachineAction::Start, strategy, None, r#"{"paused":true}"#).unwrap();
+        let [Change::MachineStatus(patch)] = &changes[..] else { panic!("{changes:?}") };
+        assert_eq!(
+            patch[1]["value"]["stateChangeRequests"],
+            json!([{ "action": "Start", "data": { "paused": "true" } }]),
+            "{strategy}"
+        );
+    }
+}
+
+#[test]
 fn start_of_what_runs_is_a_conflict() {
     let error = decided(MachineAction::Start, "Halted", Some(vmi("Running")), "").unwrap_err();
     assert!(error.ends_with("VM is already running"), "{error}");
@@ -58,6 +71,53 @@ fn manual_start_takes_a_finished_instance_away_first() {
         patch[1]["value"]["stateChangeRequests"],
         json!([{ "action": "Stop", "uid": "vmi-uid" }, { "action": "Start" }])
     );
+}
+
+#[test]
+fn rerun_on_failure_is_started_by_a_request_unless_it_failed() {
+    let rerun = |vmi| decided(MachineAction::Start, "RerunOnFailure", vmi, "");
+    let Change::MachineStatus(patch) = &rerun(None).unwrap()[0] else { panic!("no request") };
+    assert_eq!(patch[1]["value"]["stateChangeRequests"], json!([{ "action": "Start" }]));
+    let Change::MachineStatus(patch) = &rerun(Some(vmi("Succeeded"))).unwrap()[0] else {
+        panic!("no request")
+    };
+    assert_eq!(
+        patch[1]["value"]["stateChangeRequests"],
+        json!([{ "action": "Stop", "uid": "vmi-uid" }, { "action": "Start" }])
+    );
+    let error = rerun(Some(vmi("Failed"))).unwrap_err();
+    assert!(error.ends_with("RerunOnFailure does not support starting VM from failed state"), "{error}");
+    let stop = decided(MachineAction::Stop, "RerunOnFailure", Some(vmi("Running")), "").unwrap();
+    assert!(matches!(stop[..], [Change::MachineStatus(_)]), "{stop:?}");
+}
+
+#[test]
+fn once_is_neither_started_nor_restarted_and_stops_by_its_strategy() {
+    let error = decided(MachineAction::Start, "Once", Some(vmi("Succeeded")), "").unwrap_err();
+    assert!(error.ends_with("Once does not support manual start requests"), "{error}");
+    let error = decided(MachineAction::Restart, "Once", Some(vmi("Running")), "").unwrap_err();
+    assert!(error.ends_with("Once does not support manual restart requests"), "{error}");
+    let stop = decided(MachineAction::Stop, "Once", Some(vmi("Running")), "").unwrap();
+    let [Change::Machine(patch)] = &stop[..] else { panic!("{stop:?}") };
+    assert_eq!(patch[1], json!({ "op": "replace", "path": "/spec/runStrategy", "value": "Halted" }));
+}
+
+#[test]
+fn only_a_stop_takes_the_place_of_pending_requests() {
+    let mut machine = vm("Manual");
+    machine.status = serde_json::from_value(json!({
+        "stateChangeRequests": [{ "action": "Start" }], "startFailure": { "consecutiveFailCount": 2 },
+    }))
+    .unwrap();
+    let none = super::options(b"").unwrap();
+    let error = decide(MachineAction::Start, &machine, None, &none).unwrap_err();
+    assert_eq!(error.code, 409);
+    assert!(error.message.ends_with("stop/start already underway"), "{}", error.message);
+    let running = vmi("Running");
+    let changes = decide(MachineAction::Stop, &machine, Some(&running), &none).unwrap();
+    let [Change::MachineStatus(patch)] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!(patch[1]["op"], "replace");
+    assert_eq!(patch[2], json!({ "op": "remove", "path": "/status/startFailure" }));
 }
 
 #[test]

@@ -6,6 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use barevirt_api::settings::{Component, Rate};
+use barevirt_component::certificates;
+use barevirt_component::client::{Connection, Limit, Requests};
+use barevirt_component::installation::Installation;
+use barevirt_component::metrics::Metrics;
+use barevirt_component::metrics::names::VIRT_API_READY;
+use barevirt_component::probes::Probes;
+use barevirt_component::{log, tls};
 use clap::Parser;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,12 +21,11 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use virt_api::config;
 use virt_api::front_proxy::{self, CONFIG_MAP, FrontProxy};
 use virt_api::server::{KubeClient, Server, serve};
-use virt_api::tls::{self, Certificates, Files};
+use virt_api::tls::{Certificates, Files};
 
-/// Certificates are made by virt-controller's leader; on a fresh installation they come a moment later.
+/// Certificates are made by virt-operator; on a fresh installation they come a moment later.
 const CERTIFICATES_WITHIN: Duration = Duration::from_secs(300);
 
 /// Admission webhooks and the aggregated subresources.kubevirt.io API.
@@ -40,61 +47,60 @@ struct Options {
     /// Directory with ca-bundle: who signs virt-handler's certificates.
     #[arg(long, default_value = "/etc/virt-api/ca")]
     ca: PathBuf,
+    /// Node of this process.
+    #[arg(long, env = "NODE_NAME", default_value = "")]
+    node_name: String,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    tls::install_provider();
+    certificates::install_provider();
     let options = Options::parse();
-    tracing_subscriber::fmt()
-        .json()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
-        )
-        .init();
+    let level = log::start();
     let mut terminate = signal(SignalKind::terminate()).context("wait for SIGTERM")?;
-    let client = Client::try_default().await.context("read the service account")?;
+    let mut metrics = Metrics::default();
+    let requests = Requests::exported(&mut metrics);
+    let ready = metrics.gauge(&VIRT_API_READY);
+    let connection = Connection::infer(requests).await.context("read the service account")?;
+    let (limit, webhook_limit) = (Limit::new(Rate::CENTRAL), Limit::new(Rate::CENTRAL));
+    let client = connection.limited(&limit).context("make a client")?;
+    let webhooks = connection.limited(&webhook_limit).context("make a client")?;
+    // What sets the rates does not wait for them.
+    let direct = connection.client().context("make a client")?;
+    let installation = Installation::default();
+    tokio::spawn(installation.clone().watch(direct.clone()));
+    tokio::spawn(level.follow(installation.clone(), Component::Api, options.node_name));
+    tokio::spawn(limit.follow(installation.clone(), "virt-api", |settings| settings.rates.api));
+    let of_webhooks = |settings: &barevirt_api::settings::Settings| settings.rates.webhooks;
+    tokio::spawn(webhook_limit.follow(installation.clone(), "webhooks", of_webhooks));
     let files = Files { serving: options.serving_certs, client: options.client_certs, ca: options.ca };
-    let certificates = tokio::select! {
-        certificates = wait_for_certificates(files) => certificates?,
+    let certificates = Certificates::follow(&files, &tls::policy(&installation));
+    tokio::select! {
+        ready = tokio::time::timeout(CERTIFICATES_WITHIN, certificates.ready()) => {
+            ready.context("no certificates from virt-operator")?;
+        }
         _ = terminate.recv() => return Ok(()),
-    };
-    tokio::spawn(certificates.clone().follow());
+    }
     let server = Arc::new(Server {
-        client: KubeClient(client.clone()),
+        client: KubeClient(client),
+        webhooks: KubeClient(webhooks),
         namespace: options.namespace,
         certificates,
         front_proxy: front_proxy::Current::empty(),
-        config: Arc::default(),
+        probes: Probes { installation: installation.clone(), leading: None, metrics },
     });
-    tokio::spawn(config::follow(client.clone(), server.config.clone()));
-    tokio::spawn(follow_front_proxy(client, server.clone()));
+    tokio::spawn(follow_front_proxy(direct, server.clone()));
+    tokio::spawn(async move {
+        installation.ready().await;
+        ready.set(1);
+    });
     let listener = TcpListener::bind(options.listen).await.context("listen")?;
     tracing::info!(address = %options.listen, "serving");
     tokio::select! {
-        served = serve(server, listener) => served.context("serve")?,
+        () = serve(server, listener) => {}
         _ = terminate.recv() => tracing::info!("asked to end"),
     }
     Ok(())
-}
-
-async fn wait_for_certificates(files: Files) -> anyhow::Result<Arc<Certificates>> {
-    let started = tokio::time::Instant::now();
-    let mut told = false;
-    loop {
-        match Certificates::read(files.clone()) {
-            Ok(certificates) => return Ok(certificates),
-            Err(error) if started.elapsed() > CERTIFICATES_WITHIN => {
-                return Err(error).context("no certificates from virt-controller");
-            }
-            Err(error) if !told => {
-                tracing::info!(%error, "waiting for certificates");
-                told = true;
-            }
-            Err(_) => {}
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
 }
 
 /// Watches the config map that says whom the aggregator is.

@@ -19,6 +19,8 @@ pub const GROUP: &str = "subresources.kubevirt.io";
 pub enum Route {
     /// Liveness.
     Healthz,
+    /// Numbers for monitoring.
+    Metrics,
     /// Readiness: the settings of the installation are known.
     Readyz,
     /// An admission review.
@@ -106,6 +108,7 @@ impl Route {
         match self {
             Self::Call(called) => called.access(),
             Self::Healthz
+            | Self::Metrics
             | Self::Readyz
             | Self::Webhook(_)
             | Self::Paths
@@ -129,6 +132,7 @@ pub fn parse(method: &Method, path: &str) -> Result<Route, NoRoute> {
     match parts.as_slice() {
         ["healthz" | "livez"] => get(Route::Healthz),
         ["readyz"] => get(Route::Readyz),
+        ["metrics"] => get(Route::Metrics),
         [""] => get(Route::Paths),
         ["apis"] => get(Route::Groups),
         ["openapi", "v2"] => get(Route::OpenApiV2),

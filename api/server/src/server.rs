@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -22,12 +22,14 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::answer::{self, Answer, Refusal};
-use crate::config::{self, Config};
 use crate::endpoints::{Call, InstanceAction};
 use crate::front_proxy::{self, User};
 use crate::route::{self, Called, NoRoute, Route};
 use crate::tls::Certificates;
-use crate::{admission, authorize, discovery, expand, instance, machine, openapi};
+use crate::{admission, authorize, controls, discovery, expand, instance, machine, openapi};
+use barevirt_component::installation::Reading;
+use barevirt_component::metrics::CONTENT_TYPE;
+use barevirt_component::probes::Probes;
 
 /// A body's largest size: an AdmissionReview carries the old and the new object, each at most etcd's 1.5 MB.
 const LARGEST_BODY: usize = 8 << 20;
@@ -41,14 +43,16 @@ const MOST_CONNECTIONS: usize = 4096;
 pub struct Server {
     /// Our own client: the service account of virt-api.
     pub client: KubeClient,
+    /// The same for what webhooks have to know, with a rate of its own.
+    pub webhooks: KubeClient,
     /// Namespace of the installation.
     pub namespace: String,
     /// Certificates in use.
-    pub certificates: Arc<Certificates>,
+    pub certificates: Certificates,
     /// Who may speak for users.
     pub front_proxy: front_proxy::Current,
-    /// Settings of the installation.
-    pub config: Arc<config::Current>,
+    /// Settings of the installation, metrics of this process.
+    pub probes: Probes,
 }
 
 impl Server {
@@ -56,8 +60,9 @@ impl Server {
     ///
     /// # Errors
     /// 503 before they were read once.
-    pub fn config(&self) -> Result<Arc<Config>, Refusal> {
-        self.config
+    pub fn config(&self) -> Result<Arc<Reading>, Refusal> {
+        self.probes
+            .installation
             .get()
             .ok_or_else(|| Refusal::unavailable("the KubeVirt object has not been looked for yet"))
     }
@@ -74,14 +79,10 @@ impl std::fmt::Debug for KubeClient {
 }
 
 /// Accepts until the future is dropped.
-///
-/// # Errors
-/// Where the TLS configuration cannot be made.
-pub async fn serve(server: Arc<Server>, listener: TcpListener) -> Result<(), rustls::Error> {
-    let acceptor = TlsAcceptor::from(Arc::new(server.certificates.server_config()?));
+pub async fn serve(server: Arc<Server>, listener: TcpListener) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return Ok(()) };
+        let Ok(place) = places.clone().acquire_owned().await else { return };
         let tcp = match listener.accept().await {
             Ok((tcp, _)) => tcp,
             Err(error) => {
@@ -91,16 +92,18 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener) -> Result<(), rus
                 continue;
             }
         };
-        let (server, acceptor) = (server.clone(), acceptor.clone());
+        let server = server.clone();
         tokio::spawn(async move {
-            connection(server, acceptor, tcp).await;
+            connection(server, tcp).await;
             drop(place);
         });
     }
 }
 
-async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, tcp: TcpStream) {
-    let tls = match timeout(HANDSHAKE_WITHIN, acceptor.accept(tcp)).await {
+async fn connection(server: Arc<Server>, tcp: TcpStream) {
+    // Of this moment: it changes when certificates are renewed.
+    let Some(config) = server.certificates.server() else { return tracing::debug!("no certificate yet") };
+    let tls = match timeout(HANDSHAKE_WITHIN, TlsAcceptor::from(config).accept(tcp)).await {
         Ok(Ok(tls)) => tls,
         Ok(Err(error)) => return tracing::debug!(%error, "no TLS session"),
         Err(_) => return tracing::debug!("no TLS session in time"),
@@ -148,6 +151,7 @@ async fn route_request(
     match route {
         Route::Call(called) => call(server, &user, &called, request).await,
         Route::Healthz
+        | Route::Metrics
         | Route::Readyz
         | Route::Webhook(_)
         | Route::Paths
@@ -180,6 +184,11 @@ async fn call(
         Call::Instance(action @ (InstanceAction::Console | InstanceAction::Vnc)) => {
             instance::stream(server, user, action, namespace, name, request).await
         }
+        Call::Control(control) => {
+            let query = request.uri().query().map(str::to_owned);
+            let body = body(request).await?;
+            controls::act(server, user, control, (namespace, name), query.as_deref(), body).await
+        }
         Call::Expand => {
             let (client, config) = (&server.client.0, server.config()?);
             let guest = &config.settings.guest;
@@ -188,27 +197,30 @@ async fn call(
                 name => expand::machine(client, guest, namespace, name).await,
             }
         }
-        Call::Version | Call::Health | Call::NotYet => open_call(called),
+        Call::Version | Call::Health | Call::NotYet => open_call(server, called),
     }
 }
 
 /// Calls that tell the same to everybody.
-fn open_call(called: &Called) -> Result<Answer, Refusal> {
+fn open_call(server: &Server, called: &Called) -> Result<Answer, Refusal> {
     match called.endpoint.call {
         Call::Version => Ok(answer::ok(&discovery::version())),
-        Call::Health => Ok(answer::ok(&discovery::health())),
+        Call::Health => Ok(answer::ok(&server.probes.health())),
         Call::NotYet => Err(Refusal::not_implemented(&called.endpoint.title())),
-        Call::Machine(_) | Call::Instance(_) | Call::Expand => Err(Refusal::forbidden("no access rule")),
+        Call::Machine(_) | Call::Instance(_) | Call::Control(_) | Call::Expand => {
+            Err(Refusal::forbidden("no access rule"))
+        }
     }
 }
 
 /// Paths that tell the same to everybody, and webhooks, to which the API server comes without a certificate.
 async fn open_route(server: &Server, route: Route, request: Request<Incoming>) -> Result<Answer, Refusal> {
     Ok(match route {
-        Route::Healthz => answer::ok(&discovery::health()),
+        Route::Healthz => answer::ok(&server.probes.health()),
+        Route::Metrics => answer::typed(StatusCode::OK, CONTENT_TYPE, server.probes.metrics.text()),
         Route::Readyz => {
             server.config()?;
-            answer::ok(&discovery::health())
+            answer::ok(&server.probes.health())
         }
         Route::Paths => answer::ok(&discovery::paths()),
         Route::Groups => answer::ok(&discovery::groups()),
@@ -217,11 +229,11 @@ async fn open_route(server: &Server, route: Route, request: Request<Incoming>) -
         Route::OpenApiV2 => answer::ok(&openapi::v2()),
         Route::OpenApiV3Index => answer::ok(&openapi::v3_index()),
         Route::OpenApiV3(version) => answer::ok(&openapi::v3(version)),
-        Route::Call(called) => open_call(&called)?,
+        Route::Call(called) => open_call(server, &called)?,
         Route::Webhook(hook) => {
             let config = server.config()?;
             let body = body(request).await?;
-            let answer = admission::answer(&server.client.0, &server.namespace, &config, hook, &body);
+            let answer = admission::answer(&server.webhooks.0, &server.namespace, &config, hook, &body);
             answer::ok(&answer.await?)
         }
     })

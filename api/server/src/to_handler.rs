@@ -1,11 +1,13 @@
 //! Calls to the handler of a node: websockets passed through byte by byte, and single requests.
 //!
 //! The handler is found by the node that the instance's status names, and trusted because its certificate is signed by
-//! our CA for `virt-handler`; an address alone proves nothing.
+//! our CA for the handler of that node; an address alone proves nothing, and neither does another node's certificate.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, header};
+use barevirt_api::names::handler_host;
+use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -14,21 +16,25 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::answer::{self, Answer, Refusal};
 use crate::tls::Certificates;
 
 /// Port of every handler.
 pub const PORT: u16 = 8186;
-/// Name in every handler's certificate.
-const HANDLER_NAME: &str = "virt-handler";
+/// Host of requests; any would do.
+const HOST: &str = "virt-handler";
 /// Until the handler has answered the request's head.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// The one type of body beside JSON.
+const PNG: &str = "image/png";
 /// Largest answer that is not a stream.
 const LARGEST_ANSWER: usize = 8 << 20;
 /// Bytes on their way in each direction of a stream.
@@ -62,22 +68,37 @@ pub async fn find(client: &Client, namespace: &str, node: &str) -> Result<Handle
     Ok(Handler { address, node: node.to_owned() })
 }
 
-/// Sends one request with a body and returns the handler's answer as it is.
+/// One request and its answer.
+#[derive(Debug)]
+pub struct Exchange<'a> {
+    /// Its method.
+    pub method: Method,
+    /// Where, with the query.
+    pub path: &'a str,
+    /// What goes along.
+    pub body: Bytes,
+    /// How long the handler may take.
+    pub within: Duration,
+}
+
+/// Sends one request and returns the handler's answer as it is.
 ///
 /// # Errors
 /// 504 where the handler does not answer in time, 500 where it cannot be reached.
 pub async fn call(
     certificates: &Certificates,
     handler: &Handler,
-    path: &str,
-    body: Bytes,
+    exchange: Exchange<'_>,
 ) -> Result<Answer, Refusal> {
-    let request = Request::post(path)
-        .header(header::HOST, HANDLER_NAME)
+    let Exchange { method, path, body, within } = exchange;
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, HOST)
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(body))
         .map_err(|error| Refusal::internal(error.to_string()))?;
-    let (_sender, response) = send(certificates, handler, request).await?;
+    let (_sender, response) = send(certificates, handler, request, within).await?;
     collect(handler, response).await
 }
 
@@ -95,7 +116,7 @@ pub async fn stream(
     if !from_client.headers().contains_key(header::SEC_WEBSOCKET_KEY) {
         return Err(Refusal::bad_request("this path is a websocket: the request is no websocket upgrade"));
     }
-    let mut request = Request::get(path).header(header::HOST, HANDLER_NAME);
+    let mut request = Request::get(path).header(header::HOST, HOST);
     for name in [
         header::CONNECTION,
         header::UPGRADE,
@@ -108,7 +129,7 @@ pub async fn stream(
         }
     }
     let request = request.body(Full::default()).map_err(|error| Refusal::internal(error.to_string()))?;
-    let (sender, mut response) = send(certificates, handler, request).await?;
+    let (sender, mut response) = send(certificates, handler, request, ANSWER_WITHIN).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return collect(handler, response).await;
     }
@@ -151,12 +172,13 @@ async fn send(
     certificates: &Certificates,
     handler: &Handler,
     request: Request<Full<Bytes>>,
+    within: Duration,
 ) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), Refusal> {
     let mut sender = timeout(CONNECT_WITHIN, connect(certificates, handler))
         .await
         .map_err(|_| Refusal::timeout(format!("virt-handler on node {} does not answer", handler.node)))?
         .map_err(|error| Refusal::internal(format!("connect virt-handler on {}: {error}", handler.node)))?;
-    let response = timeout(ANSWER_WITHIN, sender.send_request(request))
+    let response = timeout(within, sender.send_request(request))
         .await
         .map_err(|_| Refusal::timeout(format!("virt-handler on node {} does not answer", handler.node)))?
         .map_err(|error| Refusal::internal(format!("call virt-handler on {}: {error}", handler.node)))?;
@@ -170,8 +192,8 @@ async fn connect(
     let address: std::net::IpAddr = handler.address.parse()?;
     let tcp = TcpStream::connect((address, PORT)).await?;
     tcp.set_nodelay(true)?;
-    let name = ServerName::try_from(HANDLER_NAME)?;
-    let tls = TlsConnector::from(certificates.to_handlers()).connect(name, tcp).await?;
+    let config = certificates.to_handlers().ok_or("there is no certificate for handlers yet")?;
+    let tls = session(config, &handler.node, tcp).await?;
     let (sender, connection) = http1::handshake(TokioIo::new(tls)).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
@@ -181,12 +203,27 @@ async fn connect(
     Ok(sender)
 }
 
+/// A session with the handler of that node, and with nobody else.
+async fn session(
+    config: Arc<ClientConfig>,
+    node: &str,
+    tcp: TcpStream,
+) -> Result<TlsStream<TcpStream>, Box<dyn std::error::Error + Send + Sync>> {
+    let name = ServerName::try_from(handler_host(node))?;
+    Ok(TlsConnector::from(config).connect(name, tcp).await?)
+}
+
 async fn collect(handler: &Handler, response: Response<Incoming>) -> Result<Answer, Refusal> {
     let code = response.status();
+    let picture = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == PNG);
     let body = timeout(ANSWER_WITHIN, Limited::new(response.into_body(), LARGEST_ANSWER).collect())
         .await
         .map_err(|_| Refusal::timeout(format!("virt-handler on node {} stopped answering", handler.node)))?
         .map_err(|error| Refusal::internal(format!("read from virt-handler on {}: {error}", handler.node)))?
         .to_bytes();
-    Ok(answer::raw(code, body))
+    Ok(if picture { answer::typed(code, PNG, body) } else { answer::raw(code, body) })
 }
+
+#[cfg(test)]
+#[path = "to_handler_tests.rs"]
+mod tests;

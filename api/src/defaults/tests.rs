@@ -187,7 +187,11 @@ fn a_machine_gets_what_must_stay_and_its_finalizer() {
 
 #[test]
 fn the_installation_chooses_machine_type_and_cpu_model() {
-    let guest = GuestDefaults { machine_type: "pc-q35-9.2".into(), cpu_model: "Nehalem".into() };
+    let guest = GuestDefaults {
+        machine_type: "pc-q35-9.2".into(),
+        cpu_model: "Nehalem".into(),
+        ..GuestDefaults::default()
+    };
     let chosen = |given: Value| {
         let mut instance: VirtualMachineInstance =
             serde_json::from_value(json!({"metadata": {"name": "vm"}, "spec": {"domain": given}})).unwrap();
@@ -207,6 +211,28 @@ fn the_installation_chooses_machine_type_and_cpu_model() {
     let domain = machine.spec.template.spec.domain;
     assert_eq!(domain.machine.unwrap().type_.as_deref(), Some("pc-q35-9.2"));
     assert_eq!(domain.cpu, None);
+}
+
+#[test]
+fn the_installation_chooses_the_binding_and_the_cpu_request() {
+    let guest = GuestDefaults {
+        cpu_request: Some(250),
+        binding: crate::settings::Binding::Bridge,
+        ..Default::default()
+    };
+    let chosen = |given: Value| {
+        let mut given: VirtualMachineInstanceSpec =
+            serde_json::from_value(json!({ "domain": given })).unwrap();
+        super::chosen(&mut given, &guest);
+        serde_json::to_value(given.domain).unwrap()
+    };
+    let domain = chosen(json!({"devices": {}}));
+    assert_eq!(domain["devices"]["interfaces"], json!([{"name": "default", "bridge": {}}]));
+    assert_eq!(domain["resources"]["requests"], json!({"cpu": "250m"}));
+    let given = chosen(json!({"devices": {}, "resources": {"limits": {"cpu": "2"}}}));
+    assert_eq!(given["resources"]["requests"], json!({"cpu": "2"}));
+    let dedicated = chosen(json!({"devices": {}, "cpu": {"dedicatedCpuPlacement": true}}));
+    assert_eq!(dedicated.get("resources"), None);
 }
 
 #[test]

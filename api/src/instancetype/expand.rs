@@ -8,7 +8,7 @@ use crate::names::{
     PREFERENCE_ANNOTATION,
 };
 use crate::preference::{self, VirtualMachinePreferenceSpec, requirements};
-use crate::settings::GuestDefaults;
+use crate::settings::{Binding, GuestDefaults};
 use crate::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use crate::validate::{Cause, Path};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -75,6 +75,7 @@ pub fn admit(
     old: Option<&VirtualMachine>,
     new: VirtualMachine,
     lookups: &Lookups,
+    binding: Binding,
 ) -> Result<VirtualMachine, Vec<Cause>> {
     if new.metadata.deletion_timestamp.is_some() {
         return Ok(new);
@@ -93,7 +94,7 @@ pub fn admit(
         instancetype: lookups.instancetype.clone().into_result().unwrap_or_else(|_| Some(stand_in())),
         preference: lookups.preference.clone().into_result().unwrap_or_default(),
     };
-    let expanded = template(&new, &chosen)?;
+    let expanded = template(&new, &chosen, binding)?;
     if let Some(preference) = &chosen.preference {
         let mut spec = expanded.spec.template.spec.clone();
         defaults::spec(&mut spec);
@@ -118,7 +119,7 @@ fn stand_in() -> VirtualMachineInstancetypeSpec {
 ///
 /// # Errors
 /// A cause for each conflict and each value that cannot be used.
-fn template(vm: &VirtualMachine, chosen: &Chosen) -> Result<VirtualMachine, Vec<Cause>> {
+fn template(vm: &VirtualMachine, chosen: &Chosen, binding: Binding) -> Result<VirtualMachine, Vec<Cause>> {
     let mut vm = vm.clone();
     if *chosen == Chosen::default() {
         return Ok(vm);
@@ -126,7 +127,7 @@ fn template(vm: &VirtualMachine, chosen: &Chosen) -> Result<VirtualMachine, Vec<
     let template = &mut vm.spec.template;
     let mut annotations =
         template.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()).unwrap_or_default();
-    specification(&Path::new("spec.template.spec"), chosen, &mut template.spec, &mut annotations)?;
+    specification(&Path::new("spec.template.spec"), chosen, binding, &mut template.spec, &mut annotations)?;
     if !annotations.is_empty() {
         template.metadata.get_or_insert_default().annotations = Some(annotations);
     }
@@ -145,7 +146,7 @@ pub fn on_its_own(
     if vm.spec.instancetype.is_none() && vm.spec.preference.is_none() {
         return Ok(vm.clone());
     }
-    let mut vm = template(vm, chosen)?;
+    let mut vm = template(vm, chosen, guest.binding)?;
     defaults::chosen(&mut vm.spec.template.spec, guest);
     vm.spec.instancetype = None;
     vm.spec.preference = None;
@@ -163,6 +164,7 @@ pub fn on_its_own(
 pub fn instance(
     vm: &VirtualMachine,
     chosen: &Chosen,
+    binding: Binding,
     mut vmi: VirtualMachineInstance,
 ) -> Result<VirtualMachineInstance, Vec<Cause>> {
     let annotations = vmi.metadata.annotations.get_or_insert_default();
@@ -172,7 +174,7 @@ pub fn instance(
             annotations.insert(annotation(family, scope).to_owned(), name.to_owned());
         }
     }
-    specification(&Path::new("spec"), chosen, &mut vmi.spec, annotations)?;
+    specification(&Path::new("spec"), chosen, binding, &mut vmi.spec, annotations)?;
     Ok(vmi)
 }
 
@@ -190,6 +192,7 @@ fn annotation(family: Family, scope: super::matcher::Scope) -> &'static str {
 fn specification(
     path: &Path,
     chosen: &Chosen,
+    binding: Binding,
     spec: &mut VirtualMachineInstanceSpec,
     annotations: &mut BTreeMap<String, String>,
 ) -> Result<(), Vec<Cause>> {
@@ -197,7 +200,7 @@ fn specification(
     if let Some(preference) = preference {
         preference::apply::autoattach(preference, spec);
     }
-    defaults::devices(spec);
+    defaults::devices(spec, binding);
     if let Some(instancetype) = instancetype {
         apply::apply(path, instancetype, preference.as_ref(), spec, annotations)?;
     }

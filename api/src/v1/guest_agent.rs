@@ -30,9 +30,9 @@ pub struct VirtualMachineInstanceFileSystem {
     /// Path or drive where the guest has mounted it.
     pub mount_point: String,
     /// Capacity in bytes; 0 when the agent does not report it.
-    pub total_bytes: i32,
+    pub total_bytes: i64,
     /// Space in use, in bytes; 0 when the agent does not report it.
-    pub used_bytes: i32,
+    pub used_bytes: i64,
 }
 
 /// Disk under a guest filesystem.

@@ -35,8 +35,9 @@ pub struct VirtualMachineSpec {
     /// The older form of `runStrategy`: true means `Always`, false means `Halted`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<bool>,
-    /// `Always`: runs, and is started again whenever it ended. `Halted`: does not run. `Manual`: only the start, stop and
-    /// restart commands decide.
+    /// `Always`: runs, and is started again whenever it ended. `RerunOnFailure`: started again after a failure only.
+    /// `Once`: started once, and left as it ended. `Halted`: does not run. `Manual`: only the start, stop and restart
+    /// commands decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_strategy: Option<String>,
     /// What runs.

@@ -3,6 +3,7 @@
 use super::memory::refused;
 use super::text::quoted;
 use super::{Cause, CauseKind, Path};
+use crate::defaults;
 use crate::quantity;
 use crate::v1::{Cpu, VirtualMachineInstanceSpec};
 
@@ -53,7 +54,7 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     }
     let most = sockets.max(cpu.max_sockets.map_or(0, u64::from));
     let vcpus = most.saturating_mul(count(cpu.cores)).saturating_mul(count(cpu.threads));
-    if vcpus > MAX_VCPUS {
+    if vcpus > MAX_VCPUS && !as_many_as_requested(spec, cpu) {
         causes.push(Cause::new(
             CauseKind::NotSupported,
             &field,
@@ -83,6 +84,14 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
             ),
         ));
     }
+}
+
+/// Whether there is a virtual CPU for each that is asked of the node: then the scheduler says whether any node has so many,
+/// as in KubeVirt.
+fn as_many_as_requested(spec: &VirtualMachineInstanceSpec, cpu: &Cpu) -> bool {
+    let requested = spec.domain.resources.as_ref().and_then(defaults::sockets_from_resources);
+    let one = |count: Option<u32>| count.unwrap_or(1) <= 1;
+    requested.is_some() && cpu.sockets == requested && one(cpu.cores) && one(cpu.threads)
 }
 
 /// Whether it may be the name of a CPU model, or is empty. It becomes part of QEMU's command line, where a comma starts a

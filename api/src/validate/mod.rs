@@ -42,10 +42,14 @@ mod tests;
 pub use cause::{Cause, CauseKind, Path};
 pub use cloud_init::{CLOUD_INIT_LIMIT, NotBase64, decode_base64};
 pub use cpu::{MAX_VCPUS, is_cpu_model};
-pub use firmware::is_machine_type_of_amd64;
+pub use firmware::{is_machine_type_of_amd64, may_be_machine_type_of_amd64};
 pub use interfaces::{BRIDGE_MAC, MODELS, parse_mac};
 pub use update::{Requester, handler_update, protected_status, vmi_update};
 pub use vm::{unreadable, vm, vm_spec, vm_update, vm_warnings};
+
+pub(crate) use firmware::fits;
+pub use kinds::selects;
+pub(crate) use text::is_printable;
 
 use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceSpec};
@@ -73,7 +77,7 @@ pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates) -> Ve
     cpu::validate(path, spec, &mut causes);
     dedicated::validate(path, spec, &mut causes);
     features::validate(path, spec, &mut causes);
-    firmware::validate(path, spec, &mut causes);
+    firmware::validate(path, spec, gates, &mut causes);
     launch_security::validate(path, spec, gates, &mut causes);
     devices::validate(path, spec, &mut causes);
     peripherals::validate(path, spec, &mut causes);

@@ -73,10 +73,7 @@ fn service_account(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut 
 fn eviction(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let field = path.child("evictionStrategy");
     match spec.eviction_strategy.as_deref() {
-        None | Some("" | "None") => {}
-        Some(known @ ("LiveMigrate" | "LiveMigrateIfPossible" | "External")) => {
-            causes.push(Cause::not_supported_yet(&field, known));
-        }
+        None | Some("" | "None" | "LiveMigrate" | "LiveMigrateIfPossible" | "External") => {}
         Some(other) => causes.push(Cause::invalid(
             &field,
             format!("{field} is set with an unrecognized option: {}", quoted(other)),

@@ -12,6 +12,9 @@ use std::sync::LazyLock;
 
 static VMI: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/vmi.txt")));
 static VM: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/vm.txt")));
+static REPLICA_SET: LazyLock<Fields> =
+    LazyLock::new(|| Fields::parse(include_str!("supported/replica_set.txt")));
+static POOL: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/pool.txt")));
 static KUBEVIRT: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/kubevirt.txt")));
 
 /// A cause for each field of an instance's specification that would have no effect.
@@ -22,6 +25,16 @@ pub(super) fn vmi(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mu
 /// The same for a machine's specification, without its template.
 pub(super) fn vm(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
     check(&VM, path, spec, gates, causes);
+}
+
+/// The same for a replica set's specification, without its template.
+pub(super) fn replica_set(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
+    check(&REPLICA_SET, path, spec, gates, causes);
+}
+
+/// The same for a pool's specification, without its template.
+pub(super) fn pool(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
+    check(&POOL, path, spec, gates, causes);
 }
 
 /// The same for the specification of the `KubeVirt` object.

@@ -49,7 +49,7 @@ pub(super) fn is_uuid(text: &str) -> bool {
 }
 
 /// Whether it is printable ASCII of at most that length.
-pub(super) fn is_printable(text: &str, limit: usize) -> bool {
+pub(crate) fn is_printable(text: &str, limit: usize) -> bool {
     text.len() <= limit && text.bytes().all(|b| (b' '..=b'~').contains(&b))
 }
 
@@ -76,4 +76,20 @@ pub(super) fn is_plain_path(path: &str) -> bool {
         rest.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
             && !path.contains(char::is_control)
     })
+}
+
+/// Whether it may be the value of a label: up to 63 letters, digits and `-_.`, with a letter or digit at both ends.
+pub(super) fn is_label_value(text: &str) -> bool {
+    let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    text.is_empty()
+        || (text.len() <= 63
+            && edge(text.bytes().next())
+            && edge(text.bytes().next_back())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')))
+}
+
+/// Whether it may be the key of a label: such a value that is not empty, behind a DNS subdomain and a slash or alone.
+pub(super) fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_dns_subdomain)
 }

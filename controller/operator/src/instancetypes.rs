@@ -387,7 +387,7 @@ pub(crate) mod tests {
         };
         expand::prefer(&mut vm, &lookups);
         defaults::admit_vm(&mut vm, &GuestDefaults::default());
-        match expand::admit(None, vm, &lookups) {
+        match expand::admit(None, vm, &lookups, GuestDefaults::default().binding) {
             Ok(vm) => validate::vm(&vm, Requester::User, &Gates::default()),
             Err(causes) => causes,
         }

@@ -13,6 +13,7 @@ pub mod certificates;
 mod images;
 mod instancetypes;
 mod manifest;
+pub mod monitoring;
 pub mod operator;
 mod policy;
 mod rbac;

@@ -5,20 +5,28 @@
 //! grants: the API server lets nobody write a role with more rights than their own, unless they hold `escalate` or `bind`,
 //! which the operator does not.
 
+use crate::certificates::Leaf;
+use crate::monitoring;
 use crate::operator::NAME;
 use crate::operator::kind::{Identity, Kind};
-use crate::rbac::{CA_CONFIG_MAP, SECRETS, named, role_ref, rule, subjects};
+use crate::rbac::{CA_CONFIG_MAP, CERTIFICATES, SECRETS, named, role_ref, rule, subjects};
 use crate::workloads::{environment, pod, two_replicas, unprivileged};
 use crate::{Images, PRIORITY_CLASS, definition, metadata, namespaced, strategy};
 use barevirt_api::crd;
-use barevirt_api::names::{INSTALL_NAMESPACE, KUBEVIRT_NAME, SERVICE_ACCOUNT_OPERATOR as ACCOUNT};
+use barevirt_api::names::{
+    HANDLER_SIGNER, INSTALL_NAMESPACE, KUBEVIRT_NAME, SERVICE_ACCOUNT_OPERATOR as ACCOUNT,
+};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Port of `/healthz` and `/metrics` in the operator's pod.
 const PORT: u16 = 8443;
+/// Port of the webhook of the `KubeVirt` object.
+const WEBHOOK_PORT: u16 = 8444;
 /// Where it is written who the aggregator is.
 const SYSTEM_NAMESPACE: &str = "kube-system";
+/// What Prometheus' operator is told with.
+const MONITORING_KINDS: [&str; 2] = ["servicemonitors", "prometheusrules"];
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The operator, and what has to be there before it.
@@ -112,7 +120,21 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
             &["list"],
         ),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
+        // Handlers' certificates, and no other signer's.
+        rule(CERTIFICATES, &["certificatesigningrequests"], &["list", "watch", "delete"]),
+        rule(
+            CERTIFICATES,
+            &["certificatesigningrequests/approval", "certificatesigningrequests/status"],
+            &["patch"],
+        ),
+        named(CERTIFICATES, &["signers"], &[HANDLER_SIGNER], &["approve", "sign"]),
     ];
+    rules.extend([
+        // Whether Prometheus is there, and what its operator is told.
+        rule("", &["serviceaccounts"], &["get"]),
+        rule(monitoring::GROUP, &MONITORING_KINDS, &["list", "watch", "delete"]),
+        named(monitoring::GROUP, &MONITORING_KINDS, &[monitoring::NAME], &["create", "patch"]),
+    ]);
     rules.extend(installs(strategy, None, &["list", "watch", "delete"]));
     rules.extend(granted(strategy, "ClusterRole"));
     once(rules)
@@ -125,11 +147,16 @@ fn local_rules(strategy: &[Value]) -> Vec<Value> {
         // A name cannot be asked for when an object is made.
         rule("coordination.k8s.io", &leases, &["create"]),
         named("coordination.k8s.io", &leases, &["virt-controller"], &["delete"]),
+        // What keeps a component from becoming ready.
+        rule("", &["pods"], &["list"]),
         named("", &["secrets"], &SECRETS, &["get", "create", "patch", "delete"]),
+        named("", &["secrets"], &[Leaf::Operator.secret()], &["list", "watch"]),
+        named(RBAC, &["roles", "rolebindings"], &[monitoring::ROLE], &["create", "patch"]),
         named("", &["configmaps"], &[CA_CONFIG_MAP], &["get", "create", "patch", "delete"]),
     ];
     rules.extend(installs(strategy, Some(INSTALL_NAMESPACE), &["list", "watch", "delete"]));
     rules.extend(granted(strategy, "Role"));
+    rules.extend(monitoring::rights());
     once(rules)
 }
 
@@ -193,9 +220,13 @@ fn deployment(images: &Images) -> Value {
             format!("--namespace={INSTALL_NAMESPACE}"),
             format!("--image-pull-policy={}", images.pull_policy),
             format!("--listen=[::]:{PORT}"),
+            format!("--webhook-listen=[::]:{WEBHOOK_PORT}"),
         ],
         "env": environment,
-        "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
+        "ports": [
+            {"name": "metrics", "containerPort": PORT, "protocol": "TCP"},
+            {"name": "webhooks", "containerPort": WEBHOOK_PORT, "protocol": "TCP"},
+        ],
         "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 10},
         "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},

@@ -5,14 +5,61 @@
 //! holds while virt-api is away.
 
 use crate::metadata;
-use barevirt_api::names::{INSTALL_NAMESPACE, SERVICE_ACCOUNT_HANDLER};
+use barevirt_api::names::{HANDLER_SIGNER, INSTALL_NAMESPACE, SERVICE_ACCOUNT_HANDLER};
 use serde_json::{Value, json};
 
 const NAME: &str = "kubevirt-node-restriction-policy";
+/// Policy for what handlers ask to be certified.
+const REQUESTS: &str = "kubevirt-handler-certificates-policy";
 
 pub(crate) fn objects() -> Vec<Value> {
     let handler = format!("system:serviceaccount:{INSTALL_NAMESPACE}:{SERVICE_ACCOUNT_HANDLER}");
-    vec![
+    let mut objects = node_restriction(&handler).to_vec();
+    objects.extend(certificate_requests(&handler));
+    objects
+}
+
+/// A handler asks our own signer only: whatever a stolen token asks another for, nobody can approve by mistake. Whether
+/// a request is for the right node is the signer's to decide.
+fn certificate_requests(handler: &str) -> [Value; 2] {
+    [
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": metadata(REQUESTS, "virt-handler"),
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": ["certificates.k8s.io"], "apiVersions": ["v1"],
+                    "resources": ["certificatesigningrequests"], "operations": ["CREATE"],
+                }]},
+                "matchConditions": [{
+                    "name": "by-a-handler",
+                    "expression": format!("request.userInfo.username == '{handler}'"),
+                }],
+                "validations": [
+                    {
+                        "expression": format!("object.spec.signerName == '{HANDLER_SIGNER}'"),
+                        "message": format!("virt-handler is only allowed to ask {HANDLER_SIGNER} for certificates"),
+                    },
+                    {
+                        "expression": "object.metadata.?generateName.orValue('').startsWith('virt-handler-')",
+                        "message": "virt-handler is only allowed to make requests of generated names virt-handler-*",
+                    },
+                ],
+            },
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": metadata("kubevirt-handler-certificates-binding", "virt-handler"),
+            "spec": {"policyName": REQUESTS, "validationActions": ["Deny"]},
+        }),
+    ]
+}
+
+fn node_restriction(handler: &str) -> [Value; 2] {
+    [
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicy",

@@ -1,6 +1,7 @@
 //! What the components themselves may do: no more than what they do. A golden file holds the rules, docs/rbac.md says
 //! what each is for. A watch asks for `list` and `watch`; `get` stands only where single objects are read.
 
+use crate::certificates::FORMER_SECRETS;
 use crate::{metadata, namespaced};
 use barevirt_api::names::{
     INSTALL_NAMESPACE, SERVICE_ACCOUNT_API as API, SERVICE_ACCOUNT_CONTROLLER as CONTROLLER,
@@ -8,12 +9,15 @@ use barevirt_api::names::{
 };
 use serde_json::{Value, json};
 
-/// Secrets that the operator makes: the authority and what it signs.
-pub(crate) const SECRETS: [&str; 4] = [
+/// Secrets that the operator makes: the authority and what it signs; and those of former versions, which it takes away.
+pub(crate) const SECRETS: [&str; 7] = [
     "kubevirt-ca",
     "kubevirt-virt-api-certs",
-    "kubevirt-virt-handler-server-certs",
-    "kubevirt-virt-handler-client-certs",
+    "kubevirt-controller-certs",
+    "kubevirt-operator-certs",
+    "kubevirt-virt-handler-certs",
+    FORMER_SECRETS[0],
+    FORMER_SECRETS[1],
 ];
 /// The config map with the certificates of the authorities.
 pub(crate) const CA_CONFIG_MAP: &str = "kubevirt-ca";
@@ -74,6 +78,9 @@ pub(crate) fn named(group: &str, resources: &[&str], names: &[&str], verbs: &[&s
     json!({"apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs})
 }
 
+/// API group of requests for certificates.
+pub(crate) const CERTIFICATES: &str = "certificates.k8s.io";
+
 /// What machines name: instance types and preferences, or the copies of them that a machine keeps.
 const NAMED: [&str; 4] = [
     "virtualmachineinstancetypes",
@@ -107,30 +114,45 @@ fn api_local_rules() -> Option<Vec<Value>> {
 fn controller_cluster_rules() -> Vec<Value> {
     vec![
         rule("kubevirt.io", &["kubevirts"], &["list", "watch"]),
-        rule("kubevirt.io", &["virtualmachines"], &["get", "list", "watch", "patch"]),
+        // A pool makes machines and deletes them.
+        rule("kubevirt.io", &["virtualmachines"], &["get", "list", "watch", "create", "patch", "delete"]),
         rule("kubevirt.io", &["virtualmachines/status"], &["patch"]),
         rule(
             "kubevirt.io",
             &["virtualmachineinstances"],
             &["get", "list", "watch", "create", "patch", "delete"],
         ),
+        rule("kubevirt.io", &["virtualmachineinstancereplicasets"], &["get", "list", "watch"]),
+        rule("kubevirt.io", &["virtualmachineinstancereplicasets/status"], &["patch"]),
+        rule("pool.kubevirt.io", &["virtualmachinepools"], &["list", "watch"]),
+        rule("pool.kubevirt.io", &["virtualmachinepools/status"], &["patch"]),
         // Owner references that block the owner's deletion, where the cluster checks them.
         rule(
             "kubevirt.io",
-            &["virtualmachines/finalizers", "virtualmachineinstances/finalizers"],
+            &[
+                "virtualmachines/finalizers",
+                "virtualmachineinstances/finalizers",
+                "virtualmachineinstancereplicasets/finalizers",
+            ],
             &["update"],
         ),
+        rule("pool.kubevirt.io", &["virtualmachinepools/finalizers"], &["update"]),
         rule("instancetype.kubevirt.io", &NAMED, &["get"]),
-        rule("apps", &["controllerrevisions"], &["get", "create"]),
+        rule("apps", &["controllerrevisions"], &["get", "list", "create", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
+        // Instances with an outdated launcher, where the KubeVirt object says so.
+        rule("", &["pods/eviction"], &["create"]),
         rule("", &["nodes"], &["get", "list", "watch"]),
+        // Whether launchers of a namespace get a CPU limit.
+        rule("", &["namespaces"], &["get"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]
 }
 
-/// The lease.
+/// The lease, and how many launchers are outdated.
 fn controller_local_rules() -> Option<Vec<Value>> {
     Some(vec![
+        rule("kubevirt.io", &["kubevirts/status"], &["patch"]),
         named("coordination.k8s.io", &["leases"], &["virt-controller"], &["get", "update"]),
         // A name cannot be asked for when an object is made.
         rule("coordination.k8s.io", &["leases"], &["create"]),
@@ -141,8 +163,11 @@ fn controller_local_rules() -> Option<Vec<Value>> {
 fn handler_cluster_rules() -> Vec<Value> {
     vec![
         rule("kubevirt.io", &["virtualmachineinstances"], &["list", "watch", "patch"]),
+        rule("kubevirt.io", &["kubevirts"], &["list", "watch"]),
         rule("", &["pods"], &["list", "watch"]),
         rule("", &["nodes"], &["patch"]),
+        // Its own certificate: a name is not known before the request is made, and what is read is no secret.
+        rule(CERTIFICATES, &["certificatesigningrequests"], &["create", "get"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]
 }

@@ -1,7 +1,9 @@
-//! Admission: which writes virt-api is asked about. The list is `barevirt_api`'s; certificates are added where the objects
+//! Admission: which writes virt-api and virt-operator are asked about. The list is `barevirt_api`'s; certificates are added where the objects
 //! are written.
 
-use crate::workloads::{api_metadata, api_reference};
+use crate::metadata;
+use crate::operator::NAME;
+use crate::workloads::{api_metadata, api_reference, operator_reference};
 use barevirt_api::names::{
     INSTALL_NAMESPACE, SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER,
     SERVICE_ACCOUNT_OPERATOR,
@@ -22,14 +24,20 @@ fn object(configuration: Configuration) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
-        "metadata": api_metadata(configuration.name()),
+        "metadata": match configuration {
+            Configuration::Mutator | Configuration::Validator => api_metadata(configuration.name()),
+            Configuration::Operator => metadata(configuration.name(), NAME),
+        },
         "webhooks": listed.map(entry).collect::<Vec<Value>>(),
     })
 }
 
 /// Requests of other versions are converted to the listed one by the API server (`matchPolicy`).
 fn entry(webhook: &Webhook) -> Value {
-    let mut service = api_reference();
+    let mut service = match webhook.configuration {
+        Configuration::Mutator | Configuration::Validator => api_reference(),
+        Configuration::Operator => operator_reference(),
+    };
     service["path"] = json!(format!("/{}", webhook.path));
     let mut entry = json!({
         "name": webhook.name,
@@ -84,7 +92,8 @@ fn condition(hook: Hook) -> Option<(&'static str, String)> {
         | Hook::ClusterPreference
         | Hook::MigrationPolicy
         | Hook::Clone
-        | Hook::KubeVirtCreate => None,
+        | Hook::KubeVirtCreate
+        | Hook::KubeVirtDelete => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Deployments, the DaemonSet and the service. virt-operator's own deployment has the same form, see [`crate::manifest`].
 
+use crate::monitoring::{METRICS_LABEL, METRICS_PORT_NAME, METRICS_SERVICE};
+use crate::operator::NAME as OPERATOR;
 use crate::rbac::CA_CONFIG_MAP;
 use crate::{Images, PRIORITY_CLASS, metadata, namespaced};
 use barevirt_api::names::{
@@ -7,10 +9,12 @@ use barevirt_api::names::{
 };
 use serde_json::{Value, json};
 
+/// The operator's service, by which its certificate is known.
+const OPERATOR_SERVICE: &str = "kubevirt-operator-webhook";
 /// Port of virt-api in its pod.
 const API_PORT: u16 = 8443;
-/// Port of the controller's health server in its pod.
-const HEALTH_PORT: u16 = 8080;
+/// Port of `/healthz` and `/metrics` in every component's pod; virt-api has its webhooks there, too.
+const PROBES_PORT: u16 = 8443;
 /// Port of the handler's console server in its pod.
 const CONSOLE_PORT: u16 = 8186;
 /// How long a replica stays bound to a node that does not answer.
@@ -23,6 +27,8 @@ pub(crate) fn objects(images: &Images) -> Vec<Value> {
         api(images),
         budget("virt-api"),
         api_service(),
+        operator_service(),
+        metrics_service(),
         handler(images),
     ]
 }
@@ -35,6 +41,7 @@ pub(crate) fn pod(component: &str, account: &str, container: Value, volumes: &Va
                 "app.kubernetes.io/component": component,
                 "app.kubernetes.io/part-of": "kubevirt",
                 APP_LABEL: component,
+                METRICS_LABEL: "true",
             },
             "annotations": {"kubectl.kubernetes.io/default-container": component},
         },
@@ -63,6 +70,11 @@ pub(crate) fn environment() -> Value {
         field("POD_IP", "status.podIP"),
         field("NODE_NAME", "spec.nodeName"),
     ])
+}
+
+/// Where who watches the components finds their numbers.
+fn metrics_port() -> Value {
+    json!({"name": METRICS_PORT_NAME, "containerPort": PROBES_PORT, "protocol": "TCP"})
 }
 
 /// No privilege of any kind; what Pod Security calls restricted.
@@ -96,7 +108,7 @@ fn selector(component: &str) -> Value {
 /// One of the replicas leads.
 fn controller(images: &Images) -> Value {
     let name = "virt-controller";
-    let probe = json!({"path": "/healthz", "port": HEALTH_PORT, "scheme": "HTTP"});
+    let probe = json!({"path": "/healthz", "port": PROBES_PORT, "scheme": "HTTPS"});
     let container = json!({
         "name": name,
         "image": images.reference(name),
@@ -105,16 +117,18 @@ fn controller(images: &Images) -> Value {
             format!("--launcher-image={}", images.reference("virt-launcher")),
             format!("--image-pull-policy={}", images.pull_policy),
             format!("--namespace={INSTALL_NAMESPACE}"),
-            format!("--health-listen=[::]:{HEALTH_PORT}"),
+            format!("--listen=[::]:{PROBES_PORT}"),
         ],
         "env": environment(),
-        "ports": [{"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
+        "ports": [metrics_port()],
         "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
         "securityContext": unprivileged(),
+        "volumeMounts": [mount("certificates", "/etc/virt-controller/certificates")],
     });
-    two_replicas(name, pod(name, SERVICE_ACCOUNT_CONTROLLER, container, &json!([])))
+    let volumes = json!([secret("certificates", "kubevirt-controller-certs")]);
+    two_replicas(name, pod(name, SERVICE_ACCOUNT_CONTROLLER, container, &volumes))
 }
 
 /// A deployment of two, on different nodes where there are several, so that one node's loss leaves one of them. The
@@ -177,10 +191,30 @@ fn api(images: &Images) -> Value {
     });
     let volumes = json!([
         secret("certificates", "kubevirt-virt-api-certs"),
-        secret("client-certificates", "kubevirt-virt-handler-client-certs"),
+        secret("client-certificates", "kubevirt-virt-handler-certs"),
         authorities(),
     ]);
     two_replicas(name, pod(name, SERVICE_ACCOUNT_API, container, &volumes))
+}
+
+/// Who watches all components finds them by it.
+fn metrics_service() -> Value {
+    let mut metadata = namespaced(METRICS_SERVICE, "");
+    metadata["labels"][METRICS_LABEL] = json!("true");
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {
+            "selector": {METRICS_LABEL: "true"},
+            // By number: virt-api has one port for all, under another name. Each pod by itself: nobody wants the numbers of
+            // whichever pod answers.
+            "clusterIP": "None",
+            "ports": [{
+                "name": METRICS_PORT_NAME, "port": 443, "targetPort": PROBES_PORT, "protocol": "TCP",
+            }],
+        },
+    })
 }
 
 fn api_service() -> Value {
@@ -200,28 +234,31 @@ fn api_service() -> Value {
 /// It runs on every node that can run pods, tainted or not, since guests on a node outlive its taints.
 fn handler(images: &Images) -> Value {
     let name = "virt-handler";
-    let probe = json!({"path": "/healthz", "port": CONSOLE_PORT, "scheme": "HTTPS"});
+    let probe = |path: &str| json!({"path": path, "port": CONSOLE_PORT, "scheme": "HTTPS"});
     let container = json!({
         "name": name,
         "image": images.reference(name),
         "imagePullPolicy": images.pull_policy,
-        "args": ["--node-name=$(NODE_NAME)", "--pods-dir=/pods", format!("--listen=[::]:{CONSOLE_PORT}")],
+        "args": [
+            "--node-name=$(NODE_NAME)",
+            "--pods-dir=/pods",
+            format!("--listen=[::]:{CONSOLE_PORT}"),
+            format!("--probes-listen=[::]:{PROBES_PORT}"),
+        ],
         "env": environment(),
-        "ports": [{"name": "console", "containerPort": CONSOLE_PORT, "protocol": "TCP"}],
-        "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5},
-        "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
+        "ports": [{"name": "console", "containerPort": CONSOLE_PORT, "protocol": "TCP"}, metrics_port()],
+        "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
+        "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
         "securityContext": {"privileged": true, "runAsUser": 0},
         "volumeMounts": [
             // Volumes that are mounts of their own come and go beneath it.
             {"name": "kubelet-pods", "mountPath": "/pods", "mountPropagation": "HostToContainer"},
-            mount("server-certificates", "/etc/virt-handler/servercertificates"),
             mount("ca", "/etc/virt-handler/ca"),
         ],
     });
     let volumes = json!([
         {"name": "kubelet-pods", "hostPath": {"path": "/var/lib/kubelet/pods", "type": "Directory"}},
-        secret("server-certificates", "kubevirt-virt-handler-server-certs"),
         authorities(),
     ]);
     let mut pod = pod(name, SERVICE_ACCOUNT_HANDLER, container, &volumes);
@@ -238,6 +275,24 @@ fn handler(images: &Images) -> Value {
             "template": pod,
         },
     })
+}
+
+/// Where the operator answers about the `KubeVirt` object: also while virt-api does not.
+fn operator_service() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": namespaced(OPERATOR_SERVICE, OPERATOR),
+        "spec": {
+            "selector": {APP_LABEL: OPERATOR},
+            "ports": [{"name": "webhooks", "port": 443, "targetPort": "webhooks", "protocol": "TCP"}],
+        },
+    })
+}
+
+/// Where virt-operator is found.
+pub(crate) fn operator_reference() -> Value {
+    json!({"name": OPERATOR_SERVICE, "namespace": INSTALL_NAMESPACE, "port": 443})
 }
 
 /// Where virt-api is found.

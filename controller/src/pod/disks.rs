@@ -2,6 +2,8 @@
 
 use super::{CONTAINER_DISKS, mount, unprivileged};
 use crate::config::Config;
+use barevirt_api::quantity;
+use barevirt_api::settings::{HELPER_RESOURCES, HelperResources};
 use barevirt_api::v1::{CloudInitNoCloudSource, ContainerDiskSource};
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
@@ -9,6 +11,7 @@ use k8s_openapi::api::core::v1::{
     SecretVolumeSource, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
 
 /// Where the launcher looks for the secrets of cloud-init volumes.
 const SECRETS: &str = "/var/run/kubevirt-private/secret";
@@ -22,11 +25,11 @@ pub(super) struct Disks {
     pub(super) pull_secrets: Vec<LocalObjectReference>,
 }
 
-pub(super) fn of(vmi: &ValidVmi) -> Disks {
+pub(super) fn of(vmi: &ValidVmi, config: &Config) -> Disks {
     let mut disks = Disks::default();
     for volume in vmi.volumes() {
         if let Some(source) = &volume.container_disk {
-            disks.containers.push(container_disk(&volume.name, source));
+            disks.containers.push(container_disk(&volume.name, source, config));
             if let Some(name) = source.image_pull_secret.as_deref().filter(|name| !name.is_empty()) {
                 let secret = LocalObjectReference { name: name.to_owned() };
                 if !disks.pull_secrets.contains(&secret) {
@@ -55,14 +58,14 @@ pub(super) fn binary(config: &Config) -> Container {
         image: Some(config.launcher_image.clone()),
         image_pull_policy: config.pull_policy().map(str::to_owned),
         command: Some(words(["/usr/bin/container-disk", "copy", "/init/container-disk"])),
-        resources: Some(helper_resources()),
+        resources: Some(helper_resources(&config.settings.pods.container_disk)),
         security_context: Some(unprivileged()),
         volume_mounts: Some(vec![mount("virt-bin-share-dir", "/init")]),
         ..Container::default()
     }
 }
 
-fn container_disk(volume: &str, source: &ContainerDiskSource) -> Container {
+fn container_disk(volume: &str, source: &ContainerDiskSource, config: &Config) -> Container {
     let socket = format!("{CONTAINER_DISKS}/launcher.sock");
     let mut command = words(["/init/container-disk", "serve", "--volume", volume, "--socket", &socket]);
     if let Some(path) = source.path.as_deref().filter(|path| !path.is_empty()) {
@@ -73,7 +76,7 @@ fn container_disk(volume: &str, source: &ContainerDiskSource) -> Container {
         image: Some(source.image.clone()),
         image_pull_policy: source.image_pull_policy.clone(),
         command: Some(command),
-        resources: Some(helper_resources()),
+        resources: Some(helper_resources(&config.settings.pods.container_disk)),
         security_context: Some(unprivileged()),
         volume_mounts: Some(vec![
             mount("container-disks", CONTAINER_DISKS),
@@ -117,16 +120,31 @@ fn secrets(volume: &str, source: &CloudInitNoCloudSource) -> Option<Volume> {
     }
 }
 
-/// The helper passes one descriptor and then sleeps.
-fn helper_resources() -> ResourceRequirements {
-    let quantities = |list: [(&str, &str); 2]| {
-        Some(list.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into())
+/// The helper passes one descriptor and then sleeps. What the installation gives takes the place of what is built in; of two
+/// that do not fit, the one that was not given makes way.
+fn helper_resources(given: &HelperResources) -> ResourceRequirements {
+    let built_in = |list: [(&str, &str); 2]| -> BTreeMap<String, Quantity> {
+        list.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into()
     };
-    ResourceRequirements {
-        requests: quantities([("cpu", "1m"), ("memory", "4Mi")]),
-        limits: quantities([("cpu", "100m"), ("memory", "40Mi")]),
-        ..ResourceRequirements::default()
+    let mut requests = built_in([("cpu", "1m"), ("memory", "4Mi")]);
+    let mut limits = built_in([("cpu", "100m"), ("memory", "40Mi")]);
+    let millis = |amount: &Quantity| quantity::millis(amount).unwrap_or_default();
+    for name in HELPER_RESOURCES {
+        let (request, limit) = (given.requests.get(name), given.limits.get(name));
+        if let Some(request) = request {
+            requests.insert(name.to_owned(), request.clone());
+        }
+        if let Some(limit) = limit {
+            limits.insert(name.to_owned(), limit.clone());
+        }
+        let exceeds = requests.get(name).map(millis) > limits.get(name).map(millis);
+        match (request, limit) {
+            (Some(request), None) if exceeds => drop(limits.insert(name.to_owned(), request.clone())),
+            (None, Some(limit)) if exceeds => drop(requests.insert(name.to_owned(), limit.clone())),
+            _ => {}
+        }
     }
+    ResourceRequirements { requests: Some(requests), limits: Some(limits), ..ResourceRequirements::default() }
 }
 
 fn words<const N: usize>(words: [&str; N]) -> Vec<String> {

@@ -20,49 +20,42 @@ mod disks;
 mod tests;
 
 use crate::config::Config;
+use crate::generated;
 use barevirt_api::names::{
-    APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, LAUNCHER_UID,
-    MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, SCHEDULABLE_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
+    APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, FAIL_FAST_ANNOTATION,
+    LAUNCHER_UID, MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, SCHEDULABLE_LABEL, VM_NAME_LABEL,
+    VMI_ID_LABEL, vmi_id,
 };
+use barevirt_api::settings::{Component, Seccomp, Smbios};
 use barevirt_api::sizing;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector, Pod,
-    PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Volume, VolumeMount,
+    Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, LocalObjectReference,
+    ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
-use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
 
 /// Seconds that a pod gets beyond the guest's grace period, for the launcher to end by itself.
 const GRACE_MARGIN: u64 = 10;
-/// Longest name of a pod: what the API server keeps to when it makes names up.
-const NAME_LIMIT: usize = 63;
-/// Characters of a pod's name that come from the instance's UID.
-const SUFFIX: usize = 5;
-/// Prefixes of annotations that are about the instance's own object.
-const OWN_ANNOTATIONS: [&str; 2] = ["kubectl.kubernetes.io/", "kubevirt.io/"];
+/// Prefixes of annotations that are about the instance's own object; the same as KubeVirt's. All others are the pod's as well.
+const OWN_ANNOTATIONS: [&str; 3] = [
+    "kubectl.kubernetes.io",
+    "kubevirt.io/storage-observed-api-version",
+    "kubevirt.io/latest-observed-api-version",
+];
 
 /// The name of an instance's launcher pod: it looks like one that the API server made up, and follows from the instance's
 /// UID, so that there cannot be two of them, whoever creates them and however old his observation is.
 pub fn name(vmi_name: &str, vmi_uid: &str) -> String {
-    let mut name = generate_name(vmi_name);
-    name.truncate(NAME_LIMIT - SUFFIX);
-    name.push_str(&suffix(vmi_uid));
-    name
+    generated::name(&generate_name(vmi_name), vmi_uid)
 }
 
 fn generate_name(vmi_name: &str) -> String {
     format!("virt-launcher-{vmi_name}-")
-}
-
-/// Characters that follow from a text, from the alphabet of generated names: no vowels, no words.
-fn suffix(text: &str) -> String {
-    const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let digest = Sha1::digest(text.as_bytes());
-    digest.iter().take(SUFFIX).map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect()
 }
 
 /// How long the pod of an instance has from SIGTERM to SIGKILL, in seconds.
@@ -89,7 +82,7 @@ pub fn owner(vmi: &VirtualMachineInstance) -> OwnerReference {
 /// Builds the launcher pod.
 pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
     let spec = vmi.spec();
-    let disks = disks::of(vmi);
+    let disks = disks::of(vmi, config);
     let empty = |name: &str| Volume {
         name: name.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource::default()),
@@ -120,13 +113,11 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
                 run_as_user: Some(LAUNCHER_UID),
                 run_as_group: Some(LAUNCHER_UID),
                 fs_group: Some(LAUNCHER_UID),
-                seccomp_profile: Some(SeccompProfile {
-                    type_: "RuntimeDefault".to_owned(),
-                    localhost_profile: None,
-                }),
+                seccomp_profile: Some(seccomp(&config.settings.pods.seccomp)),
                 ..PodSecurityContext::default()
             }),
-            node_selector: Some(node_selector(vmi)),
+            node_selector: Some(node_selector(vmi, config)),
+            runtime_class_name: config.settings.pods.runtime_class.clone(),
             affinity: spec.affinity.clone(),
             tolerations: some(&spec.tolerations),
             topology_spread_constraints: some(&spec.topology_spread_constraints),
@@ -134,7 +125,7 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
             priority_class_name: spec.priority_class_name.clone(),
             dns_policy: spec.dns_policy.clone(),
             dns_config: spec.dns_config.clone(),
-            image_pull_secrets: some(&disks.pull_secrets),
+            image_pull_secrets: some(&pull_secrets(disks.pull_secrets, config)),
             init_containers: (containers.len() > 1).then(|| vec![disks::binary(config)]),
             containers,
             volumes: Some(volumes),
@@ -142,6 +133,17 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
         }),
         status: None,
     }
+}
+
+/// The disks' own come first; the installation's are looked for in the instance's namespace, and need not be there.
+fn pull_secrets(mut secrets: Vec<LocalObjectReference>, config: &Config) -> Vec<LocalObjectReference> {
+    for name in &config.settings.image_pull_secrets {
+        let secret = LocalObjectReference { name: name.clone() };
+        if !secrets.contains(&secret) {
+            secrets.push(secret);
+        }
+    }
+    secrets
 }
 
 fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
@@ -193,6 +195,23 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     if config.settings.use_emulation {
         args.push("--allow-emulation".to_owned());
     }
+    let annotations = vmi.vmi().metadata.annotations.as_ref();
+    if annotations.is_some_and(|annotations| annotations.contains_key(FAIL_FAST_ANNOTATION)) {
+        args.push("--simulate-crash".to_owned());
+    }
+    let settings = &config.settings;
+    if settings.smbios != Smbios::default() {
+        args.extend(["--smbios".to_owned(), settings.smbios.to_string()]);
+    }
+    let mut env = vec![downward("POD_NAME", "metadata.name"), downward("POD_UID", "metadata.uid")];
+    // A node's level is not known before the pod has one; KubeVirt's launchers have none of their own either.
+    if let Some(level) = settings.verbosity.of(Component::Launcher, "") {
+        env.push(EnvVar {
+            name: "VIRT_LAUNCHER_LOG_VERBOSITY".to_owned(),
+            value: Some(level.to_string()),
+            value_from: None,
+        });
+    }
     let mut mounts = vec![
         mount("sockets", "/var/run/kubevirt/sockets"),
         mount("private", "/var/run/kubevirt-private"),
@@ -206,9 +225,9 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
         image_pull_policy: config.pull_policy().map(str::to_owned),
         command: Some(vec!["/usr/bin/virt-launcher".to_owned(), "pod".to_owned()]),
         args: Some(args),
-        env: Some(vec![downward("POD_NAME", "metadata.name"), downward("POD_UID", "metadata.uid")]),
+        env: Some(env),
         resources: Some(sizing::pod_resources(vmi, &config.settings)),
-        security_context: Some(unprivileged()),
+        security_context: Some(compute_security()),
         volume_mounts: Some(mounts),
         ..Container::default()
     }
@@ -217,15 +236,28 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
 /// Where the launcher waits for container disks, in all containers that mount it.
 const CONTAINER_DISKS: &str = "/var/run/kubevirt/container-disks";
 
-fn node_selector(vmi: &ValidVmi) -> BTreeMap<String, String> {
+/// The instance's own labels come before those of the installation.
+fn node_selector(vmi: &ValidVmi, config: &Config) -> BTreeMap<String, String> {
     let architecture = vmi.spec().architecture.clone();
-    let mut selector = vmi.spec().node_selector.clone().unwrap_or_default();
+    let mut selector = config.settings.pods.node_selectors.clone();
+    selector.extend(vmi.spec().node_selector.clone().unwrap_or_default());
     selector.insert(SCHEDULABLE_LABEL.to_owned(), "true".to_owned());
     selector.insert(
         "kubernetes.io/arch".to_owned(),
         architecture.unwrap_or_else(|| barevirt_api::defaults::ARCHITECTURE.to_owned()),
     );
     selector
+}
+
+fn seccomp(profile: &Seccomp) -> SeccompProfile {
+    match profile {
+        Seccomp::RuntimeDefault => {
+            SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
+        }
+        Seccomp::Localhost(path) => {
+            SeccompProfile { type_: "Localhost".to_owned(), localhost_profile: Some(path.clone()) }
+        }
+    }
 }
 
 /// What `restricted` asks of each container, and a root file system that cannot be written.
@@ -239,6 +271,16 @@ fn unprivileged() -> SecurityContext {
         capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
         ..SecurityContext::default()
     }
+}
+
+/// The launcher's. The capability is the one that KubeVirt documents for this container, and that policies of clusters are
+/// written for; to a user that is not root it gives nothing.
+fn compute_security() -> SecurityContext {
+    let mut security = unprivileged();
+    if let Some(capabilities) = &mut security.capabilities {
+        capabilities.add = Some(vec!["NET_BIND_SERVICE".to_owned()]);
+    }
+    security
 }
 
 fn mount(name: &str, path: &str) -> VolumeMount {

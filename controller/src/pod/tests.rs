@@ -73,6 +73,36 @@ fn with_everything() {
     insta::assert_snapshot!(yaml(&build(&vmi, &config)));
 }
 
+#[test]
+fn secrets_of_the_installation_come_after_those_of_the_disks_and_once() {
+    let vmi = valid(json!({
+        "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
+        "volumes": [{"name": "root", "containerDisk": {"image": "r/fedora:1", "imagePullSecret": "disk"}}],
+    }));
+    let mut config = config();
+    config.settings.image_pull_secrets = vec!["disk".to_owned(), "launcher".to_owned()];
+    let secrets = build(&vmi, &config).spec.unwrap().image_pull_secrets.unwrap();
+    let names: Vec<&str> = secrets.iter().map(|secret| secret.name.as_str()).collect();
+    assert_eq!(names, ["disk", "launcher"]);
+}
+
+#[test]
+fn a_launcher_that_is_to_fail_is_told() {
+    let vmi = valid(json!({"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}));
+    let told = |vmi: &ValidVmi| {
+        let pod = build(vmi, &config());
+        pod.spec.unwrap().containers[0].args.clone().unwrap().contains(&"--simulate-crash".to_owned())
+    };
+    assert!(!told(&vmi));
+    let mut failing = vmi.vmi().clone();
+    failing
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(FAIL_FAST_ANNOTATION.to_owned(), String::new());
+    assert!(told(&ValidVmi::new(failing).unwrap()));
+}
+
 /// The rules of <https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>, for what we use.
 #[test]
 fn admitted_under_restricted() {
@@ -138,4 +168,57 @@ fn grace_leaves_the_launcher_its_time() {
     assert_eq!(grace_seconds(0), 1);
     assert_eq!(grace_seconds(30), 40);
     assert_eq!(grace_seconds(u64::MAX), u32::MAX);
+}
+
+#[test]
+fn what_the_installation_says_of_pods() {
+    let vmi = valid(json!({
+        "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+            "cpu": {"cores": 2}},
+        "nodeSelector": {"disk": "ssd"},
+        "volumes": [{"name": "root", "containerDisk": {"image": "r/fedora:1"}}],
+    }));
+    let spec: barevirt_api::v1::KubeVirtSpec = serde_json::from_value(json!({"configuration": {
+        "developerConfiguration": {"nodeSelectors": {"disk": "hdd", "zone": "a"}, "logVerbosity": {"virtLauncher": 4}},
+        "defaultRuntimeClass": "kata",
+        "seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "vm.json"}}},
+        "supportContainerResources": [{"type": "container-disk",
+            "resources": {"limits": {"memory": "2Mi"}, "requests": {"cpu": "300m"}}}],
+        "autoCPULimitNamespaceLabelSelector": {"matchLabels": {"a": "b"}},
+        "smbios": {"manufacturer": "Acme"},
+        "additionalGuestMemoryOverheadRatio": "2",
+    }}))
+    .unwrap();
+    let plain = build(&vmi, &config());
+    let config =
+        Config { settings: barevirt_api::settings::Settings::from_kubevirt(Some(&spec)), ..config() };
+    let pod = build(&vmi, &config);
+    let overhead = |pod: &Pod| -> u64 {
+        pod.metadata.annotations.as_ref().unwrap()[MEMORY_OVERHEAD_ANNOTATION].parse().unwrap()
+    };
+    assert!(overhead(&pod) > overhead(&plain) * 19 / 10, "{} {}", overhead(&pod), overhead(&plain));
+    let spec = serde_json::to_value(pod.spec.unwrap()).unwrap();
+    assert_eq!((&spec["nodeSelector"]["disk"], &spec["nodeSelector"]["zone"]), (&json!("ssd"), &json!("a")));
+    assert_eq!(spec["runtimeClassName"], "kata");
+    let profile = json!({"type": "Localhost", "localhostProfile": "vm.json"});
+    assert_eq!(spec["securityContext"]["seccompProfile"], profile);
+    let helper =
+        json!({"requests": {"cpu": "300m", "memory": "2Mi"}, "limits": {"cpu": "300m", "memory": "2Mi"}});
+    assert_eq!(spec["containers"][1]["resources"], helper);
+    assert_eq!(spec["initContainers"][0]["resources"], helper);
+    let compute = &spec["containers"][0];
+    assert_eq!(compute["resources"]["limits"]["cpu"], "2");
+    assert!(
+        compute["env"]
+            .as_array()
+            .unwrap()
+            .contains(&json!({"name": "VIRT_LAUNCHER_LOG_VERBOSITY", "value": "4"}))
+    );
+    let args: Vec<&str> = compute["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let told = args.iter().position(|arg| *arg == "--smbios").and_then(|place| args.get(place + 1)).unwrap();
+    let told: Smbios = told.parse().unwrap();
+    assert_eq!((told.manufacturer.as_str(), told.family.as_str()), ("Acme", "KubeVirt"));
+    // Where the namespace is not selected there is no limit.
+    let elsewhere = build(&vmi, &config.in_namespace(None)).spec.unwrap().containers.remove(0);
+    assert_eq!(elsewhere.resources.unwrap().limits, None);
 }

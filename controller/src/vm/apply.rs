@@ -2,7 +2,7 @@
 
 use super::plan::{Observed, Step};
 use super::status::{self, Outcome};
-use super::{instancetype, subject, template};
+use super::{instancetype, revision, subject, template};
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
@@ -12,7 +12,8 @@ use crate::shell::{FIELD_MANAGER, call, call_opt};
 use crate::vmi::Verdict;
 use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, REASON_FAILED_CREATE, REASON_FAILED_DELETE, REASON_SUCCESSFUL_CREATE,
-    REASON_SUCCESSFUL_DELETE, VM_FINALIZER, VM_NAME_LABEL, vmi_id,
+    REASON_SUCCESSFUL_DELETE, RUN_STRATEGY_ALWAYS, VM_FINALIZER, VM_GENERATION_ANNOTATION, VM_NAME_LABEL,
+    vmi_id,
 };
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use k8s_openapi::api::core::v1::Pod;
@@ -60,6 +61,11 @@ pub(super) async fn apply(
             Ok(references) => (Outcome::Recorded(Box::new(references)), None),
             Err(refusal) => refused(cluster, vm, refusal),
         },
+        Step::SwitchOn => return switch_on(cluster, vm).await.map(|()| None),
+        Step::Note(generation) => {
+            note(cluster, observed, generation).await?;
+            return Ok(None);
+        }
         Step::Release => return release(cluster, observed).await,
         Step::Adopt => return adopt(cluster, observed).await,
         Step::Start(instance) => match applied_and_started(cluster, vm, *instance).await {
@@ -179,6 +185,7 @@ async fn start(
         info!(namespace, vm = name, pod = pod.name_any(), "the start waits for a former launcher pod");
         return Ok(None);
     }
+    revision::keep(cluster, vm).await?;
 
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
     let vmi_subject = || format!("virtual machine instance {namespace}/{name}");
@@ -273,6 +280,34 @@ async fn adopt(cluster: &Cluster, observed: &Observed) -> Result<Option<Duration
     Ok(None)
 }
 
+/// Has a halted machine run: sets whichever of `running` and `runStrategy` it uses.
+async fn switch_on(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), Error> {
+    let spec = match vm.spec.run_strategy {
+        Some(_) => json!({"runStrategy": RUN_STRATEGY_ALWAYS}),
+        None => json!({"running": true}),
+    };
+    patch_machine_with(cluster, vm, json!({ "spec": spec })).await?;
+    info!(namespace = vm.namespace(), vm = vm.name_any(), "a request to start switched the machine on");
+    Ok(())
+}
+
+/// Notes the generation of the machine that its instance is of.
+async fn note(cluster: &Cluster, observed: &Observed, generation: i64) -> Result<(), Error> {
+    let Some(vmi) = observed.own_vmi() else { return Ok(()) };
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
+    let body = json!({"metadata": {
+        "resourceVersion": vmi.metadata.resource_version,
+        "annotations": {VM_GENERATION_ANNOTATION: generation.to_string()},
+    }});
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
+    let write = cluster.expectations.begin(Key::new(Kind::Vmi, &namespace, &name), Instant::now());
+    let (params, patch) = (merge_params(), Patch::Merge(&body));
+    let request = vmis.patch_metadata(&name, &params, &patch);
+    let answer = call("patch", || format!("virtual machine instance {namespace}/{name}"), request).await?;
+    write.done(answer.metadata.resource_version.as_deref());
+    Ok(())
+}
+
 /// Lets the machine go, unless the API server itself still shows an instance of it.
 async fn release(cluster: &Cluster, observed: &Observed) -> Result<Option<Duration>, Error> {
     let vm = &observed.vm;
@@ -295,12 +330,15 @@ async fn release(cluster: &Cluster, observed: &Observed) -> Result<Option<Durati
     Ok(None)
 }
 
-async fn patch_machine(cluster: &Cluster, vm: &VirtualMachine, mut metadata: Value) -> Result<(), Error> {
-    metadata["resourceVersion"] = json!(vm.metadata.resource_version);
+async fn patch_machine(cluster: &Cluster, vm: &VirtualMachine, metadata: Value) -> Result<(), Error> {
+    patch_machine_with(cluster, vm, json!({ "metadata": metadata })).await
+}
+
+async fn patch_machine_with(cluster: &Cluster, vm: &VirtualMachine, mut body: Value) -> Result<(), Error> {
+    body["metadata"]["resourceVersion"] = json!(vm.metadata.resource_version);
     let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
     let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
     let write = cluster.expectations.begin(Key::new(Kind::Vm, &namespace, &name), Instant::now());
-    let body = json!({"metadata": metadata});
     let (params, patch) = (merge_params(), Patch::Merge(&body));
     let request = vms.patch_metadata(&name, &params, &patch);
     let answer = call("patch", || subject(vm), request).await?;

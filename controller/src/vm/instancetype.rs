@@ -19,6 +19,7 @@ use barevirt_api::instancetype::{GROUP, VERSION};
 use barevirt_api::names::{
     REASON_FAILED_CREATE, REASON_FAILED_FIND_INSTANCETYPE, REASON_FAILED_FIND_PREFERENCE,
 };
+use barevirt_api::settings::Binding;
 use barevirt_api::v1::{
     ControllerRevisionRef, InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance,
 };
@@ -110,7 +111,7 @@ fn conflicts(vm: &VirtualMachine, family: Family, object: &serde_json::Value) ->
         return Ok(());
     }
     let chosen = Chosen { instancetype: Some(revision::object(family, object)?), preference: None };
-    expand::instance(vm, &chosen, template::instance(vm))
+    expand::instance(vm, &chosen, Binding::default(), template::instance(vm))
         .map(drop)
         .map_err(|causes| expand::sentence(&causes))
 }
@@ -132,7 +133,8 @@ pub(super) async fn applied(
     if instancetype.is_none() && preference.is_none() {
         return Ok(Ok(instance));
     }
-    let applied = expand::instance(vm, &Chosen { instancetype, preference }, instance);
+    let binding = cluster.config().settings.guest.binding;
+    let applied = expand::instance(vm, &Chosen { instancetype, preference }, binding, instance);
     Ok(applied.map_err(|causes| {
         let message = format!("Error creating virtual machine instance: {}", expand::sentence(&causes));
         Refusal { reason: REASON_FAILED_CREATE, message }

@@ -13,16 +13,19 @@
 //! former is given by the name, the latter by the instance's finalizer; and since people remove finalizers, the launcher
 //! pods of that name are looked for past the cache before each start.
 //!
-//! A machine that names an instance type or a preference keeps a copy of each, from which its instances are made.
+//! A machine that names an instance type or a preference keeps a copy of each, from which its instances are made. It also
+//! keeps a copy of itself as it was at the start ([`Drift`]), which tells whether what runs is what it says.
 //!
 //! Status is computed whole after each step and written through the status subresource only where it differs: a start
-//! costs three writes here, the instance, `Starting` and `Running`.
+//! costs four writes here, the copy, the instance, `Starting` and `Running`; one that follows without a change in between
+//! has no copy to make.
 
 mod apply;
 mod back_off;
 mod instancetype;
 mod plan;
 mod requests;
+mod revision;
 mod status;
 mod template;
 #[cfg(test)]
@@ -30,17 +33,19 @@ mod tests;
 
 pub use instancetype::References;
 pub use plan::{Claim, Observed, Step, plan};
+pub use revision::Drift;
 pub use status::{Outcome, compute as compute_status};
 pub use template::instance;
 
 use crate::cluster::Cluster;
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::expectations::{Key, Kind};
 use barevirt_api::v1::VirtualMachine;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// One reconciliation; the time of the next where one is due without an event.
 pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
@@ -51,16 +56,24 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
     }
     // Looked up only now, without a pause in between: nothing older than what was just found to be settled.
     let Some(vm) = cluster.vms.get(&ObjectRef::new(name).within(namespace)) else { return Ok(None) };
-    let Ok(vm) = &vm.0 else { return Ok(None) };
+    let vm = match vm.unpack() {
+        Ok(vm) => vm,
+        Err(error) => {
+            // Named and left alone; the others go on.
+            warn!(namespace, name, error = %chain(&error), "a machine that cannot be read");
+            return Ok(None);
+        }
+    };
     let vmi = match cluster.vmis.get(&ObjectRef::new(name).within(namespace)) {
         None => None,
-        Some(found) => match &found.0 {
-            Ok(vmi) => Some(vmi.clone()),
+        Some(found) => match found.unpack() {
+            Ok(vmi) => Some(vmi),
             // Named in the log by its own reconciler; what we cannot read we do not touch.
             Err(_) => return Ok(None),
         },
     };
-    let observed = Observed { vm: vm.clone(), vmi, now: Timestamp::now() };
+    let mut observed = Observed { vm, vmi, drift: Drift::None, now: Timestamp::now() };
+    observed.drift = revision::drift(cluster, &observed.vm, observed.own_vmi()).await?;
     let step = plan(&observed);
     apply::apply(cluster, &observed, step).await
 }

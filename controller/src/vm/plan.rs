@@ -1,5 +1,6 @@
 //! What to do about a machine. Pure: the same observation gives the same step.
 
+use super::revision::{self, Drift};
 use super::{back_off, instancetype, requests, template};
 use barevirt_api::names::{
     ACTION_START, PHASE_FAILED, RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_MANUAL,
@@ -20,6 +21,8 @@ pub struct Observed {
     pub vm: VirtualMachine,
     /// The instance of that name, whoever's it is.
     pub vmi: Option<VirtualMachineInstance>,
+    /// How far the machine has moved on from its instance.
+    pub drift: Drift,
     /// Wall clock, in seconds, for back-off.
     pub now: Timestamp,
 }
@@ -76,6 +79,10 @@ pub enum Step {
     Release,
     /// Take the orphan of that name over.
     Adopt,
+    /// Have a machine that is halted run from now on: somebody asked for a start in a certain way.
+    SwitchOn,
+    /// Note on the instance that it is of this generation of the machine.
+    Note(i64),
     /// Create the instance.
     Start(Box<VirtualMachineInstance>),
     /// Delete the instance with this UID.
@@ -121,8 +128,19 @@ fn recorded(observed: &Observed) -> Step {
         Step::Rest | Step::Wait(_) | Step::Start(_) if !instancetype::is_recorded(&observed.vm) => {
             Step::Record
         }
+        Step::Rest => noted(observed).unwrap_or(Step::Rest),
         step => step,
     }
+}
+
+/// A change of the machine that does not concern its instance.
+fn noted(observed: &Observed) -> Option<Step> {
+    let now = observed.vm.metadata.generation?;
+    let alive = observed.own_vmi()?.metadata.deletion_timestamp.is_none();
+    (observed.drift == Drift::Generation
+        && alive
+        && observed.own_vmi().and_then(revision::generation) != Some(now))
+    .then_some(Step::Note(now))
 }
 
 fn take_down(observed: &Observed) -> Step {
@@ -179,7 +197,9 @@ fn follow_strategy(observed: &Observed) -> Step {
             stop(vmi)
         }
 
-        (RUN_STRATEGY_ONCE, None) => start(),
+        // Whoever deleted its instance wants another one now.
+        (RUN_STRATEGY_ONCE, None) => Step::Start(Box::new(template::instance(vm))),
+        (RUN_STRATEGY_HALTED, None) if requests::starts(commands, None) => Step::SwitchOn,
         (RUN_STRATEGY_HALTED, Some(vmi)) => stop(vmi),
         _ => Step::Rest,
     }

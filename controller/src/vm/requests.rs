@@ -1,6 +1,6 @@
 //! Commands in `status.stateChangeRequests`: virt-api adds them, the controller takes away what is done.
 
-use barevirt_api::names::{ACTION_START, ACTION_STOP, is_final_phase};
+use barevirt_api::names::{ACTION_START, ACTION_STOP, START_PAUSED, is_final_phase};
 use barevirt_api::v1::{StateChangeRequest, VirtualMachineInstance};
 
 /// The requests that are left: done ones are taken off the front, in order.
@@ -34,6 +34,13 @@ pub(super) fn stops(requests: &[StateChangeRequest], vmi: &VirtualMachineInstanc
 /// Whether the next command is to start.
 pub(super) fn starts(requests: &[StateChangeRequest], vmi: Option<&VirtualMachineInstance>) -> bool {
     left(requests, vmi).first().is_some_and(|request| request.action == ACTION_START)
+}
+
+/// Whether the next command is to start with the guest's processors standing still.
+pub(super) fn starts_paused(requests: &[StateChangeRequest]) -> bool {
+    left(requests, None).first().is_some_and(|request| {
+        request.action == ACTION_START && request.data.get(START_PAUSED).is_some_and(|value| value == "true")
+    })
 }
 
 /// A command to start.

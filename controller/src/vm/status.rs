@@ -2,21 +2,21 @@
 
 use super::instancetype::References;
 use super::plan::Observed;
+use super::revision::{self, Drift};
 use super::{back_off, requests};
 use crate::vmi::{NOT_RUNNING_MESSAGE, phase};
 use barevirt_api::names::{
     ACTION_START, CONDITION_FAILURE, CONDITION_PAUSED, CONDITION_POD_SCHEDULED, CONDITION_READY,
-    CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SCHEDULING,
-    REASON_GUEST_NOT_RUNNING, REASON_VMI_NOT_EXISTS, RUN_STRATEGY_HALTED, RUN_STRATEGY_RERUN_ON_FAILURE,
-    STATUS_CRASH_LOOP_BACK_OFF, STATUS_ERR_IMAGE_PULL, STATUS_IMAGE_PULL_BACK_OFF, STATUS_PAUSED,
-    STATUS_RUNNING, STATUS_STARTING, STATUS_STOPPED, STATUS_STOPPING, STATUS_TERMINATING, STATUS_UNKNOWN,
-    STATUS_UNSCHEDULABLE, VM_GENERATION_ANNOTATION, is_final_phase,
+    CONDITION_RESTART_REQUIRED, CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING,
+    PHASE_SCHEDULED, PHASE_SCHEDULING, REASON_GUEST_NOT_RUNNING, REASON_VMI_NOT_EXISTS, RUN_STRATEGY_HALTED,
+    RUN_STRATEGY_RERUN_ON_FAILURE, STATUS_CRASH_LOOP_BACK_OFF, STATUS_ERR_IMAGE_PULL,
+    STATUS_IMAGE_PULL_BACK_OFF, STATUS_PAUSED, STATUS_RUNNING, STATUS_STARTING, STATUS_STOPPED,
+    STATUS_STOPPING, STATUS_TERMINATING, STATUS_UNKNOWN, STATUS_UNSCHEDULABLE, is_final_phase,
 };
 use barevirt_api::v1::{
     Condition, VirtualMachine, VirtualMachineInstance, VirtualMachineStatus, merge_condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt;
 
 /// How the step went, as far as status shows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +37,10 @@ pub enum Outcome {
 }
 
 /// Conditions that a machine does not copy from its instance.
-const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_FAILURE, "RestartRequired"];
+const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_FAILURE, CONDITION_RESTART_REQUIRED];
+
+/// What a machine says that has moved on from its instance, in KubeVirt's words. Nothing is updated in place yet.
+const RESTART_REQUIRED_MESSAGE: &str = "a non-live-updatable field was changed in the template spec";
 
 /// Computes it. `vmi` is the machine's instance after the step.
 pub fn compute(
@@ -56,9 +59,7 @@ pub fn compute(
     status.ready = ready.then_some(true);
     status.desired_generation = vm.metadata.generation;
     status.observed_generation = match vmi {
-        Some(vmi) => {
-            vmi.annotations().get(VM_GENERATION_ANNOTATION).and_then(|generation| generation.parse().ok())
-        }
+        Some(vmi) => revision::generation(vmi),
         None => vm.metadata.generation,
     };
     // From the first start on: that is how a strategy that was just chosen is told from one that was acted on.
@@ -82,6 +83,7 @@ pub fn compute(
         status.preference_ref = preference.clone().or(status.preference_ref);
     }
     conditions(&mut status.conditions, vmi, outcome, &now);
+    restart_required(&mut status.conditions, vmi, observed.drift, &now);
     status.printable_status = Some(printable(vm, &status, vmi, strategy, outcome).to_owned());
     status
 }
@@ -121,6 +123,27 @@ fn conditions(
     });
     for condition in copied {
         merge_condition(conditions, Condition { last_transition_time: None, ..condition.clone() }, now);
+    }
+}
+
+/// What was stored stays where nothing is known of what the instance was made from.
+fn restart_required(
+    conditions: &mut Vec<Condition>,
+    vmi: Option<&VirtualMachineInstance>,
+    drift: Drift,
+    now: &Time,
+) {
+    let runs =
+        vmi.is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_none() && !is_final_phase(phase(vmi)));
+    match drift {
+        Drift::Guest if runs => {
+            let condition = Condition::new(CONDITION_RESTART_REQUIRED, true, "", RESTART_REQUIRED_MESSAGE);
+            merge_condition(conditions, condition, now);
+        }
+        Drift::Unknown if runs => {}
+        Drift::Guest | Drift::Unknown | Drift::None | Drift::Generation | Drift::Metadata => {
+            Condition::remove(conditions, CONDITION_RESTART_REQUIRED);
+        }
     }
 }
 

@@ -1,11 +1,15 @@
 //! The instance that a machine starts.
 
+use super::{requests, revision};
 use barevirt_api::names::{PCI_LAYOUT_ANNOTATION, VM_GENERATION_ANNOTATION};
-use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
+
+/// Start strategy of an instance whose guest waits for somebody to have it go on.
+const START_STRATEGY_PAUSED: &str = "Paused";
 
 /// Builds it. What the guest can see stays the same from one run to the next: the UUID follows from the machine's name as
 /// it does in KubeVirt, hardware addresses from the instance's (`barevirt_api::identity`).
@@ -24,6 +28,10 @@ pub fn instance(vm: &VirtualMachine) -> VirtualMachineInstance {
     if firmware.uuid.as_deref().unwrap_or_default().is_empty() {
         firmware.uuid = Some(uuid(&name));
     }
+    let commands = vm.status.as_ref().map(|status| status.state_change_requests.as_slice());
+    if requests::starts_paused(commands.unwrap_or_default()) {
+        spec.start_strategy = Some(START_STRATEGY_PAUSED.to_owned());
+    }
     VirtualMachineInstance {
         metadata: ObjectMeta {
             name: Some(name),
@@ -34,7 +42,10 @@ pub fn instance(vm: &VirtualMachine) -> VirtualMachineInstance {
             ..ObjectMeta::default()
         },
         spec,
-        status: None,
+        status: Some(VirtualMachineInstanceStatus {
+            virtual_machine_revision_name: Some(revision::name(vm)),
+            ..VirtualMachineInstanceStatus::default()
+        }),
     }
 }
 

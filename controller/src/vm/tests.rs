@@ -2,6 +2,7 @@
 
 use super::instancetype::References;
 use super::plan::{Observed, Step, plan};
+use super::revision::Drift;
 use super::status::{Outcome, compute};
 use barevirt_api::names::VM_FINALIZER;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineStatus};
@@ -48,7 +49,7 @@ fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
 }
 
 fn step(vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>) -> Step {
-    plan(&Observed { vm: vm.clone(), vmi, now: at(NOW) })
+    plan(&Observed { vm: vm.clone(), vmi, drift: Drift::None, now: at(NOW) })
 }
 
 fn stop(uid: &str) -> Step {
@@ -56,7 +57,7 @@ fn stop(uid: &str) -> Step {
 }
 
 fn report(vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>) -> VirtualMachineStatus {
-    let observed = Observed { vm: vm.clone(), vmi: vmi.clone(), now: at(NOW) };
+    let observed = Observed { vm: vm.clone(), vmi: vmi.clone(), drift: Drift::None, now: at(NOW) };
     compute(&observed, vmi.as_ref(), &Outcome::Quiet)
 }
 
@@ -171,7 +172,7 @@ fn an_early_failure_is_stored_then_cleared_away_then_waited_for() {
     assert_eq!(step(&machine, Some(failed)), stop("i1"));
     assert!(matches!(step(&machine, None), Step::Wait(left) if left.as_secs() >= 10));
     assert_eq!(printable(&machine, None), "CrashLoopBackOff");
-    let later = Observed { vm: machine.clone(), vmi: None, now: at(NOW + 16) };
+    let later = Observed { vm: machine.clone(), vmi: None, drift: Drift::None, now: at(NOW + 16) };
     assert!(matches!(plan(&later), Step::Start(_)));
     // The next one runs: forgotten.
     assert_eq!(report(&machine, Some(ran(vmi("i2", "Running")))).start_failure, None);
@@ -233,7 +234,7 @@ fn what_a_machine_names_is_kept_before_it_starts() {
     assert_eq!(step(&leaving, None), Step::Release);
 
     let machine = named("Always", json!({"preferenceRef": {"name": "old"}}));
-    let observed = Observed { vm: machine, vmi: None, now: at(NOW) };
+    let observed = Observed { vm: machine, vmi: None, drift: Drift::None, now: at(NOW) };
     let references: VirtualMachineStatus = serde_json::from_value(kept).unwrap();
     let recorded = References { instancetype: references.instancetype_ref.clone(), preference: None };
     let status = compute(&observed, None, &Outcome::Recorded(Box::new(recorded)));
@@ -273,7 +274,7 @@ fn words_for_people() {
     let condition = json!({"type": "Paused", "status": "True"});
     paused.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
     assert_eq!(printable(&machine, Some(paused)), "Paused");
-    let held = Observed { vm: machine, vmi: None, now: at(NOW) };
+    let held = Observed { vm: machine, vmi: None, drift: Drift::None, now: at(NOW) };
     assert_eq!(compute(&held, None, &Outcome::Held).printable_status.as_deref(), Some("Starting"));
 }
 
@@ -329,11 +330,81 @@ fn conditions_follow_the_instance() {
     let status = report(&machine, None);
     assert_eq!(status.conditions.len(), 1);
     assert_eq!(status.conditions[0].reason.as_deref(), Some("VMINotExists"));
-    let observed = Observed { vm: machine, vmi: None, now: at(NOW) };
+    let observed = Observed { vm: machine, vmi: None, drift: Drift::None, now: at(NOW) };
     let failed = Outcome::Failed { reason: "FailedCreate", message: "told why".to_owned() };
     let status = compute(&observed, None, &failed);
     assert_eq!(status.conditions[1].type_, "Failure");
     assert_eq!(status.printable_status.as_deref(), Some("Stopped"));
+}
+
+#[test]
+fn once_means_once_until_somebody_deletes_the_instance() {
+    let machine = vm("Once", json!({}));
+    let failed = vmi("i1", "Failed");
+    assert_eq!(step(&machine, Some(failed.clone())), Step::Report);
+    let machine = VirtualMachine { status: Some(report(&machine, Some(failed.clone()))), ..machine };
+    assert_eq!(printable(&machine, Some(failed.clone())), "CrashLoopBackOff");
+    assert_eq!(step(&machine, Some(failed)), Step::Rest);
+    assert!(matches!(step(&machine, None), Step::Start(_)));
+}
+
+#[test]
+fn a_request_with_data_switches_a_halted_machine_on_and_is_heeded_by_the_start() {
+    let asked = json!({"stateChangeRequests": [{"action": "Start", "data": {"paused": "true"}}]});
+    assert_eq!(step(&vm("Halted", asked.clone()), None), Step::SwitchOn);
+    assert_eq!(step(&vm("Halted", asked.clone()), Some(ran(vmi("i1", "Running")))), stop("i1"));
+    let Step::Start(paused) = step(&vm("Always", asked), None) else { panic!("no start") };
+    assert_eq!(paused.spec.start_strategy.as_deref(), Some("Paused"));
+    let plain = json!({"stateChangeRequests": [{"action": "Stop", "uid": "i0"}, {"action": "Start"}]});
+    let Step::Start(plain) = step(&vm("Manual", plain), None) else { panic!("no start") };
+    assert_eq!(plain.spec.start_strategy, None);
+}
+
+#[test]
+fn an_instance_names_the_revision_it_is_made_from() {
+    let Step::Start(instance) = step(&vm("Always", json!({})), None) else { panic!("no start") };
+    let status = instance.status.unwrap();
+    assert_eq!(status.virtual_machine_revision_name.as_deref(), Some("revision-start-vm-m1-2"));
+}
+
+#[test]
+fn what_moved_on_needs_a_restart() {
+    let running = || ran(vmi("i1", "Running"));
+    let with = |vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>, drift| {
+        let observed = Observed { vm: vm.clone(), vmi: vmi.clone(), drift, now: at(NOW) };
+        (plan(&observed), compute(&observed, vmi.as_ref(), &Outcome::Quiet))
+    };
+    let told = |status: &VirtualMachineStatus| {
+        status.conditions.iter().any(|condition| condition.type_ == "RestartRequired" && condition.is_true())
+    };
+    let machine = vm("Always", json!({}));
+    let (step, moved) = with(&machine, Some(running()), Drift::Guest);
+    assert!(told(&moved) && step == Step::Rest);
+    let machine = VirtualMachine { status: Some(moved), ..machine };
+    // It stays while nothing is known, and goes with the change or with the instance.
+    assert!(told(&with(&machine, Some(running()), Drift::Unknown).1));
+    for (instance, drift) in [
+        (Some(running()), Drift::None),
+        (Some(running()), Drift::Metadata),
+        (Some(deleting(running())), Drift::Guest),
+        (Some(ran(vmi("i1", "Failed"))), Drift::Guest),
+        (None, Drift::None),
+    ] {
+        assert!(!told(&with(&machine, instance.clone(), drift).1), "{drift:?} {instance:?}");
+    }
+}
+
+#[test]
+fn a_change_that_is_not_the_instances_is_noted_on_it() {
+    let running = Some(ran(vmi("i1", "Running")));
+    let mut machine = vm("Manual", json!({}));
+    machine.metadata.generation = Some(3);
+    let with = |vmi: Option<VirtualMachineInstance>, drift| {
+        plan(&Observed { vm: machine.clone(), vmi, drift, now: at(NOW) })
+    };
+    assert_eq!(with(running.clone(), Drift::Generation), Step::Note(3));
+    assert_eq!(with(running.clone(), Drift::Metadata), Step::Rest);
+    assert_eq!(with(running, Drift::Guest), Step::Rest);
 }
 
 mod world {
@@ -390,8 +461,24 @@ mod world {
             World { vm: vm("Always", json!({})), vmi: None, made: 0, now: NOW }
         }
 
+        /// As the revisions tell it: only strategies change here, never the template.
+        fn drift(&self) -> Drift {
+            let of = self.vmi.as_ref().and_then(super::super::revision::generation);
+            let alive = self.vmi.as_ref().is_some_and(|vmi| {
+                vmi.metadata.deletion_timestamp.is_none()
+                    && !barevirt_api::names::is_final_phase(crate::vmi::phase(vmi))
+            });
+            if alive && of != self.vm.metadata.generation { Drift::Generation } else { Drift::None }
+        }
+
+        /// A write of the machine's specification.
+        fn specify(&mut self, strategy: &str) {
+            self.vm.spec.run_strategy = Some(strategy.to_owned());
+            *self.vm.metadata.generation.get_or_insert_default() += 1;
+        }
+
         fn observed(&self) -> Observed {
-            Observed { vm: self.vm.clone(), vmi: self.vmi.clone(), now: at(self.now) }
+            Observed { vm: self.vm.clone(), vmi: self.vmi.clone(), drift: self.drift(), now: at(self.now) }
         }
 
         /// As the shell does; whether anything was written.
@@ -414,6 +501,19 @@ mod world {
                     assert!(vmi.metadata.deletion_timestamp.is_none(), "stops twice");
                     vmi.metadata.deletion_timestamp = Some(Time(at(self.now)));
                     wrote = true;
+                }
+                Step::SwitchOn => {
+                    assert_eq!(self.vm.spec.run_strategy.as_deref(), Some("Halted"));
+                    self.specify("Always");
+                    return true;
+                }
+                Step::Note(generation) => {
+                    let vmi = self.vmi.as_mut().expect("notes it on what is there");
+                    vmi.metadata
+                        .annotations
+                        .get_or_insert_default()
+                        .insert("kubevirt.io/vm-generation".to_owned(), generation.to_string());
+                    return true;
                 }
                 Step::Rest | Step::Report | Step::Wait(_) => {}
                 other => panic!("{other:?}"),
@@ -450,7 +550,7 @@ mod world {
                 Event::Reconcile => {
                     self.reconcile();
                 }
-                Event::Strategy(strategy) => self.vm.spec.run_strategy = Some((*strategy).to_owned()),
+                Event::Strategy(strategy) => self.specify(strategy),
                 Event::Start => self.request(json!({"action": "Start"})),
                 Event::Stop => {
                     if let Some(uid) = self.vmi.as_ref().and_then(|vmi| vmi.metadata.uid.clone()) {
@@ -520,6 +620,9 @@ mod world {
             let status = compute(&world.observed(), world.vmi.as_ref(), &Outcome::Quiet);
             prop_assert_eq!(Some(&status), world.vm.status.as_ref());
             prop_assert_eq!(status.created.unwrap_or(false), world.vmi.is_some());
+            if phase == Some("Running") {
+                prop_assert_eq!(status.observed_generation, world.vm.metadata.generation);
+            }
         }
     }
 }

@@ -26,12 +26,13 @@ pub use plan::{Action, NOT_RUNNING_MESSAGE, Observed, Plan, plan};
 pub use verdict::Verdict;
 
 use crate::cluster::Cluster;
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::expectations::{Key, Kind};
 use barevirt_api::v1::VirtualMachineInstance;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// One reconciliation; the time of the next where one is due without an event.
 pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
@@ -41,7 +42,14 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
     }
     // Looked up only now, without a pause in between: nothing older than what was just found to be settled.
     let Some(vmi) = cluster.vmis.get(&ObjectRef::new(name).within(namespace)) else { return Ok(None) };
-    let Ok(vmi) = &vmi.0 else { return Ok(None) };
+    let vmi = match vmi.unpack() {
+        Ok(vmi) => vmi,
+        Err(error) => {
+            // Named and left alone; the others go on.
+            warn!(namespace, name, error = %chain(&error), "an instance that cannot be read");
+            return Ok(None);
+        }
+    };
     let Some(observed) = observe::observe(cluster, vmi).await? else {
         return Ok(Some(Duration::from_secs(1)));
     };

@@ -10,7 +10,7 @@ use crate::pod;
 use crate::shell::{call, call_opt};
 use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING};
 use barevirt_api::v1::VirtualMachineInstance;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
@@ -20,7 +20,7 @@ use std::time::Instant;
 /// What is there; none while the pods' cache is behind our own writes.
 pub(super) async fn observe(
     cluster: &Cluster,
-    vmi: &VirtualMachineInstance,
+    vmi: VirtualMachineInstance,
 ) -> Result<Option<Observed>, Error> {
     let (namespace, name, uid) =
         (vmi.namespace().unwrap_or_default(), vmi.name_any(), vmi.uid().unwrap_or_default());
@@ -31,16 +31,17 @@ pub(super) async fn observe(
 
     let deleting = vmi.metadata.deletion_timestamp.is_some();
     let cached = cluster.pods.get(&ObjectRef::new(&pod_name).within(&namespace));
-    let mut launcher = cached.map(|pod| pod.as_ref().clone());
+    // One that cannot be read was named when it came in; it is looked for again below.
+    let mut launcher = cached.and_then(|pod| pod.unpack().ok());
     let mut strays = vec![];
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     if launcher.is_none() && deleting {
         // The finalizer goes only when the API server itself says that nothing is left.
         let created_for = ListParams::default().labels(&format!("{CREATED_BY_LABEL}={uid}"));
-        let found = call("list", || format!("pods of {}", subject(vmi)), pods.list(&created_for)).await?;
+        let found = call("list", || format!("pods of {}", subject(&vmi)), pods.list(&created_for)).await?;
         (strays, launcher) = split(found.items, &pod_name);
     }
-    if launcher.is_none() && (deleting || phase(vmi) != PHASE_PENDING) {
+    if launcher.is_none() && (deleting || phase(&vmi) != PHASE_PENDING) {
         // So does the word that a pod is gone.
         launcher = call_opt("get", || format!("pod {namespace}/{pod_name}"), pods.get(&pod_name)).await?;
     }
@@ -54,14 +55,15 @@ pub(super) async fn observe(
         None => None,
         Some(name) => Some(node_state(cluster, &name).await?),
     };
-    Ok(Some(Observed {
-        vmi: vmi.clone(),
-        pod: launcher,
-        strays,
-        node,
-        config: cluster.config(),
-        now: Timestamp::now(),
-    }))
+    let mut config = cluster.config();
+    if launcher.is_none() && config.settings.pods.cpu_limit.is_some() {
+        // One request for each new pod, where that is asked for at all.
+        let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+        let found = namespaces.get_metadata(&namespace);
+        let found = call_opt("get", || format!("namespace {namespace}"), found).await?;
+        config = config.in_namespace(found.and_then(|found| found.metadata.labels).as_ref());
+    }
+    Ok(Some(Observed { vmi, pod: launcher, strays, node, config, now: Timestamp::now() }))
 }
 
 /// The pod with the launcher's name, and the others.

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use barevirt_e2e::bench::{Figures, launch, size, start, table};
+use barevirt_e2e::bench::{Figures, launch, scale, size, start, table};
 use barevirt_e2e::command::repository;
 use barevirt_e2e::in_namespace;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 /// Measures Barevirt against raw QEMU and plain pods.
 #[derive(Debug, Parser)]
@@ -15,20 +15,50 @@ struct Options {
     /// The launcher to measure.
     #[arg(long, default_value = "target/x86_64-unknown-linux-musl/image/virt-launcher")]
     launcher: PathBuf,
-    /// Only what needs no cluster.
-    #[arg(long)]
-    no_cluster: bool,
+    /// The controller to measure.
+    #[arg(long, default_value = "target/x86_64-unknown-linux-musl/image/virt-controller")]
+    controller: PathBuf,
+    /// How many instances it gets, in five hundreds.
+    #[arg(long, default_value_t = 10_000)]
+    instances: usize,
+    /// Only these parts, instead of all.
+    #[arg(long, value_enum)]
+    only: Vec<Part>,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Sizes of images; needs no cluster.
+    Size,
+    /// The launcher against raw QEMU; needs no cluster.
+    Launch,
+    /// Starts on the cluster.
+    Start,
+    /// Many instances on an API server without nodes, with the cluster's definitions.
+    Scale,
 }
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    let wanted = |part| options.only.is_empty() || options.only.contains(&part);
     let mut figures = Figures::new();
-    size::measure(&mut figures)?;
-    eprintln!("bench: the launcher against raw QEMU");
-    launch::measure(&repository().join(&options.launcher), &mut figures)?;
-    if !options.no_cluster {
+    if wanted(Part::Size) {
+        size::measure(&mut figures)?;
+    }
+    if wanted(Part::Launch) {
+        eprintln!("bench: the launcher against raw QEMU");
+        launch::measure(&repository().join(&options.launcher), &mut figures)?;
+    }
+    if wanted(Part::Start) {
         eprintln!("bench: starts on the cluster");
         in_namespace("bench", |namespace| start::measure(namespace, &mut figures));
+    }
+    if wanted(Part::Scale) {
+        eprintln!("bench: {} instances on an API server without nodes", options.instances);
+        in_namespace("bench-scale", |namespace| {
+            scale::measure(namespace, &options.controller, options.instances, &mut figures)
+        });
     }
     let path = repository().join("target/bench.json");
     let json = serde_json::to_string_pretty(&figures)?;

@@ -21,7 +21,8 @@ use barevirt_protocol::names::VERSION;
 use barevirt_protocol::seqpacket::SocketError;
 use barevirt_protocol::v1::launcher_client::LauncherClient;
 use barevirt_protocol::v1::{
-    HelloRequest, LauncherStatus, QmpRequest, ShutdownRequest, SyncRequest, WatchRequest,
+    Control, ControlRequest, GuestRequest, HelloRequest, LauncherStatus, QmpRequest, ScreenshotRequest,
+    ShutdownRequest, SyncRequest, WatchRequest,
 };
 use thiserror::Error;
 use tonic::transport::Channel;
@@ -158,6 +159,34 @@ impl Launcher {
         let answer =
             client.qmp(grpc::request(request, deadline + QMP_MARGIN)).await.map_err(failed("qmp"))?;
         Ok(answer.into_inner().answer)
+    }
+
+    /// Has something done to the guest. `unfreeze_after` is of a freeze.
+    pub async fn control(
+        &self,
+        control: Control,
+        unfreeze_after: Duration,
+        within: Duration,
+    ) -> Result<(), LauncherError> {
+        let unfreeze_after_ms = u64::try_from(unfreeze_after.as_millis()).unwrap_or(u64::MAX);
+        let request = ControlRequest { control: control.into(), unfreeze_after_ms };
+        let mut client = self.client.clone();
+        client.control(grpc::request(request, within)).await.map_err(failed("control"))?;
+        Ok(())
+    }
+
+    /// What the guest agent tells, as JSON.
+    pub async fn guest(&self, within: Duration) -> Result<Vec<u8>, LauncherError> {
+        let mut client = self.client.clone();
+        let answer = client.guest(grpc::request(GuestRequest {}, within)).await.map_err(failed("guest"))?;
+        Ok(answer.into_inner().info)
+    }
+
+    /// What the display shows, as a PNG.
+    pub async fn screenshot(&self, move_cursor: bool, within: Duration) -> Result<Vec<u8>, LauncherError> {
+        let mut client = self.client.clone();
+        let request = grpc::request(ScreenshotRequest { move_cursor }, within);
+        Ok(client.screenshot(request).await.map_err(failed("screenshot"))?.into_inner().png)
     }
 
     /// Hands over descriptors, each under its name; the launcher holds them when this returns.

@@ -4,13 +4,18 @@
 //! |---|---|
 //! | `GET /v1/namespaces/{namespace}/virtualmachineinstances/{name}/console` | websocket, the first serial port |
 //! | `GET .../vnc` | websocket, the screen (RFB) |
+//! | `GET .../vnc/screenshot` | what the screen shows, PNG |
 //! | `POST .../qmp` | one QMP command, JSON in and out |
+//! | `PUT .../{pause,unpause,reset,softreboot,freeze,unfreeze}` | something is done to the guest ([`controls`]) |
+//! | `GET .../{guestosinfo,userlist,filesystemlist}` | what the guest's agent tells, JSON |
 //! | `GET /healthz` | `ok` |
+//! | `GET /readyz` | `ok`, or 503 and why there is no certificate by which virt-api would know this handler |
 //!
 //! Whoever asks for a guest has to show the certificate that our CA made for virt-api: who the user is, and what they may
 //! do, was decided there. The streams are descriptors that the launcher hands over ([`crate::launchers`]).
 
 pub mod answer;
+mod controls;
 pub mod route;
 pub mod stream;
 #[cfg(test)]
@@ -21,6 +26,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barevirt_component::certificates::Server;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -35,7 +41,7 @@ use tracing::{debug, info, warn};
 
 use self::answer::{Body, refuse};
 use self::route::{Guest, Kind, Route};
-use self::tls::Certificates;
+use crate::certificate::Lack;
 use crate::launchers::{Launcher, LauncherError};
 use crate::supervisor::Launchers;
 
@@ -51,7 +57,7 @@ const QMP: Duration = Duration::from_secs(15);
 const QMP_LARGEST: usize = 1 << 20;
 
 /// Serves until the process ends.
-pub async fn run(listener: TcpListener, certificates: Arc<Certificates>, launchers: Launchers) {
+pub async fn run(listener: TcpListener, certificates: Arc<Server>, lack: Lack, launchers: Launchers) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         // The semaphore is never closed.
@@ -64,9 +70,9 @@ pub async fn run(listener: TcpListener, certificates: Arc<Certificates>, launche
                 continue;
             }
         };
-        let (certificates, launchers) = (Arc::clone(&certificates), launchers.clone());
+        let (certificates, lack, launchers) = (Arc::clone(&certificates), lack.clone(), launchers.clone());
         tokio::spawn(async move {
-            if let Err(error) = serve(stream, &certificates, launchers).await {
+            if let Err(error) = serve(stream, &certificates, lack, launchers).await {
                 debug!(error, "connection ended");
             }
             drop(place);
@@ -74,15 +80,20 @@ pub async fn run(listener: TcpListener, certificates: Arc<Certificates>, launche
     }
 }
 
-async fn serve(stream: TcpStream, certificates: &Certificates, launchers: Launchers) -> Result<(), String> {
+async fn serve(
+    stream: TcpStream,
+    certificates: &Server,
+    lack: Lack,
+    launchers: Launchers,
+) -> Result<(), String> {
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let config = certificates.current().ok_or("there is no certificate yet")?;
     let accepted = timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await;
     let tls = accepted.map_err(|_| "handshake not in time")?.map_err(|error| error.to_string())?;
     let is_api = tls::is_virt_api(tls.get_ref().1);
     let service = service_fn(move |request| {
-        let launchers = launchers.clone();
-        async move { Ok::<_, Infallible>(handle(request, is_api, &launchers).await) }
+        let (lack, launchers) = (lack.clone(), launchers.clone());
+        async move { Ok::<_, Infallible>(handle(request, is_api, &lack, &launchers).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -92,14 +103,23 @@ async fn serve(stream: TcpStream, certificates: &Certificates, launchers: Launch
     connection.await.map_err(|error| error.to_string())
 }
 
-async fn handle(request: Request<Incoming>, is_api: bool, launchers: &Launchers) -> Response<Body> {
+async fn handle(
+    request: Request<Incoming>,
+    is_api: bool,
+    lack: &Lack,
+    launchers: &Launchers,
+) -> Response<Body> {
     match Route::parse(request.method(), request.uri().path()) {
         Route::Health => answer::text(StatusCode::OK, "ok"),
+        Route::Readiness => match lack.borrow().as_ref() {
+            None => answer::text(StatusCode::OK, "ok"),
+            Some(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", why),
+        },
         Route::Guest(_) if !is_api => {
             refuse(StatusCode::UNAUTHORIZED, "Unauthorized", "only virt-api is answered here")
         }
         Route::Guest(guest) => match launcher(&guest, launchers) {
-            Ok(launcher) => serve_guest(request, &guest, launcher).await,
+            Ok(launcher) => serve_guest(request, &guest, launcher, launchers).await,
             Err(refusal) => *refusal,
         },
         Route::WrongMethod => {
@@ -123,8 +143,18 @@ fn launcher(guest: &Guest, launchers: &Launchers) -> Result<Launcher, Box<Respon
     })
 }
 
-async fn serve_guest(request: Request<Incoming>, guest: &Guest, launcher: Launcher) -> Response<Body> {
+async fn serve_guest(
+    request: Request<Incoming>,
+    guest: &Guest,
+    launcher: Launcher,
+    launchers: &Launchers,
+) -> Response<Body> {
     let stream = match guest.kind {
+        Kind::Control(control) => {
+            return controls::control(request, guest, control, &launcher, launchers).await;
+        }
+        Kind::Tells(tells) => return controls::tell(guest, tells, &launcher).await,
+        Kind::Screenshot => return controls::screenshot(&request, guest, &launcher).await,
         Kind::Qmp => return qmp(request, guest, &launcher).await,
         Kind::Console => barevirt_protocol::names::STREAM_SERIAL0,
         Kind::Vnc => barevirt_protocol::names::STREAM_VNC,

@@ -1,5 +1,6 @@
 //! Which paths there are. Pure.
 
+use barevirt_protocol::v1::Control;
 use http::Method;
 
 /// What is wanted of a guest.
@@ -11,6 +12,53 @@ pub enum Kind {
     Vnc,
     /// One QMP command.
     Qmp,
+    /// Something is done to it.
+    Control(Control),
+    /// Its agent tells something of it.
+    Tells(Tells),
+    /// What its display shows.
+    Screenshot,
+}
+
+/// What a guest's agent tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tells {
+    /// Something of everything.
+    Overview,
+    /// Who is logged in.
+    Users,
+    /// What is mounted.
+    FileSystems,
+}
+
+impl Kind {
+    /// By its words in the path.
+    fn parse(words: &[&str]) -> Option<Self> {
+        Some(match words {
+            ["console"] => Self::Console,
+            ["vnc"] => Self::Vnc,
+            ["vnc", "screenshot"] => Self::Screenshot,
+            ["qmp"] => Self::Qmp,
+            ["pause"] => Self::Control(Control::Pause),
+            ["unpause"] => Self::Control(Control::Unpause),
+            ["reset"] => Self::Control(Control::Reset),
+            ["softreboot"] => Self::Control(Control::SoftReboot),
+            ["freeze"] => Self::Control(Control::Freeze),
+            ["unfreeze"] => Self::Control(Control::Unfreeze),
+            ["guestosinfo"] => Self::Tells(Tells::Overview),
+            ["userlist"] => Self::Tells(Tells::Users),
+            ["filesystemlist"] => Self::Tells(Tells::FileSystems),
+            _ => return None,
+        })
+    }
+
+    fn method(self) -> Method {
+        match self {
+            Self::Console | Self::Vnc | Self::Tells(_) | Self::Screenshot => Method::GET,
+            Self::Qmp => Method::POST,
+            Self::Control(_) => Method::PUT,
+        }
+    }
 }
 
 /// A guest and what is wanted of it.
@@ -29,6 +77,8 @@ pub struct Guest {
 pub enum Route {
     /// Is the process well?
     Health,
+    /// Can it do its work?
+    Readiness,
     /// Something of a guest.
     Guest(Guest),
     /// The path is there, the method is another.
@@ -43,14 +93,10 @@ impl Route {
         let parts: Vec<&str> = path.split('/').collect();
         let (kind, namespace, name) = match parts.as_slice() {
             ["", "healthz"] if method == Method::GET => return Route::Health,
-            ["", "healthz"] => return Route::WrongMethod,
-            ["", "v1", "namespaces", namespace, "virtualmachineinstances", name, last] => {
-                let kind = match *last {
-                    "console" => Kind::Console,
-                    "vnc" => Kind::Vnc,
-                    "qmp" => Kind::Qmp,
-                    _ => return Route::Nothing,
-                };
+            ["", "readyz"] if method == Method::GET => return Route::Readiness,
+            ["", "healthz" | "readyz"] => return Route::WrongMethod,
+            ["", "v1", "namespaces", namespace, "virtualmachineinstances", name, words @ ..] => {
+                let Some(kind) = Kind::parse(words) else { return Route::Nothing };
                 (kind, namespace, name)
             }
             _ => return Route::Nothing,
@@ -58,8 +104,7 @@ impl Route {
         if namespace.is_empty() || name.is_empty() {
             return Route::Nothing;
         }
-        let wanted = if kind == Kind::Qmp { Method::POST } else { Method::GET };
-        if method != wanted {
+        if method != kind.method() {
             return Route::WrongMethod;
         }
         Route::Guest(Guest { namespace: (*namespace).to_owned(), name: (*name).to_owned(), kind })
@@ -77,6 +122,12 @@ mod tests {
         assert_eq!(Route::parse(&Method::GET, &format!("{base}/console")), guest(Kind::Console));
         assert_eq!(Route::parse(&Method::GET, &format!("{base}/vnc")), guest(Kind::Vnc));
         assert_eq!(Route::parse(&Method::POST, &format!("{base}/qmp")), guest(Kind::Qmp));
+        let pause = guest(Kind::Control(Control::Pause));
+        assert_eq!(Route::parse(&Method::PUT, &format!("{base}/pause")), pause);
+        assert_eq!(Route::parse(&Method::GET, &format!("{base}/pause")), Route::WrongMethod);
+        let users = guest(Kind::Tells(Tells::Users));
+        assert_eq!(Route::parse(&Method::GET, &format!("{base}/userlist")), users);
+        assert_eq!(Route::parse(&Method::GET, &format!("{base}/vnc/screenshot")), guest(Kind::Screenshot));
         assert_eq!(Route::parse(&Method::GET, &format!("{base}/qmp")), Route::WrongMethod);
         assert_eq!(Route::parse(&Method::POST, &format!("{base}/console")), Route::WrongMethod);
     }
@@ -93,6 +144,7 @@ mod tests {
             "/v1/namespaces/shop/virtualmachineinstances/web",
             "/v1/namespaces/shop/virtualmachineinstances/web/console/",
             "/v1/namespaces/shop/virtualmachineinstances/web/exec",
+            "/v1/namespaces/shop/virtualmachineinstances/web/vnc/pause",
             "/v1/namespaces/shop/pods/web/console",
         ] {
             assert_eq!(Route::parse(&Method::GET, path), Route::Nothing, "{path}");

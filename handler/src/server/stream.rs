@@ -17,7 +17,8 @@ use tokio::time::{Instant, interval_at, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
 use super::answer::Body;
 
@@ -33,6 +34,11 @@ const UPGRADE: Duration = Duration::from_secs(10);
 const PING: Duration = Duration::from_secs(30);
 /// How long either side may take nothing, or the user's side say nothing, not even an answer to the question.
 const STALL: Duration = Duration::from_secs(300);
+
+/// Status of a stream that did not end by its user.
+const ENDED: CloseCode = CloseCode::Library(4000);
+/// Why that is; clients of KubeVirt's look for EOF.
+const GOODBYE: &str = "EOF: the guest ended, or another user has taken the stream over";
 
 /// A request for a websocket that can be granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,6 +166,7 @@ where
         ended = outward => ended,
     };
     // Says goodbye where there is still someone; what happened is known already.
-    let _ = timeout(Duration::from_secs(1), to_user.close()).await;
+    let goodbye = CloseFrame { code: ENDED, reason: GOODBYE.into() };
+    let _ = timeout(Duration::from_secs(1), to_user.send(Message::Close(Some(goodbye)))).await;
     ended
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use barevirt_api::names::{HANDLER_CLIENT_COMMON_NAME as VIRT_API_NAME, handler_host};
+use barevirt_component::certificates::{Clients, TlsPolicy, files};
 use futures::{SinkExt, StreamExt};
 use http::header;
 use http_body_util::Full;
@@ -17,12 +19,13 @@ use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-use super::tls::VIRT_API_NAME;
 use super::*;
 use crate::fake_launcher::FakeLauncher;
 use crate::launchers::find;
 use crate::launchers::pods_dir::PodsDir;
 
+/// The node that the server is the handler of.
+const NODE: &str = "home";
 const CONSOLE: &str = "/v1/namespaces/shop/virtualmachineinstances/web/console";
 
 /// An authority that can sign.
@@ -37,9 +40,19 @@ fn authority(name: &str) -> Authority {
 
 /// A certificate and its key, PEM.
 fn leaf(authority: &Authority, name: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
-    let mut params = CertificateParams::new(vec!["virt-handler".to_owned()]).unwrap();
+    leaf_with(authority, name, usage, |_| {})
+}
+
+fn leaf_with(
+    authority: &Authority,
+    name: &str,
+    usage: ExtendedKeyUsagePurpose,
+    change: impl FnOnce(&mut CertificateParams),
+) -> (String, String) {
+    let mut params = CertificateParams::new(vec![handler_host(NODE)]).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
     params.extended_key_usages = vec![usage];
+    change(&mut params);
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, authority).unwrap();
     (certificate.pem(), key.serialize_pem())
@@ -54,15 +67,20 @@ fn write_files(directory: &Path, authority: &Authority) {
 
 /// A server for the launchers of a node, and its address.
 async fn serve_node(directory: &Path, launchers: Launchers) -> std::net::SocketAddr {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let certificates = Certificates::new(directory, directory.join("ca-bundle"));
-    tokio::spawn(Arc::clone(&certificates).follow());
-    while certificates.current().is_none() {
-        sleep(Duration::from_millis(10)).await;
-    }
+    let (_ready, lack) = watch::channel(None);
+    serve_node_that(directory, lack, launchers).await
+}
+
+async fn serve_node_that(directory: &Path, lack: Lack, launchers: Launchers) -> std::net::SocketAddr {
+    barevirt_component::certificates::install_provider();
+    let trusted = files::authorities(&directory.join("ca-bundle"));
+    let policy = watch::Sender::new(TlsPolicy::default());
+    let clients = Clients::SignedBy(trusted);
+    let server = Server::follow(files::pair(directory), clients, policy.subscribe(), tls::PROTOCOLS);
+    server.ready().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(run(listener, certificates, launchers));
+    tokio::spawn(run(listener, server, lack, launchers));
     address
 }
 
@@ -85,7 +103,7 @@ async fn dial(
         None => builder.with_no_client_auth(),
     };
     let tcp = TcpStream::connect(address).await?;
-    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("virt-handler").unwrap(), tcp).await
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(handler_host(NODE)).unwrap(), tcp).await
 }
 
 /// One request; the code and the body of its answer.
@@ -106,50 +124,84 @@ fn post(path: &str, body: &'static str) -> Request<Full<Bytes>> {
     Request::post(path).header(header::HOST, "virt-handler").body(Full::from(body)).unwrap()
 }
 
+/// What each certificate is good for here: anyone else than virt-api is not answered, however its certificate came to be.
 #[tokio::test]
 async fn only_virt_api_is_answered() {
+    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
     let directory = tempfile::tempdir().unwrap();
-    let ours = authority("ours");
+    let (ours, another) = (authority("ours"), authority("ours"));
     write_files(directory.path(), &ours);
     let address = serve_node(directory.path(), Launchers::default()).await;
+    let expired = |params: &mut CertificateParams| {
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+    };
+    let twice = |params: &mut CertificateParams| {
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    };
+    // With 401 for who is known and is not virt-api, and without any answer for who is not known.
+    let unauthorized = Some(StatusCode::UNAUTHORIZED);
+    for (who, shown, answered) in [
+        ("nobody", None, unauthorized),
+        ("virt-api", Some(leaf(&ours, VIRT_API_NAME, ClientAuth)), Some(StatusCode::NOT_FOUND)),
+        (
+            "virt-api of some organization",
+            Some(leaf_with(&ours, VIRT_API_NAME, ClientAuth, twice)),
+            Some(StatusCode::NOT_FOUND),
+        ),
+        ("another client", Some(leaf(&ours, "kubevirt.io:system:client:other", ClientAuth)), unauthorized),
+        ("a client without a name", Some(leaf(&ours, "", ClientAuth)), unauthorized),
+        ("a handler", Some(leaf(&ours, "virt-handler", ServerAuth)), None),
+        ("a handler called virt-api", Some(leaf(&ours, VIRT_API_NAME, ServerAuth)), None),
+        ("virt-api's server", Some(leaf(&ours, "virt-api.kubevirt.pod.cluster.local", ServerAuth)), None),
+        (
+            "virt-controller",
+            Some(leaf(&ours, "virt-controller.kubevirt.pod.cluster.local", ServerAuth)),
+            None,
+        ),
+        ("a stale virt-api", Some(leaf_with(&ours, VIRT_API_NAME, ClientAuth, expired)), None),
+        ("another authority's virt-api", Some(leaf(&another, VIRT_API_NAME, ClientAuth)), None),
+    ] {
+        let answer = match dial(address, &ours, shown.as_ref()).await {
+            Ok(stream) => ask(stream, get(CONSOLE)).await,
+            Err(_) => None,
+        };
+        assert_eq!(answer.map(|(code, _)| code), answered, "{who}");
+    }
 
     let nobody = dial(address, &ours, None).await.unwrap();
     assert_eq!(ask(nobody, get("/healthz")).await, Some((StatusCode::OK, "ok".to_owned())));
-    let nobody = dial(address, &ours, None).await.unwrap();
-    assert_eq!(ask(nobody, get(CONSOLE)).await.unwrap().0, StatusCode::UNAUTHORIZED);
-
-    // Signed by us, but for something else.
-    let other = leaf(&ours, "virt-handler", ExtendedKeyUsagePurpose::ClientAuth);
-    let other = dial(address, &ours, Some(&other)).await.unwrap();
-    assert_eq!(ask(other, get(CONSOLE)).await.unwrap().0, StatusCode::UNAUTHORIZED);
-
-    // The right name, signed by somebody else: no connection at all.
-    let forged = leaf(&authority("ours"), VIRT_API_NAME, ExtendedKeyUsagePurpose::ClientAuth);
-    if let Ok(stream) = dial(address, &ours, Some(&forged)).await {
-        assert_eq!(ask(stream, get(CONSOLE)).await, None);
-    }
-
-    let api = leaf(&ours, VIRT_API_NAME, ExtendedKeyUsagePurpose::ClientAuth);
-    let stream = dial(address, &ours, Some(&api)).await.unwrap();
-    let (code, body) = ask(stream, get(CONSOLE)).await.unwrap();
-    assert_eq!(code, StatusCode::NOT_FOUND);
+    let api = leaf(&ours, VIRT_API_NAME, ClientAuth);
+    let (_, body) = ask(dial(address, &ours, Some(&api)).await.unwrap(), get(CONSOLE)).await.unwrap();
     assert!(body.contains("virtualmachineinstance shop/web is not on this node"), "{body}");
     let stream = dial(address, &ours, Some(&api)).await.unwrap();
     assert_eq!(ask(stream, get("/v1/other")).await.unwrap().0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn certificates_are_taken_over_when_the_files_change() {
+async fn without_a_certificate_it_is_alive_and_not_ready_and_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let ours = authority("ours");
+    write_files(directory.path(), &ours);
+    let why = "certificate request virt-handler-home-x waits for virt-operator, which signs it";
+    let (lack, receiver) = watch::channel(Some(why.to_owned()));
+    let address = serve_node_that(directory.path(), receiver, Launchers::default()).await;
+    let look = async |path| ask(dial(address, &ours, None).await.unwrap(), get(path)).await.unwrap();
+    assert_eq!(look("/healthz").await.0, StatusCode::OK);
+    let (code, body) = look("/readyz").await;
+    assert_eq!((code, body.contains(why)), (StatusCode::SERVICE_UNAVAILABLE, true), "{body}");
+    lack.send_replace(None);
+    assert_eq!(look("/readyz").await, (StatusCode::OK, "ok".to_owned()));
+}
+
+#[tokio::test]
+async fn certificates_are_taken_over_when_they_change() {
     let directory = tempfile::tempdir().unwrap();
     let (former, next) = (authority("former"), authority("next"));
     write_files(directory.path(), &former);
     let address = serve_node(directory.path(), Launchers::default()).await;
     dial(address, &former, None).await.unwrap();
     assert!(dial(address, &next, None).await.is_err());
-    // Something unreadable changes nothing.
-    std::fs::write(directory.path().join("tls.crt"), "half").unwrap();
-    sleep(Duration::from_secs(6)).await;
-    dial(address, &former, None).await.unwrap();
     write_files(directory.path(), &next);
     let taken_over = async {
         while dial(address, &next, None).await.is_err() {
@@ -166,9 +218,9 @@ async fn console_and_monitor_of_a_guest() {
     let launcher = find(&pods, &fake.container).await.unwrap();
     let launchers = Launchers::default();
     let (_keep, receiver) = watch::channel(Some(launcher));
-    launchers.insert(("shop".to_owned(), "web".to_owned()), receiver);
+    launchers.insert(("shop".to_owned(), "web".to_owned()), Default::default(), receiver);
     let (_none, receiver) = watch::channel(None);
-    launchers.insert(("shop".to_owned(), "starting".to_owned()), receiver);
+    launchers.insert(("shop".to_owned(), "starting".to_owned()), Default::default(), receiver);
     let directory = tempfile::tempdir().unwrap();
     let ours = authority("ours");
     write_files(directory.path(), &ours);
@@ -224,4 +276,28 @@ async fn console_and_monitor_of_a_guest() {
     assert_eq!(code, StatusCode::FORBIDDEN);
     assert!(body.contains("quit is not a command that only reads"), "{body}");
     assert_eq!(ask(dial().await.unwrap(), post(&qmp, "[1]")).await.unwrap().0, StatusCode::BAD_REQUEST);
+
+    // Controls, and what is told of the guest.
+    let put = |what: &str, body: &'static str| {
+        let path = CONSOLE.replace("console", what);
+        Request::put(path).header(header::HOST, "virt-handler").body(Full::from(body)).unwrap()
+    };
+    let pause = ask(dial().await.unwrap(), put("pause", "")).await;
+    assert_eq!(pause, Some((StatusCode::ACCEPTED, String::new())));
+    let (code, body) = ask(dial().await.unwrap(), put("softreboot", "")).await.unwrap();
+    assert_eq!(code, StatusCode::CONFLICT);
+    let wanted = r#"on virtualmachineinstance.kubevirt.io \"web\": VMI is not running"#;
+    assert!(body.contains(wanted), "{body}");
+    let freeze = ask(dial().await.unwrap(), put("freeze", r#"{"unfreezeTimeout":"1m30s"}"#)).await;
+    assert_eq!(freeze.unwrap().0, StatusCode::ACCEPTED);
+    let freeze = ask(dial().await.unwrap(), put("freeze", r#"{"unfreezeTimeout":"soon"}"#)).await;
+    assert_eq!(freeze.unwrap().0, StatusCode::BAD_REQUEST);
+    let (_, body) =
+        ask(dial().await.unwrap(), get(&CONSOLE.replace("console", "guestosinfo"))).await.unwrap();
+    assert!(body.contains("user9") && !body.contains("user10"), "{body}");
+    let (_, body) = ask(dial().await.unwrap(), get(&CONSOLE.replace("console", "userlist"))).await.unwrap();
+    assert!(body.contains("user11") && body.contains(r#""metadata":{}"#), "{body}");
+    let screenshot = CONSOLE.replace("console", "vnc/screenshot?moveCursor=true");
+    let (code, body) = ask(dial().await.unwrap(), get(&screenshot)).await.unwrap();
+    assert_eq!((code, body.len()), (StatusCode::OK, 6 << 20));
 }

@@ -7,25 +7,33 @@
 use barevirt_api::names::{
     CONDITION_AGENT_CONNECTED, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_READY,
     CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_GUEST_NOT_RUNNING,
-    REASON_SYNC_FAILED, is_final_phase,
+    REASON_PAUSED_BY_USER, REASON_PAUSED_IO_ERROR, REASON_SYNC_FAILED, is_final_phase,
 };
 use barevirt_api::v1::{
-    Condition, Machine, NetworkInterfaceStatus, VirtualMachineInstance, VirtualMachineInstanceStatus,
-    merge_condition, record_phase_transition,
+    Condition, GuestOsInfo, Machine, NetworkInterfaceStatus, VirtualMachineInstance,
+    VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
 };
-use barevirt_protocol::v1::{LauncherStatus, Phase};
+use barevirt_protocol::v1::{GuestFacts, GuestInterface, GuestOs, LauncherStatus, Pause, Phase};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// Reason of `LiveMigratable=False`: this version has no migration.
 const NOT_MIGRATABLE: &str = "MigrationNotSupported";
 /// The same for people.
 const NOT_MIGRATABLE_MESSAGE: &str = "live migration is not part of this version of Barevirt";
-/// Reason of `Paused=True`, as KubeVirt has it.
-const PAUSED_REASON: &str = "PausedByUser";
-/// The same for people, as KubeVirt has it.
-const PAUSED_MESSAGE: &str = "VMI was paused by user";
+/// `Paused=True` for people, as KubeVirt has it.
+const PAUSED_BY_USER: &str = "VMI was paused by user";
+/// The same where a disk failed.
+const PAUSED_IO_ERROR: &str = "VMI was paused, low-level IO error detected";
 /// Who told about an interface: the definition of the machine, as KubeVirt calls it.
-const INFO_SOURCE: &str = "domain";
+const DOMAIN: &str = "domain";
+/// The guest agent alone, about an interface that we know nothing of.
+const GUEST_AGENT: &str = "guest-agent";
+/// Both.
+const DOMAIN_AND_AGENT: &str = "domain, guest-agent";
+/// Most interfaces that only the guest knows of, as in KubeVirt.
+const MOST_GUEST_ONLY: usize = 10;
+/// What the status says of file systems that are frozen.
+const FROZEN: &str = "frozen";
 
 /// What is reported of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,9 +76,18 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
         Phase::Unspecified | Phase::Waiting | Phase::Starting | Phase::Stopping => {}
     }
     if status.phase.as_deref() == Some(PHASE_RUNNING) {
+        let guest = launcher.guest.as_ref();
         if let Some(interfaces) = seen.interfaces {
             status.interfaces = interfaces.iter().map(interface).collect();
+            for told in guest.into_iter().flat_map(|guest| &guest.interfaces) {
+                by_agent(&mut status.interfaces, told);
+            }
         }
+        if let Some(os) = guest.and_then(|guest| os(guest.os.as_ref()?)) {
+            status.guest_os_info = Some(os);
+        }
+        status.fs_freeze_status =
+            guest.is_some_and(|GuestFacts { frozen, .. }| *frozen).then(|| FROZEN.to_owned());
         if !launcher.machine_type.is_empty() {
             status.machine = Some(Machine { type_: Some(launcher.machine_type.clone()) });
         }
@@ -92,16 +109,20 @@ fn running(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus,
 }
 
 fn paused(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus, now: &Time) {
-    // Before its first instruction every guest is paused: only one that ran was paused by someone.
-    if launcher.running_since_unix_ms == 0 {
-        return;
-    }
+    let (reason, message) = match launcher.pause() {
+        Pause::User => (REASON_PAUSED_BY_USER, PAUSED_BY_USER),
+        Pause::IoError => (REASON_PAUSED_IO_ERROR, PAUSED_IO_ERROR),
+        // Before its first instruction every guest stands still. A launcher that gives no reason for it later on is of an
+        // older version.
+        Pause::Unspecified if launcher.running_since_unix_ms == 0 => return,
+        Pause::Unspecified => (REASON_PAUSED_BY_USER, PAUSED_BY_USER),
+    };
     enter(status, PHASE_RUNNING, now);
     let conditions = &mut status.conditions;
     let ready = Condition::new(CONDITION_READY, false, REASON_GUEST_NOT_RUNNING, "the guest is paused");
     merge_condition(conditions, ready, now);
     migratable(conditions, now);
-    merge_condition(conditions, Condition::new(CONDITION_PAUSED, true, PAUSED_REASON, PAUSED_MESSAGE), now);
+    merge_condition(conditions, Condition::new(CONDITION_PAUSED, true, reason, message), now);
     agent(conditions, launcher.agent_connected, now);
 }
 
@@ -157,11 +178,58 @@ fn interface(seen: &Interface) -> NetworkInterfaceStatus {
         mac: Some(seen.mac.clone()),
         name: Some(seen.name.clone()),
         pod_interface_name: Some(seen.pod_interface.clone()),
-        info_source: Some(INFO_SOURCE.to_owned()),
+        info_source: Some(DOMAIN.to_owned()),
         link_state: Some("up".to_owned()),
         queue_count: Some(1),
         ..NetworkInterfaceStatus::default()
     }
+}
+
+/// What the guest says of an interface. Of one of ours only its name in the guest: where it is reached is the pod's affair,
+/// and no word of the guest adds an address to it or takes one away. Interfaces that only the guest knows are listed as such.
+fn by_agent(interfaces: &mut Vec<NetworkInterfaceStatus>, told: &GuestInterface) {
+    let GuestInterface { name, mac, addresses } = told;
+    let ours = |one: &&mut NetworkInterfaceStatus| {
+        let known = one.mac.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(mac));
+        known && one.info_source.as_deref() == Some(DOMAIN)
+    };
+    if let Some(one) = interfaces.iter_mut().find(ours) {
+        one.interface_name = Some(name.clone());
+        one.info_source = Some(DOMAIN_AND_AGENT.to_owned());
+        return;
+    }
+    let guest_only = |one: &&NetworkInterfaceStatus| one.info_source.as_deref() == Some(GUEST_AGENT);
+    if interfaces.iter().filter(guest_only).count() >= MOST_GUEST_ONLY {
+        return;
+    }
+    // As in KubeVirt: the first of IPv4, else the first.
+    let first = addresses.iter().find(|address| !address.contains(':')).or_else(|| addresses.first());
+    interfaces.push(NetworkInterfaceStatus {
+        ip_address: first.cloned(),
+        ip_addresses: addresses.clone(),
+        mac: (!mac.is_empty()).then(|| mac.clone()),
+        interface_name: Some(name.clone()),
+        info_source: Some(GUEST_AGENT.to_owned()),
+        ..NetworkInterfaceStatus::default()
+    });
+}
+
+/// Nothing where the guest does not say what it is.
+fn os(told: &GuestOs) -> Option<GuestOsInfo> {
+    let GuestOs { name, id, pretty_name, version, version_id, kernel_release, kernel_version, machine } =
+        told;
+    let said = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let os = GuestOsInfo {
+        name: said(name),
+        id: said(id),
+        pretty_name: said(pretty_name),
+        version: said(version),
+        version_id: said(version_id),
+        kernel_release: said(kernel_release),
+        kernel_version: said(kernel_version),
+        machine: said(machine),
+    };
+    (os != GuestOsInfo::default()).then_some(os)
 }
 
 #[cfg(test)]
@@ -284,6 +352,60 @@ mod tests {
         assert!(Condition::find(&running.conditions, CONDITION_PAUSED).is_none());
         assert!(Condition::is_set(&running.conditions, CONDITION_READY));
         assert!(Condition::find(&running.conditions, CONDITION_AGENT_CONNECTED).is_none());
+    }
+
+    #[test]
+    fn why_a_guest_is_paused_is_said_also_before_it_ran() {
+        for (pause, reason) in [(Pause::User, "PausedByUser"), (Pause::IoError, "PausedIOError")] {
+            let mut now = launcher(Phase::Paused);
+            now.running_since_unix_ms = 0;
+            now.set_pause(pause);
+            let status = compute(&scheduled(), seen(&now), &at(5));
+            let paused = Condition::find(&status.conditions, CONDITION_PAUSED).unwrap();
+            assert_eq!((status.phase.as_deref(), paused.reason.as_deref()), (Some("Running"), Some(reason)));
+        }
+    }
+
+    #[test]
+    fn the_guest_s_word_adds_a_name_and_no_address() {
+        let mut now = launcher(Phase::Running);
+        let told = |name: &str, mac: &str, address: &str| GuestInterface {
+            name: name.to_owned(),
+            mac: mac.to_owned(),
+            addresses: vec!["fe80::1".to_owned(), address.to_owned()],
+        };
+        let mut facts = GuestFacts {
+            os: Some(GuestOs { name: "Debian".to_owned(), ..GuestOs::default() }),
+            interfaces: vec![
+                told("eth0", "02:00:00:00:00:07", "10.0.2.2"),
+                // The same again is a lie, or a bridge.
+                told("eth1", "02:00:00:00:00:07", "192.0.2.1"),
+            ],
+            frozen: true,
+        };
+        facts.interfaces.extend((0..50).map(|n| told(&format!("tap{n}"), "", "192.0.2.9")));
+        now.guest = Some(facts);
+        let interfaces = interfaces();
+        let status = compute(&scheduled(), Seen { interfaces: Some(&interfaces), ..seen(&now) }, &at(5));
+        assert_eq!(status.interfaces.len(), 1 + MOST_GUEST_ONLY);
+        let ours = &status.interfaces[0];
+        assert_eq!(ours.ip_addresses, ["10.244.0.5", "fd00::5"]);
+        assert_eq!(
+            (ours.interface_name.as_deref(), ours.info_source.as_deref()),
+            (Some("eth0"), Some("domain, guest-agent"))
+        );
+        let theirs = &status.interfaces[1];
+        assert_eq!((theirs.name.as_deref(), theirs.ip_address.as_deref()), (None, Some("192.0.2.1")));
+        assert_eq!(theirs.info_source.as_deref(), Some("guest-agent"));
+        assert_eq!(status.guest_os_info.as_ref().unwrap().name.as_deref(), Some("Debian"));
+        assert_eq!(status.fs_freeze_status.as_deref(), Some("frozen"));
+
+        // The agent goes: what it said of interfaces and of freezing goes with it, what the guest is stays.
+        let gone = launcher(Phase::Running);
+        let without = Seen { interfaces: Some(&interfaces), ..seen(&gone) };
+        let after = compute(&vmi(status.clone()), without, &at(9));
+        assert_eq!((after.interfaces.len(), after.interfaces[0].info_source.as_deref()), (1, Some("domain")));
+        assert_eq!((after.guest_os_info, after.fs_freeze_status), (status.guest_os_info, None));
     }
 
     #[test]

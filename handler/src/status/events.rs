@@ -2,8 +2,8 @@
 
 use barevirt_api::names::CONDITION_SYNCHRONIZED;
 use barevirt_api::names::{
-    PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_SHUTTING_DOWN, REASON_STARTED, REASON_STOPPED,
-    REASON_SYNC_FAILED,
+    PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_DELETED, REASON_SHUTTING_DOWN, REASON_STARTED,
+    REASON_STOPPED, REASON_SYNC_FAILED, is_final_phase,
 };
 use barevirt_api::v1::{Condition, VirtualMachineInstanceStatus};
 use kube::runtime::events::{Event, EventType};
@@ -11,10 +11,11 @@ use kube::runtime::events::{Event, EventType};
 /// What the events are about, as `action`.
 const ACTION: &str = "Sync";
 
-/// The events that tell how `after` differs from `before`.
+/// The events that tell how `after` differs from `before`; an instance that is being deleted ends for that reason.
 pub fn transitions(
     before: &VirtualMachineInstanceStatus,
     after: &VirtualMachineInstanceStatus,
+    deleting: bool,
 ) -> Vec<Event> {
     let mut events = Vec::new();
     if before.phase != after.phase {
@@ -32,6 +33,9 @@ pub fn transitions(
             }
             Some(PHASE_FAILED) => events.push(event(EventType::Warning, REASON_STOPPED, crashed(after))),
             _ => {}
+        }
+        if deleting && after.phase.as_deref().is_some_and(is_final_phase) {
+            events.push(event(EventType::Normal, REASON_DELETED, "Signaled Deletion".to_owned()));
         }
     }
     let failure = |status: &VirtualMachineInstanceStatus| {
@@ -76,7 +80,7 @@ mod tests {
         before: &VirtualMachineInstanceStatus,
         after: &VirtualMachineInstanceStatus,
     ) -> Vec<(String, String)> {
-        let events = transitions(before, after);
+        let events = transitions(before, after, false);
         events.into_iter().map(|event| (event.reason, event.note.unwrap_or_default())).collect()
     }
 
@@ -89,6 +93,9 @@ mod tests {
         );
         assert_eq!(told(&running, &running), []);
         assert_eq!(told(&running, &succeeded)[0].0, "Stopped");
+        let reasons: Vec<String> =
+            transitions(&running, &succeeded, true).into_iter().map(|event| event.reason).collect();
+        assert_eq!(reasons, ["Stopped", "Deleted"]);
     }
 
     #[test]
@@ -100,7 +107,7 @@ mod tests {
             "GuestNotRunning",
             "QEMU was killed by signal 9",
         ));
-        let events = transitions(&status("Running"), &failed);
+        let events = transitions(&status("Running"), &failed, false);
         assert!(matches!(events[0].type_, EventType::Warning));
         assert_eq!(
             events[0].note.as_deref(),

@@ -272,7 +272,8 @@ impl Task {
         let after =
             answer.map_err(|_| TaskError::ApiDeadline)?.map_err(|error| TaskError::Api(Box::new(error)))?;
         let before = vmi.status.clone().unwrap_or_default();
-        let events = events::transitions(&before, wanted);
+        let deleting = vmi.metadata.deletion_timestamp.is_some();
+        let events = events::transitions(&before, wanted, deleting);
         if before.phase != wanted.phase {
             info!(phase = wanted.phase, reason = wanted.reason, "phase reported");
         }

@@ -223,6 +223,7 @@ async fn a_guest_from_scheduled_to_its_end_takes_one_write_for_each_phase() {
             "Normal Started VirtualMachineInstance started.",
             "Normal ShuttingDown Signaled Graceful Shutdown",
             "Normal Stopped The VirtualMachineInstance was shut down.",
+            "Normal Deleted Signaled Deletion",
         ]
     );
 }

@@ -7,6 +7,7 @@ use crate::memory::Memory;
 use crate::props::Props;
 use crate::quote::Options;
 use crate::units::Fd;
+use barevirt_api::settings::Smbios;
 
 /// What QEMU is started with, without the program's own name.
 #[must_use]
@@ -81,13 +82,16 @@ fn board(argv: &mut Arguments, machine: &Machine) {
     argv.option("-smp", machine.cpu.smp());
     argv.option("-m", machine.memory.option());
     argv.option("-uuid", &machine.identity.uuid);
+    let Smbios { manufacturer, product, version, sku, family } = &machine.identity.smbios;
     let smbios = Options::new()
         .with("type", 1)
-        .with("manufacturer", "KubeVirt")
-        .with("product", "None")
+        .with("manufacturer", manufacturer)
+        .with("product", product)
+        .maybe("version", version.as_ref())
         .with("uuid", &machine.identity.uuid)
         .maybe("serial", machine.identity.serial.as_ref())
-        .with("family", "KubeVirt");
+        .maybe("sku", sku.as_ref())
+        .with("family", family);
     argv.option("-smbios", smbios.into_string());
     argv.option("-rtc", "base=utc,driftfix=slew");
     // Only what has a place in the boot order is booted from.

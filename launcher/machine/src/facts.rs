@@ -4,6 +4,7 @@ use crate::device::blockdev::{FileSource, ImageFormat};
 use crate::device::nic::NetBackend;
 use crate::layout::Layout;
 use crate::units::{Bytes, Fd};
+use barevirt_api::settings::Smbios;
 
 /// What runs the guest's instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +104,8 @@ pub struct Facts {
     pub network_boot: bool,
     /// Machine type that an earlier start resolved (`pc-q35-10.0`), so that the guest keeps it.
     pub machine_type: Option<String>,
+    /// What the guest reads about its system.
+    pub smbios: Smbios,
     /// PCI layout of an earlier start.
     pub layout: Option<Layout>,
 }

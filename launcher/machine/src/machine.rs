@@ -13,6 +13,7 @@ use crate::device::video::Video;
 use crate::facts::{Accelerator, FdSet, Monitors};
 use crate::layout::Layout;
 use crate::memory::Memory;
+use barevirt_api::settings::Smbios;
 
 /// Who the machine is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Identity {
     pub uuid: String,
     /// SMBIOS system serial number.
     pub serial: Option<String>,
+    /// What the guest reads about its maker and model.
+    pub smbios: Smbios,
 }
 
 /// Board and firmware.

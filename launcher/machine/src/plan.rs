@@ -56,7 +56,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let disks = planned_disks.finish(&ports)?;
     let nics = planned_nics.into_iter().map(|nic| nic.finish(&ports)).collect::<Result<_, _>>()?;
     Ok(Machine {
-        identity: identity(vmi),
+        identity: identity(vmi, facts),
         firmware: firmware(vmi, facts),
         accelerator: facts.accelerator.clone(),
         cpu: cpu(vmi, &facts.accelerator)?,
@@ -133,12 +133,13 @@ fn boot_index(given: Option<i32>) -> Option<u32> {
     given.and_then(|order| u32::try_from(order).ok())
 }
 
-fn identity(vmi: &ValidVmi) -> Identity {
+fn identity(vmi: &ValidVmi, facts: &Facts) -> Identity {
     let firmware = vmi.spec().domain.firmware.as_ref();
     Identity {
         name: format!("{}_{}", vmi.namespace(), vmi.name()),
         uuid: vmi.firmware_uuid(),
         serial: firmware.and_then(|firmware| firmware.serial.clone()),
+        smbios: facts.smbios.clone(),
     }
 }
 

@@ -29,6 +29,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// How long it may take to answer that.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(10);
 
+/// Largest answer: a picture of a large screen.
+const LARGEST_MESSAGE: usize = 16 << 20;
+
 /// Why the gRPC socket does not work.
 #[derive(Debug, thiserror::Error)]
 pub enum GrpcError {
@@ -69,7 +72,7 @@ pub async fn client(stream: UnixStream) -> Result<LauncherClient<Channel>, GrpcE
         .connect_with_connector(connector)
         .await
         .map_err(GrpcError::Channel)?;
-    Ok(LauncherClient::new(channel))
+    Ok(LauncherClient::new(channel).max_decoding_message_size(LARGEST_MESSAGE))
 }
 
 /// A request that the launcher is to answer within the time given; both sides give up then.

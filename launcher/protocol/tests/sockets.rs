@@ -15,8 +15,9 @@ use barevirt_protocol::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET};
 use barevirt_protocol::seqpacket::PacketListener;
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
-    HelloRequest, HelloResponse, LauncherStatus, QmpRequest, QmpResponse, ShutdownRequest, ShutdownResponse,
-    SyncRequest, SyncResponse, WatchRequest,
+    ControlRequest, ControlResponse, GuestRequest, GuestResponse, HelloRequest, HelloResponse,
+    LauncherStatus, QmpRequest, QmpResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
+    ShutdownResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_protocol::{grpc, v1::Phase};
 use tokio::sync::mpsc;
@@ -60,6 +61,21 @@ impl Launcher for Counter {
         Ok(Response::new(ShutdownResponse {}))
     }
 
+    async fn control(&self, _: GrpcRequest<ControlRequest>) -> Result<Response<ControlResponse>, Status> {
+        Ok(Response::new(ControlResponse {}))
+    }
+
+    async fn guest(&self, _: GrpcRequest<GuestRequest>) -> Result<Response<GuestResponse>, Status> {
+        Err(Status::failed_precondition("VMI does not have guest agent connected"))
+    }
+
+    async fn screenshot(
+        &self,
+        _: GrpcRequest<ScreenshotRequest>,
+    ) -> Result<Response<ScreenshotResponse>, Status> {
+        Ok(Response::new(ScreenshotResponse { png: vec![7; 8 << 20] }))
+    }
+
     async fn qmp(&self, _: GrpcRequest<QmpRequest>) -> Result<Response<QmpResponse>, Status> {
         std::future::pending().await
     }
@@ -86,6 +102,10 @@ async fn grpc_over_a_verified_connection() {
     let watch = launcher.watch(WatchRequest {}).await.unwrap().into_inner();
     let seen: Vec<_> = watch.map(|status| status.unwrap().observed_revision).collect().await;
     assert_eq!(seen, [1, 2, 3]);
+    let picture = launcher.screenshot(ScreenshotRequest::default()).await.unwrap().into_inner();
+    assert_eq!(picture.png.len(), 8 << 20);
+    let refused = launcher.guest(GuestRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
 
     let started = Instant::now();
     let late = launcher.qmp(grpc::request(QmpRequest::default(), Duration::from_millis(100))).await;

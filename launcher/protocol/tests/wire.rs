@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use barevirt_protocol::v1::{
-    Facts, HelloRequest, HelloResponse, Interface, LauncherStatus, Phase, QmpRequest, QmpResponse,
-    ShutdownRequest, SyncRequest, SyncResponse,
+    Control, ControlRequest, Facts, GuestFacts, GuestInterface, GuestOs, GuestResponse, HelloRequest,
+    HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest, QmpResponse, ScreenshotRequest,
+    ScreenshotResponse, ShutdownRequest, SyncRequest, SyncResponse,
 };
 use prost::Message;
 
@@ -84,6 +85,7 @@ fn status() {
         agent_connected: true,
         running_since_unix_ms: 1000,
         pci_layout: "{}".into(),
+        ..LauncherStatus::default()
     };
     golden(
         &message,
@@ -118,4 +120,32 @@ fn fields_and_phases_of_a_later_version_do_no_harm() {
     let status = decode::<LauncherStatus>("1063");
     assert_eq!(status.phase, 99);
     assert!(Phase::try_from(status.phase).is_err());
+}
+
+#[test]
+fn controls() {
+    let pause = ControlRequest { control: Control::Pause.into(), unfreeze_after_ms: 0 };
+    golden(&pause, "0801");
+    let freeze = ControlRequest { control: Control::Freeze.into(), unfreeze_after_ms: 300_000 };
+    golden(&freeze, "0805 10e0a712");
+    for (control, number) in
+        [(Control::Unpause, 2), (Control::Reset, 3), (Control::SoftReboot, 4), (Control::Unfreeze, 6)]
+    {
+        assert_eq!(i32::from(control), number);
+    }
+    // One of a later version is none of these.
+    assert_eq!(decode::<ControlRequest>("087f").control(), Control::Unspecified);
+}
+
+#[test]
+fn what_the_guest_tells() {
+    golden(&GuestResponse { info: b"{}".to_vec() }, "0a02 7b7d");
+    golden(&ScreenshotRequest { move_cursor: true }, "0801");
+    golden(&ScreenshotResponse { png: vec![1, 2] }, "0a02 0102");
+    let os = GuestOs { name: "D".into(), machine: "m".into(), ..GuestOs::default() };
+    let interface = GuestInterface { name: "e".into(), mac: "02".into(), addresses: vec!["a".into()] };
+    let guest = GuestFacts { os: Some(os), interfaces: vec![interface], frozen: true };
+    let status =
+        LauncherStatus { pause: Pause::IoError.into(), guest: Some(guest), ..LauncherStatus::default() };
+    golden(&status, "7002 7a16 0a06 0a0144 42016d 120a 0a0165 12023032 1a0161 1801");
 }

@@ -18,7 +18,7 @@ fn play(events: &[(Duration, Event)]) -> (Vm, Vec<Effect>) {
 }
 
 fn started() -> Vec<(Duration, Event)> {
-    vec![(s(0), Event::Start { acpi: true }), (s(1), Event::Answered), (s(1), Event::Resumed)]
+    vec![(s(0), Event::Start { acpi: true, paused: false }), (s(1), Event::Answered), (s(1), Event::Resumed)]
 }
 
 fn after(more: &[(Duration, Event)]) -> (Vm, Vec<Effect>) {
@@ -86,13 +86,13 @@ fn a_second_stop_only_shortens() {
 #[test]
 fn a_guest_that_stands_still_is_woken_to_shut_down() {
     let (_, effects) = after(&[(s(5), Event::Stopped), (s(10), Event::Stop { grace: s(30) })]);
-    assert_eq!(effects, [Effect::Continue, Effect::Powerdown]);
+    assert_eq!(effects, [Effect::Resume, Effect::Powerdown]);
 }
 
 #[test]
 fn a_guest_without_a_power_button_is_ended() {
     let mut events = started();
-    events[0].1 = Event::Start { acpi: false };
+    events[0].1 = Event::Start { acpi: false, paused: false };
     events.push((s(10), Event::Stop { grace: s(30) }));
     events.push((s(10), Event::Exited(Exit::Status(0))));
     let (vm, effects) = play(&events);
@@ -102,10 +102,11 @@ fn a_guest_without_a_power_button_is_ended() {
 
 #[test]
 fn a_stop_before_the_start_starts_nothing() {
-    let (vm, effects) = play(&[(s(0), Event::Stop { grace: s(30) }), (s(1), Event::Start { acpi: true })]);
+    let (vm, effects) =
+        play(&[(s(0), Event::Stop { grace: s(30) }), (s(1), Event::Start { acpi: true, paused: false })]);
     assert_eq!((reason(&vm), effects.len()), ("StoppedBeforeStart", 0));
     let (vm, effects) = play(&[
-        (s(0), Event::Start { acpi: true }),
+        (s(0), Event::Start { acpi: true, paused: false }),
         (s(1), Event::Stop { grace: s(30) }),
         (s(1), Event::Answered),
         (s(1), Event::Exited(Exit::Status(0))),
@@ -117,7 +118,7 @@ fn a_stop_before_the_start_starts_nothing() {
 fn a_monitor_that_never_answers_costs_the_child_its_life_first() {
     let why = Verdict::failed("StartFailed", "the monitor did not answer in time");
     let (vm, effects) = play(&[
-        (s(0), Event::Start { acpi: true }),
+        (s(0), Event::Start { acpi: true, paused: false }),
         (s(60), Event::CannotRun(why.clone())),
         (s(61), Event::Exited(Exit::Signal(9))),
     ]);
@@ -153,11 +154,126 @@ fn a_panic_with_exit_is_a_failure() {
     assert_eq!(reason(&vm), "GuestPanicked");
 }
 
+#[test]
+fn a_paused_guest_goes_on_when_somebody_says_so() {
+    let (vm, effects) = after(&[(s(5), Event::Asked(Control::Pause)), (s(5), Event::Stopped)]);
+    assert_eq!((&vm.phase, effects), (&Phase::Paused(Pause::User), vec![Effect::Hold]));
+    let (vm, effects) = step(vm, s(9), Event::Asked(Control::Unpause));
+    assert_eq!(effects, [Effect::Resume]);
+    assert_eq!(step(vm, s(9), Event::Resumed).0.phase, Phase::Running);
+}
+
+#[test]
+fn a_guest_that_starts_paused_stays_so_and_its_stop_is_a_stop_before_the_start() {
+    let start = [(s(0), Event::Start { acpi: true, paused: true }), (s(1), Event::Answered)];
+    let (vm, effects) = play(&start);
+    assert_eq!((&vm.phase, effects), (&Phase::Paused(Pause::User), vec![Effect::Spawn]));
+    assert_eq!(step(vm.clone(), s(2), Event::Asked(Control::Unpause)).1, [Effect::Resume]);
+    let (vm, effects) = step(vm, s(2), Event::Stop { grace: s(30) });
+    assert_eq!(effects[0], Effect::Quit);
+    let (vm, _) = step(vm, s(2), Event::Exited(Exit::Status(0)));
+    assert_eq!(reason(&vm), "StoppedBeforeStart");
+}
+
+#[test]
+fn a_failed_disk_is_tried_again_and_again_until_it_answers() {
+    let (mut vm, effects) = after(&[(s(100), Event::IoError), (s(100), Event::Stopped)]);
+    assert_eq!(effects, []);
+    let mut tried = Vec::new();
+    for second in 100..140 {
+        let (next, effects) = step(vm, s(second), Event::Tick);
+        vm = next;
+        if effects.contains(&Effect::Resume) {
+            tried.push(second);
+            // It runs, and fails again at once.
+            for event in [Event::Resumed, Event::IoError, Event::Stopped] {
+                vm = step(vm, s(second), event).0;
+                assert!(matches!(vm.phase, Phase::Paused(Pause::Storage { .. })), "{:?}", vm.phase);
+            }
+        }
+    }
+    assert_eq!(tried, [101, 103, 107, 115, 125, 135]);
+    let (vm, effects) = step(vm, s(145), Event::Tick);
+    assert_eq!(effects[0], Effect::Resume);
+    let (vm, _) = step(vm, s(145), Event::Resumed);
+    assert!(matches!(vm.phase, Phase::Paused(Pause::Storage { .. })), "it has not proven itself yet");
+    let (vm, _) = step(vm, s(147), Event::Tick);
+    assert_eq!(vm.phase, Phase::Running);
+    // The next failure is a first one.
+    let (vm, _) = step(vm, s(150), Event::IoError);
+    let (vm, effects) = step(vm, s(150), Event::Stopped);
+    assert_eq!(effects, [Effect::Wake(s(151))]);
+    // Somebody pauses it: from then on nobody tries.
+    let (vm, _) = step(vm, s(150), Event::Asked(Control::Pause));
+    assert_eq!(step(vm, s(200), Event::Tick).1, []);
+}
+
+#[test]
+fn a_soft_reboot_is_a_shutdown_that_is_reset() {
+    let asked = [(s(5), Event::Asked(Control::SoftReboot)), (s(8), Event::Tick)];
+    let (vm, effects) = after(&asked);
+    assert_eq!(effects, [Effect::PressForReboot, Effect::PressForReboot]);
+    let (vm, effects) = step(vm, s(9), Event::Shutdown("guest-shutdown".into()));
+    assert_eq!(effects[0], Effect::Reset);
+    let (vm, _) = step(vm, s(9), Event::Stopped);
+    assert_eq!(vm.phase, Phase::Running, "whoever looks sees a guest that runs");
+    let (vm, effects) = step(vm, s(9), Event::WasReset);
+    assert_eq!(effects, [Effect::LeaveOnShutdown, Effect::Resume]);
+    let (vm, _) = step(vm, s(9), Event::Resumed);
+    // The next shutdown is the guest's own.
+    let (vm, _) = step(vm, s(90), Event::Shutdown("guest-shutdown".into()));
+    let (vm, _) = step(vm, s(90), Event::Exited(Exit::Status(0)));
+    assert_eq!(reason(&vm), "GuestShutdown");
+}
+
+#[test]
+fn a_soft_reboot_that_the_guest_does_not_hear_is_forgotten() {
+    let (vm, effects) = after(&[(s(5), Event::Asked(Control::SoftReboot)), (s(5) + REBOOT, Event::Tick)]);
+    assert_eq!((vm.reboot, effects.last()), (None, Some(&Effect::LeaveOnShutdown)));
+    // A guest that reboots instead has done what was asked.
+    let (vm, effects) = after(&[(s(5), Event::Asked(Control::SoftReboot)), (s(9), Event::WasReset)]);
+    assert_eq!((vm.reboot, effects.last()), (None, Some(&Effect::LeaveOnShutdown)));
+}
+
+#[test]
+fn a_stop_during_a_soft_reboot_is_a_stop() {
+    let (_, effects) =
+        after(&[(s(5), Event::Asked(Control::SoftReboot)), (s(6), Event::Stop { grace: s(30) })]);
+    assert_eq!(effects[1..], [Effect::LeaveOnShutdown, Effect::Powerdown]);
+    let (vm, effects) = after(&[
+        (s(5), Event::Asked(Control::SoftReboot)),
+        (s(6), Event::Shutdown("guest-shutdown".into())),
+        (s(6), Event::Stop { grace: s(30) }),
+        (s(7), Event::Exited(Exit::Status(0))),
+    ]);
+    assert_eq!(effects.last(), Some(&Effect::Quit));
+    assert!(vm.verdict().unwrap().succeeded);
+}
+
+#[test]
+fn controls_are_judged_by_the_phase() {
+    let running = play(&started()).0;
+    let paused = step(running.clone(), s(9), Event::Stopped).0;
+    let stopping = step(running.clone(), s(9), Event::Stop { grace: s(9) }).0;
+    for (vm, control, wanted) in [
+        (&Vm::new(), Control::Pause, Err(Refused::NotRunning)),
+        (&stopping, Control::Unpause, Err(Refused::NotRunning)),
+        (&running, Control::Pause, Ok(())),
+        (&running, Control::Unpause, Ok(())),
+        (&paused, Control::Unpause, Ok(())),
+        (&paused, Control::Reset, Ok(())),
+        (&paused, Control::SoftReboot, Err(Refused::Paused)),
+        (&Vm { acpi: false, ..running.clone() }, Control::SoftReboot, Err(Refused::NoPowerButton)),
+    ] {
+        assert_eq!(judge(vm, control), wanted, "{control:?} of {:?}", vm.phase);
+    }
+}
+
 fn any_event() -> impl Strategy<Value = Event> {
     let word = prop_oneof![Just("guest-shutdown"), Just("host-qmp-quit"), Just("x")];
     let failure = || Verdict::failed("X", "x");
     prop_oneof![
-        any::<bool>().prop_map(|acpi| Event::Start { acpi }),
+        (any::<bool>(), any::<bool>()).prop_map(|(acpi, paused)| Event::Start { acpi, paused }),
         Just(Event::CannotStart(failure())),
         Just(Event::CannotRun(failure())),
         Just(Event::Answered),
@@ -166,6 +282,12 @@ fn any_event() -> impl Strategy<Value = Event> {
         word.prop_map(|word| Event::Shutdown(word.into())),
         Just(Event::Panicked),
         Just(Event::Watchdog("poweroff".into())),
+        Just(Event::IoError),
+        Just(Event::WasReset),
+        Just(Event::Asked(Control::Pause)),
+        Just(Event::Asked(Control::Unpause)),
+        Just(Event::Asked(Control::Reset)),
+        Just(Event::Asked(Control::SoftReboot)),
         (0u64..40).prop_map(|grace| Event::Stop { grace: s(grace) }),
         Just(Event::Tick),
         Just(Event::Tick),
@@ -192,7 +314,16 @@ proptest! {
             if let (Event::Exited(_), true) = (&event, child) {
                 child = false;
             }
+            let lets_go = matches!(event, Event::Asked(Control::Unpause) | Event::Stop { .. });
+            let (held, given) = (vm.hold && vm.phase != Phase::Waiting, event.clone());
             let (next, effects) = step(vm, now, event);
+            if held && !lets_go {
+                let resumed = effects.iter().any(|effect| matches!(effect, Effect::Continue | Effect::Resume));
+                prop_assert!(!resumed, "what somebody paused was let go by {:?}", given);
+            }
+            if matches!(next.phase, Phase::Paused(Pause::Storage { .. })) || (next.reboot.is_some() && next.verdict().is_none()) {
+                prop_assert!(wake.is_some() || effects.iter().any(|effect| matches!(effect, Effect::Wake(_))), "nothing leads on");
+            }
             spawned += effects.iter().filter(|effect| **effect == Effect::Spawn).count();
             child |= effects.contains(&Effect::Spawn);
             for effect in &effects {
@@ -215,7 +346,7 @@ proptest! {
         prop_assert!(spawned <= 1);
 
         // From here on only time passes: a stop leads to SIGKILL in bounded time, through wake-ups alone.
-        if matches!(vm.phase, Phase::Starting | Phase::Paused | Phase::Running | Phase::Stopping(_)) {
+        if matches!(vm.phase, Phase::Starting | Phase::Paused(_) | Phase::Running | Phase::Stopping(_)) {
             let (mut vm, effects) = step(vm, now, Event::Stop { grace: s(30) });
             let begun = now;
             let mut killed = effects.contains(&Effect::Kill)

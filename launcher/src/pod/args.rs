@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use barevirt_api::settings::Smbios;
+
 use crate::cloudinit;
 use crate::disk::container;
 
@@ -28,6 +30,18 @@ pub struct Args {
     /// Emulate where there is no hardware acceleration.
     #[arg(long)]
     pub allow_emulation: bool,
+
+    /// Fail at once: for tests of what becomes of guests that never come up.
+    #[arg(long)]
+    pub simulate_crash: bool,
+
+    /// What the guest reads about its system in SMBIOS, as JSON: manufacturer, product, version, sku, family.
+    #[arg(long, value_name = "JSON", default_value_t)]
+    pub smbios: Smbios,
+
+    /// How much is logged, as klog counts: 2 is the usual level, from 3 on more, from 6 on all.
+    #[arg(long, env = "VIRT_LAUNCHER_LOG_VERBOSITY", value_name = "LEVEL", default_value_t = 2)]
+    pub log_verbosity: u32,
 
     /// Seconds until what it takes to start must be there: the handler's word, its descriptors, the container disks.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;
 
-use barevirt_protocol::v1::{LauncherStatus, Phase};
+use barevirt_api::v1::GuestOsInfo;
+use barevirt_protocol::v1::{GuestFacts, GuestInterface, GuestOs, LauncherStatus, Pause, Phase};
 
-use crate::status::{Stage, Status};
+use crate::guest_agent::{Facts, answers};
+use crate::status::{Paused, Stage, Status};
 
 /// What the status is made of, beside the VM's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,7 +26,7 @@ pub struct Circumstances {
 
 /// The whole status.
 #[must_use]
-pub fn report(status: &Status, circumstances: &Circumstances) -> LauncherStatus {
+pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Facts>) -> LauncherStatus {
     let Status {
         stage,
         reason,
@@ -35,6 +37,8 @@ pub fn report(status: &Status, circumstances: &Circumstances) -> LauncherStatus 
         machine_type,
         agent_connected,
         running_since,
+        paused,
+        resumes: _,
     } = status.clone();
     let Circumstances { revision, descriptors, accelerator, waiting_for, pci_layout } = circumstances.clone();
     let since = running_since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
@@ -55,6 +59,40 @@ pub fn report(status: &Status, circumstances: &Circumstances) -> LauncherStatus 
             .and_then(|since| i64::try_from(since.as_millis()).ok())
             .unwrap_or_default(),
         pci_layout,
+        pause: pause(paused).into(),
+        guest: guest.map(facts),
+    }
+}
+
+fn pause(paused: Option<Paused>) -> Pause {
+    match paused {
+        None => Pause::Unspecified,
+        Some(Paused::ByUser) => Pause::User,
+        Some(Paused::ByIoError) => Pause::IoError,
+    }
+}
+
+fn facts(facts: &Facts) -> GuestFacts {
+    let Facts { os, interfaces, frozen } = facts.clone();
+    let GuestOsInfo { name, id, pretty_name, version, version_id, kernel_release, kernel_version, machine } =
+        os;
+    let interface = |interface: answers::Interface| {
+        let answers::Interface { name, mac, addresses } = interface;
+        GuestInterface { name, mac, addresses: addresses.iter().map(ToString::to_string).collect() }
+    };
+    GuestFacts {
+        os: Some(GuestOs {
+            name: name.unwrap_or_default(),
+            id: id.unwrap_or_default(),
+            pretty_name: pretty_name.unwrap_or_default(),
+            version: version.unwrap_or_default(),
+            version_id: version_id.unwrap_or_default(),
+            kernel_release: kernel_release.unwrap_or_default(),
+            kernel_version: kernel_version.unwrap_or_default(),
+            machine: machine.unwrap_or_default(),
+        }),
+        interfaces: interfaces.into_iter().map(interface).collect(),
+        frozen,
     }
 }
 
@@ -77,10 +115,27 @@ mod tests {
     #[test]
     fn while_it_waits_it_says_for_what() {
         let circumstances = Circumstances { waiting_for: "virt-handler".into(), ..Circumstances::default() };
-        let status = report(&Status::default(), &circumstances);
+        let status = report(&Status::default(), &circumstances, None);
         assert_eq!((status.phase(), status.message.as_str()), (Phase::Waiting, "virt-handler"));
         let failed = Status { stage: Stage::Failed, message: "why".into(), ..Status::default() };
-        let status = report(&failed, &circumstances);
+        let status = report(&failed, &circumstances, None);
         assert_eq!((status.phase(), status.message.as_str()), (Phase::Failed, "why"));
+    }
+
+    #[test]
+    fn what_the_guest_says_goes_along() {
+        let interface = answers::Interface {
+            name: "eth0".into(),
+            mac: "02:00:00:00:00:01".into(),
+            addresses: vec!["10.0.2.2".parse().unwrap()],
+        };
+        let os = GuestOsInfo { name: Some("Debian".into()), ..GuestOsInfo::default() };
+        let guest = Facts { os, interfaces: vec![interface], frozen: true };
+        let paused = Status { stage: Stage::Paused, paused: Some(Paused::ByIoError), ..Status::default() };
+        let status = report(&paused, &Circumstances::default(), Some(&guest));
+        assert_eq!((status.phase(), status.pause()), (Phase::Paused, Pause::IoError));
+        let told = status.guest.unwrap();
+        assert_eq!((told.os.unwrap().name.as_str(), told.frozen), ("Debian", true));
+        assert_eq!(told.interfaces[0].addresses, ["10.0.2.2"]);
     }
 }

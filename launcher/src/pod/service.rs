@@ -7,17 +7,21 @@ use std::time::Duration;
 use barevirt_protocol::names::{LOWEST_VERSION, VERSION};
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
-    HelloRequest, HelloResponse, LauncherStatus, QmpRequest, QmpResponse, ShutdownRequest, ShutdownResponse,
-    SyncRequest, SyncResponse, WatchRequest,
+    Control as Wish, ControlRequest, ControlResponse, GuestRequest, GuestResponse, HelloRequest,
+    HelloResponse, LauncherStatus, QmpRequest, QmpResponse, ScreenshotRequest, ScreenshotResponse,
+    ShutdownRequest, ShutdownResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use super::wanted::{Refusal, Wanted, judge};
+use crate::guest_agent::{self, Ask};
+use crate::lifecycle::{self, Control};
+use crate::screenshot::{self, NoPicture};
 use crate::supervisor;
 
 /// Longest wait for the answer to one command.
@@ -42,6 +46,83 @@ pub struct Service {
     pub requests: mpsc::Sender<supervisor::Request>,
     /// The people's monitor, once it is open.
     pub people: watch::Receiver<Option<Qmp>>,
+    /// Whoever talks with the guest agent.
+    pub agent: mpsc::Sender<Ask>,
+}
+
+impl Service {
+    async fn supervisor(&self, control: Control) -> Result<(), Status> {
+        let (reply, replied) = oneshot::channel();
+        let request = supervisor::Request::Control { control, reply };
+        self.requests.send(request).await.map_err(|_| ended())?;
+        replied.await.map_err(|_| ended())?.map_err(|not_done| not_controlled(&not_done))
+    }
+
+    async fn agent<T>(
+        &self,
+        ask: impl FnOnce(oneshot::Sender<Result<T, guest_agent::NotDone>>) -> Ask,
+    ) -> Result<T, Status> {
+        self.ask(ask).await?.map_err(|not_done| not_by_agent(&not_done))
+    }
+
+    /// The same, with the agent's answer as it is.
+    async fn ask<T>(
+        &self,
+        ask: impl FnOnce(oneshot::Sender<Result<T, guest_agent::NotDone>>) -> Ask,
+    ) -> Result<Result<T, guest_agent::NotDone>, Status> {
+        let (reply, replied) = oneshot::channel();
+        self.agent.send(ask(reply)).await.map_err(|_| ended())?;
+        replied.await.map_err(|_| ended())
+    }
+
+    /// By the agent; where there is none that answers, by the power button.
+    async fn soft_reboot(&self) -> Result<(), Status> {
+        match self.ask(|reply| Ask::Reboot { reply }).await? {
+            Ok(()) => Ok(()),
+            Err(guest_agent::NotDone::NotConnected | guest_agent::NotDone::Silent) => {
+                self.supervisor(Control::SoftReboot).await
+            }
+            Err(not_done @ (guest_agent::NotDone::Paused | guest_agent::NotDone::Agent(_))) => {
+                Err(not_by_agent(&not_done))
+            }
+        }
+    }
+}
+
+fn ended() -> Status {
+    Status::failed_precondition(lifecycle::Refused::NotRunning.to_string())
+}
+
+fn not_controlled(not_done: &supervisor::NotDone) -> Status {
+    let text = not_done.to_string();
+    match not_done {
+        supervisor::NotDone::Refused(_) => Status::failed_precondition(text),
+        supervisor::NotDone::Monitor(error) => by_error(error, text),
+    }
+}
+
+fn not_by_agent(not_done: &guest_agent::NotDone) -> Status {
+    let text = not_done.to_string();
+    match not_done {
+        guest_agent::NotDone::NotConnected | guest_agent::NotDone::Paused => {
+            Status::failed_precondition(text)
+        }
+        guest_agent::NotDone::Silent => Status::deadline_exceeded(text),
+        // Its refusals are in the guest's words.
+        guest_agent::NotDone::Agent(error) => by_error(error, guest_agent::answers::printable(&text)),
+    }
+}
+
+fn by_error(error: &Error, text: String) -> Status {
+    match error {
+        Error::Deadline { .. } => Status::deadline_exceeded(text),
+        Error::Closed { .. } => Status::unavailable(text),
+        Error::Refused { .. }
+        | Error::Answer { .. }
+        | Error::Arguments { .. }
+        | Error::NoOutOfBand { .. }
+        | Error::Stream { .. } => Status::internal(text),
+    }
 }
 
 #[tonic::async_trait]
@@ -96,6 +177,43 @@ impl Launcher for Service {
             Ok(()) => Ok(Response::new(ShutdownResponse {})),
             // It has ended, which is what was asked for.
             Err(_) => Ok(Response::new(ShutdownResponse {})),
+        }
+    }
+
+    async fn control(&self, request: Request<ControlRequest>) -> Result<Response<ControlResponse>, Status> {
+        let request = request.into_inner();
+        match request.control() {
+            Wish::Unspecified => return Err(Status::invalid_argument("a control that is not known here")),
+            Wish::Pause => self.supervisor(Control::Pause).await?,
+            Wish::Unpause => self.supervisor(Control::Unpause).await?,
+            Wish::Reset => self.supervisor(Control::Reset).await?,
+            Wish::SoftReboot => self.soft_reboot().await?,
+            Wish::Freeze => {
+                let thaw_after = Duration::from_millis(request.unfreeze_after_ms);
+                self.agent(|reply| Ask::Freeze { thaw_after, reply }).await?;
+            }
+            Wish::Unfreeze => self.agent(|reply| Ask::Thaw { reply }).await?,
+        }
+        Ok(Response::new(ControlResponse {}))
+    }
+
+    async fn guest(&self, _: Request<GuestRequest>) -> Result<Response<GuestResponse>, Status> {
+        let info = self.agent(|reply| Ask::Info { reply }).await?;
+        let info = serde_json::to_vec(&info).map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(GuestResponse { info }))
+    }
+
+    async fn screenshot(
+        &self,
+        request: Request<ScreenshotRequest>,
+    ) -> Result<Response<ScreenshotResponse>, Status> {
+        let Some(qmp) = self.people.borrow().clone() else { return Err(ended()) };
+        match screenshot::take(&qmp, request.into_inner().move_cursor).await {
+            Ok(png) => Ok(Response::new(ScreenshotResponse { png })),
+            Err(NoPicture::Monitor(error)) => Err(by_error(&error, error.to_string())),
+            Err(error @ (NoPicture::Memory(_) | NoPicture::TooLarge | NoPicture::NotPng)) => {
+                Err(Status::internal(error.to_string()))
+            }
         }
     }
 

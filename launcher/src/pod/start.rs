@@ -185,7 +185,11 @@ fn put_together(
         word.clone_into(&mut circumstances.accelerator);
         circumstances.waiting_for.clear();
     });
-    let installation = Installation { qemu: pod.args.qemu.clone(), vnc_socket: pod.vnc_socket() };
+    let installation = Installation {
+        qemu: pod.args.qemu.clone(),
+        vnc_socket: pod.vnc_socket(),
+        smbios: pod.args.smbios.clone(),
+    };
     let layout = saved_layout(&wanted.vmi);
     let parts = Parts { accelerator, fd_sets, volumes, interfaces, descriptors, layout };
     let assembly = assemble(&wanted.vmi, parts, &installation)

@@ -80,6 +80,7 @@ pub fn bare(extra: &[&str]) -> Bare {
         monitor,
         answers_within: Duration::from_secs(60),
         acpi: true,
+        paused: false,
         agent_port: "agent0".to_owned(),
     };
     Bare { launch, people, serial }

@@ -5,6 +5,7 @@ use barevirt_api::instancetype::expand::Lookups;
 use barevirt_api::restore::VirtualMachineRestore;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_api::webhooks::Hook;
+use barevirt_component::installation::Reading;
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::ListParams;
 use kube::core::admission::Operation;
@@ -13,7 +14,6 @@ use serde::de::DeserializeOwned;
 
 use super::Request;
 use crate::answer::Refusal;
-use crate::config::Config;
 use crate::expand;
 
 /// What is known of other objects.
@@ -29,6 +29,8 @@ pub struct Facts {
     pub backups: Vec<VirtualMachineBackup>,
     /// Whether there is a KubeVirt object.
     pub installed: bool,
+    /// What would be lost with the installation, if there is something.
+    pub workloads: Option<String>,
     /// The instance type and the preference that a machine names.
     pub named: Lookups,
 }
@@ -36,7 +38,7 @@ pub struct Facts {
 /// Reads what the hook's rules look at.
 pub(super) async fn observe(
     client: &Client,
-    config: &Config,
+    config: &Reading,
     hook: Hook,
     request: &Request,
 ) -> Result<Facts, Refusal> {

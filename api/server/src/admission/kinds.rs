@@ -28,10 +28,16 @@ pub(super) fn causes(
     let gates = &known.settings.gates;
     let facts = known.facts;
     match hook {
-        Hook::ReplicaSet => {
-            either(request, |new| replica_set::create(new, gates), free::<VirtualMachineInstanceReplicaSet>)
-        }
-        Hook::Pool => either(request, |new| pool::create(new, requester, gates), pool::update),
+        Hook::ReplicaSet => either(
+            request,
+            |new| replica_set::create(new, requester, gates),
+            |old, new| replica_set::update(old, new, requester, gates),
+        ),
+        Hook::Pool => either(
+            request,
+            |new| pool::create(new, requester, gates),
+            |old, new| pool::update(old, new, requester, gates),
+        ),
         Hook::Preset => either(request, preset::create, free::<VirtualMachineInstancePreset>),
         Hook::MigrationCreate => {
             let new = read(request.object.as_ref())?;
@@ -82,6 +88,9 @@ pub(super) fn causes(
         Hook::KubeVirtUpdate => {
             Ok(kubevirt::update(&read(request.old_object.as_ref())?, &read(request.object.as_ref())?))
         }
+        Hook::KubeVirtDelete => {
+            Ok(kubevirt::delete(&read(request.old_object.as_ref())?, facts.workloads.as_deref()))
+        }
         // Decided elsewhere: machines and instances above, evictions with the pod at hand.
         Hook::MutateMachine
         | Hook::MutateInstance
@@ -108,12 +117,7 @@ pub(super) fn warnings(hook: Hook, request: &Request) -> Result<Vec<String>, Vec
             let object: KubeVirt = read(request.object.as_ref())?;
             kubevirt::warnings(&object)
         }
-        Hook::ReplicaSet
-        | Hook::Pool
-        | Hook::Preset
-        | Hook::SnapshotContent
-        | Hook::Clone
-        | Hook::MigrationPolicy
+        Hook::Preset | Hook::SnapshotContent | Hook::Clone | Hook::MigrationPolicy
             if request.operation == Operation::Update =>
         {
             let old: Value = read(request.old_object.as_ref())?;

@@ -87,6 +87,19 @@ fn a_new_instance_gets_its_defaults_phase_and_finalizer() {
 }
 
 #[test]
+fn only_the_controller_says_what_an_instance_was_made_from() {
+    let object =
+        vmi(|vmi| vmi["status"] = json!({ "virtualMachineRevisionName": "r", "nodeName": "node02" }));
+    for (user, kept) in
+        [("system:serviceaccount:kubevirt:kubevirt-controller", json!("r")), ("ann", Value::Null)]
+    {
+        let made = patched(&ask(Hook::MutateInstance, "CREATE", user, &object, None), &object);
+        assert_eq!(made["status"]["virtualMachineRevisionName"], kept, "{user}");
+        assert_eq!(made["status"]["nodeName"], Value::Null);
+    }
+}
+
+#[test]
 fn what_the_types_do_not_know_survives() {
     let object = vmi(|vmi| vmi["spec"]["domain"]["devices"]["from_the_future"] = json!({ "a": 1 }));
     let answer = ask(Hook::MutateInstance, "CREATE", "ann", &object, None);

@@ -40,6 +40,14 @@ fn alone(vm: &VirtualMachine, chosen: &Chosen) -> Result<VirtualMachine, Vec<Cau
     on_its_own(vm, chosen, &GuestDefaults::default())
 }
 
+fn admit(
+    old: Option<&VirtualMachine>,
+    new: VirtualMachine,
+    lookups: &Lookups,
+) -> Result<VirtualMachine, Vec<Cause>> {
+    super::admit(old, new, lookups, Binding::default())
+}
+
 fn found(preference: Option<VirtualMachinePreferenceSpec>) -> Lookups {
     Lookups {
         instancetype: Lookup::Found(small()),
@@ -198,7 +206,7 @@ fn the_instance_tells_what_it_is_made_from() {
         }))
         .unwrap();
         let chosen = Chosen { instancetype: Some(small()), preference: Some(linux()) };
-        let vmi = instance(&machine, &chosen, bare).unwrap();
+        let vmi = instance(&machine, &chosen, Binding::default(), bare).unwrap();
         let wanted = [(instancetype, "small"), (preference, "linux"), ("os", "linux")];
         let wanted: BTreeMap<String, String> =
             wanted.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();

@@ -15,7 +15,7 @@ const UNITS: [(&str, f64); 8] = [
 ];
 
 /// The duration, if the text is one. Those below zero, which Go has, are none here.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }

@@ -21,7 +21,8 @@ pub fn decide(instance: &VirtualMachineInstance, cluster: Option<&str>, node: Op
     let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
     let movable = Condition::is_set(conditions, names::CONDITION_LIVE_MIGRATABLE);
     let name = instance.metadata.name.as_deref().unwrap_or_default();
-    match instance.spec.eviction_strategy.as_deref().or(cluster) {
+    let own = instance.spec.eviction_strategy.as_deref().filter(|strategy| !strategy.is_empty());
+    match own.or(cluster) {
         Some("LiveMigrate") if !movable => {
             let message =
                 format!("VMI {name} is configured with an eviction strategy but is not live-migratable");

@@ -1,19 +1,24 @@
 //! The `KubeVirt` object: settings of the installation.
 
-use super::duration;
+mod removal;
+#[cfg(test)]
+mod tests;
+mod values;
+
+pub use removal::{BLOCK_UNINSTALL, delete};
+
 use super::migration_policy::max_downtime;
+use super::{rotation, workload_updates};
 use crate::gates::{GATES, Gates, State};
 use crate::v1::{
-    CertConfig, DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, KubeVirtSelfSignConfiguration,
-    KubeVirtSpec, SeccompConfiguration, TlsConfiguration,
+    DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, KubeVirtSpec, SeccompConfiguration,
+    TlsConfiguration,
 };
 use crate::validate::text::quoted;
-use crate::validate::{self, Cause, CauseKind, Path, supported};
-use std::time::Duration;
+use crate::validate::{Cause, CauseKind, Path, supported};
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
-const UNINSTALL_STRATEGIES: [&str; 2] = ["RemoveWorkloads", "BlockUninstallIfWorkloadsExist"];
-const DAY: Duration = Duration::from_secs(24 * 3600);
+const UNINSTALL_STRATEGIES: [&str; 2] = ["RemoveWorkloads", BLOCK_UNINSTALL];
 /// Suites of TLS 1.2 and older, by their IANA names.
 const CIPHERS: [&str; 22] = [
     "TLS_RSA_WITH_RC4_128_SHA",
@@ -52,6 +57,13 @@ pub fn create(object: &KubeVirt, others: bool, namespace: &str) -> Vec<Cause> {
             format!("the KubeVirt object has its place in namespace {namespace}, with the components");
         causes.push(Cause::invalid(&Path::new("metadata.namespace"), message));
     }
+    rules(None, &object.spec, &mut causes);
+    causes
+}
+
+/// Everything wrong with the specification of one that is there: written while nobody was asked, or by an older version.
+pub fn standing(object: &KubeVirt) -> Vec<Cause> {
+    let mut causes = Vec::new();
     rules(None, &object.spec, &mut causes);
     causes
 }
@@ -104,7 +116,7 @@ fn rules(old: Option<&KubeVirtSpec>, spec: &KubeVirtSpec, causes: &mut Vec<Cause
     if let Some(own) =
         spec.certificate_rotate_strategy.as_ref().and_then(|strategy| strategy.self_signed.as_ref())
     {
-        certificates(&path.child("certificateRotateStrategy.selfSigned"), own, causes);
+        rotation::rules(&path.child("certificateRotateStrategy.selfSigned"), own, causes);
     }
     let word = |field: &str, value: &Option<String>, known: &[&str], causes: &mut Vec<Cause>| {
         if let Some(value) = value.as_deref().filter(|value| !value.is_empty() && !known.contains(value)) {
@@ -117,6 +129,9 @@ fn rules(old: Option<&KubeVirtSpec>, spec: &KubeVirtSpec, causes: &mut Vec<Cause
     word("uninstallStrategy", &spec.uninstall_strategy, &UNINSTALL_STRATEGIES, causes);
     if spec.infra.as_ref().and_then(|infra| infra.replicas) == Some(0) {
         causes.push(Cause::invalid(&path.child("infra.replicas"), "infra replica count can't be 0"));
+    }
+    if let Some(strategy) = &spec.workload_update_strategy {
+        workload_updates::rules(&path.child("workloadUpdateStrategy"), strategy, causes);
     }
     if let Some(configuration) = &spec.configuration {
         let before = old.and_then(|old| old.configuration.as_ref());
@@ -135,7 +150,7 @@ fn configured(
     if let Some(developer) = &configuration.developer_configuration {
         gate_lists(&path.child("developerConfiguration"), developer, causes);
     }
-    values(path, configuration, causes);
+    values::validate(path, configuration, causes);
     if let Some(ratio) = &configuration.additional_guest_memory_overhead_ratio {
         let field = path.child("additionalGuestMemoryOverheadRatio");
         let text = quoted(ratio);
@@ -173,43 +188,6 @@ fn configured(
     }
 }
 
-/// Values that the components would not take, so that none counts as not given in silence.
-fn values(path: &Path, configuration: &KubeVirtConfiguration, causes: &mut Vec<Cause>) {
-    let mut word = |field: &str, value: Option<&String>, good: &dyn Fn(&str) -> bool, what: &str| {
-        if let Some(value) = value.filter(|value| !value.is_empty() && !good(value)) {
-            let field = path.child(field);
-            causes.push(Cause::invalid(&field, format!("{field} {} is not {what}", quoted(value))));
-        }
-    };
-    let amd64 = configuration.architecture_configuration.as_ref().and_then(|all| all.amd64.as_ref());
-    let machine = "a machine type that guests can have";
-    word("machineType", configuration.machine_type.as_ref(), &validate::is_machine_type_of_amd64, machine);
-    word(
-        "architectureConfiguration.amd64.machineType",
-        amd64.and_then(|amd64| amd64.machine_type.as_ref()),
-        &validate::is_machine_type_of_amd64,
-        machine,
-    );
-    word("cpuModel", configuration.cpu_model.as_ref(), &validate::is_cpu_model, "a CPU model");
-    word(
-        "imagePullPolicy",
-        configuration.image_pull_policy.as_ref(),
-        &|policy| PULL_POLICIES.contains(&policy),
-        "one of Always, IfNotPresent, Never",
-    );
-    let Some(developer) = &configuration.developer_configuration else { return };
-    let path = path.child("developerConfiguration");
-    for (field, value, least) in [
-        ("memoryOvercommit", developer.memory_overcommit, 10),
-        ("cpuAllocationRatio", developer.cpu_allocation_ratio, 1),
-    ] {
-        if value.is_some_and(|value| value < least) {
-            let field = path.child(field);
-            causes.push(Cause::invalid(&field, format!("{field} must be greater than or equal to {least}")));
-        }
-    }
-}
-
 fn gates(developer: &DeveloperConfiguration) -> Gates {
     Gates::new(developer.feature_gates.clone(), developer.disabled_feature_gates.clone())
 }
@@ -227,67 +205,6 @@ fn gate_lists(path: &Path, developer: &DeveloperConfiguration, causes: &mut Vec<
             ));
         }
     }
-}
-
-/// Lifetimes that fit each other. The older fields win, as in KubeVirt.
-fn certificates(path: &Path, own: &KubeVirtSelfSignConfiguration, causes: &mut Vec<Cause>) {
-    let older = [&own.ca_rotate_interval, &own.cert_rotate_interval, &own.ca_overlap_interval];
-    if older.iter().any(|field| field.is_some()) && (own.ca.is_some() || own.server.is_some()) {
-        causes.push(Cause::new(
-            CauseKind::NotSupported,
-            path,
-            "caRotateInterval, certRotateInterval and caOverlapInterval are deprecated and conflict with CertConfig \
-             defined rotation parameters",
-        ));
-    }
-    let lasts = |config: &Option<CertConfig>| config.as_ref().and_then(|config| config.duration.clone());
-    let renewed =
-        |config: &Option<CertConfig>| config.as_ref().and_then(|config| config.renew_before.clone());
-    let mut read = |fields: [(&str, &Option<String>); 2], default| first(path, fields, default, causes);
-    let ca = read([("caRotateInterval", &own.ca_rotate_interval), ("ca.duration", &lasts(&own.ca))], 7 * DAY);
-    let ca_renewal = read(
-        [("caOverlapInterval", &own.ca_overlap_interval), ("ca.renewBefore", &renewed(&own.ca))],
-        ca / 5,
-    );
-    let server =
-        [("certRotateInterval", &own.cert_rotate_interval), ("server.duration", &lasts(&own.server))];
-    let server = read(server, DAY);
-    let server_renewal = read([("", &None), ("server.renewBefore", &renewed(&own.server))], server / 5);
-    let rules = [
-        (
-            ca < ca_renewal,
-            "CA RenewBefore cannot exceed Duration (spec.certificateRotationStrategy.selfSigned.ca.duration < \
-             spec.certificateRotationStrategy.selfSigned.ca.renewBefore)",
-        ),
-        (
-            server < server_renewal,
-            "Cert RenewBefore cannot exceed Duration (spec.certificateRotationStrategy.selfSigned.server.duration < \
-             spec.certificateRotationStrategy.selfSigned.server.renewBefore)",
-        ),
-        (
-            server > ca,
-            "Certificate duration cannot exceed CA (spec.certificateRotationStrategy.selfSigned.server.duration > \
-             spec.certificateRotationStrategy.selfSigned.ca.duration)",
-        ),
-    ];
-    causes.extend(
-        rules.into_iter().filter(|(broken, _)| *broken).map(|(_, message)| Cause::invalid(path, message)),
-    );
-}
-
-/// The first of two fields that says how long something lasts.
-fn first(
-    path: &Path,
-    fields: [(&str, &Option<String>); 2],
-    default: Duration,
-    causes: &mut Vec<Cause>,
-) -> Duration {
-    let given = fields.into_iter().find_map(|(name, text)| Some((name, text.as_deref()?)));
-    let Some((name, text)) = given else { return default };
-    duration::parse(text).unwrap_or_else(|| {
-        causes.push(Cause::invalid(&path.child(name), format!("{} is not a duration", quoted(text))));
-        default
-    })
 }
 
 fn ciphers(field: &Path, tls: &TlsConfiguration, causes: &mut Vec<Cause>) {

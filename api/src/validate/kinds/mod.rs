@@ -9,7 +9,7 @@
 
 pub mod backup;
 pub mod clone;
-mod duration;
+pub mod duration;
 pub mod eviction;
 pub mod export;
 pub mod instancetype;
@@ -21,12 +21,16 @@ pub mod pool;
 pub mod preference;
 pub mod preset;
 pub mod replica_set;
-mod selector;
+mod rotation;
+pub mod selector;
 pub mod snapshot;
 pub mod status;
+mod workload_updates;
 
 #[cfg(test)]
 mod tests;
+
+pub use selector::matches as selects;
 
 use super::{Cause, CauseKind, Path};
 use crate::gates::Gates;

@@ -1,14 +1,39 @@
 //! `VirtualMachinePool`.
 
-use super::{not_there, selector};
+use super::{duration, replica_set, selector};
 use crate::gates::Gates;
-use crate::pool::{VirtualMachinePool, VirtualMachinePoolSpec};
-use crate::validate::{self, Cause, Path, Requester};
+use crate::pool::{VirtualMachinePool, VirtualMachinePoolSelectionPolicy, VirtualMachinePoolSpec};
+use crate::validate::text::quoted;
+use crate::validate::{self, Cause, Path, Requester, supported};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+/// Orders in which a pool picks machines.
+const ORDERS: [&str; 5] = ["AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random"];
 
 /// Everything wrong with a new one.
 pub fn create(pool: &VirtualMachinePool, requester: Requester, gates: &Gates) -> Vec<Cause> {
-    let spec = &pool.spec;
+    spec(&pool.spec, requester, gates)
+}
+
+/// Everything wrong with a change. One that leaves the specification alone is always right, so that finalizers can go.
+pub fn update(
+    old: &VirtualMachinePool,
+    new: &VirtualMachinePool,
+    requester: Requester,
+    gates: &Gates,
+) -> Vec<Cause> {
+    if old.spec == new.spec {
+        return Vec::new();
+    }
+    let mut causes = spec(&new.spec, requester, gates);
+    if old.spec.selector != new.spec.selector {
+        causes.push(Cause::invalid(&Path::new("spec.selector"), "selector is immutable after creation."));
+    }
+    causes
+}
+
+fn spec(spec: &VirtualMachinePoolSpec, requester: Requester, gates: &Gates) -> Vec<Cause> {
+    let path = Path::new("spec");
     let mut causes = template(spec, requester, gates);
     let field = Path::new("spec.selector");
     let labels =
@@ -38,16 +63,48 @@ pub fn create(pool: &VirtualMachinePool, requester: Requester, gates: &Gates) ->
         ]);
         only_one("spec.scaleInStrategy", &given, &mut causes);
     }
-    causes.push(not_there("VirtualMachinePool", "nothing makes its machines"));
+    let scale_in = spec.scale_in_strategy.as_ref().and_then(|strategy| strategy.proactive.as_ref());
+    let update = spec.update_strategy.as_ref().and_then(|strategy| strategy.proactive.as_ref());
+    for (strategy, policy) in [
+        ("scaleInStrategy", scale_in.and_then(|proactive| proactive.selection_policy.as_ref())),
+        ("updateStrategy", update.and_then(|proactive| proactive.selection_policy.as_ref())),
+    ] {
+        let Some(policy) = policy else { continue };
+        selection(&path.child(strategy).child("proactive.selectionPolicy"), policy, &mut causes);
+    }
+    autohealing(&path.child("autohealing"), spec, &mut causes);
+    replica_set::replicas(&path, spec.replicas, &mut causes);
+    supported::pool(&path, spec, gates, &mut causes);
     causes
 }
 
-/// Everything wrong with a change.
-pub fn update(old: &VirtualMachinePool, new: &VirtualMachinePool) -> Vec<Cause> {
-    if old.spec.selector == new.spec.selector {
-        Vec::new()
-    } else {
-        vec![Cause::invalid(&Path::new("spec.selector"), "selector is immutable after creation.")]
+/// Which machines are picked first.
+fn selection(path: &Path, policy: &VirtualMachinePoolSelectionPolicy, causes: &mut Vec<Cause>) {
+    if let Some(order) = policy.sort_policy.as_deref().filter(|order| !ORDERS.contains(order)) {
+        let message = format!("{} is not one of {}", quoted(order), ORDERS.join(", "));
+        causes.push(Cause::not_supported(&path.child("sortPolicy"), message));
+    }
+    let Some(selectors) = &policy.selectors else { return };
+    if let Some(Err(why)) = selectors.label_selector.as_ref().map(|labels| selector::matches(labels, None)) {
+        causes.push(Cause::invalid(&path.child("selectors.labelSelector"), why));
+    }
+    let nodes = &selectors.node_selector_requirement_matcher;
+    if let Err(why) = selector::node_selector_matches(nodes, None) {
+        causes.push(Cause::invalid(&path.child("selectors.nodeSelectorRequirementMatcher"), why));
+    }
+}
+
+fn autohealing(path: &Path, spec: &VirtualMachinePoolSpec, causes: &mut Vec<Cause>) {
+    let Some(healing) = &spec.autohealing else { return };
+    if healing.start_up_failure_threshold.is_some_and(|threshold| threshold < 1) {
+        let field = path.child("startUpFailureThreshold");
+        causes.push(Cause::invalid(&field, "must be greater than or equal to 1"));
+    }
+    if let Some(text) = healing.min_failing_to_start_duration.as_deref()
+        && duration::parse(text).is_none()
+    {
+        let field = path.child("minFailingToStartDuration");
+        causes.push(Cause::invalid(&field, format!("{} is not a duration such as 5m", quoted(text))));
     }
 }
 
@@ -71,10 +128,9 @@ fn max_unavailable(spec: &VirtualMachinePoolSpec, causes: &mut Vec<Cause>) {
         }
         Some(IntOrString::String(text)) => match text.strip_suffix('%').map(str::parse::<i32>) {
             None => Some("maxUnavailable percentage must end with %".to_owned()),
-            Some(Err(error)) => Some(format!(
-                "maxUnavailable percentage value {:?} is invalid: {error}",
-                validate::text::quoted(text)
-            )),
+            Some(Err(error)) => {
+                Some(format!("maxUnavailable percentage value {:?} is invalid: {error}", quoted(text)))
+            }
             Some(Ok(percent)) => (!(1..=100).contains(&percent))
                 .then(|| format!("maxUnavailable percentage value {percent} must be between 1 and 100")),
         },

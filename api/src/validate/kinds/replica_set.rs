@@ -1,24 +1,50 @@
 //! `VirtualMachineInstanceReplicaSet`.
 
-use super::{not_there, selector};
+use super::selector;
 use crate::defaults;
 use crate::gates::Gates;
-use crate::v1::VirtualMachineInstanceReplicaSet;
-use crate::validate::{self, Cause, Path};
+use crate::v1::{VirtualMachineInstanceReplicaSet, VirtualMachineInstanceReplicaSetSpec};
+use crate::validate::{self, Cause, Path, Requester, metadata, supported};
 
-/// Everything wrong with a new one.
-pub fn create(set: &VirtualMachineInstanceReplicaSet, gates: &Gates) -> Vec<Cause> {
+/// Everything wrong with a new one, written by `requester`.
+pub fn create(set: &VirtualMachineInstanceReplicaSet, requester: Requester, gates: &Gates) -> Vec<Cause> {
+    spec(&set.spec, requester, gates)
+}
+
+/// Everything wrong with a change. One that leaves the specification alone is always right, so that finalizers can go.
+pub fn update(
+    old: &VirtualMachineInstanceReplicaSet,
+    new: &VirtualMachineInstanceReplicaSet,
+    requester: Requester,
+    gates: &Gates,
+) -> Vec<Cause> {
+    if old.spec == new.spec { Vec::new() } else { spec(&new.spec, requester, gates) }
+}
+
+fn spec(spec: &VirtualMachineInstanceReplicaSetSpec, requester: Requester, gates: &Gates) -> Vec<Cause> {
     let path = Path::new("spec");
-    let template = &set.spec.template;
-    let mut spec = template.spec.clone();
-    defaults::spec(&mut spec);
-    let mut causes = validate::spec(&path.child("template.spec"), &spec, gates);
+    let template = &spec.template;
+    let mut instance = template.spec.clone();
+    defaults::spec(&mut instance);
+    let mut causes = validate::spec(&path.child("template.spec"), &instance, gates);
+    if let Some(given) = &template.metadata {
+        // The instances are made by our own controller: what users may not set is found here or nowhere.
+        metadata::validate(&path.child("template.metadata"), given, requester, gates, &mut causes);
+    }
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-    match selector::matches(&set.spec.selector, labels) {
+    match selector::matches(&spec.selector, labels) {
         Ok(true) => {}
         Ok(false) => causes.push(Cause::invalid(&path.child("selector"), "selector does not match labels.")),
         Err(why) => causes.push(Cause::invalid(&path.child("selector"), why)),
     }
-    causes.push(not_there("VirtualMachineInstanceReplicaSet", "nothing keeps its instances running"));
+    replicas(&path, spec.replicas, &mut causes);
+    supported::replica_set(&path, spec, gates, &mut causes);
     causes
+}
+
+/// The API server says so of the `scale` call, and nobody of the field itself.
+pub(super) fn replicas(path: &Path, replicas: Option<i32>, causes: &mut Vec<Cause>) {
+    if replicas.is_some_and(|replicas| replicas < 0) {
+        causes.push(Cause::invalid(&path.child("replicas"), "must be greater than or equal to 0"));
+    }
 }

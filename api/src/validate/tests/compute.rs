@@ -53,6 +53,17 @@ fn cpu_rules() {
     ]);
 }
 
+/// More CPUs than any node has are the scheduler's to refuse, where they are asked of the node.
+#[test]
+fn cpus_of_a_request_are_left_to_the_scheduler() {
+    let resources = json!({"requests": {"cpu": "1M", "memory": "1Ei"}});
+    let bare = with(with(right(), "/spec/domain/resources", resources), "/spec/domain/cpu", Value::Null);
+    let asked = with(bare, "/spec/domain/memory", Value::Null);
+    assert_eq!(causes_of(&asked), []);
+    let doubled = with(asked, "/spec/domain/cpu", json!({"sockets": 1_000_000, "cores": 2}));
+    assert_eq!(causes_of(&doubled).len(), 1);
+}
+
 #[test]
 fn firmware_rules() {
     check(rows![

@@ -8,7 +8,7 @@ fn machine_rules() {
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         vm(&machine(spec), Requester::User, &Gates::default())
     };
-    for right in ["Always", "Halted", "Manual"] {
+    for right in ["Always", "Halted", "Manual", "RerunOnFailure", "Once"] {
         assert_eq!(with_strategy(json!({"runStrategy": right})), []);
     }
     assert_eq!(with_strategy(json!({"running": false})), []);
@@ -20,8 +20,7 @@ fn machine_rules() {
         ),
         (json!({}), "spec.running", "RunStrategy must be specified"),
         (json!({"runStrategy": "Sometimes"}), "spec.runStrategy", "Invalid RunStrategy (Sometimes)"),
-        (json!({"runStrategy": "Once"}), "spec.runStrategy", "spec.runStrategy Once is not supported yet"),
-        (json!({"runStrategy": "RerunOnFailure"}), "spec.runStrategy", "is not supported yet"),
+        (json!({"runStrategy": "WaitAsReceiver"}), "spec.runStrategy", "is not supported yet"),
     ] {
         let causes = with_strategy(more);
         assert_eq!(causes.len(), 1);

@@ -7,7 +7,6 @@ fn pod_rules() {
         ["/spec/hostname" => "a.b"] => "spec.hostname", "DNS_LABEL";
         ["/spec/subdomain" => "-a"] => "spec.subdomain", "spec.subdomain does not conform to the kubernetes DNS_SUBDOMAIN rules : ";
         ["/spec/terminationGracePeriodSeconds" => (-1)] => "spec.terminationGracePeriodSeconds", "greater than or equal to 0";
-        ["/spec/evictionStrategy" => "LiveMigrate"] => "spec.evictionStrategy", "spec.evictionStrategy LiveMigrate is not supported yet";
         ["/spec/evictionStrategy" => "x"] => "spec.evictionStrategy", "spec.evictionStrategy is set with an unrecognized option: x";
         ["/spec/serviceAccountName" => "A B"] => "spec.serviceAccountName", "spec.serviceAccountName is not a valid service account name: ";
         ["/spec/serviceAccountName" => "a", "/spec/volumes/2" => {"name": "scratch", "serviceAccount": {"serviceAccountName": "b"}}]
@@ -41,7 +40,6 @@ fn probe_rules() {
             => "spec.startStrategy", "either spec.startStrategy or spec.livenessProbe should be provided.Pausing VMI with LivenessProbe is not supported";
     ]);
     check_refused(rows![
-        ["/spec/startStrategy" => "Paused"] => "spec.startStrategy", "";
         ["/spec/readinessProbe" => {"tcpSocket": {"port": 80}}] => "spec.readinessProbe", "";
     ]);
 }

@@ -1,10 +1,19 @@
 //! Installs what the `KubeVirt` object asks for and keeps it so, behind a lease.
 
 use anyhow::Context;
+use barevirt_api::settings::Component;
+use barevirt_component::certificates::{Clients, Server};
+use barevirt_component::client::{Connection, Requests};
+use barevirt_component::installation::Installation;
+use barevirt_component::log::Level;
+use barevirt_component::metrics::Metrics;
+use barevirt_component::metrics::names::{EMULATION, VIRT_OPERATOR_LEADING, VIRT_OPERATOR_READY};
+use barevirt_component::probes::{self, Probes};
+use barevirt_component::tls;
 use barevirt_install::Images;
 use barevirt_install::operator::cache::Cache;
-use barevirt_install::operator::probes::{self, State};
 use barevirt_install::operator::target::Own;
+use barevirt_install::operator::webhook::Webhook;
 use barevirt_install::operator::{NAME, run};
 use clap::Parser;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,6 +22,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::watch;
 use virt_controller::{lease, process};
 
 /// Installs what the KubeVirt object asks for and keeps it so; makes the components' certificates.
@@ -34,16 +44,22 @@ struct Flags {
     /// Address for /healthz and /metrics, over TLS.
     #[arg(long, env = "LISTEN", default_value = "[::]:8443")]
     listen: SocketAddr,
+    /// Address for admission of the KubeVirt object, over TLS.
+    #[arg(long, env = "WEBHOOK_LISTEN", default_value = "[::]:8444")]
+    webhook_listen: SocketAddr,
     /// Name of this process in the lease; the pod's name.
     #[arg(long, env = "POD_NAME")]
     identity: Option<String>,
+    /// Node of this process.
+    #[arg(long, env = "NODE_NAME", default_value = "")]
+    node_name: String,
 }
 
 /// Images whose builds can be told.
 const IMAGES: [&str; 5] = ["virt-api", "virt-controller", "virt-handler", "virt-launcher", NAME];
 
 fn main() -> anyhow::Result<ExitCode> {
-    process::run(work(Flags::parse()))
+    process::run(|level| work(Flags::parse(), level))
 }
 
 fn own(flags: &Flags) -> anyhow::Result<Own> {
@@ -65,20 +81,37 @@ fn own(flags: &Flags) -> anyhow::Result<Own> {
     })
 }
 
-async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
+async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
     let stop = process::stop()?;
     tokio::pin!(stop);
 
     let own = own(&flags)?;
-    let config = kube::Config::infer().await.context("cannot find out how to reach the API server")?;
-    let client = kube::Client::try_from(config).context("cannot make a client")?;
-    let server = client.apiserver_version().await.context("the API server does not tell its version")?;
-    let state = Arc::new(State {
-        leading: AtomicBool::new(false),
-        cache: Arc::new(Cache::default()),
-        server: serde_json::to_value(server).context("version of the API server")?,
-    });
-    let mut probes = tokio::spawn(probes::serve(flags.listen, state.clone()));
+    let mut metrics = Metrics::default();
+    let requests = Requests::exported(&mut metrics);
+    let connection =
+        Connection::infer(requests).await.context("cannot find out how to reach the API server")?;
+    let client = connection.client().context("cannot make a client")?;
+    let installation = Installation::default();
+    tokio::spawn(installation.clone().watch(client.clone()));
+    tokio::spawn(level.follow(installation.clone(), Component::Operator, flags.node_name.clone()));
+
+    let leading = Arc::new(AtomicBool::new(false));
+    let leads = metrics.gauge(&VIRT_OPERATOR_LEADING);
+    metrics.gauge(&VIRT_OPERATOR_READY).set(1);
+    let known = installation.clone();
+    metrics.look(&EMULATION, move || f64::from(u8::from(known.settings().use_emulation)));
+    let made = tls::self_made(NAME).context("certificate")?;
+    let (_made, shown) = watch::channel(Some(Arc::new(made)));
+    let policy = tls::policy(&installation);
+    let webhook = Webhook::follow(client.clone(), &flags.namespace, policy.clone());
+    let proper = Server::follow(webhook.shown(), Clients::Everybody, policy.clone(), &[b"http/1.1"]);
+    // Until the leading operator has made the proper one.
+    let server = Server::follow(shown, Clients::Everybody, policy, &[b"http/1.1"]);
+    let tls = move || proper.current().or_else(|| server.current());
+    let told = Probes { installation, leading: Some(leading.clone()), metrics };
+    let mut probes = tokio::spawn(probes::serve(flags.listen, Arc::new(told), tls));
+
+    let mut reviews = tokio::spawn(webhook.clone().serve(flags.webhook_listen));
 
     let identity = flags.identity.clone().unwrap_or_else(|| format!("process-{}", std::process::id()));
     let leases: Api<Lease> = Api::namespaced(client.clone(), &flags.namespace);
@@ -89,13 +122,19 @@ async fn work(flags: Flags) -> anyhow::Result<ExitCode> {
         ended = &mut probes => {
             ended.context("probes")?.context("probes")?;
         }
+        ended = &mut reviews => {
+            ended.context("webhook")?.context("webhook")?;
+        }
     }
-    state.leading.store(true, Ordering::Relaxed);
+    leading.store(true, Ordering::Relaxed);
+    leads.set(1);
+    let cache = Arc::new(Cache::default());
 
     let ended = tokio::select! {
-        () = run::run(client, own, state.cache.clone(), &identity) => Some("the work ended"),
+        () = run::run(client, own, cache, webhook, &identity) => Some("the work ended"),
         () = candidate.hold() => Some("the lease was lost"),
         _ = &mut probes => Some("the probes ended"),
+        _ = &mut reviews => Some("the webhook ended"),
         () = &mut stop => None,
     };
     // From here on nothing is written any more: the work was dropped.

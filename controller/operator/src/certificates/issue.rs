@@ -1,17 +1,14 @@
-//! Making certificates and reading what matters of existing ones.
+//! Making certificates: authorities, and what they sign.
 
+use barevirt_api::names::HANDLER_CLIENT_COMMON_NAME;
+use barevirt_component::certificates::Seen;
 use k8s_openapi::jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData,
 };
 use std::time::Duration;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Life of the authority.
-const AUTHORITY_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Life of the other certificates.
-const LEAF_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Certificates are valid from a little before they are made, for peers whose clocks are behind.
 const SKEW: Duration = Duration::from_secs(300);
 
@@ -32,51 +29,88 @@ pub enum CertificateError {
     Authority(#[source] rcgen::Error),
 }
 
-/// A certificate that we issue, by its purpose.
+/// What a certificate is good for: one of these, never both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// To be shown by a server.
+    Server,
+    /// To be shown by a client.
+    Client,
+}
+
+/// A certificate that we keep in a secret, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Leaf {
     /// Serving certificate of virt-api.
     Api,
-    /// Serving certificate of virt-handler.
-    HandlerServer,
+    /// Serving certificate of virt-controller.
+    Controller,
+    /// Serving certificate of virt-operator.
+    Operator,
     /// What virt-api shows to virt-handler.
     HandlerClient,
 }
 
 impl Leaf {
     /// All of them.
-    pub const ALL: [Leaf; 3] = [Leaf::Api, Leaf::HandlerServer, Leaf::HandlerClient];
+    pub const ALL: [Leaf; 4] = [Leaf::Api, Leaf::Controller, Leaf::Operator, Leaf::HandlerClient];
 
     /// The secret that it is kept in.
     pub fn secret(self) -> &'static str {
         match self {
             Leaf::Api => "kubevirt-virt-api-certs",
-            Leaf::HandlerServer => "kubevirt-virt-handler-server-certs",
-            Leaf::HandlerClient => "kubevirt-virt-handler-client-certs",
+            Leaf::Controller => "kubevirt-controller-certs",
+            Leaf::Operator => "kubevirt-operator-certs",
+            Leaf::HandlerClient => "kubevirt-virt-handler-certs",
         }
     }
 
+    /// What it is.
+    pub fn profile(self, namespace: &str) -> Profile {
+        match self {
+            Leaf::Api => Profile::of_service("virt-api", namespace),
+            Leaf::Controller => Profile::of_service("virt-controller", namespace),
+            Leaf::Operator => Profile::of_service("kubevirt-operator-webhook", namespace),
+            Leaf::HandlerClient => Profile {
+                common_name: HANDLER_CLIENT_COMMON_NAME.to_owned(),
+                dns_names: vec![],
+                role: Role::Client,
+            },
+        }
+    }
+}
+
+/// What a certificate says of its holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
     /// Its subject's common name.
-    pub fn common_name(self, namespace: &str) -> String {
-        match self {
-            Leaf::Api => format!("virt-api.{namespace}.svc"),
-            Leaf::HandlerServer => "virt-handler".to_owned(),
-            Leaf::HandlerClient => "kubevirt.io:system:client:virt-handler".to_owned(),
+    pub common_name: String,
+    /// The names that a client may know the server by, sorted.
+    pub dns_names: Vec<String>,
+    /// What it is good for.
+    pub role: Role,
+}
+
+impl Profile {
+    fn of_service(service: &str, namespace: &str) -> Self {
+        Profile {
+            common_name: format!("{service}.{namespace}.pod.cluster.local"),
+            dns_names: vec![
+                service.to_owned(),
+                format!("{service}.{namespace}"),
+                format!("{service}.{namespace}.svc"),
+                format!("{service}.{namespace}.svc.cluster.local"),
+            ],
+            role: Role::Server,
         }
     }
 
-    /// The names that a client may know the server by.
-    pub fn dns_names(self, namespace: &str) -> Vec<String> {
-        match self {
-            Leaf::Api => vec![
-                "virt-api".to_owned(),
-                format!("virt-api.{namespace}"),
-                format!("virt-api.{namespace}.svc"),
-                format!("virt-api.{namespace}.svc.cluster.local"),
-            ],
-            Leaf::HandlerServer => vec!["virt-handler".to_owned()],
-            Leaf::HandlerClient => vec![],
-        }
+    /// Whether a certificate says this, no more and no less.
+    pub fn is_of(&self, seen: &Seen) -> bool {
+        seen.common_name == self.common_name
+            && seen.dns_names == self.dns_names
+            && seen.for_servers == (self.role == Role::Server)
+            && seen.for_clients == (self.role == Role::Client)
     }
 }
 
@@ -89,100 +123,13 @@ pub struct Issued {
     pub key: String,
 }
 
-/// What decides about a certificate's renewal.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
-    /// The certificate, PEM.
-    pub pem: String,
-    /// Start of its validity, seconds since 1970.
-    pub not_before: i64,
-    /// End of its validity, seconds since 1970.
-    pub not_after: i64,
-    /// Identifier of its key.
-    pub key_id: Vec<u8>,
-    /// Identifier of its issuer's key.
-    pub issuer_key_id: Vec<u8>,
-    /// Names of the server, sorted.
-    pub dns_names: Vec<String>,
+/// When the certificate was made.
+pub(super) fn made(seen: &Seen) -> i64 {
+    seen.not_before.saturating_add(seconds(SKEW))
 }
 
-impl Seen {
-    /// Reads all certificates of a PEM text; what cannot be read is left out.
-    pub fn all(pem: &[u8]) -> Vec<Seen> {
-        use rustls_pki_types::pem::PemObject;
-        rustls_pki_types::CertificateDer::pem_slice_iter(pem)
-            .map_while(Result::ok)
-            .filter_map(|der| Self::read(&der))
-            .collect()
-    }
-
-    /// Reads the first certificate of a PEM text.
-    pub fn first(pem: &[u8]) -> Option<Seen> {
-        Self::all(pem).into_iter().next()
-    }
-
-    fn read(der: &[u8]) -> Option<Seen> {
-        let (_, certificate) = X509Certificate::from_der(der).ok()?;
-        let mut seen = Seen {
-            pem: pem_of(der),
-            not_before: certificate.validity().not_before.timestamp(),
-            not_after: certificate.validity().not_after.timestamp(),
-            key_id: vec![],
-            issuer_key_id: vec![],
-            dns_names: vec![],
-        };
-        for extension in certificate.extensions() {
-            use x509_parser::extensions::{GeneralName, ParsedExtension};
-            match extension.parsed_extension() {
-                ParsedExtension::SubjectKeyIdentifier(id) => seen.key_id = id.0.to_vec(),
-                ParsedExtension::AuthorityKeyIdentifier(authority) => {
-                    seen.issuer_key_id =
-                        authority.key_identifier.as_ref().map(|id| id.0.to_vec()).unwrap_or_default();
-                }
-                ParsedExtension::SubjectAlternativeName(names) => {
-                    seen.dns_names = names
-                        .general_names
-                        .iter()
-                        .filter_map(|name| match name {
-                            GeneralName::DNSName(name) => Some((*name).to_owned()),
-                            _ => None,
-                        })
-                        .collect();
-                    seen.dns_names.sort();
-                }
-                _ => {}
-            }
-        }
-        Some(seen)
-    }
-
-    /// Whether it is in force.
-    pub fn is_valid(&self, now: i64) -> bool {
-        self.not_before <= now && now < self.not_after
-    }
-
-    /// Whether the last fifth of its life has begun.
-    pub fn is_ageing(&self, now: i64) -> bool {
-        let life = self.not_after.saturating_sub(self.not_before);
-        now >= self.not_after.saturating_sub(life / 5)
-    }
-}
-
-fn pem_of(der: &[u8]) -> String {
-    use std::fmt::Write;
-    let encoded = k8s_openapi::ByteString(der.to_vec());
-    // The base64 of the API's byte strings is the one of PEM, on one line.
-    let encoded = serde_json::to_value(encoded).ok();
-    let encoded = encoded.as_ref().and_then(|value| value.as_str()).unwrap_or_default();
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    let mut rest = encoded;
-    while !rest.is_empty() {
-        let (line, next) = rest.split_at(rest.len().min(64));
-        let _ = writeln!(pem, "{line}");
-        rest = next;
-    }
-    pem.push_str("-----END CERTIFICATE-----\n");
-    pem
+pub(super) fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// The certificate authority.
@@ -196,12 +143,13 @@ pub struct Authority {
 
 impl Authority {
     /// Makes a new one.
-    pub fn generate(now: Timestamp) -> Result<Self, CertificateError> {
+    pub fn generate(now: Timestamp, life: Duration) -> Result<Self, CertificateError> {
         let failed = |source| CertificateError::Issue { subject: "kubevirt.io".to_owned(), source };
-        let mut params = parameters("kubevirt.io", vec![], now, AUTHORITY_LIFE).map_err(failed)?;
+        let ends = now.as_second().saturating_add(seconds(life));
+        let mut params = parameters("kubevirt.io", vec![], now, ends).map_err(failed)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let key = KeyPair::generate().map_err(failed)?;
+        let key = key().map_err(failed)?;
         let certificate = params.self_signed(&key).map_err(failed)?;
         Self::load(&certificate.pem(), &key.serialize_pem())
     }
@@ -216,36 +164,72 @@ impl Authority {
         Ok(Authority { issued, seen, issuer })
     }
 
-    /// Signs a new certificate and key.
-    pub fn issue(&self, leaf: Leaf, namespace: &str, now: Timestamp) -> Result<Issued, CertificateError> {
-        let name = leaf.common_name(namespace);
-        let failed = |source| CertificateError::Issue { subject: name.clone(), source };
-        let mut params = parameters(&name, leaf.dns_names(namespace), now, LEAF_LIFE).map_err(failed)?;
-        params.use_authority_key_identifier_extension = true;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![match leaf {
-            Leaf::Api | Leaf::HandlerServer => ExtendedKeyUsagePurpose::ServerAuth,
-            Leaf::HandlerClient => ExtendedKeyUsagePurpose::ClientAuth,
-        }];
-        let key = KeyPair::generate().map_err(failed)?;
-        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
-        Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+    /// Makes a new key, and signs a certificate for it.
+    pub fn issue(
+        &self,
+        profile: &Profile,
+        now: Timestamp,
+        life: Duration,
+    ) -> Result<Issued, CertificateError> {
+        let failed = |source| CertificateError::Issue { subject: profile.common_name.clone(), source };
+        let key = key().map_err(failed)?;
+        let ends = now.as_second().saturating_add(seconds(life));
+        let certificate = self.certify(profile, &key, now, ends)?;
+        Ok(Issued { certificate, key: key.serialize_pem() })
     }
+
+    /// Signs a certificate for a key that only its holder knows. It ends no later than this authority: nobody but its holder
+    /// can renew it.
+    pub fn sign(
+        &self,
+        profile: &Profile,
+        key: &impl PublicKeyData,
+        now: Timestamp,
+        life: Duration,
+    ) -> Result<String, CertificateError> {
+        let ends = now.as_second().saturating_add(seconds(life)).min(self.seen.not_after);
+        self.certify(profile, key, now, ends)
+    }
+
+    fn certify(
+        &self,
+        profile: &Profile,
+        key: &impl PublicKeyData,
+        now: Timestamp,
+        ends: i64,
+    ) -> Result<String, CertificateError> {
+        let Profile { common_name, dns_names, role } = profile;
+        let failed = |source| CertificateError::Issue { subject: common_name.clone(), source };
+        let mut params = parameters(common_name, dns_names.clone(), now, ends).map_err(failed)?;
+        params.use_authority_key_identifier_extension = true;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![match role {
+            Role::Server => ExtendedKeyUsagePurpose::ServerAuth,
+            Role::Client => ExtendedKeyUsagePurpose::ClientAuth,
+        }];
+        Ok(params.signed_by(key, &self.issuer).map_err(failed)?.pem())
+    }
+}
+
+fn key() -> Result<KeyPair, rcgen::Error> {
+    KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)
 }
 
 fn parameters(
     common_name: &str,
     dns_names: Vec<String>,
     now: Timestamp,
-    life: Duration,
+    ends: i64,
 ) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(dns_names)?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
-    let seconds = u64::try_from(now.as_second()).unwrap_or(0);
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + Duration::from_secs(seconds.saturating_sub(SKEW.as_secs()));
-    params.not_after = epoch + Duration::from_secs(seconds) + life;
+    let after = |seconds: i64| {
+        rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+    };
+    params.not_before = after(now.as_second().saturating_sub(seconds(SKEW)));
+    params.not_after = after(ends);
     Ok(params)
 }
 
@@ -253,48 +237,76 @@ fn parameters(
 mod tests {
     use super::*;
 
+    const START: i64 = 1_800_000_000;
+    const HOUR: Duration = Duration::from_secs(3600);
+
     fn now() -> Timestamp {
-        Timestamp::from_second(1_800_000_000).unwrap()
+        Timestamp::from_second(START).unwrap()
+    }
+
+    fn authority() -> Authority {
+        Authority::generate(now(), 7 * 24 * HOUR).unwrap()
     }
 
     #[test]
-    fn a_leaf_names_its_issuer_and_its_servers() {
-        let authority = Authority::generate(now()).unwrap();
-        let leaf = authority.issue(Leaf::Api, "kubevirt", now()).unwrap();
-        let seen = Seen::first(leaf.certificate.as_bytes()).unwrap();
-        assert_eq!(seen.issuer_key_id, authority.seen.key_id);
-        assert!(!seen.issuer_key_id.is_empty());
-        assert!(seen.dns_names.contains(&"virt-api.kubevirt.svc".to_owned()));
-        assert_eq!(seen.not_after, 1_800_000_000 + 24 * 3600);
+    fn each_leaf_has_one_role_and_says_who_it_is() {
+        let authority = authority();
+        for leaf in Leaf::ALL {
+            let profile = leaf.profile("kubevirt");
+            let issued = authority.issue(&profile, now(), 24 * HOUR).unwrap();
+            let seen = Seen::first(issued.certificate.as_bytes()).unwrap();
+            assert!(profile.is_of(&seen), "{leaf:?}: {seen:?}");
+            let others = Leaf::ALL.into_iter().filter(|other| *other != leaf);
+            assert!(others.into_iter().all(|other| !other.profile("kubevirt").is_of(&seen)), "{leaf:?}");
+            assert!(!leaf.profile("other").is_of(&seen) || leaf == Leaf::HandlerClient);
+            assert_ne!(seen.for_servers, seen.for_clients);
+            assert_eq!(seen.issuer_key_id, authority.seen.key_id);
+            assert!(!seen.issuer_key_id.is_empty());
+            assert_eq!((made(&seen), seen.not_after), (START, START + 24 * 3600));
+        }
+        let names = Leaf::Operator.profile("kubevirt").dns_names;
+        assert!(names.contains(&"kubevirt-operator-webhook.kubevirt.svc".to_owned()));
+    }
+
+    #[test]
+    fn leaves_are_for_signatures_and_sign_nothing_else() {
+        use x509_parser::prelude::{FromDer, X509Certificate};
+        let authority = authority();
+        let issued = authority.issue(&Leaf::Api.profile("kubevirt"), now(), HOUR).unwrap();
+        let read = |pem: &str| {
+            use rustls_pki_types::pem::PemObject;
+            rustls_pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+        };
+        let der = read(&issued.certificate);
+        let (_, leaf) = X509Certificate::from_der(&der).unwrap();
+        let usage = leaf.key_usage().unwrap().unwrap().value;
+        assert!(usage.digital_signature() && !usage.key_cert_sign() && !usage.key_encipherment());
+        assert!(!leaf.is_ca());
+        // ECDSA over P-256: an uncompressed point.
+        assert_eq!(leaf.public_key().subject_public_key.data.len(), 65);
+        let der = read(&authority.issued.certificate);
+        let (_, own) = X509Certificate::from_der(&der).unwrap();
+        assert!(own.is_ca() && own.key_usage().unwrap().unwrap().value.key_cert_sign());
     }
 
     #[test]
     fn a_stored_authority_signs_like_the_new_one() {
-        let made = Authority::generate(now()).unwrap();
+        let made = authority();
         let loaded = Authority::load(&made.issued.certificate, &made.issued.key).unwrap();
-        let leaf = loaded.issue(Leaf::HandlerClient, "kubevirt", now()).unwrap();
+        let leaf = loaded.issue(&Leaf::HandlerClient.profile("kubevirt"), now(), HOUR).unwrap();
         assert_eq!(Seen::first(leaf.certificate.as_bytes()).unwrap().issuer_key_id, made.seen.key_id);
         assert!(Authority::load("nonsense", &made.issued.key).is_err());
     }
 
     #[test]
-    fn bundles_are_read_and_written_alike() {
-        let (a, b) = (Authority::generate(now()).unwrap(), Authority::generate(now()).unwrap());
-        let bundle = format!("{}{}", a.issued.certificate, b.issued.certificate);
-        let seen = Seen::all(bundle.as_bytes());
-        assert_eq!(
-            seen.iter().map(|seen| &seen.key_id).collect::<Vec<_>>(),
-            [&a.seen.key_id, &b.seen.key_id]
-        );
-        assert_eq!(Seen::all(seen[1].pem.as_bytes()), [b.seen]);
-        assert!(Seen::all(b"-----BEGIN CERTIFICATE-----\nnope\n").is_empty());
-    }
-
-    #[test]
-    fn the_last_fifth_is_for_renewal() {
-        let seen = Authority::generate(now()).unwrap().seen;
-        assert!(!seen.is_ageing(seen.not_after - 7 * 24 * 3600 / 5 - 3600));
-        assert!(seen.is_ageing(seen.not_after - 7 * 24 * 3600 / 5 + 3600));
-        assert!(!seen.is_valid(seen.not_after));
+    fn what_is_signed_for_another_ends_with_the_authority() {
+        let authority = Authority::generate(now(), HOUR).unwrap();
+        let later = Timestamp::from_second(START + 3000).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let profile = Leaf::Api.profile("kubevirt");
+        for (life, ends) in [(HOUR, START + 3600), (HOUR / 10, START + 3360)] {
+            let certificate = authority.sign(&profile, &key, later, life).unwrap();
+            assert_eq!(Seen::first(certificate.as_bytes()).unwrap().not_after, ends);
+        }
     }
 }

@@ -1,184 +1,175 @@
 //! What is to be made, given what there is. Pure.
+//!
+//! ```text
+//!              due                    in the bundle, and everybody has it
+//!   authority ------> next is made -------------------------------------> next is the authority
+//!      |                 |                                                    |
+//!      +--signs leaves   +--is believed, signs nothing                        +--signs all leaves anew
+//! ```
+//!
+//! So at every moment there is an authority that everybody believes, and nothing that has to be renewed waits for another
+//! authority to be known. A former authority stays in the bundle until what it has signed is replaced everywhere.
 
-use super::issue::{Leaf, Seen};
+use super::issue::{Leaf, made, seconds};
+use barevirt_api::rotation::{KUBELET, Lifetime, Rotation};
+use barevirt_component::certificates::Seen;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-/// How long a new authority waits in the bundle before it signs: the kubelet brings a config map to its pods within
-/// about a minute and a half.
-const SETTLE: Duration = Duration::from_secs(300);
+/// How many former authorities are believed. Each has signed for at least as long as it waited, so that what the third last
+/// one has signed is replaced.
+const FORMER: usize = 2;
 
 /// The stored certificates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
     /// The authority, if its secret holds a usable one.
     pub(super) authority: Option<Seen>,
+    /// Since when it signs, where it was a successor.
+    pub(super) since: Option<i64>,
+    /// Its successor, likewise.
+    pub(super) next: Option<Seen>,
     /// Authorities in the bundle.
     pub(super) bundle: Vec<Seen>,
+    /// Identifiers of the keys of authorities that the API server was told to believe when it calls us.
+    pub(super) told: Vec<Vec<u8>>,
     /// Leaves, those that could be read.
     pub(super) leaves: BTreeMap<Leaf, Seen>,
+}
+
+/// What becomes of the authority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It stays.
+    #[default]
+    None,
+    /// A new one takes its place at once: there is none, or it has expired.
+    New,
+    /// A successor is made.
+    Next,
+    /// The successor takes its place.
+    Promote,
 }
 
 /// What is to be made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// A new authority first; then plan again.
-    pub(super) new_authority: bool,
+    /// First; then plan again.
+    pub(super) change: Change,
     /// The bundle's new contents, if they change: PEM texts, the signing authority last.
     pub(super) bundle: Option<Vec<String>>,
     /// Leaves to issue, after the bundle is written.
     pub(super) issue: Vec<Leaf>,
+    /// When there is something to do again, seconds since 1970.
+    pub(super) due: Option<i64>,
+}
+
+impl Plan {
+    fn of(change: Change) -> Self {
+        Plan { change, ..Plan::default() }
+    }
+
+    /// Whether nothing is to be made now.
+    #[cfg(test)]
+    fn is_quiet(&self) -> bool {
+        self.change == Change::None && self.bundle.is_none() && self.issue.is_empty()
+    }
 }
 
 /// Decides; `now` is in seconds since 1970.
-pub(super) fn plan(observed: &Observed, namespace: &str, now: i64) -> Plan {
-    let Some(authority) =
-        observed.authority.as_ref().filter(|authority| authority.is_valid(now) && !authority.is_ageing(now))
-    else {
-        return Plan { new_authority: true, ..Plan::default() };
+pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, now: i64) -> Plan {
+    let settle = seconds(rotation.settle());
+    let valid = |seen: &&Seen| seen.is_valid(now);
+    let next = observed.next.as_ref().filter(valid);
+    let Some(authority) = observed.authority.as_ref().filter(valid) else {
+        // Better one that not everybody knows yet than none.
+        return Plan::of(if next.is_some() { Change::Promote } else { Change::New });
     };
+    let settled_at = |seen: &Seen| made(seen).saturating_add(settle);
+    match next {
+        Some(next) => {
+            let known = knows(&observed.bundle, next) && observed.told.contains(&next.key_id);
+            if known && now >= promoted_at(next, authority, settle) {
+                return Plan::of(Change::Promote);
+            }
+        }
+        None if due(authority, rotation.authority) <= now => return Plan::of(Change::Next),
+        None => {}
+    }
 
-    let kept = observed
+    // What the former one has signed is replaced by then, whatever the lives were meanwhile.
+    let replaced = rotation.authority.renew_before.saturating_sub(rotation.settle()).max(2 * KUBELET);
+    let since = observed.since.unwrap_or_else(|| settled_at(authority));
+    let known = [Some(authority), next].into_iter().flatten();
+    let mut former: Vec<&Seen> = observed
         .bundle
         .iter()
-        .filter(|old| old.is_valid(now) && old.key_id != authority.key_id)
-        .map(|old| old.pem.clone());
-    let wanted: Vec<String> = kept.chain([authority.pem.clone()]).collect();
-    let stored: Vec<&String> = observed.bundle.iter().map(|seen| &seen.pem).collect();
-    let bundle = (stored != wanted.iter().collect::<Vec<_>>()).then_some(wanted);
+        .filter(|old| old.is_valid(now) && known.clone().all(|known| known.key_id != old.key_id))
+        .collect();
+    former.sort_by_key(|old| made(old));
+    let last = former.last().map(|last| last.key_id.clone());
+    // Those before the last one had ceased to sign when the present one was made.
+    let forgotten = |old: &Seen| {
+        let ceased = if last.as_ref() == Some(&old.key_id) { since } else { made(authority) };
+        ceased.saturating_add(seconds(replaced))
+    };
+    former.retain(|old| now < forgotten(old));
+    former.drain(..former.len().saturating_sub(FORMER));
+    let wanted = former.iter().copied().chain(next).chain([authority]);
+    let wanted: Vec<String> = wanted.map(|seen| seen.pem.clone()).collect();
+    let changed = !observed.bundle.iter().map(|seen| &seen.pem).eq(&wanted);
 
-    let settled_after = i64::try_from(SETTLE.as_secs()).unwrap_or(i64::MAX);
-    let settled = now.saturating_sub(authority.not_before) >= 2 * settled_after
-        || observed.bundle.iter().all(|old| old.key_id == authority.key_id);
-    let issue = Leaf::ALL
+    // Only where the authority's secret was lost has it not been waited for.
+    let settled = observed.since.is_some()
+        || now >= settled_at(authority)
+        || observed.bundle.iter().all(|known| known.key_id == authority.key_id);
+    let issue: Vec<Leaf> = Leaf::ALL
         .into_iter()
-        .filter(|leaf| {
-            let Some(seen) = observed.leaves.get(leaf) else { return true };
-            let mut names = leaf.dns_names(namespace);
-            names.sort();
-            let trusted = observed
-                .bundle
-                .iter()
-                .any(|trusted| trusted.is_valid(now) && trusted.key_id == seen.issuer_key_id);
-            if !seen.is_valid(now) || !trusted || seen.dns_names != names {
-                return true;
+        .filter(|leaf| match observed.leaves.get(leaf) {
+            Some(seen) if seen.is_valid(now) && leaf.profile(namespace).is_of(seen) => {
+                let trusted = observed
+                    .bundle
+                    .iter()
+                    .any(|trusted| trusted.is_valid(now) && trusted.key_id == seen.issuer_key_id);
+                let renew = due(seen, rotation.leaf) <= now || seen.issuer_key_id != authority.key_id;
+                !trusted || renew && settled
             }
-            let issuer_ends = observed
-                .bundle
-                .iter()
-                .any(|trusted| trusted.key_id == seen.issuer_key_id && trusted.not_after < seen.not_after);
-            (seen.is_ageing(now) || issuer_ends) && settled
+            Some(_) | None => true,
         })
         .collect();
-    Plan { new_authority: false, bundle, issue }
+
+    let leaves = observed.leaves.values().map(|seen| due(seen, rotation.leaf));
+    let ends = former.iter().map(|old| old.not_after.min(forgotten(old)));
+    let of_authority =
+        next.map_or_else(|| due(authority, rotation.authority), |next| promoted_at(next, authority, settle));
+    let times = leaves.chain(ends).chain([of_authority, settled_at(authority)]);
+    Plan {
+        change: Change::None,
+        due: times.filter(|time| *time > now).min(),
+        bundle: changed.then_some(wanted),
+        issue,
+    }
+}
+
+/// When a successor signs: once it has settled, and in time for what it signs to be everywhere before the present one ends,
+/// which was made for another overlap, perhaps.
+fn promoted_at(next: &Seen, authority: &Seen, settle: i64) -> i64 {
+    let kubelet = seconds(KUBELET);
+    let in_time = authority.not_after.saturating_sub(kubelet);
+    made(next).saturating_add(settle).min(in_time.max(made(next).saturating_add(kubelet)))
+}
+
+fn knows(bundle: &[Seen], authority: &Seen) -> bool {
+    bundle.iter().any(|known| known.key_id == authority.key_id)
+}
+
+/// When a certificate is to be renewed; it was long ago for one of another life than is wanted now.
+fn due(seen: &Seen, life: Lifetime) -> i64 {
+    if seen.not_after.saturating_sub(made(seen)) == seconds(life.duration) {
+        seen.not_after.saturating_sub(seconds(life.renew_before))
+    } else {
+        i64::MIN
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::issue::Authority;
-    use super::*;
-    use k8s_openapi::jiff::Timestamp;
-
-    const START: i64 = 1_800_000_000;
-    const HOUR: i64 = 3600;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    /// The cluster as a value: applies a plan like the publisher does.
-    struct World {
-        authority: Option<Authority>,
-        observed: Observed,
-    }
-
-    impl World {
-        fn new() -> Self {
-            World { authority: None, observed: Observed::default() }
-        }
-
-        /// Plans and applies until nothing is left to do; all plans.
-        fn settle(&mut self, now: i64) -> Vec<Plan> {
-            let mut plans = vec![];
-            for _ in 0..4 {
-                let plan = plan(&self.observed, "kubevirt", now);
-                if plan == Plan::default() {
-                    return plans;
-                }
-                if plan.new_authority {
-                    let authority = Authority::generate(at(now)).unwrap();
-                    self.observed.authority = Some(authority.seen.clone());
-                    self.authority = Some(authority);
-                }
-                if let Some(bundle) = &plan.bundle {
-                    self.observed.bundle = Seen::all(bundle.concat().as_bytes());
-                }
-                for leaf in &plan.issue {
-                    let issued = self.authority.as_ref().unwrap().issue(*leaf, "kubevirt", at(now)).unwrap();
-                    self.observed.leaves.insert(*leaf, Seen::first(issued.certificate.as_bytes()).unwrap());
-                }
-                plans.push(plan);
-            }
-            panic!("does not settle: {plans:?}");
-        }
-    }
-
-    #[test]
-    fn from_nothing_to_everything_and_then_quiet() {
-        let mut world = World::new();
-        let plans = world.settle(START);
-        assert!(plans[0].new_authority);
-        assert_eq!(plans[1].bundle.as_ref().map(Vec::len), Some(1));
-        assert_eq!(world.observed.leaves.len(), 3);
-        assert!(world.settle(START + 1).is_empty());
-    }
-
-    #[test]
-    fn leaves_are_renewed_in_their_last_fifth() {
-        let mut world = World::new();
-        world.settle(START);
-        assert!(world.settle(START + 19 * HOUR).is_empty());
-        let plans = world.settle(START + 20 * HOUR);
-        assert_eq!(plans[0].issue, Leaf::ALL);
-        assert_eq!(plans.len(), 1);
-    }
-
-    #[test]
-    fn at_every_minute_of_two_weeks_peers_agree() {
-        let mut world = World::new();
-        let mut rotations = 0;
-        // What readers have: the bundle of two minutes ago.
-        let mut readers: Vec<Vec<Seen>> = vec![];
-        for minute in 0..14 * 24 * 60 {
-            let now = START + minute * 60;
-            rotations += world.settle(now).iter().filter(|plan| plan.new_authority).count();
-            readers.push(world.observed.bundle.clone());
-            let known = &readers[readers.len().saturating_sub(3)];
-            for (leaf, seen) in &world.observed.leaves {
-                assert!(seen.is_valid(now), "{leaf:?} at minute {minute}");
-                assert!(
-                    known.iter().any(|ca| ca.key_id == seen.issuer_key_id && ca.is_valid(now)),
-                    "{leaf:?} is not trusted at minute {minute}"
-                );
-            }
-            assert!(world.observed.bundle.len() <= 2);
-        }
-        assert!(rotations >= 3, "{rotations}");
-    }
-
-    #[test]
-    fn a_lost_bundle_or_secret_comes_back() {
-        let mut world = World::new();
-        world.settle(START);
-        world.observed.bundle.clear();
-        let plans = world.settle(START + 10);
-        assert_eq!(plans[0].bundle.as_ref().map(Vec::len), Some(1));
-        world.observed.leaves.remove(&Leaf::Api);
-        assert_eq!(world.settle(START + 20)[0].issue, [Leaf::Api]);
-        world.observed.authority = None;
-        let plans = world.settle(START + 30);
-        assert!(plans[0].new_authority);
-        // Leaves by the former authority stay trusted: it is in the bundle.
-        assert_eq!(plans[1].issue, []);
-    }
-}
+mod tests;

@@ -1,8 +1,10 @@
 //! Looks at the stored certificates and writes what the plan says.
 
-use super::issue::{Authority, CertificateError, Issued, Leaf, Seen};
-use super::plan::{Observed, plan};
+use super::issue::{Authority, CertificateError, Issued, Leaf};
+use super::plan::{Change, Observed, plan};
 use crate::operator::{MANAGED_BY_LABEL, NAME};
+use barevirt_api::rotation::Rotation;
+use barevirt_component::certificates::Seen;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::jiff::Timestamp;
@@ -10,6 +12,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tracing::{info, warn};
 use virt_controller::error::{Error, chain};
 use virt_controller::shell::{call, call_opt};
@@ -18,6 +21,11 @@ use virt_controller::shell::{call, call_opt};
 const AUTHORITY: &str = "kubevirt-ca";
 /// The bundle's key in its config map.
 const BUNDLE_KEY: &str = "ca-bundle";
+/// Annotation of the authority's secret: since when it signs, seconds since 1970.
+const SINCE_ANNOTATION: &str = "operator.barevirt.dev/signs-since";
+/// Secrets of former versions: a handler's certificate for all nodes, and another name of virt-api's for handlers.
+pub const FORMER_SECRETS: [&str; 2] =
+    ["kubevirt-virt-handler-server-certs", "kubevirt-virt-handler-client-certs"];
 
 /// Failure of one round.
 #[derive(Debug, thiserror::Error)]
@@ -33,10 +41,26 @@ pub enum RoundError {
     Unsettled,
 }
 
+/// What a round has found or left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The bundle of authorities that are to be believed, PEM.
+    pub bundle: String,
+    /// How long there is nothing to do, if nobody else writes.
+    pub pause: Option<Duration>,
+}
+
 /// Keeps the certificates.
+#[derive(Clone)]
 pub struct Publisher {
     client: Client,
     namespace: String,
+}
+
+/// The authority's secret.
+struct Stored {
+    authority: Option<Authority>,
+    next: Option<Authority>,
 }
 
 impl Publisher {
@@ -45,86 +69,125 @@ impl Publisher {
         Publisher { client, namespace: namespace.into() }
     }
 
-    /// Looks once and writes what is missing; the bundle of authorities that are to be trusted, PEM.
-    pub async fn round(&self) -> Result<String, RoundError> {
-        // An authority, then bundle and leaves; the third look finds nothing left.
-        for _ in 0..3 {
-            let (authority, observed) = self.observe().await?;
+    /// Looks once and writes what is missing. `told` is the bundle that all webhook configurations and API services are
+    /// known to hold; empty where that is not known.
+    pub async fn round(&self, rotation: &Rotation, told: &str) -> Result<Round, RoundError> {
+        // The authority, its successor, bundle and leaves; the last look finds nothing left.
+        for _ in 0..5 {
+            let (Stored { authority, next }, mut observed) = self.observe().await?;
+            observed.told = Seen::all(told.as_bytes()).into_iter().map(|seen| seen.key_id).collect();
             let now = Timestamp::now();
-            let plan = plan(&observed, &self.namespace, now.as_second());
-            if plan.new_authority {
-                let made = Authority::generate(now)?;
-                self.write_secret(AUTHORITY, &made.issued).await?;
-                info!(secret = AUTHORITY, "made a new certificate authority");
-                continue;
+            let plan = plan(&observed, rotation, &self.namespace, now.as_second());
+            let life = rotation.authority.duration;
+            match (plan.change, authority, next) {
+                (Change::None, Some(authority), _) => {
+                    if let Some(bundle) = &plan.bundle {
+                        self.write_bundle(&bundle.concat()).await?;
+                        info!(authorities = bundle.len(), "published the bundle of authorities");
+                    }
+                    for leaf in &plan.issue {
+                        let profile = leaf.profile(&self.namespace);
+                        let issued = authority.issue(&profile, now, rotation.leaf.duration)?;
+                        self.write_secret(leaf.secret(), &data(&issued, None), None).await?;
+                        info!(secret = leaf.secret(), "issued a certificate");
+                    }
+                    let bundle = plan.bundle.map_or_else(
+                        || observed.bundle.iter().map(|seen| seen.pem.as_str()).collect(),
+                        |bundle| bundle.concat(),
+                    );
+                    let pause = plan.due.map(|due| {
+                        Duration::from_secs(u64::try_from(due.saturating_sub(now.as_second())).unwrap_or(0))
+                    });
+                    return Ok(Round { bundle, pause });
+                }
+                (Change::Next, Some(authority), _) => {
+                    let made = Authority::generate(now, life)?;
+                    let data = data(&authority.issued, Some(&made.issued));
+                    self.write_secret(AUTHORITY, &data, observed.since).await?;
+                    info!(secret = AUTHORITY, "made the next certificate authority");
+                }
+                (Change::Promote, _, Some(next)) => {
+                    self.write_secret(AUTHORITY, &data(&next.issued, None), Some(now.as_second())).await?;
+                    info!(secret = AUTHORITY, "the next certificate authority signs from now on");
+                }
+                (Change::New, _, _) => {
+                    let made = Authority::generate(now, life)?;
+                    self.write_secret(AUTHORITY, &data(&made.issued, None), None).await?;
+                    info!(secret = AUTHORITY, "made a new certificate authority");
+                }
+                // The plan keeps, follows and promotes only what was observed.
+                (Change::None | Change::Next | Change::Promote, _, _) => return Err(RoundError::Unsettled),
             }
-            let Some(authority) = authority else { continue };
-            if let Some(bundle) = &plan.bundle {
-                self.write_bundle(&bundle.concat()).await?;
-                info!(authorities = bundle.len(), "published the bundle of authorities");
-            }
-            for leaf in &plan.issue {
-                let issued = authority.issue(*leaf, &self.namespace, now)?;
-                self.write_secret(leaf.secret(), &issued).await?;
-                info!(secret = leaf.secret(), "issued a certificate");
-            }
-            let bundle = plan.bundle.map_or_else(
-                || observed.bundle.iter().map(|seen| seen.pem.as_str()).collect(),
-                |bundle| bundle.concat(),
-            );
-            return Ok(bundle);
         }
         Err(RoundError::Unsettled)
     }
 
-    async fn observe(&self) -> Result<(Option<Authority>, Observed), Error> {
-        let authority = match self.read_secret(AUTHORITY).await? {
-            None => None,
-            Some((certificate, key)) => match Authority::load(&certificate, &key) {
+    /// The authority that signs now, if there is one.
+    pub async fn authority(&self) -> Result<Option<Authority>, Error> {
+        Ok(self.stored().await?.0.authority)
+    }
+
+    async fn stored(&self) -> Result<(Stored, Option<i64>), Error> {
+        let Some(secret) = self.secret(AUTHORITY).await? else {
+            return Ok((Stored { authority: None, next: None }, None));
+        };
+        let load = |[certificate, key]: [&str; 2]| {
+            let (certificate, key) = (text(&secret, certificate)?, text(&secret, key)?);
+            match Authority::load(&certificate, &key) {
                 Ok(authority) => Some(authority),
                 Err(error) => {
                     warn!(secret = AUTHORITY, error = %chain(&error), "the stored authority is replaced");
                     None
                 }
-            },
+            }
         };
+        let annotations = secret.metadata.annotations.as_ref();
+        let since = annotations.and_then(|all| all.get(SINCE_ANNOTATION)?.parse().ok());
+        Ok((Stored { authority: load(SIGNING), next: load(NEXT) }, since))
+    }
+
+    async fn observe(&self) -> Result<(Stored, Observed), Error> {
+        let (stored, since) = self.stored().await?;
         let config_maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let bundle =
             call_opt("get", || format!("config map {AUTHORITY}"), config_maps.get(AUTHORITY)).await?;
         let bundle = bundle.and_then(|map| map.data).and_then(|mut data| data.remove(BUNDLE_KEY));
         let mut leaves = BTreeMap::new();
         for leaf in Leaf::ALL {
-            let stored = self.read_secret(leaf.secret()).await?;
-            if let Some(seen) = stored.and_then(|(certificate, _)| Seen::first(certificate.as_bytes())) {
+            let Some(secret) = self.secret(leaf.secret()).await? else { continue };
+            // Without its key a certificate is of no use.
+            let [certificate, key] = SIGNING.map(|key| text(&secret, key));
+            if let Some(seen) = certificate.zip(key).and_then(|(found, _)| Seen::first(found.as_bytes())) {
                 leaves.insert(leaf, seen);
             }
         }
+        let seen = |authority: &Option<Authority>| authority.as_ref().map(|authority| authority.seen.clone());
         let observed = Observed {
-            authority: authority.as_ref().map(|authority| authority.seen.clone()),
+            authority: seen(&stored.authority),
+            since,
+            next: seen(&stored.next),
             bundle: Seen::all(bundle.unwrap_or_default().as_bytes()),
+            told: vec![],
             leaves,
         };
-        Ok((authority, observed))
+        Ok((stored, observed))
     }
 
-    /// Certificate and key of a secret; none where it, or one of them, is missing.
-    async fn read_secret(&self, name: &str) -> Result<Option<(String, String)>, Error> {
+    async fn secret(&self, name: &str) -> Result<Option<Secret>, Error> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let secret = call_opt("get", || format!("secret {name}"), secrets.get(name)).await?;
-        let Some(data) = secret.and_then(|secret| secret.data) else { return Ok(None) };
-        let text = |key| data.get(key).and_then(|value: &ByteString| String::from_utf8(value.0.clone()).ok());
-        Ok(text("tls.crt").zip(text("tls.key")))
+        call_opt("get", || format!("secret {name}"), secrets.get(name)).await
     }
 
-    async fn write_secret(&self, name: &str, issued: &Issued) -> Result<(), Error> {
+    async fn write_secret(&self, name: &str, data: &Data, since: Option<i64>) -> Result<(), Error> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let data = [("tls.crt", &issued.certificate), ("tls.key", &issued.key)]
-            .map(|(key, value)| (key, ByteString(value.clone().into_bytes())));
-        let body = json!({
+        let mut body = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
             "metadata": {"name": name, "labels": component_labels()},
-            "data": BTreeMap::from(data),
+            "data": data,
         });
+        if let Some(since) = since {
+            body["metadata"]["annotations"] = json!({SINCE_ANNOTATION: since.to_string()});
+        }
         apply(&secrets, "secret", name, &body).await
     }
 
@@ -138,18 +201,54 @@ impl Publisher {
         apply(&config_maps, "config map", AUTHORITY, &body).await
     }
 
+    /// Takes away what former versions left and nobody reads any more.
+    pub async fn remove_former(&self) -> Result<(), Error> {
+        self.remove_secrets(FORMER_SECRETS).await
+    }
+
     /// Takes all of it away.
     pub async fn remove(&self) -> Result<(), Error> {
-        let params = DeleteParams::default();
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        for name in Leaf::ALL.map(Leaf::secret).into_iter().chain([AUTHORITY]) {
-            let deleted = secrets.delete(name, &params);
-            call_opt("delete", || format!("secret {name}"), deleted).await?;
-        }
+        self.remove_secrets(Leaf::ALL.map(Leaf::secret).into_iter().chain([AUTHORITY])).await?;
+        self.remove_former().await?;
         let config_maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let params = DeleteParams::default();
         let deleted = config_maps.delete(AUTHORITY, &params);
         call_opt("delete", || format!("config map {AUTHORITY}"), deleted).await.map(drop)
     }
+
+    async fn remove_secrets(&self, names: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let params = DeleteParams::default();
+        for name in names {
+            let deleted = secrets.delete(name, &params);
+            if call_opt("delete", || format!("secret {name}"), deleted).await?.is_some() {
+                info!(secret = name, "removed");
+            }
+        }
+        Ok(())
+    }
+}
+
+type Data = BTreeMap<&'static str, ByteString>;
+
+/// Keys of the certificate in force and its private key.
+const SIGNING: [&str; 2] = ["tls.crt", "tls.key"];
+/// Those of the successor.
+const NEXT: [&str; 2] = ["next.crt", "next.key"];
+
+fn data(present: &Issued, next: Option<&Issued>) -> Data {
+    let mut data = Data::new();
+    for (keys, issued) in [(SIGNING, Some(present)), (NEXT, next)] {
+        let Some(Issued { certificate, key }) = issued else { continue };
+        data.extend(
+            keys.into_iter().zip([certificate, key].map(|text| ByteString(text.clone().into_bytes()))),
+        );
+    }
+    data
+}
+
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
 }
 
 fn component_labels() -> Value {

@@ -14,18 +14,18 @@ use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, Resource};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tracing::{debug, warn};
 use virt_controller::error::chain;
 
-/// Objects of one kind in one namespace, or of one kind that has none.
+/// Objects of one kind, in one namespace or everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scope {
     /// The kind.
     pub kind: Kind,
-    /// The namespace.
+    /// The namespace; none for all of them, or where the kind has none.
     pub namespace: Option<String>,
 }
 
@@ -49,6 +49,11 @@ impl Scope {
             Some(namespace) => Api::namespaced_with(client, namespace, &resource),
             None => Api::all_with(client, &resource),
         }
+    }
+
+    /// Whether that object would be listed here.
+    fn covers(&self, identity: &Identity) -> bool {
+        identity.kind == self.kind && (self.namespace.is_none() || identity.namespace == self.namespace)
     }
 
     fn identity(&self, meta: &ObjectMeta) -> Identity {
@@ -80,6 +85,8 @@ pub fn seen(meta: &ObjectMeta, rollout: Option<Rollout>) -> Seen {
 #[derive(Default)]
 struct Inner {
     objects: BTreeMap<Identity, Seen>,
+    /// What is watched and was not listed yet; none before anything is watched.
+    unlisted: Option<BTreeSet<Scope>>,
     /// None until they were listed.
     kubevirts: Option<BTreeMap<String, KubeVirt>>,
 }
@@ -104,6 +111,11 @@ impl Cache {
     /// The objects.
     pub fn objects(&self) -> BTreeMap<Identity, Seen> {
         self.lock().objects.clone()
+    }
+
+    /// Whether everything that is watched was listed at least once: what is not in here is not there.
+    pub fn is_filled(&self) -> bool {
+        self.lock().unlisted.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
     /// All `KubeVirt` objects; none while they are not known.
@@ -143,15 +155,17 @@ impl Cache {
 
     fn replace(&self, scope: &Scope, objects: BTreeMap<Identity, Seen>) {
         let mut inner = self.lock();
-        inner
-            .objects
-            .retain(|identity, _| identity.kind != scope.kind || identity.namespace != scope.namespace);
+        inner.objects.retain(|identity, _| !scope.covers(identity));
         inner.objects.extend(objects);
+        inner.unlisted.iter_mut().for_each(|unlisted| {
+            unlisted.remove(scope);
+        });
         self.changed.notify_one();
     }
 
     /// Watches all of that until the future is dropped.
     pub async fn follow(self: Arc<Self>, client: Client, scopes: Vec<Scope>) {
+        self.lock().unlisted = Some(scopes.iter().cloned().collect());
         let watches = scopes.into_iter().map(|scope| {
             let (cache, client) = (self.clone(), client.clone());
             async move { cache.follow_scope(client, &scope).await }
@@ -207,12 +221,12 @@ impl Cache {
     }
 
     fn replace_if_any(&self, scope: &Scope) {
-        let any = self
-            .lock()
-            .objects
-            .keys()
-            .any(|identity| identity.kind == scope.kind && identity.namespace == scope.namespace);
-        if any {
+        let news = {
+            let inner = self.lock();
+            inner.unlisted.as_ref().is_some_and(|unlisted| unlisted.contains(scope))
+                || inner.objects.keys().any(|identity| scope.covers(identity))
+        };
+        if news {
             self.replace(scope, BTreeMap::new());
         }
     }

@@ -32,7 +32,9 @@ fn is_open(kind: Kind) -> bool {
         | Kind::ValidatingAdmissionPolicyBinding
         | Kind::PodDisruptionBudget
         | Kind::ClusterInstancetype
-        | Kind::ClusterPreference => false,
+        | Kind::ClusterPreference
+        | Kind::ServiceMonitor
+        | Kind::PrometheusRule => false,
     }
 }
 

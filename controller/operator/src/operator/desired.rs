@@ -2,8 +2,10 @@
 
 use super::kind::{Identity, Kind};
 use super::target::{Product, Refused, Target, hash};
-use super::{APPLIED_ANNOTATION, IMAGES_ANNOTATION, MANAGED_BY_LABEL, NAME, customize, placement};
+use super::{APPLIED_ANNOTATION, IMAGES_ANNOTATION, MANAGED_BY_LABEL, NAME, canary, customize, placement};
+use crate::monitoring::{self, Monitor};
 use crate::strategy;
+use crate::workloads::unprivileged;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
@@ -26,6 +28,8 @@ pub enum Stage {
     Admission,
     /// Instance types and preferences.
     ReadyMade,
+    /// What others' operators look at; nothing waits for it.
+    Monitoring,
 }
 
 impl Stage {
@@ -48,6 +52,7 @@ impl Stage {
                 Stage::Admission
             }
             Kind::ClusterInstancetype | Kind::ClusterPreference => Stage::ReadyMade,
+            Kind::ServiceMonitor | Kind::PrometheusRule => Stage::Monitoring,
         }
     }
 
@@ -68,12 +73,44 @@ pub struct Wanted {
     pub hash: String,
     /// Its contents.
     pub body: Value,
+    /// What it is first, until a pod of it is ready, where it replaces other pods on all nodes.
+    pub canary: Option<Form>,
 }
 
-/// All objects for that target. `authorities` are the certificates by which virt-api is known, PEM.
-pub fn objects(target: &Target, authorities: &str) -> Result<Vec<Wanted>, Vec<Refused>> {
+impl Wanted {
+    /// Whether by it the API server is told whom to believe when it calls us.
+    pub fn is_called(&self) -> bool {
+        matches!(
+            self.identity.kind,
+            Kind::MutatingWebhookConfiguration | Kind::ValidatingWebhookConfiguration | Kind::ApiService
+        )
+    }
+}
+
+/// Contents of an object, and their hash.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Form {
+    /// The hash.
+    pub hash: String,
+    /// The contents.
+    pub body: Value,
+}
+
+/// What an installation depends on beside what it is to be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Around {
+    /// The certificates by which servers of ours are known, PEM.
+    pub authorities: String,
+    /// Who monitors, if somebody does.
+    pub monitor: Option<Monitor>,
+}
+
+/// All objects for that target.
+pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refused>> {
+    let authorities = &around.authorities;
     let mut objects: Vec<(Identity, Value)> = strategy(&target.images)
         .into_iter()
+        .chain(around.monitor.iter().flat_map(monitoring::objects))
         .filter_map(|object| Some((Identity::of(&object)?, object)))
         .filter(|(identity, _)| is_wanted(identity, target))
         .collect();
@@ -86,6 +123,7 @@ pub fn objects(target: &Target, authorities: &str) -> Result<Vec<Wanted>, Vec<Re
             }
             Kind::DaemonSet => {
                 place(object, target.workloads.as_ref());
+                hold_launcher(object, target);
                 pull(object, target);
             }
             Kind::MutatingWebhookConfiguration | Kind::ValidatingWebhookConfiguration => {
@@ -105,7 +143,9 @@ pub fn objects(target: &Target, authorities: &str) -> Result<Vec<Wanted>, Vec<Re
             | Kind::Service
             | Kind::PodDisruptionBudget
             | Kind::ClusterInstancetype
-            | Kind::ClusterPreference => {}
+            | Kind::ClusterPreference
+            | Kind::ServiceMonitor
+            | Kind::PrometheusRule => {}
         }
         name_product(object, &target.product);
     }
@@ -131,7 +171,9 @@ fn is_wanted(identity: &Identity, target: &Target) -> bool {
         | Kind::DaemonSet
         | Kind::MutatingWebhookConfiguration
         | Kind::ValidatingWebhookConfiguration
-        | Kind::ApiService => true,
+        | Kind::ApiService
+        | Kind::ServiceMonitor
+        | Kind::PrometheusRule => true,
     }
 }
 
@@ -142,6 +184,25 @@ fn bundle(authorities: &str) -> Value {
 fn place(workload: &mut Value, placement: Option<&barevirt_api::v1::NodePlacement>) {
     if let Some(placement) = placement {
         placement::place(&mut workload["spec"]["template"]["spec"], placement);
+    }
+}
+
+/// A launcher's image that takes credentials is pulled with those of virt-handler, and held on its node: the namespaces of
+/// machines need not have the secrets, whose copies anybody there could use.
+fn hold_launcher(handler: &mut Value, target: &Target) {
+    if target.pull_secrets.is_empty() {
+        return;
+    }
+    let containers = &mut handler["spec"]["template"]["spec"]["containers"];
+    if let Some(containers) = containers.as_array_mut() {
+        containers.push(json!({
+            "name": "virt-launcher-image-holder",
+            "image": target.images.reference("virt-launcher"),
+            "imagePullPolicy": target.images.pull_policy,
+            "command": ["/usr/bin/virt-launcher", "hold"],
+            "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}, "limits": {"memory": "20Mi"}},
+            "securityContext": unprivileged(),
+        }));
     }
 }
 
@@ -186,12 +247,19 @@ fn name_product(object: &mut Value, product: &Product) {
     }
 }
 
-/// Marks the object as ours, after everything else was said about it.
-fn finished(identity: Identity, mut body: Value) -> Wanted {
+/// The object, after everything else was said about it.
+fn finished(identity: Identity, body: Value) -> Wanted {
+    let canary = canary::form(identity.kind, &body).map(marked);
+    let Form { hash, body } = marked(body);
+    Wanted { stage: Stage::of(&identity), identity, hash, body, canary }
+}
+
+/// Marks contents as ours.
+fn marked(mut body: Value) -> Form {
     body["metadata"]["labels"][MANAGED_BY_LABEL] = json!(NAME);
     let hash = hash(&body.to_string());
     body["metadata"]["annotations"][APPLIED_ANNOTATION] = json!(hash);
-    Wanted { stage: Stage::of(&identity), identity, hash, body }
+    Form { hash, body }
 }
 
 #[cfg(test)]
@@ -215,7 +283,51 @@ mod tests {
 
     fn of(spec: Value) -> Vec<Wanted> {
         let spec: KubeVirtSpec = serde_json::from_value(spec).unwrap();
-        objects(&Target::of(&spec, &own()).unwrap(), "PEM").unwrap()
+        objects(&Target::of(&spec, &own()).unwrap(), &around()).unwrap()
+    }
+
+    fn around() -> Around {
+        Around { authorities: "PEM".into(), monitor: None }
+    }
+
+    #[test]
+    fn who_monitors_has_objects_of_its_own_that_come_last() {
+        let monitor = Monitor {
+            account: "prometheus-k8s".into(),
+            namespace: "monitoring".into(),
+            objects_in: Some("elsewhere".into()),
+        };
+        let target = Target::of(&KubeVirtSpec::default(), &own()).unwrap();
+        let around = Around { monitor: Some(monitor), ..around() };
+        let all = objects(&target, &around).unwrap();
+        let plain = of(json!({}));
+        let names: Vec<String> =
+            all[plain.len()..].iter().map(|wanted| wanted.identity.to_string()).collect();
+        assert_eq!(
+            names,
+            [
+                "Role kubevirt/kubevirt-monitoring",
+                "RoleBinding kubevirt/kubevirt-monitoring",
+                "ServiceMonitor elsewhere/prometheus-kubevirt-rules",
+                "PrometheusRule kubevirt/prometheus-kubevirt-rules",
+            ]
+        );
+        assert!(all.iter().rev().take(2).all(|wanted| wanted.stage == Stage::Monitoring));
+    }
+
+    /// Who watches finds all of them by one label, at one port.
+    #[test]
+    fn every_component_has_a_port_for_metrics() {
+        for (kind, name) in [
+            (Kind::Deployment, "virt-api"),
+            (Kind::Deployment, "virt-controller"),
+            (Kind::DaemonSet, "virt-handler"),
+        ] {
+            let template = body(&of(json!({})), kind, name)["spec"]["template"].clone();
+            assert_eq!(template["metadata"]["labels"][monitoring::METRICS_LABEL], "true", "{name}");
+            let ports = template["spec"]["containers"][0]["ports"].as_array().unwrap().clone();
+            assert!(ports.iter().any(|port| port["containerPort"] == 8443), "{name}: {ports:?}");
+        }
     }
 
     fn body(objects: &[Wanted], kind: Kind, name: &str) -> Value {
@@ -272,6 +384,14 @@ mod tests {
             // Digests are those of the operator's own version.
             assert!(template["metadata"]["annotations"].get(IMAGES_ANNOTATION).is_none());
         }
+        let handler = body(&objects, Kind::DaemonSet, "virt-handler");
+        let holder = &handler["spec"]["template"]["spec"]["containers"][1];
+        assert_eq!(holder["image"], "r.example:5000/x/virt-launcher:v9");
+        assert_eq!(holder["imagePullPolicy"], "Always");
+        let plain = of(json!({}));
+        let containers =
+            &body(&plain, Kind::DaemonSet, "virt-handler")["spec"]["template"]["spec"]["containers"];
+        assert_eq!(containers.as_array().map(Vec::len), Some(1));
     }
 
     #[test]

@@ -25,11 +25,13 @@ pub enum Kind {
     ApiService,
     ClusterInstancetype,
     ClusterPreference,
+    ServiceMonitor,
+    PrometheusRule,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 19] = [
         Kind::CustomResourceDefinition,
         Kind::ServiceAccount,
         Kind::ClusterRole,
@@ -47,12 +49,15 @@ impl Kind {
         Kind::ApiService,
         Kind::ClusterInstancetype,
         Kind::ClusterPreference,
+        Kind::ServiceMonitor,
+        Kind::PrometheusRule,
     ];
 
     /// Group, version, name and plural.
     fn words(self) -> (&'static str, &'static str, &'static str, &'static str) {
         const RBAC: &str = "rbac.authorization.k8s.io";
         const ADMISSION: &str = "admissionregistration.k8s.io";
+        const MONITORING: &str = crate::monitoring::GROUP;
         const INSTANCETYPE: &str = "instancetype.kubevirt.io";
         match self {
             Kind::CustomResourceDefinition => {
@@ -92,6 +97,8 @@ impl Kind {
                 "VirtualMachineClusterPreference",
                 "virtualmachineclusterpreferences",
             ),
+            Kind::ServiceMonitor => (MONITORING, "v1", "ServiceMonitor", "servicemonitors"),
+            Kind::PrometheusRule => (MONITORING, "v1", "PrometheusRule", "prometheusrules"),
         }
     }
 
@@ -119,7 +126,9 @@ impl Kind {
             | Kind::Service
             | Kind::PodDisruptionBudget
             | Kind::Deployment
-            | Kind::DaemonSet => true,
+            | Kind::DaemonSet
+            | Kind::ServiceMonitor
+            | Kind::PrometheusRule => true,
             Kind::CustomResourceDefinition
             | Kind::ClusterRole
             | Kind::ClusterRoleBinding

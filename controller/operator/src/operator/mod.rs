@@ -7,7 +7,7 @@
 //!                                                                            +--report--> status of the KubeVirt
 //! ```
 //!
-//! Everything but [`reconcile`], [`cache`] and [`probes`] is pure. Nothing is remembered that could not be forgotten: a
+//! Everything but [`reconcile`], [`cache`], `monitors` and [`webhook`] is pure. Nothing is remembered that could not be forgotten: a
 //! process that was killed at any step looks again, writes again what it does not know to be right, and goes on. What it
 //! remembers (which state of an object it has left behind, [`plan::Left`]) only spares requests.
 //!
@@ -15,13 +15,15 @@
 //! wrote it since; what others added to it is taken away ([`foreign`]).
 
 pub mod cache;
+pub mod canary;
 pub mod customize;
 pub mod desired;
+mod existing;
 pub mod foreign;
 pub mod kind;
+mod monitors;
 pub mod placement;
 pub mod plan;
-pub mod probes;
 pub mod reconcile;
 pub mod removal;
 pub mod report;
@@ -29,6 +31,9 @@ pub mod rollout;
 pub mod run;
 pub mod strategic;
 pub mod target;
+pub mod trouble;
+pub mod versions;
+pub mod webhook;
 
 /// Who we are in managed fields, in our lease, and in the label of what we made.
 pub const NAME: &str = "virt-operator";

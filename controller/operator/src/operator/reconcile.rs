@@ -1,20 +1,25 @@
 //! One pass: look, plan, write, report. It never waits for pods; what is not ready yet is looked at in the next pass.
 
 use super::cache::{Cache, Scope, seen, selector};
-use super::desired::{self, Wanted};
+use super::desired::{self, Around, Wanted};
 use super::kind::{Identity, Kind};
-use super::plan::{self, Left, Mark, Order, Plan, Why};
+use super::monitors::{self, Monitors};
+use super::plan::{self, Left, Mark, Order, Plan, Why, Write};
 use super::report::{self, Facts, Outcome};
 use super::rollout::Rollout;
 use super::target::{Deployment, Own, Refused, Target, deciding};
-use super::{APPLIED_ANNOTATION, FINALIZER, NAME, foreign, removal};
-use crate::certificates::{Publisher, RoundError};
+use super::trouble::Trouble;
+use super::webhook::Webhook;
+use super::{APPLIED_ANNOTATION, FINALIZER, NAME, existing, foreign, removal, trouble, versions};
+use crate::certificates::{Keeper, RoundError};
+use barevirt_api::names::APP_LABEL;
 use barevirt_api::v1::{Condition, GenerationStatus, KubeVirt, KubeVirtStatus};
+use barevirt_api::validate::kinds::kubevirt::standing;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::ApiResource;
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -25,25 +30,18 @@ use virt_controller::error::{Category, Error, response};
 use virt_controller::notes::{Note, Notes};
 use virt_controller::shell::{call, call_opt};
 
-/// Time between two looks at the certificates.
-const CERTIFICATES: Duration = Duration::from_secs(15);
 /// Time to the next look at something that is being removed.
 const REMOVING: Duration = Duration::from_secs(2);
 /// Time to the next look where more can be written.
 const AGAIN: Duration = Duration::from_millis(200);
+/// Time between two looks at the pods that are waited for.
+const PODS: Duration = Duration::from_secs(5);
 /// Time to the next look where there is nothing to do.
 const IDLE: Duration = Duration::from_secs(60);
 /// A finalizer of former versions of KubeVirt.
 const FORMER_FINALIZER: &str = "foregroundDeleteKubeVirt";
 /// What our components made by themselves.
 const LEASES: [&str; 1] = ["virt-controller"];
-/// Kinds that keep a KubeVirt with `BlockUninstallIfWorkloadsExist` from being removed.
-const WORKLOADS: [(&str, &str); 3] = [
-    ("VirtualMachine", "virtualmachines"),
-    ("VirtualMachineInstance", "virtualmachineinstances"),
-    ("VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets"),
-];
-
 /// Why a pass ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
@@ -80,27 +78,33 @@ pub struct Reconciler {
     own: Own,
     cache: Arc<Cache>,
     notes: Notes,
-    certificates: Publisher,
-    /// The bundle of authorities, and when it was looked at.
-    authorities: Option<(Instant, String)>,
+    certificates: Keeper,
     left: BTreeMap<Identity, Left>,
     /// What is wanted, with what it was made from.
-    wanted: Option<(Target, String, Arc<Vec<Wanted>>)>,
+    wanted: Option<(Target, Around, Arc<Vec<Wanted>>)>,
+    /// Who monitors.
+    monitors: Monitors,
+    /// What answers about the `KubeVirt` object.
+    webhook: Arc<Webhook>,
+    /// What keeps the pods of a component, and when that was looked at.
+    trouble: Option<(Instant, Identity, Option<Trouble>)>,
     failures: u32,
 }
 
 impl Reconciler {
     /// One that has seen nothing yet.
-    pub fn new(client: Client, own: Own, cache: Arc<Cache>, instance: &str) -> Self {
+    pub fn new(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webhook>, instance: &str) -> Self {
         Reconciler {
             notes: Notes::by(client.clone(), NAME, instance),
-            certificates: Publisher::new(client.clone(), own.namespace.clone()),
+            certificates: Keeper::new(client.clone(), &own.namespace),
             client,
             own,
             cache,
-            authorities: None,
             left: BTreeMap::new(),
             wanted: None,
+            monitors: Monitors::default(),
+            webhook,
+            trouble: None,
             failures: 0,
         }
     }
@@ -148,6 +152,11 @@ impl Reconciler {
         }
     }
 
+    /// Answers handlers' requests for certificates until it is dropped.
+    pub fn signer(&self) -> impl Future<Output = ()> + use<> {
+        self.certificates.signer()
+    }
+
     /// Failures in a row.
     pub fn failures(&self) -> u32 {
         self.failures
@@ -165,15 +174,21 @@ impl Reconciler {
             // The watch brings the object as it is now.
             return Ok(IDLE);
         }
+        let causes = standing(kubevirt);
+        if !causes.is_empty() {
+            let causes = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+            return self.keep(kubevirt, causes).await;
+        }
+        self.certificates.follow(&kubevirt.spec);
         let target = match Target::of(&kubevirt.spec, &self.own) {
             Ok(target) => target,
-            Err(refused) => return Ok(self.refuse(kubevirt, &refused).await?),
+            Err(refused) => return self.refuse(kubevirt, &refused).await,
         };
         let deployment = target.deployment(&self.own);
         let old = kubevirt.status.clone().unwrap_or_default();
         if old.target_deployment_id.as_ref() != Some(&deployment.id) {
             // Told before it is begun.
-            let outcome = Outcome::Installing { complete: false, waiting: vec![] };
+            let outcome = Outcome::Installing { complete: false, waiting: vec![], stuck: false };
             if self.report(kubevirt, &outcome, Some(&deployment)).await? {
                 info!(
                     version = deployment.version,
@@ -184,22 +199,58 @@ impl Reconciler {
                 return Ok(IDLE);
             }
         }
-        let order = if report::is_update(&old, &deployment) { Order::Update } else { Order::New };
+        if !self.cache.is_filled() {
+            // What was not listed yet would count as missing.
+            return Ok(IDLE);
+        }
+        let order = versions::order(&old, &deployment);
         let after = match self.put_right(&target, order).await? {
             Ok(after) => after,
-            Err(refused) => return Ok(self.refuse(kubevirt, &refused).await?),
+            Err(refused) => return self.refuse(kubevirt, &refused).await,
         };
         let outcome = if after.is_ready() {
+            self.trouble = None;
+            self.certificates.clear().await?;
             Outcome::Ready
         } else {
+            let trouble = match after.unready.first() {
+                Some(component) => self.trouble(component).await?,
+                None => None,
+            };
+            let mut waiting = after.waiting.clone();
+            if let (Some(trouble), Some(first)) = (&trouble, waiting.first_mut()) {
+                *first = format!("{first}; {}", trouble.why);
+            }
             Outcome::Installing {
                 complete: after.complete && after.write.is_empty(),
-                waiting: after.waiting.clone(),
+                waiting,
+                stuck: trouble.is_some_and(|trouble| trouble.stuck),
             }
         };
         self.report(kubevirt, &outcome, Some(&deployment)).await?;
-        // Something can be written that could not before.
-        Ok(if after.write.is_empty() { CERTIFICATES } else { AGAIN })
+        Ok(match (after.write.is_empty(), after.unready.is_empty()) {
+            // Something can be written that could not before.
+            (false, _) => AGAIN,
+            (true, false) => PODS,
+            (true, true) => self.certificates.pause().min(monitors::PAUSE),
+        })
+    }
+
+    /// What keeps the pods of a component that is waited for.
+    async fn trouble(&mut self, component: &Identity) -> Result<Option<Trouble>, Error> {
+        if let Some((looked, of, trouble)) = &self.trouble
+            && of == component
+            && looked.elapsed() < PODS
+        {
+            return Ok(trouble.clone());
+        }
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.own.namespace);
+        // From the API server's memory: there may be as many as there are nodes.
+        let params = ListParams::default().labels(&format!("{APP_LABEL}={}", component.name)).match_any();
+        let listed = call("list", || format!("pods of {component}"), pods.list(&params)).await?;
+        let trouble = trouble::of(&listed.items);
+        self.trouble = Some((Instant::now(), component.clone(), trouble.clone()));
+        Ok(trouble)
     }
 
     /// Writes what differs, as far as its turn has come; what is left to be done then.
@@ -208,19 +259,27 @@ impl Reconciler {
         target: &Target,
         order: Order,
     ) -> Result<Result<Plan, Vec<Refused>>, PassError> {
-        let authorities = self.authorities().await?;
-        let wanted = match self.wanted(target, authorities) {
+        let around = Around {
+            authorities: self.certificates.bundle().await?,
+            monitor: self.monitors.current(&self.client, &target.monitoring).await?,
+        };
+        let authorities = around.authorities.clone();
+        let wanted = match self.wanted(target, around) {
             Ok(wanted) => wanted,
             Err(refused) => return Ok(Err(refused)),
         };
-        let plan = plan::plan(&wanted, &self.cache.objects(), &self.left, order);
-        for (place, why) in &plan.write {
-            if let Some(wanted) = wanted.get(*place) {
-                self.write(wanted, *why).await?;
+        let own = self.webhook.answers();
+        let plan = plan::plan(&wanted, &self.cache.objects(), &self.left, order, own);
+        for write in &plan.write {
+            if let Some(wanted) = wanted.get(write.place) {
+                self.write(wanted, write).await?;
             }
         }
         // What was written may have changed what is ready.
-        let after = plan::plan(&wanted, &self.cache.objects(), &self.left, order);
+        let after = plan::plan(&wanted, &self.cache.objects(), &self.left, order, own);
+        if !after.write.iter().any(|write| wanted.get(write.place).is_some_and(desired::Wanted::is_called)) {
+            self.certificates.told(&authorities);
+        }
         for identity in &after.remove {
             self.delete(identity).await?;
             info!(object = %identity, "removed what is not wanted any more");
@@ -228,37 +287,60 @@ impl Reconciler {
         Ok(Ok(after))
     }
 
-    fn wanted(&mut self, target: &Target, authorities: String) -> Result<Arc<Vec<Wanted>>, Vec<Refused>> {
+    fn wanted(&mut self, target: &Target, around: Around) -> Result<Arc<Vec<Wanted>>, Vec<Refused>> {
         if let Some((made_for, made_with, wanted)) = &self.wanted
-            && (made_for, made_with) == (target, &authorities)
+            && (made_for, made_with) == (target, &around)
         {
             return Ok(wanted.clone());
         }
-        let wanted = Arc::new(desired::objects(target, &authorities)?);
-        self.wanted = Some((target.clone(), authorities, wanted.clone()));
+        let wanted = Arc::new(desired::objects(target, &around)?);
+        self.wanted = Some((target.clone(), around, wanted.clone()));
         Ok(wanted)
     }
 
-    async fn refuse(&self, kubevirt: &KubeVirt, refused: &[Refused]) -> Result<Duration, Error> {
-        let why: Vec<String> = refused.iter().map(ToString::to_string).collect();
-        self.report(kubevirt, &Outcome::Failed(why.join("; ")), None).await?;
-        Ok(IDLE)
+    /// What runs is kept as it is until somebody puts the object right: it was written while nobody was asked, or is of
+    /// another version's days.
+    async fn keep(&mut self, kubevirt: &KubeVirt, causes: Vec<String>) -> Result<Duration, PassError> {
+        self.report(kubevirt, &Outcome::Invalid(causes), None).await?;
+        let status = kubevirt.status.clone().unwrap_or_default();
+        if status.observed_deployment_id.is_none() {
+            return Ok(IDLE);
+        }
+        // What this process has wanted last; else what the object asks for, if that is what runs.
+        let known = self.wanted.as_ref().map(|(target, ..)| target.clone());
+        let target = known.or_else(|| Target::of(&kubevirt.spec, &self.own).ok()).filter(|target| {
+            status.observed_deployment_id.as_ref() == Some(&target.deployment(&self.own).id)
+        });
+        match target {
+            Some(target) if self.cache.is_filled() => {
+                let order = versions::order(&status, &target.deployment(&self.own));
+                self.put_right(&target, order).await?.ok();
+            }
+            // Certificates do not wait.
+            _ => drop(self.certificates.bundle().await?),
+        }
+        Ok(IDLE.min(self.certificates.pause()))
     }
 
-    async fn authorities(&mut self) -> Result<String, RoundError> {
-        if let Some((looked, bundle)) = &self.authorities
-            && looked.elapsed() < CERTIFICATES
-        {
-            return Ok(bundle.clone());
+    async fn refuse(&mut self, kubevirt: &KubeVirt, refused: &[Refused]) -> Result<Duration, PassError> {
+        let why: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        self.report(kubevirt, &Outcome::Failed(why.join("; ")), None).await?;
+        if kubevirt.status.as_ref().is_none_or(|status| status.observed_deployment_id.is_none()) {
+            return Ok(IDLE);
         }
-        let bundle = self.certificates.round().await?;
-        self.authorities = Some((Instant::now(), bundle.clone()));
-        Ok(bundle)
+        // What runs goes on, and its certificates do not wait for somebody to put the object right.
+        self.certificates.bundle().await?;
+        Ok(IDLE.min(self.certificates.pause()))
     }
 
     /// Makes an object what it should be, and takes away what others added.
-    async fn write(&mut self, wanted: &Wanted, why: Why) -> Result<(), Error> {
-        let Wanted { identity, hash, body, .. } = wanted;
+    async fn write(&mut self, wanted: &Wanted, write: &Write) -> Result<(), Error> {
+        let Write { canary, why, .. } = *write;
+        let identity = &wanted.identity;
+        let (hash, body) = match &wanted.canary {
+            Some(form) if canary => (&form.hash, &form.body),
+            _ => (&wanted.hash, &wanted.body),
+        };
         let api = api(&self.client, identity);
         let before = self.cache.objects().remove(identity);
         let params = PatchParams::apply(NAME).force();
@@ -288,9 +370,9 @@ impl Reconciler {
         let changed =
             before.as_ref().is_none_or(|before| before.mark != after.mark || before.uid != after.uid);
         if changed && why != Why::Unknown {
-            info!(object = %identity, why = why.name(), "applied");
+            info!(object = %identity, why = why.name(), canary, "applied");
         } else {
-            debug!(object = %identity, why = why.name(), changed, "applied");
+            debug!(object = %identity, why = why.name(), canary, changed, "applied");
         }
         let left = Left { uid: after.uid.clone(), hash: hash.clone(), mark: after.mark.clone() };
         self.left.insert(identity.clone(), left);
@@ -320,20 +402,24 @@ impl Reconciler {
         let blocks = kubevirt.spec.uninstall_strategy.as_deref() == Some("BlockUninstallIfWorkloadsExist");
         if blocks
             && !begun
-            && let Some(workloads) = self.workloads().await?
+            && let Some(workloads) = existing::workloads(&self.client).await?
         {
             let why =
                 format!("spec.uninstallStrategy is BlockUninstallIfWorkloadsExist and there are {workloads}");
             self.report(kubevirt, &Outcome::RemovalFailed(why), None).await?;
             // Until they are gone, everything goes on as it was. What cannot be had was told before; now the condition tells of
             // the machines.
-            if let Ok(target) = Target::of(&kubevirt.spec, &self.own) {
-                self.put_right(&target, Order::New).await?.ok();
+            if self.cache.is_filled()
+                && let Ok(target) = Target::of(&kubevirt.spec, &self.own)
+            {
+                let status = kubevirt.status.clone().unwrap_or_default();
+                let order = versions::order(&status, &target.deployment(&self.own));
+                self.put_right(&target, order).await?.ok();
             }
             return Ok(REMOVING);
         }
         self.left.clear();
-        self.authorities = None;
+        self.certificates.forget();
         let mut found = vec![];
         for scope in scopes(&self.own) {
             let api = scope.metadata(self.client.clone());
@@ -368,27 +454,6 @@ impl Reconciler {
             info!(object = %identity, "removing");
         }
         Ok(REMOVING)
-    }
-
-    /// What would be lost, for people.
-    async fn workloads(&self) -> Result<Option<String>, Error> {
-        for (kind, plural) in WORKLOADS {
-            let resource = ApiResource {
-                group: "kubevirt.io".to_owned(),
-                version: "v1".to_owned(),
-                api_version: "kubevirt.io/v1".to_owned(),
-                kind: kind.to_owned(),
-                plural: plural.to_owned(),
-            };
-            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-            let params = ListParams::default().limit(1);
-            let found = call_opt("list", || plural.to_owned(), api.list_metadata(&params)).await?;
-            if let Some(first) = found.and_then(|list| list.items.into_iter().next()) {
-                let namespace = first.namespace().unwrap_or_default();
-                return Ok(Some(format!("{plural}, such as {namespace}/{}", first.name_any())));
-            }
-        }
-        Ok(None)
     }
 
     async fn remove_leases(&self) -> Result<(), Error> {
@@ -488,7 +553,10 @@ impl Reconciler {
                 message,
                 "condition changed"
             );
-            let warning = condition.type_ == report::SYNCHRONIZED;
+            let failed = condition.reason.as_deref() == Some("DeploymentFailed")
+                && Condition::find(&new.conditions, report::SYNCHRONIZED).is_none();
+            let warning =
+                condition.type_ == report::SYNCHRONIZED || condition.type_ == report::DEGRADED && failed;
             if warning || condition.type_ == report::AVAILABLE {
                 let note =
                     if warning { Note::warning(reason, message) } else { Note::normal(reason, message) };
@@ -530,7 +598,11 @@ impl Reconciler {
 pub fn scopes(own: &Own) -> Vec<Scope> {
     let mut scopes: Vec<Scope> = Kind::ALL
         .into_iter()
-        .map(|kind| Scope { kind, namespace: kind.is_namespaced().then(|| own.namespace.clone()) })
+        .map(|kind| Scope {
+            kind,
+            // Where these are is the cluster's choice.
+            namespace: (kind.is_namespaced() && kind != Kind::ServiceMonitor).then(|| own.namespace.clone()),
+        })
         .collect();
     // Who the aggregator is, is read there.
     scopes.push(Scope { kind: Kind::RoleBinding, namespace: Some("kube-system".to_owned()) });

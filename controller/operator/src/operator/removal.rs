@@ -31,6 +31,8 @@ fn turn(kind: Kind) -> u8 {
         Kind::Deployment | Kind::DaemonSet => 2,
         Kind::Service
         | Kind::PodDisruptionBudget
+        | Kind::ServiceMonitor
+        | Kind::PrometheusRule
         | Kind::ValidatingAdmissionPolicyBinding
         | Kind::ValidatingAdmissionPolicy => 3,
         Kind::ClusterRoleBinding | Kind::RoleBinding => 4,

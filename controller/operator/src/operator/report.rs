@@ -4,8 +4,10 @@
 //! |---|---|---|---|---|---|---|
 //! | installing | Deploying | F DeploymentInProgress | T | F | T once all objects are there | - |
 //! | another version | as it was | T UpdateInProgress | T | T | T once all objects are there | - |
+//! | one of these, stuck | | | | T DeploymentFailed | | |
 //! | ready | Deployed | T AllComponentsReady | F | F | T AllResourcesCreated | - |
 //! | failed | as it was | F DeploymentFailed | F | T | as it was | F DeploymentFailed |
+//! | not valid | as it was | as it was | | | | F InvalidConfiguration |
 //! | removing | Deleting | F DeletionInProgress | F | T | - | -, or F DeletionFailed |
 //! | not the one that decides | as it was | as it was | | | | F ExistingDeployment |
 
@@ -37,11 +39,15 @@ pub enum Outcome {
         complete: bool,
         /// What is waited for.
         waiting: Vec<String>,
+        /// Whether it will most likely not come.
+        stuck: bool,
     },
     /// All is as it should be.
     Ready,
     /// It cannot be done, for this reason.
     Failed(String),
+    /// The object is one that admission refuses; what runs stays as it is. All that is wrong with it.
+    Invalid(Vec<String>),
     /// Being removed.
     Removing {
         /// What is waited for.
@@ -100,7 +106,7 @@ pub fn status(old: &KubeVirtStatus, outcome: &Outcome, facts: &Facts, now: &Time
         }
     };
     match outcome {
-        Outcome::Installing { complete, waiting } => {
+        Outcome::Installing { complete, waiting, stuck } => {
             status.phase.get_or_insert_with(|| "Deploying".to_owned());
             Condition::remove(&mut status.conditions, SYNCHRONIZED);
             let target = facts.target.as_ref();
@@ -124,7 +130,9 @@ pub fn status(old: &KubeVirtStatus, outcome: &Outcome, facts: &Facts, now: &Time
             } else {
                 all(&mut status.conditions, [false, true, false], "DeploymentInProgress", &message);
             }
-            if is_overdue(&status.conditions, PROGRESSING, now) {
+            if *stuck {
+                set(&mut status.conditions, DEGRADED, true, "DeploymentFailed", &message);
+            } else if is_overdue(&status.conditions, PROGRESSING, now) {
                 let message = format!("Not done after {} minutes: {message}", OVERDUE.as_secs() / 60);
                 set(&mut status.conditions, DEGRADED, true, "DeploymentFailed", &message);
             }
@@ -166,6 +174,19 @@ pub fn status(old: &KubeVirtStatus, outcome: &Outcome, facts: &Facts, now: &Time
             merge_condition(
                 &mut status.conditions,
                 Condition::new(SYNCHRONIZED, false, "DeploymentFailed", message),
+                now,
+            );
+        }
+        Outcome::Invalid(causes) => {
+            let message = format!("The configuration is not valid: {}", causes.join("; "));
+            if old.observed_deployment_id.is_none() {
+                // Nothing runs, and nothing will until somebody puts it right.
+                status.phase.get_or_insert_with(|| "Deploying".to_owned());
+                all(&mut status.conditions, [false, false, true], "InvalidConfiguration", &message);
+            }
+            merge_condition(
+                &mut status.conditions,
+                Condition::new(SYNCHRONIZED, false, "InvalidConfiguration", message),
                 now,
             );
         }
@@ -239,7 +260,11 @@ mod tests {
     }
 
     fn installing(complete: bool) -> Outcome {
-        Outcome::Installing { complete, waiting: vec!["Deployment kubevirt/virt-api: x".into()] }
+        Outcome::Installing {
+            complete,
+            waiting: vec!["Deployment kubevirt/virt-api: x".into()],
+            stuck: false,
+        }
     }
 
     /// `Available/T/Reason` of all conditions, sorted.
@@ -315,6 +340,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stuck_is_told_at_once_and_no_longer_than_it_is() {
+        let stuck = Outcome::Installing {
+            complete: true,
+            waiting: vec!["DaemonSet kubevirt/virt-handler: pod x: ImagePullBackOff".into()],
+            stuck: true,
+        };
+        let ready = status(&KubeVirtStatus::default(), &Outcome::Ready, &facts("a"), &at(1));
+        let told = status(&ready, &stuck, &facts("b"), &at(2));
+        assert_eq!(
+            table(&told),
+            "Available/T/UpdateInProgress Created/T/AllResourcesCreated Degraded/T/DeploymentFailed Progressing/T/UpdateInProgress"
+        );
+        let degraded = Condition::find(&told.conditions, DEGRADED).and_then(|found| found.message.clone());
+        assert!(degraded.unwrap().contains("pod x: ImagePullBackOff"));
+        let after = status(&told, &installing(true), &facts("b"), &at(3));
+        assert!(table(&after).contains("Degraded/T/UpdateInProgress"));
+    }
+
+    #[test]
     fn a_failure_names_its_reason_and_leaves_what_runs_available() {
         let failed = Outcome::Failed("spec.infra.replicas: must be at least 1".into());
         let first = status(&KubeVirtStatus::default(), &failed, &facts("a"), &at(1));
@@ -331,6 +375,24 @@ mod tests {
         // And it is taken back when it is over.
         let again = status(&later, &Outcome::Ready, &facts("a"), &at(3));
         assert!(!table(&again).contains("Synchronized"));
+    }
+
+    #[test]
+    fn an_object_that_is_not_valid_changes_nothing_but_is_told_of() {
+        let invalid = Outcome::Invalid(vec!["spec.a: wrong".into(), "spec.b: wrong too".into()]);
+        let none = Facts { target: None, ..facts("a") };
+        let first = status(&KubeVirtStatus::default(), &invalid, &none, &at(1));
+        assert_eq!(
+            table(&first),
+            "Available/F/InvalidConfiguration Degraded/T/InvalidConfiguration Progressing/F/InvalidConfiguration Synchronized/F/InvalidConfiguration"
+        );
+        let ready = status(&KubeVirtStatus::default(), &Outcome::Ready, &facts("a"), &at(1));
+        let later = status(&ready, &invalid, &none, &at(2));
+        assert_eq!(table(&later), format!("{} Synchronized/F/InvalidConfiguration", table(&ready)));
+        let told = Condition::find(&later.conditions, SYNCHRONIZED).and_then(|told| told.message.as_deref());
+        assert_eq!(told, Some("The configuration is not valid: spec.a: wrong; spec.b: wrong too"));
+        let again = status(&later, &Outcome::Ready, &facts("a"), &at(3));
+        assert_eq!(table(&again), table(&ready));
     }
 
     #[test]

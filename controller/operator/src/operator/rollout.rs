@@ -13,6 +13,8 @@ pub enum Rollout {
         why: String,
         /// Whether some pod, of whichever revision, can be used meanwhile.
         serves: bool,
+        /// Whether at least one pod of the newest revision is ready, as far as the numbers prove it.
+        proven: bool,
     },
 }
 
@@ -24,8 +26,10 @@ impl Rollout {
         let updated = status.updated_replicas.unwrap_or(0);
         let old = status.replicas.unwrap_or(0).saturating_sub(updated);
         let available = status.available_replicas.unwrap_or(0);
-        let going = |why: String| Rollout::Going { why, serves: available > 0 };
-        if status.observed_generation < deployment.metadata.generation {
+        let seen = status.observed_generation >= deployment.metadata.generation;
+        let proven = seen && available > old;
+        let going = |why: String| Rollout::Going { why, serves: available > 0, proven };
+        if !seen {
             going("its change is not seen yet".to_owned())
         } else if updated < wanted || old > 0 {
             going(format!("{updated} of {wanted} pods are new, {old} are old"))
@@ -41,8 +45,11 @@ impl Rollout {
         let status = set.status.clone().unwrap_or_default();
         let wanted = status.desired_number_scheduled;
         let updated = status.updated_number_scheduled.unwrap_or(0);
-        let going = |why: String| Rollout::Going { why, serves: status.number_ready > 0 };
-        if status.observed_generation < set.metadata.generation {
+        let seen = status.observed_generation >= set.metadata.generation;
+        // Were all that are not ready among the new ones, this many new ones would be ready still.
+        let proven = seen && updated.saturating_sub(wanted.saturating_sub(status.number_ready)) > 0;
+        let going = |why: String| Rollout::Going { why, serves: status.number_ready > 0, proven };
+        if !seen {
             going("its change is not seen yet".to_owned())
         } else if wanted == 0 {
             going("no node is fit for it".to_owned())
@@ -109,6 +116,19 @@ mod tests {
         assert_eq!(set(2, 2, 2, 2), Rollout::Done);
         for (generation, wanted, updated, ready) in [(1, 2, 2, 2), (2, 2, 1, 2), (2, 2, 2, 1), (2, 0, 0, 0)] {
             assert!(matches!(set(generation, wanted, updated, ready), Rollout::Going { .. }));
+        }
+        // Of five nodes: none new, one new that is not ready, one that is, and then the next one.
+        let proven = |rollout: &Rollout| matches!(rollout, Rollout::Going { proven: true, .. });
+        for (generation, updated, ready, expected) in [
+            (2, 0, 5, false),
+            (2, 0, 4, false),
+            (2, 1, 4, false),
+            (2, 1, 5, true),
+            (2, 2, 4, true),
+            (1, 2, 5, false),
+        ] {
+            let rollout = set(generation, 5, updated, ready);
+            assert_eq!(proven(&rollout), expected, "{updated} new, {ready} ready");
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::cache::Cache;
 use super::reconcile::{Reconciler, scopes};
 use super::target::Own;
+use super::webhook::Webhook;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +18,10 @@ const LEAST: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Works until the future is dropped.
-pub async fn run(client: Client, own: Own, cache: Arc<Cache>, instance: &str) {
+pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webhook>, instance: &str) {
     let watches = cache.clone().follow(client.clone(), scopes(&own));
-    let mut reconciler = Reconciler::new(client, own, cache.clone(), instance);
+    let mut reconciler = Reconciler::new(client, own, cache.clone(), webhook, instance);
+    let signer = reconciler.signer();
     let work = async {
         loop {
             let pause = match tokio::time::timeout(DEADLINE, reconciler.pass()).await {
@@ -44,6 +46,7 @@ pub async fn run(client: Client, own: Own, cache: Arc<Cache>, instance: &str) {
     };
     tokio::select! {
         () = watches => warn!("the watches ended"),
+        () = signer => warn!("the watch of certificate requests ended"),
         () = work => {}
     }
 }

@@ -45,6 +45,36 @@ pub struct Target {
     pub product: Product,
     /// Whether the ready-made instance types and preferences are installed.
     pub instancetypes: bool,
+    /// Who is to monitor.
+    pub monitoring: Monitoring,
+}
+
+/// Who is to monitor, if it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Monitoring {
+    /// Service account of Prometheus.
+    pub account: String,
+    /// Where it is looked for, in this order.
+    pub namespaces: Vec<String>,
+    /// Where Prometheus looks for whom it is to ask; the account's namespace where that is not given.
+    pub objects_in: Option<String>,
+    /// Whether any of this was asked for.
+    pub is_asked_for: bool,
+}
+
+impl Monitoring {
+    /// KubeVirt's defaults: the names of well-known stacks.
+    fn of(spec: &KubeVirtSpec) -> Self {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let (account, namespace) = (given(&spec.monitor_account), given(&spec.monitor_namespace));
+        Monitoring {
+            is_asked_for: account.is_some() || namespace.is_some(),
+            account: account.unwrap_or_else(|| MONITOR_ACCOUNT.to_owned()),
+            namespaces: namespace
+                .map_or_else(|| MONITOR_NAMESPACES.map(str::to_owned).into(), |namespace| vec![namespace]),
+            objects_in: given(&spec.service_monitor_namespace),
+        }
+    }
 }
 
 /// What the product calls itself.
@@ -77,6 +107,10 @@ impl Refused {
 
 /// Replicas of virt-api and virt-controller where nothing is said.
 const REPLICAS: u32 = 2;
+/// Account of Prometheus where nothing is said.
+const MONITOR_ACCOUNT: &str = "prometheus-k8s";
+/// Namespaces of Prometheus where nothing is said.
+const MONITOR_NAMESPACES: [&str; 2] = ["openshift-monitoring", "monitoring"];
 
 impl Target {
     /// Reads the object; all that is wrong with it at once.
@@ -132,6 +166,7 @@ impl Target {
             customize: spec.customize_components.clone().unwrap_or_default(),
             product,
             instancetypes,
+            monitoring: Monitoring::of(spec),
         })
     }
 

@@ -3,6 +3,7 @@ use crate::device::blockdev::{FileSource, ImageFormat};
 use crate::device::nic::{NetBackend, TapFd};
 use crate::facts::{InterfaceFacts, Monitors, VolumeFacts};
 use crate::units::Fd;
+use barevirt_api::settings::Smbios;
 use barevirt_api::v1::VirtualMachineInstance;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -63,6 +64,7 @@ fn facts(vmi: &ValidVmi) -> Facts {
         volumes: vmi.volumes().iter().map(volume).collect(),
         network_boot: false,
         machine_type: None,
+        smbios: Smbios::default(),
         layout: None,
     }
 }
@@ -236,4 +238,27 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_guest_reads_what_the_installation_says_of_its_system() {
+    let vmi = valid(vmi(&[]));
+    let smbios = |facts: &Facts| {
+        let arguments = crate::argv(&plan(&vmi, facts).unwrap());
+        let place = arguments.iter().position(|argument| argument == "-smbios").unwrap();
+        arguments[place + 1].clone()
+    };
+    let uuid = vmi.firmware_uuid();
+    let usual = format!("type=1,manufacturer=KubeVirt,product=None,uuid={uuid},family=KubeVirt");
+    assert_eq!(smbios(&facts(&vmi)), usual);
+    let own = Smbios {
+        manufacturer: "Acme, Inc.".into(),
+        version: Some("2".into()),
+        sku: Some("7".into()),
+        ..Smbios::default()
+    };
+    let own = Facts { smbios: own, ..facts(&vmi) };
+    let expected =
+        format!("type=1,manufacturer=Acme,, Inc.,product=None,version=2,uuid={uuid},sku=7,family=KubeVirt");
+    assert_eq!(smbios(&own), expected);
 }

@@ -1,5 +1,6 @@
 //! Manifests, and facts as a launcher would find them for each.
 
+use barevirt_api::settings::Smbios;
 use barevirt_api::v1::{VirtualMachineInstance, Volume};
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::*;
@@ -45,6 +46,7 @@ pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
         vnc_socket: "/var/run/kubevirt-private/vnc.sock".to_owned(),
         network_boot: false,
         machine_type: None,
+        smbios: Smbios::default(),
         layout: None,
     }
 }

@@ -16,7 +16,7 @@ struct World {
 
 impl World {
     fn new(spec: Value) -> World {
-        World { wanted: wanted(spec), seen: BTreeMap::new(), left: BTreeMap::new(), order: Order::New }
+        World { wanted: wanted(spec), seen: BTreeMap::new(), left: BTreeMap::new(), order: Order::ApiFirst }
     }
 
     /// Everything is installed and ready.
@@ -31,7 +31,7 @@ impl World {
     }
 
     fn plan(&self) -> Plan {
-        plan(&self.wanted, &self.seen, &self.left, self.order)
+        plan(&self.wanted, &self.seen, &self.left, self.order, true)
     }
 
     /// One pass; the names of what was written.
@@ -39,8 +39,12 @@ impl World {
         let plan = self.plan();
         plan.write
             .iter()
-            .map(|(place, _)| {
-                let wanted = self.wanted[*place].clone();
+            .map(|write| {
+                let wanted = self.wanted[write.place].clone();
+                let hash = match &wanted.canary {
+                    Some(canary) if write.canary => canary.hash.clone(),
+                    _ => wanted.hash.clone(),
+                };
                 let old = self.seen.get(&wanted.identity);
                 let generation = match old.map(|old| &old.mark) {
                     Some(Mark::Generation(old)) => *old + 1,
@@ -49,14 +53,15 @@ impl World {
                 let seen = Seen {
                     uid: old.map_or_else(|| "1".to_owned(), |old| old.uid.clone()),
                     mark: Mark::Generation(generation),
-                    hash: Some(wanted.hash.clone()),
+                    hash: Some(hash.clone()),
                     terminating: false,
-                    rollout: wanted
-                        .stage
-                        .has_pods()
-                        .then(|| Rollout::Going { why: "new".into(), serves: false }),
+                    rollout: wanted.stage.has_pods().then(|| Rollout::Going {
+                        why: "new".into(),
+                        serves: false,
+                        proven: false,
+                    }),
                 };
-                let left = Left { uid: seen.uid.clone(), hash: wanted.hash, mark: seen.mark.clone() };
+                let left = Left { uid: seen.uid.clone(), hash, mark: seen.mark.clone() };
                 self.left.insert(wanted.identity.clone(), left);
                 self.seen.insert(wanted.identity.clone(), seen);
                 wanted.identity.to_string()
@@ -77,7 +82,7 @@ impl World {
 }
 
 /// Definitions are large: each installation is made once.
-fn wanted(spec: Value) -> Vec<Wanted> {
+pub(super) fn wanted(spec: Value) -> Vec<Wanted> {
     static MADE: Mutex<BTreeMap<String, Vec<Wanted>>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().unwrap();
     made.entry(spec.to_string()).or_insert_with(|| make(spec)).clone()
@@ -92,7 +97,7 @@ fn make(spec: Value) -> Vec<Wanted> {
         version: "v0".into(),
         architecture: "amd64".into(),
     };
-    desired::objects(&Target::of(&spec, &own).unwrap(), "PEM").unwrap()
+    desired::objects(&Target::of(&spec, &own).unwrap(), &desired::Around::default()).unwrap()
 }
 
 fn workloads(names: &[String]) -> Vec<&str> {
@@ -112,8 +117,10 @@ fn from_nothing_virt_api_is_ready_before_anything_else_runs() {
     let mut world = World::new(json!({}));
     let first = world.step();
     assert_eq!(workloads(&first), [API]);
-    assert_eq!(first.last().map(String::as_str), Some(API));
-    assert!(first.iter().all(|name| !name.contains("Webhook") && !name.contains("APIService")));
+    // The operator answers about its own object already.
+    let asked: Vec<&String> =
+        first.iter().filter(|name| name.contains("Webhook") || name.contains("APIService")).collect();
+    assert_eq!(asked, ["ValidatingWebhookConfiguration virt-operator-validator"]);
     let place = |kind: &str| first.iter().position(|name| name.starts_with(kind)).unwrap();
     assert!(place("CustomResourceDefinition") < place("ServiceAccount"));
     assert!(place("ClusterRole ") < place("Service "));
@@ -134,14 +141,71 @@ fn from_nothing_virt_api_is_ready_before_anything_else_runs() {
 fn an_update_goes_from_the_handler_to_the_api_and_waits_in_between() {
     let mut world = World::installed();
     world.wanted = wanted(json!({"imageTag": "next"}));
-    world.order = Order::Update;
-    for expected in [HANDLER, CONTROLLER, API] {
+    world.order = Order::HandlerFirst;
+    // The handler twice: one pod, then the others.
+    for expected in [HANDLER, HANDLER, CONTROLLER, API] {
         assert_eq!(workloads(&world.step()), [expected]);
         assert_eq!(workloads(&world.step()), [""; 0]);
         assert!(!world.plan().is_ready());
         world.pods_ready();
     }
     assert!(world.plan().is_ready());
+}
+
+#[test]
+fn a_canary_that_does_not_become_ready_stops_the_update_and_the_old_version_frees_it() {
+    let mut world = World::installed();
+    world.wanted = wanted(json!({"imageTag": "next"}));
+    world.order = Order::HandlerFirst;
+    world.step();
+    let handler = world.find(Kind::DaemonSet, "virt-handler");
+    for serves in [false, true] {
+        let rollout = Rollout::Going { why: "1 of 5 pods are new".into(), serves, proven: false };
+        world.seen.get_mut(&handler).unwrap().rollout = Some(rollout);
+        assert!(world.step().is_empty());
+        let plan = world.plan();
+        assert_eq!(plan.unready, std::slice::from_ref(&handler));
+        assert_eq!(plan.waiting[0], "DaemonSet kubevirt/virt-handler: one pod first: 1 of 5 pods are new");
+    }
+    world.wanted = wanted(json!({}));
+    world.order = Order::ApiFirst;
+    assert_eq!(workloads(&world.step()), [HANDLER]);
+    world.pods_ready();
+    assert_eq!(workloads(&world.step()), [HANDLER]);
+    world.pods_ready();
+    assert!(world.plan().is_ready());
+}
+
+#[test]
+fn the_others_follow_when_one_pod_is_proven() {
+    let mut world = World::installed();
+    world.wanted = wanted(json!({"imageTag": "next"}));
+    world.order = Order::HandlerFirst;
+    world.step();
+    let handler = world.find(Kind::DaemonSet, "virt-handler");
+    let canary = world.seen[&handler].hash.clone();
+    let proven = Rollout::Going { why: "1 of 5 pods are new".into(), serves: true, proven: true };
+    world.seen.get_mut(&handler).unwrap().rollout = Some(proven.clone());
+    assert_eq!(workloads(&world.step()), [HANDLER]);
+    assert_ne!(world.seen[&handler].hash, canary);
+    // From then on it is no canary any more, whatever its pods do.
+    let failing = Rollout::Going { why: "3 of 5 pods are new".into(), serves: true, proven: false };
+    world.seen.get_mut(&handler).unwrap().rollout = Some(failing);
+    assert!(world.step().is_empty() && !world.plan().is_ready());
+}
+
+#[test]
+fn the_kubevirt_object_has_its_webhook_when_the_operator_can_answer_and_not_before() {
+    let mut world = World::installed();
+    let own = world.find(Kind::ValidatingWebhookConfiguration, "virt-operator-validator");
+    let api = world.find(Kind::Deployment, "virt-api");
+    world.seen.remove(&own);
+    // That virt-api is away does not matter.
+    world.seen.get_mut(&api).unwrap().rollout =
+        Some(Rollout::Going { why: "none is ready".into(), serves: false, proven: false });
+    let later = plan(&world.wanted, &world.seen, &world.left, world.order, false);
+    assert!(later.write.is_empty() && !later.complete);
+    assert_eq!(world.step(), [own.to_string()]);
 }
 
 #[test]
@@ -156,13 +220,13 @@ fn what_is_deleted_or_edited_is_put_back_and_nothing_else() {
         let mut world = World::installed();
         let identity = world.find(kind, name);
         world.seen.remove(&identity);
-        assert_eq!(world.plan().write.first().map(|(_, why)| *why), Some(Why::Missing));
+        assert_eq!(world.plan().write.first().map(|write| write.why), Some(Why::Missing));
         assert_eq!(world.step(), [identity.to_string()]);
         world.pods_ready();
         assert!(world.plan().is_ready());
 
         world.seen.get_mut(&identity).unwrap().mark = Mark::Generation(70);
-        assert_eq!(world.plan().write.first().map(|(_, why)| *why), Some(Why::Edited));
+        assert_eq!(world.plan().write.first().map(|write| write.why), Some(Why::Edited));
         assert_eq!(world.step(), [identity.to_string()]);
     }
 }
@@ -172,7 +236,7 @@ fn a_component_in_trouble_holds_up_no_repair() {
     let mut world = World::installed();
     let api = world.find(Kind::Deployment, "virt-api");
     world.seen.get_mut(&api).unwrap().rollout =
-        Some(Rollout::Going { why: "none is ready".into(), serves: false });
+        Some(Rollout::Going { why: "none is ready".into(), serves: false, proven: false });
     let webhook = world.find(Kind::ValidatingWebhookConfiguration, "virt-api-validator");
     world.seen.get_mut(&webhook).unwrap().mark = Mark::Generation(70);
     let role = world.find(Kind::ClusterRole, "kubevirt-handler");
@@ -191,7 +255,7 @@ fn a_process_that_forgot_everything_writes_once_and_is_quiet() {
     world.left.clear();
     let plan = world.plan();
     assert_eq!(plan.write.len(), world.wanted.len());
-    assert!(plan.write.iter().all(|(_, why)| *why == Why::Unknown));
+    assert!(plan.write.iter().all(|write| write.why == Why::Unknown));
     world.step();
     world.pods_ready();
     assert!(world.plan().is_ready());
@@ -217,7 +281,7 @@ fn what_nobody_wants_any_more_goes_last_and_only_if_it_is_ours() {
     world.seen.insert(Identity { name: "of-somebody".into(), ..budget.clone() }, foreign);
     // The deployments are scaled first.
     assert!(world.plan().remove.is_empty());
-    for _ in 0..3 {
+    for _ in 0..4 {
         world.step();
         world.pods_ready();
     }

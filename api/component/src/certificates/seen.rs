@@ -1,0 +1,140 @@
+//! What a certificate says about itself.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// A certificate, read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The certificate, PEM.
+    pub pem: String,
+    /// Its subject's common name; empty where it has none, or several.
+    pub common_name: String,
+    /// Start of its validity, seconds since 1970.
+    pub not_before: i64,
+    /// End of its validity, seconds since 1970.
+    pub not_after: i64,
+    /// Identifier of its key.
+    pub key_id: Vec<u8>,
+    /// Identifier of its issuer's key.
+    pub issuer_key_id: Vec<u8>,
+    /// Names of the server, sorted.
+    pub dns_names: Vec<String>,
+    /// Whether it may be shown by a server.
+    pub for_servers: bool,
+    /// Whether it may be shown by a client.
+    pub for_clients: bool,
+}
+
+impl Seen {
+    /// Reads all certificates of a PEM text; what cannot be read is left out.
+    pub fn all(pem: &[u8]) -> Vec<Seen> {
+        CertificateDer::pem_slice_iter(pem)
+            .map_while(Result::ok)
+            .filter_map(|certificate| Self::read(&certificate))
+            .collect()
+    }
+
+    /// Reads the first certificate of a PEM text.
+    pub fn first(pem: &[u8]) -> Option<Seen> {
+        Self::all(pem).into_iter().next()
+    }
+
+    /// Reads a certificate; none where it is not one.
+    pub fn read(certificate: &CertificateDer<'_>) -> Option<Seen> {
+        let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+        let mut names = parsed.subject().iter_common_name().map(|name| name.as_str());
+        let common_name = match (names.next(), names.next()) {
+            (Some(Ok(name)), None) => name.to_owned(),
+            _ => String::new(),
+        };
+        let mut seen = Seen {
+            pem: pem(certificate),
+            common_name,
+            not_before: parsed.validity().not_before.timestamp(),
+            not_after: parsed.validity().not_after.timestamp(),
+            ..Seen::default()
+        };
+        for extension in parsed.extensions() {
+            match extension.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(id) => seen.key_id = id.0.to_vec(),
+                ParsedExtension::AuthorityKeyIdentifier(authority) => {
+                    seen.issuer_key_id =
+                        authority.key_identifier.as_ref().map(|id| id.0.to_vec()).unwrap_or_default();
+                }
+                ParsedExtension::SubjectAlternativeName(names) => {
+                    seen.dns_names = names
+                        .general_names
+                        .iter()
+                        .filter_map(|name| match name {
+                            GeneralName::DNSName(name) => Some((*name).to_owned()),
+                            _ => None,
+                        })
+                        .collect();
+                    seen.dns_names.sort();
+                }
+                ParsedExtension::ExtendedKeyUsage(usage) => {
+                    seen.for_servers = usage.server_auth || usage.any;
+                    seen.for_clients = usage.client_auth || usage.any;
+                }
+                _ => {}
+            }
+        }
+        Some(seen)
+    }
+
+    /// Whether it is in force.
+    pub fn is_valid(&self, now: i64) -> bool {
+        self.not_before <= now && now < self.not_after
+    }
+
+    /// When the last fifth of its life begins.
+    pub fn last_fifth(&self) -> i64 {
+        let life = self.not_after.saturating_sub(self.not_before);
+        self.not_after.saturating_sub(life / 5)
+    }
+}
+
+fn pem(der: &[u8]) -> String {
+    let encoded = STANDARD.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, next) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = next;
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
+
+    #[test]
+    fn what_a_certificate_says() {
+        let mut params = CertificateParams::new(vec!["b".to_owned(), "a".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "somebody");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.not_before = date_time_ymd(1970, 1, 2);
+        params.not_after = date_time_ymd(1970, 1, 12);
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let seen = Seen::first(certificate.pem().as_bytes()).unwrap();
+        assert_eq!(seen.common_name, "somebody");
+        assert_eq!(seen.dns_names, ["a", "b"]);
+        assert_eq!((seen.for_servers, seen.for_clients), (true, false));
+        let day = 24 * 3600;
+        assert_eq!((seen.not_before, seen.last_fifth(), seen.not_after), (day, 9 * day, 11 * day));
+        assert!(!seen.is_valid(day - 1) && seen.is_valid(day) && !seen.is_valid(11 * day));
+        // What was read is written alike.
+        assert_eq!(Seen::all(format!("{0}{0}", seen.pem).as_bytes()), [seen.clone(), seen]);
+        assert!(Seen::all(b"-----BEGIN CERTIFICATE-----\nnope\n").is_empty());
+    }
+}

@@ -1,0 +1,192 @@
+//! The configuration of a listener, made anew whenever something about it changes.
+
+use super::{Authorities, CertificateError, Pair, Shown, TlsPolicy, Trusted, chain, change};
+use arc_swap::ArcSwapOption;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::{DigitallySignedStruct, DistinguishedName, Error as TlsError, ServerConfig, SignatureScheme};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tracing::warn;
+
+/// Whom a server lets in.
+#[derive(Clone, Debug)]
+pub enum Clients {
+    /// Everybody; nobody is asked for a certificate.
+    Everybody,
+    /// Everybody, with any certificate or none. That a client holds the key of what it shows is proven and nothing else: who
+    /// it is has to be decided for each request.
+    Shown,
+    /// Who shows no certificate, or a client's certificate in force that one of these has signed; nobody else.
+    SignedBy(Trusted),
+}
+
+/// What a listener uses for the next connection.
+#[derive(Debug)]
+pub struct Server {
+    config: ArcSwapOption<ServerConfig>,
+    present: watch::Sender<bool>,
+}
+
+impl Server {
+    /// Follows all of it in a task, for as long as the value is held. `protocols` are for ALPN, the preferred one first.
+    pub fn follow(
+        shown: Shown,
+        clients: Clients,
+        policy: watch::Receiver<TlsPolicy>,
+        protocols: &'static [&'static [u8]],
+    ) -> Arc<Self> {
+        let server = Arc::new(Server { config: ArcSwapOption::empty(), present: watch::Sender::new(false) });
+        let followed = Arc::downgrade(&server);
+        let (mut shown, mut clients, mut policy) = (shown, clients, policy);
+        tokio::spawn(async move {
+            loop {
+                let made = make(&mut shown, &mut clients, &mut policy, protocols);
+                let Some(server) = followed.upgrade() else { return };
+                match made {
+                    Ok(Some(config)) => {
+                        server.config.store(Some(Arc::new(config)));
+                        server.present.send_replace(true);
+                    }
+                    Ok(None) => {}
+                    Err(error) => warn!(error = chain(&error), "certificates not taken over"),
+                }
+                drop(server);
+                let authorities = async {
+                    match &mut clients {
+                        Clients::SignedBy(trusted) => change(trusted).await,
+                        Clients::Everybody | Clients::Shown => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = change(&mut shown) => {}
+                    () = authorities => {}
+                    () = change(&mut policy) => {}
+                    () = gone(&followed) => return,
+                }
+            }
+        });
+        server
+    }
+
+    /// The configuration for a new connection; none before there is a certificate.
+    pub fn current(&self) -> Option<Arc<ServerConfig>> {
+        self.config.load_full()
+    }
+
+    /// Comes back when there is one.
+    pub async fn ready(&self) {
+        // The sender is our own.
+        let _ = self.present.subscribe().wait_for(|present| *present).await;
+    }
+}
+
+/// Comes back a while after nobody holds the value any more.
+pub(super) async fn gone<T>(value: &std::sync::Weak<T>) {
+    while value.strong_count() > 0 {
+        tokio::time::sleep(super::files::LOOK).await;
+    }
+}
+
+fn make(
+    shown: &mut Shown,
+    clients: &mut Clients,
+    policy: &mut watch::Receiver<TlsPolicy>,
+    protocols: &[&[u8]],
+) -> Result<Option<ServerConfig>, CertificateError> {
+    let Some(pair) = shown.borrow_and_update().clone() else { return Ok(None) };
+    let verifier = match clients {
+        Clients::Everybody => Verifier::None,
+        Clients::Shown => Verifier::Any,
+        Clients::SignedBy(trusted) => match trusted.borrow_and_update().clone() {
+            Some(authorities) => Verifier::SignedBy(authorities),
+            None => return Ok(None),
+        },
+    };
+    configure(&pair, &verifier, &policy.borrow_and_update(), protocols).map(Some)
+}
+
+enum Verifier {
+    None,
+    Any,
+    SignedBy(Arc<Authorities>),
+}
+
+fn configure(
+    pair: &Pair,
+    verifier: &Verifier,
+    policy: &TlsPolicy,
+    protocols: &[&[u8]],
+) -> Result<ServerConfig, CertificateError> {
+    let provider = policy.provider();
+    let versions = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(policy.versions())
+        .map_err(|source| CertificateError::Use { what: "the allowed versions of TLS", source })?;
+    let identified = match verifier {
+        Verifier::None => versions.with_no_client_auth(),
+        Verifier::Any => versions.with_client_cert_verifier(Arc::new(AnyClient {
+            algorithms: provider.signature_verification_algorithms,
+        })),
+        Verifier::SignedBy(authorities) => versions.with_client_cert_verifier(
+            WebPkiClientVerifier::builder_with_provider(authorities.roots(), provider)
+                .allow_unauthenticated()
+                .build()?,
+        ),
+    };
+    let mut config = identified.with_cert_resolver(Arc::new(SingleCertAndKey::from(pair.certified_key())));
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(config)
+}
+
+/// Takes any client certificate, and none; proves only that the client holds the key.
+#[derive(Debug)]
+struct AnyClient {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for AnyClient {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, TlsError> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

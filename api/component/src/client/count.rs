@@ -1,0 +1,172 @@
+//! Counts requests to the API server, as KubeVirt does: by status code, method, host, resource and verb.
+
+use crate::metrics::{Metrics, names};
+use http::{Method, Request, Response, Uri};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tower::Service;
+
+type Labels = Vec<(&'static str, String)>;
+
+/// The count of requests.
+#[derive(Clone, Debug, Default)]
+pub struct Requests(Family<Labels, Counter>);
+
+impl Requests {
+    /// A count that `metrics` exports.
+    pub fn exported(metrics: &mut Metrics) -> Self {
+        let requests = Requests::default();
+        metrics.register(&names::REST_CLIENT_REQUESTS, requests.0.clone());
+        requests
+    }
+
+    pub(super) fn layer(&self, host: String) -> Layer {
+        Layer { requests: self.clone(), host }
+    }
+
+    fn add(&self, code: String, method: &Method, host: &str, (resource, verb): (String, &'static str)) {
+        let labels = vec![
+            ("code", code),
+            ("method", method.as_str().to_owned()),
+            ("host", host.to_owned()),
+            ("resource", resource),
+            ("verb", verb.to_owned()),
+        ];
+        self.0.get_or_create(&labels).inc();
+    }
+}
+
+/// Puts the count around a client.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    requests: Requests,
+    host: String,
+}
+
+impl<S> tower::Layer<S> for Layer {
+    type Service = Counted<S>;
+
+    fn layer(&self, inner: S) -> Counted<S> {
+        Counted { inner, layer: self.clone() }
+    }
+}
+
+/// A client with the count around it.
+#[derive(Clone, Debug)]
+pub(super) struct Counted<S> {
+    inner: S,
+    layer: Layer,
+}
+
+impl<S, A, B> Service<Request<A>> for Counted<S>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let (method, operation) = (request.method().clone(), operation(request.method(), request.uri()));
+        let Layer { requests, host } = self.layer.clone();
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            let code = match &answer {
+                Ok(answer) => answer.status().as_u16().to_string(),
+                Err(_) => "<error>".to_owned(),
+            };
+            requests.add(code, &method, &host, operation);
+            answer
+        })
+    }
+}
+
+/// What a request is about and does, in KubeVirt's words.
+fn operation(method: &Method, uri: &Uri) -> (String, &'static str) {
+    let none = || ("none".to_owned(), "none");
+    let parts: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
+    let below = match parts.as_slice() {
+        ["api", _, below @ ..] | ["apis", _, _, below @ ..] => below,
+        _ => return none(),
+    };
+    let resource = match below {
+        ["namespaces", _, resource, ..] | [resource, ..] => *resource,
+        [] => return none(),
+    };
+    let watches = || uri.query().unwrap_or_default().split('&').any(|pair| pair == "watch=true");
+    let verb = match method.as_str() {
+        "GET" if watches() => "WATCH",
+        "GET" if below.last() == Some(&resource) => "LIST",
+        "GET" => "GET",
+        "PUT" => "UPDATE",
+        "PATCH" => "PATCH",
+        "POST" => "CREATE",
+        "DELETE" => "DELETE",
+        _ => "none",
+    };
+    (resource.to_owned(), verb)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tower::{Layer as _, ServiceExt, service_fn};
+
+    #[test]
+    fn what_a_request_is_about_and_does() {
+        for (method, uri, resource, verb) in [
+            ("GET", "/api/v1/pods?watch=true&resourceVersion=1", "pods", "WATCH"),
+            ("GET", "/api/v1/namespaces/a/pods", "pods", "LIST"),
+            ("GET", "/api/v1/namespaces/a/pods/b", "pods", "GET"),
+            ("GET", "/api/v1/namespaces/a", "namespaces", "GET"),
+            ("GET", "/api/v1/namespaces", "namespaces", "LIST"),
+            (
+                "PATCH",
+                "/apis/kubevirt.io/v1/namespaces/a/virtualmachines/b/status",
+                "virtualmachines",
+                "PATCH",
+            ),
+            ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "subjectaccessreviews", "CREATE"),
+            ("PUT", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", "leases", "UPDATE"),
+            ("DELETE", "/api/v1/nodes/a", "nodes", "DELETE"),
+            ("GET", "/version", "none", "none"),
+            ("GET", "/apis/kubevirt.io/v1", "none", "none"),
+        ] {
+            let method: Method = method.parse().unwrap();
+            let uri: Uri = uri.parse().unwrap();
+            assert_eq!(operation(&method, &uri), (resource.to_owned(), verb), "{method} {uri}");
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_and_failures_are_counted() {
+        let mut metrics = Metrics::default();
+        let requests = Requests::exported(&mut metrics);
+        let service = service_fn(async |request: Request<()>| match request.method().as_str() {
+            "GET" => Ok(Response::builder().status(404).body(()).unwrap()),
+            _ => Err("no connection"),
+        });
+        let service = requests.layer("server:443".to_owned()).layer(service);
+        for method in ["GET", "GET", "DELETE"] {
+            let request = Request::builder().method(method).uri("/api/v1/nodes/a").body(()).unwrap();
+            let _ = service.clone().oneshot(request).await;
+        }
+        let text = metrics.text();
+        let line = |code: &str, method: &str, verb: &str, count: u32| {
+            format!(
+                "kubevirt_rest_client_requests_total{{code=\"{code}\",method=\"{method}\",host=\"server:443\",resource=\"nodes\",verb=\"{verb}\"}} {count}\n"
+            )
+        };
+        assert!(text.contains(&line("404", "GET", "GET", 2)), "{text}");
+        assert!(text.contains(&line("<error>", "DELETE", "DELETE", 1)), "{text}");
+    }
+}

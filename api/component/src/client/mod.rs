@@ -1,0 +1,55 @@
+//! Clients of the API server: counted, and held to a rate that may change while the process runs.
+//!
+//! ```text
+//!   request --> limit (a token for each) --> count (code, verb, resource) --> kube's own stack --> API server
+//! ```
+//!
+//! What must not wait has a client without a rate: the lease, and the watch of the `KubeVirt` object that sets the rates.
+
+mod count;
+pub mod limit;
+
+pub use count::Requests;
+pub use limit::Limit;
+
+use kube::client::ClientBuilder;
+use kube::{Client, Config};
+
+/// How a process reaches the API server.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    config: Config,
+    requests: Requests,
+}
+
+impl Connection {
+    /// As the pod's service account, or as the files of a person say. Requests are counted in `requests`.
+    ///
+    /// # Errors
+    /// Where neither is there, or neither can be used.
+    pub async fn infer(requests: Requests) -> Result<Self, kube::config::InferConfigError> {
+        Ok(Connection { config: Config::infer().await?, requests })
+    }
+
+    /// A client that asks as fast as it likes.
+    ///
+    /// # Errors
+    /// Where the configuration cannot be used.
+    pub fn client(&self) -> Result<Client, kube::Error> {
+        Ok(ClientBuilder::try_from(self.config.clone())?.with_layer(&self.count()).build())
+    }
+
+    /// A client that keeps to a rate.
+    ///
+    /// # Errors
+    /// Where the configuration cannot be used.
+    pub fn limited(&self, limit: &Limit) -> Result<Client, kube::Error> {
+        let builder = ClientBuilder::try_from(self.config.clone())?;
+        Ok(builder.with_layer(&self.count()).with_layer(&limit.layer()).build())
+    }
+
+    fn count(&self) -> count::Layer {
+        let host = self.config.cluster_url.authority().map(ToString::to_string);
+        self.requests.layer(host.unwrap_or_default())
+    }
+}

@@ -1,0 +1,17 @@
+//! What every server of Barevirt has alike.
+//!
+//! ```text
+//!   KubeVirt object --> installation --> log level, rate of requests, TLS policy, and what the component does with the rest
+//!                            |
+//!   files or requests --> certificates --> TLS of its servers and calls
+//!                            |
+//!                         probes: /healthz, /metrics on 8443
+//! ```
+
+pub mod certificates;
+pub mod client;
+pub mod installation;
+pub mod log;
+pub mod metrics;
+pub mod probes;
+pub mod tls;

@@ -1,0 +1,85 @@
+//! What the settings say about TLS, and a certificate to show until there is a better one.
+
+use crate::certificates::{CertificateError, Pair, TlsPolicy};
+use crate::installation::Installation;
+use barevirt_api::settings::{Settings, Tls, TlsVersion};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+/// Why there is no certificate of our own making.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfMadeError {
+    /// None could be made.
+    #[error("cannot make a certificate")]
+    Make(#[from] rcgen::Error),
+    /// The TLS library does not take it.
+    #[error("cannot use a certificate just made")]
+    Use(#[from] CertificateError),
+}
+
+/// A certificate that proves nothing: probes are answered from the first moment on, and nothing secret is told there.
+///
+/// # Errors
+/// Where a library refuses its own defaults.
+pub fn self_made(name: &str) -> Result<Pair, SelfMadeError> {
+    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()])?;
+    Ok(Pair::read(made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes())?)
+}
+
+/// Follows `tlsConfiguration` in a task, for as long as somebody listens.
+pub fn policy(installation: &Installation) -> watch::Receiver<TlsPolicy> {
+    let (sender, receiver) = watch::channel(TlsPolicy::default());
+    let installation = installation.clone();
+    tokio::spawn(async move {
+        let of = |settings: &Settings| settings.tls.clone();
+        let take = |tls: &Tls| match policy_of(tls) {
+            Ok(policy) => {
+                let changed = sender.send_if_modified(|present| {
+                    let changed = *present != policy;
+                    *present = policy;
+                    changed
+                });
+                if changed {
+                    info!(?tls, "what TLS servers accept");
+                }
+            }
+            // Admission and the settings know the same names: no default may take the place of what was asked for.
+            Err(error) => warn!(%error, "what TLS servers accept stays as it was"),
+        };
+        tokio::select! {
+            () = installation.follow(of, take) => {}
+            () = sender.closed() => {}
+        }
+    });
+    receiver
+}
+
+fn policy_of(tls: &Tls) -> Result<TlsPolicy, crate::certificates::PolicyError> {
+    let least = match tls.least {
+        TlsVersion::V1_2 => "VersionTLS12",
+        TlsVersion::V1_3 => "VersionTLS13",
+    };
+    TlsPolicy::new(Some(least), &tls.suites)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barevirt_api::settings::TLS12_SUITES;
+
+    #[test]
+    fn every_suite_that_admission_lets_pass_can_be_had() {
+        for suite in TLS12_SUITES {
+            let tls = Tls { least: TlsVersion::V1_2, suites: vec![suite.to_owned()] };
+            assert!(policy_of(&tls).is_ok_and(|policy| policy != TlsPolicy::default()), "{suite}");
+        }
+        assert_eq!(policy_of(&Tls::default()), Ok(TlsPolicy::default()));
+        let newer = Tls { least: TlsVersion::V1_3, suites: vec![] };
+        assert!(policy_of(&newer).is_ok_and(|policy| policy != TlsPolicy::default()));
+    }
+
+    #[test]
+    fn a_certificate_of_our_own_making_can_be_shown() {
+        assert_eq!(self_made("pod").unwrap().chain().len(), 1);
+    }
+}

@@ -1,0 +1,185 @@
+//! What people do to a guest (pause, reset, freeze, ...) and what its agent and its display tell of it: whether it makes sense
+//! is decided here from the instance, in KubeVirt's words and codes; it is done by the handler of its node.
+
+use std::time::Duration;
+
+use barevirt_api::freeze;
+use barevirt_api::names::{CONDITION_AGENT_CONNECTED, CONDITION_PAUSED, PHASE_RUNNING, PHASE_SCHEDULED};
+use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
+use http::{Method, StatusCode};
+use hyper::body::Bytes;
+use kube::{Api, Client};
+
+use crate::answer::{self, Answer, Refusal};
+use crate::endpoints::Control;
+use crate::front_proxy::User;
+use crate::machine;
+use crate::server::Server;
+use crate::to_handler::{self, Exchange};
+
+/// How long the handler may take.
+const USUAL: Duration = Duration::from_secs(20);
+/// The same for a freeze, before which everything that the guest has written goes to its disks. The aggregator waits for a
+/// minute.
+const FREEZE: Duration = Duration::from_secs(55);
+
+/// KubeVirt's name of the resource in refusals.
+const RESOURCE: &str = "virtualmachineinstance";
+const VM_NOT_RUNNING: &str = "VM is not running";
+const VMI_NOT_RUNNING: &str = "VMI is not running";
+
+/// Whether a control makes sense for the instance as it is. Pure.
+///
+/// # Errors
+/// 400, 403 and 409, in KubeVirt's words.
+pub fn judge(control: Control, vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
+    let name = vmi.metadata.name.as_deref().unwrap_or_default();
+    let conflict = |why: &str| Err(Refusal::conflict(RESOURCE, name, why));
+    let phase = vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    let running = phase == PHASE_RUNNING;
+    let has = |condition| {
+        vmi.status.as_ref().is_some_and(|status| Condition::is_set(&status.conditions, condition))
+    };
+    let (paused, agent) = (has(CONDITION_PAUSED), has(CONDITION_AGENT_CONNECTED));
+    match control {
+        Control::Pause if !running => conflict(VM_NOT_RUNNING),
+        Control::Pause if would_be_killed(vmi) => Err(Refusal::forbidden(format!(
+            "{RESOURCE}.kubevirt.io \"{name}\" is forbidden: \
+             Pausing VMIs with a non-GuestAgentPing LivenessProbe is not supported"
+        ))),
+        Control::Pause if paused => conflict("VMI is already paused"),
+        Control::Unpause if !running => conflict(VMI_NOT_RUNNING),
+        Control::Unpause if !paused => conflict("VMI is not paused"),
+        Control::Freeze if !running => conflict(VM_NOT_RUNNING),
+        Control::Unfreeze if !running => conflict(VMI_NOT_RUNNING),
+        Control::SoftReboot if !running => conflict(VM_NOT_RUNNING),
+        Control::SoftReboot if paused => conflict("VMI is paused"),
+        Control::SoftReboot if !agent && !has_power_button(vmi) => {
+            conflict("VMI neither have the agent connected nor the ACPI feature enabled")
+        }
+        Control::Reset if !running && phase != PHASE_SCHEDULED => Err(Refusal::bad_request(format!(
+            "Failed to reset non-running VMI with phase {phase}: Unable to connect to VirtualMachineInstance \
+             because phase is {phase} instead of {PHASE_RUNNING} or {PHASE_SCHEDULED}"
+        ))),
+        Control::GuestOsInfo | Control::UserList | Control::FilesystemList if !running => {
+            conflict(VMI_NOT_RUNNING)
+        }
+        Control::GuestOsInfo | Control::UserList | Control::FilesystemList if !agent => {
+            conflict("VMI does not have guest agent connected")
+        }
+        Control::Screenshot if vmi.spec.domain.devices.autoattach_graphics_device == Some(false) => {
+            Err(Refusal::bad_request("No graphics devices are present."))
+        }
+        Control::Screenshot if !running => Err(Refusal::bad_request(VMI_NOT_RUNNING)),
+        Control::Pause
+        | Control::Unpause
+        | Control::Freeze
+        | Control::Unfreeze
+        | Control::SoftReboot
+        | Control::Reset
+        | Control::GuestOsInfo
+        | Control::UserList
+        | Control::FilesystemList
+        | Control::Screenshot => Ok(()),
+    }
+}
+
+/// A guest that stands still answers no probe, and is killed for it.
+fn would_be_killed(vmi: &VirtualMachineInstance) -> bool {
+    vmi.spec.liveness_probe.as_ref().is_some_and(|probe| probe.guest_agent_ping.is_none())
+}
+
+fn has_power_button(vmi: &VirtualMachineInstance) -> bool {
+    let acpi = vmi.spec.domain.features.as_ref().and_then(|features| features.acpi.as_ref());
+    acpi.is_none_or(|acpi| acpi.is_enabled())
+}
+
+/// Carries one out. `query` and `body` are the request's.
+///
+/// # Errors
+/// 404 for an instance that does not exist; what [`judge`] says; what the handler and the launcher say.
+pub async fn act(
+    server: &Server,
+    user: &User,
+    control: Control,
+    (namespace, name): (&str, &str),
+    query: Option<&str>,
+    body: Bytes,
+) -> Result<Answer, Refusal> {
+    let answer = pass(server, control, (namespace, name), query, body).await;
+    let code = answer.as_ref().map_or_else(|refusal| refusal.code, Answer::status);
+    let control = control.path();
+    tracing::info!(user = user.name, namespace, name, control, code = code.as_u16(), "control of a guest");
+    answer
+}
+
+async fn pass(
+    server: &Server,
+    control: Control,
+    (namespace, name): (&str, &str),
+    query: Option<&str>,
+    body: Bytes,
+) -> Result<Answer, Refusal> {
+    let client = &server.client.0;
+    let mut dry_run = false;
+    match control {
+        Control::Pause | Control::Unpause => {
+            dry_run = machine::options(&body)?.dry_run.iter().any(|word| word == "All");
+        }
+        Control::Freeze => drop(freeze::unfreeze_after(&body).map_err(Refusal::bad_request)?),
+        Control::Unfreeze
+        | Control::SoftReboot
+        | Control::Reset
+        | Control::GuestOsInfo
+        | Control::UserList
+        | Control::FilesystemList
+        | Control::Screenshot => {}
+    }
+    if control == Control::Unpause {
+        no_snapshot(client, namespace, name).await?;
+    }
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
+    let vmi =
+        vmis.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))?;
+    judge(control, &vmi)?;
+    if dry_run {
+        return Ok(answer::done());
+    }
+    let Some(node) = vmi.status.and_then(|status| status.node_name) else {
+        return Err(Refusal::conflict(RESOURCE, name, VMI_NOT_RUNNING));
+    };
+    let handler = to_handler::find(client, &server.namespace, &node).await?;
+    let mut path = format!("/v1/namespaces/{namespace}/{}s/{name}/{}", RESOURCE, control.path());
+    if control == Control::Screenshot && moves_cursor(query) {
+        path.push_str("?moveCursor=true");
+    }
+    let changes = control.changes();
+    let exchange = Exchange {
+        method: if changes { Method::PUT } else { Method::GET },
+        path: &path,
+        body: if control == Control::Freeze { body } else { Bytes::new() },
+        within: if matches!(control, Control::Freeze | Control::Unfreeze) { FREEZE } else { USUAL },
+    };
+    let answer = to_handler::call(&server.certificates, &handler, exchange).await?;
+    // KubeVirt's answer to a change that was made.
+    Ok(if changes && answer.status() == StatusCode::ACCEPTED { answer::done() } else { answer })
+}
+
+fn moves_cursor(query: Option<&str>) -> bool {
+    query.unwrap_or_default().split('&').any(|one| one == "moveCursor=true")
+}
+
+/// A guest that stands still for a snapshot of its machine does so until that is taken.
+async fn no_snapshot(client: &Client, namespace: &str, name: &str) -> Result<(), Refusal> {
+    let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+    let vm = vms.get_opt(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;
+    let taken = vm.and_then(|vm| vm.status).and_then(|status| status.snapshot_in_progress);
+    match taken {
+        Some(_) => Err(Refusal::conflict("virtualmachine", name, "VM snapshot is in progress")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "controls_tests.rs"]
+mod tests;

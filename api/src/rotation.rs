@@ -1,0 +1,151 @@
+//! How long the installation's own certificates live, and when they are renewed.
+
+use crate::v1::{CertConfig, KubeVirtSelfSignConfiguration, KubeVirtSpec};
+use crate::validate::kinds::duration;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Until every pod has what changed in a secret or a config map: the kubelet looks once a minute, and a little later at
+/// some pods.
+pub const KUBELET: Duration = Duration::from_secs(120);
+/// Shortest time between a certificate's renewal and its end: it has to come to the pods.
+pub const LEAST_RENEWAL: Duration = KUBELET;
+/// Shortest time between an authority's renewal and its end: first the new authority has to come to the pods, then what it
+/// has signed.
+pub const LEAST_OVERLAP: Duration = Duration::from_secs(2 * KUBELET.as_secs());
+/// Shortest time between a certificate's making and its renewal.
+pub const LEAST_USE: Duration = Duration::from_secs(2 * MINUTE.as_secs());
+
+/// Life of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// From its making to its end.
+    pub duration: Duration,
+    /// From its renewal to its end.
+    pub renew_before: Duration,
+}
+
+/// `certificateRotateStrategy.selfSigned`, with defaults filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// Of authorities.
+    pub authority: Lifetime,
+    /// Of what they sign.
+    pub leaf: Lifetime,
+}
+
+impl Default for Rotation {
+    fn default() -> Self {
+        Rotation::from(&KubeVirtSelfSignConfiguration::default())
+    }
+}
+
+impl Rotation {
+    /// As the `KubeVirt` object says. What is out of range counts as not given, and then all of it does: this is read by a
+    /// running component, which cannot refuse it.
+    pub fn of(spec: &KubeVirtSpec) -> Self {
+        Rotation::possible(spec).unwrap_or_default()
+    }
+
+    /// As the `KubeVirt` object says, unless something is out of range.
+    pub fn possible(spec: &KubeVirtSpec) -> Option<Self> {
+        let strategy = spec.certificate_rotate_strategy.clone().unwrap_or_default();
+        let rotation = Rotation::from(&strategy.self_signed.unwrap_or_default());
+        rotation.is_possible().then_some(rotation)
+    }
+
+    /// How long a new authority waits in the bundle before it signs: half of the time that it and the former one are both
+    /// believed, and no longer than is of use.
+    pub fn settle(&self) -> Duration {
+        (self.authority.renew_before / 2).min(5 * MINUTE)
+    }
+
+    fn is_possible(&self) -> bool {
+        let fits = |life: Lifetime, least: Duration| {
+            life.renew_before >= least
+                && life.duration.checked_sub(life.renew_before).is_some_and(|used| used >= LEAST_USE)
+        };
+        fits(self.authority, LEAST_OVERLAP)
+            && fits(self.leaf, LEAST_RENEWAL)
+            && self.leaf.duration <= self.authority.duration
+    }
+}
+
+/// What is given, as it is given; the older fields win, as in KubeVirt. The last fifth of a life is for renewal where
+/// nothing else is said, and not less than is needed.
+impl From<&KubeVirtSelfSignConfiguration> for Rotation {
+    fn from(given: &KubeVirtSelfSignConfiguration) -> Self {
+        let read = |text: Option<&String>| text.and_then(|text| duration::parse(text));
+        let life = |config: Option<&CertConfig>, older: [Option<&String>; 2], default, least: Duration| {
+            let [duration, renewal] = older;
+            let duration = duration.or(config.and_then(|config| config.duration.as_ref()));
+            let renewal = renewal.or(config.and_then(|config| config.renew_before.as_ref()));
+            let duration = read(duration).unwrap_or(default);
+            Lifetime { duration, renew_before: read(renewal).unwrap_or_else(|| least.max(duration / 5)) }
+        };
+        let authority = [given.ca_rotate_interval.as_ref(), given.ca_overlap_interval.as_ref()];
+        let leaf = [given.cert_rotate_interval.as_ref(), None];
+        Rotation {
+            authority: life(given.ca.as_ref(), authority, 7 * DAY, LEAST_OVERLAP),
+            leaf: life(given.server.as_ref(), leaf, DAY, LEAST_RENEWAL),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn of(own: Value) -> [Duration; 4] {
+        let spec = serde_json::from_value(json!({"certificateRotateStrategy": {"selfSigned": own}})).unwrap();
+        let Rotation { authority, leaf } = Rotation::of(&spec);
+        [authority.duration, authority.renew_before, leaf.duration, leaf.renew_before]
+    }
+
+    #[test]
+    fn a_week_and_a_day_unless_said_otherwise() {
+        let default = [7 * DAY, 7 * DAY / 5, DAY, DAY / 5];
+        assert_eq!(of(json!({})), default);
+        assert_eq!(Rotation::of(&KubeVirtSpec::default()), Rotation::default());
+        assert_eq!(of(json!({"ca": {"duration": "100h"}})), [100 * HOUR, 20 * HOUR, DAY, DAY / 5]);
+        assert_eq!(
+            of(
+                json!({"ca": {"duration": "20m", "renewBefore": "12m"}, "server": {"duration": "14m", "renewBefore": "10m"}})
+            ),
+            [20 * MINUTE, 12 * MINUTE, 14 * MINUTE, 10 * MINUTE]
+        );
+        assert_eq!(
+            of(json!({"caRotateInterval": "48h", "caOverlapInterval": "24h", "certRotateInterval": "10h"})),
+            [48 * HOUR, 24 * HOUR, 10 * HOUR, 2 * HOUR]
+        );
+        // A fifth of a short life is not enough.
+        assert_eq!(
+            of(json!({"ca": {"duration": "10m"}, "server": {"duration": "5m"}})),
+            [10 * MINUTE, 4 * MINUTE, 5 * MINUTE, 2 * MINUTE]
+        );
+        // What cannot be had counts as not given.
+        for impossible in [
+            json!({"server": {"duration": "3m"}}),
+            json!({"ca": {"duration": "1h", "renewBefore": "3m"}}),
+            json!({"ca": {"duration": "1h"}}),
+            json!({"ca": {"duration": "48h", "renewBefore": "49h"}}),
+        ] {
+            assert_eq!(of(impossible.clone()), default, "{impossible}");
+        }
+    }
+
+    #[test]
+    fn settling_is_bounded_by_the_overlap() {
+        let with = |renew_before| Rotation {
+            authority: Lifetime { duration: DAY, renew_before },
+            ..Rotation::default()
+        };
+        assert_eq!(Rotation::default().settle(), 5 * MINUTE);
+        assert_eq!(with(LEAST_OVERLAP).settle(), KUBELET);
+        assert_eq!(with(8 * MINUTE).settle(), 4 * MINUTE);
+    }
+}

@@ -1,0 +1,170 @@
+//! Settings of launcher pods.
+
+use crate::quantity;
+use crate::v1::{KubeVirtConfiguration, ResourceRequirementsWithoutClaims};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use std::collections::BTreeMap;
+
+/// What every launcher pod gets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pods {
+    /// Labels of nodes, beside those of the instance, which come first.
+    pub node_selectors: BTreeMap<String, String>,
+    /// Container runtime.
+    pub runtime_class: Option<String>,
+    /// System call filter.
+    pub seccomp: Seccomp,
+    /// Factor on the memory that QEMU and the launcher need.
+    pub overhead: Factor,
+    /// Resources of the helper of a container disk, where they are not the built-in ones.
+    pub container_disk: HelperResources,
+    /// Labels of namespaces where a pod that has no CPU limit gets one.
+    pub cpu_limit: Option<LabelSelector>,
+}
+
+/// System call filter of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Seccomp {
+    /// The container runtime's own. KubeVirt's default is no filter; Pod Security's `restricted` asks for one.
+    #[default]
+    RuntimeDefault,
+    /// A file beneath the kubelet's directory of profiles.
+    Localhost(String),
+}
+
+/// A factor of at least one, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Factor(u64);
+
+impl Default for Factor {
+    fn default() -> Self {
+        Factor(1000)
+    }
+}
+
+impl Factor {
+    /// A decimal number as text; none where it is none, below one or beyond a thousand.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || whole.len() > 4 || part.len() > 18 || !digits(whole) || !digits(part) {
+            return None;
+        }
+        // Further digits are less than a kibibyte of a mebibyte: rounded up.
+        let (head, tail) = part.split_at(part.len().min(3));
+        let mut thousandths: u64 = format!("{whole}{head:0<3}").parse().ok()?;
+        if tail.bytes().any(|byte| byte != b'0') {
+            thousandths += 1;
+        }
+        (1000..=1_000_000).contains(&thousandths).then_some(Factor(thousandths))
+    }
+
+    /// So many times an amount, rounded up.
+    pub fn times(self, amount: u64) -> u64 {
+        let product = (u128::from(amount) * u128::from(self.0)).div_ceil(1000);
+        u64::try_from(product).unwrap_or(u64::MAX)
+    }
+}
+
+/// Requests and limits that replace built-in ones.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HelperResources {
+    /// Requests for `cpu` and `memory`.
+    pub requests: BTreeMap<String, Quantity>,
+    /// Limits for `cpu` and `memory`.
+    pub limits: BTreeMap<String, Quantity>,
+}
+
+/// Resources that can be given to a helper.
+pub const HELPER_RESOURCES: [&str; 2] = ["cpu", "memory"];
+/// The helpers that there are, in KubeVirt's words.
+pub const HELPERS: [&str; 1] = ["container-disk"];
+
+impl HelperResources {
+    fn of(given: &ResourceRequirementsWithoutClaims) -> Self {
+        let taken = |given: &BTreeMap<String, Quantity>| {
+            let taken = given.iter().filter(|(name, quantity)| {
+                HELPER_RESOURCES.contains(&name.as_str())
+                    && quantity::millis(quantity).is_ok_and(|millis| millis > 0)
+            });
+            taken.map(|(name, quantity)| (name.clone(), quantity.clone())).collect()
+        };
+        HelperResources { requests: taken(&given.requests), limits: taken(&given.limits) }
+    }
+}
+
+impl Pods {
+    pub(super) fn of_configuration(configuration: &KubeVirtConfiguration) -> Self {
+        let developer = configuration.developer_configuration.as_ref();
+        let profile = configuration
+            .seccomp_configuration
+            .as_ref()
+            .and_then(|seccomp| seccomp.virtual_machine_instance_profile.as_ref())
+            .and_then(|profile| profile.custom_profile.as_ref())
+            .and_then(|custom| custom.localhost_profile.clone());
+        let helper = configuration
+            .support_container_resources
+            .iter()
+            .find(|helper| HELPERS.contains(&helper.type_.as_str()))
+            .map(|helper| HelperResources::of(&helper.resources));
+        Pods {
+            node_selectors: developer.map(|developer| developer.node_selectors.clone()).unwrap_or_default(),
+            runtime_class: configuration.default_runtime_class.clone().filter(|name| !name.is_empty()),
+            seccomp: profile.map_or(Seccomp::RuntimeDefault, Seccomp::Localhost),
+            overhead: configuration
+                .additional_guest_memory_overhead_ratio
+                .as_deref()
+                .and_then(Factor::parse)
+                .unwrap_or_default(),
+            container_disk: helper.unwrap_or_default(),
+            cpu_limit: configuration.auto_cpu_limit_namespace_label_selector.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_factor_is_at_least_one() {
+        for text in ["", "0.999", "-1", "1e3", "nan", "1.0.0", " 1", "1001", ".5"] {
+            assert_eq!(Factor::parse(text), None, "{text:?}");
+        }
+        for (text, of_a_million) in
+            [("1", 1_000_000), ("1.5", 1_500_000), ("1.0001", 1_001_000), ("2.", 2_000_000)]
+        {
+            assert_eq!(
+                Factor::parse(text).map(|factor| factor.times(1_000_000)),
+                Some(of_a_million),
+                "{text}"
+            );
+        }
+        assert_eq!(Factor::default().times(u64::MAX), u64::MAX);
+        assert_eq!(Factor::parse("3").unwrap().times(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn pods_get_what_is_configured() {
+        let configuration: KubeVirtConfiguration = serde_json::from_value(json!({
+            "developerConfiguration": {"nodeSelectors": {"disk": "ssd"}},
+            "defaultRuntimeClass": "kata",
+            "seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "vm.json"}}},
+            "supportContainerResources": [{"type": "container-disk",
+                "resources": {"limits": {"cpu": "0", "memory": "80Mi"}, "requests": {"cpu": "2m"}}}],
+        }))
+        .unwrap();
+        let pods = Pods::of_configuration(&configuration);
+        assert_eq!(pods.node_selectors.get("disk").map(String::as_str), Some("ssd"));
+        assert_eq!(pods.runtime_class.as_deref(), Some("kata"));
+        assert_eq!(pods.seccomp, Seccomp::Localhost("vm.json".into()));
+        let amounts = |list: &BTreeMap<String, Quantity>| {
+            list.iter().map(|(name, quantity)| format!("{name}={}", quantity.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(amounts(&pods.container_disk.limits), ["memory=80Mi"]);
+        assert_eq!(amounts(&pods.container_disk.requests), ["cpu=2m"]);
+        assert_eq!(Pods::of_configuration(&KubeVirtConfiguration::default()), Pods::default());
+    }
+}

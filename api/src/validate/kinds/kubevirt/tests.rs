@@ -1,0 +1,163 @@
+//! One row for each setting: a configuration, and the causes that follow.
+
+use super::standing;
+use crate::v1::KubeVirt;
+use serde_json::{Value, json};
+
+/// `field: message` of each cause.
+fn causes(configuration: &Value) -> Vec<String> {
+    let object = json!({"metadata": {"name": "kubevirt"}, "spec": {"configuration": configuration}});
+    let object: KubeVirt = serde_json::from_value(object).unwrap();
+    standing(&object).iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+}
+
+#[test]
+fn what_is_right_passes() {
+    let bucket = json!({"restClient": {"rateLimiter": {"tokenBucketRateLimiter": {"qps": 5.5, "burst": 0}}}});
+    for right in [
+        json!({"developerConfiguration": {"logVerbosity": {"virtAPI": 0, "virtLauncher": 9, "nodeVerbosity": {"a": 4}}}}),
+        json!({"developerConfiguration": {"nodeSelectors": {"example.com/disk": "ssd", "a": ""}}}),
+        json!({"cpuRequest": "250m", "vmRolloutStrategy": "Stage", "evictionStrategy": "External"}),
+        json!({"emulatedMachines": ["q35*", "pc-*"]}),
+        json!({"architectureConfiguration": {"amd64": {"emulatedMachines": ["pc-q35-9*"], "machineType": "pc-q35-9.2"}}}),
+        json!({"defaultRuntimeClass": "kata", "additionalGuestMemoryOverheadRatio": "1.25"}),
+        json!({"smbios": {"manufacturer": "Acme, Inc.", "product": "p", "version": "1", "sku": "7", "family": "f"}}),
+        json!({"supportContainerResources": [{"type": "container-disk",
+            "resources": {"requests": {"cpu": "2m"}, "limits": {"memory": "80Mi"}}}]}),
+        json!({"network": {"defaultNetworkInterface": "bridge", "permitSlirpInterface": false}}),
+        json!({"autoCPULimitNamespaceLabelSelector": {"matchLabels": {"a": "b"}}}),
+        json!({"apiConfiguration": bucket, "controllerConfiguration": bucket, "handlerConfiguration": bucket,
+            "webhookConfiguration": bucket}),
+        json!({"tlsConfiguration": {"minTLSVersion": "VersionTLS13"}}),
+        json!({"migrations": {"parallelMigrationsPerCluster": 5, "allowPostCopy": false, "bandwidthPerMigration": "0Mi",
+            "completionTimeoutPerGiB": 150}}),
+        json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "a/b.json"}}}}),
+    ] {
+        assert_eq!(causes(&right), Vec::<String>::new(), "{right}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let bucket = |bucket: Value| json!({"restClient": {"rateLimiter": {"tokenBucketRateLimiter": bucket}}});
+    let rows: Vec<(Value, &str, &str)> = vec![
+        (
+            json!({"developerConfiguration": {"logVerbosity": {"virtHandler": 10}}}),
+            "developerConfiguration.logVerbosity.virtHandler",
+            "must be from 0 to 9",
+        ),
+        (
+            json!({"developerConfiguration": {"logVerbosity": {"nodeVerbosity": {"a": -1}}}}),
+            "developerConfiguration.logVerbosity.nodeVerbosity.a",
+            "must be from 0 to 9",
+        ),
+        (
+            json!({"developerConfiguration": {"logVerbosity": {"virtSynchronizationController": 3}}}),
+            "developerConfiguration.logVerbosity.virtSynchronizationController",
+            "is not supported yet",
+        ),
+        (
+            json!({"developerConfiguration": {"nodeSelectors": {"a b": "c"}}}),
+            "developerConfiguration.nodeSelectors",
+            "a b=c is not a label",
+        ),
+        (
+            json!({"developerConfiguration": {"minimumReservePVCBytes": 131_072}}),
+            "developerConfiguration.minimumReservePVCBytes",
+            "is not supported yet",
+        ),
+        (json!({"cpuRequest": "0"}), "cpuRequest", "0 is not an amount above zero"),
+        (json!({"emulatedMachines": ["q35*", "virt*"]}), "emulatedMachines[1]", "virt* fits no machine type"),
+        (json!({"emulatedMachines": ["pc-q35*"]}), "emulatedMachines", "does not allow q35"),
+        (json!({"vmRolloutStrategy": "Later"}), "vmRolloutStrategy", "Later is not one of LiveUpdate, Stage"),
+        (json!({"defaultRuntimeClass": "K"}), "defaultRuntimeClass", "is not the name of a runtime class"),
+        (
+            json!({"additionalGuestMemoryOverheadRatio": "1e9"}),
+            "additionalGuestMemoryOverheadRatio",
+            "is not a decimal number from 1 to 1000",
+        ),
+        (json!({"smbios": {"sku": "a\nb"}}), "smbios.sku", "printable ASCII"),
+        (
+            json!({"supportContainerResources": [{"type": "virtiofs", "resources": {}}]}),
+            "supportContainerResources[0].type",
+            "virtiofs is not supported yet",
+        ),
+        (
+            json!({"supportContainerResources": [{"type": "disk", "resources": {}}]}),
+            "supportContainerResources[0].type",
+            "disk is not one of",
+        ),
+        (
+            json!({"supportContainerResources": [{"type": "container-disk",
+                "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]}),
+            "supportContainerResources[0].resources.requests.cpu",
+            "is more than the limit",
+        ),
+        (
+            json!({"supportContainerResources": [{"type": "container-disk", "resources": {"limits": {"gpu": "1"}}}]}),
+            "supportContainerResources[0].resources.limits.gpu",
+            "is not supported yet",
+        ),
+        (
+            json!({"network": {"defaultNetworkInterface": "slirp"}}),
+            "network.defaultNetworkInterface",
+            "slirp is not one of bridge, masquerade",
+        ),
+        (
+            json!({"network": {"defaultNetworkInterface": "bridge", "permitBridgeInterfaceOnPodNetwork": false}}),
+            "network.defaultNetworkInterface",
+            "permitBridgeInterfaceOnPodNetwork is false",
+        ),
+        (
+            json!({"network": {"permitSlirpInterface": true}}),
+            "network.permitSlirpInterface",
+            "is not supported yet",
+        ),
+        (
+            json!({"autoCPULimitNamespaceLabelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}),
+            "autoCPULimitNamespaceLabelSelector",
+            "is not a valid label selector operator",
+        ),
+        (
+            json!({"apiConfiguration": bucket(json!({"qps": -1.0, "burst": 1}))}),
+            "apiConfiguration.restClient.rateLimiter.tokenBucketRateLimiter.qps",
+            "must not be below 0",
+        ),
+        (
+            json!({"handlerConfiguration": bucket(json!({"qps": 1.0, "burst": -1}))}),
+            "handlerConfiguration.restClient.rateLimiter.tokenBucketRateLimiter.burst",
+            "must not be below 0",
+        ),
+        (
+            json!({"tlsConfiguration": {"minTLSVersion": "VersionTLS11"}}),
+            "tlsConfiguration.minTLSVersion",
+            "TLS 1.2 and 1.3 only",
+        ),
+        (
+            json!({"tlsConfiguration": {"minTLSVersion": "VersionTLS12", "ciphers": ["TLS_RSA_WITH_AES_128_CBC_SHA"]}}),
+            "tlsConfiguration.ciphers[0]",
+            "the components speak",
+        ),
+        (
+            json!({"migrations": {"progressTimeout": 10}}),
+            "migrations.progressTimeout",
+            "is not supported yet",
+        ),
+        (
+            json!({"permittedHostDevices": {"usb": [{"resourceName": "a/b", "selectors": []}]}}),
+            "permittedHostDevices",
+            "is not supported yet",
+        ),
+        (
+            json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "../a"}}}}),
+            "seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile",
+            "is not a path beneath",
+        ),
+    ];
+    for (configuration, field, message) in rows {
+        let causes = causes(&configuration);
+        assert_eq!(causes.len(), 1, "{configuration}: {causes:#?}");
+        assert!(causes[0].starts_with(&format!("spec.configuration.{field}: ")), "{causes:#?}");
+        assert!(causes[0].contains(message), "{causes:#?}");
+    }
+}

@@ -1,0 +1,38 @@
+//! Rules for `workloadUpdateStrategy` of the `KubeVirt` object.
+
+use super::duration;
+use crate::v1::KubeVirtWorkloadUpdateStrategy;
+use crate::validate::text::quoted;
+use crate::validate::{Cause, Path};
+use crate::workload_updates::{EVICT, LIVE_MIGRATE};
+
+/// Everything wrong with it. The definition lets any word pass as a method; one that is not known would have no effect.
+pub(super) fn rules(path: &Path, strategy: &KubeVirtWorkloadUpdateStrategy, causes: &mut Vec<Cause>) {
+    let KubeVirtWorkloadUpdateStrategy {
+        batch_eviction_interval: interval,
+        batch_eviction_size: size,
+        workload_update_methods: methods,
+    } = strategy;
+    let field = path.child("workloadUpdateMethods");
+    for (index, method) in methods.iter().enumerate() {
+        if method != EVICT && method != LIVE_MIGRATE {
+            let message = format!("{} is not one of {LIVE_MIGRATE}, {EVICT}", quoted(method));
+            causes.push(Cause::not_supported(&field.index(index), message));
+        }
+    }
+    if methods.iter().any(|method| method == LIVE_MIGRATE) && !methods.iter().any(|method| method == EVICT) {
+        let message = format!(
+            "{field} {LIVE_MIGRATE} alone is not supported yet: nothing can migrate. Together with {EVICT} it is taken, and \
+             instances are evicted"
+        );
+        causes.push(Cause::not_supported(&field, message));
+    }
+    if size.is_some_and(|size| size < 0) {
+        let field = path.child("batchEvictionSize");
+        causes.push(Cause::invalid(&field, format!("{field} must be greater than or equal to 0")));
+    }
+    if let Some(interval) = interval.as_deref().filter(|interval| duration::parse(interval).is_none()) {
+        let field = path.child("batchEvictionInterval");
+        causes.push(Cause::invalid(&field, format!("{} is not a duration", quoted(interval))));
+    }
+}

@@ -1,0 +1,122 @@
+//! The certificates as the leading process keeps them: when it looks, and what it knows of who was told.
+
+use super::publish::{Publisher, Round, RoundError};
+use super::signer;
+use barevirt_api::rotation::Rotation;
+use barevirt_api::v1::KubeVirtSpec;
+use kube::Client;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use virt_controller::error::Error;
+
+/// Time between two looks, for what somebody else may have taken away.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// Keeps the certificates. All of it can be lost.
+pub struct Keeper {
+    client: Client,
+    publisher: Publisher,
+    rotation: watch::Sender<Rotation>,
+    looked: Option<(Instant, Round)>,
+    /// The bundle that all who call us hold; empty while that is not known.
+    told: String,
+    /// Whether what former versions left was taken away.
+    cleared: bool,
+}
+
+impl Keeper {
+    /// For the components in this namespace.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Keeper {
+            publisher: Publisher::new(client.clone(), namespace),
+            client,
+            rotation: watch::Sender::new(Rotation::default()),
+            looked: None,
+            told: String::new(),
+            cleared: false,
+        }
+    }
+
+    /// Answers handlers' requests until it is dropped.
+    pub fn signer(&self) -> impl Future<Output = ()> + use<> {
+        signer::run(self.client.clone(), self.publisher.clone(), self.rotation.subscribe())
+    }
+
+    /// Takes over how long certificates live; what cannot be leaves the last that could in force.
+    pub fn follow(&mut self, spec: &KubeVirtSpec) {
+        let Some(rotation) = Rotation::possible(spec) else { return };
+        let changed =
+            self.rotation.send_if_modified(|present| std::mem::replace(present, rotation) != rotation);
+        if changed {
+            self.looked = None;
+        }
+    }
+
+    /// The bundle of authorities that are to be believed, PEM, after a look where one is due.
+    pub async fn bundle(&mut self) -> Result<String, RoundError> {
+        if let Some((looked, round)) = &self.looked
+            && looked.elapsed() < pause(round)
+        {
+            return Ok(round.bundle.clone());
+        }
+        let rotation = *self.rotation.borrow();
+        let round = self.publisher.round(&rotation, &self.told).await?;
+        let bundle = round.bundle.clone();
+        self.looked = Some((Instant::now(), round));
+        Ok(bundle)
+    }
+
+    /// How long nothing is to be done here, if nobody else writes.
+    pub fn pause(&self) -> Duration {
+        let rest = self.looked.as_ref().map(|(looked, round)| pause(round).saturating_sub(looked.elapsed()));
+        rest.unwrap_or_default()
+    }
+
+    /// All webhook configurations and API services hold this bundle now. An authority that they do not know does not sign.
+    pub fn told(&mut self, bundle: &str) {
+        if self.told != bundle {
+            bundle.clone_into(&mut self.told);
+            // What waited for that need not wait longer.
+            self.looked = None;
+        }
+    }
+
+    /// Nothing of a former version runs any more.
+    pub async fn clear(&mut self) -> Result<(), Error> {
+        if !self.cleared {
+            self.publisher.remove_former().await?;
+            self.cleared = true;
+        }
+        Ok(())
+    }
+
+    /// What is known does not hold any more.
+    pub fn forget(&mut self) {
+        self.looked = None;
+        self.told.clear();
+    }
+
+    /// Takes all of it away.
+    pub async fn remove(&mut self) -> Result<(), Error> {
+        self.forget();
+        self.publisher.remove().await
+    }
+}
+
+/// To the moment when something is due, and a little more: its seconds are whole ones.
+fn pause(round: &Round) -> Duration {
+    round.pause.map_or(LOOK, |pause| LOOK.min(pause + Duration::from_millis(100)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_due_when_something_is_and_else_now_and_then() {
+        let round = |pause| Round { bundle: String::new(), pause };
+        assert_eq!(pause(&round(None)), LOOK);
+        assert_eq!(pause(&round(Some(Duration::from_secs(3600)))), LOOK);
+        assert_eq!(pause(&round(Some(Duration::from_secs(2)))), Duration::from_millis(2100));
+    }
+}

@@ -1,0 +1,318 @@
+//! Recording rules and alerts, over metrics that our components export and those of kube-state-metrics.
+//!
+//! Names and thresholds are KubeVirt's, so that dashboards and duty rosters made for it go on. What KubeVirt has over metrics
+//! that nobody exports here is left out: a rule that can never be true looks like one that is never needed.
+
+use serde_json::{Value, json};
+
+/// Components, with the metric that tells whether a pod of theirs is ready.
+const COMPONENTS: [(&str, &str); 4] = [
+    ("api", "kubevirt_virt_api_ready_status"),
+    ("controller", "kubevirt_virt_controller_ready_status"),
+    ("operator", "kubevirt_virt_operator_ready_status"),
+    ("handler", "kubevirt_virt_handler_ready_status"),
+];
+/// Those of which one pod leads.
+const LED: [(&str, &str); 2] = [
+    ("controller", "kubevirt_virt_controller_leading_status"),
+    ("operator", "kubevirt_virt_operator_leading_status"),
+];
+
+/// How bad an alert is.
+#[derive(Clone, Copy)]
+enum Severity {
+    Critical,
+    Warning,
+}
+
+impl Severity {
+    fn name(self) -> &'static str {
+        match self {
+            Severity::Critical => "critical",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
+/// All groups, for components in that namespace.
+pub(crate) fn groups(namespace: &str) -> Value {
+    json!([
+        {"name": "recordingRules.rules", "rules": recordings(namespace)},
+        {"name": "alerts.rules", "rules": alerts(namespace)},
+    ])
+}
+
+fn record(name: String, expression: String) -> Value {
+    json!({"record": name, "expr": expression})
+}
+
+fn recordings(namespace: &str) -> Vec<Value> {
+    let mut rules = vec![];
+    for (component, ready) in COMPONENTS {
+        let pods = format!("pod=~'virt-{component}-.*', namespace='{namespace}'");
+        rules.push(record(
+            format!("cluster:kubevirt_virt_{component}_up:sum"),
+            format!("sum(up{{{pods}}}) or vector(0)"),
+        ));
+        rules.push(record(
+            format!("cluster:kubevirt_virt_{component}_pods_running:count"),
+            format!("count(kube_pod_status_phase{{{pods}, phase='Running'}} == 1) or vector(0)"),
+        ));
+        rules.push(record(
+            format!("cluster:kubevirt_virt_{component}_ready:sum"),
+            format!(
+                "sum(kube_pod_status_ready{{{pods}, condition='true'}} * on(pod, namespace) {ready}{{namespace='{namespace}'}}) \
+                 or vector(0)"
+            ),
+        ));
+    }
+    for (component, leading) in LED {
+        rules.push(record(
+            format!("cluster:kubevirt_virt_{component}_leading:sum"),
+            format!("sum({leading}{{namespace='{namespace}'}}) or vector(0)"),
+        ));
+    }
+    rules
+}
+
+/// Something that is about the installation, and not about single machines.
+fn alert(
+    name: &str,
+    namespace: &str,
+    severity: Severity,
+    minutes: u32,
+    summary: &str,
+    expression: String,
+) -> Value {
+    json!({
+        "alert": name,
+        "expr": expression,
+        "for": format!("{minutes}m"),
+        "annotations": {"summary": summary},
+        "labels": {
+            "severity": severity.name(),
+            "operator_health_impact": severity.name(),
+            "kubernetes_operator_part_of": "kubevirt",
+            "kubernetes_operator_component": "kubevirt",
+            "namespace": namespace,
+        },
+    })
+}
+
+fn alerts(namespace: &str) -> Vec<Value> {
+    use Severity::{Critical, Warning};
+    let mut alerts = vec![];
+    // KubeVirt's spelling differs from component to component.
+    for (component, down, few, unready, none, burst) in [
+        (
+            "api",
+            "VirtAPIDown",
+            Some(("LowVirtAPICount", 60)),
+            "LowReadyVirtAPICount",
+            "NoReadyVirtAPI",
+            "VirtApiRESTErrorsBurst",
+        ),
+        (
+            "controller",
+            "VirtControllerDown",
+            Some(("LowVirtControllersCount", 10)),
+            "LowReadyVirtControllersCount",
+            "NoReadyVirtController",
+            "VirtControllerRESTErrorsBurst",
+        ),
+        (
+            "operator",
+            "VirtOperatorDown",
+            Some(("LowVirtOperatorCount", 60)),
+            "LowReadyVirtOperatorsCount",
+            "NoReadyVirtOperator",
+            "VirtOperatorRESTErrorsBurst",
+        ),
+        (
+            "handler",
+            "VirtHandlerDown",
+            None,
+            "LowReadyVirtHandlerCount",
+            "NoReadyVirtHandler",
+            "VirtHandlerRESTErrorsBurst",
+        ),
+    ] {
+        let running = format!("cluster:kubevirt_virt_{component}_pods_running:count");
+        let ready = format!("cluster:kubevirt_virt_{component}_ready:sum");
+        let mut add = |name: &str, severity, minutes, summary: String, expression: String| {
+            alerts.push(alert(name, namespace, severity, minutes, &summary, expression));
+        };
+        add(
+            down,
+            Critical,
+            10,
+            format!("No pod of virt-{component} has been running for 10 minutes."),
+            format!("{running} == 0"),
+        );
+        if let Some((few, minutes)) = few {
+            add(
+                few,
+                Warning,
+                minutes,
+                format!("Less than three quarters of the wanted pods of virt-{component} are running."),
+                format!(
+                    "{running} / on() kube_deployment_spec_replicas{{deployment='virt-{component}', namespace='{namespace}'}} < 0.75"
+                ),
+            );
+        }
+        add(
+            unready,
+            Warning,
+            10,
+            format!("Some pods of virt-{component} are running and not ready."),
+            format!("{ready} < {running} and {ready} > 0"),
+        );
+        add(
+            none,
+            Critical,
+            10,
+            format!("No pod of virt-{component} has been ready for 10 minutes."),
+            format!("{ready} == 0"),
+        );
+        let requests = format!(
+            "kubevirt_rest_client_requests_total{{namespace='{namespace}',pod=~'virt-{component}-.*'"
+        );
+        add(
+            burst,
+            Critical,
+            5,
+            format!(
+                "More than 80% of the requests of virt-{component} to the API server have failed for 5 minutes."
+            ),
+            format!(
+                "sum(rate({requests},code=~'(4|5)[0-9][0-9]'}}[5m])) / sum(rate({requests}}}[5m])) >= 0.8"
+            ),
+        );
+    }
+    for (component, name) in
+        [("controller", "NoLeadingVirtController"), ("operator", "NoLeadingVirtOperator")]
+    {
+        alerts.push(alert(
+            name,
+            namespace,
+            Critical,
+            10,
+            &format!("No virt-{component} has been leading for 10 minutes."),
+            format!("cluster:kubevirt_virt_{component}_leading:sum == 0"),
+        ));
+    }
+    let handlers = format!("{{namespace='{namespace}', daemonset='virt-handler'}}");
+    alerts.push(alert(
+        "VirtHandlerDaemonSetRolloutFailing",
+        namespace,
+        Warning,
+        15,
+        "Some nodes have had no ready virt-handler for 15 minutes.",
+        format!(
+            "(kube_daemonset_status_number_ready{handlers} - kube_daemonset_status_desired_number_scheduled{handlers}) != 0"
+        ),
+    ));
+    alerts.push(alert(
+        "OrphanedVirtualMachineInstances",
+        namespace,
+        Warning,
+        10,
+        "Node {{ $labels.node }} runs instances and has had no ready virt-handler for 10 minutes.",
+        "(((max by (node) (kube_pod_status_ready{condition='true',pod=~'virt-handler.*'} * on(pod) group_left(node) \
+         max by(pod,node)(kube_pod_info{pod=~'virt-handler.*',node!=''}))) == 1) \
+         or (count by (node)(kube_pod_info{pod=~'virt-launcher.*',node!=''})*0)) == 0"
+            .to_owned(),
+    ));
+    alerts.push(alert(
+        "VirtLauncherPodsStuckFailed",
+        namespace,
+        Critical,
+        10,
+        "At least 200 launcher pods have failed and were not deleted for 10 minutes.",
+        "sum(kube_pod_status_phase{phase='Failed', pod=~'virt-launcher-.*'}) >= 200".to_owned(),
+    ));
+    let mut outdated = alert(
+        "OutdatedVirtualMachineInstanceWorkloads",
+        namespace,
+        Warning,
+        24 * 60,
+        "Instances have been running with a launcher of a former version for a day.",
+        "kubevirt_vmi_number_of_outdated{namespace!=''} != 0".to_owned(),
+    );
+    // It is about machines: the installation is well.
+    outdated["labels"]["operator_health_impact"] = json!("none");
+    alerts.push(outdated);
+    alerts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::expression::metrics;
+    use super::*;
+    use barevirt_component::metrics::names::EXPORTED;
+    use std::collections::BTreeSet;
+
+    /// What others export.
+    const OTHERS: [&str; 7] = [
+        "up",
+        "kube_pod_status_phase",
+        "kube_pod_status_ready",
+        "kube_pod_info",
+        "kube_deployment_spec_replicas",
+        "kube_daemonset_status_number_ready",
+        "kube_daemonset_status_desired_number_scheduled",
+    ];
+
+    fn rules(kind: &str) -> Vec<Value> {
+        let groups = groups("kubevirt");
+        let all = groups.as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+        all.filter(|rule| rule[kind].is_string()).cloned().collect()
+    }
+
+    #[test]
+    fn expressions_name_nothing_that_nobody_exports() {
+        let recorded: BTreeSet<String> =
+            rules("record").iter().map(|rule| rule["record"].as_str().unwrap().to_owned()).collect();
+        for rule in rules("record").iter().chain(&rules("alert")) {
+            let names = metrics(rule["expr"].as_str().unwrap());
+            assert!(!names.is_empty(), "{rule}");
+            for name in names {
+                let known = EXPORTED.contains(&name.as_str())
+                    || OTHERS.contains(&name.as_str())
+                    || recorded.contains(&name);
+                assert!(known, "{name} in {rule}");
+            }
+        }
+        // And what is recorded is used, or could be.
+        assert_eq!(recorded.len(), rules("record").len(), "each name once");
+    }
+
+    #[test]
+    fn parentheses_and_quotes_are_in_pairs() {
+        for rule in rules("record").iter().chain(&rules("alert")) {
+            let expression = rule["expr"].as_str().unwrap();
+            for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
+                assert_eq!(
+                    expression.matches(open).count(),
+                    expression.matches(close).count(),
+                    "{expression}"
+                );
+            }
+            assert_eq!(expression.matches('\'').count() % 2, 0, "{expression}");
+        }
+    }
+
+    #[test]
+    fn alerts_are_told_apart_and_say_what_is_wrong() {
+        let alerts = rules("alert");
+        let names: BTreeSet<&str> = alerts.iter().map(|alert| alert["alert"].as_str().unwrap()).collect();
+        assert_eq!(names.len(), alerts.len());
+        for name in ["VirtAPIDown", "NoReadyVirtController", "VirtHandlerDaemonSetRolloutFailing"] {
+            assert!(names.contains(name), "{name}");
+        }
+        for alert in &alerts {
+            assert!(alert["annotations"]["summary"].as_str().unwrap().ends_with('.'), "{alert}");
+            assert!(["critical", "warning"].contains(&alert["labels"]["severity"].as_str().unwrap()));
+        }
+    }
+}

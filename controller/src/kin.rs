@@ -1,0 +1,167 @@
+//! Which objects belong to which replica set or pool, and which to nobody: found without a look at all of a namespace.
+//!
+//! The watches tell each change. Objects of other owners, most of all instances of machines, take no room here.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A replica set or a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// Its name.
+    pub name: String,
+    /// Its UID: no other of that name is meant.
+    pub uid: String,
+}
+
+/// Whose an object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Of a parent of the kind that is looked for.
+    Of(Parent),
+    /// Nobody's: it may be adopted.
+    Nobodys,
+    /// Somebody else's.
+    Others,
+}
+
+impl Whose {
+    /// By the owner that controls it. `kind` is that of the parents.
+    pub fn by(metadata: &ObjectMeta, kind: &str) -> Self {
+        match controller(metadata) {
+            None => Whose::Nobodys,
+            Some(owner) if owner.kind == kind => {
+                Whose::Of(Parent { name: owner.name.clone(), uid: owner.uid.clone() })
+            }
+            Some(_) => Whose::Others,
+        }
+    }
+}
+
+/// The owner that controls an object.
+pub fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+#[derive(Default)]
+struct Known {
+    /// Children by namespace and name.
+    parents: HashMap<(String, String), Parent>,
+    /// Names of children by the parent's UID.
+    children: HashMap<String, BTreeSet<String>>,
+    /// Names of nobody's objects by namespace.
+    free: HashMap<String, BTreeSet<String>>,
+}
+
+/// The kinship of all objects of one kind.
+#[derive(Default)]
+pub struct Kin {
+    known: Mutex<Known>,
+}
+
+impl Kin {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Nothing panics while the lock is held; if it did, the maps would still be whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whose an object is; its former parent, where it has another one or none now.
+    pub fn saw(&self, namespace: &str, name: &str, whose: &Whose) -> Option<Parent> {
+        let mut known = self.lock();
+        let former = known.forget(namespace, name);
+        match whose {
+            Whose::Of(parent) => {
+                known.children.entry(parent.uid.clone()).or_default().insert(name.to_owned());
+                known.parents.insert((namespace.to_owned(), name.to_owned()), parent.clone());
+                return former.filter(|former| former != parent);
+            }
+            Whose::Nobodys => {
+                known.free.entry(namespace.to_owned()).or_default().insert(name.to_owned());
+            }
+            Whose::Others => {}
+        }
+        former
+    }
+
+    /// Notes that an object is gone; its parent.
+    pub fn gone(&self, namespace: &str, name: &str) -> Option<Parent> {
+        self.lock().forget(namespace, name)
+    }
+
+    /// The parent of an object.
+    pub fn parent(&self, namespace: &str, name: &str) -> Option<Parent> {
+        self.lock().parents.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// Names of a parent's children, in order.
+    pub fn children(&self, uid: &str) -> Vec<String> {
+        self.lock().children.get(uid).into_iter().flatten().cloned().collect()
+    }
+
+    /// Names of nobody's objects of a namespace, in order.
+    pub fn free(&self, namespace: &str) -> Vec<String> {
+        self.lock().free.get(namespace).into_iter().flatten().cloned().collect()
+    }
+}
+
+impl Known {
+    fn forget(&mut self, namespace: &str, name: &str) -> Option<Parent> {
+        remove(&mut self.free, namespace, name);
+        let parent = self.parents.remove(&(namespace.to_owned(), name.to_owned()))?;
+        remove(&mut self.children, &parent.uid, name);
+        Some(parent)
+    }
+}
+
+fn remove(sets: &mut HashMap<String, BTreeSet<String>>, key: &str, name: &str) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(name);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(uid: &str) -> Whose {
+        Whose::Of(Parent { name: "set".to_owned(), uid: uid.to_owned() })
+    }
+
+    #[test]
+    fn objects_come_change_hands_and_go() {
+        let kin = Kin::default();
+        assert_eq!(kin.saw("ns", "a", &of("u1")), None);
+        assert_eq!(kin.saw("ns", "b", &of("u1")), None);
+        assert_eq!(kin.saw("ns", "c", &Whose::Nobodys), None);
+        assert_eq!(kin.saw("ns", "d", &Whose::Others), None);
+        assert_eq!(kin.children("u1"), ["a", "b"]);
+        assert_eq!(kin.free("ns"), ["c"]);
+        assert_eq!(kin.saw("ns", "a", &of("u1")), None);
+        assert_eq!(kin.saw("ns", "a", &of("u2")).unwrap().uid, "u1");
+        assert_eq!(kin.saw("ns", "c", &of("u2")), None);
+        assert_eq!(kin.parent("ns", "c").unwrap().uid, "u2");
+        assert_eq!((kin.free("ns").len(), kin.children("u2").len()), (0, 2));
+        assert_eq!(kin.saw("ns", "a", &Whose::Nobodys).unwrap().uid, "u2");
+        assert_eq!(kin.gone("ns", "b").unwrap().uid, "u1");
+        assert_eq!(kin.gone("ns", "b"), None);
+        assert_eq!(kin.children("u1").len(), 0);
+        let known = kin.lock();
+        assert_eq!((known.children.len(), known.parents.len(), known.free.len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn the_controlling_owner_counts() {
+        let by =
+            |owners| Whose::by(&serde_json::from_value(json!({ "ownerReferences": owners })).unwrap(), "K");
+        let owner = |kind: &str, controller: bool| json!({"apiVersion": "v1", "kind": kind, "name": "set", "uid": "u1", "controller": controller});
+        assert_eq!(by(json!([])), Whose::Nobodys);
+        assert_eq!(by(json!([owner("K", false)])), Whose::Nobodys);
+        assert_eq!(by(json!([owner("K", false), owner("L", true)])), Whose::Others);
+        assert_eq!(by(json!([owner("K", true)])), of("u1"));
+    }
+}

@@ -1,0 +1,304 @@
+//! Carrying out a plan for a pool, and reporting.
+
+use super::plan::{Action, Observed, Plan};
+use super::status::{self, Failure};
+use super::{revision, subject};
+use crate::cluster::Cluster;
+use crate::error::{Category, Error, response};
+use crate::expectations::{Key, Kind};
+use crate::kin;
+use crate::merge;
+use crate::notes::Note;
+use crate::shell::{FIELD_MANAGER, call, call_opt};
+use barevirt_api::names::{
+    ACTION_START, ACTION_STOP, CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED, POOL_REVISION_LABEL,
+    REASON_FAILED_UPDATE, REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, REASON_SUCCESSFUL_PAUSED,
+    REASON_SUCCESSFUL_UPDATE,
+};
+use barevirt_api::pool::{VirtualMachinePool, VirtualMachinePoolStatus};
+use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
+use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// Requests at the same time.
+const AT_ONCE: usize = 10;
+/// Failure's reason: machines could not be made.
+const FAILED_SCALE_OUT: &str = "FailedScaleOut";
+/// Failure's reason: machines could not be taken away.
+const FAILED_SCALE_IN: &str = "FailedScaleIn";
+/// Failure's reason: older generations could not be removed.
+const FAILED_PRUNING: &str = "FailedRevisionPruning";
+/// Event reason: the pool goes on.
+const REASON_RESUMED: &str = "SuccessfulResume";
+/// When to look again for what is left, should no event come.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Does what the plan says and reports; the time of the next look.
+pub(super) async fn apply(
+    cluster: &Cluster,
+    observed: &Observed,
+    plan: Plan,
+) -> Result<Option<Duration>, Error> {
+    let pool = &observed.pool;
+    let acting = (!plan.actions.is_empty()).then_some(AGAIN);
+    let again = plan.again.into_iter().chain(acting).min();
+    let failed = carry_out(cluster, pool, plan.actions).await;
+    let failure =
+        failed.as_ref().filter(|(error, _)| error.category() == Category::Refused).map(|(error, reason)| {
+            let during = match *reason {
+                FAILED_SCALE_OUT => "error during scale out",
+                FAILED_SCALE_IN => "error during scale in",
+                FAILED_PRUNING => "error while pruning vmpool revisions",
+                _ => "error during VM update",
+            };
+            Failure { reason, message: format!("{during}: {}", error.message()) }
+        });
+    // A failure that may pass by itself says nothing about the earlier one.
+    if failed.is_none() || failure.is_some() {
+        report(cluster, observed, failure.as_ref()).await?;
+    }
+    match failed {
+        Some((error, _)) => Err(error),
+        None => Ok(again),
+    }
+}
+
+/// The first failure; the others will most likely be the same.
+async fn carry_out(
+    cluster: &Cluster,
+    pool: &VirtualMachinePool,
+    actions: Vec<Action>,
+) -> Option<(Error, &'static str)> {
+    // What machines are made from is kept before any is.
+    if let Some(action) =
+        actions.iter().find(|action| matches!(action, Action::Create(_) | Action::Update(..)))
+        && let Err(error) = revision::keep(cluster, pool).await
+    {
+        return Some((error, reason(action)));
+    }
+    let done: Vec<Result<(), (Error, &'static str)>> = futures::stream::iter(actions)
+        .map(|action| async move {
+            let reason = reason(&action);
+            act(cluster, pool, action).await.map_err(|error| (error, reason))
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    done.into_iter().find_map(Result::err)
+}
+
+/// Reason for the failure of an action.
+fn reason(action: &Action) -> &'static str {
+    match action {
+        Action::Create(_) => FAILED_SCALE_OUT,
+        Action::Delete(_) | Action::Release(_) => FAILED_SCALE_IN,
+        Action::Update(..) | Action::Renew(_) | Action::Restart(..) | Action::Relabel(..) => {
+            REASON_FAILED_UPDATE
+        }
+        Action::Prune => FAILED_PRUNING,
+    }
+}
+
+async fn act(cluster: &Cluster, pool: &VirtualMachinePool, action: Action) -> Result<(), Error> {
+    let namespace = pool.namespace().unwrap_or_default();
+    let tell = |note| cluster.notes.tell(note, pool.object_ref(&()));
+    match action {
+        Action::Create(vm) => create(cluster, pool, &vm).await,
+        Action::Delete(vm) => {
+            let (name, uid) = (vm.name_any(), vm.uid().unwrap_or_default());
+            delete::<VirtualMachine>(cluster, Kind::Vm, vm.meta()).await?;
+            let text = format!("Deleted VM {namespace}/{name} with uid {uid} from pool");
+            tell(Note::normal(REASON_SUCCESSFUL_DELETE, text));
+            info!(namespace, pool = pool.name_any(), vm = name, "deleted a machine");
+            Ok(())
+        }
+        Action::Release(vm) => {
+            let owners = vm.owner_references().iter();
+            let left: Vec<_> =
+                owners.filter(|owner| Some(&owner.uid) != pool.metadata.uid.as_ref()).collect();
+            let body = json!({"metadata": {
+                "resourceVersion": vm.resource_version(), "uid": vm.uid(), "ownerReferences": left
+            }});
+            patch::<VirtualMachine>(cluster, Kind::Vm, &namespace, &vm.name_any(), &body).await?;
+            info!(namespace, pool = pool.name_any(), vm = vm.name_any(), "released a machine");
+            Ok(())
+        }
+        Action::Update(name, body) => {
+            patch::<VirtualMachine>(cluster, Kind::Vm, &namespace, &name, &body).await?;
+            tell(Note::normal(REASON_SUCCESSFUL_UPDATE, format!("Updated VM {namespace}/{name}")));
+            info!(namespace, pool = pool.name_any(), vm = name, "updated a machine");
+            Ok(())
+        }
+        Action::Renew(vmi) => {
+            delete::<VirtualMachineInstance>(cluster, Kind::Vmi, vmi.meta()).await?;
+            let text = format!("Successfully updated resource {namespace}/{}", vmi.name_any());
+            tell(Note::normal(REASON_SUCCESSFUL_DELETE, text));
+            info!(
+                namespace,
+                pool = pool.name_any(),
+                vm = vmi.name_any(),
+                "restarted a machine by its instance"
+            );
+            Ok(())
+        }
+        Action::Restart(vm, uid) => {
+            restart(cluster, &vm, &uid).await?;
+            let text = format!("Successfully updated resource {namespace}/{}", vm.name_any());
+            tell(Note::normal(REASON_SUCCESSFUL_UPDATE, text));
+            info!(namespace, pool = pool.name_any(), vm = vm.name_any(), "restarted a machine by a request");
+            Ok(())
+        }
+        Action::Relabel(vmi, revision) => {
+            let body = json!({"metadata": {
+                "resourceVersion": vmi.resource_version(), "labels": {POOL_REVISION_LABEL: revision}
+            }});
+            patch::<VirtualMachineInstance>(cluster, Kind::Vmi, &namespace, &vmi.name_any(), &body).await
+        }
+        Action::Prune => revision::prune(cluster, pool).await,
+    }
+}
+
+async fn create(cluster: &Cluster, pool: &VirtualMachinePool, vm: &VirtualMachine) -> Result<(), Error> {
+    let (namespace, name) = (pool.namespace().unwrap_or_default(), vm.name_any());
+    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
+    let subject = || format!("virtual machine {namespace}/{name}");
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let write = cluster.expectations.begin(Key::new(Kind::Vm, &namespace, &name), Instant::now());
+    let created = match call("create", subject, vms.create(&params, vm)).await {
+        Ok(created) => created,
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
+            // By an observation that was old; a look at what is there now counts it, or takes another number.
+            let existing = call("get", subject, vms.get_metadata(&name)).await?;
+            write.done(existing.metadata.resource_version.as_deref());
+            if let Some(owner) = kin::controller(existing.meta())
+                .filter(|owner| Some(&owner.uid) != pool.metadata.uid.as_ref())
+            {
+                info!(namespace, pool = pool.name_any(), vm = name, owner = owner.name, "the name is taken");
+            }
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    write.done(created.metadata.resource_version.as_deref());
+    let note = Note::normal(REASON_SUCCESSFUL_CREATE, format!("Created VM {namespace}/{name}"));
+    cluster.notes.tell(note, pool.object_ref(&()));
+    info!(namespace, pool = pool.name_any(), vm = name, "created a machine");
+    Ok(())
+}
+
+/// What the machine's `restart` call does.
+async fn restart(cluster: &Cluster, vm: &VirtualMachine, uid: &str) -> Result<(), Error> {
+    if vm.status.as_ref().is_some_and(|status| !status.state_change_requests.is_empty()) {
+        // It is on its way already, or somebody wants something else first.
+        return Ok(());
+    }
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+    let body = json!({
+        "metadata": {"resourceVersion": vm.resource_version()},
+        "status": {"stateChangeRequests": [{"action": ACTION_STOP, "uid": uid}, {"action": ACTION_START}]},
+    });
+    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
+    let write = cluster.expectations.begin(Key::new(Kind::Vm, &namespace, &name), Instant::now());
+    let (params, patch) = (merge_params(), Patch::Merge(&body));
+    let request = vms.patch_status(&name, &params, &patch);
+    let answer = call("restart", || format!("virtual machine {namespace}/{name}"), request).await?;
+    write.done(answer.metadata.resource_version.as_deref());
+    Ok(())
+}
+
+/// Deletes just that object.
+async fn delete<K>(cluster: &Cluster, kind: Kind, metadata: &ObjectMeta) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let namespace = metadata.namespace.clone().unwrap_or_default();
+    let name = metadata.name.clone().unwrap_or_default();
+    let objects: Api<K> = Api::namespaced(cluster.client.clone(), &namespace);
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid: metadata.uid.clone(), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    let write = cluster.expectations.begin(Key::new(kind, &namespace, &name), Instant::now());
+    let subject = || format!("{} {namespace}/{name}", K::kind(&()));
+    let answer = call_opt("delete", subject, objects.delete(&name, &params)).await?;
+    let deleted = answer.and_then(|answer| answer.left());
+    write.done(deleted.and_then(|deleted| deleted.meta().resource_version.clone()).as_deref());
+    Ok(())
+}
+
+async fn patch<K>(
+    cluster: &Cluster,
+    kind: Kind,
+    namespace: &str,
+    name: &str,
+    body: &Value,
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let objects: Api<K> = Api::namespaced(cluster.client.clone(), namespace);
+    let write = cluster.expectations.begin(Key::new(kind, namespace, name), Instant::now());
+    let (params, patch) = (merge_params(), Patch::Merge(body));
+    let request = objects.patch_metadata(name, &params, &patch);
+    let answer = call("patch", || format!("{} {namespace}/{name}", K::kind(&())), request).await?;
+    write.done(answer.metadata.resource_version.as_deref());
+    Ok(())
+}
+
+/// Writes the status where it differs from the stored one, and tells what is news in it.
+async fn report(cluster: &Cluster, observed: &Observed, failure: Option<&Failure>) -> Result<(), Error> {
+    let pool = &observed.pool;
+    let before = pool.status.clone().unwrap_or_default();
+    let wanted = status::compute(observed, failure);
+    // Our types always have a JSON form: no map in them has keys but strings.
+    let (old, new) = (serde_json::to_value(&before), serde_json::to_value(&wanted));
+    let Some(change) = merge::difference(&old.unwrap_or_default(), &new.unwrap_or_default()) else {
+        return Ok(());
+    };
+    let body = json!({
+        "metadata": {"resourceVersion": pool.metadata.resource_version}, "status": change
+    });
+    let (namespace, name) = (pool.namespace().unwrap_or_default(), pool.name_any());
+    let pools: Api<VirtualMachinePool> = Api::namespaced(cluster.client.clone(), &namespace);
+    let write = cluster.expectations.begin(Key::new(Kind::Pool, &namespace, &name), Instant::now());
+    let (params, patch) = (merge_params(), Patch::Merge(&body));
+    let request = pools.patch_status(&name, &params, &patch);
+    let answer = call("report the status of", || subject(pool), request).await?;
+    write.done(answer.metadata.resource_version.as_deref());
+    for note in news(&before, &wanted) {
+        cluster.notes.tell(note, pool.object_ref(&()));
+    }
+    Ok(())
+}
+
+/// What a changed status is told of.
+fn news(before: &VirtualMachinePoolStatus, after: &VirtualMachinePoolStatus) -> Vec<Note> {
+    let mut notes = vec![];
+    let paused =
+        |status: &VirtualMachinePoolStatus| Condition::is_set(&status.conditions, CONDITION_REPLICA_PAUSED);
+    match (paused(before), paused(after)) {
+        (false, true) => notes.push(Note::normal(REASON_SUCCESSFUL_PAUSED, "Pool is paused")),
+        (true, false) => notes.push(Note::normal(REASON_RESUMED, "Pool is unpaused")),
+        _ => {}
+    }
+    let failure = |status: &VirtualMachinePoolStatus| {
+        Condition::find(&status.conditions, CONDITION_REPLICA_FAILURE)
+            .map(|condition| (condition.reason.clone(), condition.message.clone()))
+    };
+    if let Some((reason, message)) = failure(after).filter(|told| failure(before).as_ref() != Some(told)) {
+        notes.push(Note::warning(reason.unwrap_or_default(), message.unwrap_or_default()));
+    }
+    notes
+}
+
+fn merge_params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}

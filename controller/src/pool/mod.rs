@@ -1,0 +1,54 @@
+//! Pools: a number of machines of one template, `<pool>-0`, `<pool>-1` and so on.
+//!
+//! ```text
+//!   fewer than wanted --> create, from the lowest free number     more than wanted --> delete, by the selection policy
+//!   does not come up ---> delete: its number is made anew         not selected any more --> release
+//!
+//!   template changed:  machines --patch--> new revision           (update strategy: opportunistic and proactive)
+//!                      instances --restart--> new revision        (proactive, within maxUnavailable)
+//! ```
+//!
+//! Each generation of a pool that machines were made from is kept as a ControllerRevision; a label on machines and
+//! instances names it. Machines are counted until they are gone, as in KubeVirt, so that a number is never there twice.
+//! Deletion is Kubernetes' own: the machines have the pool as owner.
+
+mod apply;
+mod heal;
+mod machine;
+mod observe;
+mod plan;
+mod revision;
+mod selection;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{Action, Machine, Observed, Plan, plan};
+pub use revision::Pruned;
+pub use status::compute as compute_status;
+
+use crate::cluster::Cluster;
+use crate::error::Error;
+use barevirt_api::pool::VirtualMachinePool;
+use kube::ResourceExt;
+use std::time::Duration;
+
+/// When to look again where something of ours has not come back yet.
+const OWED: Duration = Duration::from_millis(500);
+
+/// One reconciliation; the time of the next where one is due without an event.
+pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
+    match observe::observe(cluster, namespace, name).await? {
+        observe::Seen::Nothing => Ok(None),
+        observe::Seen::Owed => Ok(Some(OWED)),
+        observe::Seen::Whole(observed) => {
+            let plan = plan(&observed);
+            apply::apply(cluster, &observed, plan).await
+        }
+    }
+}
+
+/// Namespace and name, for messages.
+fn subject(pool: &VirtualMachinePool) -> String {
+    format!("pool {}/{}", pool.namespace().unwrap_or_default(), pool.name_any())
+}

@@ -1,0 +1,310 @@
+//! What to do about a pool. Pure: the same observation gives the same plan.
+
+use super::heal::{self, Health};
+use super::revision::{self, Older};
+use super::{machine, selection};
+use barevirt_api::names::{
+    CONDITION_READY, PHASE_RUNNING, RUN_STRATEGY_MANUAL, RUN_STRATEGY_RERUN_ON_FAILURE,
+};
+use barevirt_api::pool::{VirtualMachinePool, VirtualMachineTemplateSpec};
+use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
+use barevirt_api::validate::kinds::selector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Machines that are created or deleted at once; what is left comes with the next look. KubeVirt has 250.
+pub(super) const BURST: usize = 50;
+/// When to look again where an update waits for machines to be ready; their events come, too.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// A machine of the pool, with its instance.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The machine.
+    pub vm: VirtualMachine,
+    /// The instance of its name.
+    pub instance: Option<VirtualMachineInstance>,
+}
+
+impl Machine {
+    pub(super) fn is_ready(&self) -> bool {
+        let status = self.vm.status.as_ref();
+        status.is_some_and(|status| Condition::is_set(&status.conditions, CONDITION_READY))
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.vm.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether its guest can be used.
+    fn is_available(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| {
+            let conditions = instance.status.as_ref().map(|status| status.conditions.as_slice());
+            instance.metadata.deletion_timestamp.is_none()
+                && crate::vmi::phase(instance) == PHASE_RUNNING
+                && Condition::is_set(conditions.unwrap_or_default(), CONDITION_READY)
+        })
+    }
+}
+
+/// All that a plan depends on.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The pool.
+    pub pool: VirtualMachinePool,
+    /// Its machines, also those that are being deleted.
+    pub machines: Vec<Machine>,
+    /// Numbers that no machine of the namespace has in its name, from the lowest.
+    pub free: Vec<u32>,
+    /// Older generations of the pool that machines or instances are from.
+    pub(super) older: Older,
+    /// Whether nothing older than the present generation is left.
+    pub pruned: bool,
+    /// Wall clock, for ages.
+    pub now: Timestamp,
+}
+
+impl Observed {
+    /// The template of that generation.
+    fn template(&self, revision: &str) -> Option<&VirtualMachineTemplateSpec> {
+        if revision == revision::name(&self.pool) {
+            return Some(&self.pool.spec.virtual_machine_template);
+        }
+        let spec = self.older.get(revision)?.as_ref()?;
+        Some(&spec.virtual_machine_template)
+    }
+
+    fn selects(&self, machine: &Machine) -> bool {
+        selector::matches(&self.pool.spec.selector, machine.vm.meta().labels.as_ref()) == Ok(true)
+    }
+
+    /// Whether the pool makes what it selects; admission lets no other in, but pools may be older than that.
+    fn is_sane(&self) -> bool {
+        let metadata = self.pool.spec.virtual_machine_template.metadata.as_ref();
+        selector::matches(&self.pool.spec.selector, metadata.and_then(|metadata| metadata.labels.as_ref()))
+            == Ok(true)
+    }
+}
+
+/// One step on the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Let go of the machine that is not selected any more.
+    Release(Box<VirtualMachine>),
+    /// Create the machine.
+    Create(Box<VirtualMachine>),
+    /// Delete the machine.
+    Delete(Box<VirtualMachine>),
+    /// Merge this into the machine of that name.
+    Update(String, Value),
+    /// Have the machine's instance be made anew, by deleting it.
+    Renew(Box<VirtualMachineInstance>),
+    /// The same for a machine that is not started by itself: by a request to restart.
+    Restart(Box<VirtualMachine>, String),
+    /// Note on the instance that it is of this generation of the pool.
+    Relabel(Box<VirtualMachineInstance>, String),
+    /// Remove generations that nothing is from any more.
+    Prune,
+}
+
+/// Steps that do not depend on each other, and when to look again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Done at the same time.
+    pub actions: Vec<Action>,
+    /// When to look again without an event.
+    pub again: Option<Duration>,
+}
+
+impl Plan {
+    fn of(actions: Vec<Action>) -> Self {
+        Plan { actions, again: None }
+    }
+
+    fn no_later_than(mut self, pause: Option<Duration>) -> Self {
+        self.again = self.again.into_iter().chain(pause).min();
+        self
+    }
+}
+
+/// Decides.
+pub fn plan(observed: &Observed) -> Plan {
+    let pool = &observed.pool;
+    if pool.metadata.deletion_timestamp.is_some() || !observed.is_sane() {
+        return Plan::default();
+    }
+    let released: Vec<Action> = observed
+        .machines
+        .iter()
+        .filter(|machine| !machine.is_deleting() && !observed.selects(machine))
+        .map(|machine| Action::Release(Box::new(machine.vm.clone())))
+        .collect();
+    // Whom to count is settled first.
+    if !released.is_empty() || pool.spec.paused == Some(true) {
+        return Plan::of(released);
+    }
+    let health: Vec<(&Machine, Health)> = observed
+        .machines
+        .iter()
+        .filter(|machine| !machine.is_deleting())
+        .map(|machine| (machine, heal::of(observed, machine)))
+        .collect();
+    let hopeless: Vec<Action> = health
+        .iter()
+        .filter(|(_, health)| *health == Health::Hopeless)
+        .map(|(machine, _)| Action::Delete(Box::new(machine.vm.clone())))
+        .collect();
+    if !hopeless.is_empty() {
+        return Plan::of(hopeless);
+    }
+    let patience = health
+        .iter()
+        .filter_map(|(_, health)| match health {
+            Health::Failing(left) => Some(*left),
+            Health::Well | Health::Hopeless => None,
+        })
+        .min();
+    scale(observed).unwrap_or_else(|| update(observed)).no_later_than(patience)
+}
+
+/// What it takes to have as many machines as are wanted; none where nothing is to be done about their number.
+fn scale(observed: &Observed) -> Option<Plan> {
+    let pool = &observed.pool;
+    let wanted = usize::try_from(pool.spec.replicas.unwrap_or(1)).unwrap_or(0);
+    let there = observed.machines.len();
+    if there < wanted {
+        let free = observed.free.iter().take((wanted - there).min(BURST));
+        let made = free.map(|index| Action::Create(Box::new(machine::new(pool, *index))));
+        return Some(Plan::of(made.collect()));
+    }
+    let strategy = pool.spec.scale_in_strategy.as_ref();
+    if strategy.is_some_and(|strategy| strategy.unmanaged.is_some() || strategy.opportunistic.is_some()) {
+        return None;
+    }
+    let living: Vec<&Machine> = observed.machines.iter().filter(|machine| !machine.is_deleting()).collect();
+    // Those that are on their way out are counted until they are gone.
+    let surplus = living.len().saturating_sub(wanted).min(BURST);
+    if surplus == 0 {
+        return (there > wanted).then(Plan::default);
+    }
+    let policy = strategy
+        .and_then(|strategy| strategy.proactive.as_ref())
+        .and_then(|proactive| proactive.selection_policy.as_ref());
+    let picked = selection::pick(living, policy).into_iter().take(surplus);
+    let gone: Vec<Action> = picked.map(|machine| Action::Delete(Box::new(machine.vm.clone()))).collect();
+    // Where the policy lets none be picked, the number stays, and the rest goes on.
+    (!gone.is_empty()).then(|| Plan::of(gone))
+}
+
+/// What it takes to have machines and instances be from the present template.
+fn update(observed: &Observed) -> Plan {
+    let strategy = observed.pool.spec.update_strategy.clone().unwrap_or_default();
+    if strategy.unmanaged.is_some() {
+        return prune(observed);
+    }
+    let policy = strategy.proactive.as_ref().and_then(|proactive| proactive.selection_policy.as_ref());
+    let living: Vec<&Machine> = observed.machines.iter().filter(|machine| !machine.is_deleting()).collect();
+    let (outdated, recent): (Vec<&Machine>, Vec<&Machine>) =
+        selection::pick(living, policy).into_iter().partition(|machine| is_outdated(observed, machine));
+    let changed: Vec<Action> = outdated.iter().filter_map(|machine| changed(observed, machine)).collect();
+    if !changed.is_empty() {
+        return Plan::of(changed);
+    }
+    if strategy.opportunistic.is_some() {
+        return prune(observed);
+    }
+    let rolled = roll(observed, &recent);
+    if rolled == Plan::default() { prune(observed) } else { rolled }
+}
+
+/// Whether a machine is from another template than the present one. A generation that changed other things is as good.
+fn is_outdated(observed: &Observed, machine: &Machine) -> bool {
+    let template = revision::of(machine.vm.meta()).and_then(|revision| observed.template(revision));
+    template != Some(&observed.pool.spec.virtual_machine_template)
+}
+
+/// The machine as the present template has it. One without a number in its name is none that the pool made.
+fn changed(observed: &Observed, machine: &Machine) -> Option<Action> {
+    let name = machine.vm.name_any();
+    let index = machine::index(&name)?;
+    let former = revision::of(machine.vm.meta()).and_then(|revision| observed.template(revision));
+    Some(Action::Update(name, machine::update(&observed.pool, &machine.vm, index, former)))
+}
+
+/// Instances that are from an older template than their machines: those that are of no use anyhow at once, others as long
+/// as enough are left.
+fn roll(observed: &Observed, recent: &[&Machine]) -> Plan {
+    let unavailable = observed.machines.iter().filter(|machine| !machine.is_available()).count();
+    let mut left = max_unavailable(&observed.pool).saturating_sub(unavailable);
+    let mut plan = Plan::default();
+    for machine in recent {
+        match (renewal(observed, machine), machine.is_available()) {
+            (None, _) => {}
+            (Some(relabel @ Action::Relabel(..)), _) => plan.actions.push(relabel),
+            (Some(restart), false) => plan.actions.push(restart),
+            (Some(restart), true) if left > 0 => {
+                left -= 1;
+                plan.actions.push(restart);
+            }
+            (Some(_), true) => plan = plan.no_later_than(Some(WAIT)),
+        }
+    }
+    plan
+}
+
+/// What a machine's instance needs to be from the machine's template.
+fn renewal(observed: &Observed, machine: &Machine) -> Option<Action> {
+    let instance = machine.instance.as_ref().filter(|one| one.metadata.deletion_timestamp.is_none())?;
+    // Without one, the machine gets one by the next update; without what it said, there is nothing to compare with.
+    let of_machine = revision::of(machine.vm.meta())?;
+    let wanted = observed.template(of_machine)?;
+    let of_instance = revision::of(instance.meta());
+    if of_instance == Some(of_machine) {
+        return None;
+    }
+    let guest = |template: &VirtualMachineTemplateSpec| {
+        let spec = template.spec.clone().unwrap_or_default();
+        (spec.template, spec.data_volume_templates, spec.instancetype, spec.preference)
+    };
+    let had = of_instance.and_then(|revision| observed.template(revision));
+    if had.is_some_and(|had| guest(had) == guest(wanted)) {
+        return Some(Action::Relabel(Box::new(instance.clone()), of_machine.clone()));
+    }
+    Some(restart(machine, instance))
+}
+
+/// A deleted instance is made anew only where the strategy says so by itself.
+fn restart(machine: &Machine, instance: &VirtualMachineInstance) -> Action {
+    match machine.vm.spec.effective_run_strategy() {
+        Some(RUN_STRATEGY_MANUAL | RUN_STRATEGY_RERUN_ON_FAILURE) => {
+            Action::Restart(Box::new(machine.vm.clone()), instance.uid().unwrap_or_default())
+        }
+        _ => Action::Renew(Box::new(instance.clone())),
+    }
+}
+
+/// How many machines may be of no use at the same time; at least one, or no update would ever begin.
+fn max_unavailable(pool: &VirtualMachinePool) -> usize {
+    let replicas = i64::from(pool.spec.replicas.unwrap_or(1));
+    let number = match &pool.spec.max_unavailable {
+        None => replicas,
+        Some(IntOrString::Int(number)) => i64::from(*number),
+        // Admission lets only percentages in.
+        Some(IntOrString::String(text)) => {
+            let percent = text.strip_suffix('%').and_then(|text| text.parse::<i64>().ok()).unwrap_or(100);
+            replicas.saturating_mul(percent) / 100
+        }
+    };
+    usize::try_from(number.max(1)).unwrap_or(usize::MAX)
+}
+
+/// Once nothing is from an older generation, what is kept of them can go.
+fn prune(observed: &Observed) -> Plan {
+    if observed.pruned || !revision::referenced(observed).is_empty() {
+        return Plan::default();
+    }
+    Plan::of(vec![Action::Prune])
+}

@@ -1,0 +1,148 @@
+//! The generations of a pool, as ControllerRevisions that it owns: from which of them each machine and instance is.
+
+use super::machine;
+use super::plan::Observed;
+use crate::cluster::Cluster;
+use crate::error::{Error, response};
+use crate::kin;
+use crate::shell::{FIELD_MANAGER, call, call_opt};
+use barevirt_api::names::{POOL_REVISION_LABEL, REVISION_OF_LABEL, vmi_id};
+use barevirt_api::pool::{VirtualMachinePool, VirtualMachinePoolSpec};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Resource, ResourceExt};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+use tracing::{info, warn};
+
+/// What older generations of a pool said, by name; none where nothing is known of one.
+pub(super) type Older = BTreeMap<String, Option<VirtualMachinePoolSpec>>;
+
+/// Up to which generation of each pool nothing older is left. After a start of this process nothing is known.
+#[derive(Default)]
+pub struct Pruned(Mutex<HashMap<String, i64>>);
+
+impl Pruned {
+    /// Whether nothing older than the pool's generation is left.
+    pub(super) fn is_done(&self, pool: &VirtualMachinePool) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&pool.uid().unwrap_or_default()).copied() == pool.metadata.generation
+    }
+
+    fn done(&self, pool: &VirtualMachinePool) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(pool.uid().unwrap_or_default(), pool.metadata.generation.unwrap_or_default());
+    }
+
+    /// Forgets a pool that is gone.
+    pub fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+/// Name of the pool's present generation.
+pub(super) fn name(pool: &VirtualMachinePool) -> String {
+    format!("{}-{}", pool.name_any(), pool.metadata.generation.unwrap_or_default())
+}
+
+/// The generation that a machine or an instance is from.
+pub(super) fn of(metadata: &ObjectMeta) -> Option<&String> {
+    metadata.labels.as_ref()?.get(POOL_REVISION_LABEL)
+}
+
+/// Names of older generations that machines and instances are from.
+pub(super) fn referenced(observed: &Observed) -> HashSet<String> {
+    let present = name(&observed.pool);
+    let both = observed.machines.iter().flat_map(|machine| {
+        let instance = machine.instance.as_ref().and_then(|instance| of(instance.meta()));
+        of(machine.vm.meta()).into_iter().chain(instance)
+    });
+    both.filter(|name| **name != present).cloned().collect()
+}
+
+fn api(cluster: &Cluster, pool: &VirtualMachinePool) -> Api<ControllerRevision> {
+    Api::namespaced(cluster.client.clone(), &pool.namespace().unwrap_or_default())
+}
+
+fn subject(pool: &VirtualMachinePool, name: &str) -> String {
+    format!("controller revision {}/{name}", pool.namespace().unwrap_or_default())
+}
+
+fn is_ours(pool: &VirtualMachinePool, revision: &ObjectMeta) -> bool {
+    kin::controller(revision).is_some_and(|owner| Some(&owner.uid) == pool.metadata.uid.as_ref())
+}
+
+/// Reads older generations.
+pub(super) async fn read(
+    cluster: &Cluster,
+    pool: &VirtualMachinePool,
+    names: HashSet<String>,
+) -> Result<Older, Error> {
+    let mut older = Older::new();
+    for name in names {
+        let revisions = api(cluster, pool);
+        let found = call_opt("get", || subject(pool, &name), revisions.get(&name)).await?;
+        let spec = found.filter(|revision| is_ours(pool, revision.meta())).and_then(|revision| {
+            let data = revision.data.map(|data| data.0).unwrap_or_default();
+            serde_json::from_value(data)
+                .map_err(|error| warn!(revision = name, %error, "a revision that cannot be read"))
+                .ok()
+        });
+        older.insert(name, spec);
+    }
+    Ok(older)
+}
+
+/// Keeps the present generation.
+pub(super) async fn keep(cluster: &Cluster, pool: &VirtualMachinePool) -> Result<(), Error> {
+    let name = name(pool);
+    let revision = ControllerRevision {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: pool.namespace(),
+            labels: Some([(REVISION_OF_LABEL.to_owned(), vmi_id(&pool.name_any()))].into()),
+            owner_references: Some(vec![machine::owner(pool)]),
+            ..ObjectMeta::default()
+        },
+        // Our types always have a JSON form: no map in them has keys but strings.
+        data: Some(RawExtension(serde_json::to_value(&pool.spec).unwrap_or_default())),
+        revision: pool.metadata.generation.unwrap_or_default(),
+    };
+    let revisions = api(cluster, pool);
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    match call("create", || subject(pool, &name), revisions.create(&params, &revision)).await {
+        Ok(_) => {
+            info!(namespace = pool.namespace(), pool = pool.name_any(), revision = name, "kept a generation");
+        }
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
+            let existing = call("get", || subject(pool, &name), revisions.get_metadata(&name)).await?;
+            if !is_ours(pool, existing.meta()) {
+                // Mostly of a pool of the same name that was deleted a moment ago: it goes away with it.
+                let owner = kin::controller(existing.meta());
+                let owner = owner.map_or("nobody".to_owned(), |o| format!("another {} {}", o.kind, o.name));
+                return Err(Error::Foreign { subject: subject(pool, &name), owner });
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Removes generations that nothing is from any more.
+pub(super) async fn prune(cluster: &Cluster, pool: &VirtualMachinePool) -> Result<(), Error> {
+    let revisions = api(cluster, pool);
+    let label = format!("{REVISION_OF_LABEL}={}", vmi_id(&pool.name_any()));
+    let ours = ListParams::default().labels(&label);
+    let list = revisions.list_metadata(&ours);
+    let found = call("list", || format!("controller revisions of {}", super::subject(pool)), list).await?;
+    let present = name(pool);
+    for old in found.iter().filter(|old| is_ours(pool, old.meta()) && old.name_any() != present) {
+        let (old, params) = (old.name_any(), DeleteParams::default());
+        call_opt("delete", || subject(pool, &old), revisions.delete(&old, &params)).await?;
+        info!(namespace = pool.namespace(), pool = pool.name_any(), revision = old, "removed a generation");
+    }
+    cluster.pruned.done(pool);
+    Ok(())
+}

@@ -1,0 +1,504 @@
+//! Plans and statuses of pools: single cases, then random worlds.
+
+use super::plan::{Action, Machine, Observed, Plan, plan};
+use super::revision::Older;
+use super::status::{Failure, compute};
+use barevirt_api::names::POOL_REVISION_LABEL;
+use barevirt_api::pool::VirtualMachinePool;
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const NOW: i64 = 1_800_000_000;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn template(cores: u32) -> Value {
+    json!({
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"runStrategy": "Always", "template": {"spec": {"domain": {"cpu": {"cores": cores}, "devices": {}}}}},
+    })
+}
+
+fn pool(generation: i64, spec: Value) -> VirtualMachinePool {
+    let mut pool = json!({
+        "metadata": {"name": "web", "namespace": "ns", "uid": "p1", "resourceVersion": "5", "generation": generation},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "virtualMachineTemplate": template(1)},
+    });
+    for (name, value) in spec.as_object().unwrap() {
+        pool["spec"][name] = value.clone();
+    }
+    serde_json::from_value(pool).unwrap()
+}
+
+fn vm(index: u32, revision: &str) -> VirtualMachine {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("web-{index}"), "namespace": "ns", "uid": format!("m{index}"),
+            "labels": {"app": "web", POOL_REVISION_LABEL: revision},
+            "creationTimestamp": at(NOW - i64::from(index)).to_string(),
+            "ownerReferences": [{"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool",
+                "name": "web", "uid": "p1", "controller": true}]},
+        "spec": template(1)["spec"],
+        "status": {"printableStatus": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }))
+    .unwrap()
+}
+
+fn instance(index: u32, revision: &str) -> VirtualMachineInstance {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("web-{index}"), "namespace": "ns", "uid": format!("i{index}"),
+            "labels": {"app": "web", POOL_REVISION_LABEL: revision}},
+        "spec": {"domain": {"devices": {}}},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }))
+    .unwrap()
+}
+
+/// A machine that runs, both of that revision.
+fn running(index: u32, revision: &str) -> Machine {
+    Machine { vm: vm(index, revision), instance: Some(instance(index, revision)) }
+}
+
+fn observed(pool: VirtualMachinePool, machines: Vec<Machine>) -> Observed {
+    let taken = |index: &u32| {
+        !machines.iter().any(|machine| machine.vm.metadata.name == Some(format!("web-{index}")))
+    };
+    let free = (0..).filter(taken).take(super::plan::BURST).collect();
+    Observed { pool, machines, free, older: Older::new(), pruned: true, now: at(NOW) }
+}
+
+/// With a former generation, in which each guest had so many cores.
+fn after(mut observed: Observed, revision: &str, cores: u32) -> Observed {
+    let spec = pool(1, json!({"virtualMachineTemplate": template(cores)})).spec;
+    observed.older.insert(revision.to_owned(), Some(spec));
+    observed
+}
+
+fn names(plan: &Plan) -> Vec<String> {
+    let name = |action: &Action| match action {
+        Action::Create(vm) | Action::Delete(vm) | Action::Release(vm) | Action::Restart(vm, _) => {
+            vm.metadata.name.clone().unwrap()
+        }
+        Action::Update(name, _) => name.clone(),
+        Action::Renew(vmi) | Action::Relabel(vmi, _) => vmi.metadata.name.clone().unwrap(),
+        Action::Prune => "prune".to_owned(),
+    };
+    plan.actions.iter().map(name).collect()
+}
+
+fn deleting(mut machine: Machine) -> Machine {
+    machine.vm.metadata.deletion_timestamp = serde_json::from_value(json!(at(NOW).to_string())).unwrap();
+    machine
+}
+
+#[test]
+fn machines_are_numbered_from_the_lowest_that_is_free() {
+    let made = plan(&observed(pool(1, json!({"replicas": 4})), vec![running(1, "web-1")]));
+    assert_eq!(names(&made), ["web-0", "web-2", "web-3"]);
+    let Action::Create(first) = &made.actions[0] else { panic!("{made:?}") };
+    assert_eq!(first.metadata.labels.as_ref().unwrap()[POOL_REVISION_LABEL], "web-1");
+    assert_eq!(first.metadata.owner_references.as_ref().unwrap()[0].uid, "p1");
+    assert_eq!(names(&plan(&observed(pool(1, json!({})), vec![]))), ["web-0"]);
+    // A number that is on its way out is not made anew before it is gone.
+    assert_eq!(plan(&observed(pool(1, json!({})), vec![deleting(running(0, "web-1"))])), Plan::default());
+}
+
+#[test]
+fn surplus_goes_by_the_policy() {
+    let machines = || (0..4).map(|index| running(index, "web-1")).collect::<Vec<_>>();
+    let gone = |scale_in: Value| {
+        names(&plan(&observed(pool(1, json!({"replicas": 2, "scaleInStrategy": scale_in})), machines())))
+    };
+    let by = |order: &str| gone(json!({"proactive": {"selectionPolicy": {"sortPolicy": order}}}));
+    assert_eq!(by("AscendingOrder"), ["web-0", "web-1"]);
+    assert_eq!(by("DescendingOrder"), ["web-3", "web-2"]);
+    // The higher the number, the older.
+    assert_eq!(by("Newest"), ["web-0", "web-1"]);
+    assert_eq!(by("Oldest"), ["web-3", "web-2"]);
+    assert_eq!(by("Random").len(), 2);
+    assert_eq!(by("Random"), gone(json!(null)));
+    assert_eq!(gone(json!({"unmanaged": {}})).len(), 0);
+    assert_eq!(gone(json!({"opportunistic": {}})).len(), 0);
+    let selected = json!({"proactive": {"selectionPolicy": {"selectors": {
+        "labelSelector": {"matchLabels": {"old": "yes"}}}}}});
+    assert_eq!(gone(selected.clone()).len(), 0);
+    let mut some = machines();
+    some[1].vm.spec.template.metadata = serde_json::from_value(json!({"labels": {"old": "yes"}})).unwrap();
+    let picked = plan(&observed(pool(1, json!({"replicas": 2, "scaleInStrategy": selected})), some));
+    assert_eq!(names(&picked), ["web-1"]);
+}
+
+#[test]
+fn what_leaves_already_counts() {
+    let machines = vec![running(0, "web-1"), running(1, "web-1"), deleting(running(2, "web-1"))];
+    let one = pool(
+        1,
+        json!({"replicas": 1, "scaleInStrategy": {"proactive": {"selectionPolicy": {
+        "sortPolicy": "AscendingOrder"}}}}),
+    );
+    assert_eq!(names(&plan(&observed(one, machines.clone()))), ["web-0"]);
+    let two = pool(1, json!({"replicas": 2}));
+    assert_eq!(plan(&observed(two, machines)), Plan::default());
+}
+
+#[test]
+fn a_paused_or_leaving_pool_does_nothing() {
+    let paused = pool(1, json!({"replicas": 3, "paused": true}));
+    assert_eq!(plan(&observed(paused, vec![running(0, "web-0")])), Plan::default());
+    let mut leaving = pool(1, json!({"replicas": 3}));
+    leaving.metadata.deletion_timestamp = serde_json::from_value(json!(at(NOW).to_string())).unwrap();
+    assert_eq!(plan(&observed(leaving, vec![])), Plan::default());
+    let blind = pool(1, json!({"selector": {"matchLabels": {"app": "db"}}}));
+    assert_eq!(plan(&observed(blind, vec![])), Plan::default());
+}
+
+#[test]
+fn a_machine_that_is_not_selected_any_more_is_released_first() {
+    let mut machine = running(0, "web-1");
+    machine.vm.metadata.labels.as_mut().unwrap().remove("app");
+    let released = plan(&observed(pool(1, json!({"replicas": 2})), vec![machine.clone()]));
+    assert_eq!(released.actions, [Action::Release(Box::new(machine.vm))]);
+}
+
+#[test]
+fn machines_follow_the_template_at_once_and_instances_as_the_strategy_says() {
+    let changed = |strategy: Value| {
+        pool(2, json!({"replicas": 2, "virtualMachineTemplate": template(2), "updateStrategy": strategy}))
+    };
+    let old = || vec![running(0, "web-1"), running(1, "web-1")];
+    let updated = plan(&after(observed(changed(json!(null)), old()), "web-1", 1));
+    let [Action::Update(_, body), Action::Update(..)] = updated.actions.as_slice() else {
+        panic!("{updated:?}")
+    };
+    assert_eq!(body["spec"]["template"]["spec"]["domain"]["cpu"]["cores"], 2);
+    assert_eq!(body["metadata"]["labels"][POOL_REVISION_LABEL], "web-2");
+    let unmanaged = after(observed(changed(json!({"unmanaged": {}})), old()), "web-1", 1);
+    assert_eq!(plan(&unmanaged), Plan::default());
+    // A generation that changed something else is none for the machines.
+    let scaled = after(observed(pool(2, json!({"replicas": 2})), old()), "web-1", 1);
+    assert_eq!(plan(&scaled), Plan::default());
+    // Nothing is known of the former one: it counts as another.
+    assert_eq!(names(&plan(&observed(changed(json!(null)), old()))).len(), 2);
+
+    // Machines are new, instances are not.
+    let half = |index| Machine { vm: vm(index, "web-2"), instance: Some(instance(index, "web-1")) };
+    let rolling = |strategy| after(observed(changed(strategy), vec![half(0), half(1)]), "web-1", 1);
+    assert_eq!(plan(&rolling(json!({"opportunistic": {}}))), Plan::default());
+    let renewed = plan(&rolling(json!(null)));
+    assert!(matches!(renewed.actions[..], [Action::Renew(_), Action::Renew(_)]), "{renewed:?}");
+    // With the same guest in it, the older generation is only another name.
+    let mut relabelled = rolling(json!(null));
+    relabelled.older.insert("web-1".to_owned(), Some(relabelled.pool.spec.clone()));
+    let relabelled = plan(&relabelled);
+    assert!(
+        matches!(&relabelled.actions[..], [Action::Relabel(_, name), _] if name == "web-2"),
+        "{relabelled:?}"
+    );
+}
+
+#[test]
+fn a_machine_that_only_commands_start_is_restarted_by_one() {
+    let changed = pool(2, json!({"virtualMachineTemplate": template(2)}));
+    let mut machine = Machine { vm: vm(0, "web-2"), instance: Some(instance(0, "web-1")) };
+    machine.vm.spec.run_strategy = Some("Manual".to_owned());
+    let plan = plan(&after(observed(changed, vec![machine.clone()]), "web-1", 1));
+    assert_eq!(plan.actions, [Action::Restart(Box::new(machine.vm), "i0".to_owned())]);
+}
+
+#[test]
+fn no_more_than_max_unavailable_are_restarted_but_those_that_are_of_no_use() {
+    let changed = |max: Value| {
+        pool(2, json!({"replicas": 4, "virtualMachineTemplate": template(2), "maxUnavailable": max}))
+    };
+    let half = |index| Machine { vm: vm(index, "web-2"), instance: Some(instance(index, "web-1")) };
+    let all = || (0..4).map(half).collect::<Vec<_>>();
+    let restarted = |max: Value, machines: Vec<Machine>| {
+        let plan = plan(&after(observed(changed(max), machines), "web-1", 1));
+        (names(&plan).len(), plan.again)
+    };
+    let wait = Some(Duration::from_secs(3));
+    assert_eq!(restarted(json!(1), all()), (1, wait));
+    assert_eq!(restarted(json!("50%"), all()), (2, wait));
+    assert_eq!(restarted(json!("10%"), all()), (1, wait));
+    assert_eq!(restarted(json!(9), all()), (4, None));
+    let mut one_down = all();
+    one_down[2].instance = None;
+    assert_eq!(restarted(json!(1), one_down.clone()), (0, wait));
+    assert_eq!(restarted(json!(2), one_down), (1, wait));
+    let mut sick = all();
+    sick[2].instance.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Scheduling".to_owned());
+    assert_eq!(restarted(json!(1), sick), (1, wait));
+}
+
+#[test]
+fn machines_that_do_not_come_up_are_replaced() {
+    let healing = |healing: Value| pool(1, json!({"autohealing": healing}));
+    let failing = |status: Value| {
+        let mut machine = running(0, "web-1");
+        machine.vm.status = serde_json::from_value(status).unwrap();
+        machine
+    };
+    let crashing = failing(json!({"startFailure": {"consecutiveFailCount": 3}}));
+    let plan_of = |pool, machine: &Machine| plan(&observed(pool, vec![machine.clone()]));
+    assert_eq!(names(&plan_of(healing(json!({})), &crashing)), ["web-0"]);
+    assert_eq!(plan_of(healing(json!({"startUpFailureThreshold": 4})), &crashing), Plan::default());
+    assert_eq!(plan_of(pool(1, json!({})), &crashing), Plan::default());
+
+    let stuck = failing(json!({"printableStatus": "ErrorUnschedulable", "conditions": [{"type": "Ready",
+        "status": "False", "lastTransitionTime": at(NOW - 200).to_string()}]}));
+    let waiting = plan_of(healing(json!({})), &stuck);
+    assert_eq!((waiting.actions.len(), waiting.again), (0, Some(Duration::from_secs(100))));
+    assert_eq!(names(&plan_of(healing(json!({"minFailingToStartDuration": "3m20s"})), &stuck)), ["web-0"]);
+    assert_eq!(plan_of(healing(json!({})), &failing(json!({"printableStatus": "Stopped"}))), Plan::default());
+    assert_eq!(names(&plan_of(healing(json!({})), &deleting(crashing))).len(), 0);
+}
+
+#[test]
+fn generations_that_nothing_is_from_are_removed_once() {
+    let mut settled = observed(pool(3, json!({})), vec![running(0, "web-3")]);
+    settled.pruned = false;
+    assert_eq!(plan(&settled).actions, [Action::Prune]);
+    settled.machines[0].instance = Some(instance(0, "web-2"));
+    settled.older.insert("web-2".to_owned(), Some(settled.pool.spec.clone()));
+    assert!(matches!(plan(&settled).actions[..], [Action::Relabel(..)]));
+    settled.machines[0].instance = None;
+    settled.pruned = true;
+    assert_eq!(plan(&settled), Plan::default());
+}
+
+#[test]
+fn the_status_counts_and_says_what_is_wrong() {
+    let mut down = running(1, "web-1");
+    down.vm.status = None;
+    let mut observed = observed(
+        pool(1, json!({"replicas": 3, "paused": true})),
+        vec![running(0, "web-1"), down, deleting(running(2, "web-1"))],
+    );
+    let failure = Failure { reason: "FailedScaleOut", message: "quota".to_owned() };
+    let status = compute(&observed, Some(&failure));
+    assert_eq!((status.replicas, status.ready_replicas), (Some(3), Some(2)));
+    assert_eq!(status.label_selector.as_deref(), Some("app=web"));
+    let told: Vec<_> =
+        status.conditions.iter().map(|one| (one.type_.as_str(), one.reason.as_deref().unwrap())).collect();
+    assert_eq!(told, [("ReplicaPaused", "SuccessfulPaused"), ("ReplicaFailure", "FailedScaleOut")]);
+    observed.pool.status = Some(status.clone());
+    observed.now = at(NOW + 9);
+    assert_eq!(compute(&observed, Some(&failure)), status);
+    observed.pool.spec.paused = None;
+    assert_eq!(compute(&observed, None).conditions, []);
+}
+
+mod world {
+    //! A pool under random scaling, changes of the template, ends and deletions.
+
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Look,
+        Scale(i32),
+        Template(u32),
+        Deletes(usize),
+        Gone(usize),
+        Starts(usize),
+        Fails(usize),
+        Relabel(usize),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            6 => Just(Event::Look),
+            2 => (0..6i32).prop_map(Event::Scale),
+            2 => (1..4u32).prop_map(Event::Template),
+            1 => (0..6usize).prop_map(Event::Deletes),
+            3 => (0..6usize).prop_map(Event::Gone),
+            4 => (0..6usize).prop_map(Event::Starts),
+            1 => (0..6usize).prop_map(Event::Fails),
+            1 => (0..6usize).prop_map(Event::Relabel),
+        ];
+        proptest::collection::vec(event, 1..80)
+    }
+
+    struct World {
+        pool: VirtualMachinePool,
+        /// All machines of the namespace, also those that the pool let go of.
+        machines: Vec<Machine>,
+        revisions: BTreeMap<String, barevirt_api::pool::VirtualMachinePoolSpec>,
+        made: u32,
+    }
+
+    impl World {
+        fn revision(&self) -> String {
+            format!("web-{}", self.pool.metadata.generation.unwrap())
+        }
+
+        fn observed(&self) -> Observed {
+            let owned = |machine: &&Machine| machine.vm.metadata.owner_references.is_some();
+            let mut observed = observed(self.pool.clone(), self.machines.clone());
+            observed.machines = self.machines.iter().filter(owned).cloned().collect();
+            let names = super::super::revision::referenced(&observed);
+            observed.older =
+                names.into_iter().map(|name| (name.clone(), self.revisions.get(&name).cloned())).collect();
+            observed
+        }
+
+        fn find(&mut self, name: &str) -> &mut Machine {
+            self.machines.iter_mut().find(|one| one.vm.metadata.name.as_deref() == Some(name)).unwrap()
+        }
+
+        fn look(&mut self) -> bool {
+            let plan = plan(&self.observed());
+            let max = 2;
+            let renewed = plan.actions.iter().filter(|action| matches!(action, Action::Renew(_))).count();
+            let down = self.observed().machines.iter().filter(|machine| machine.instance.is_none()).count();
+            assert!(renewed == 0 || renewed + down <= max.max(renewed), "too many at once");
+            for action in &plan.actions {
+                if matches!(action, Action::Create(_) | Action::Update(..)) {
+                    self.revisions.insert(self.revision(), self.pool.spec.clone());
+                }
+                match action.clone() {
+                    Action::Create(vm) => {
+                        assert!(self.machines.iter().all(|other| other.vm.metadata.name != vm.metadata.name));
+                        self.made += 1;
+                        let mut vm = *vm;
+                        vm.metadata.uid = Some(format!("u{}", self.made));
+                        self.machines.push(Machine { vm, instance: None });
+                    }
+                    Action::Delete(vm) => {
+                        let now = serde_json::from_value(json!(at(NOW).to_string())).unwrap();
+                        self.find(vm.metadata.name.as_deref().unwrap()).vm.metadata.deletion_timestamp =
+                            Some(now);
+                    }
+                    Action::Release(vm) => {
+                        self.find(vm.metadata.name.as_deref().unwrap()).vm.metadata.owner_references = None;
+                    }
+                    Action::Update(name, body) => {
+                        let machine = self.find(&name);
+                        let mut object = serde_json::to_value(&machine.vm).unwrap();
+                        json_merge(&mut object, &body);
+                        machine.vm = serde_json::from_value(object).unwrap();
+                    }
+                    Action::Renew(vmi) => self.find(vmi.metadata.name.as_deref().unwrap()).instance = None,
+                    Action::Relabel(vmi, revision) => {
+                        let machine = self.find(vmi.metadata.name.as_deref().unwrap());
+                        let labels = machine.instance.as_mut().unwrap().metadata.labels.as_mut().unwrap();
+                        labels.insert(POOL_REVISION_LABEL.to_owned(), revision);
+                    }
+                    Action::Restart(..) | Action::Prune => panic!("{action:?}"),
+                }
+            }
+            !plan.actions.is_empty()
+        }
+
+        /// As the machine's controller does.
+        fn start(&mut self, index: usize) {
+            let Some(machine) = self.machines.get_mut(index) else { return };
+            if machine.instance.is_some() || machine.vm.metadata.deletion_timestamp.is_some() {
+                return;
+            }
+            let mut instance = crate::vm::instance(&machine.vm);
+            instance.metadata.uid = Some("i".to_owned());
+            instance.status = serde_json::from_value(json!({"phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True"}]}))
+            .unwrap();
+            machine.instance = Some(instance);
+        }
+
+        fn step(&mut self, event: &Event) {
+            match event {
+                Event::Look => drop(self.look()),
+                Event::Scale(replicas) => {
+                    self.pool.spec.replicas = Some(*replicas);
+                    *self.pool.metadata.generation.as_mut().unwrap() += 1;
+                }
+                Event::Template(cores) => {
+                    let template = serde_json::from_value(template(*cores)).unwrap();
+                    self.pool.spec.virtual_machine_template = template;
+                    *self.pool.metadata.generation.as_mut().unwrap() += 1;
+                }
+                Event::Deletes(index) => {
+                    if let Some(machine) = self.machines.get_mut(*index) {
+                        *machine = deleting(machine.clone());
+                    }
+                }
+                Event::Gone(index) => {
+                    if self
+                        .machines
+                        .get(*index)
+                        .is_some_and(|one| one.vm.metadata.deletion_timestamp.is_some())
+                    {
+                        self.machines.remove(*index);
+                    }
+                }
+                Event::Starts(index) => self.start(*index),
+                Event::Fails(index) => {
+                    if let Some(machine) = self.machines.get_mut(*index) {
+                        machine.instance = None;
+                    }
+                }
+                Event::Relabel(index) => {
+                    if let Some(labels) =
+                        self.machines.get_mut(*index).and_then(|one| one.vm.metadata.labels.as_mut())
+                    {
+                        labels.insert("app".to_owned(), "mine".to_owned());
+                    }
+                }
+            }
+        }
+    }
+
+    fn json_merge(target: &mut Value, patch: &Value) {
+        let Value::Object(patch) = patch else {
+            *target = patch.clone();
+            return;
+        };
+        if !target.is_object() {
+            *target = json!({});
+        }
+        for (name, value) in patch {
+            if value.is_null() {
+                target.as_object_mut().unwrap().remove(name);
+            } else {
+                json_merge(&mut target[name], value);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+        #[test]
+        fn comes_to_the_number_and_the_template_that_are_wanted(events in events()) {
+            let pool = pool(1, json!({"replicas": 2, "maxUnavailable": 2}));
+            let mut world = World { pool, machines: vec![], revisions: BTreeMap::new(), made: 0 };
+            for event in &events {
+                world.step(event);
+            }
+            let mut rounds = 0;
+            loop {
+                let gone = world.machines.iter().any(|machine| machine.vm.metadata.deletion_timestamp.is_some());
+                let acted = world.look();
+                world.machines.retain(|machine| machine.vm.metadata.deletion_timestamp.is_none());
+                let down = world.machines.iter().filter(|machine| machine.instance.is_none()).count();
+                (0..world.machines.len()).for_each(|index| world.start(index));
+                rounds += 1;
+                prop_assert!(rounds < 40, "does not settle: {:?}", plan(&world.observed()));
+                if !acted && !gone && down == 0 {
+                    break;
+                }
+            }
+            let there = i32::try_from(world.observed().machines.len()).unwrap();
+            prop_assert_eq!(Some(there), world.pool.spec.replicas);
+            let cores = world.pool.spec.virtual_machine_template.spec.as_ref().unwrap().template.spec.domain.cpu.clone();
+            for machine in &world.observed().machines {
+                prop_assert_eq!(&machine.vm.spec.template.spec.domain.cpu, &cores);
+                prop_assert_eq!(&machine.instance.as_ref().unwrap().spec.domain.cpu, &cores);
+            }
+        }
+    }
+}

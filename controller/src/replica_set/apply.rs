@@ -1,0 +1,291 @@
+//! Carrying out a plan for a replica set, and reporting.
+
+use super::plan::{self, Action, Member, Observed, Plan};
+use super::status::{self, Failure};
+use super::subject;
+use crate::cluster::Cluster;
+use crate::error::{Category, Error, response};
+use crate::expectations::{Key, Kind};
+use crate::merge;
+use crate::notes::Note;
+use crate::shell::{FIELD_MANAGER, call, call_opt};
+use barevirt_api::names::{
+    CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED, REASON_FAILED_CREATE, REASON_FAILED_DELETE,
+    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, REASON_SUCCESSFUL_PAUSED,
+};
+use barevirt_api::v1::{
+    Condition, VirtualMachineInstance, VirtualMachineInstanceReplicaSet,
+    VirtualMachineInstanceReplicaSetStatus,
+};
+use futures::StreamExt;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// Requests at the same time.
+const AT_ONCE: usize = 10;
+/// Event reason: the set goes on.
+const REASON_RESUMED: &str = "SuccessfulResumed";
+/// When to look again for what is left, should no event come.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Does what the plan says and reports; the time of the next look.
+pub(super) async fn apply(
+    cluster: &Cluster,
+    observed: &Observed,
+    plan: Plan,
+) -> Result<Option<Duration>, Error> {
+    let set = &observed.set;
+    let again = (!plan.actions.is_empty()).then_some(AGAIN);
+    let done: Vec<Result<(), (Error, &'static str)>> = futures::stream::iter(plan.actions)
+        .map(|action| act(cluster, set, action))
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    // The first is told; the others will most likely be the same.
+    let failed = done.into_iter().find_map(Result::err);
+    let failure =
+        failed.as_ref().filter(|(error, _)| error.category() == Category::Refused).map(|(error, reason)| {
+            Failure {
+                reason,
+                message: match *reason {
+                    REASON_FAILED_CREATE => {
+                        format!("Error creating virtual machine instance: {}", error.message())
+                    }
+                    _ => format!("Error deleting virtual machine instance: {}", error.message()),
+                },
+            }
+        });
+    // A failure that may pass by itself says nothing about the earlier one.
+    if failed.is_none() || failure.is_some() {
+        report(cluster, observed, failure.as_ref()).await?;
+    }
+    match failed {
+        Some((error, _)) => Err(error),
+        None => Ok(again),
+    }
+}
+
+async fn act(
+    cluster: &Cluster,
+    set: &VirtualMachineInstanceReplicaSet,
+    action: Action,
+) -> Result<(), (Error, &'static str)> {
+    match action {
+        Action::Create(instance) => {
+            create(cluster, set, &instance).await.map_err(|error| (error, REASON_FAILED_CREATE))
+        }
+        Action::Delete(member) => {
+            let text = format!(
+                "Stopped the virtual machine by deleting the virtual machine instance {}",
+                member.uid
+            );
+            delete(cluster, set, &member, text).await.map_err(|error| (error, REASON_FAILED_DELETE))
+        }
+        Action::Clear(member) => {
+            let text = format!("Deleted finished virtual machine: {}", member.uid);
+            delete(cluster, set, &member, text).await.map_err(|error| (error, REASON_FAILED_DELETE))
+        }
+        Action::Adopt(member) => {
+            adopt(cluster, set, &member).await.map_err(|error| (error, REASON_FAILED_CREATE))
+        }
+        Action::Release(member) => {
+            release(cluster, set, &member).await.map_err(|error| (error, REASON_FAILED_DELETE))
+        }
+    }
+}
+
+fn api(cluster: &Cluster, set: &VirtualMachineInstanceReplicaSet) -> Api<VirtualMachineInstance> {
+    Api::namespaced(cluster.client.clone(), &set.namespace().unwrap_or_default())
+}
+
+fn key(set: &VirtualMachineInstanceReplicaSet, name: &str) -> Key {
+    Key::new(Kind::Vmi, &set.namespace().unwrap_or_default(), name)
+}
+
+fn instance_subject(set: &VirtualMachineInstanceReplicaSet, name: &str) -> String {
+    format!("virtual machine instance {}/{name}", set.namespace().unwrap_or_default())
+}
+
+async fn create(
+    cluster: &Cluster,
+    set: &VirtualMachineInstanceReplicaSet,
+    instance: &VirtualMachineInstance,
+) -> Result<(), Error> {
+    let name = instance.name_any();
+    let (vmis, subject) = (api(cluster, set), || instance_subject(set, &name));
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let write = cluster.expectations.begin(key(set, &name), Instant::now());
+    let created = match call("create", subject, vmis.create(&params, instance)).await {
+        Ok(created) => created,
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
+            // Ours, by an observation that was old; or another's, by chance.
+            let existing = call("get", subject, vmis.get(&name)).await?;
+            if plan::owns(set, existing.meta()) {
+                write.done(existing.metadata.resource_version.as_deref());
+                return Ok(());
+            }
+            return Err(Error::Foreign { subject: subject(), owner: "somebody else".to_owned() });
+        }
+        Err(error) => return Err(error),
+    };
+    write.done(created.metadata.resource_version.as_deref());
+    let text = format!("Started the virtual machine by creating the new virtual machine instance {name}");
+    cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_CREATE, text), set.object_ref(&()));
+    info!(namespace = set.namespace(), set = set.name_any(), vmi = name, "created an instance");
+    Ok(())
+}
+
+async fn delete(
+    cluster: &Cluster,
+    set: &VirtualMachineInstanceReplicaSet,
+    member: &Member,
+    text: String,
+) -> Result<(), Error> {
+    let name = &member.name;
+    // Just the one that was looked at: it may have been released, or come to life again, a moment ago.
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(member.uid.clone()),
+            resource_version: member.resource_version.clone(),
+        }),
+        ..DeleteParams::default()
+    };
+    let write = cluster.expectations.begin(key(set, name), Instant::now());
+    let request = api(cluster, set);
+    let answer = call_opt("delete", || instance_subject(set, name), request.delete(name, &params)).await?;
+    let deleted = answer.and_then(|answer| answer.left());
+    write.done(deleted.and_then(|deleted| deleted.metadata.resource_version).as_deref());
+    cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_DELETE, text), set.object_ref(&()));
+    info!(namespace = set.namespace(), set = set.name_any(), vmi = name, "deleted an instance");
+    Ok(())
+}
+
+/// Becomes the controller of an instance that is nobody's.
+async fn adopt(
+    cluster: &Cluster,
+    set: &VirtualMachineInstanceReplicaSet,
+    member: &Member,
+) -> Result<(), Error> {
+    // A set that is being deleted adopts nothing, and its cache may not show that yet.
+    let sets: Api<VirtualMachineInstanceReplicaSet> =
+        Api::namespaced(cluster.client.clone(), &set.namespace().unwrap_or_default());
+    let fresh = call_opt("get", || subject(set), sets.get_metadata(&set.name_any())).await?;
+    if fresh.is_none_or(|fresh| {
+        fresh.metadata.uid != set.metadata.uid || fresh.metadata.deletion_timestamp.is_some()
+    }) {
+        return Ok(());
+    }
+    let mut owners = member.owners.clone();
+    owners.push(plan::owner(set));
+    patch_owners(cluster, set, member, json!(owners)).await?;
+    info!(namespace = set.namespace(), set = set.name_any(), vmi = member.name, "adopted an instance");
+    Ok(())
+}
+
+/// Lets go of an instance that is not selected any more.
+async fn release(
+    cluster: &Cluster,
+    set: &VirtualMachineInstanceReplicaSet,
+    member: &Member,
+) -> Result<(), Error> {
+    let left: Vec<_> =
+        member.owners.iter().filter(|owner| Some(&owner.uid) != set.metadata.uid.as_ref()).collect();
+    patch_owners(cluster, set, member, json!(left)).await?;
+    info!(namespace = set.namespace(), set = set.name_any(), vmi = member.name, "released an instance");
+    Ok(())
+}
+
+async fn patch_owners(
+    cluster: &Cluster,
+    set: &VirtualMachineInstanceReplicaSet,
+    member: &Member,
+    owners: Value,
+) -> Result<(), Error> {
+    let body = json!({"metadata": {
+        "resourceVersion": member.resource_version, "uid": member.uid, "ownerReferences": owners
+    }});
+    let write = cluster.expectations.begin(key(set, &member.name), Instant::now());
+    let (vmis, params, patch) = (api(cluster, set), merge_params(), Patch::Merge(&body));
+    let request = vmis.patch_metadata(&member.name, &params, &patch);
+    let answer = call("patch", || instance_subject(set, &member.name), request).await?;
+    write.done(answer.metadata.resource_version.as_deref());
+    Ok(())
+}
+
+/// Writes the status where it differs from the stored one, and tells what is news in it.
+async fn report(cluster: &Cluster, observed: &Observed, failure: Option<&Failure>) -> Result<(), Error> {
+    let set = &observed.set;
+    let before = set.status.clone().unwrap_or_default();
+    let wanted = status::compute(observed, failure, Timestamp::now());
+    // Our types always have a JSON form: no map in them has keys but strings.
+    let (old, new) = (serde_json::to_value(&before), serde_json::to_value(&wanted));
+    let Some(change) = merge::difference(&old.unwrap_or_default(), &new.unwrap_or_default()) else {
+        return Ok(());
+    };
+    let body = json!({
+        "metadata": {"resourceVersion": set.metadata.resource_version}, "status": change
+    });
+    let (namespace, name) = (set.namespace().unwrap_or_default(), set.name_any());
+    let sets: Api<VirtualMachineInstanceReplicaSet> = Api::namespaced(cluster.client.clone(), &namespace);
+    let write = cluster.expectations.begin(Key::new(Kind::Set, &namespace, &name), Instant::now());
+    let (params, patch) = (merge_params(), Patch::Merge(&body));
+    let request = sets.patch_status(&name, &params, &patch);
+    let answer = call("report the status of", || subject(set), request).await?;
+    write.done(answer.metadata.resource_version.as_deref());
+    for note in news(&before, &wanted) {
+        cluster.notes.tell(note, set.object_ref(&()));
+    }
+    Ok(())
+}
+
+/// What a changed status is told of.
+fn news(
+    before: &VirtualMachineInstanceReplicaSetStatus,
+    after: &VirtualMachineInstanceReplicaSetStatus,
+) -> Vec<Note> {
+    let mut notes = vec![];
+    let paused = |status: &VirtualMachineInstanceReplicaSetStatus| {
+        Condition::is_set(&status.conditions, CONDITION_REPLICA_PAUSED)
+    };
+    match (paused(before), paused(after)) {
+        (false, true) => notes.push(Note::normal(REASON_SUCCESSFUL_PAUSED, "Paused")),
+        (true, false) => notes.push(Note::normal(REASON_RESUMED, "Resumed")),
+        _ => {}
+    }
+    let failure = |status: &VirtualMachineInstanceReplicaSetStatus| {
+        Condition::find(&status.conditions, CONDITION_REPLICA_FAILURE)
+            .map(|condition| (condition.reason.clone(), condition.message.clone()))
+    };
+    if let Some((reason, message)) = failure(after).filter(|told| failure(before).as_ref() != Some(told)) {
+        notes.push(Note::warning(reason.unwrap_or_default(), message.unwrap_or_default()));
+    }
+    notes
+}
+
+fn merge_params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_are_told_once() {
+        let status = |conditions: Value| -> VirtualMachineInstanceReplicaSetStatus {
+            serde_json::from_value(json!({ "conditions": conditions })).unwrap()
+        };
+        let none = status(json!([]));
+        let paused = status(json!([{"type": "ReplicaPaused", "status": "True"}]));
+        let failed = status(json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
+            "message": "quota"}]));
+        assert_eq!(news(&none, &paused)[0].reason, "SuccessfulPaused");
+        assert_eq!(news(&paused, &none)[0].reason, "SuccessfulResumed");
+        assert_eq!(news(&none, &failed)[0].message, "quota");
+        assert_eq!(news(&failed, &failed), []);
+    }
+}

@@ -1,0 +1,46 @@
+//! Replica sets: a number of instances of one template, replaced when they end.
+//!
+//! ```text
+//!   fewer than wanted ---> create        ended, or the pod leaves ---> delete: the next look finds fewer
+//!   more than wanted ----> delete: those that are not ready first, then the youngest
+//!   nobody's, selected --> adopt         ours, not selected any more ---> release
+//! ```
+//!
+//! Names of instances follow from the set's UID and a number, so that an old observation creates nothing twice; what was
+//! written a moment ago is waited for. Deletion is Kubernetes' own: the instances have the set as owner.
+
+mod apply;
+mod observe;
+mod plan;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{Action, Member, Observed, Plan, plan};
+pub use status::compute as compute_status;
+
+use crate::cluster::Cluster;
+use crate::error::Error;
+use barevirt_api::v1::VirtualMachineInstanceReplicaSet;
+use kube::ResourceExt;
+use std::time::Duration;
+
+/// When to look again where something of ours has not come back yet.
+const OWED: Duration = Duration::from_millis(500);
+
+/// One reconciliation; the time of the next where one is due without an event.
+pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
+    match observe::observe(cluster, namespace, name) {
+        observe::Seen::Nothing => Ok(None),
+        observe::Seen::Owed => Ok(Some(OWED)),
+        observe::Seen::Whole(observed) => {
+            let plan = plan(&observed);
+            apply::apply(cluster, &observed, plan).await
+        }
+    }
+}
+
+/// Namespace and name, for messages.
+fn subject(set: &VirtualMachineInstanceReplicaSet) -> String {
+    format!("replica set {}/{}", set.namespace().unwrap_or_default(), set.name_any())
+}

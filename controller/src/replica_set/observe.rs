@@ -1,0 +1,57 @@
+//! Looking at what concerns one replica set: only caches, which have to show what was written last.
+
+use super::plan::{self, Member, Observed};
+use crate::cluster::Cluster;
+use crate::error::chain;
+use crate::expectations::{Key, Kind};
+use crate::pod;
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use std::time::Instant;
+use tracing::warn;
+
+/// What a look came to.
+pub(super) enum Seen {
+    /// There is no such set, or it cannot be read.
+    Nothing,
+    /// The caches are behind our own writes.
+    Owed,
+    /// Everything.
+    Whole(Box<Observed>),
+}
+
+pub(super) fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Seen {
+    let now = Instant::now();
+    if cluster.expectations.owes(&Key::new(Kind::Set, namespace, name), now) {
+        return Seen::Owed;
+    }
+    let Some(set) = cluster.sets.get(&ObjectRef::new(name).within(namespace)) else { return Seen::Nothing };
+    let set = match set.unpack() {
+        Ok(set) => set,
+        Err(error) => {
+            // Named and left alone; the others go on.
+            warn!(namespace, name, error = %chain(&error), "a replica set that cannot be read");
+            return Seen::Nothing;
+        }
+    };
+    let children = cluster.instances.children(&set.uid().unwrap_or_default());
+    let owed =
+        children.iter().any(|child| cluster.expectations.owes(&Key::new(Kind::Vmi, namespace, child), now))
+            || cluster.expectations.owes_any(Kind::Vmi, namespace, &plan::beginning(&set), now);
+    if owed {
+        return Seen::Owed;
+    }
+    let candidates = children.into_iter().chain(cluster.instances.free(namespace));
+    let members = candidates.filter_map(|child| member(cluster, namespace, &child)).collect();
+    Seen::Whole(Box::new(Observed { set, members }))
+}
+
+/// An instance that may be the set's; none that cannot be read, which its own reconciler names.
+fn member(cluster: &Cluster, namespace: &str, name: &str) -> Option<Member> {
+    let vmi = cluster.vmis.get(&ObjectRef::new(name).within(namespace))?.unpack().ok()?;
+    let launcher = pod::name(name, &vmi.uid().unwrap_or_default());
+    let pod = cluster.pods.get(&ObjectRef::new(&launcher).within(namespace));
+    let pod_leaves =
+        pod.and_then(|pod| pod.unpack().ok()).is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
+    Some(Member::new(&vmi, pod_leaves))
+}

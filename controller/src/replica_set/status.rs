@@ -1,0 +1,46 @@
+//! A replica set's status, computed whole from what was observed and how the step went.
+
+use super::plan::Observed;
+use barevirt_api::names::{CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED};
+use barevirt_api::v1::{Condition, VirtualMachineInstanceReplicaSetStatus, merge_condition};
+use barevirt_api::validate::kinds::selector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+/// What failed: reason and message of the condition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// One word.
+    pub reason: &'static str,
+    /// The same for people.
+    pub message: String,
+}
+
+/// Computes it.
+pub fn compute(
+    observed: &Observed,
+    failure: Option<&Failure>,
+    now: Timestamp,
+) -> VirtualMachineInstanceReplicaSetStatus {
+    let set = &observed.set;
+    let mut status = set.status.clone().unwrap_or_default();
+    let count = |number: usize| Some(i32::try_from(number).unwrap_or(i32::MAX));
+    status.replicas = count(observed.active().len());
+    status.ready_replicas = count(observed.ready());
+    status.label_selector = Some(selector::text(&set.spec.selector)).filter(|text| !text.is_empty());
+    let now = Time(now);
+    if set.spec.paused == Some(true) {
+        let condition = Condition::new(CONDITION_REPLICA_PAUSED, true, "Paused", "Controller got paused");
+        merge_condition(&mut status.conditions, condition, &now);
+    } else {
+        Condition::remove(&mut status.conditions, CONDITION_REPLICA_PAUSED);
+    }
+    match failure {
+        Some(Failure { reason, message }) => {
+            let condition = Condition::new(CONDITION_REPLICA_FAILURE, true, reason, message);
+            merge_condition(&mut status.conditions, condition, &now);
+        }
+        None => Condition::remove(&mut status.conditions, CONDITION_REPLICA_FAILURE),
+    }
+    status
+}

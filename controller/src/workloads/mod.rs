@@ -1,0 +1,208 @@
+//! Instances whose launcher is of a former version: labelled, counted in the status of the `KubeVirt` object, and evicted in
+//! batches where it says so.
+//!
+//! ```text
+//!   instances, KubeVirt object --plan (pure)--> labels, count, evictions --> API server
+//! ```
+//!
+//! A loop of its own rather than a part of the instances' reconciliation: what it decides is about all of them together.
+//! An evicted launcher ends its guest as a person's stop would; a machine that is to run starts it anew, with a launcher
+//! of the new version.
+
+mod plan;
+
+use crate::cluster::Cluster;
+use crate::error::{Error, response};
+use crate::notes::Note;
+use crate::pod;
+use crate::shell::{FIELD_MANAGER, call, call_opt};
+use barevirt_api::names::OUTDATED_LAUNCHER_LABEL;
+use barevirt_api::v1::{KubeVirt, VirtualMachineInstance};
+use barevirt_api::workload_updates::WorkloadUpdates;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::api::{Api, EvictParams, Patch, PatchParams};
+use kube::{Resource, ResourceExt};
+use plan::{Instance, Observed, Plan, plan};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// Time between two looks. Nobody waits for it, and with many instances a look is work.
+const PAUSE: Duration = Duration::from_secs(15);
+const REASON_SUCCESSFUL_EVICT: &str = "SuccessfulEvict";
+const REASON_FAILED_EVICT: &str = "FailedEvict";
+
+/// Running instances with an outdated launcher as of the last look, for metrics.
+pub static OUTDATED: AtomicUsize = AtomicUsize::new(0);
+
+/// What this process remembers of its batches.
+#[derive(Default)]
+struct Batches {
+    last: Option<Instant>,
+    count: usize,
+}
+
+/// Works until the future is dropped; the caches are filled.
+pub async fn run(cluster: Arc<Cluster>) {
+    let mut batches = Batches::default();
+    loop {
+        if let Err(error) = pass(&cluster, &mut batches).await {
+            warn!(%error, why = error.message(), "outdated instances are looked at again");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn pass(cluster: &Cluster, batches: &mut Batches) -> Result<(), Error> {
+    let Some(kubevirt) = cluster.kubevirt() else { return Ok(()) };
+    let config = cluster.config();
+    // What cannot be read has been named by the controller of instances.
+    let instances: Vec<Instance> = cluster
+        .vmis
+        .state()
+        .iter()
+        .filter_map(|vmi| vmi.unpack().ok())
+        .filter_map(|vmi| Instance::of(&vmi))
+        .collect();
+    let plan = plan(&Observed {
+        image: &config.launcher_image,
+        updates: WorkloadUpdates::of(&kubevirt.spec),
+        settled: is_settled(&kubevirt),
+        since_batch: batches.last.map(|last| last.elapsed()),
+        batches: batches.count,
+        instances: &instances,
+    });
+    apply(cluster, &kubevirt, plan, batches).await
+}
+
+/// Whether all of one version runs.
+fn is_settled(kubevirt: &KubeVirt) -> bool {
+    kubevirt.status.as_ref().is_some_and(|status| {
+        status.phase.as_deref() == Some("Deployed")
+            && status.observed_deployment_id.is_some()
+            && status.observed_deployment_id == status.target_deployment_id
+    })
+}
+
+async fn apply(
+    cluster: &Cluster,
+    kubevirt: &KubeVirt,
+    plan: Plan,
+    batches: &mut Batches,
+) -> Result<(), Error> {
+    for (instance, outdated) in &plan.label {
+        label(cluster, instance, *outdated).await?;
+    }
+    if let Some(outdated) = plan.outdated {
+        OUTDATED.store(outdated, Ordering::Relaxed);
+        report(cluster, kubevirt, outdated).await?;
+    }
+    if !plan.evict.is_empty() {
+        // Also where none can leave: the next try is a batch of its own.
+        *batches = Batches { last: Some(Instant::now()), count: batches.count.wrapping_add(1) };
+    }
+    for instance in &plan.evict {
+        evict(cluster, instance).await;
+    }
+    Ok(())
+}
+
+async fn label(cluster: &Cluster, instance: &Instance, outdated: bool) -> Result<(), Error> {
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &instance.namespace);
+    let patch = Patch::Merge(json!({"metadata": {
+        "uid": instance.uid,
+        "labels": {OUTDATED_LAUNCHER_LABEL: outdated.then_some("")},
+    }}));
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let written = vmis.patch_metadata(&instance.name, &params, &patch);
+    call_opt("label", || subject(instance), written).await.map(drop)
+}
+
+/// How many there are is told in the status, if it does not say so already.
+async fn report(cluster: &Cluster, kubevirt: &KubeVirt, outdated: usize) -> Result<(), Error> {
+    let outdated = i32::try_from(outdated).unwrap_or(i32::MAX);
+    let told = kubevirt.status.as_ref().and_then(|status| status.outdated_virtual_machine_instance_workloads);
+    if told == Some(outdated) {
+        return Ok(());
+    }
+    let api: Api<KubeVirt> =
+        Api::namespaced(cluster.client.clone(), &kubevirt.namespace().unwrap_or_default());
+    let patch = Patch::Merge(json!({
+        "metadata": {"uid": kubevirt.metadata.uid},
+        "status": {"outdatedVirtualMachineInstanceWorkloads": outdated},
+    }));
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let name = kubevirt.name_any();
+    let written = api.patch_status(&name, &params, &patch);
+    if call_opt("write status of", || format!("KubeVirt {name}"), written).await?.is_some() {
+        info!(outdated, "counted instances with an outdated launcher");
+    }
+    Ok(())
+}
+
+/// A pod that stays, because of a disruption budget or of what its instance says about evictions, is tried again later.
+async fn evict(cluster: &Cluster, instance: &Instance) {
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &instance.namespace);
+    let name = pod::name(&instance.name, &instance.uid);
+    let params = EvictParams::default();
+    let evicted = pods.evict(&name, &params);
+    let evicted = call("evict", || format!("pod {}/{name}", instance.namespace), evicted).await;
+    let note = match evicted {
+        Ok(_) => {
+            info!(
+                namespace = instance.namespace,
+                vmi = instance.name,
+                pod = name,
+                "evicted an outdated launcher"
+            );
+            Note::normal(
+                REASON_SUCCESSFUL_EVICT,
+                "Evicted the launcher pod: its version is not the installed one any more",
+            )
+        }
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|answer| answer.code == 404) => {
+            return;
+        }
+        Err(error) => {
+            let why = error.message();
+            warn!(namespace = instance.namespace, vmi = instance.name, why, "an outdated launcher stays");
+            Note::warning(REASON_FAILED_EVICT, format!("The outdated launcher pod cannot be evicted: {why}"))
+        }
+    };
+    cluster.notes.tell(note, reference(instance));
+}
+
+fn subject(instance: &Instance) -> String {
+    format!("virtual machine instance {}/{}", instance.namespace, instance.name)
+}
+
+fn reference(instance: &Instance) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(VirtualMachineInstance::api_version(&()).into_owned()),
+        kind: Some(VirtualMachineInstance::kind(&()).into_owned()),
+        namespace: Some(instance.namespace.clone()),
+        name: Some(instance.name.clone()),
+        uid: Some(instance.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settled_is_one_whole_version() {
+        let read = |status: serde_json::Value| {
+            let kubevirt = json!({"metadata": {"name": "kubevirt"}, "spec": {}, "status": status});
+            is_settled(&serde_json::from_value(kubevirt).unwrap())
+        };
+        let ids = |observed: &str, target: &str| json!({"phase": "Deployed", "observedDeploymentID": observed, "targetDeploymentID": target});
+        assert!(read(ids("a", "a")));
+        assert!(!read(ids("a", "b")));
+        assert!(!read(json!({"phase": "Deployed"})));
+        assert!(!read(json!({"phase": "Deploying", "observedDeploymentID": "a", "targetDeploymentID": "a"})));
+    }
+}

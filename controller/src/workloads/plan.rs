@@ -1,0 +1,209 @@
+//! Which instances are outdated, and which of them are to go now. Pure.
+
+use barevirt_api::names::{OUTDATED_LAUNCHER_LABEL, PHASE_RUNNING, is_final_phase};
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::workload_updates::WorkloadUpdates;
+use kube::ResourceExt;
+use std::time::Duration;
+
+/// An instance as far as it matters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Instance {
+    /// Its namespace.
+    pub(super) namespace: String,
+    /// Its name.
+    pub(super) name: String,
+    /// Its identity in time.
+    pub(super) uid: String,
+    /// Whether its guest runs, and is not being ended.
+    pub(super) runs: bool,
+    /// Image of its launcher, once it has one.
+    pub(super) image: Option<String>,
+    /// Whether it is labelled as outdated.
+    pub(super) labelled: bool,
+}
+
+impl Instance {
+    /// Reads one; none where it has ended or is being deleted.
+    pub(super) fn of(vmi: &VirtualMachineInstance) -> Option<Instance> {
+        let status = vmi.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
+        if vmi.metadata.deletion_timestamp.is_some() || is_final_phase(phase) {
+            return None;
+        }
+        let image = status.and_then(|status| status.launcher_container_image_version.clone());
+        Some(Instance {
+            namespace: vmi.namespace().unwrap_or_default(),
+            name: vmi.name_any(),
+            uid: vmi.uid().unwrap_or_default(),
+            runs: phase == PHASE_RUNNING,
+            image: image.filter(|image| !image.is_empty()),
+            labelled: vmi.labels().contains_key(OUTDATED_LAUNCHER_LABEL),
+        })
+    }
+
+    fn is_outdated(&self, wanted: &str) -> bool {
+        self.image.as_deref().is_some_and(|image| image != wanted)
+    }
+}
+
+/// What a plan is made from.
+#[derive(Clone, Debug)]
+pub(super) struct Observed<'a> {
+    /// Image of new launchers.
+    pub(super) image: &'a str,
+    /// What is to happen to outdated ones.
+    pub(super) updates: WorkloadUpdates,
+    /// Whether the installation is whole, and of one version: until then nothing is counted or evicted.
+    pub(super) settled: bool,
+    /// Time since the last batch of this process.
+    pub(super) since_batch: Option<Duration>,
+    /// Batches of this process so far.
+    pub(super) batches: usize,
+    /// All instances that have not ended.
+    pub(super) instances: &'a [Instance],
+}
+
+/// What to do now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// To be labelled as outdated, or not any more.
+    pub(super) label: Vec<(Instance, bool)>,
+    /// How many running ones are outdated; none where that is not known.
+    pub(super) outdated: Option<usize>,
+    /// Whose pods are to be evicted.
+    pub(super) evict: Vec<Instance>,
+}
+
+/// Decides.
+pub(super) fn plan(observed: &Observed<'_>) -> Plan {
+    let label = observed
+        .instances
+        .iter()
+        .filter(|instance| instance.image.is_some())
+        .map(|instance| (instance, instance.is_outdated(observed.image)))
+        .filter(|(instance, outdated)| instance.labelled != *outdated)
+        .map(|(instance, outdated)| (instance.clone(), outdated))
+        .collect();
+    if !observed.settled {
+        return Plan { label, ..Plan::default() };
+    }
+    let mut outdated: Vec<&Instance> = observed
+        .instances
+        .iter()
+        .filter(|instance| instance.runs && instance.is_outdated(observed.image))
+        .collect();
+    let count = outdated.len();
+    let due = observed.since_batch.is_none_or(|since| since >= observed.updates.batch_interval);
+    let evict = if observed.updates.evict && due && count > 0 {
+        outdated.sort();
+        // Each batch begins where the last one ended, so that those that cannot leave do not keep the others.
+        let size = observed.updates.batch_size;
+        outdated.rotate_left(observed.batches.wrapping_mul(size) % count);
+        outdated.into_iter().take(size).cloned().collect()
+    } else {
+        vec![]
+    };
+    Plan { label, outdated: Some(count), evict }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn instance(name: &str, image: &str) -> Instance {
+        Instance {
+            namespace: "n".into(),
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            runs: true,
+            image: Some(image.into()),
+            labelled: image == "old",
+        }
+    }
+
+    fn updates(evict: bool) -> WorkloadUpdates {
+        WorkloadUpdates { evict, batch_size: 2, batch_interval: Duration::from_secs(60) }
+    }
+
+    fn observed(instances: &[Instance], evict: bool) -> Observed<'_> {
+        Observed {
+            image: "new",
+            updates: updates(evict),
+            settled: true,
+            since_batch: None,
+            batches: 0,
+            instances,
+        }
+    }
+
+    fn names(instances: &[Instance]) -> Vec<&str> {
+        instances.iter().map(|instance| instance.name.as_str()).collect()
+    }
+
+    #[test]
+    fn instances_are_read() {
+        let read = |change: serde_json::Value| {
+            let mut vmi = json!({
+                "metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": {"domain": {"devices": {}}},
+                "status": {"phase": "Running", "launcherContainerImageVersion": "old"},
+            });
+            json_merge(&mut vmi, &change);
+            Instance::of(&serde_json::from_value(vmi).unwrap())
+        };
+        let plain = read(json!({})).unwrap();
+        assert!(plain.runs && !plain.labelled && plain.is_outdated("new") && !plain.is_outdated("old"));
+        let label = json!({"metadata": {"labels": {OUTDATED_LAUNCHER_LABEL: ""}}});
+        assert!(read(label).unwrap().labelled);
+        assert!(!read(json!({"status": {"phase": "Scheduled"}})).unwrap().runs);
+        assert!(!read(json!({"status": {"launcherContainerImageVersion": ""}})).unwrap().is_outdated("new"));
+        assert_eq!(read(json!({"status": {"phase": "Succeeded"}})), None);
+        assert_eq!(read(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})), None);
+    }
+
+    fn json_merge(into: &mut serde_json::Value, change: &serde_json::Value) {
+        crate::merge::apply(into, change);
+    }
+
+    #[test]
+    fn labels_follow_images_and_only_those_that_differ_are_written() {
+        let mut wrong =
+            [instance("a", "old"), instance("b", "new"), instance("c", "old"), instance("d", "new")];
+        wrong[0].labelled = false;
+        wrong[1].labelled = true;
+        let label = plan(&observed(&wrong, false)).label;
+        let label: Vec<(&str, bool)> =
+            label.iter().map(|(one, outdated)| (one.name.as_str(), *outdated)).collect();
+        assert_eq!(label, [("a", true), ("b", false)]);
+        // One without a launcher keeps what it has.
+        let none = [Instance { image: None, ..instance("a", "old") }];
+        assert_eq!(plan(&observed(&none, true)), Plan { outdated: Some(0), ..Plan::default() });
+    }
+
+    #[test]
+    fn only_running_ones_count_and_nothing_before_the_installation_is_whole() {
+        let mut all = [instance("a", "old"), instance("b", "new"), instance("c", "old")];
+        all[2].runs = false;
+        assert_eq!(plan(&observed(&all, false)).outdated, Some(1));
+        let going = Observed { settled: false, ..observed(&all, true) };
+        assert_eq!(plan(&going), Plan::default());
+    }
+
+    #[test]
+    fn batches_are_small_apart_and_fair() {
+        let all: Vec<Instance> = ["e", "d", "c", "b", "a"].map(|name| instance(name, "old")).into();
+        assert!(plan(&observed(&all, false)).evict.is_empty());
+        let at = |batches: usize, since: Option<u64>| {
+            let since_batch = since.map(Duration::from_secs);
+            plan(&Observed { batches, since_batch, ..observed(&all, true) }).evict
+        };
+        assert_eq!(names(&at(0, None)), ["a", "b"]);
+        assert!(at(1, Some(59)).is_empty());
+        assert_eq!(names(&at(1, Some(60))), ["c", "d"]);
+        assert_eq!(names(&at(2, Some(60))), ["e", "a"]);
+        let none =
+            Observed { updates: WorkloadUpdates { batch_size: 0, ..updates(true) }, ..observed(&all, true) };
+        assert!(plan(&none).evict.is_empty());
+    }
+}

@@ -1,0 +1,244 @@
+//! Memory of virt-controller for each instance, and what looking at all of them anew writes.
+//!
+//! An API server of its own without nodes, filled with instances as the cluster's webhooks leave them: virt-controller
+//! makes a pod for each, which nobody schedules. Then it is killed and started again, and finds everything as it should
+//! be. Its binary is the one of the image.
+
+use super::{Figure, Figures};
+use crate::command::{cluster_script, kubectl, objects, repository, run, succeed};
+use crate::guest;
+use crate::namespace::Namespace;
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Instances that are handed to kubectl at once.
+const BATCH: usize = 500;
+/// In kilobytes.
+const BUDGET_KB: f64 = 10.0;
+const PORT: u16 = 16_443;
+const NAMESPACE: &str = "scale";
+const START_WITHIN: Duration = Duration::from_secs(60);
+const FILLED_WITHIN: Duration = Duration::from_secs(1800);
+
+/// A process that ends with this value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Measures `controller_kb_per_vmi`, `controller_{base,full,after_restart}_mib` and `resync_writes`; `instances` is a multiple of 500.
+pub fn measure(
+    namespace: &Namespace,
+    controller: &Path,
+    instances: usize,
+    figures: &mut Figures,
+) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bare = Bare::start(folder.path())?;
+    bare.define()?;
+    let instance = defaulted(namespace)?;
+
+    let running = bare.controller(controller, "first")?;
+    let base = rss_kb(running.0.id())?;
+    for batch in 0..instances / BATCH {
+        let items: Vec<Value> =
+            (0..BATCH).map(|index| named(&instance, &format!("vmi-{batch:02}-{index:03}"))).collect();
+        bare.create(&json!({ "apiVersion": "v1", "kind": "List", "items": items }))?;
+    }
+    bare.wait_for_pods(instances / BATCH * BATCH)?;
+    wait_idle(running.0.id(), FILLED_WITHIN)?;
+    let full = rss_kb(running.0.id())?;
+    drop(running);
+
+    let before = bare.writes()?;
+    let running = bare.controller(controller, "second")?;
+    wait_idle(running.0.id(), FILLED_WITHIN)?;
+    let again = rss_kb(running.0.id())?;
+    let written = bare.writes()? - before;
+    drop(running);
+
+    let count = f64::from(u32::try_from(instances)?);
+    let each = (full.max(again) - base) / count;
+    figures.insert("controller_after_restart_mib".to_owned(), Figure::plain(again / 1024.0, "MiB", 1));
+    figures.insert("controller_full_mib".to_owned(), Figure::plain(full / 1024.0, "MiB", 1));
+    figures.insert("controller_base_mib".to_owned(), Figure::plain(base / 1024.0, "MiB", 1));
+    figures.insert(
+        "controller_kb_per_vmi".to_owned(),
+        Figure::plain(each * 1.024, "kB", instances)
+            .within("under 10 kB beyond its base", |figure| figure.value < BUDGET_KB),
+    );
+    figures.insert(
+        "resync_writes".to_owned(),
+        Figure::plain(written, "writes", instances).within("none", |figure| figure.value == 0.0),
+    );
+    Ok(())
+}
+
+/// A small instance as the cluster's webhooks leave it.
+fn defaulted(namespace: &Namespace) -> Result<Value> {
+    let manifest = guest::instance("pattern").to_string();
+    let mut command = cluster_script("kubectl.sh");
+    command.args(["-n", namespace.name(), "create", "--dry-run=server", "-o", "json", "-f", "-"]);
+    let created: Value = serde_json::from_str(&succeed(&mut command, Some(&manifest))?)?;
+    let meta = &created["metadata"];
+    Ok(json!({
+        "apiVersion": created["apiVersion"], "kind": created["kind"],
+        "metadata": { "labels": meta["labels"], "annotations": meta["annotations"], "finalizers": meta["finalizers"] },
+        "spec": created["spec"], "status": created["status"],
+    }))
+}
+
+fn named(instance: &Value, name: &str) -> Value {
+    let mut instance = instance.clone();
+    instance["metadata"]["name"] = json!(name);
+    instance["metadata"]["namespace"] = json!(NAMESPACE);
+    instance
+}
+
+/// An API server without nodes.
+struct Bare {
+    kubeconfig: PathBuf,
+    folder: PathBuf,
+    _server: Running,
+}
+
+impl Bare {
+    fn start(folder: &Path) -> Result<Self> {
+        let kubeconfig = folder.join("kubeconfig");
+        let mut command = cluster_script("api-server.sh");
+        command.arg(folder).arg(PORT.to_string()).stdin(Stdio::null());
+        let server = Running(command.spawn().context("start an API server")?);
+        let bare = Self { kubeconfig, folder: folder.to_owned(), _server: server };
+        let deadline = Instant::now() + START_WITHIN;
+        while bare.kubectl(&["get", "--raw", "/readyz"], None).is_err() {
+            ensure!(Instant::now() < deadline, "the API server is not ready after {START_WITHIN:?}");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        Ok(bare)
+    }
+
+    fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String> {
+        // The script's own kubeconfig gives way to the flag.
+        let mut command = cluster_script("kubectl.sh");
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments);
+        let output = run(&mut command, input)?;
+        ensure!(output.code == 0, "kubectl {arguments:?}: {}", output.text().trim());
+        Ok(output.stdout)
+    }
+
+    fn create(&self, object: &Value) -> Result<()> {
+        self.kubectl(&["create", "--validate=false", "-f", "-"], Some(&object.to_string())).map(drop)
+    }
+
+    /// The cluster's own definitions, settings and namespaces.
+    fn define(&self) -> Result<()> {
+        let definitions = objects(&["crd"])?.into_iter().map(|definition| {
+            json!({
+                "apiVersion": definition["apiVersion"], "kind": definition["kind"],
+                "metadata": { "name": definition["metadata"]["name"] }, "spec": definition["spec"],
+            })
+        });
+        let namespaces = ["kubevirt", NAMESPACE]
+            .map(|name| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
+        let items: Vec<Value> = definitions.chain(namespaces).collect();
+        self.create(&json!({ "apiVersion": "v1", "kind": "List", "items": items }))?;
+        let established = ["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"];
+        self.kubectl(&established, None)?;
+        let settings = kubectl(&["-n", "kubevirt", "get", "kubevirt", "kubevirt", "-o", "json"])?;
+        let settings: Value = serde_json::from_str(&settings)?;
+        self.create(&json!({
+            "apiVersion": settings["apiVersion"], "kind": settings["kind"],
+            "metadata": { "name": "kubevirt", "namespace": "kubevirt" }, "spec": settings["spec"],
+        }))
+    }
+
+    /// Starts virt-controller and waits until it has looked at everything.
+    fn controller(&self, binary: &Path, identity: &str) -> Result<Running> {
+        let log = self.folder.join(format!("{identity}.log"));
+        let mut command = Command::new(repository().join(binary));
+        command.args(["--launcher-image=launcher", "--listen=127.0.0.1:0"]);
+        command.args(["--identity", identity]).env("KUBECONFIG", &self.kubeconfig).env("RUST_LOG", "info");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
+        let running = Running(command.spawn().context("start virt-controller")?);
+        let deadline = Instant::now() + FILLED_WITHIN;
+        while !fs::read_to_string(&log)?.contains("caches filled") {
+            ensure!(Instant::now() < deadline, "virt-controller's caches are not filled");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        wait_idle(running.0.id(), START_WITHIN)?;
+        Ok(running)
+    }
+
+    fn wait_for_pods(&self, count: usize) -> Result<()> {
+        let deadline = Instant::now() + FILLED_WITHIN;
+        loop {
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?limit=1");
+            let page: Value = serde_json::from_str(&self.kubectl(&["get", "--raw", &path], None)?)?;
+            let there = page["items"].as_array().map_or(0, Vec::len) as u64
+                + page["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
+            if there >= count as u64 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{there} of {count} pods after {FILLED_WITHIN:?}");
+            std::thread::sleep(Duration::from_secs(2));
+        }
+    }
+
+    /// Writes so far to what is not a lease or an event.
+    fn writes(&self) -> Result<f64> {
+        let metrics = self.kubectl(&["get", "--raw", "/metrics"], None)?;
+        let mut sum = 0.0;
+        for line in metrics.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
+            let writes = ["POST", "PUT", "PATCH", "DELETE", "APPLY"]
+                .iter()
+                .any(|verb| line.contains(&format!("verb=\"{verb}\"")));
+            let ours = ["virtualmachine", "pods", "controllerrevisions"]
+                .iter()
+                .any(|resource| line.contains(&format!("resource=\"{resource}")));
+            if writes && ours {
+                let Some(value) = line.rsplit(' ').next() else { bail!("a metric without a value: {line}") };
+                sum += value.parse::<f64>()?;
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// Waits until a process has used no processor to speak of for five seconds.
+fn wait_idle(pid: u32, within: Duration) -> Result<()> {
+    let deadline = Instant::now() + within;
+    let mut used = ticks(pid)?;
+    loop {
+        std::thread::sleep(Duration::from_secs(5));
+        let now = ticks(pid)?;
+        // A tick is a hundredth of a second.
+        if now - used <= 5 {
+            return Ok(());
+        }
+        used = now;
+        ensure!(Instant::now() < deadline, "process {pid} is still busy after {within:?}");
+    }
+}
+
+fn ticks(pid: u32) -> Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("the process ended")?;
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    // utime and stime are the 14th and 15th of all, the 12th and 13th after the name.
+    let field = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    Ok(field(11) + field(12))
+}
+
+fn rss_kb(pid: u32) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
+}

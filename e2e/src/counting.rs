@@ -1,0 +1,66 @@
+//! A guest that counts on its console: what it said shows whether it ever stood still or booted again.
+
+use crate::namespace::Namespace;
+use crate::node::Node;
+use crate::wait::{self, BOOT, SOON};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::thread;
+use std::time::Duration;
+
+/// The numbers and boot ids in what [`crate::guest::COUNTING`] wrote.
+pub fn ticks(log: &str) -> Vec<(u64, String)> {
+    let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+    // The login prompt ends without a line's end, so a tick may follow it.
+    let tick = |line: &str| {
+        let (_, rest) = line.trim().rsplit_once("tick ")?;
+        let (number, boot) = rest.split_once(' ')?;
+        Some((number.parse().ok()?, boot.to_owned()))
+    };
+    whole.lines().filter_map(tick).collect()
+}
+
+/// A guest that counts.
+pub struct Counting {
+    launcher: Value,
+    node: Node,
+}
+
+impl Counting {
+    /// Finds the launcher of a running VMI, and waits until its guest counts.
+    pub fn of(namespace: &Namespace, vmi: &str) -> Result<Self> {
+        let launcher = namespace.launcher(vmi)?;
+        let node = Node::of(&launcher)?;
+        let counting = Counting { launcher, node };
+        wait::until_true("the guest to count", BOOT, || Ok(counting.count()?.len() > 3))?;
+        Ok(counting)
+    }
+
+    fn count(&self) -> Result<Vec<(u64, String)>> {
+        Ok(ticks(&self.node.serial_log(&self.launcher)?))
+    }
+
+    /// It does not count, for as long as it would for several numbers.
+    pub fn stands_still(&self) -> Result<()> {
+        // What it said before reaches the log within that time.
+        thread::sleep(Duration::from_secs(1));
+        let then = self.count()?.len();
+        thread::sleep(Duration::from_secs(5));
+        let now = self.count()?.len();
+        ensure!(now == then, "the guest counted on by {}", now - then);
+        Ok(())
+    }
+
+    /// It counts on, and has counted without a gap, in one boot.
+    pub fn goes_on(&self) -> Result<()> {
+        let then = self.count()?.len();
+        wait::until_true("the guest to count on", SOON, || Ok(self.count()?.len() > then + 5))?;
+        let ticks = self.count()?;
+        let first = ticks.first().cloned().context("no tick")?;
+        for ((number, boot), expected) in ticks.iter().zip(first.0..) {
+            ensure!(*number == expected, "after tick {} came {number}", expected - 1);
+            ensure!(*boot == first.1, "the guest has booted again");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! Settings of the `KubeVirt` object reach every component while it runs; what is wrong with them is refused, and where it
+//! slipped through, the last good ones stay in force and the object says so.
+//!
+//! It changes the `KubeVirt` object, and once takes the operator away, and so is alone in its file.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{kubectl, object, objects, try_kubectl};
+use barevirt_e2e::installation::{self, Changed, NAMESPACE, ROLLOUT, condition, kubevirt, wait_available};
+use barevirt_e2e::wait::{self, RUNNING, SOON};
+use barevirt_e2e::{Node, alone, guest, in_namespace};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const RUNNING_COMPONENTS: &str = "kubevirt.io in (virt-api, virt-controller, virt-handler)";
+const ALL_COMPONENTS: &str = "kubevirt.io in (virt-api, virt-controller, virt-handler, virt-operator)";
+const OPERATOR: &str = "deployment/virt-operator";
+const WEBHOOK: [&str; 2] = ["validatingwebhookconfiguration", "virt-operator-validator"];
+
+/// Names of pods with what changes when a process is started anew.
+fn lives(selector: &str) -> Result<BTreeMap<String, String>> {
+    let pods = objects(&["pod", "-n", NAMESPACE, "-l", selector])?;
+    let life = |pod: &Value| {
+        let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
+        format!("{} {restarts}", pod["metadata"]["uid"])
+    };
+    Ok(pods
+        .iter()
+        .map(|pod| (pod["metadata"]["name"].as_str().unwrap_or_default().to_owned(), life(pod)))
+        .collect())
+}
+
+fn raw(pod: &str, path: &str) -> Result<String> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/https:{pod}:8443/proxy/{path}");
+    kubectl(&["get", "--raw", &path])
+}
+
+fn health(pod: &str) -> Result<Value> {
+    serde_json::from_str(&raw(pod, "healthz")?).with_context(|| format!("healthz of {pod} is not JSON"))
+}
+
+fn version() -> Result<Value> {
+    Ok(kubevirt()?.context("there is no KubeVirt")?["metadata"]["resourceVersion"].clone())
+}
+
+/// Waits until all of these pods have the object as it is now in force.
+fn wait_in_force<'a>(pods: impl Iterator<Item = &'a String> + Clone) -> Result<()> {
+    wait::until_true("every component to run with the object as it is", SOON, || {
+        let version = version()?;
+        for pod in pods.clone() {
+            let health = health(pod)?;
+            if health["config-resource-version"] != version || !health["config-refused"].is_null() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+}
+
+/// Settings that are wrong in ways that the definition of the kind lets pass.
+fn bad() -> Value {
+    json!({"configuration": {
+        "cpuRequest": "0",
+        "selinuxLauncherType": "virt",
+        "developerConfiguration": {"logVerbosity": {"virtHandler": 10}},
+    }})
+}
+
+const BAD_FIELDS: [&str; 3] = [
+    "spec.configuration.cpuRequest",
+    "spec.configuration.selinuxLauncherType",
+    "spec.configuration.developerConfiguration.logVerbosity.virtHandler",
+];
+
+#[test]
+fn a_changed_setting_reaches_every_component_and_none_is_started_anew() {
+    let _alone = alone();
+    in_namespace("settings", |namespace| {
+        wait_available()?;
+        let before = lives(ALL_COMPONENTS)?;
+        ensure!(before.len() >= 7, "{before:?}");
+        {
+            let _changed = Changed::begin(&json!({"configuration": {
+                "smbios": {"manufacturer": "Acme, Inc.", "sku": "7"},
+                "cpuRequest": "150m",
+                "developerConfiguration": {"logVerbosity": {"virtHandler": 6, "virtLauncher": 4}},
+            }}))?;
+            wait_in_force(before.keys())?;
+            ensure!(lives(ALL_COMPONENTS)? == before, "a component was started anew");
+
+            // Each handler says that it logs more now.
+            for pod in before.keys().filter(|name| name.starts_with("virt-handler-")) {
+                wait::until_true("the handler to take its level over", SOON, || {
+                    let log = kubectl(&["logs", "-n", NAMESPACE, pod, "--since=5m"])?;
+                    Ok(log.lines().any(|line| line.contains("log level") && line.contains("virt_=trace")))
+                })?;
+            }
+            // What is started now is as the object says now.
+            namespace.apply(&guest::instance("acme"))?;
+            let instance = namespace.wait_phase("acme", "Running", RUNNING)?;
+            let requests = &instance["spec"]["domain"]["resources"]["requests"];
+            ensure!(requests["cpu"] == "150m", "{requests}");
+            let pod = namespace.launcher("acme")?;
+            let compute = pod["spec"]["containers"]
+                .as_array()
+                .and_then(|containers| containers.iter().find(|container| container["name"] == "compute"));
+            let compute = compute.context("no compute container")?;
+            let level = json!({"name": "VIRT_LAUNCHER_LOG_VERBOSITY", "value": "4"});
+            ensure!(compute["env"].as_array().is_some_and(|env| env.contains(&level)), "{}", compute["env"]);
+            let node = Node::of(&pod)?;
+            let qemu = node.processes(&pod, "qemu-system-x86_64")?;
+            let qemu = qemu.first().context("no QEMU runs")?;
+            let line = node.sh(&format!("tr '\\0' ' ' </proc/{qemu}/cmdline"))?;
+            ensure!(line.contains("manufacturer=Acme,, Inc.") && line.contains("sku=7"), "{line}");
+        }
+        wait_in_force(before.keys())?;
+        ensure!(lives(ALL_COMPONENTS)? == before, "a component was started anew");
+        Ok(())
+    });
+}
+
+#[test]
+fn metrics_are_told_by_every_component() {
+    let _alone = alone();
+    in_namespace("metrics", |namespace| {
+        wait_available()?;
+        namespace.apply(&guest::instance("counted"))?;
+        namespace.wait_phase("counted", "Running", RUNNING)?;
+        let mut all = String::new();
+        for pod in lives(ALL_COMPONENTS)?.keys() {
+            let text = raw(pod, "metrics")?;
+            for name in ["process_resident_memory_bytes ", "kubevirt_rest_client_requests_total{"] {
+                ensure!(text.lines().any(|line| line.starts_with(name)), "{pod}: no {name}");
+            }
+            all.push_str(&text);
+        }
+        let instance = format!("namespace=\"{}\",name=\"counted\",phase=\"running\"", namespace.name());
+        ensure!(all.contains(&instance), "no kubevirt_vmi_info with {instance}");
+        for line in [
+            "kubevirt_virt_controller_leading_status 1",
+            "kubevirt_virt_operator_leading_status 1",
+            "kubevirt_virt_handler_ready_status 1.0",
+            "kubevirt_virt_api_ready_status 1",
+            "kubevirt_configuration_emulation_enabled 1.0",
+        ] {
+            ensure!(all.lines().any(|found| found == line), "no {line}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn bad_settings_are_refused_with_all_causes() {
+    let _alone = alone();
+    in_namespace("badsettings", |_| {
+        wait_available()?;
+        let patch = json!({"spec": bad()}).to_string();
+        let refused =
+            try_kubectl(&["patch", "kubevirt", "kubevirt", "-n", NAMESPACE, "--type=merge", "-p", &patch])?;
+        ensure!(refused.code != 0, "it was taken");
+        for field in BAD_FIELDS {
+            ensure!(refused.text().contains(field), "{field}: {}", refused.text());
+        }
+        Ok(())
+    });
+}
+
+/// No operator and no admission of the object, for as long as a test takes; afterwards both, and the object as it was.
+struct Unguarded {
+    spec: Value,
+    operators: String,
+    away: bool,
+}
+
+impl Unguarded {
+    fn begin() -> Result<Self> {
+        let spec = kubevirt()?.context("there is no KubeVirt")?["spec"].clone();
+        let deployment = object(&["deployment", "virt-operator", "-n", NAMESPACE])?.context("no operator")?;
+        let operators = deployment["spec"]["replicas"].to_string();
+        let unguarded = Unguarded { spec, operators, away: true };
+        kubectl(&["scale", "-n", NAMESPACE, OPERATOR, "--replicas=0"])?;
+        wait::until_true("the operator to be gone", ROLLOUT, || {
+            Ok(objects(&["pod", "-n", NAMESPACE, "-l", "kubevirt.io=virt-operator"])?.is_empty())
+        })?;
+        kubectl(&[&["delete"], &WEBHOOK[..]].concat())?;
+        Ok(unguarded)
+    }
+
+    fn guard(&mut self) -> Result<()> {
+        self.away = false;
+        kubectl(&["scale", "-n", NAMESPACE, OPERATOR, &format!("--replicas={}", self.operators)]).map(drop)
+    }
+
+    fn restore(&self) -> Result<()> {
+        let patch = json!([{"op": "replace", "path": "/spec", "value": self.spec}]).to_string();
+        kubectl(&["patch", "kubevirt", "kubevirt", "-n", NAMESPACE, "--type=json", "-p", &patch]).map(drop)
+    }
+}
+
+impl Drop for Unguarded {
+    fn drop(&mut self) {
+        let restored = self.restore().and_then(|()| if self.away { self.guard() } else { Ok(()) });
+        if let Err(error) = restored.and_then(|()| wait_available()) {
+            eprintln!("the KubeVirt is not as it was: {error:#}");
+        }
+    }
+}
+
+#[test]
+fn settings_that_slip_through_are_reported_and_the_last_good_ones_stay_in_force() {
+    let _alone = alone();
+    in_namespace("slipped", |namespace| {
+        wait_available()?;
+        let before = lives(RUNNING_COMPONENTS)?;
+        let mut unguarded = Unguarded::begin()?;
+        wait_in_force(before.keys())?;
+        let good = version()?;
+
+        installation::patch(&bad())?;
+        let slipped = version()?;
+        ensure!(slipped != good);
+        for pod in before.keys() {
+            let told = wait::until("the component to say that it does not take it", SOON, || {
+                Ok(Some(health(pod)?)
+                    .filter(|health| health["config-refused"]["resource-version"] == slipped))
+            })?;
+            ensure!(told["config-resource-version"] == good, "{pod}: {told}");
+            for field in BAD_FIELDS {
+                ensure!(told["config-refused"]["causes"].to_string().contains(field), "{pod}: {told}");
+            }
+        }
+        // Guests are made by the good ones, which say that emulation is allowed.
+        namespace.apply(&guest::instance("good"))?;
+        let instance = namespace.wait_phase("good", "Running", RUNNING)?;
+        ensure!(instance["spec"]["domain"]["resources"]["requests"]["cpu"].is_null(), "{}", instance["spec"]);
+
+        unguarded.guard()?;
+        let told = wait::until("the object to say what is wrong with it", ROLLOUT, || {
+            Ok(kubevirt()?.filter(|object| {
+                condition(object, "Synchronized")
+                    == Some(("False".to_owned(), "InvalidConfiguration".to_owned()))
+            }))
+        })?;
+        for field in BAD_FIELDS {
+            ensure!(told["status"]["conditions"].to_string().contains(field), "{}", told["status"]);
+        }
+        ensure!(condition(&told, "Available").is_some_and(|(status, _)| status == "True"));
+        wait::until_true("its admission to be back", ROLLOUT, || Ok(object(&WEBHOOK)?.is_some()))?;
+        ensure!(lives(RUNNING_COMPONENTS)? == before, "a component was started anew");
+
+        wait::until_true("the object to be put right", ROLLOUT, || {
+            // The webhook may be there a moment before the one who answers.
+            Ok(unguarded.restore().is_ok())
+        })?;
+        let right = wait_available()?;
+        ensure!(condition(&right, "Synchronized").is_none(), "{}", right["status"]);
+        wait_in_force(before.keys())?;
+        ensure!(lives(RUNNING_COMPONENTS)? == before, "a component was started anew");
+        Ok(())
+    });
+}

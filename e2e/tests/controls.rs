@@ -1,0 +1,292 @@
+//! What people do to a guest that runs, and what it tells of itself.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{cluster_script, repository, run};
+use barevirt_e2e::counting::Counting;
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
+use serde_json::{Value, json};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A condition that is there.
+fn condition<'v>(vmi: &'v Value, wanted: &str) -> Option<&'v Value> {
+    vmi["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == wanted)
+}
+
+fn wait_paused(namespace: &Namespace, reason: &str) -> Result<Value> {
+    namespace.wait("vmi", "vm", "to be paused", SOON, |vmi| {
+        condition(vmi, "Paused")
+            .is_some_and(|paused| paused["status"] == "True" && paused["reason"] == reason)
+    })
+}
+
+fn wait_unpaused(namespace: &Namespace) -> Result<Value> {
+    namespace.wait("vmi", "vm", "not to be paused", SOON, |vmi| condition(vmi, "Paused").is_none())
+}
+
+/// What the guest has said on its serial line since its power-on.
+struct Log {
+    node: Node,
+    launcher: Value,
+}
+
+impl Log {
+    fn of(namespace: &Namespace) -> Result<Self> {
+        let launcher = namespace.launcher("vm")?;
+        Ok(Self { node: Node::of(&launcher)?, launcher })
+    }
+
+    fn text(&self) -> Result<String> {
+        self.node.serial_log(&self.launcher)
+    }
+
+    /// Ids of the boots, in their order.
+    fn boots(&self) -> Result<Vec<String>> {
+        let text = self.text()?;
+        let mut boots: Vec<String> = Vec::new();
+        for (_, rest) in text.lines().filter_map(|line| line.split_once("boot-id: ")) {
+            let boot = rest.trim().to_owned();
+            // A line that is being written is not whole yet.
+            if boot.len() == 36 && boots.last() != Some(&boot) {
+                boots.push(boot);
+            }
+        }
+        Ok(boots)
+    }
+
+    fn wait_boots(&self, count: usize) -> Result<Vec<String>> {
+        wait::until(&format!("boot {count} of the guest"), BOOT, || {
+            Ok(Some(self.boots()?).filter(|boots| boots.len() >= count))
+        })
+    }
+}
+
+/// A subresource of the instance `vm`, called as KubeVirt's clients do.
+fn put(namespace: &Namespace, vmi: &str, what: &str, body: &Value) -> Result<barevirt_e2e::command::Output> {
+    let path = format!(
+        "/apis/subresources.kubevirt.io/v1/namespaces/{}/virtualmachineinstances/{vmi}/{what}",
+        namespace.name()
+    );
+    run(cluster_script("kubectl.sh").args(["replace", "--raw", &path, "-f", "-"]), Some(&body.to_string()))
+}
+
+#[test]
+fn a_paused_guest_stands_still_and_goes_on() {
+    in_namespace("pause", |namespace| {
+        namespace.apply(&guest::with_user_data(guest::instance("vm"), guest::COUNTING))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let counting = Counting::of(namespace, "vm")?;
+        let refused = namespace.try_virtctl(&["unpause", "vmi", "vm"])?;
+        ensure!(refused.code != 0 && refused.text().contains("VMI is not paused"), "{}", refused.text());
+        namespace.virtctl(&["pause", "vmi", "vm", "--dry-run"])?;
+        let said = namespace.virtctl(&["pause", "vmi", "vm"])?;
+        ensure!(said.contains("VMI vm was scheduled to pause"), "{said}");
+        let vmi = wait_paused(namespace, "PausedByUser")?;
+        ensure!(vmi["status"]["phase"] == "Running");
+        let refused = namespace.try_virtctl(&["pause", "vmi", "vm"])?;
+        ensure!(refused.code != 0 && refused.text().contains("VMI is already paused"), "{}", refused.text());
+        let refused = namespace.try_virtctl(&["soft-reboot", "vm"])?;
+        ensure!(refused.code != 0 && refused.text().contains("VMI is paused"), "{}", refused.text());
+        counting.stands_still()?;
+        let said = namespace.virtctl(&["unpause", "vmi", "vm"])?;
+        ensure!(said.contains("VMI vm was scheduled to unpause"), "{said}");
+        wait_unpaused(namespace)?;
+        counting.goes_on()?;
+        ensure!(namespace.wait_event("vm", "Paused")?.contains("paused"));
+        ensure!(namespace.wait_event("vm", "Unpaused")?.contains("unpaused"));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_reset_boots_the_guest_again_in_the_same_instance() {
+    in_namespace("reset", |namespace| {
+        namespace.apply(&guest::instance("vm"))?;
+        let before = namespace.wait_phase("vm", "Running", RUNNING)?;
+        let log = Log::of(namespace)?;
+        log.wait_boots(1)?;
+        let said = namespace.virtctl(&["reset", "vm"])?;
+        ensure!(said.contains("VMI vm was scheduled to reset"), "{said}");
+        let boots = log.wait_boots(2)?;
+        ensure!(boots[0] != boots[1], "{boots:?}");
+        let after = namespace.need("vmi", "vm")?;
+        ensure!(
+            after["metadata"]["uid"] == before["metadata"]["uid"] && after["status"]["phase"] == "Running"
+        );
+        namespace.wait_event("vm", "Reset").map(drop)
+    });
+}
+
+#[test]
+fn a_soft_reboot_without_an_agent_goes_by_the_power_button() {
+    in_namespace("softreboot", |namespace| {
+        namespace.apply(&guest::instance("vm"))?;
+        let before = namespace.wait_phase("vm", "Running", RUNNING)?;
+        let log = Log::of(namespace)?;
+        wait::until_true("the login prompt", BOOT, || Ok(log.text()?.contains("login: ")))?;
+        let said = namespace.virtctl(&["soft-reboot", "vm"])?;
+        ensure!(said.contains("VMI vm was scheduled to soft-reboot"), "{said}");
+        let boots = log.wait_boots(2)?;
+        ensure!(boots[0] != boots[1], "{boots:?}");
+        ensure!(log.text()?.contains("power button, shutting down"), "the guest was not asked");
+        let after = namespace.need("vmi", "vm")?;
+        ensure!(
+            after["metadata"]["uid"] == before["metadata"]["uid"] && after["status"]["phase"] == "Running"
+        );
+        namespace.wait_event("vm", "SoftRebooted")?;
+        // A power-off after that is one.
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        console.send("poweroff\n")?;
+        namespace.wait_phase("vm", "Succeeded", BOOT).map(drop)
+    });
+}
+
+#[test]
+fn an_instance_that_starts_paused_boots_when_it_is_let_go() {
+    in_namespace("startpaused", |namespace| {
+        let mut manifest = guest::instance("vm");
+        manifest["spec"]["startStrategy"] = json!("Paused");
+        namespace.apply(&manifest)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        wait_paused(namespace, "PausedByUser")?;
+        let log = Log::of(namespace)?;
+        sleep(Duration::from_secs(3));
+        ensure!(log.text()?.is_empty(), "the guest ran: {}", log.text()?);
+        namespace.virtctl(&["unpause", "vmi", "vm"])?;
+        log.wait_boots(1)?;
+        wait_unpaused(namespace).map(drop)
+    });
+}
+
+#[test]
+fn a_machine_is_started_paused() {
+    in_namespace("vmpaused", |namespace| {
+        namespace.apply(&guest::machine("vm", "Halted"))?;
+        namespace.virtctl(&["start", "vm", "--paused"])?;
+        namespace.wait_status("vm", "Paused", RUNNING)?;
+        let first = wait_paused(namespace, "PausedByUser")?["metadata"]["uid"].clone();
+        namespace.virtctl(&["unpause", "vm", "vm"])?;
+        namespace.wait_status("vm", "Running", SOON)?;
+        // Only that once.
+        namespace.virtctl(&["restart", "vm"])?;
+        namespace.wait("vmi", "vm", "to be another, and Running", RUNNING + SOON, |vmi| {
+            vmi["metadata"]["uid"] != first && vmi["status"]["phase"] == "Running"
+        })?;
+        Log::of(namespace)?.wait_boots(1)?;
+        ensure!(condition(&namespace.need("vmi", "vm")?, "Paused").is_none(), "it was started paused again");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_screenshot_is_a_picture_of_the_display() {
+    in_namespace("screenshot", |namespace| {
+        namespace.apply(&guest::instance("vm"))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let file = std::env::temp_dir().join(format!("{}.png", namespace.name()));
+        namespace.virtctl(&["vnc", "screenshot", "vm", "-f", &file.to_string_lossy()])?;
+        let png = std::fs::read(&file).context("the picture was not written")?;
+        std::fs::remove_file(&file)?;
+        ensure!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 24, "it is no PNG");
+        let side = |at: usize| u32::from_be_bytes([png[at], png[at + 1], png[at + 2], png[at + 3]]);
+        // Text mode, or what the guest's driver makes of it.
+        let (width, height) = (side(16), side(20));
+        ensure!((320..=4096).contains(&width) && (200..=4096).contains(&height), "{width} x {height}");
+
+        let mut headless = guest::instance("headless");
+        headless["spec"]["domain"]["devices"]["autoattachGraphicsDevice"] = json!(false);
+        namespace.apply(&headless)?;
+        namespace.wait_phase("headless", "Running", RUNNING)?;
+        let refused = namespace.try_virtctl(&["vnc", "screenshot", "headless", "-f", "-"])?;
+        let why = "No graphics devices are present.";
+        ensure!(refused.code != 0 && refused.text().contains(why), "{}", refused.text());
+        Ok(())
+    });
+}
+
+#[test]
+fn controls_of_what_does_not_run_say_so() {
+    in_namespace("nocontrol", |namespace| {
+        for command in [&["pause", "vmi", "nobody"][..], &["reset", "nobody"], &["guestosinfo", "nobody"]] {
+            let refused = namespace.try_virtctl(command)?;
+            ensure!(refused.code != 0 && refused.text().contains("not found"), "{}", refused.text());
+        }
+        namespace.apply(&guest::machine("vm", "Halted"))?;
+        let refused = namespace.try_virtctl(&["pause", "vm", "vm"])?;
+        let why = "VirtualMachine vm is not set to run";
+        ensure!(refused.code != 0 && refused.text().contains(why), "{}", refused.text());
+        namespace.apply(&guest::instance("tiny"))?;
+        namespace.wait_phase("tiny", "Running", RUNNING)?;
+        for command in ["guestosinfo", "userlist", "fslist"] {
+            let refused = namespace.try_virtctl(&[command, "tiny"])?;
+            let why = "VMI does not have guest agent connected";
+            ensure!(refused.code != 0 && refused.text().contains(why), "{}", refused.text());
+        }
+        let refused = put(namespace, "tiny", "freeze", &json!({ "unfreezeTimeout": "soon" }))?;
+        ensure!(refused.code != 0 && refused.text().contains("unfreezeTimeout"), "{}", refused.text());
+        Ok(())
+    });
+}
+
+/// systemd and cloud-init, emulated on a busy machine.
+const DEBIAN: Duration = Duration::from_secs(300);
+
+#[test]
+fn the_guest_agent_tells_of_the_guest_and_freezes_it_for_a_time() {
+    in_namespace("agent", |namespace| {
+        let example = repository().join("examples/vm-debian.yaml");
+        namespace.kubectl(&["create", "-f", &example.to_string_lossy()])?;
+        namespace.wait_phase("debian", "Running", RUNNING)?;
+        namespace.wait("vmi", "debian", "to have its agent connected", DEBIAN, |vmi| {
+            condition(vmi, "AgentConnected").is_some_and(|agent| agent["status"] == "True")
+        })?;
+        // It says more by and by.
+        let vmi = namespace.wait("vmi", "debian", "to say what it is", DEBIAN, |vmi| {
+            vmi["status"]["guestOSInfo"]["id"] == "debian"
+                && vmi["status"]["interfaces"][0]["infoSource"] == "domain, guest-agent"
+        })?;
+        let launcher = namespace.launcher("debian")?;
+        let interface = &vmi["status"]["interfaces"][0];
+        ensure!(
+            interface["ipAddress"] == launcher["status"]["podIP"] && interface["interfaceName"].is_string()
+        );
+
+        let json = |command: &str| -> Result<Value> {
+            Ok(serde_json::from_str(&namespace.virtctl(&[command, "debian"])?)?)
+        };
+        let info = json("guestosinfo")?;
+        ensure!(info["os"]["id"] == "debian" && info["guestAgentVersion"].is_string(), "{info}");
+        let commands = info["supportedCommands"].as_array().cloned().unwrap_or_default();
+        ensure!(commands.iter().any(|command| command["name"] == "guest-fsfreeze-freeze"), "{info}");
+        let mounted = json("fslist")?;
+        let root = |disk: &&Value| disk["mountPoint"] == "/" && disk["totalBytes"].as_i64() > Some(1 << 28);
+        ensure!(
+            mounted["items"].as_array().is_some_and(|all| all.iter().any(|disk| root(&disk))),
+            "{mounted}"
+        );
+        ensure!(json("userlist")?["items"].is_array());
+
+        // Frozen until its time is up, though nobody thaws it.
+        let frozen = put(namespace, "debian", "freeze", &json!({ "unfreezeTimeout": "20s" }))?;
+        ensure!(frozen.code == 0, "{}", frozen.text());
+        let begun = Instant::now();
+        let is_frozen = |vmi: &Value| vmi["status"]["fsFreezeStatus"] == "frozen";
+        namespace.wait("vmi", "debian", "to be frozen", Duration::from_secs(15), is_frozen)?;
+        namespace.wait("vmi", "debian", "to be thawed", SOON, |vmi| !is_frozen(vmi))?;
+        ensure!(begun.elapsed() > Duration::from_secs(15), "it was thawed after {:?}", begun.elapsed());
+        // And by hand.
+        put(namespace, "debian", "freeze", &json!({}))?;
+        namespace.wait("vmi", "debian", "to be frozen", SOON, is_frozen)?;
+        let thawed = put(namespace, "debian", "unfreeze", &json!({}))?;
+        ensure!(thawed.code == 0, "{}", thawed.text());
+        namespace.wait("vmi", "debian", "to be thawed", SOON, |vmi| !is_frozen(vmi))?;
+
+        // The agent goes with the guest's boot, and comes back.
+        namespace.virtctl(&["soft-reboot", "debian"])?;
+        let agent = |vmi: &Value| condition(vmi, "AgentConnected").is_some();
+        namespace.wait("vmi", "debian", "to lose its agent", DEBIAN, |vmi| !agent(vmi))?;
+        namespace.wait("vmi", "debian", "to have its agent again", DEBIAN, agent).map(drop)
+    });
+}

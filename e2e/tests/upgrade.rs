@@ -1,0 +1,237 @@
+//! From one version to another and back, with machines running: the same images under a second tag.
+//!
+//! Every test changes the installation: this file runs alone, and its tests one after the other.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{kubectl, objects};
+use barevirt_e2e::counting::Counting;
+use barevirt_e2e::installation::{
+    self, Changed, NAMESPACE, ROLLOUT, condition, is_available, kubevirt, wait_available,
+};
+use barevirt_e2e::wait::{self, RUNNING, SOON};
+use barevirt_e2e::{Console, Node, alone, guest, in_namespace};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// The second tag.
+const TAG: &str = "next-version";
+/// Images that a tag stands for.
+const IMAGES: [&str; 4] = ["virt-api", "virt-controller", "virt-handler", "virt-launcher"];
+/// An update whose operator is killed on the way: each new leader waits for the lease first.
+const WITH_KILLS: Duration = Duration::from_secs(600);
+/// What happens to machines is looked at four times a minute.
+const COUNTED: Duration = Duration::from_secs(120);
+
+/// Gives all images the second tag, on every node.
+fn tag_images() -> Result<()> {
+    let status = wait_available()?["status"].clone();
+    let registry = status["observedKubeVirtRegistry"].as_str().context("no registry")?.to_owned();
+    let tag = status["observedKubeVirtVersion"].as_str().context("no version")?.to_owned();
+    ensure!(tag != TAG, "a test before this one has not cleaned up");
+    for node in objects(&["node"])? {
+        let node = Node::named(node["metadata"]["name"].as_str().context("a node without a name")?);
+        for image in IMAGES {
+            let image = format!("{registry}/{image}");
+            node.sh(&format!("ctr -n k8s.io images tag --force {image}:{tag} {image}:{TAG}"))?;
+        }
+        // The kubelet asks what containerd's CRI plugin knows, which hears of new names a moment later.
+        wait::until_true("the node to know the images", SOON, || {
+            let known = node.sh("ctr -n k8s.io images ls -q")?;
+            Ok(IMAGES.iter().all(|image| known.contains(&format!("{image}:{TAG}"))))
+        })?;
+    }
+    Ok(())
+}
+
+/// One component at one moment.
+struct Seen {
+    new: bool,
+    rolled_out: bool,
+    object: Value,
+}
+
+fn components() -> Result<[Seen; 3]> {
+    let all = objects(&["daemonset,deployment", "-n", NAMESPACE])?;
+    let find = |name: &str| -> Result<Seen> {
+        let object = all.iter().find(|object| object["metadata"]["name"] == name);
+        let object = object.with_context(|| format!("no {name}"))?.clone();
+        let image = object["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+        let status = &object["status"];
+        let seen = status["observedGeneration"] == object["metadata"]["generation"];
+        let number = |field: &str| status[field].as_i64().unwrap_or(0);
+        let rolled_out = seen
+            && if object["kind"] == "DaemonSet" {
+                let wanted = number("desiredNumberScheduled");
+                number("updatedNumberScheduled") == wanted && number("numberReady") == wanted
+            } else {
+                let wanted = object["spec"]["replicas"].as_i64().unwrap_or(1);
+                number("updatedReplicas") == wanted
+                    && number("replicas") == wanted
+                    && number("availableReplicas") > 0
+            };
+        let new = image.as_str().is_some_and(|image| image.ends_with(&format!(":{TAG}")));
+        Ok(Seen { new, rolled_out, object })
+    };
+    Ok([find("virt-handler")?, find("virt-controller")?, find("virt-api")?])
+}
+
+/// Watches an update to its end: each component begins when the one before it is done, and virt-handler with one pod.
+fn follow_update() -> Result<()> {
+    let deadline = Instant::now() + ROLLOUT;
+    let mut one_first = false;
+    loop {
+        let [handler, controller, api] = components()?;
+        one_first |=
+            handler.new && handler.object["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1;
+        ensure!(
+            !controller.new || (handler.new && handler.rolled_out),
+            "virt-controller before virt-handler"
+        );
+        ensure!(!api.new || (controller.new && controller.rolled_out), "virt-api before virt-controller");
+        if api.new && kubevirt()?.as_ref().is_some_and(is_available) {
+            ensure!(one_first, "virt-handler was not replaced on one node first");
+            let strategy = &handler.object["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"];
+            ensure!(*strategy == "10%", "in the end it is {strategy}");
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "the update is not done: {}", told()?);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn told() -> Result<Value> {
+    Ok(kubevirt()?.context("there is no KubeVirt")?["status"]["conditions"].clone())
+}
+
+fn wait_outdated(what: &str, wanted: impl Fn(i64) -> bool) -> Result<()> {
+    wait::until_true(&format!("{what} outdated workloads to be counted"), COUNTED, || {
+        let kubevirt = kubevirt()?.context("there is no KubeVirt")?;
+        Ok(kubevirt["status"]["outdatedVirtualMachineInstanceWorkloads"].as_i64().is_some_and(&wanted))
+    })
+}
+
+fn is_labelled(vmi: &Value) -> bool {
+    vmi["metadata"]["labels"].get("kubevirt.io/outdatedLauncherImage").is_some()
+}
+
+#[test]
+fn a_guest_counts_through_an_update_and_the_way_back() {
+    let _alone = alone();
+    in_namespace("upgrade", |namespace| {
+        tag_images()?;
+        namespace.apply(&guest::with_user_data(guest::machine("vm", "Always"), guest::COUNTING))?;
+        let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
+        let counting = Counting::of(namespace, "vm")?;
+        {
+            let _next = Changed::begin(&json!({"imageTag": TAG}))?;
+            follow_update()?;
+            counting.goes_on()?;
+            wait_outdated("some", |count| count >= 1)?;
+            namespace.wait("vmi", "vm", "to be labelled as outdated", SOON, is_labelled)?;
+            // A new one has a launcher of the new version.
+            namespace.apply(&guest::instance("new"))?;
+            let new = namespace.wait_phase("new", "Running", RUNNING)?;
+            let image =
+                new["status"]["launcherContainerImageVersion"].as_str().unwrap_or_default().to_owned();
+            ensure!(image.ends_with(&format!(":{TAG}")), "{image}");
+            namespace.kubectl(&["delete", "vmi", "new"])?;
+        }
+        // And back, which waits until all of it runs again.
+        ensure!(components()?.iter().all(|seen| !seen.new && seen.rolled_out));
+        namespace.wait("vmi", "vm", "not to be outdated any more", COUNTED, |vmi| !is_labelled(vmi))?;
+        wait_outdated("no", |count| count == 0)?;
+        counting.goes_on()?;
+        let after = namespace.need("vmi", "vm")?;
+        ensure!(after["metadata"]["uid"] == vmi["metadata"]["uid"], "it is another instance");
+        Console::open(namespace, "vm")?.expect("tick ", SOON).map(drop)
+    });
+}
+
+#[test]
+fn outdated_machines_are_started_anew_where_the_kubevirt_says_so() {
+    let _alone = alone();
+    in_namespace("evict", |namespace| {
+        tag_images()?;
+        namespace.apply(&guest::machine("vm", "Always"))?;
+        let before = namespace.wait_phase("vm", "Running", RUNNING)?;
+        let _next = Changed::begin(&json!({
+            "imageTag": TAG,
+            "workloadUpdateStrategy": {"workloadUpdateMethods": ["Evict"], "batchEvictionInterval": "5s"},
+        }))?;
+        wait_available()?;
+        let after = namespace.wait("vmi", "vm", "to be another one that runs", COUNTED, |vmi| {
+            vmi["metadata"]["uid"] != before["metadata"]["uid"] && vmi["status"]["phase"] == "Running"
+        })?;
+        let image = after["status"]["launcherContainerImageVersion"].as_str().unwrap_or_default();
+        ensure!(image.ends_with(&format!(":{TAG}")), "{image}");
+        wait_outdated("no", |count| count == 0)
+    });
+}
+
+/// Images of this tag are nowhere.
+#[test]
+fn a_version_that_does_not_start_stays_on_one_node_and_is_taken_back() {
+    let _alone = alone();
+    in_namespace("canary", |_| {
+        wait_available()?;
+        let before = components()?;
+        {
+            let _broken =
+                Changed::begin(&json!({"imageTag": "of-nothing", "imagePullPolicy": "IfNotPresent"}))?;
+            let told = wait::until("the trouble to be told", ROLLOUT, || {
+                Ok(kubevirt()?.filter(|object| {
+                    condition(object, "Degraded").is_some_and(|(_, reason)| reason == "DeploymentFailed")
+                }))
+            })?;
+            let conditions = told["status"]["conditions"].to_string();
+            ensure!(conditions.contains("pod virt-handler-") && conditions.contains("Pull"), "{conditions}");
+            ensure!(
+                condition(&told, "Available").is_some_and(|(status, _)| status == "True"),
+                "{conditions}"
+            );
+            // Nothing else has happened, and nothing else does.
+            std::thread::sleep(Duration::from_secs(5));
+            let [handler, controller, api] = components()?;
+            for (was, is) in [(&before[1], &controller), (&before[2], &api)] {
+                let image =
+                    |seen: &Seen| seen.object["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+                ensure!(image(was) == image(is), "{} has become {}", image(was), image(is));
+            }
+            let (wanted, ready) = (
+                &handler.object["status"]["desiredNumberScheduled"],
+                &handler.object["status"]["numberReady"],
+            );
+            ensure!(
+                ready.as_i64().unwrap_or(0) >= wanted.as_i64().unwrap_or(0) - 1,
+                "{ready} of {wanted} handlers are ready"
+            );
+        }
+        let after = kubevirt()?.context("there is no KubeVirt")?;
+        ensure!(
+            is_available(&after)
+                && condition(&after, "Degraded").is_some_and(|(status, _)| status == "False")
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn an_operator_that_is_killed_again_and_again_updates_all_the_same() {
+    let _alone = alone();
+    in_namespace("killupgrade", |_| {
+        tag_images()?;
+        {
+            let _next = Changed::begin(&json!({"imageTag": TAG}))?;
+            for _ in 0..4 {
+                installation::replace_leader("virt-operator")?;
+                // Time for some writes, and not for all of them.
+                std::thread::sleep(Duration::from_millis(1500));
+            }
+            wait::until("the update to be done", WITH_KILLS, || Ok(kubevirt()?.filter(is_available)))?;
+            ensure!(components()?.iter().all(|seen| seen.new && seen.rolled_out));
+        }
+        ensure!(components()?.iter().all(|seen| !seen.new));
+        kubectl(&["rollout", "status", "-n", NAMESPACE, "deployment/virt-operator", "--timeout=90s"])
+            .map(drop)
+    });
+}

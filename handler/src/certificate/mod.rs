@@ -1,0 +1,195 @@
+//! This handler's own certificate: it names the node, and its key never leaves the process.
+//!
+//! ```text
+//!   key, made in memory --> CertificateSigningRequest --virt-operator: is it that node's handler?--> certificate --> Shown
+//!        ^                                                                                              |
+//!        +---- the last fifth of its life, or another authority signs from now on ----------------------+
+//! ```
+//!
+//! Until there is one, and after it has expired, the handler is not ready and says why (`/readyz`): virt-api would not
+//! believe it. Guests do not depend on it.
+
+mod request;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_component::certificates::{CertificateError, Pair, Seen, Trusted};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use self::request::{Answer, Request};
+use crate::sync::FIELD_MANAGER;
+
+/// How long the API server may take.
+const API_DEADLINE: Duration = Duration::from_secs(30);
+/// How soon a request is looked at again, at first and after [`PATIENCE`] looks.
+const LOOK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// Looks at a request until others are spared.
+const PATIENCE: u32 = 30;
+/// Until another request is made, where one failed or was refused.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Longest time between two looks at what is to be renewed.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// Why there is no certificate, in words; none where there is one in force.
+pub type Lack = watch::Receiver<Option<String>>;
+
+/// Why a request led to no certificate.
+#[derive(Debug, Error)]
+enum NoCertificate {
+    #[error("no request can be made for this node: {0}")]
+    Request(#[from] rcgen::Error),
+    #[error("certificate request not written: {0}")]
+    Create(String),
+    #[error("certificate request {0} is gone")]
+    Gone(String),
+    #[error("certificate request {name} was refused: {why}")]
+    Refused { name: String, why: String },
+    #[error("the certificate of request {name} is of no use: {source}")]
+    Unusable { name: String, source: CertificateError },
+    #[error("the certificate of request {0} cannot be read")]
+    Unreadable(String),
+}
+
+/// The certificate of this node's handler, and the state of things.
+pub struct Own {
+    node: String,
+    shown: watch::Sender<Option<Arc<Pair>>>,
+    lack: watch::Sender<Option<String>>,
+    /// End of the one in force, seconds since 1970.
+    ends: Option<i64>,
+}
+
+impl Own {
+    /// Nothing was asked for yet. `until_then` is shown for those who ask about the process's health.
+    pub fn new(node: String, until_then: Option<Pair>) -> Self {
+        Own {
+            node,
+            shown: watch::Sender::new(until_then.map(Arc::new)),
+            lack: watch::Sender::new(Some("no certificate was asked for yet".to_owned())),
+            ends: None,
+        }
+    }
+
+    /// What is shown.
+    pub fn shown(&self) -> watch::Receiver<Option<Arc<Pair>>> {
+        self.shown.subscribe()
+    }
+
+    /// Why there is no certificate.
+    pub fn lack(&self) -> Lack {
+        self.lack.subscribe()
+    }
+
+    /// Asks for a certificate and renews it, for as long as the process lives.
+    pub async fn run(mut self, client: Client, mut trusted: Trusted) {
+        let api: Api<CertificateSigningRequest> = Api::all(client);
+        loop {
+            match self.obtain(&api).await {
+                Ok((pair, seen)) => {
+                    info!(node = self.node, ends = seen.not_after, "certificate taken over");
+                    self.ends = Some(seen.not_after);
+                    self.shown.send_replace(Some(Arc::new(pair)));
+                    self.lack.send_replace(None);
+                    renewal(&seen, &mut trusted).await;
+                }
+                Err(error) => {
+                    self.lacks(error.to_string());
+                    sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// One request, until it is answered.
+    async fn obtain(&self, api: &Api<CertificateSigningRequest>) -> Result<(Pair, Seen), NoCertificate> {
+        let request = Request::new(&self.node)?;
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let created = match timeout(API_DEADLINE, api.create(&params, &request.object(&self.node))).await {
+            Ok(Ok(created)) => created,
+            Ok(Err(error)) => return Err(NoCertificate::Create(error.to_string())),
+            Err(_) => return Err(NoCertificate::Create("no answer in time".to_owned())),
+        };
+        let name = created.name_any();
+        info!(request = name, "asked for a certificate");
+        for look in 0_u32.. {
+            sleep(LOOK[usize::from(look >= PATIENCE)]).await;
+            let found = match timeout(API_DEADLINE, api.get_opt(&name)).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(error)) => {
+                    self.lacks(format!("certificate request {name} not read: {error}"));
+                    continue;
+                }
+                Err(_) => {
+                    self.lacks(format!("certificate request {name} not read in time"));
+                    continue;
+                }
+            };
+            match found.as_ref().map(request::answer) {
+                None => break,
+                Some(Answer::Issued(certificate)) => {
+                    let pair = match request.with(&certificate) {
+                        Ok(pair) => pair,
+                        Err(source) => return Err(NoCertificate::Unusable { name, source }),
+                    };
+                    let seen = pair.chain().first().and_then(Seen::read);
+                    return seen.map(|seen| (pair, seen)).ok_or(NoCertificate::Unreadable(name));
+                }
+                Some(Answer::Refused(why)) => return Err(NoCertificate::Refused { name, why }),
+                Some(Answer::None) => {
+                    self.lacks(format!("certificate request {name} waits for virt-operator, which signs it"));
+                }
+            }
+        }
+        Err(NoCertificate::Gone(name))
+    }
+
+    /// Says why there is no new certificate. As long as the former one is in force that is nobody's concern but the log's.
+    fn lacks(&self, why: String) {
+        if self.ends.is_some_and(|ends| Timestamp::now().as_second() < ends) {
+            return;
+        }
+        let why = if self.ends.is_some() { format!("the certificate has expired; {why}") } else { why };
+        self.lack.send_if_modified(|told| {
+            let news = told.as_ref() != Some(&why);
+            if news {
+                warn!(why, "there is no certificate");
+                *told = Some(why);
+            }
+            news
+        });
+    }
+}
+
+/// Comes back when the certificate is to be renewed.
+async fn renewal(own: &Seen, trusted: &mut Trusted) {
+    let taken = Timestamp::now().as_second();
+    let mut changed = false;
+    loop {
+        let newest = trusted
+            .borrow_and_update()
+            .as_ref()
+            .and_then(|authorities| Seen::read(authorities.certificates().last()?))
+            .map(|authority| authority.key_id);
+        let now = Timestamp::now().as_second();
+        if request::is_due(own, newest.as_deref(), changed, now.saturating_sub(taken), now) {
+            return;
+        }
+        let rest = u64::try_from(own.last_fifth().saturating_sub(now)).unwrap_or(0);
+        tokio::select! {
+            // Nobody tells any more: the time alone decides.
+            news = trusted.changed() => match news {
+                Ok(()) => changed = true,
+                Err(_) => sleep(IDLE).await,
+            },
+            () = sleep(IDLE.min(Duration::from_secs(rest.max(1)))) => {}
+        }
+    }
+}

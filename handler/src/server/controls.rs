@@ -1,0 +1,254 @@
+//! What people do to a guest: pause it, reset it, freeze its file systems, and what its agent and its display tell of it.
+//!
+//! Who may do what, and whether it makes sense, virt-api has decided from the instance's status; the launcher, which knows
+//! better, has the last word.
+
+use std::time::Duration;
+
+use barevirt_api::freeze;
+use barevirt_api::names::{
+    REASON_FREEZE_ERROR, REASON_PAUSED, REASON_RESET, REASON_SOFT_REBOOTED, REASON_UNPAUSED,
+};
+use barevirt_api::v1::{
+    VirtualMachineInstanceFileSystemInfo, VirtualMachineInstanceFileSystemList,
+    VirtualMachineInstanceGuestAgentInfo, VirtualMachineInstanceGuestOsUserList,
+};
+use barevirt_protocol::v1::Control;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Bytes, Incoming};
+use kube::runtime::events::{Event, EventType};
+use serde::Serialize;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::answer::{self, Body, refuse};
+use super::route::{Guest, Tells};
+use super::{REQUEST, failed};
+use crate::launchers::{Launcher, LauncherError};
+use crate::supervisor::Launchers;
+
+/// How long a control may take.
+const CONTROL: Duration = Duration::from_secs(15);
+/// The same for a freeze, before which everything that the guest has written goes to its disks.
+const FREEZE: Duration = Duration::from_secs(50);
+/// Largest body of a freeze.
+const LARGEST_BODY: usize = 4096;
+/// Most users and file systems in the overview; they have lists of their own.
+const IN_OVERVIEW: usize = 10;
+
+/// Carries out one control.
+pub(super) async fn control(
+    request: Request<Incoming>,
+    guest: &Guest,
+    control: Control,
+    launcher: &Launcher,
+    launchers: &Launchers,
+) -> Response<Body> {
+    let mut unfreeze_after = Duration::ZERO;
+    if control == Control::Freeze {
+        let body = timeout(REQUEST, Limited::new(request.into_body(), LARGEST_BODY).collect()).await;
+        let Ok(Ok(body)) = body else {
+            return refuse(StatusCode::BAD_REQUEST, "BadRequest", "the body of a freeze did not come whole");
+        };
+        match freeze::unfreeze_after(&body.to_bytes()) {
+            Ok(after) => unfreeze_after = after,
+            Err(why) => return refuse(StatusCode::BAD_REQUEST, "BadRequest", &why),
+        }
+    }
+    let within = match control {
+        Control::Freeze | Control::Unfreeze => FREEZE,
+        Control::Unspecified | Control::Pause | Control::Unpause | Control::Reset | Control::SoftReboot => {
+            CONTROL
+        }
+    };
+    let result = launcher.control(control, unfreeze_after, within).await;
+    let Guest { namespace, name, .. } = guest;
+    if let Err(error) = &result {
+        warn!(namespace, name, ?control, %error, "control not carried out");
+    } else {
+        info!(namespace, name, ?control, "control carried out");
+    }
+    if let Some(event) = event(control, result.as_ref().err()) {
+        launchers.tell(namespace, name, event).await;
+    }
+    match result {
+        Ok(()) => done(),
+        Err(error) => refusal(guest, &error),
+    }
+}
+
+/// What is told about it, with KubeVirt's reasons and texts.
+fn event(control: Control, error: Option<&LauncherError>) -> Option<Event> {
+    let (type_, reason, note) = match (control, error) {
+        (Control::Pause, None) => {
+            (EventType::Normal, REASON_PAUSED, "VirtualMachineInstance paused".to_owned())
+        }
+        (Control::Unpause, None) => {
+            (EventType::Normal, REASON_UNPAUSED, "VirtualMachineInstance unpaused".to_owned())
+        }
+        (Control::Reset, None) => {
+            (EventType::Normal, REASON_RESET, "VirtualMachineInstance reset".to_owned())
+        }
+        (Control::SoftReboot, None) => {
+            (EventType::Normal, REASON_SOFT_REBOOTED, "VirtualMachineInstance soft rebooted".to_owned())
+        }
+        (Control::Freeze, Some(error)) => {
+            (EventType::Warning, REASON_FREEZE_ERROR, format!("Failed to freeze VMI: {}", words(error)))
+        }
+        (
+            Control::Unspecified
+            | Control::Pause
+            | Control::Unpause
+            | Control::Reset
+            | Control::SoftReboot
+            | Control::Freeze
+            | Control::Unfreeze,
+            _,
+        ) => return None,
+    };
+    let (action, reason) = ("Control".to_owned(), reason.to_owned());
+    Some(Event { type_, reason, note: Some(note), action, secondary: None })
+}
+
+/// What the guest agent tells.
+pub(super) async fn tell(guest: &Guest, tells: Tells, launcher: &Launcher) -> Response<Body> {
+    let info = match launcher.guest(CONTROL).await {
+        Ok(info) => info,
+        Err(error) => return refusal(guest, &error),
+    };
+    let mut info: VirtualMachineInstanceGuestAgentInfo = match serde_json::from_slice(&info) {
+        Ok(info) => info,
+        Err(error) => {
+            let message = format!("Internal error occurred: read what the launcher tells: {error}");
+            return refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message);
+        }
+    };
+    match tells {
+        Tells::Overview => {
+            info.user_list.truncate(IN_OVERVIEW);
+            let file_systems = info.fs_info.get_or_insert_with(VirtualMachineInstanceFileSystemInfo::default);
+            file_systems.disks.truncate(IN_OVERVIEW);
+            object(&info)
+        }
+        Tells::Users => object(&VirtualMachineInstanceGuestOsUserList {
+            items: info.user_list,
+            metadata: Some(Default::default()),
+        }),
+        Tells::FileSystems => object(&VirtualMachineInstanceFileSystemList {
+            items: info.fs_info.unwrap_or_default().disks,
+            metadata: Some(Default::default()),
+        }),
+    }
+}
+
+/// What the display shows.
+pub(super) async fn screenshot(
+    request: &Request<Incoming>,
+    guest: &Guest,
+    launcher: &Launcher,
+) -> Response<Body> {
+    let query = request.uri().query().unwrap_or_default();
+    let move_cursor = query.split('&').any(|one| one == "moveCursor=true");
+    match launcher.screenshot(move_cursor, CONTROL).await {
+        Ok(png) => {
+            let mut answer = Response::new(Body::from(Bytes::from(png)));
+            answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("image/png"));
+            answer
+        }
+        Err(error) => refusal(guest, &error),
+    }
+}
+
+fn object(object: &impl Serialize) -> Response<Body> {
+    match serde_json::to_vec(object) {
+        Ok(json) => answer::json(StatusCode::OK, json),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &error.to_string()),
+    }
+}
+
+fn done() -> Response<Body> {
+    let mut answer = Response::new(Body::default());
+    *answer.status_mut() = StatusCode::ACCEPTED;
+    answer
+}
+
+/// The launcher's own words, without the call around them.
+fn words(error: &LauncherError) -> String {
+    match error {
+        LauncherError::Call { status, .. } => status.message().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The launcher's refusal of something that people asked for.
+fn refusal(guest: &Guest, error: &LauncherError) -> Response<Body> {
+    let LauncherError::Call { status, .. } = error else { return failed(error) };
+    let message = status.message();
+    match status.code() {
+        tonic::Code::FailedPrecondition => {
+            let name = &guest.name;
+            let message = format!(
+                "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"{name}\": {message}"
+            );
+            refuse(StatusCode::CONFLICT, "Conflict", &message)
+        }
+        tonic::Code::Unimplemented => {
+            let message = "the launcher of this instance is of an older version, which cannot do this";
+            refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
+        }
+        tonic::Code::Internal => {
+            let message = format!("Internal error occurred: {message}");
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message)
+        }
+        // The channel's own word for its deadline.
+        tonic::Code::Cancelled => refuse(StatusCode::GATEWAY_TIMEOUT, "Timeout", message),
+        _ => failed(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::route::Kind;
+
+    fn refused(code: tonic::Code) -> LauncherError {
+        LauncherError::Call { call: "control", status: Box::new(tonic::Status::new(code, "VMI is paused")) }
+    }
+
+    #[test]
+    fn refusals_have_codes_that_clients_know() {
+        let guest = Guest {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            kind: Kind::Control(Control::Pause),
+        };
+        for (code, wanted) in [
+            (tonic::Code::FailedPrecondition, StatusCode::CONFLICT),
+            (tonic::Code::Unimplemented, StatusCode::NOT_IMPLEMENTED),
+            (tonic::Code::Internal, StatusCode::INTERNAL_SERVER_ERROR),
+            (tonic::Code::DeadlineExceeded, StatusCode::GATEWAY_TIMEOUT),
+            (tonic::Code::Cancelled, StatusCode::GATEWAY_TIMEOUT),
+            (tonic::Code::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
+        ] {
+            assert_eq!(refusal(&guest, &refused(code)).status(), wanted, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_was_done_is_told_and_so_is_a_freeze_that_failed() {
+        let error = refused(tonic::Code::Internal);
+        let told = |control, error| event(control, error).map(|event| event.reason);
+        for (control, done, failed) in [
+            (Control::Pause, Some("Paused"), None),
+            (Control::Unpause, Some("Unpaused"), None),
+            (Control::Reset, Some("Reset"), None),
+            (Control::SoftReboot, Some("SoftRebooted"), None),
+            (Control::Freeze, None, Some("FreezeError")),
+            (Control::Unfreeze, None, None),
+        ] {
+            assert_eq!(told(control, None).as_deref(), done, "{control:?}");
+            assert_eq!(told(control, Some(&error)).as_deref(), failed, "{control:?}");
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! The one who talks with the guest agent: asks it regularly, freezes and thaws by it, sets the guest's clock.
+//!
+//! ```text
+//!  Status (channel open, guest runs, resumed) ─┐
+//!  Ask (freeze, thaw, info, reboot) ───────────┼─> one task, one command at a time ─> Agent
+//!  schedule, thaw timer, clock ────────────────┘          └─> Facts on a watch
+//! ```
+//!
+//! Frozen file systems are thawed by this task when their time is up, whoever froze them and whatever has become of them:
+//! it needs neither the handler nor an API server. What the agent says is the guest's word ([`answers`]).
+
+pub mod answers;
+pub mod schedule;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use barevirt_api::freeze::{DEFAULT as THAW_AFTER, LONGEST};
+use barevirt_api::v1::{
+    GuestAgentCommandInfo, GuestOsInfo, VirtualMachineInstanceFileSystem,
+    VirtualMachineInstanceFileSystemInfo, VirtualMachineInstanceGuestAgentInfo,
+    VirtualMachineInstanceGuestOsUser,
+};
+use barevirt_qmp::{Agent, Deadline, Error};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use self::answers::Interface;
+use self::schedule::{Schedule, Topic};
+use crate::status::{Stage, Status};
+
+/// Longest line taken from the agent, in bytes.
+pub const MAX_LINE: usize = 1 << 20;
+/// How long the agent may take to say something that it knows.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long freezing may take: everything that was written has to reach the disks first.
+const FREEZE: Duration = Duration::from_secs(40);
+/// How long thawing may take.
+const THAW: Duration = Duration::from_secs(30);
+/// Longest wait between two tries to thaw.
+const THAW_AGAIN: Duration = Duration::from_secs(10);
+/// For how long, and how often, the guest's clock is tried to be set.
+const CLOCK: Duration = Duration::from_secs(60);
+const CLOCK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Something that is asked of the agent.
+#[derive(Debug)]
+pub enum Ask {
+    /// Freeze file systems, and thaw them after that time.
+    Freeze {
+        /// That time; zero is the default.
+        thaw_after: Duration,
+        /// Told when they are frozen.
+        reply: oneshot::Sender<Result<(), NotDone>>,
+    },
+    /// Thaw file systems.
+    Thaw {
+        /// Told when they are thawed.
+        reply: oneshot::Sender<Result<(), NotDone>>,
+    },
+    /// Boot again.
+    Reboot {
+        /// Told when the agent has begun with it.
+        reply: oneshot::Sender<Result<(), NotDone>>,
+    },
+    /// All there is to know.
+    Info {
+        /// Given it.
+        reply: oneshot::Sender<Result<VirtualMachineInstanceGuestAgentInfo, NotDone>>,
+    },
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum NotDone {
+    /// There is no agent.
+    #[error("VMI does not have guest agent connected")]
+    NotConnected,
+    /// It stands still like the rest of the guest.
+    #[error("VMI is paused")]
+    Paused,
+    /// Its channel is open, but it says nothing.
+    #[error("the guest agent does not answer")]
+    Silent,
+    /// It refused, or did not answer.
+    #[error("guest agent: {0}")]
+    Agent(#[from] Error),
+}
+
+/// What is told of the guest without being asked.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Facts {
+    /// Its operating system.
+    pub os: GuestOsInfo,
+    /// Its network interfaces.
+    pub interfaces: Vec<Interface>,
+    /// Its file systems are frozen.
+    pub frozen: bool,
+}
+
+/// What the agent has said since it came.
+#[derive(Debug, Default)]
+struct Known {
+    os: GuestOsInfo,
+    interfaces: Vec<Interface>,
+    host_name: Option<String>,
+    time_zone: Option<String>,
+    version: Option<String>,
+    commands: Vec<GuestAgentCommandInfo>,
+    users: Vec<VirtualMachineInstanceGuestOsUser>,
+    file_systems: Vec<VirtualMachineInstanceFileSystem>,
+    frozen: Option<bool>,
+}
+
+/// File systems are to be thawed.
+#[derive(Debug, Clone, Copy)]
+struct Timer {
+    at: Duration,
+    /// Wait after a try in vain.
+    wait: Duration,
+}
+
+/// The guest's clock is to be set.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    next: Duration,
+    ends: Duration,
+}
+
+struct Task {
+    agent: Agent,
+    begun: Instant,
+    status: watch::Receiver<Status>,
+    facts: watch::Sender<Option<Facts>>,
+    connected: bool,
+    running: bool,
+    resumes: u64,
+    known: Known,
+    /// There while the agent can be asked.
+    schedule: Option<Schedule>,
+    thaw: Option<Timer>,
+    clock: Option<Clock>,
+}
+
+/// Talks with the agent until its channel is closed or the VM has ended.
+pub async fn serve(
+    agent: Agent,
+    status: watch::Receiver<Status>,
+    mut asks: mpsc::Receiver<Ask>,
+    facts: watch::Sender<Option<Facts>>,
+) {
+    let mut task = Task {
+        agent,
+        begun: Instant::now(),
+        status,
+        facts,
+        connected: false,
+        running: false,
+        resumes: 0,
+        known: Known::default(),
+        schedule: None,
+        thaw: None,
+        clock: None,
+    };
+    let agent = task.agent.clone();
+    loop {
+        task.look();
+        if task.act().await {
+            continue;
+        }
+        let wake = task.wake();
+        tokio::select! {
+            changed = task.status.changed() => if changed.is_err() { return },
+            ask = asks.recv() => match ask {
+                Some(ask) => task.answer(ask).await,
+                None => return,
+            },
+            () = wait(wake) => {}
+            () = agent.ended() => return,
+        }
+    }
+}
+
+async fn wait(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Task {
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Takes note of what has become of the guest.
+    fn look(&mut self) {
+        let (connected, running, resumes) = {
+            let status = self.status.borrow_and_update();
+            (status.agent_connected, status.stage == Stage::Running, status.resumes)
+        };
+        (self.connected, self.running) = (connected, running);
+        if !connected {
+            // What another agent said is nothing that this one says. That file systems are to be thawed remains.
+            self.known = Known::default();
+            self.facts.send_if_modified(|facts| facts.take().is_some());
+        }
+        match (connected && running, &self.schedule) {
+            (true, None) => self.schedule = Some(Schedule::new(self.now())),
+            (false, Some(_)) => self.schedule = None,
+            (true, Some(_)) | (false, None) => {}
+        }
+        if resumes != self.resumes {
+            self.resumes = resumes;
+            self.clock = Some(Clock { next: self.now(), ends: self.now() + CLOCK });
+        }
+    }
+
+    /// Whether the agent can be asked at all.
+    fn reachable(&self) -> Result<(), NotDone> {
+        match (self.connected, self.running) {
+            (false, _) => Err(NotDone::NotConnected),
+            (true, false) => Err(NotDone::Paused),
+            (true, true) => Ok(()),
+        }
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.known.frozen == Some(true)
+    }
+
+    fn wake(&self) -> Option<Instant> {
+        let schedule = self.schedule.as_ref()?;
+        let moments = [
+            schedule.next(self.is_frozen()),
+            self.thaw.map(|thaw| thaw.at),
+            self.clock.map(|clock| clock.next),
+        ];
+        moments.into_iter().flatten().min().map(|at| self.begun + at)
+    }
+
+    /// Does what is due. Gives whether there was something.
+    async fn act(&mut self) -> bool {
+        if self.reachable().is_err() {
+            return false;
+        }
+        let now = self.now();
+        if self.thaw.is_some_and(|thaw| thaw.at <= now) {
+            tracing::warn!("file systems of the guest are thawed: nobody did in time");
+            if let Err(error) = self.thaw_now().await {
+                tracing::warn!(%error, "file systems are not thawed yet");
+                let now = self.now();
+                self.thaw = self
+                    .thaw
+                    .map(|thaw| Timer { at: now + thaw.wait, wait: (thaw.wait * 2).min(THAW_AGAIN) });
+            }
+            return true;
+        }
+        if let Some(clock) = self.clock.filter(|clock| clock.next <= now) {
+            self.set_clock(clock).await;
+            return true;
+        }
+        self.poll().await
+    }
+
+    async fn answer(&mut self, ask: Ask) {
+        // A change of the guest may have come along with the question.
+        self.look();
+        // Fails when whoever asked has gone.
+        match ask {
+            Ask::Freeze { thaw_after, reply } => drop(reply.send(self.freeze(thaw_after).await)),
+            Ask::Thaw { reply } => {
+                let thawed = match self.reachable() {
+                    Ok(()) => self.thaw_now().await,
+                    Err(why) => Err(why),
+                };
+                drop(reply.send(thawed));
+            }
+            Ask::Reboot { reply } => drop(reply.send(self.reboot().await)),
+            Ask::Info { reply } => drop(reply.send(self.info().await)),
+        }
+    }
+
+    async fn ask(&self, command: &str, arguments: Value, within: Duration) -> Result<Value, Error> {
+        self.agent.execute_raw(command, arguments, Deadline::after(within)).await
+    }
+
+    /// Asks about what is due. Gives whether there was something.
+    async fn poll(&mut self) -> bool {
+        let (now, frozen) = (self.now(), self.is_frozen());
+        let due = self.schedule.as_ref().map(|schedule| schedule.due(now, frozen)).unwrap_or_default();
+        let mut silent = false;
+        for topic in &due {
+            silent = silent || !self.learn(*topic).await;
+            if let Some(schedule) = &mut self.schedule {
+                schedule.asked(*topic, self.begun.elapsed());
+            }
+        }
+        if silent {
+            tracing::debug!("the guest agent does not answer");
+        }
+        if !due.is_empty() {
+            self.publish();
+        }
+        !due.is_empty()
+    }
+
+    /// Asks about one topic. Gives whether the agent answers.
+    async fn learn(&mut self, topic: Topic) -> bool {
+        let commands: &[&str] = match topic {
+            Topic::Freeze => &["guest-fsfreeze-status"],
+            Topic::Version => &["guest-info"],
+            Topic::System => &[
+                "guest-get-osinfo",
+                "guest-network-get-interfaces",
+                "guest-get-host-name",
+                "guest-get-timezone",
+            ],
+            Topic::FileSystems => &["guest-get-fsinfo"],
+            Topic::Users => &["guest-get-users"],
+        };
+        for command in commands {
+            let said = match self.ask(command, Value::Null, ANSWER).await {
+                Ok(said) => said,
+                // It does not know the command, or may not: what is known stays.
+                Err(Error::Refused { .. }) => continue,
+                Err(_) => return false,
+            };
+            let known = &mut self.known;
+            match *command {
+                "guest-fsfreeze-status" => self.saw_frozen(answers::frozen(&said)),
+                "guest-info" => (known.version, known.commands) = answers::agent(&said),
+                "guest-get-osinfo" => known.os = answers::os(&said),
+                "guest-network-get-interfaces" => known.interfaces = answers::interfaces(&said),
+                "guest-get-host-name" => known.host_name = answers::host_name(&said),
+                "guest-get-timezone" => known.time_zone = answers::time_zone(&said),
+                "guest-get-fsinfo" => known.file_systems = answers::file_systems(&said),
+                _ => known.users = answers::users(&said),
+            }
+        }
+        true
+    }
+
+    fn saw_frozen(&mut self, frozen: Option<bool>) {
+        self.known.frozen = frozen;
+        match frozen {
+            Some(false) => self.thaw = None,
+            // An agent that came back knows that its file systems are frozen: they are not left so.
+            Some(true) if self.thaw.is_none() => self.thaw_in(THAW_AFTER),
+            Some(true) | None => {}
+        }
+    }
+
+    fn thaw_in(&mut self, after: Duration) {
+        self.thaw = Some(Timer { at: self.now() + after, wait: Duration::from_secs(1) });
+    }
+
+    /// Tells what is new.
+    fn publish(&self) {
+        let facts = Facts {
+            os: self.known.os.clone(),
+            interfaces: self.known.interfaces.clone(),
+            frozen: self.is_frozen(),
+        };
+        self.facts.send_if_modified(|told| {
+            let new = told.as_ref() != Some(&facts);
+            *told = Some(facts);
+            new
+        });
+    }
+
+    async fn freeze(&mut self, thaw_after: Duration) -> Result<(), NotDone> {
+        self.reachable()?;
+        let status = self.ask("guest-fsfreeze-status", Value::Null, ANSWER).await?;
+        self.saw_frozen(answers::frozen(&status));
+        if self.is_frozen() {
+            return Ok(());
+        }
+        // Before the command: when its answer is lost they may be frozen all the same.
+        self.thaw_in(if thaw_after.is_zero() { THAW_AFTER } else { thaw_after.min(LONGEST) });
+        match self.ask("guest-fsfreeze-freeze", Value::Null, FREEZE).await {
+            Ok(count) => {
+                tracing::info!(%count, "file systems of the guest are frozen");
+                self.known.frozen = Some(true);
+                self.publish();
+                Ok(())
+            }
+            Err(error @ Error::Refused { .. }) => {
+                // The agent has thawed what it had frozen by then.
+                self.thaw = None;
+                Err(error.into())
+            }
+            Err(error) => {
+                self.thaw_in(Duration::ZERO);
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn thaw_now(&mut self) -> Result<(), NotDone> {
+        // Hooks in the guest run with a thaw: one that is not needed is not done.
+        let status = self.ask("guest-fsfreeze-status", Value::Null, ANSWER).await;
+        if status.is_ok_and(|status| answers::frozen(&status) == Some(false)) {
+            self.saw_frozen(Some(false));
+        } else {
+            let count = self.ask("guest-fsfreeze-thaw", Value::Null, THAW).await?;
+            tracing::info!(%count, "file systems of the guest are thawed");
+            self.saw_frozen(Some(false));
+        }
+        self.publish();
+        Ok(())
+    }
+
+    async fn reboot(&mut self) -> Result<(), NotDone> {
+        self.reachable()?;
+        self.ask("guest-ping", Value::Null, ANSWER).await.map_err(|_| NotDone::Silent)?;
+        match self.ask("guest-shutdown", json!({"mode": "reboot"}), ANSWER).await {
+            Err(error @ Error::Refused { .. }) => Err(error.into()),
+            // It answers only when it cannot.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    async fn info(&mut self) -> Result<VirtualMachineInstanceGuestAgentInfo, NotDone> {
+        match self.reachable() {
+            // What was never asked is asked now.
+            Ok(()) => drop(self.poll().await),
+            Err(NotDone::Paused) => {}
+            Err(why) => return Err(why),
+        }
+        let known = &self.known;
+        let frozen = known.frozen.map(|frozen| if frozen { "frozen" } else { "thawed" });
+        Ok(VirtualMachineInstanceGuestAgentInfo {
+            fs_freeze_status: frozen.map(str::to_owned),
+            fs_info: Some(VirtualMachineInstanceFileSystemInfo { disks: known.file_systems.clone() }),
+            guest_agent_version: known.version.clone(),
+            hostname: known.host_name.clone(),
+            os: Some(known.os.clone()),
+            supported_commands: known.commands.clone(),
+            timezone: known.time_zone.clone(),
+            user_list: known.users.clone(),
+        })
+    }
+
+    /// The guest's clock stood still with it.
+    async fn set_clock(&mut self, clock: Clock) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let nanoseconds = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
+        let set = self.ask("guest-set-time", json!({"time": nanoseconds}), ANSWER).await;
+        let next = self.now() + CLOCK_AGAIN;
+        self.clock = match set {
+            Ok(_) => {
+                tracing::info!("the guest's clock is set");
+                None
+            }
+            Err(error @ Error::Refused { .. }) => {
+                tracing::warn!(%error, "the guest's clock is not set");
+                None
+            }
+            Err(error) if next > clock.ends => {
+                tracing::warn!(%error, "the guest's clock is not set");
+                None
+            }
+            Err(_) => Some(Clock { next, ..clock }),
+        };
+    }
+}

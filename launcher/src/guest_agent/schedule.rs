@@ -1,0 +1,128 @@
+//! When the guest agent is asked what. Pure: moments are time since the launcher started.
+//!
+//! Each topic has KubeVirt's interval. After the agent has come it is asked at once, then after ten seconds, and then
+//! half as often each time until the interval is reached: a guest that boots says more by and by.
+
+use std::time::Duration;
+
+/// First wait after the agent has come.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// Something to ask about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topic {
+    /// The agent itself.
+    Version,
+    /// Operating system, host name, time zone, network interfaces.
+    System,
+    /// Mounted file systems.
+    FileSystems,
+    /// Who is logged in.
+    Users,
+    /// Whether file systems are frozen.
+    Freeze,
+}
+
+impl Topic {
+    /// All, in the order in which they are asked.
+    pub const ALL: [Self; 5] = [Self::Freeze, Self::System, Self::Version, Self::FileSystems, Self::Users];
+
+    fn interval(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Version | Self::FileSystems => 300,
+            Self::System => 120,
+            Self::Users => 10,
+            Self::Freeze => 5,
+        })
+    }
+
+    /// An agent that keeps file systems frozen answers nothing else.
+    fn while_frozen(self) -> bool {
+        self == Self::Freeze
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    topic: Topic,
+    next: Duration,
+    wait: Duration,
+}
+
+/// The next turn of each topic.
+#[derive(Debug, Clone)]
+pub struct Schedule(Vec<Turn>);
+
+impl Schedule {
+    /// The agent has come.
+    #[must_use]
+    pub fn new(now: Duration) -> Self {
+        let turn = |topic: Topic| Turn { topic, next: now, wait: FIRST.min(topic.interval()) };
+        Self(Topic::ALL.map(turn).to_vec())
+    }
+
+    /// Topics whose turn it is.
+    #[must_use]
+    pub fn due(&self, now: Duration, frozen: bool) -> Vec<Topic> {
+        self.open(frozen).filter(|turn| turn.next <= now).map(|turn| turn.topic).collect()
+    }
+
+    /// When the next one is due.
+    #[must_use]
+    pub fn next(&self, frozen: bool) -> Option<Duration> {
+        self.open(frozen).map(|turn| turn.next).min()
+    }
+
+    fn open(&self, frozen: bool) -> impl Iterator<Item = &Turn> {
+        self.0.iter().filter(move |turn| !frozen || turn.topic.while_frozen())
+    }
+
+    /// It was asked about, whatever came of it.
+    pub fn asked(&mut self, topic: Topic, now: Duration) {
+        for turn in self.0.iter_mut().filter(|turn| turn.topic == topic) {
+            turn.next = now + turn.wait;
+            turn.wait = (turn.wait * 2).min(topic.interval());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Moments at which a topic is asked about within ten minutes.
+    fn moments(wanted: Topic) -> Vec<u64> {
+        let mut schedule = Schedule::new(s(0));
+        let mut moments = Vec::new();
+        while let Some(now) = schedule.next(false).filter(|now| *now <= s(600)) {
+            for topic in schedule.due(now, false) {
+                schedule.asked(topic, now);
+                if topic == wanted {
+                    moments.push(now.as_secs());
+                }
+            }
+        }
+        moments
+    }
+
+    #[test]
+    fn often_at_first_and_then_at_its_interval() {
+        assert_eq!(moments(Topic::System), [0, 10, 30, 70, 150, 270, 390, 510]);
+        assert_eq!(moments(Topic::Version), [0, 10, 30, 70, 150, 310]);
+        assert_eq!(moments(Topic::Freeze)[..4], [0, 5, 10, 15]);
+        assert_eq!(moments(Topic::Users).len(), 61);
+    }
+
+    #[test]
+    fn a_frozen_guest_is_asked_only_whether_it_is() {
+        let mut schedule = Schedule::new(s(0));
+        assert_eq!(schedule.due(s(0), true), [Topic::Freeze]);
+        schedule.asked(Topic::Freeze, s(0));
+        assert_eq!((schedule.due(s(0), true), schedule.next(true)), (vec![], Some(s(5))));
+        assert_eq!(schedule.due(s(0), false).len(), 4);
+    }
+}

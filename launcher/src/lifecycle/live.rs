@@ -1,0 +1,179 @@
+//! A guest that is there, running or paused.
+
+use std::time::Duration;
+
+use super::{
+    Control, Effect, Event, LEAVE, Ladder, PRESS_AGAIN, Pause, Phase, REBOOT, RESET, RETRY, RETRY_LONGEST,
+    Reboot, Retry, Rung, STEADY, Vm, Why, kill, leave, quit,
+};
+use crate::verdict::{Asked, verdict};
+
+/// One step of a guest that is paused for that reason, or runs.
+pub(super) fn step(pause: Option<Pause>, vm: &mut Vm, now: Duration, event: Event) -> (Phase, Vec<Effect>) {
+    match event {
+        Event::CannotRun(why) | Event::CannotStart(why) => return kill(Why::Failure(why), now),
+        Event::Shutdown(reason) => return shut_down(pause, vm, now, &reason),
+        Event::Stop { grace } => return stop(pause, vm, now, grace),
+        Event::Exited(exit) => return (Phase::Ended(verdict(exit, &vm.seen, Asked::No)), vec![]),
+        Event::Resumed
+        | Event::Stopped
+        | Event::WasReset
+        | Event::Asked(_)
+        | Event::Tick
+        | Event::Start { .. }
+        | Event::Answered
+        | Event::Panicked
+        | Event::Watchdog(_)
+        | Event::IoError => {}
+    }
+    let (pause, mut effects) = match event {
+        Event::Resumed => (resumed(pause, vm, now), vec![]),
+        Event::Stopped => (stopped(pause, vm, now), vec![]),
+        Event::WasReset => was_reset(pause, vm),
+        Event::Asked(control) => asked(control, pause, vm, now),
+        Event::Tick => tick(pause, vm, now),
+        _ => (pause, vec![]),
+    };
+    effects.extend(wake(pause, vm).map(Effect::Wake));
+    (pause.map_or(Phase::Running, Phase::Paused), effects)
+}
+
+fn resumed(pause: Option<Pause>, vm: &mut Vm, now: Duration) -> Option<Pause> {
+    vm.ran = true;
+    match pause {
+        Some(Pause::Storage { tries, .. }) => {
+            Some(Pause::Storage { tries, retry: Retry::Trial { ends: now + STEADY } })
+        }
+        Some(Pause::Start | Pause::User) | None => None,
+    }
+}
+
+fn stopped(pause: Option<Pause>, vm: &mut Vm, now: Duration) -> Option<Pause> {
+    let tries = match pause {
+        // It stands still between its power-off and its reset, which is a part of running.
+        None if matches!(vm.reboot, Some(Reboot::Resetting { .. })) => return None,
+        None => 0,
+        Some(Pause::Storage { tries, retry: Retry::Trial { .. } }) => tries,
+        Some(pause) => return Some(pause),
+    };
+    let failed = std::mem::take(&mut vm.io_error);
+    Some(if failed && !vm.hold {
+        Pause::Storage { tries, retry: Retry::At(now + retry_after(tries)) }
+    } else {
+        Pause::User
+    })
+}
+
+fn retry_after(tries: u32) -> Duration {
+    RETRY.saturating_mul(1 << tries.min(8)).min(RETRY_LONGEST)
+}
+
+/// The guest powered itself off, or a person at the monitor ended it.
+fn shut_down(pause: Option<Pause>, vm: &mut Vm, now: Duration, reason: &str) -> (Phase, Vec<Effect>) {
+    if reason != "guest-shutdown" || !matches!(vm.reboot, Some(Reboot::Asked { .. })) {
+        return leave(Why::Itself, now + LEAVE);
+    }
+    let ends = now + RESET;
+    vm.reboot = Some(Reboot::Resetting { ends });
+    vm.seen.shutdown = None;
+    (pause.map_or(Phase::Running, Phase::Paused), vec![Effect::Reset, Effect::Wake(ends)])
+}
+
+fn was_reset(pause: Option<Pause>, vm: &mut Vm) -> (Option<Pause>, Vec<Effect>) {
+    match vm.reboot.take() {
+        None => (pause, vec![]),
+        // It reset itself, or somebody else did: that is a reboot, too.
+        Some(Reboot::Asked { .. }) => (pause, vec![Effect::LeaveOnShutdown]),
+        Some(Reboot::Resetting { .. }) if vm.hold => (Some(Pause::User), vec![Effect::LeaveOnShutdown]),
+        Some(Reboot::Resetting { .. }) => (pause, vec![Effect::LeaveOnShutdown, Effect::Resume]),
+    }
+}
+
+fn asked(control: Control, pause: Option<Pause>, vm: &mut Vm, now: Duration) -> (Option<Pause>, Vec<Effect>) {
+    match (control, pause) {
+        // Also where it stands still already: somebody's wish, or a try, to let it go may be on its way. Commands are
+        // carried out in their order.
+        (Control::Pause, Some(Pause::Storage { retry: Retry::At(_), .. })) => {
+            (Some(Pause::User), vec![Effect::Hold])
+        }
+        (Control::Pause, _) => (pause, vec![Effect::Hold]),
+        (Control::Unpause, _) => {
+            let held = std::mem::take(&mut vm.hold);
+            let still = matches!(pause, Some(Pause::User | Pause::Storage { retry: Retry::At(_), .. }));
+            let resetting = matches!(vm.reboot, Some(Reboot::Resetting { .. }));
+            let resume = (held || still) && !resetting;
+            (pause, resume.then_some(Effect::Resume).into_iter().collect())
+        }
+        (Control::Reset, _) => (pause, vec![Effect::Reset]),
+        (Control::SoftReboot, _) if matches!(vm.reboot, Some(Reboot::Resetting { .. })) => (pause, vec![]),
+        (Control::SoftReboot, _) => {
+            vm.reboot = Some(Reboot::Asked { ends: now + REBOOT, again: now + PRESS_AGAIN });
+            (pause, vec![Effect::PressForReboot])
+        }
+    }
+}
+
+fn tick(pause: Option<Pause>, vm: &mut Vm, now: Duration) -> (Option<Pause>, Vec<Effect>) {
+    let (mut pause, mut effects) = match pause {
+        Some(Pause::Storage { tries, retry: Retry::At(at) }) if now >= at => {
+            let tries = tries.saturating_add(1);
+            let retry = Retry::At(now + retry_after(tries));
+            (Some(Pause::Storage { tries, retry }), vec![Effect::Resume])
+        }
+        Some(Pause::Storage { retry: Retry::Trial { ends }, .. }) if now >= ends => (None, vec![]),
+        pause => (pause, vec![]),
+    };
+    match vm.reboot {
+        Some(Reboot::Asked { ends, .. }) if now >= ends => {
+            vm.reboot = None;
+            effects.push(Effect::LeaveOnShutdown);
+        }
+        Some(Reboot::Asked { ends, again }) if now >= again => {
+            vm.reboot = Some(Reboot::Asked { ends, again: now + PRESS_AGAIN });
+            effects.push(Effect::PressForReboot);
+        }
+        Some(Reboot::Resetting { ends }) if now >= ends => {
+            // It stands still, and that is told: whoever sees it can reset it, or stop it.
+            vm.reboot = None;
+            pause = Some(Pause::User);
+            effects.push(Effect::LeaveOnShutdown);
+        }
+        Some(Reboot::Asked { .. } | Reboot::Resetting { .. }) | None => {}
+    }
+    (pause, effects)
+}
+
+fn stop(pause: Option<Pause>, vm: &mut Vm, now: Duration, grace: Duration) -> (Phase, Vec<Effect>) {
+    if !vm.ran {
+        // Nothing in it could hear the power button.
+        return quit(Asked::BeforeStart, now);
+    }
+    let reboot = vm.reboot.take();
+    // A guest that has just shut down for a reboot has ended as asked.
+    if grace.is_zero() || !vm.acpi || matches!(reboot, Some(Reboot::Resetting { .. })) {
+        return quit(Asked::AtOnce, now);
+    }
+    let (ends, again) = (now + grace, now + PRESS_AGAIN);
+    let ladder = Ladder { rung: Rung::Powerdown { ends, again }, why: Why::Asked(Asked::WithGrace) };
+    let end_with_it = reboot.map(|_| Effect::LeaveOnShutdown);
+    // A guest that stands still cannot shut itself down.
+    let wake_up = pause.map(|_| Effect::Resume);
+    let press = [Effect::Powerdown, Effect::Wake(ends.min(again))];
+    let effects = end_with_it.into_iter().chain(wake_up).chain(press).collect();
+    (Phase::Stopping(ladder), effects)
+}
+
+/// When time by itself changes something.
+fn wake(pause: Option<Pause>, vm: &Vm) -> Option<Duration> {
+    let retry = match pause {
+        Some(Pause::Storage { retry: Retry::At(at), .. }) => Some(at),
+        Some(Pause::Storage { retry: Retry::Trial { ends }, .. }) => Some(ends),
+        Some(Pause::Start | Pause::User) | None => None,
+    };
+    let reboot = match vm.reboot {
+        Some(Reboot::Asked { ends, again }) => Some(ends.min(again)),
+        Some(Reboot::Resetting { ends }) => Some(ends),
+        None => None,
+    };
+    retry.into_iter().chain(reboot).min()
+}

@@ -1,0 +1,78 @@
+//! What the display shows, as a PNG.
+//!
+//! QEMU writes the picture into memory that the launcher gave it as a descriptor: no file, and nothing that could make QEMU
+//! wait for a reader.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::{Deadline, Error, Qmp};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde_json::json;
+
+/// How long QEMU may take.
+const COMMAND: Duration = Duration::from_secs(10);
+/// Largest picture, in bytes.
+const LARGEST: u64 = 8 << 20;
+/// What a PNG begins with.
+const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// There is no picture.
+#[derive(Debug, thiserror::Error)]
+pub enum NoPicture {
+    /// QEMU refuses, or does not answer.
+    #[error(transparent)]
+    Monitor(#[from] Error),
+    /// The system does not give the memory.
+    #[error("cannot make room for the picture")]
+    Memory(#[from] io::Error),
+    /// It is larger than any screen.
+    #[error("the picture is larger than {LARGEST} bytes")]
+    TooLarge,
+    /// QEMU wrote something else.
+    #[error("QEMU did not write a PNG")]
+    NotPng,
+}
+
+/// Takes the picture of the first display.
+///
+/// # Errors
+/// Says why there is none.
+pub async fn take(qmp: &Qmp, move_cursor: bool) -> Result<Vec<u8>, NoPicture> {
+    let deadline = Deadline::after(COMMAND);
+    if move_cursor {
+        let nudge = |by: i64| json!({"type": "rel", "data": {"axis": "x", "value": by}});
+        let events = json!({"events": [nudge(1), nudge(-1)]});
+        // A machine without a pointer shows what it shows.
+        if let Err(error) = qmp.execute_raw("input-send-event", events, deadline).await {
+            tracing::debug!(%error, "the pointer was not moved");
+        }
+    }
+    let name = c"screenshot";
+    let mut memory = File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC).map_err(io::Error::from)?);
+    let add = qmp::add_fd { fdset_id: None, opaque: Some("screenshot".to_owned()) };
+    let added = qmp.execute_with_fds(add, &[memory.as_fd()], deadline).await?;
+    // By its number: opened by its set, it would be closed behind the set's back, and the set would stay for ever.
+    let dump = json!({"filename": format!("/proc/self/fd/{}", added.fd), "format": "png"});
+    let dumped = qmp.execute_raw("screendump", dump, deadline).await;
+    // Whatever came of it, the set is not left behind; a dump that is still under way has its own descriptor.
+    let set = json!({"fdset-id": added.fdset_id});
+    let removed = qmp.execute_raw("remove-fd", set, Deadline::after(COMMAND)).await;
+    if let Err(error) = removed {
+        tracing::debug!(%error, "the picture's descriptor stays with QEMU");
+    }
+    dumped?;
+    memory.seek(SeekFrom::Start(0))?;
+    let mut picture = Vec::new();
+    let read = memory.take(LARGEST + 1).read_to_end(&mut picture)?;
+    if u64::try_from(read).unwrap_or(u64::MAX) > LARGEST {
+        return Err(NoPicture::TooLarge);
+    }
+    if !picture.starts_with(SIGNATURE) {
+        return Err(NoPicture::NotPng);
+    }
+    Ok(picture)
+}

@@ -1,0 +1,163 @@
+//! Controls with a test in QEMU's place at the monitor, for what a QEMU without a guest does not do: shut down when its
+//! button is pressed, lose its disk.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::bare;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{LocalSet, spawn_local};
+use virt_launcher::lifecycle::Control;
+use virt_launcher::status::{Paused, Stage, Status};
+use virt_launcher::supervisor::{NotDone, Request, supervise};
+
+/// QEMU's side of a monitor.
+struct Monitor(BufReader<UnixStream>);
+
+impl Monitor {
+    async fn say(&mut self, line: Value) {
+        self.0.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn event(&mut self, name: &str, data: Value) {
+        self.say(json!({"event": name, "data": data, "timestamp": {"seconds": 1, "microseconds": 2}})).await;
+    }
+
+    /// The next command, answered; commands of no interest here are answered as well.
+    async fn hear(&mut self) -> Value {
+        loop {
+            let mut line = String::new();
+            let read = tokio::time::timeout(Duration::from_secs(20), self.0.read_line(&mut line)).await;
+            assert!(read.expect("no command").unwrap() > 0, "the launcher has gone");
+            let command: Value = serde_json::from_str(&line).unwrap();
+            self.say(json!({"return": {}, "id": command["id"]})).await;
+            if !matches!(command["execute"].as_str().unwrap(), "qmp_capabilities" | "qom-get") {
+                return command;
+            }
+        }
+    }
+
+    async fn expect(&mut self, name: &str) -> Value {
+        let command = self.hear().await;
+        assert_eq!(command["execute"], name, "{command}");
+        command["arguments"].clone()
+    }
+}
+
+struct Vm {
+    monitor: Monitor,
+    requests: mpsc::Sender<Request>,
+    status: watch::Receiver<Status>,
+}
+
+impl Vm {
+    /// A VM that runs, with a process that is there and says nothing in QEMU's place.
+    async fn running() -> Self {
+        let mut launch = bare(&[]).launch;
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        launch.monitor = theirs;
+        launch.command.program = "sleep".into();
+        launch.command.arguments = vec!["600".into()];
+        let (requests, asked) = mpsc::channel(4);
+        let sender = watch::Sender::new(Status::default());
+        let status = sender.subscribe();
+        spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
+        let mut vm = Self { monitor: Monitor(BufReader::new(ours)), requests, status };
+        let version = json!({"qemu": {"major": 10, "minor": 0, "micro": 2}});
+        vm.monitor.say(json!({"QMP": {"version": version, "capabilities": []}})).await;
+        vm.monitor.expect("cont").await;
+        vm.monitor.event("RESUME", json!({})).await;
+        vm.reaches(Stage::Running).await;
+        vm
+    }
+
+    async fn reaches(&mut self, stage: Stage) -> Status {
+        let reached = self.status.wait_for(|status| status.stage == stage);
+        let reached = tokio::time::timeout(Duration::from_secs(20), reached).await;
+        reached.unwrap_or_else(|_| panic!("not {stage:?} in time")).unwrap().clone()
+    }
+
+    async fn ask(&self, control: Control) -> oneshot::Receiver<Result<(), NotDone>> {
+        let (reply, replied) = oneshot::channel();
+        self.requests.send(Request::Control { control, reply }).await.unwrap();
+        replied
+    }
+}
+
+fn local<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test)
+}
+
+#[test]
+fn a_soft_reboot_resets_a_guest_that_shuts_down() {
+    local(async {
+        let mut vm = Vm::running().await;
+        let reply = vm.ask(Control::SoftReboot).await;
+        assert_eq!(vm.monitor.expect("set-action").await, json!({"shutdown": "pause"}));
+        vm.monitor.expect("system_powerdown").await;
+        reply.await.unwrap().unwrap();
+        vm.monitor.event("SHUTDOWN", json!({"guest": true, "reason": "guest-shutdown"})).await;
+        vm.monitor.event("STOP", json!({})).await;
+        vm.monitor.expect("system_reset").await;
+        assert_eq!(vm.status.borrow().stage, Stage::Running);
+        vm.monitor.event("RESET", json!({"guest": false, "reason": "host-qmp-system-reset"})).await;
+        let (first, second) = (vm.monitor.hear().await, vm.monitor.hear().await);
+        assert_eq!(
+            (&first["execute"], &first["arguments"]),
+            (&json!("set-action"), &json!({"shutdown": "poweroff"}))
+        );
+        assert_eq!(second["execute"], "cont");
+        vm.monitor.event("RESUME", json!({})).await;
+        vm.reaches(Stage::Running).await;
+    });
+}
+
+#[test]
+fn a_guest_whose_disk_failed_says_so_and_goes_on_by_itself() {
+    local(async {
+        let mut vm = Vm::running().await;
+        let failed = json!({"device": "", "node-name": "disk-root", "qom-path": "/x", "operation": "write", "action": "stop",
+            "nospace": true, "reason": "No space left on device"});
+        // What only the guest is told changes nothing.
+        let mut reported = failed.clone();
+        reported["action"] = json!("report");
+        vm.monitor.event("BLOCK_IO_ERROR", reported).await;
+        vm.monitor.event("BLOCK_IO_ERROR", failed.clone()).await;
+        vm.monitor.event("STOP", json!({})).await;
+        assert_eq!(vm.reaches(Stage::Paused).await.paused, Some(Paused::ByIoError));
+        // In vain.
+        vm.monitor.expect("cont").await;
+        vm.monitor.event("RESUME", json!({})).await;
+        vm.monitor.event("BLOCK_IO_ERROR", failed).await;
+        vm.monitor.event("STOP", json!({})).await;
+        vm.monitor.expect("cont").await;
+        assert_eq!(vm.status.borrow().paused, Some(Paused::ByIoError));
+        vm.monitor.event("RESUME", json!({})).await;
+        let status = vm.reaches(Stage::Running).await;
+        assert_eq!((status.paused, status.resumes), (None, 1));
+    });
+}
+
+#[test]
+fn a_pause_that_qemu_refuses_is_not_done() {
+    local(async {
+        let mut vm = Vm::running().await;
+        let reply = vm.ask(Control::Pause).await;
+        let mut line = String::new();
+        vm.monitor.0.read_line(&mut line).await.unwrap();
+        let command: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(command["execute"], "stop");
+        let error = json!({"class": "GenericError", "desc": "not now"});
+        vm.monitor.say(json!({"error": error, "id": command["id"]})).await;
+        assert!(reply.await.unwrap().unwrap_err().to_string().contains("not now"));
+        // Whether it runs is asked for.
+        vm.monitor.expect("query-status").await;
+        assert_eq!(vm.status.borrow().stage, Stage::Running);
+    });
+}

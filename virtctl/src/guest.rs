@@ -1,0 +1,279 @@
+//! pause, unpause, soft-reboot, reset, guestosinfo, userlist, fslist, vnc screenshot: what is done to a guest that runs, and what
+//! it tells of itself.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use barevirt_api::names::RUN_STRATEGY_HALTED;
+use barevirt_api::v1::{PauseOptions, UnpauseOptions, VirtualMachine};
+use clap::{Args, Subcommand};
+use http::{Method, Request, StatusCode};
+use kube::Api;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+
+use crate::session::{self, Session};
+
+const INSTANCES: &str = "virtualmachineinstances";
+
+/// Which object a person means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Machine,
+    Instance,
+}
+
+fn kind(word: &str) -> anyhow::Result<Kind> {
+    match word.to_lowercase().as_str() {
+        "vm" | "vms" | "virtualmachine" | "virtualmachines" => Ok(Kind::Machine),
+        "vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances" => Ok(Kind::Instance),
+        other => bail!("unsupported resource type: {other}"),
+    }
+}
+
+/// Why a call failed: the server's code where it gave one, and its sentence.
+fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+async fn put(session: &Session, vmi: &str, what: &str, body: &impl Serialize) -> Result<(), kube::Error> {
+    let path = session::path(&session.namespace, INSTANCES, vmi, what);
+    session.call(Method::PUT, path, body).await.map(drop)
+}
+
+async fn machine(session: &Session, name: &str) -> anyhow::Result<VirtualMachine> {
+    let vms: Api<VirtualMachine> = Api::namespaced(session.client.clone(), &session.namespace);
+    let found = vms.get(name).await.map_err(session::plain);
+    found.with_context(|| format!("Error getting VirtualMachine {name}"))
+}
+
+fn dry_run(wanted: bool) -> Vec<String> {
+    if wanted {
+        println!("Dry Run execution");
+        vec!["All".to_owned()]
+    } else {
+        Vec::new()
+    }
+}
+
+/// Arguments of `virtctl pause` and `virtctl unpause`.
+#[derive(Debug, Args)]
+pub(crate) struct Pause {
+    /// virtualmachineinstance (vmi) or virtualmachine (vm).
+    kind: String,
+    /// Name of the object.
+    name: String,
+    /// Only check whether it could be done.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    dry_run: bool,
+}
+
+impl Pause {
+    /// Has the guest's CPUs stand still.
+    pub(crate) async fn pause(&self, session: &Session) -> anyhow::Result<()> {
+        let (kind, name) = (kind(&self.kind)?, &self.name);
+        let body = PauseOptions { dry_run: dry_run(self.dry_run) };
+        let vm = match kind {
+            Kind::Machine => Some(machine(session, name).await?),
+            Kind::Instance => None,
+        };
+        match (put(session, name, "pause", &body).await, vm) {
+            (Ok(()), _) => println!("VMI {name} was scheduled to pause"),
+            (Err(error), Some(vm)) if code(&error) == Some(404) => {
+                if vm.spec.effective_run_strategy() == Some(RUN_STRATEGY_HALTED) {
+                    bail!(
+                        "Error pausing VirtualMachineInstance {name}. VirtualMachine {name} is not set to run"
+                    );
+                }
+                bail!("Error pausing VirtualMachineInstance {name}, it was not found");
+            }
+            (Err(error), _) => {
+                let context = format!("Error pausing VirtualMachineInstance {name}");
+                return Err(session::plain(error).context(context));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has them go on.
+    pub(crate) async fn unpause(&self, session: &Session) -> anyhow::Result<()> {
+        let (kind, name) = (kind(&self.kind)?, &self.name);
+        let body = UnpauseOptions { dry_run: dry_run(self.dry_run) };
+        if kind == Kind::Machine {
+            machine(session, name).await?;
+        }
+        put(session, name, "unpause", &body)
+            .await
+            .map_err(session::plain)
+            .with_context(|| format!("Error unpausing VirtualMachineInstance {name}"))?;
+        println!("VMI {name} was scheduled to unpause");
+        Ok(())
+    }
+}
+
+/// Arguments of commands on one instance.
+#[derive(Debug, Args)]
+pub(crate) struct Instance {
+    /// Name of the virtual machine instance.
+    vmi: String,
+}
+
+impl Instance {
+    /// Asks the guest to start anew.
+    pub(crate) async fn soft_reboot(&self, session: &Session) -> anyhow::Result<()> {
+        let vmi = &self.vmi;
+        put(session, vmi, "softreboot", &())
+            .await
+            .map_err(session::plain)
+            .with_context(|| format!("Error soft rebooting VirtualMachineInstance {vmi}"))?;
+        println!("VMI {vmi} was scheduled to soft-reboot");
+        Ok(())
+    }
+
+    /// Presses its reset button.
+    pub(crate) async fn reset(&self, session: &Session) -> anyhow::Result<()> {
+        let vmi = &self.vmi;
+        put(session, vmi, "reset", &())
+            .await
+            .map_err(session::plain)
+            .with_context(|| format!("Error reseting VirtualMachineInstance {vmi}"))?;
+        println!("VMI {vmi} was scheduled to reset");
+        Ok(())
+    }
+
+    /// Prints what the guest agent says of the guest.
+    pub(crate) async fn guest_os_info(&self, session: &Session) -> anyhow::Result<()> {
+        let context = || format!("Error getting guestosinfo of VirtualMachineInstance {}", self.vmi);
+        println!("{}", self.told(session, "guestosinfo").await.with_context(context)?);
+        Ok(())
+    }
+
+    /// Prints who is logged in.
+    pub(crate) async fn user_list(&self, session: &Session) -> anyhow::Result<()> {
+        let context = || format!("Error listing users of VirtualMachineInstance {}", self.vmi);
+        println!("{}", self.told(session, "userlist").await.with_context(context)?);
+        Ok(())
+    }
+
+    /// Prints what is mounted.
+    pub(crate) async fn fs_list(&self, session: &Session) -> anyhow::Result<()> {
+        let context = || format!("Error listing filesystems of VirtualMachineInstance {}", self.vmi);
+        println!("{}", self.told(session, "filesystemlist").await.with_context(context)?);
+        Ok(())
+    }
+
+    async fn told(&self, session: &Session, what: &str) -> anyhow::Result<String> {
+        let path = session::path(&session.namespace, INSTANCES, &self.vmi, what);
+        let told: Value = session.call_json(Method::GET, path, &()).await?;
+        Ok(plain_text(&serde_json::to_string_pretty(&told)?))
+    }
+}
+
+/// What comes from a guest, and may not act on the terminal whatever it is. JSON's own escapes leave little to do.
+fn plain_text(json: &str) -> String {
+    let mut plain = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_control() && c != '\n' {
+            // Writing into a string cannot fail.
+            let _ = write!(plain, "\\u{:04x}", u32::from(c));
+        } else {
+            plain.push(c);
+        }
+    }
+    plain
+}
+
+/// Arguments of `virtctl vnc`.
+#[derive(Debug, Args)]
+pub(crate) struct Vnc {
+    #[command(subcommand)]
+    command: VncCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum VncCommand {
+    /// Create a VNC screenshot of a virtual machine instance.
+    Screenshot(Screenshot),
+}
+
+/// Arguments of `virtctl vnc screenshot`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    # Take a VNC screenshot of 'testvmi' in PNG format:\n  virtctl vnc screenshot testvmi -f screenshot.png\n\n  \
+    # The same for another program:\n  virtctl vnc screenshot testvmi -f - | display")]
+struct Screenshot {
+    /// Name of the virtual machine instance.
+    vmi: String,
+    /// Where to store the screenshot in PNG format; '-' for standard output.
+    #[arg(short, long)]
+    file: PathBuf,
+    /// Move the pointer first, so that a screen that sleeps wakes up.
+    #[arg(short, long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    move_cursor: bool,
+}
+
+impl Vnc {
+    /// Runs the command below it.
+    pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
+        match &self.command {
+            VncCommand::Screenshot(screenshot) => screenshot.run(session).await,
+        }
+    }
+}
+
+impl Screenshot {
+    async fn run(&self, session: &Session) -> anyhow::Result<()> {
+        let context = || format!("Can't access VMI {}", self.vmi);
+        let png = self.take(session).await.with_context(context)?;
+        if self.file.as_os_str() == "-" {
+            let mut output = tokio::io::stdout();
+            output.write_all(&png).await.context("failed to write image to stdout")?;
+            output.flush().await.context("failed to write image to stdout")
+        } else {
+            std::fs::write(&self.file, &png).context("Can't write image to a file")
+        }
+    }
+
+    async fn take(&self, session: &Session) -> anyhow::Result<Vec<u8>> {
+        let path = session::path(&session.namespace, INSTANCES, &self.vmi, "vnc/screenshot");
+        let request = Request::get(format!("{path}?moveCursor={}", self.move_cursor))
+            .body(kube::client::Body::empty())?;
+        let response = session.client.send(request).await.map_err(session::plain)?;
+        let status = response.status();
+        let body = response.into_body().collect_bytes().await.context("read the picture")?;
+        if status == StatusCode::OK {
+            return Ok(body.into());
+        }
+        let text = serde_json::from_slice::<Value>(&body)
+            .ok()
+            .and_then(|status| status["message"].as_str().map(str::to_owned))
+            .unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
+        bail!("{text}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_as_kubectl_has_them() {
+        for word in ["vm", "VM", "virtualmachines"] {
+            assert_eq!(kind(word).unwrap(), Kind::Machine);
+        }
+        for word in ["vmi", "VirtualMachineInstance", "vmis"] {
+            assert_eq!(kind(word).unwrap(), Kind::Instance);
+        }
+        assert_eq!(kind("pod").unwrap_err().to_string(), "unsupported resource type: pod");
+    }
+
+    #[test]
+    fn a_guest_s_words_do_not_act_on_a_terminal() {
+        assert_eq!(plain_text("{\n  \"a\": \"\u{9b}31mü\"\n}"), "{\n  \"a\": \"\\u009b31mü\"\n}");
+    }
+}
