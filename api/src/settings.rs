@@ -27,8 +27,6 @@ pub struct Settings {
     pub image_pull_secrets: Vec<String>,
     /// What an eviction means for instances that do not say.
     pub eviction_strategy: Option<String>,
-    /// When changes to a machine's template take effect.
-    pub rollout: Rollout,
     /// What guests have that name none.
     pub guest: GuestDefaults,
     /// What guests read about their system.
@@ -43,27 +41,6 @@ pub struct Settings {
     pub rates: Rates,
     /// Whom they answer over TLS.
     pub tls: Tls,
-}
-
-/// When changes to a machine's template take effect.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rollout {
-    /// At once, where a running guest can take them. KubeVirt's default.
-    #[default]
-    LiveUpdate,
-    /// At the next start.
-    Stage,
-}
-
-impl Rollout {
-    /// By its name in the `KubeVirt` object.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "LiveUpdate" => Some(Rollout::LiveUpdate),
-            "Stage" => Some(Rollout::Stage),
-            _ => None,
-        }
-    }
 }
 
 /// The place of an object among others of its kind: the first decides.
@@ -89,7 +66,6 @@ impl Default for Settings {
             image_pull_policy: None,
             image_pull_secrets: Vec::new(),
             eviction_strategy: None,
-            rollout: Rollout::default(),
             guest: GuestDefaults::default(),
             smbios: Smbios::default(),
             pods: Pods::default(),
@@ -125,11 +101,6 @@ impl Settings {
             gates: Gates::new(developer.feature_gates, developer.disabled_feature_gates)
                 .with_bridge_on_pod_network(bridge.unwrap_or(true))
                 .with_machine_types(guest::machine_types(&configuration)),
-            rollout: configuration
-                .vm_rollout_strategy
-                .as_deref()
-                .and_then(Rollout::named)
-                .unwrap_or_default(),
             guest: GuestDefaults::of_configuration(&configuration),
             smbios: Smbios::of_configuration(&configuration),
             pods: Pods::of_configuration(&configuration),
@@ -150,7 +121,7 @@ mod tests {
     #[test]
     fn reads_what_is_given_and_ignores_what_is_out_of_range() {
         let spec: KubeVirtSpec = serde_json::from_value(json!({"configuration": {
-            "imagePullPolicy": "Always", "vmRolloutStrategy": "Stage", "evictionStrategy": "LiveMigrate",
+            "imagePullPolicy": "Always", "evictionStrategy": "LiveMigrate",
             "developerConfiguration": {"useEmulation": true, "memoryOvercommit": 9, "cpuAllocationRatio": 1}}}))
         .unwrap();
         let settings = Settings::from_kubevirt(Some(&spec));
@@ -159,7 +130,6 @@ mod tests {
         assert_eq!(settings.cpu_allocation_ratio, 1);
         assert_eq!(settings.image_pull_policy.as_deref(), Some("Always"));
         assert_eq!(settings.eviction_strategy.as_deref(), Some("LiveMigrate"));
-        assert_eq!(settings.rollout, Rollout::Stage);
         assert_eq!(Settings::from_kubevirt(None), Settings::default());
         assert_eq!(Settings::from_kubevirt(Some(&KubeVirtSpec::default())), Settings::default());
     }

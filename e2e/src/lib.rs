@@ -3,7 +3,7 @@
 //! KubeVirt API also pass on KubeVirt itself.
 //!
 //! ```text
-//!   tests/<area>.rs   one short function a behaviour, its name says which
+//!   tests/together/<area>.rs   one short function a behaviour, its name says which
 //!     in_namespace("name", |namespace| ...)   a namespace of its own, Pod Security `restricted`, removed at the end;
 //!                                             what went wrong is shown with all there is to know about it
 //!       namespace.apply(&guest::instance("vm"))    manifests from one builder
@@ -12,8 +12,9 @@
 //!       Node::of(...)                              a shell on a node
 //! ```
 //!
-//! Tests of one file run two at a time, as many as the machine has processors; what disturbs others (killed daemons
-//! and nodes) is alone in a file, holds [`alone`] and so runs by itself, since cargo runs one file after the other.
+//! What disturbs nobody is one program, of which several tests run at once. What disturbs others (killed daemons and nodes,
+//! other settings) is a file `tests/<area>.rs` of its own, holds [`alone`] and so runs by itself, since cargo runs one program
+//! after the other.
 
 pub mod bench;
 pub mod command;

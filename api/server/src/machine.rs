@@ -6,7 +6,7 @@
 //! starts: it is carried out at once.
 
 use barevirt_api::names;
-use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_api::v1::{StateChangeRequest, VirtualMachine, VirtualMachineInstance};
 use hyper::body::Bytes;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -77,7 +77,7 @@ pub fn decide(
         MachineAction::Start => match strategy {
             _ if alive.is_some_and(|vmi| !phase(vmi).is_empty()) => conflict("VM is already running".into()),
             // virt-controller switches it on when it sees the request, which says how.
-            names::RUN_STRATEGY_HALTED if options.paused => requests(vm, vec![start_request(options)]),
+            names::RUN_STRATEGY_HALTED if options.paused => requests(vm, alive, vec![start_request(options)]),
             names::RUN_STRATEGY_HALTED => Ok(vec![Change::Machine(run(vm, true))]),
             names::RUN_STRATEGY_RERUN_ON_FAILURE
                 if vmi.is_some_and(|vmi| phase(vmi) == names::PHASE_FAILED) =>
@@ -88,7 +88,7 @@ pub fn decide(
                 // A finished instance is in the way: it is taken away first.
                 let ended = vmi.filter(|vmi| names::is_final_phase(phase(vmi)));
                 let stop = ended.and_then(uid).map(stop_request);
-                requests(vm, stop.into_iter().chain([start_request(options)]).collect())
+                requests(vm, alive, stop.into_iter().chain([start_request(options)]).collect())
             }
             other => conflict(format!("{other} does not support manual start requests")),
         },
@@ -115,7 +115,8 @@ pub fn decide(
             if let Some(seconds) = options.grace_period_seconds {
                 changes.push(grace(vmi, seconds));
             }
-            changes.extend(requests(vm, vec![stop_request(uid), json!({ "action": "Start" })])?);
+            let restart = vec![stop_request(uid), json!({ "action": "Start" })];
+            changes.extend(requests(vm, Some(vmi), restart)?);
             Ok(changes)
         }
     }
@@ -136,7 +137,7 @@ fn stop(
         (Some(vmi), Some(seconds)) => Some(grace(vmi, seconds)),
         _ => None,
     };
-    let request = |vmi: &VirtualMachineInstance| Some(requests(vm, vec![stop_request(uid(vmi)?)]));
+    let request = |vmi: &VirtualMachineInstance| Some(requests(vm, alive, vec![stop_request(uid(vmi)?)]));
     match strategy {
         names::RUN_STRATEGY_HALTED => {
             let Some(vmi) = alive else { return conflict("VM is not running".into()) };
@@ -198,10 +199,18 @@ fn start_request(options: &Options) -> Value {
     request
 }
 
-/// Gives the machine commands. They wait for no others: only a stop takes the place of what is not done yet.
-fn requests(vm: &VirtualMachine, wanted: Vec<Value>) -> Result<Vec<Change>, Refusal> {
-    let only_stops = wanted.iter().all(|request| request["action"] == names::ACTION_STOP);
-    let wanted = Value::Array(wanted);
+/// Gives the machine commands. They wait for no others: only a stop takes the place of what is not done yet; and whatever
+/// takes the place of a stop once the guest has ended, when nothing of it is left but to clear away. KubeVirt refuses that:
+/// who stops a machine, waits until it is stopped and starts it again is told now and then that the stop is underway.
+fn requests(
+    vm: &VirtualMachine,
+    alive: Option<&VirtualMachineInstance>,
+    wanted: Vec<Value>,
+) -> Result<Vec<Change>, Refusal> {
+    let may_replace = |pending: &[StateChangeRequest]| {
+        wanted.iter().all(|request| request["action"] == names::ACTION_STOP)
+            || alive.is_none() && pending.iter().all(|request| request.action == names::ACTION_STOP)
+    };
     let mut patch = match &vm.status {
         None => vec![
             json!({ "op": "test", "path": "/status", "value": null }),
@@ -211,7 +220,7 @@ fn requests(vm: &VirtualMachine, wanted: Vec<Value>) -> Result<Vec<Change>, Refu
             json!({ "op": "test", "path": "/status/stateChangeRequests", "value": null }),
             json!({ "op": "add", "path": "/status/stateChangeRequests", "value": wanted }),
         ],
-        Some(_) if !only_stops => {
+        Some(status) if !may_replace(&status.state_change_requests) => {
             let name = vm.metadata.name.as_deref().unwrap_or_default();
             let why = "unable to complete request: stop/start already underway";
             return Err(Refusal::conflict("virtualmachines", name, why.to_owned()));

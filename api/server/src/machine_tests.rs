@@ -121,6 +121,24 @@ fn only_a_stop_takes_the_place_of_pending_requests() {
 }
 
 #[test]
+fn a_start_takes_the_place_of_a_stop_whose_guest_has_ended() {
+    let mut machine = vm("Manual");
+    machine.status =
+        serde_json::from_value(json!({ "stateChangeRequests": [{ "action": "Stop", "uid": "x" }] })).unwrap();
+    let none = super::options(b"").unwrap();
+    let wanted = |vmi: Option<&VirtualMachineInstance>| {
+        let changes = decide(MachineAction::Start, &machine, vmi, &none).unwrap();
+        let [Change::MachineStatus(patch)] = &changes[..] else { panic!("{changes:?}") };
+        let actions = patch[1]["value"].as_array().unwrap().iter().map(|request| request["action"].clone());
+        actions.collect::<Vec<_>>()
+    };
+    assert_eq!(wanted(Some(&vmi("Succeeded"))), ["Stop", "Start"]);
+    assert_eq!(wanted(None), ["Start"]);
+    let error = decide(MachineAction::Restart, &machine, Some(&vmi("Running")), &none).unwrap_err();
+    assert!(error.message.ends_with("stop/start already underway"), "{}", error.message);
+}
+
+#[test]
 fn stop_halts_always_and_asks_manual() {
     let always = decided(MachineAction::Stop, "true", Some(vmi("Running")), "").unwrap();
     let Change::Machine(patch) = &always[0] else { panic!("{always:?}") };

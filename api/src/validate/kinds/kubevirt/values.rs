@@ -3,7 +3,7 @@
 use super::super::selector;
 use crate::quantity;
 use crate::settings::{
-    Binding, Factor, HELPER_RESOURCES, HELPERS, Rollout, SMBIOS_LIMIT, TLS12_SUITES, VERBOSITY_LIMIT,
+    Binding, Factor, HELPER_RESOURCES, HELPERS, SMBIOS_LIMIT, TLS12_SUITES, VERBOSITY_LIMIT,
 };
 use crate::v1::{
     DeveloperConfiguration, KubeVirtConfiguration, LogVerbosity, NetworkConfiguration,
@@ -90,7 +90,7 @@ fn words(path: &Path, configuration: &KubeVirtConfiguration, causes: &mut Vec<Ca
     word(
         "vmRolloutStrategy",
         configuration.vm_rollout_strategy.as_ref(),
-        &|strategy| Rollout::named(strategy).is_some(),
+        &|strategy| ["LiveUpdate", "Stage"].contains(&strategy),
         "one of LiveUpdate, Stage",
     );
     word(
