@@ -54,7 +54,11 @@ impl Probes {
     fn respond(&self, request: &[u8]) -> String {
         let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-        let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let mut path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+        // As servers of Go do: clients that put a host and a path together bring two.
+        while path.starts_with(b"//") {
+            path = &path[1..];
+        }
         let (status, kind, body) = match (path, self.is_leading()) {
             (b"/healthz", _) => ("200 OK", "application/json", self.health().to_string()),
             (b"/leader", Some(leading)) => {
@@ -157,6 +161,7 @@ mod tests {
         assert_eq!((&body["config-resource-version"], &body["leading"]), (&json!(""), &json!(true)));
         assert_eq!(body["apiserver"]["connectivity"], "failed");
         assert!(leader.respond(b"GET /leader HTTP/1.1\r\n\r\n").ends_with("{\"leading\":true}"));
+        assert!(leader.respond(b"GET //leader HTTP/1.1\r\n\r\n").ends_with("{\"leading\":true}"));
         let metrics = leader.respond(b"GET /metrics HTTP/1.1\r\n\r\n");
         assert!(metrics.contains("\nprocess_open_fds "), "{metrics}");
         let everyone = probes(None);
