@@ -3,6 +3,7 @@
 //! The watches tell each change. Objects of other owners, most of all instances of machines, take no room here.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -42,6 +43,24 @@ impl Whose {
 /// The owner that controls an object.
 pub fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Whether that owner controls the object.
+pub fn is_controlled_by(metadata: &ObjectMeta, owner: &ObjectMeta) -> bool {
+    controller(metadata).is_some_and(|found| Some(&found.uid) == owner.uid.as_ref())
+}
+
+/// The reference by which an object controls others: it is deleted after them where somebody waits for that.
+pub fn owner<K: Resource<DynamicType = ()>>(object: &K) -> OwnerReference {
+    let metadata = object.meta();
+    OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
 }
 
 #[derive(Default)]

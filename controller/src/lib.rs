@@ -33,3 +33,4 @@ pub mod shell;
 pub mod vm;
 pub mod vmi;
 pub mod workloads;
+pub mod write;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
-use crate::session::{self, Session};
+use crate::session::{self, Session, dry_run};
 
 const INSTANCES: &str = "virtualmachineinstances";
 
@@ -50,15 +50,6 @@ async fn machine(session: &Session, name: &str) -> anyhow::Result<VirtualMachine
     let vms: Api<VirtualMachine> = Api::namespaced(session.client.clone(), &session.namespace);
     let found = vms.get(name).await.map_err(session::plain);
     found.with_context(|| format!("Error getting VirtualMachine {name}"))
-}
-
-fn dry_run(wanted: bool) -> Vec<String> {
-    if wanted {
-        println!("Dry Run execution");
-        vec!["All".to_owned()]
-    } else {
-        Vec::new()
-    }
 }
 
 /// Arguments of `virtctl pause` and `virtctl unpause`.

@@ -8,7 +8,7 @@ use clap::Args;
 use http::Method;
 use serde::Serialize;
 
-use crate::session::{self, Session};
+use crate::session::{self, Session, dry_run};
 
 /// Where every command of this file goes.
 async fn put(session: &Session, vm: &str, command: &str, body: &impl Serialize) -> anyhow::Result<()> {
@@ -16,15 +16,6 @@ async fn put(session: &Session, vm: &str, command: &str, body: &impl Serialize) 
     session.call(Method::PUT, path, body).await.map_err(session::plain)?;
     println!("VM {vm} was scheduled to {command}");
     Ok(())
-}
-
-fn dry_run(wanted: bool) -> Vec<String> {
-    if wanted {
-        println!("Dry Run execution");
-        vec!["All".to_owned()]
-    } else {
-        Vec::new()
-    }
 }
 
 /// Arguments of `virtctl start`.

@@ -56,6 +56,16 @@ pub(crate) fn path(namespace: &str, resource: &str, name: &str, subresource: &st
     format!("/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/{resource}/{name}/{subresource}")
 }
 
+/// `dryRun` of a call's options, and the line that says so.
+pub(crate) fn dry_run(wanted: bool) -> Vec<String> {
+    if wanted {
+        println!("Dry Run execution");
+        vec!["All".to_owned()]
+    } else {
+        Vec::new()
+    }
+}
+
 impl Session {
     /// Calls a subresource with a JSON body and returns the answer's text.
     pub(crate) async fn call(

@@ -13,9 +13,9 @@ use kube::{Api, Client};
 use crate::answer::{self, Answer, Refusal};
 use crate::endpoints::Control;
 use crate::front_proxy::User;
-use crate::machine;
 use crate::server::Server;
 use crate::to_handler::{self, Exchange};
+use crate::{instance, machine};
 
 /// How long the handler may take.
 const USUAL: Duration = Duration::from_secs(20);
@@ -138,9 +138,7 @@ async fn pass(
     if control == Control::Unpause {
         no_snapshot(client, namespace, name).await?;
     }
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
-    let vmi =
-        vmis.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))?;
+    let vmi = instance::get(client, namespace, name).await?;
     judge(control, &vmi)?;
     if dry_run {
         return Ok(answer::done());

@@ -112,7 +112,15 @@ fn handler_path(namespace: &str, name: &str, action: InstanceAction) -> String {
     format!("/v1/namespaces/{namespace}/virtualmachineinstances/{name}/{}", action.subresource())
 }
 
-async fn get(client: &Client, namespace: &str, name: &str) -> Result<VirtualMachineInstance, Refusal> {
+/// An instance as it is.
+///
+/// # Errors
+/// 404, and what else the API server answers.
+pub(crate) async fn get(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<VirtualMachineInstance, Refusal> {
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
     vmis.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))
 }

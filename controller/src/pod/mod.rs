@@ -21,6 +21,7 @@ mod tests;
 
 use crate::config::Config;
 use crate::generated;
+use crate::kin;
 use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, FAIL_FAST_ANNOTATION,
     LAUNCHER_UID, MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, SCHEDULABLE_LABEL, VM_NAME_LABEL,
@@ -28,15 +29,13 @@ use barevirt_api::names::{
 };
 use barevirt_api::settings::{Component, Seccomp, Smbios};
 use barevirt_api::sizing;
-use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, LocalObjectReference,
     ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Volume,
     VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
 /// Seconds that a pod gets beyond the guest's grace period, for the launcher to end by itself.
@@ -64,18 +63,6 @@ pub fn grace_seconds(vmi_grace: u64) -> u32 {
         // Zero would take the pod object away while its processes may still run.
         0 => 1,
         grace => u32::try_from(grace.saturating_add(GRACE_MARGIN)).unwrap_or(u32::MAX),
-    }
-}
-
-/// The reference by which an instance owns its pods.
-pub fn owner(vmi: &VirtualMachineInstance) -> OwnerReference {
-    OwnerReference {
-        api_version: VirtualMachineInstance::api_version(&()).into_owned(),
-        kind: VirtualMachineInstance::kind(&()).into_owned(),
-        name: vmi.metadata.name.clone().unwrap_or_default(),
-        uid: vmi.metadata.uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
     }
 }
 
@@ -177,7 +164,7 @@ fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
         namespace: given.namespace.clone(),
         labels: Some(labels),
         annotations: Some(annotations),
-        owner_references: Some(vec![owner(vmi.vmi())]),
+        owner_references: Some(vec![kin::owner(vmi.vmi())]),
         ..ObjectMeta::default()
     }
 }

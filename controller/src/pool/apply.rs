@@ -1,15 +1,16 @@
 //! Carrying out a plan for a pool, and reporting.
 
 use super::plan::{Action, Observed, Plan};
+use super::revision;
 use super::status::{self, Failure};
-use super::{revision, subject};
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
 use crate::kin;
 use crate::merge;
 use crate::notes::Note;
-use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::shell::{FIELD_MANAGER, call};
+use crate::write::{self, Kept};
 use barevirt_api::names::{
     ACTION_START, ACTION_STOP, CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED, POOL_REVISION_LABEL,
     REASON_FAILED_UPDATE, REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, REASON_SUCCESSFUL_PAUSED,
@@ -18,13 +19,10 @@ use barevirt_api::names::{
 use barevirt_api::pool::{VirtualMachinePool, VirtualMachinePoolStatus};
 use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
 use futures::StreamExt;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-use std::fmt::Debug;
+use serde_json::json;
 use std::time::{Duration, Instant};
 use tracing::info;
 
@@ -114,7 +112,7 @@ async fn act(cluster: &Cluster, pool: &VirtualMachinePool, action: Action) -> Re
         Action::Create(vm) => create(cluster, pool, &vm).await,
         Action::Delete(vm) => {
             let (name, uid) = (vm.name_any(), vm.uid().unwrap_or_default());
-            delete::<VirtualMachine>(cluster, Kind::Vm, vm.meta()).await?;
+            delete::<VirtualMachine>(cluster, vm.meta()).await?;
             let text = format!("Deleted VM {namespace}/{name} with uid {uid} from pool");
             tell(Note::normal(REASON_SUCCESSFUL_DELETE, text));
             info!(namespace, pool = pool.name_any(), vm = name, "deleted a machine");
@@ -127,18 +125,18 @@ async fn act(cluster: &Cluster, pool: &VirtualMachinePool, action: Action) -> Re
             let body = json!({"metadata": {
                 "resourceVersion": vm.resource_version(), "uid": vm.uid(), "ownerReferences": left
             }});
-            patch::<VirtualMachine>(cluster, Kind::Vm, &namespace, &vm.name_any(), &body).await?;
+            write::patch::<VirtualMachine>(cluster, "patch", &namespace, &vm.name_any(), &body).await?;
             info!(namespace, pool = pool.name_any(), vm = vm.name_any(), "released a machine");
             Ok(())
         }
         Action::Update(name, body) => {
-            patch::<VirtualMachine>(cluster, Kind::Vm, &namespace, &name, &body).await?;
+            write::patch::<VirtualMachine>(cluster, "patch", &namespace, &name, &body).await?;
             tell(Note::normal(REASON_SUCCESSFUL_UPDATE, format!("Updated VM {namespace}/{name}")));
             info!(namespace, pool = pool.name_any(), vm = name, "updated a machine");
             Ok(())
         }
         Action::Renew(vmi) => {
-            delete::<VirtualMachineInstance>(cluster, Kind::Vmi, vmi.meta()).await?;
+            delete::<VirtualMachineInstance>(cluster, vmi.meta()).await?;
             let text = format!("Successfully updated resource {namespace}/{}", vmi.name_any());
             tell(Note::normal(REASON_SUCCESSFUL_DELETE, text));
             info!(
@@ -160,7 +158,7 @@ async fn act(cluster: &Cluster, pool: &VirtualMachinePool, action: Action) -> Re
             let body = json!({"metadata": {
                 "resourceVersion": vmi.resource_version(), "labels": {POOL_REVISION_LABEL: revision}
             }});
-            patch::<VirtualMachineInstance>(cluster, Kind::Vmi, &namespace, &vmi.name_any(), &body).await
+            write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, &vmi.name_any(), &body).await
         }
         Action::Prune => revision::prune(cluster, pool).await,
     }
@@ -205,52 +203,18 @@ async fn restart(cluster: &Cluster, vm: &VirtualMachine, uid: &str) -> Result<()
         "metadata": {"resourceVersion": vm.resource_version()},
         "status": {"stateChangeRequests": [{"action": ACTION_STOP, "uid": uid}, {"action": ACTION_START}]},
     });
-    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
-    let write = cluster.expectations.begin(Key::new(Kind::Vm, &namespace, &name), Instant::now());
-    let (params, patch) = (merge_params(), Patch::Merge(&body));
-    let request = vms.patch_status(&name, &params, &patch);
-    let answer = call("restart", || format!("virtual machine {namespace}/{name}"), request).await?;
-    write.done(answer.metadata.resource_version.as_deref());
-    Ok(())
+    write::patch_status::<VirtualMachine>(cluster, "restart", &namespace, &name, &body).await
 }
 
 /// Deletes just that object.
-async fn delete<K>(cluster: &Cluster, kind: Kind, metadata: &ObjectMeta) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
+async fn delete<K: Kept>(cluster: &Cluster, metadata: &ObjectMeta) -> Result<(), Error> {
     let namespace = metadata.namespace.clone().unwrap_or_default();
     let name = metadata.name.clone().unwrap_or_default();
-    let objects: Api<K> = Api::namespaced(cluster.client.clone(), &namespace);
     let params = DeleteParams {
         preconditions: Some(Preconditions { uid: metadata.uid.clone(), resource_version: None }),
         ..DeleteParams::default()
     };
-    let write = cluster.expectations.begin(Key::new(kind, &namespace, &name), Instant::now());
-    let subject = || format!("{} {namespace}/{name}", K::kind(&()));
-    let answer = call_opt("delete", subject, objects.delete(&name, &params)).await?;
-    let deleted = answer.and_then(|answer| answer.left());
-    write.done(deleted.and_then(|deleted| deleted.meta().resource_version.clone()).as_deref());
-    Ok(())
-}
-
-async fn patch<K>(
-    cluster: &Cluster,
-    kind: Kind,
-    namespace: &str,
-    name: &str,
-    body: &Value,
-) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let objects: Api<K> = Api::namespaced(cluster.client.clone(), namespace);
-    let write = cluster.expectations.begin(Key::new(kind, namespace, name), Instant::now());
-    let (params, patch) = (merge_params(), Patch::Merge(body));
-    let request = objects.patch_metadata(name, &params, &patch);
-    let answer = call("patch", || format!("{} {namespace}/{name}", K::kind(&())), request).await?;
-    write.done(answer.metadata.resource_version.as_deref());
-    Ok(())
+    write::delete::<K>(cluster, &namespace, &name, &params).await.map(drop)
 }
 
 /// Writes the status where it differs from the stored one, and tells what is news in it.
@@ -267,12 +231,8 @@ async fn report(cluster: &Cluster, observed: &Observed, failure: Option<&Failure
         "metadata": {"resourceVersion": pool.metadata.resource_version}, "status": change
     });
     let (namespace, name) = (pool.namespace().unwrap_or_default(), pool.name_any());
-    let pools: Api<VirtualMachinePool> = Api::namespaced(cluster.client.clone(), &namespace);
-    let write = cluster.expectations.begin(Key::new(Kind::Pool, &namespace, &name), Instant::now());
-    let (params, patch) = (merge_params(), Patch::Merge(&body));
-    let request = pools.patch_status(&name, &params, &patch);
-    let answer = call("report the status of", || subject(pool), request).await?;
-    write.done(answer.metadata.resource_version.as_deref());
+    write::patch_status::<VirtualMachinePool>(cluster, "report the status of", &namespace, &name, &body)
+        .await?;
     for note in news(&before, &wanted) {
         cluster.notes.tell(note, pool.object_ref(&()));
     }
@@ -297,8 +257,4 @@ fn news(before: &VirtualMachinePoolStatus, after: &VirtualMachinePoolStatus) -> 
         notes.push(Note::warning(reason.unwrap_or_default(), message.unwrap_or_default()));
     }
     notes
-}
-
-fn merge_params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }

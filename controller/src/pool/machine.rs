@@ -1,12 +1,12 @@
 //! The machines of a pool: their names, and what the template is for each.
 
 use super::revision;
-use crate::merge;
+use crate::{kin, merge};
 use barevirt_api::names::POOL_REVISION_LABEL;
 use barevirt_api::pool::{VirtualMachinePool, VirtualMachinePoolSpec, VirtualMachineTemplateSpec};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineSpec, Volume};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::{Resource, ResourceExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -20,18 +20,6 @@ pub(super) fn index(name: &str) -> Option<u32> {
     name.rsplit_once('-').and_then(|(_, index)| index.parse().ok())
 }
 
-/// The reference by which a pool owns its machines.
-pub(super) fn owner(pool: &VirtualMachinePool) -> OwnerReference {
-    OwnerReference {
-        api_version: VirtualMachinePool::api_version(&()).into_owned(),
-        kind: VirtualMachinePool::kind(&()).into_owned(),
-        name: pool.name_any(),
-        uid: pool.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
-}
-
 /// A new machine with that number.
 pub(super) fn new(pool: &VirtualMachinePool, index: u32) -> VirtualMachine {
     let template = pool.spec.virtual_machine_template.metadata.clone().unwrap_or_default();
@@ -43,7 +31,7 @@ pub(super) fn new(pool: &VirtualMachinePool, index: u32) -> VirtualMachine {
             namespace: pool.namespace(),
             labels: Some(labels),
             annotations: template.annotations,
-            owner_references: Some(vec![owner(pool)]),
+            owner_references: Some(vec![kin::owner(pool)]),
             ..ObjectMeta::default()
         },
         spec: spec(pool, index),

@@ -1,6 +1,5 @@
 //! The generations of a pool, as ControllerRevisions that it owns: from which of them each machine and instance is.
 
-use super::machine;
 use super::plan::Observed;
 use crate::cluster::Cluster;
 use crate::error::{Error, response};
@@ -71,7 +70,7 @@ fn subject(pool: &VirtualMachinePool, name: &str) -> String {
 }
 
 fn is_ours(pool: &VirtualMachinePool, revision: &ObjectMeta) -> bool {
-    kin::controller(revision).is_some_and(|owner| Some(&owner.uid) == pool.metadata.uid.as_ref())
+    kin::is_controlled_by(revision, pool.meta())
 }
 
 /// Reads older generations.
@@ -103,7 +102,7 @@ pub(super) async fn keep(cluster: &Cluster, pool: &VirtualMachinePool) -> Result
             name: Some(name.clone()),
             namespace: pool.namespace(),
             labels: Some([(REVISION_OF_LABEL.to_owned(), vmi_id(&pool.name_any()))].into()),
-            owner_references: Some(vec![machine::owner(pool)]),
+            owner_references: Some(vec![kin::owner(pool)]),
             ..ObjectMeta::default()
         },
         // Our types always have a JSON form: no map in them has keys but strings.

@@ -6,9 +6,11 @@ use super::subject;
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
+use crate::kin;
 use crate::merge;
 use crate::notes::Note;
 use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::write;
 use barevirt_api::names::{
     CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED, REASON_FAILED_CREATE, REASON_FAILED_DELETE,
     REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, REASON_SUCCESSFUL_PAUSED,
@@ -19,7 +21,7 @@ use barevirt_api::v1::{
 };
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -154,11 +156,8 @@ async fn delete(
         }),
         ..DeleteParams::default()
     };
-    let write = cluster.expectations.begin(key(set, name), Instant::now());
-    let request = api(cluster, set);
-    let answer = call_opt("delete", || instance_subject(set, name), request.delete(name, &params)).await?;
-    let deleted = answer.and_then(|answer| answer.left());
-    write.done(deleted.and_then(|deleted| deleted.metadata.resource_version).as_deref());
+    let namespace = set.namespace().unwrap_or_default();
+    write::delete::<VirtualMachineInstance>(cluster, &namespace, name, &params).await?;
     cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_DELETE, text), set.object_ref(&()));
     info!(namespace = set.namespace(), set = set.name_any(), vmi = name, "deleted an instance");
     Ok(())
@@ -180,7 +179,7 @@ async fn adopt(
         return Ok(());
     }
     let mut owners = member.owners.clone();
-    owners.push(plan::owner(set));
+    owners.push(kin::owner(set));
     patch_owners(cluster, set, member, json!(owners)).await?;
     info!(namespace = set.namespace(), set = set.name_any(), vmi = member.name, "adopted an instance");
     Ok(())
@@ -208,12 +207,8 @@ async fn patch_owners(
     let body = json!({"metadata": {
         "resourceVersion": member.resource_version, "uid": member.uid, "ownerReferences": owners
     }});
-    let write = cluster.expectations.begin(key(set, &member.name), Instant::now());
-    let (vmis, params, patch) = (api(cluster, set), merge_params(), Patch::Merge(&body));
-    let request = vmis.patch_metadata(&member.name, &params, &patch);
-    let answer = call("patch", || instance_subject(set, &member.name), request).await?;
-    write.done(answer.metadata.resource_version.as_deref());
-    Ok(())
+    let namespace = set.namespace().unwrap_or_default();
+    write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, &member.name, &body).await
 }
 
 /// Writes the status where it differs from the stored one, and tells what is news in it.
@@ -230,12 +225,14 @@ async fn report(cluster: &Cluster, observed: &Observed, failure: Option<&Failure
         "metadata": {"resourceVersion": set.metadata.resource_version}, "status": change
     });
     let (namespace, name) = (set.namespace().unwrap_or_default(), set.name_any());
-    let sets: Api<VirtualMachineInstanceReplicaSet> = Api::namespaced(cluster.client.clone(), &namespace);
-    let write = cluster.expectations.begin(Key::new(Kind::Set, &namespace, &name), Instant::now());
-    let (params, patch) = (merge_params(), Patch::Merge(&body));
-    let request = sets.patch_status(&name, &params, &patch);
-    let answer = call("report the status of", || subject(set), request).await?;
-    write.done(answer.metadata.resource_version.as_deref());
+    write::patch_status::<VirtualMachineInstanceReplicaSet>(
+        cluster,
+        "report the status of",
+        &namespace,
+        &name,
+        &body,
+    )
+    .await?;
     for note in news(&before, &wanted) {
         cluster.notes.tell(note, set.object_ref(&()));
     }
@@ -264,10 +261,6 @@ fn news(
         notes.push(Note::warning(reason.unwrap_or_default(), message.unwrap_or_default()));
     }
     notes
-}
-
-fn merge_params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 #[cfg(test)]

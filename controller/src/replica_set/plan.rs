@@ -201,18 +201,6 @@ fn names(observed: &Observed) -> impl Iterator<Item = String> {
         .filter(move |name| taken.insert(name.clone()))
 }
 
-/// The reference by which a set owns its instances.
-pub(super) fn owner(set: &VirtualMachineInstanceReplicaSet) -> OwnerReference {
-    OwnerReference {
-        api_version: VirtualMachineInstanceReplicaSet::api_version(&()).into_owned(),
-        kind: VirtualMachineInstanceReplicaSet::kind(&()).into_owned(),
-        name: set.name_any(),
-        uid: set.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
-}
-
 fn instance(observed: &Observed, name: String) -> VirtualMachineInstance {
     let set = &observed.set;
     let template = set.spec.template.metadata.clone().unwrap_or_default();
@@ -222,7 +210,7 @@ fn instance(observed: &Observed, name: String) -> VirtualMachineInstance {
             namespace: set.namespace(),
             labels: template.labels,
             annotations: template.annotations,
-            owner_references: Some(vec![owner(set)]),
+            owner_references: Some(vec![kin::owner(set)]),
             ..ObjectMeta::default()
         },
         spec: set.spec.template.spec.clone(),
@@ -232,5 +220,5 @@ fn instance(observed: &Observed, name: String) -> VirtualMachineInstance {
 
 /// Whether the set is the controller that an object's metadata name.
 pub(super) fn owns(set: &VirtualMachineInstanceReplicaSet, metadata: &ObjectMeta) -> bool {
-    kin::controller(metadata).is_some_and(|owner| Some(&owner.uid) == set.metadata.uid.as_ref())
+    kin::is_controlled_by(metadata, set.meta())
 }

@@ -2,14 +2,16 @@
 
 use super::plan::{Observed, Step};
 use super::status::{self, Outcome};
-use super::{instancetype, revision, subject, template};
+use super::{instancetype, revision, subject};
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
+use crate::kin;
 use crate::merge;
 use crate::notes::Note;
 use crate::shell::{FIELD_MANAGER, call, call_opt};
 use crate::vmi::Verdict;
+use crate::write;
 use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, REASON_FAILED_CREATE, REASON_FAILED_DELETE, REASON_SUCCESSFUL_CREATE,
     REASON_SUCCESSFUL_DELETE, RUN_STRATEGY_ALWAYS, VM_FINALIZER, VM_GENERATION_ANNOTATION, VM_NAME_LABEL,
@@ -17,7 +19,7 @@ use barevirt_api::names::{
 };
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -134,12 +136,7 @@ async fn report(
         "metadata": {"resourceVersion": vm.metadata.resource_version}, "status": change
     });
     let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
-    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
-    let write = cluster.expectations.begin(Key::new(Kind::Vm, &namespace, &name), Instant::now());
-    let (params, patch) = (merge_params(), Patch::Merge(&body));
-    let request = vms.patch_status(&name, &params, &patch);
-    let answer = call("report the status of", || subject(vm), request).await?;
-    write.done(answer.metadata.resource_version.as_deref());
+    write::patch_status::<VirtualMachine>(cluster, "report the status of", &namespace, &name, &body).await?;
     let before = vm.status.as_ref().and_then(|status| status.printable_status.as_deref());
     if before != wanted.printable_status.as_deref() {
         info!(namespace, vm = name, status = wanted.printable_status, "status changed");
@@ -195,8 +192,7 @@ async fn start(
         Ok(created) => created,
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
             let existing = call("get", vmi_subject, vmis.get(&name)).await?;
-            let controller = existing.owner_references().iter().find(|owner| owner.controller == Some(true));
-            return match controller {
+            return match kin::controller(existing.meta()) {
                 Some(owner) if Some(&owner.uid) == vm.metadata.uid.as_ref() => Ok(Some(existing)),
                 Some(owner) => Err(Error::Foreign {
                     subject: vmi_subject(),
@@ -226,11 +222,7 @@ async fn stop(
     let vmi_subject = || format!("virtual machine instance {namespace}/{name}");
     // An instance that was orphaned a moment ago must live: looked at past the cache, and deleted at just that version.
     let Some(mut fresh) = call_opt("get", vmi_subject, vmis.get(&name)).await? else { return Ok(None) };
-    let ours = fresh
-        .owner_references()
-        .iter()
-        .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == vm.metadata.uid.as_ref());
-    if !ours || fresh.metadata.uid.as_deref() != Some(uid) {
+    if !kin::is_controlled_by(fresh.meta(), vm.meta()) || fresh.metadata.uid.as_deref() != Some(uid) {
         return Ok(None);
     }
     let params = DeleteParams {
@@ -240,12 +232,9 @@ async fn stop(
         }),
         ..DeleteParams::default()
     };
-    let write = cluster.expectations.begin(Key::new(Kind::Vmi, &namespace, &name), Instant::now());
-    let answer = call_opt("delete", vmi_subject, vmis.delete(&name, &params)).await?;
-    if let Some(deleted) = answer.and_then(|answer| answer.left()) {
+    if let Some(deleted) = write::delete(cluster, &namespace, &name, &params).await? {
         fresh = deleted;
     }
-    write.done(fresh.metadata.resource_version.as_deref());
     let text = format!("Stopped the virtual machine by deleting the virtual machine instance {name}");
     cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_DELETE, text), vm.object_ref(&()));
     info!(namespace, vm = name, uid, "deleted the instance");
@@ -266,16 +255,11 @@ async fn adopt(cluster: &Cluster, observed: &Observed) -> Result<Option<Duration
         return Ok(Some(STALE));
     }
     let mut owners = vmi.owner_references().to_vec();
-    owners.push(template::owner(vm));
+    owners.push(kin::owner(vm));
     let body = json!({"metadata": {
         "resourceVersion": vmi.metadata.resource_version, "uid": vmi.metadata.uid, "ownerReferences": owners
     }});
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
-    let write = cluster.expectations.begin(Key::new(Kind::Vmi, &namespace, &name), Instant::now());
-    let (params, patch) = (merge_params(), Patch::Merge(&body));
-    let request = vmis.patch_metadata(&name, &params, &patch);
-    let answer = call("adopt", || format!("virtual machine instance {namespace}/{name}"), request).await?;
-    write.done(answer.metadata.resource_version.as_deref());
+    write::patch::<VirtualMachineInstance>(cluster, "adopt", &namespace, &name, &body).await?;
     info!(namespace, vm = name, uid = vmi.metadata.uid, "adopted the instance");
     Ok(None)
 }
@@ -299,13 +283,7 @@ async fn note(cluster: &Cluster, observed: &Observed, generation: i64) -> Result
         "resourceVersion": vmi.metadata.resource_version,
         "annotations": {VM_GENERATION_ANNOTATION: generation.to_string()},
     }});
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
-    let write = cluster.expectations.begin(Key::new(Kind::Vmi, &namespace, &name), Instant::now());
-    let (params, patch) = (merge_params(), Patch::Merge(&body));
-    let request = vmis.patch_metadata(&name, &params, &patch);
-    let answer = call("patch", || format!("virtual machine instance {namespace}/{name}"), request).await?;
-    write.done(answer.metadata.resource_version.as_deref());
-    Ok(())
+    write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, &name, &body).await
 }
 
 /// Lets the machine go, unless the API server itself still shows an instance of it.
@@ -337,15 +315,5 @@ async fn patch_machine(cluster: &Cluster, vm: &VirtualMachine, metadata: Value) 
 async fn patch_machine_with(cluster: &Cluster, vm: &VirtualMachine, mut body: Value) -> Result<(), Error> {
     body["metadata"]["resourceVersion"] = json!(vm.metadata.resource_version);
     let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
-    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
-    let write = cluster.expectations.begin(Key::new(Kind::Vm, &namespace, &name), Instant::now());
-    let (params, patch) = (merge_params(), Patch::Merge(&body));
-    let request = vms.patch_metadata(&name, &params, &patch);
-    let answer = call("patch", || subject(vm), request).await?;
-    write.done(answer.metadata.resource_version.as_deref());
-    Ok(())
-}
-
-fn merge_params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+    write::patch::<VirtualMachine>(cluster, "patch", &namespace, &name, &body).await
 }

@@ -11,6 +11,7 @@
 use super::template;
 use crate::cluster::Cluster;
 use crate::error::{Error, response};
+use crate::kin;
 use crate::shell::{FIELD_MANAGER, call};
 use barevirt_api::instancetype::expand::{self, Chosen};
 use barevirt_api::instancetype::matcher::{Family, Matcher, Scope};
@@ -94,7 +95,7 @@ async fn record_one(
         Err(refusal) => return Ok(Err(refusal)),
     };
     let wanted = conflicts(vm, matcher.family, &object)
-        .and_then(|()| revision::copy(vm, template::owner(vm), matcher.family, scope, &object));
+        .and_then(|()| revision::copy(vm, kin::owner(vm), matcher.family, scope, &object));
     let wanted = match wanted {
         Ok(wanted) => wanted,
         Err(why) => return Ok(Err(not_stored(&why))),
@@ -232,7 +233,7 @@ fn usable(
     if !revision::holds_the_same(found, wanted) {
         return Err(format!("found existing ControllerRevision with unexpected data: {name}"));
     }
-    let owner = found.owner_references().iter().find(|owner| owner.controller == Some(true));
+    let owner = kin::controller(found.meta());
     match owner.filter(|owner| Some(&owner.uid) != vm.meta().uid.as_ref()) {
         None => Ok(()),
         // Mostly of a machine of the same name that was deleted a moment ago: it goes away with it.

@@ -2,6 +2,7 @@
 
 use super::revision::{self, Drift};
 use super::{back_off, instancetype, requests, template};
+use crate::kin;
 use barevirt_api::names::{
     ACTION_START, PHASE_FAILED, RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_MANUAL,
     RUN_STRATEGY_ONCE, RUN_STRATEGY_RERUN_ON_FAILURE, VM_FINALIZER, is_final_phase,
@@ -44,7 +45,7 @@ impl Observed {
     /// Whose the instance is.
     pub fn claim(&self) -> Claim {
         let Some(vmi) = &self.vmi else { return Claim::None };
-        let controller = vmi.owner_references().iter().find(|owner| owner.controller == Some(true));
+        let controller = kin::controller(&vmi.metadata);
         match controller {
             None => Claim::Orphan,
             Some(owner) if Some(&owner.uid) == self.vm.metadata.uid.as_ref() => Claim::Ours,

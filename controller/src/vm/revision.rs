@@ -8,9 +8,9 @@
 //! Name and content are KubeVirt's, whose snapshots of running machines read them. The newest is kept. Where the machine
 //! changed in nothing that the instance has, the instance is noted to be of the new generation.
 
-use super::template;
 use crate::cluster::Cluster;
 use crate::error::{Error, response};
+use crate::kin;
 use crate::shell::{FIELD_MANAGER, call, call_opt};
 use barevirt_api::instancetype::matcher::Family;
 use barevirt_api::names::{REVISION_OF_LABEL, VM_GENERATION_ANNOTATION, is_final_phase, vmi_id};
@@ -18,8 +18,8 @@ use barevirt_api::v1::{InstancetypeStatusRef, VirtualMachine, VirtualMachineInst
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
-use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tracing::info;
 
@@ -64,7 +64,7 @@ fn of(vm: &VirtualMachine) -> ControllerRevision {
             name: Some(name(vm)),
             namespace: vm.metadata.namespace.clone(),
             labels: Some([(REVISION_OF_LABEL.to_owned(), vmi_id(&vm.name_any()))].into()),
-            owner_references: Some(vec![template::owner(vm)]),
+            owner_references: Some(vec![kin::owner(vm)]),
             ..ObjectMeta::default()
         },
         data: Some(RawExtension(json!({ "spec": spec }))),
@@ -154,9 +154,8 @@ pub(super) async fn keep(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), E
 /// Whether a revision is the machine's, or was left behind by a machine of its name that let go of everything. One of another
 /// machine is not touched: it goes with that.
 fn is_old_or_ours(vm: &VirtualMachine, revision: &ObjectMeta) -> bool {
-    let owner = revision.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
     revision.name.as_deref().is_some_and(|name| name.starts_with(PREFIX))
-        && owner.is_none_or(|owner| Some(&owner.uid) == vm.metadata.uid.as_ref())
+        && (kin::controller(revision).is_none() || kin::is_controlled_by(revision, vm.meta()))
 }
 
 #[cfg(test)]

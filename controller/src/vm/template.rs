@@ -1,10 +1,10 @@
 //! The instance that a machine starts.
 
 use super::{requests, revision};
+use crate::kin;
 use barevirt_api::names::{PCI_LAYOUT_ANNOTATION, VM_GENERATION_ANNOTATION};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub fn instance(vm: &VirtualMachine) -> VirtualMachineInstance {
             namespace: vm.metadata.namespace.clone(),
             labels: template.labels,
             annotations: Some(annotations),
-            owner_references: Some(vec![owner(vm)]),
+            owner_references: Some(vec![kin::owner(vm)]),
             ..ObjectMeta::default()
         },
         spec,
@@ -52,18 +52,6 @@ pub fn instance(vm: &VirtualMachine) -> VirtualMachineInstance {
 /// What an instance leaves behind for the next one, among annotations.
 pub(super) fn remembered(annotations: Option<&BTreeMap<String, String>>) -> Option<(&String, &String)> {
     annotations?.get_key_value(PCI_LAYOUT_ANNOTATION)
-}
-
-/// The reference by which a machine owns its instance.
-pub(super) fn owner(vm: &VirtualMachine) -> OwnerReference {
-    OwnerReference {
-        api_version: VirtualMachine::api_version(&()).into_owned(),
-        kind: VirtualMachine::kind(&()).into_owned(),
-        name: vm.metadata.name.clone().unwrap_or_default(),
-        uid: vm.metadata.uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
 }
 
 /// KubeVirt's UUID for a machine's name: version 5 (RFC 9562) in its name space, 6a1a24a1-4061-4607-8bf4-a3963d0c5895.

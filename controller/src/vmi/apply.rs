@@ -6,11 +6,12 @@ use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
 use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::write;
 use barevirt_api::names::{CREATED_BY_LABEL, REASON_FAILED_CREATE};
 use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -101,28 +102,19 @@ async fn delete_pod(
     grace: u32,
 ) -> Result<(), Error> {
     let namespace = vmi.namespace().unwrap_or_default();
-    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     let params = DeleteParams {
         grace_period_seconds: Some(grace),
         preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
         ..DeleteParams::default()
     };
-    let write = cluster.expectations.begin(Key::new(Kind::Pod, &namespace, name), Instant::now());
-    let answer = call_opt("delete", || format!("pod {namespace}/{name}"), pods.delete(name, &params)).await?;
-    let pod = answer.and_then(|answer| answer.left());
-    write.done(pod.and_then(|pod| pod.metadata.resource_version).as_deref());
+    write::delete::<Pod>(cluster, &namespace, name, &params).await?;
     info!(namespace, vmi = vmi.name_any(), pod = name, grace, "deleted the launcher pod");
     Ok(())
 }
 
 async fn patch(cluster: &Cluster, vmi: &VirtualMachineInstance, body: &Value) -> Result<(), Error> {
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let write = cluster.expectations.begin(Key::new(Kind::Vmi, &namespace, &name), Instant::now());
-    let answer =
-        call("patch", || subject(vmi), vmis.patch_metadata(&name, &params, &Patch::Merge(body))).await?;
-    write.done(answer.metadata.resource_version.as_deref());
+    write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, &name, body).await?;
     let status = &body["status"];
     if let Some(phase) = status["phase"].as_str() {
         let reason = status["reason"].as_str().unwrap_or_default();

@@ -1,0 +1,115 @@
+//! Writes that are waited for: nothing is concluded from a cache until it shows them.
+
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::expectations::{Key, Kind};
+use crate::shell::{FIELD_MANAGER, call, call_opt};
+use barevirt_api::pool::VirtualMachinePool;
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fmt::Debug;
+use std::time::Instant;
+
+/// A kind that has a cache, and so writes that are waited for.
+pub trait Kept:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned
+{
+    /// By which its writes are known.
+    const KIND: Kind;
+    /// For people.
+    const NOUN: &'static str;
+}
+
+impl Kept for VirtualMachine {
+    const KIND: Kind = Kind::Vm;
+    const NOUN: &'static str = "virtual machine";
+}
+
+impl Kept for VirtualMachineInstance {
+    const KIND: Kind = Kind::Vmi;
+    const NOUN: &'static str = "virtual machine instance";
+}
+
+impl Kept for Pod {
+    const KIND: Kind = Kind::Pod;
+    const NOUN: &'static str = "pod";
+}
+
+impl Kept for VirtualMachineInstanceReplicaSet {
+    const KIND: Kind = Kind::Set;
+    const NOUN: &'static str = "replica set";
+}
+
+impl Kept for VirtualMachinePool {
+    const KIND: Kind = Kind::Pool;
+    const NOUN: &'static str = "pool";
+}
+
+fn merge() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// Merges `body` into an object, anything but the status of a kind that has it as a subresource. `operation` is a verb, for
+/// the failure.
+///
+/// # Errors
+/// What the API server answers, also where there is no such object.
+pub async fn patch<K: Kept>(
+    cluster: &Cluster,
+    operation: &'static str,
+    namespace: &str,
+    name: &str,
+    body: &Value,
+) -> Result<(), Error> {
+    let objects: Api<K> = Api::namespaced(cluster.client.clone(), namespace);
+    let write = cluster.expectations.begin(Key::new(K::KIND, namespace, name), Instant::now());
+    let (params, patch) = (merge(), Patch::Merge(body));
+    let request = objects.patch_metadata(name, &params, &patch);
+    let answer = call(operation, || format!("{} {namespace}/{name}", K::NOUN), request).await?;
+    write.done(answer.metadata.resource_version.as_deref());
+    Ok(())
+}
+
+/// Merges `body` into the status of an object.
+///
+/// # Errors
+/// As [`patch`].
+pub async fn patch_status<K: Kept>(
+    cluster: &Cluster,
+    operation: &'static str,
+    namespace: &str,
+    name: &str,
+    body: &Value,
+) -> Result<(), Error> {
+    let objects: Api<K> = Api::namespaced(cluster.client.clone(), namespace);
+    let write = cluster.expectations.begin(Key::new(K::KIND, namespace, name), Instant::now());
+    let (params, patch) = (merge(), Patch::Merge(body));
+    let request = objects.patch_status(name, &params, &patch);
+    let answer = call(operation, || format!("{} {namespace}/{name}", K::NOUN), request).await?;
+    write.done(answer.meta().resource_version.as_deref());
+    Ok(())
+}
+
+/// Deletes an object; as it is then, unless it is gone at once or was gone before.
+///
+/// # Errors
+/// What the API server answers.
+pub async fn delete<K: Kept>(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    params: &DeleteParams,
+) -> Result<Option<K>, Error> {
+    let objects: Api<K> = Api::namespaced(cluster.client.clone(), namespace);
+    let write = cluster.expectations.begin(Key::new(K::KIND, namespace, name), Instant::now());
+    let subject = || format!("{} {namespace}/{name}", K::NOUN);
+    let answer = call_opt("delete", subject, objects.delete(name, params)).await?;
+    let deleted = answer.and_then(|answer| answer.left());
+    write.done(deleted.as_ref().and_then(|deleted| deleted.meta().resource_version.as_deref()));
+    Ok(deleted)
+}
