@@ -3,7 +3,8 @@
 # them there.
 #
 #   cluster-up/build.sh [group...]   groups: kubernetes containerd etcd cni
-#                                    coredns pause; all of them by default
+#                                    coredns pause local-path-provisioner; all
+#                                    of them by default
 #
 # A group lives in $cache/bin/<group>-<key>, where the key is a hash of
 # everything that decides its content: go.mod, go.sum, sources, flags and the

@@ -10,7 +10,7 @@ cache=${BAREVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/barevirt}
 run=${BAREVIRT_RUN:-/var/lib/barevirt}/cluster
 
 # Go modules under go/, in the order of building: what takes longest first.
-binary_groups=(kubernetes containerd etcd cni pause coredns)
+binary_groups=(kubernetes containerd etcd cni pause coredns local-path-provisioner)
 
 bridge=barevirt0
 control_plane_ipv4=172.29.0.1
@@ -23,6 +23,7 @@ dns_ipv6=fd00:10:96::a
 pause_image=localhost/barevirt-cluster/pause:devel
 coredns_image=localhost/barevirt-cluster/coredns:devel
 busybox_image=localhost/barevirt-cluster/busybox:devel
+local_path_image=localhost/barevirt-cluster/local-path-provisioner:devel
 
 say() { printf 'cluster-up: %s\n' "$*" >&2; }
 die() { printf 'cluster-up: error: %s\n' "$*" >&2; exit 1; }

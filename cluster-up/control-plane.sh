@@ -30,7 +30,7 @@ etcd_command=(
 api_server_command=(
     kube-apiserver --advertise-address "$control_plane_ipv4" --bind-address "$control_plane_ipv4"
     --secure-port 6443 --allow-privileged=true --authorization-mode Node,RBAC
-    --enable-admission-plugins NodeRestriction
+    --enable-admission-plugins NodeRestriction --feature-gates ImageVolume=true
     --service-cluster-ip-range "$service_ranges" --enable-aggregator-routing=true
     --client-ca-file "$pki/ca.crt"
     --tls-cert-file "$pki/apiserver.crt" --tls-private-key-file "$pki/apiserver.key"

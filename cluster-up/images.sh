@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs the images that every node of the cluster has from the start as OCI
-# archives in the cache, and prints their paths: pause, CoreDNS, and busybox as
-# a client for tests.
+# archives in the cache, and prints their paths: pause, CoreDNS, the provisioner
+# of volumes, and busybox as a client for tests.
 #
 #   cluster-up/images.sh
 set -euo pipefail
@@ -64,4 +64,5 @@ busybox_image() {
 
 program_image pause "$pause_image"
 program_image coredns "$coredns_image"
+program_image local-path-provisioner "$local_path_image"
 busybox_image

@@ -170,7 +170,8 @@ clusterDNS: [$dns_ipv4]
 clusterDomain: cluster.local
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 # Tolerates what the machine may forbid, such as oom_score_adj and rlimits.
-featureGates: { KubeletInUserNamespace: true }
+# Images as volumes are on by default from 1.35.
+featureGates: { KubeletInUserNamespace: true, ImageVolume: true }
 failSwapOn: false
 # The disk is the whole machine's: others may fill it, and that is no reason to evict.
 evictionHard:

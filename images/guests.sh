@@ -2,8 +2,8 @@
 # shellcheck shell=bash disable=SC2154 # build.sh sets them
 
 # Drivers of the devices a machine of ours may have. The rest (virtio over PCI, virtio-console, ext4) is in the kernel.
-guest_modules='virtio_blk virtio_net virtio_scsi virtio-rng virtio_balloon ahci sd_mod sr_mod isofs vfat nls_ascii nls_cp437
-    button evdev'
+guest_modules='virtio_blk virtio_net virtio_scsi virtio-rng virtio_balloon virtio_mem ahci sd_mod sr_mod isofs vfat nls_ascii nls_cp437
+    button evdev i6300esb pvpanic-pci'
 
 # guest_parts: prints the folder with Debian's kernel and the programs of the small system.
 guest_parts() { debian extract linux-image-cloud-amd64,busybox-static,dropbear-bin; }
@@ -13,7 +13,8 @@ kernel_version() { ls "$1/usr/lib/modules"; }
 # command_line LABEL: of the kernel. All after net.ifnames saves time in an emulated guest.
 command_line() {
     echo "root=LABEL=$1 console=tty0 console=ttyS0 quiet loglevel=4 net.ifnames=0" \
-        "nokaslr mitigations=off tsc=reliable lsm=capability cryptomgr.notests no_timer_check"
+        "nokaslr mitigations=off tsc=reliable lsm=capability cryptomgr.notests no_timer_check" \
+        "memhp_default_state=online_movable"
 }
 
 # small_system PARTS FOLDER: the system in guest-tiny/root with busybox and drivers. As the first file system (initrd) it

@@ -9,9 +9,13 @@
 //! - UUID and serial number follow from the name or stay empty (KubeVirt: random);
 //! - sockets, cores and threads, and the grace period, are written down even where they are 1 and 30 seconds;
 //! - a moving tag is told from a registry's port, as Kubernetes does;
-//! - nothing is set aside for growing (`cpu.maxSockets`, `memory.maxGuest`), since nothing grows yet.
+//! - room to grow (`cpu.maxSockets`, `memory.maxGuest`) is made only where it can be used.
 //!
 //! The installation may choose the machine type, the CPU model, the CPU request and the binding ([`GuestDefaults`]).
+
+mod hyperv;
+mod peripherals;
+mod room;
 
 use crate::identity;
 use crate::names;
@@ -68,6 +72,9 @@ fn instance(vmi: &mut VirtualMachineInstance, guest: &GuestDefaults) {
 /// first status. A status that the user sent does not stay.
 pub fn admit_vmi(instance: &mut VirtualMachineInstance, guest: &GuestDefaults, now: &Time) {
     self::instance(instance, guest);
+    if let Some(live) = &guest.live_update {
+        room::make(&mut instance.spec, live);
+    }
     let finalizers = instance.metadata.finalizers.get_or_insert_default();
     if !finalizers.iter().any(|finalizer| finalizer == names::VMI_FINALIZER) {
         finalizers.push(names::VMI_FINALIZER.to_owned());
@@ -117,16 +124,20 @@ pub(crate) fn chosen(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefault
     guest_memory(spec);
     cpu(spec, guest);
     features(spec);
+    hyperv::complete(spec);
+    peripherals::tablet(spec);
+    peripherals::complete(spec);
     pull_policies(spec);
     network(spec, guest.binding);
     disks(spec);
 }
 
-/// Only the devices that come by themselves: disks of volumes, and the pod network. A preference chooses their bus and model
+/// Only the devices that come by themselves: disks of volumes, the pod network, a tablet. A preference chooses their bus and model
 /// before [`spec`] does.
 pub fn devices(spec: &mut VirtualMachineInstanceSpec, binding: Binding) {
     network(spec, binding);
     volume_disks(spec);
+    peripherals::tablet(spec);
 }
 
 fn architecture(spec: &mut VirtualMachineInstanceSpec) {
@@ -170,7 +181,13 @@ fn guest_memory(spec: &mut VirtualMachineInstanceSpec) {
     let guest = resources
         .and_then(|resources| given(resources.request("memory")))
         .or_else(|| resources.and_then(|resources| given(resources.limit("memory"))));
-    if let Some(guest) = guest {
+    // With nothing else given, one page.
+    let page = || {
+        let pages = spec.domain.memory.as_ref()?.hugepages.as_ref()?;
+        let size = pages.page_size.clone().map(Quantity)?;
+        quantity::bytes(&size).is_ok().then_some(size)
+    };
+    if let Some(guest) = guest.or_else(page) {
         spec.domain.memory.get_or_insert_default().guest = Some(guest);
     }
 }

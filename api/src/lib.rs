@@ -7,9 +7,11 @@
 pub mod backup;
 pub mod cdi;
 pub mod clone;
+pub mod cloud_init;
 pub mod crd;
 pub mod defaults;
 pub mod export;
+pub mod firmware;
 pub mod freeze;
 pub mod gates;
 pub mod identity;

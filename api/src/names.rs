@@ -42,6 +42,42 @@ pub const MEMORY_OVERHEAD_ANNOTATION: &str = "kubevirt.io/memory-overhead-bytes"
 pub const HEARTBEAT_ANNOTATION: &str = "kubevirt.io/heartbeat";
 /// Label on nodes: whether launcher pods may be placed there.
 pub const SCHEDULABLE_LABEL: &str = "kubevirt.io/schedulable";
+/// Label on nodes: whether the kubelet gives containers CPUs of their own.
+pub const CPU_MANAGER_LABEL: &str = "kubevirt.io/cpumanager";
+/// Its former name, which KubeVirt still writes.
+pub const FORMER_CPU_MANAGER_LABEL: &str = "cpumanager";
+/// Label on nodes: the kernel lets realtime threads run without end.
+pub const REALTIME_LABEL: &str = "kubevirt.io/realtime";
+/// Prefix of labels on nodes: CPU models that guests can have there.
+pub const CPU_MODEL_LABEL: &str = "cpu-model.node.kubevirt.io/";
+/// Prefix of labels on nodes: CPU models that are known there, also those that guests cannot have.
+pub const CPU_MODEL_MIGRATION_LABEL: &str = "cpu-model-migration.node.kubevirt.io/";
+/// Prefix of labels on nodes: CPU features that guests can have there.
+pub const CPU_FEATURE_LABEL: &str = "cpu-feature.node.kubevirt.io/";
+/// Prefix of a label on nodes: the CPU's vendor.
+pub const CPU_VENDOR_LABEL: &str = "cpu-vendor.node.kubevirt.io/";
+/// Prefix of labels on nodes: the time stamp counter.
+pub const CPU_TIMER_LABEL: &str = "cpu-timer.node.kubevirt.io/";
+/// Prefix of a label on nodes: the named model that comes next to the node's CPU.
+pub const HOST_MODEL_LABEL: &str = "host-model-cpu.node.kubevirt.io/";
+/// Prefix of labels on nodes: features that the node's CPU has beyond that model.
+pub const HOST_MODEL_FEATURE_LABEL: &str = "host-model-required-features.node.kubevirt.io/";
+/// Label on nodes: that model counts as obsolete.
+pub const OBSOLETE_HOST_MODEL_LABEL: &str = "node-labeller.kubevirt.io/obsolete-host-model";
+/// Annotation on nodes: leave the labels about processor and machine alone.
+pub const SKIP_LABELS_ANNOTATION: &str = "node-labeller.kubevirt.io/skip-node";
+/// Prefix of labels on nodes: Hyper-V enlightenments that the kernel has.
+pub const HYPERV_LABEL: &str = "hyperv.node.kubevirt.io/";
+/// Prefix of labels on nodes: machine types that guests can have there.
+pub const MACHINE_TYPE_LABEL: &str = "machine-type.node.kubevirt.io/";
+/// Label on nodes: AMD's memory encryption.
+pub const SEV_LABEL: &str = "kubevirt.io/sev";
+/// Label on nodes: the same, registers as well.
+pub const SEV_ES_LABEL: &str = "kubevirt.io/sev-es";
+/// Label on nodes: the same, with integrity.
+pub const SEV_SNP_LABEL: &str = "kubevirt.io/sev-snp";
+/// Label on nodes: Intel's trust domains.
+pub const TDX_LABEL: &str = "kubevirt.io/tdx";
 /// Prefix of labels that only our components may set on instances.
 pub const RESERVED_LABEL_PREFIX: &str = "kubevirt.io/";
 
@@ -109,10 +145,32 @@ pub const CONDITION_SYNCHRONIZED: &str = "Synchronized";
 pub const CONDITION_PAUSED: &str = "Paused";
 /// Condition: the guest agent answers.
 pub const CONDITION_AGENT_CONNECTED: &str = "AgentConnected";
+/// Condition: the guest agent does not know commands that it is needed for.
+pub const CONDITION_UNSUPPORTED_AGENT: &str = "UnsupportedAgent";
+/// Condition: keys and passwords are in effect in the guest.
+pub const CONDITION_ACCESS_CREDENTIALS: &str = "AccessCredentialsSynchronized";
 /// Condition: the guest can move to another node while it runs.
 pub const CONDITION_LIVE_MIGRATABLE: &str = "LiveMigratable";
 /// Condition of machines: what runs is not what the machine says any more.
 pub const CONDITION_RESTART_REQUIRED: &str = "RestartRequired";
+/// The guest's sockets change while it runs.
+pub const CONDITION_HOT_VCPU_CHANGE: &str = "HotVCPUChange";
+/// The guest's memory changes while it runs.
+pub const CONDITION_HOT_MEMORY_CHANGE: &str = "HotMemoryChange";
+/// Reason of both: the launcher's pod is being resized.
+pub const REASON_POD_RESIZING: &str = "PodResizing";
+/// Reason of both: the pod has what the guest is to get.
+pub const REASON_POD_RESIZED: &str = "PodResized";
+/// Reason of both: the node puts the pod's resize off.
+pub const REASON_POD_RESIZE_DEFERRED: &str = "PodResizeDeferred";
+/// Reason of both where they are False: the cluster, or the node, cannot resize the pod.
+pub const REASON_POD_RESIZE_INFEASIBLE: &str = "PodResizeInfeasible";
+/// Reason of both where they are False: it took too long.
+pub const REASON_POD_RESIZE_TIMED_OUT: &str = "PodResizeTimedOut";
+/// Reason of `HotMemoryChange=False`: QEMU or the guest did not do it. KubeVirt's.
+pub const REASON_MEMORY_HOTPLUG_FAILED: &str = "Memory Hotplug Failed";
+/// Reason of `HotVCPUChange=False`: QEMU or the guest did not do it.
+pub const REASON_CPU_HOTPLUG_FAILED: &str = "CPU Hotplug Failed";
 /// Condition of replica sets and pools: what they keep could not be made or taken away.
 pub const CONDITION_REPLICA_FAILURE: &str = "ReplicaFailure";
 /// Condition of replica sets and pools: nothing is made or taken away.
@@ -192,6 +250,12 @@ pub const REASON_STARTED: &str = "Started";
 pub const REASON_PAUSED_BY_USER: &str = "PausedByUser";
 /// Paused condition's reason: a disk could not be read or written.
 pub const REASON_PAUSED_IO_ERROR: &str = "PausedIOError";
+/// Event reason: the guest was stopped because a disk could not be read or written.
+pub const REASON_IO_ERROR: &str = "IOerror";
+/// Event reason: the guest's kernel panicked.
+pub const REASON_GUEST_PANICKED: &str = "GuestPanicked";
+/// Event reason: about a migration, also one that cannot be.
+pub const REASON_MIGRATED: &str = "Migrated";
 /// Event reason: the guest's CPUs stand still.
 pub const REASON_PAUSED: &str = "Paused";
 /// Event reason: they go on.
@@ -202,6 +266,10 @@ pub const REASON_RESET: &str = "Reset";
 pub const REASON_SOFT_REBOOTED: &str = "SoftRebooted";
 /// Event reason: the guest's file systems could not be frozen.
 pub const REASON_FREEZE_ERROR: &str = "FreezeError";
+/// Event reason: keys and passwords are in effect in the guest.
+pub const REASON_ACCESS_CREDENTIALS_SYNCED: &str = "AccessCredentialsSyncSuccess";
+/// Event reason: they are not.
+pub const REASON_ACCESS_CREDENTIALS_FAILED: &str = "AccessCredentialsSyncFailed";
 /// Event reason: the guest is being shut down.
 pub const REASON_SHUTTING_DOWN: &str = "ShuttingDown";
 /// Event reason: the guest was ended because its instance is deleted.
@@ -221,6 +289,10 @@ pub const REASON_EVICTED: &str = "Evicted";
 /// Instance's reason: its node does not answer.
 pub const REASON_NODE_UNRESPONSIVE: &str = "NodeUnresponsive";
 
+/// What follows the name of a secret with access credentials in the name of its volume and of the directory that it is
+/// mounted at.
+pub const ACCESS_CREDENTIAL_SUFFIX: &str = "-access-cred";
+
 /// The longest value of a label.
 const LABEL_VALUE_MAX: usize = 63;
 
@@ -235,6 +307,19 @@ pub fn vmi_id(name: &str) -> String {
     let digits: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     let start: String = name.chars().take(LABEL_VALUE_MAX - 1 - digits.len()).collect();
     format!("{start}-{digits}")
+}
+
+/// Directory where images of container disks are mounted into a launcher, where they are volumes of its pod; KubeVirt's.
+pub const IMAGE_VOLUMES: &str = "/var/run/kubevirt-image-volume";
+
+/// Where the image of a volume is mounted: by its place in the list, for no name of a tenant is part of a path.
+pub fn image_volume(index: usize) -> String {
+    format!("{IMAGE_VOLUMES}/disk_{index}")
+}
+
+/// Where the image of a kernel boot is mounted.
+pub fn kernel_image_volume() -> String {
+    format!("{IMAGE_VOLUMES}/kernel-boot")
 }
 
 #[cfg(test)]

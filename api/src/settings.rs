@@ -2,10 +2,14 @@
 
 mod component;
 mod guest;
+mod live_update;
+mod nodes;
 mod pods;
 
 pub use component::{Component, Rate, Rates, TLS12_SUITES, Tls, TlsVersion, VERBOSITY_LIMIT, Verbosity};
 pub use guest::{Binding, GuestDefaults, SMBIOS_LIMIT, Smbios};
+pub use live_update::LiveUpdate;
+pub use nodes::CpuModels;
 pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, Seccomp};
 
 use crate::gates::Gates;
@@ -31,6 +35,8 @@ pub struct Settings {
     pub guest: GuestDefaults,
     /// What guests read about their system.
     pub smbios: Smbios,
+    /// CPU models that nodes do not offer.
+    pub cpu_models: CpuModels,
     /// What launcher pods get.
     pub pods: Pods,
     /// Feature gates.
@@ -68,6 +74,7 @@ impl Default for Settings {
             eviction_strategy: None,
             guest: GuestDefaults::default(),
             smbios: Smbios::default(),
+            cpu_models: CpuModels::default(),
             pods: Pods::default(),
             gates: Gates::default(),
             verbosity: Verbosity::default(),
@@ -103,6 +110,7 @@ impl Settings {
                 .with_machine_types(guest::machine_types(&configuration)),
             guest: GuestDefaults::of_configuration(&configuration),
             smbios: Smbios::of_configuration(&configuration),
+            cpu_models: CpuModels::of_configuration(&configuration),
             pods: Pods::of_configuration(&configuration),
             rates: Rates::of_configuration(&configuration),
             tls: Tls::of_configuration(&configuration),

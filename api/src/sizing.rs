@@ -6,14 +6,20 @@
 //! |---|---|---|
 //! | launcher | 8 MiB | its budget; it measures 2 to 3 MiB |
 //! | QEMU | 48 MiB | heap, libraries, device state, block layer |
-//! | virtual CPUs | 8 MiB each | thread stack, state, KVM's structures |
+//! | virtual CPUs | 8 MiB each that is there | thread stack, state, KVM's structures |
 //! | page tables | guest memory / 512 | 8 bytes for each 4 KiB page |
+//! | memory file | guest memory / 448 | the kernel's index of its pages: measured, `docs/memory-overhead.md` |
+//! | room to grow | (`maxGuest` - guest memory) / 8192 | bitmaps of memory that may come to be there |
 //! | screen | 32 MiB | video memory and a VNC client's copy of it |
 //! | disks | 1 MiB each | qcow2 tables |
+//! | UEFI | 8 MiB | its flash, and what QEMU keeps of it |
+//! | kernel boot | 32 MiB | the kernel, which QEMU keeps for the next reset |
+//! | TPM | 16 MiB | swtpm, which measures 8 MiB |
 //! | emulation | 128 MiB + 1/64 of the guest memory | translated code ([`TCG_BUFFER_BYTES`]) and dirty-page bitmaps |
 //!
 //! The sum is multiplied by `additionalGuestMemoryOverheadRatio`. KubeVirt counts 240 MiB for its helper processes and QEMU where this counts 56.
 
+use crate::firmware;
 use crate::quantity;
 use crate::settings::Settings;
 use crate::v1::{Cpu, VirtualMachineInstanceSpec};
@@ -34,6 +40,14 @@ pub const VCPU_BYTES: u64 = 8 * MIB;
 pub const GRAPHICS_BYTES: u64 = 32 * MIB;
 /// Each disk.
 pub const DISK_BYTES: u64 = MIB;
+/// Each probe by the guest agent: a process of the container for a moment, begun by the container runtime's own.
+pub const PROBE_BYTES: u64 = 12 * MIB;
+/// UEFI's flash.
+pub const UEFI_BYTES: u64 = 8 * MIB;
+/// A kernel that is started without a boot loader. Its initial file system is mapped from the image and can be dropped.
+pub const KERNEL_BYTES: u64 = 32 * MIB;
+/// swtpm.
+pub const TPM_BYTES: u64 = 16 * MIB;
 /// Translated code, with emulation. The machine passes it on (`-accel tcg,tb-size=`), since QEMU's own choice may be 1 GiB.
 pub const TCG_BUFFER_BYTES: u64 = 128 * MIB;
 
@@ -92,11 +106,23 @@ pub fn overhead_bytes(vmi: &ValidVmi, settings: &Settings) -> u64 {
     let guest = vmi.guest_memory();
     let devices = &vmi.spec().domain.devices;
     let mut sum = LAUNCHER_BYTES + QEMU_BYTES;
-    sum += VCPU_BYTES * u64::from(vmi.topology().max_vcpus());
-    sum += guest / 512;
+    // A pod grows with its guest: what is not plugged in has no threads.
+    sum += VCPU_BYTES * u64::from(vmi.topology().vcpus());
+    sum += guest / 512 + guest / 448;
+    sum += vmi.max_guest_memory().unwrap_or(guest).saturating_sub(guest) / 8192;
     sum += DISK_BYTES * vmi.disks().len() as u64;
+    let probes = [&vmi.spec().readiness_probe, &vmi.spec().liveness_probe];
+    let by_agent = probes.into_iter().flatten().filter(|probe| probe.is_by_agent()).count();
+    sum += PROBE_BYTES * by_agent as u64;
     if devices.autoattach_graphics_device.unwrap_or(true) {
         sum += GRAPHICS_BYTES;
+    }
+    for (is_there, bytes) in [
+        (firmware::efi(vmi.spec()).is_some(), UEFI_BYTES),
+        (firmware::kernel_boot(vmi.spec()).is_some(), KERNEL_BYTES),
+        (firmware::tpm(vmi.spec()), TPM_BYTES),
+    ] {
+        sum += if is_there { bytes } else { 0 };
     }
     if settings.use_emulation {
         sum += TCG_BUFFER_BYTES + guest / 64;
@@ -121,14 +147,26 @@ pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirement
     };
     let without_overcommit =
         u128::from(vmi.guest_memory()) * 100 / u128::from(settings.memory_overcommit.max(1));
+    // Huge pages are a resource of their own, and no part of the pod's memory.
+    let in_pages = huge_pages(vmi).map_or(0, |_| vmi.guest_memory());
     let request = positive(given.request("memory"))
-        .unwrap_or_else(|| u64::try_from(without_overcommit).unwrap_or(u64::MAX));
+        .unwrap_or_else(|| u64::try_from(without_overcommit).unwrap_or(u64::MAX))
+        .saturating_sub(in_pages);
     let added = if given.overcommit_guest_overhead == Some(true) { 0 } else { overhead };
     requests.insert("memory".to_owned(), bounded(request.saturating_add(added)));
     match positive(given.limit("memory")) {
-        Some(limit) => limits.insert("memory".to_owned(), bounded(limit.saturating_add(overhead))),
+        Some(limit) => {
+            let limit = limit.saturating_sub(in_pages).saturating_add(overhead);
+            limits.insert("memory".to_owned(), bounded(limit))
+        }
         None => limits.remove("memory"),
     };
+
+    if let Some(pages) = huge_pages(vmi) {
+        for list in [&mut requests, &mut limits] {
+            list.insert(format!("hugepages-{pages}"), bounded(in_pages));
+        }
+    }
 
     if positive(given.request("cpu")).is_none() {
         let ratio = u64::from(settings.cpu_allocation_ratio.max(1));
@@ -150,6 +188,12 @@ pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirement
         limits: (!limits.is_empty()).then_some(limits),
         ..Default::default()
     }
+}
+
+/// Size of the pages that the guest's memory consists of, as it is written, where they are huge.
+fn huge_pages(vmi: &ValidVmi) -> Option<&str> {
+    let pages = vmi.spec().domain.memory.as_ref()?.hugepages.as_ref()?;
+    pages.page_size.as_deref()
 }
 
 /// Kubernetes holds quantities in signed 64-bit numbers.

@@ -3,9 +3,11 @@
 use crate::defaults;
 use crate::gates::Gates;
 use crate::identity;
+use crate::quantity;
 use crate::sizing::{self, Topology};
 use crate::v1::{Disk, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
 use crate::validate::{self, Cause, CauseKind, Path};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::sync::LazyLock;
 
 /// Admission asked about gates; what it let pass stays.
@@ -118,6 +120,19 @@ impl ValidVmi {
     /// Guest memory in bytes, whole MiB.
     pub fn guest_memory(&self) -> u64 {
         self.guest_memory
+    }
+
+    /// Guest memory in bytes that it may grow to; none where it is not to grow.
+    pub fn max_guest_memory(&self) -> Option<u64> {
+        let max = self.spec().domain.memory.as_ref()?.max_guest.as_ref()?;
+        quantity::bytes(max).ok().filter(|max| *max > self.guest_memory)
+    }
+
+    /// Size of the pages that guest memory consists of, where they are huge.
+    pub fn huge_page(&self) -> Option<u64> {
+        let pages = self.spec().domain.memory.as_ref()?.hugepages.as_ref()?;
+        let size = Quantity(pages.page_size.clone()?);
+        quantity::bytes(&size).ok()
     }
 
     /// Arrangement of virtual CPUs.

@@ -7,6 +7,7 @@
 use crate::config::Config;
 use crate::error::chain;
 use crate::expectations::{Expectations, Key, Kind};
+use crate::inventory::Inventory;
 use crate::kin::{Kin, Parent, Whose};
 use crate::node::Nodes;
 use crate::notes::Notes;
@@ -33,6 +34,7 @@ use serde::de::DeserializeOwned;
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
@@ -58,6 +60,10 @@ pub struct Options {
     pub node_grace: Duration,
     /// Settings in force; watched by somebody else.
     pub installation: Installation,
+    /// What metrics tell of machines and instances.
+    pub inventory: Inventory,
+    /// Namespace of the installation.
+    pub namespace: String,
 }
 
 /// The cluster as this process sees it.
@@ -88,6 +94,7 @@ pub struct Cluster {
     pub pruned: Pruned,
     kubevirts: Store<DeserializeGuard<KubeVirt>>,
     known_nodes: Store<Node>,
+    image_volumes: AtomicBool,
     options: Options,
 }
 
@@ -147,6 +154,7 @@ impl Cluster {
             pruned: Pruned::default(),
             kubevirts,
             known_nodes,
+            image_volumes: AtomicBool::new(false),
             options,
         };
         let feeds = Feeds {
@@ -168,11 +176,24 @@ impl Cluster {
 
     /// Settings as they are now.
     pub fn config(&self) -> Config {
+        let mut settings = self.options.installation.settings();
+        settings.pods.image_volumes =
+            settings.gates.is_on("ImageVolume") && self.image_volumes.load(Ordering::Relaxed);
         Config {
             launcher_image: self.options.launcher_image.clone(),
             image_pull_policy: self.options.image_pull_policy.clone(),
-            settings: self.options.installation.settings(),
+            settings,
         }
+    }
+
+    /// Notes whether images can be volumes of pods; what was known before.
+    pub fn set_image_volumes(&self, taken: bool) -> bool {
+        self.image_volumes.swap(taken, Ordering::Relaxed)
+    }
+
+    /// Namespace of the installation.
+    pub fn namespace(&self) -> &str {
+        &self.options.namespace
     }
 
     /// The `KubeVirt` object that decides.
@@ -203,11 +224,14 @@ impl Cluster {
     fn note_machine(&self, vm: &Vm) -> Option<Parent> {
         let (namespace, name) = place(vm.meta());
         let whose = match vm.unpack() {
-            Ok(vm) => match Whose::by(vm.meta(), &VirtualMachinePool::kind(&())) {
-                // A pool adopts no machines.
-                Whose::Nobodys => Whose::Others,
-                whose => whose,
-            },
+            Ok(vm) => {
+                self.options.inventory.saw_machine(&vm);
+                match Whose::by(vm.meta(), &VirtualMachinePool::kind(&())) {
+                    // A pool adopts no machines.
+                    Whose::Nobodys => Whose::Others,
+                    whose => whose,
+                }
+            }
             // Named in the log by its own reconciler.
             Err(_) => Whose::Others,
         };
@@ -220,6 +244,7 @@ impl Cluster {
         let Ok(vmi) = vmi.unpack() else {
             return (self.instances.saw(namespace, name, &Whose::Others), vec![]);
         };
+        self.options.inventory.saw_instance(&vmi);
         let whose = Whose::by(vmi.meta(), &VirtualMachineInstanceReplicaSet::kind(&()));
         let former = self.instances.saw(namespace, name, &whose);
         let sets = if whose == Whose::Nobodys { self.sets.state() } else { vec![] };
@@ -277,7 +302,10 @@ impl Feeds {
                     queue_vm(name, namespace);
                     let former = match change {
                         Change::Seen => cluster.note_machine(vm),
-                        Change::Gone | Change::Missed => cluster.machines.gone(namespace, name),
+                        Change::Gone | Change::Missed => {
+                            cluster.options.inventory.machine_gone(namespace, name);
+                            cluster.machines.gone(namespace, name)
+                        }
                     };
                     for pool in former.into_iter().chain(cluster.machines.parent(namespace, name)) {
                         queue_pool(&pool.name, namespace);
@@ -299,7 +327,10 @@ impl Feeds {
                     }
                     let (former, may_adopt) = match change {
                         Change::Seen => cluster.note_instance(vmi),
-                        Change::Gone | Change::Missed => (cluster.instances.gone(namespace, name), vec![]),
+                        Change::Gone | Change::Missed => {
+                            cluster.options.inventory.instance_gone(namespace, name);
+                            (cluster.instances.gone(namespace, name), vec![])
+                        }
                     };
                     for set in former.into_iter().chain(cluster.instances.parent(namespace, name)) {
                         queue_set(&set.name, namespace);

@@ -17,6 +17,7 @@ pub mod config;
 pub mod error;
 pub mod expectations;
 pub mod generated;
+pub mod image_volumes;
 pub mod inventory;
 pub mod kin;
 pub mod lease;

@@ -78,8 +78,8 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
     let leading = Arc::new(AtomicBool::new(false));
     let leads = metrics.gauge(&VIRT_CONTROLLER_LEADING);
     metrics.gauge(&VIRT_CONTROLLER_READY).set(1);
-    let inventory = Inventory::default();
-    metrics.collect(inventory.clone());
+    let inventory = Inventory::new(installation.clone());
+    inventory.export(&mut metrics);
     let shown = files::pair_or(&flags.certificates, tls::self_made(lease::NAME).context("certificate")?);
     let server = Server::follow(shown, Clients::Everybody, tls::policy(&installation), &[b"http/1.1"]);
     let told = Probes { installation: installation.clone(), leading: Some(leading.clone()), metrics };
@@ -103,9 +103,11 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
         image_pull_policy: flags.image_pull_policy,
         node_grace: Duration::from_secs(flags.node_grace_seconds),
         installation,
+        inventory,
+        namespace: flags.namespace,
     };
     let ended = tokio::select! {
-        () = run::run(client, &identity, options, &inventory) => Some("the work ended"),
+        () = run::run(client, &identity, options) => Some("the work ended"),
         () = candidate.hold() => Some("the lease was lost"),
         _ = &mut probes => Some("the probes ended"),
         () = &mut stop => None,

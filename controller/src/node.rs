@@ -1,4 +1,4 @@
-//! Node loss, a first form: who decides that a node is lost, and when its machines may run elsewhere.
+//! Node loss: who decides that a node is lost, and when its machines may run elsewhere.
 //!
 //! Two questions, answered apart:
 //!
@@ -18,8 +18,15 @@
 //!
 //!    In the first two cases the controller deletes the pods by force; Kubernetes' own pod garbage collection would do it
 //!    some time later.
+//!
+//! And a third, about new guests: a node whose handler has been silent for five minutes takes none, whether its kubelet
+//! is Ready or not ([`silence`]).
 
-use barevirt_api::names::HEARTBEAT_ANNOTATION;
+mod silence;
+
+pub use silence::run;
+
+use barevirt_api::names::{HEARTBEAT_ANNOTATION, SCHEDULABLE_LABEL};
 use k8s_openapi::api::core::v1::Node;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,6 +37,9 @@ pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
 /// How long a node that was Ready may be absent before it counts as gone.
 pub const QUARANTINE: Duration = Duration::from_secs(40);
+
+/// How long a handler may be silent: some beats, which are up to 132 seconds apart. KubeVirt's limit.
+const SILENCE: Duration = Duration::from_secs(300);
 
 /// What is known about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,16 +125,25 @@ enum Seen {
     Gone,
 }
 
+/// What a node's handler last said, and since when it says nothing new.
+#[derive(Clone, Debug)]
+struct Beat {
+    heartbeat: String,
+    takes_guests: bool,
+    since: Instant,
+}
+
 /// What was seen of each node, and when it last changed.
 pub struct Nodes {
     grace: Duration,
     seen: Mutex<HashMap<String, Seen>>,
+    beats: Mutex<HashMap<String, Beat>>,
 }
 
 impl Nodes {
     /// Nothing seen yet; nodes count as lost after `grace`.
     pub fn new(grace: Duration) -> Self {
-        Nodes { grace, seen: Mutex::default() }
+        Nodes { grace, seen: Mutex::default(), beats: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
@@ -135,6 +154,7 @@ impl Nodes {
     pub fn saw(&self, node: &Node, now: Instant) -> bool {
         let Some(name) = node.metadata.name.clone() else { return false };
         let signs = Signs::of(node);
+        self.heard(&name, node, signs.heartbeat.as_deref(), now);
         let mut seen = self.lock();
         match seen.get_mut(&name) {
             Some(Seen::There(known, _)) if *known == signs => false,
@@ -150,8 +170,38 @@ impl Nodes {
         }
     }
 
+    fn beats(&self) -> MutexGuard<'_, HashMap<String, Beat>> {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heard(&self, name: &str, node: &Node, heartbeat: Option<&str>, now: Instant) {
+        let labels = node.metadata.labels.as_ref();
+        let takes_guests =
+            labels.and_then(|labels| labels.get(SCHEDULABLE_LABEL)).is_some_and(|value| value == "true");
+        let mut beats = self.beats();
+        let Some(heartbeat) = heartbeat else {
+            beats.remove(name);
+            return;
+        };
+        let known = beats.get(name).filter(|beat| beat.heartbeat == heartbeat);
+        let since = known.map_or(now, |beat| beat.since);
+        beats.insert(name.to_owned(), Beat { heartbeat: heartbeat.to_owned(), takes_guests, since });
+    }
+
+    /// Nodes that are said to take guests while their handler has been silent for the grace period, or [`SILENCE`] where
+    /// that is longer.
+    pub fn silent(&self, now: Instant) -> Vec<String> {
+        let limit = self.grace.max(SILENCE);
+        let silent = |beat: &Beat| beat.takes_guests && now.duration_since(beat.since) >= limit;
+        let mut names: Vec<String> =
+            self.beats().iter().filter(|(_, beat)| silent(beat)).map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names
+    }
+
     /// Notes that a node is gone.
     pub fn gone(&self, name: &str, now: Instant) {
+        self.beats().remove(name);
         let mut seen = self.lock();
         let known_silent = matches!(seen.get(name), Some(Seen::There(signs, _)) if !signs.ready);
         seen.insert(name.to_owned(), if known_silent { Seen::Gone } else { Seen::Missed(now) });
@@ -213,6 +263,31 @@ mod tests {
         assert!(!nodes.saw(&node("Unknown", "2", &[]), start + GRACE));
         assert_eq!(nodes.state("n", start + GRACE), NodeState::NotReady { left: GRACE / 2 });
         assert_eq!(nodes.state("n", start + GRACE * 2), NodeState::Lost);
+    }
+
+    #[test]
+    fn a_silent_handler_takes_no_new_guests_whatever_the_kubelet_says() {
+        let (nodes, start) = (Nodes::new(GRACE), Instant::now());
+        let with_label = |heartbeat: &str, schedulable: &str| {
+            let mut node = node("True", heartbeat, &[]);
+            node.metadata.labels = Some([(SCHEDULABLE_LABEL.to_owned(), schedulable.to_owned())].into());
+            node
+        };
+        nodes.saw(&with_label("1", "true"), start);
+        assert!(nodes.silent(start + GRACE / 2).is_empty());
+        // Others write to the node as well.
+        nodes.saw(&with_label("1", "true"), start + GRACE / 2);
+        assert_eq!(nodes.silent(start + GRACE), ["n"]);
+        assert_eq!(nodes.state("n", start + GRACE), NodeState::Ready);
+        nodes.saw(&with_label("1", "false"), start + GRACE);
+        assert!(nodes.silent(start + GRACE * 2).is_empty(), "it is said already");
+        nodes.saw(&with_label("2", "true"), start + GRACE * 2);
+        assert!(nodes.silent(start + GRACE * 2).is_empty());
+        nodes.gone("n", start + GRACE * 2);
+        assert!(nodes.silent(start + GRACE * 4).is_empty());
+        // A node that never had a handler is not ours.
+        nodes.saw(&serde_json::from_value(json!({"metadata": {"name": "m"}})).unwrap(), start);
+        assert!(nodes.silent(start + GRACE * 9).is_empty());
     }
 
     #[test]

@@ -2,9 +2,8 @@
 
 use crate::cluster::{Cluster, Options};
 use crate::error::{Category, Error, back_off};
-use crate::inventory::Inventory;
 use crate::notes::Notes;
-use crate::{pool, replica_set, vm, vmi, workloads};
+use crate::{image_volumes, node, pool, replica_set, vm, vmi, workloads};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::{FutureExt, StreamExt};
 use kube::runtime::controller::{Action, Config, applier};
@@ -27,10 +26,10 @@ const FAILURES_KEPT: usize = 4096;
 const RESYNC: Duration = Duration::from_secs(600);
 
 /// Runs the controllers; comes back only if the watches end.
-pub async fn run(client: Client, instance: &str, options: Options, inventory: &Inventory) {
+pub async fn run(client: Client, instance: &str, options: Options) {
     let notes = Notes::new(client.clone(), instance);
+    options.inventory.lead();
     let (cluster, feeds, queues) = Cluster::new(client, notes, options);
-    inventory.of(cluster.clone());
     let vms = drive(
         "virtual machine",
         cluster.clone(),
@@ -67,7 +66,11 @@ pub async fn run(client: Client, instance: &str, options: Options, inventory: &I
                 "caches filled"
             );
         }
-        tokio::join!(vms, vmis, sets, pools, workloads::run(cluster.clone()));
+        // Before the first pod is built.
+        let pause = image_volumes::look(&cluster, cluster.namespace()).await;
+        let images = image_volumes::run(&cluster, cluster.namespace(), pause);
+        let (workloads, nodes) = (workloads::run(cluster.clone()), node::run(cluster.clone()));
+        tokio::join!(vms, vmis, sets, pools, workloads, nodes, images);
     };
     tokio::select! {
         () = feeds.run(cluster.clone()) => warn!("the watches ended"),

@@ -21,7 +21,9 @@ pub mod command;
 pub mod console;
 pub mod counting;
 pub mod diagnosis;
+pub mod forward;
 pub mod guest;
+pub mod harm;
 pub mod image;
 pub mod installation;
 pub mod namespace;
@@ -30,6 +32,7 @@ pub mod pods;
 pub mod wait;
 
 pub use console::Console;
+pub use forward::Forward;
 pub use namespace::{Namespace, in_namespace};
 pub use node::Node;
 

@@ -258,3 +258,106 @@ fn settings_that_slip_through_are_reported_and_the_last_good_ones_stay_in_force(
         Ok(())
     });
 }
+
+fn node_names() -> Result<Vec<String>> {
+    let nodes = objects(&["nodes", "-l", "kubevirt.io/schedulable"])?;
+    Ok(nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()).map(str::to_owned).collect())
+}
+
+fn has_label(node: &str, label: &str) -> Result<bool> {
+    let node = object(&["node", node])?.context("the node is gone")?;
+    Ok(node["metadata"]["labels"].get(label).is_some())
+}
+
+/// Takes what the test adds to a node away again.
+struct Marked<'a>(&'a str);
+
+const IMAGINARY: &str = "cpu-model.node.kubevirt.io/imaginary";
+const SKIP: &str = "node-labeller.kubevirt.io/skip-node";
+
+impl Drop for Marked<'_> {
+    fn drop(&mut self) {
+        kubectl(&["annotate", "node", self.0, &format!("{SKIP}-")]).ok();
+        kubectl(&["label", "node", self.0, &format!("{IMAGINARY}-")]).ok();
+    }
+}
+
+#[test]
+fn an_obsolete_model_is_on_no_node_and_a_host_of_it_takes_no_host_model() {
+    let _alone = alone();
+    in_namespace("obsolete", |namespace| {
+        wait_available()?;
+        let names = node_names()?;
+        let first = names.first().context("no node")?;
+        let host = object(&["node", first])?.context("the node is gone")?["metadata"]["labels"].clone();
+        let host = host.as_object().and_then(|labels| {
+            labels.keys().find_map(|label| label.strip_prefix("host-model-cpu.node.kubevirt.io/"))
+        });
+        let model = host.context("the node does not tell its model")?.to_owned();
+        let offered = format!("cpu-model.node.kubevirt.io/{model}");
+        ensure!(has_label(first, &offered)?, "{first} does not offer {model}");
+
+        // What is not true goes, but for a node that is to be left alone.
+        let _marked: Vec<Marked> = names.iter().map(|name| Marked(name)).collect();
+        for name in &names {
+            kubectl(&["label", "node", name, &format!("{IMAGINARY}=true"), "--overwrite"])?;
+        }
+        let left_alone = names.get(1);
+        if let Some(name) = left_alone {
+            kubectl(&["annotate", "node", name, &format!("{SKIP}=true"), "--overwrite"])?;
+        }
+        let obsolete = json!({"configuration": {"obsoleteCPUModels": {model.clone(): true}}});
+        let changed = Changed::begin(&obsolete)?;
+        wait::until_true("the node not to offer the model any more", SOON, || {
+            Ok(!has_label(first, &offered)?
+                && !has_label(first, IMAGINARY)?
+                && has_label(first, "node-labeller.kubevirt.io/obsolete-host-model")?)
+        })?;
+        if let Some(name) = left_alone {
+            ensure!(has_label(name, IMAGINARY)? && has_label(name, &offered)?, "{name} was not left alone");
+        }
+        let events = ["get", "events", "-A", "--field-selector", "reason=HostModelIsObsolete", "-o", "name"];
+        wait::until_true("the event", SOON, || Ok(!kubectl(&events)?.trim().is_empty()))?;
+
+        let mut manifest = guest::instance("vm");
+        guest::spec_of(&mut manifest)["nodeSelector"] = json!({"kubernetes.io/hostname": first});
+        namespace.apply(&manifest)?;
+        namespace.wait("vmi", "vm", "to find no node", SOON, |vmi| {
+            let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|one| {
+                one["type"] == "PodScheduled"
+                    && one["status"] == "False"
+                    && one["message"]
+                        .as_str()
+                        .is_some_and(|text| text.contains("didn't match Pod's node affinity/selector"))
+            })
+        })?;
+        drop(changed);
+        wait::until_true("the node to offer the model again", SOON, || {
+            Ok(has_label(first, &offered)?
+                && !has_label(first, "node-labeller.kubevirt.io/obsolete-host-model")?)
+        })?;
+        namespace.wait_phase("vm", "Running", RUNNING).map(drop)
+    });
+}
+
+#[test]
+fn without_its_gate_an_image_is_a_container_of_the_pod_and_no_volume() {
+    let _alone = alone();
+    in_namespace("imagevolumes", |namespace| {
+        let containers = |name: &str| -> Result<usize> {
+            namespace.apply(&guest::instance(name))?;
+            namespace.wait_phase(name, "Running", RUNNING)?;
+            let launcher = namespace.launcher(name)?;
+            Ok(launcher["spec"]["containers"].as_array().map_or(0, Vec::len))
+        };
+        // The test cluster has such volumes.
+        ensure!(containers("volume")? == 1, "the image is no volume");
+        let _changed = Changed::begin(&json!({"configuration": {"developerConfiguration": {
+            "disabledFeatureGates": ["ImageVolume"],
+        }}}))?;
+        wait_in_force(lives(RUNNING_COMPONENTS)?.keys())?;
+        ensure!(containers("container")? == 2, "the image is no container");
+        Ok(())
+    });
+}

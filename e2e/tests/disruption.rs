@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
 use barevirt_e2e::counting::Counting;
+use barevirt_e2e::harm::{component_is_ready, kill_daemon, kill_kubernetes_api};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace, installation};
 use serde_json::Value;
-use std::process::Command;
 use std::time::Duration;
 
 fn uid(object: &Value) -> String {
@@ -15,58 +15,6 @@ fn uid(object: &Value) -> String {
 
 fn is_final(vmi: &Value) -> bool {
     matches!(vmi["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
-}
-
-/// Kills a component's process in all of its pods.
-fn kill_component(name: &str) -> Result<()> {
-    let selector = format!("kubevirt.io={name}");
-    let pods = objects(&["pod", "-n", "kubevirt", "-l", &selector])?;
-    let running: Vec<_> = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").collect();
-    ensure!(!running.is_empty(), "no {name} runs");
-    for pod in running {
-        Node::of(pod)?.kill(pod, name, "KILL")?;
-    }
-    Ok(())
-}
-
-fn component_is_ready(name: &str) -> Result<()> {
-    wait::until_true(&format!("{name} to be ready again"), Duration::from_secs(120), || {
-        let pods = objects(&["pod", "-n", "kubevirt", "-l", &format!("kubevirt.io={name}")])?;
-        let ready = |pod: &Value| {
-            let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
-            !containers.is_empty() && containers.iter().all(|container| container["ready"] == true)
-        };
-        Ok(!pods.is_empty() && pods.iter().all(ready))
-    })
-}
-
-/// Kubernetes' own API server, on this machine; the cluster starts it again.
-fn kill_kubernetes_api() -> Result<()> {
-    let output = Command::new("pgrep").args(["-x", "kube-apiserver"]).output()?;
-    let processes = String::from_utf8_lossy(&output.stdout).into_owned();
-    let process = processes.split_whitespace().next().context("no kube-apiserver on this machine")?;
-    let status = Command::new("kill").args(["-KILL", process]).status()?;
-    ensure!(status.success(), "kube-apiserver cannot be killed");
-    wait::until_true("the API server to answer again", SOON, || {
-        let answer = barevirt_e2e::command::try_kubectl(&["get", "--raw", "/readyz"])?;
-        Ok(answer.code == 0)
-    })
-}
-
-/// A daemon of the node itself, in no pod; the node starts it again.
-fn kill_daemon(node: &Node, program: &str) -> Result<()> {
-    let script = format!(
-        "for p in /proc/[0-9]*; do \
-           [ \"$(readlink $p/exe 2>/dev/null | sed 's|.*/||')\" = '{program}' ] && echo ${{p#/proc/}}; \
-         done; true"
-    );
-    let processes = || -> Result<Vec<String>> { Ok(node.sh(&script)?.lines().map(str::to_owned).collect()) };
-    let before = processes()?;
-    ensure!(!before.is_empty(), "no {program} runs on {}", node.name());
-    node.sh(&format!("kill -KILL {}", before.join(" ")))?;
-    wait::until_true(&format!("{program} to run again on {}", node.name()), SOON, || {
-        Ok(processes()?.iter().any(|process| !before.contains(process)))
-    })
 }
 
 /// Has the guest count while something is killed; the count goes on without a gap, in one boot.
@@ -89,7 +37,7 @@ fn a_guest_does_not_notice_the_death_of_the_handler() {
     let _alone = alone();
     in_namespace("killhandler", |namespace| {
         guest_counts_through(namespace, || {
-            kill_component("virt-handler")?;
+            installation::kill("virt-handler")?;
             component_is_ready("virt-handler")
         })
     });
@@ -108,7 +56,7 @@ fn a_paused_guest_stays_paused_over_the_death_of_the_handler() {
             conditions.iter().any(|one| one["type"] == "Paused" && one["reason"] == "PausedByUser")
         };
         namespace.wait("vmi", "vm", "to be paused", SOON, paused)?;
-        kill_component("virt-handler")?;
+        installation::kill("virt-handler")?;
         component_is_ready("virt-handler")?;
         counting.stands_still()?;
         ensure!(paused(&namespace.need("vmi", "vm")?), "it is not said to be paused any more");
@@ -125,8 +73,8 @@ fn a_guest_does_not_notice_the_death_of_controllers_and_apis() {
     let _alone = alone();
     in_namespace("killcontrol", |namespace| {
         guest_counts_through(namespace, || {
-            kill_component("virt-controller")?;
-            kill_component("virt-api")?;
+            installation::kill("virt-controller")?;
+            installation::kill("virt-api")?;
             kill_kubernetes_api()?;
             component_is_ready("virt-controller")?;
             component_is_ready("virt-api")

@@ -23,8 +23,9 @@ use barevirt_protocol::seqpacket::PacketListener;
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
     Control, ControlRequest, ControlResponse, GuestRequest, GuestResponse, HelloRequest, HelloResponse,
-    LauncherStatus, Pause, Phase, QmpRequest, QmpResponse, ScreenshotRequest, ScreenshotResponse,
-    ShutdownRequest, ShutdownResponse, SyncRequest, SyncResponse, WatchRequest,
+    LauncherStatus, Pause, Phase, ProcessStats, QmpRequest, QmpResponse, ScreenshotRequest,
+    ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse, SyncRequest,
+    SyncResponse, WatchRequest,
 };
 use barevirt_protocol::{grpc, seqpacket};
 use tokio::sync::{mpsc, watch};
@@ -92,6 +93,11 @@ impl FakeLauncher {
     /// Its network namespace.
     pub(crate) fn network_namespace(&self) -> OwnedFd {
         fs::File::open(format!("/proc/{}/ns/net", self.child.id())).unwrap().into()
+    }
+
+    /// Its process id.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Ends it as the kernel would.
@@ -277,6 +283,15 @@ impl Launcher for Fake {
     ) -> Result<Response<ScreenshotResponse>, Status> {
         let png = if request.into_inner().move_cursor { vec![1; 6 << 20] } else { vec![0] };
         Ok(Response::new(ScreenshotResponse { png }))
+    }
+
+    async fn stats(&self, _: tonic::Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
+        // A guest whose monitor hangs.
+        let process = ProcessStats { user_ns: 2_000_000_000, system_ns: 0, resident_bytes: 1 << 20 };
+        match self.status.borrow().phase() {
+            Phase::Paused => Err(Status::unavailable("it hangs")),
+            _ => Ok(Response::new(StatsResponse { process: Some(process), machine: None, agent: None })),
+        }
     }
 
     async fn qmp(&self, request: tonic::Request<QmpRequest>) -> Result<Response<QmpResponse>, Status> {

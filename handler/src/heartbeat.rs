@@ -1,21 +1,30 @@
 //! Says that this node can run guests, and that its handler lives.
 //!
-//! KubeVirt's facts: label `kubevirt.io/schedulable=true` and annotation `kubevirt.io/heartbeat` on the node, at start
-//! and then every 60 to 132 seconds. KubeVirt sets the label to false when its handler shuts down. This one does not:
-//! guests are not affected by its restart, and a launcher that is placed meanwhile waits for the next handler; a handler
-//! that stays away is noticed by the age of its heartbeat.
+//! KubeVirt's facts: label `kubevirt.io/schedulable` and annotation `kubevirt.io/heartbeat` on the node, at start and then
+//! every 60 to 132 seconds, and with them whether the kubelet gives containers CPUs of their own. The label is `true` while
+//! the kubelet knows the resource that launchers ask for; where guests are emulated they ask for none. A change is told at
+//! once. At start a kubelet gets ten seconds.
+//!
+//! KubeVirt sets the label to false when its handler shuts down. This one does not: guests are not affected by its restart,
+//! and a launcher that is placed meanwhile waits for the next handler; a handler that stays away is noticed by the age of
+//! its heartbeat, and then virt-controller writes `false`.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use barevirt_api::names::{HEARTBEAT_ANNOTATION, SCHEDULABLE_LABEL};
+use barevirt_api::names::{
+    CPU_MANAGER_LABEL, FORMER_CPU_MANAGER_LABEL, HEARTBEAT_ANNOTATION, SCHEDULABLE_LABEL,
+};
+use barevirt_component::installation::Installation;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp, Unit};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
+use crate::devices::Registered;
 use crate::sync::FIELD_MANAGER;
 
 /// Shortest time between two beats.
@@ -24,51 +33,129 @@ const PERIOD: Duration = Duration::from_secs(60);
 const API_DEADLINE: Duration = Duration::from_secs(30);
 /// How soon a failed beat is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+/// How long the kubelet may take to know the resource before a first beat says that it does not.
+const FIRST: Duration = Duration::from_secs(10);
+/// Longest state file of the kubelet that is read.
+const STATE_MAX: u64 = 1 << 20;
+
+/// What a beat tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    schedulable: bool,
+    cpu_manager: bool,
+}
+
+/// Where a beat's facts are from.
+pub struct Sources {
+    /// Settings.
+    pub installation: Installation,
+    /// Whether the kubelet knows the resource `kvm`.
+    pub kvm: Registered,
+    /// The kubelet's folder.
+    pub kubelet: PathBuf,
+}
+
+impl Sources {
+    fn look(&self) -> State {
+        let settings = self.installation.settings();
+        State {
+            schedulable: settings.use_emulation || *self.kvm.borrow(),
+            cpu_manager: settings.gates.is_on("CPUManager") && has_static_cpus(&self.kubelet),
+        }
+    }
+}
 
 /// Beats for as long as the process lives.
-pub async fn run(client: Client, node: String) {
+pub async fn run(client: Client, node: String, mut sources: Sources) {
     let api: Api<Node> = Api::all(client);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let mut healthy = false;
+    let mut changes = sources.installation.subscribe();
+    sources.installation.ready().await;
+    // Registered, late, or never: all three are told.
+    let _ = timeout(FIRST, sources.kvm.wait_for(|known| *known)).await;
+    let mut told: Option<State> = None;
     loop {
+        changes.borrow_and_update();
+        sources.kvm.borrow_and_update();
         let now = Timestamp::now();
-        let patch = Patch::Merge(beat(now));
+        let state = sources.look();
+        let patch = Patch::Merge(beat(state, now));
         let answer = timeout(API_DEADLINE, api.patch_metadata(&node, &params, &patch)).await;
-        match answer {
+        let wait = match answer {
             Ok(Ok(_)) => {
-                if !healthy {
-                    info!(node, "node is schedulable for guests");
+                if told.replace(state) != Some(state) {
+                    info!(
+                        node,
+                        schedulable = state.schedulable,
+                        cpu_manager = state.cpu_manager,
+                        "node is told of"
+                    );
                 }
-                healthy = true;
-                sleep(pause(now)).await;
-                continue;
+                spread(PERIOD, now)
             }
-            Ok(Err(error)) => warn!(node, %error, "heartbeat not written"),
-            Err(_) => warn!(node, "heartbeat not written in time"),
-        }
-        healthy = false;
-        sleep(RETRY).await;
+            Ok(Err(error)) => {
+                warn!(node, %error, "heartbeat not written");
+                told = None;
+                RETRY
+            }
+            Err(_) => {
+                warn!(node, "heartbeat not written in time");
+                told = None;
+                RETRY
+            }
+        };
+        let next = async {
+            loop {
+                // Other settings change as well.
+                let ended = tokio::select! {
+                    changed = changes.changed() => changed.is_err(),
+                    changed = sources.kvm.changed() => changed.is_err(),
+                };
+                if ended {
+                    std::future::pending::<()>().await;
+                }
+                if told.is_some_and(|told| told != sources.look()) {
+                    return;
+                }
+            }
+        };
+        // The end of the wait, or something to tell.
+        let _ = timeout(wait, next).await;
     }
 }
 
 /// The patch of one beat.
-fn beat(now: Timestamp) -> Value {
+fn beat(state: State, now: Timestamp) -> Value {
     // Whole seconds, as Kubernetes writes times.
     let now = now.round(Unit::Second).unwrap_or(now);
     json!({
         "metadata": {
-            "labels": { SCHEDULABLE_LABEL: "true" },
+            "labels": {
+                SCHEDULABLE_LABEL: state.schedulable.to_string(),
+                CPU_MANAGER_LABEL: state.cpu_manager.to_string(),
+                FORMER_CPU_MANAGER_LABEL: state.cpu_manager.to_string(),
+            },
             "annotations": { HEARTBEAT_ANNOTATION: now.to_string() },
         },
     })
 }
 
-/// Time to the next beat: spread, so that the handlers of a cluster that started at once do not beat at once.
-fn pause(now: Timestamp) -> Duration {
-    let spread = PERIOD * 6 / 5;
+/// Whether the kubelet gives CPUs of their own to containers that ask for whole ones: what its CPU manager keeps says so.
+fn has_static_cpus(kubelet: &Path) -> bool {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let read = std::fs::File::open(kubelet.join("cpu_manager_state"))
+        .and_then(|file| file.take(STATE_MAX).read_to_string(&mut text));
+    read.is_ok() && serde_json::from_str::<Value>(&text).is_ok_and(|state| state["policyName"] == "static")
+}
+
+/// Time to the next look: between one and 2.2 periods, so that the handlers of a cluster that started at once do not write at
+/// once.
+pub(crate) fn spread(period: Duration, now: Timestamp) -> Duration {
+    let spread = period * 6 / 5;
     // The sub-second part of the time is as good as random for this.
     let fraction = SignedDuration::from_nanos(i64::from(now.subsec_nanosecond())).as_secs_f64().abs();
-    PERIOD + spread.mul_f64(fraction.min(1.0))
+    period + spread.mul_f64(fraction.min(1.0))
 }
 
 #[cfg(test)]
@@ -76,20 +163,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beat_writes_label_and_annotation_only() {
+    fn a_beat_writes_labels_and_annotation_only() {
         let at: Timestamp = "2026-11-21T13:00:00.4Z".parse().unwrap();
         let expected = json!({"metadata": {
-            "labels": {"kubevirt.io/schedulable": "true"},
+            "labels": {"kubevirt.io/schedulable": "true", "kubevirt.io/cpumanager": "false", "cpumanager": "false"},
             "annotations": {"kubevirt.io/heartbeat": "2026-11-21T13:00:00Z"},
         }});
-        assert_eq!(beat(at), expected);
+        assert_eq!(beat(State { schedulable: true, cpu_manager: false }, at), expected);
     }
 
     #[test]
     fn beats_are_60_to_132_seconds_apart() {
         for nanosecond in [0, 1, 500_000_000, 999_999_999] {
-            let pause = pause(Timestamp::new(1, nanosecond).unwrap());
+            let pause = spread(PERIOD, Timestamp::new(1, nanosecond).unwrap());
             assert!((60.0..=132.0).contains(&pause.as_secs_f64()), "{pause:?}");
+        }
+    }
+
+    #[test]
+    fn the_kubelets_state_tells_of_its_cpu_manager() {
+        let kubelet = tempfile::tempdir().unwrap();
+        let state = kubelet.path().join("cpu_manager_state");
+        assert!(!has_static_cpus(kubelet.path()));
+        for (text, is) in [
+            (r#"{"policyName":"static","defaultCpuSet":"0-3","checksum":1}"#, true),
+            (r#"{"policyName":"none","defaultCpuSet":"","checksum":1}"#, false),
+            ("static", false),
+        ] {
+            std::fs::write(&state, text).unwrap();
+            assert_eq!(has_static_cpus(kubelet.path()), is, "{text}");
         }
     }
 }

@@ -8,7 +8,9 @@ use std::ffi::c_int;
 use std::fs::File;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd};
+
+use nix::sys::ioctl::ioctl_num_type;
 
 /// The longest interface name, without the closing zero (`IFNAMSIZ - 1` of the kernel).
 pub const INTERFACE_NAME_MAX: usize = libc::IFNAMSIZ - 1;
@@ -69,4 +71,73 @@ fn set_option<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: &T) 
 
 fn check(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `/dev/kvm`, for questions about the kernel.
+#[derive(Debug)]
+pub struct Kvm(File);
+
+/// The kernel's number for KVM's calls, `KVMIO`.
+const KVMIO: u8 = 0xae;
+/// `KVM_CREATE_VM`.
+const KVM_CREATE_VM: ioctl_num_type = nix::request_code_none!(KVMIO, 0x01);
+/// `KVM_GET_MSR_INDEX_LIST`: the list's head is its length.
+const KVM_GET_MSR_INDEX_LIST: ioctl_num_type =
+    nix::request_code_readwrite!(KVMIO, 0x02, mem::size_of::<u32>());
+/// `KVM_CHECK_EXTENSION`.
+const KVM_CHECK_EXTENSION: ioctl_num_type = nix::request_code_none!(KVMIO, 0x03);
+/// `KVM_CREATE_VCPU`.
+const KVM_CREATE_VCPU: ioctl_num_type = nix::request_code_none!(KVMIO, 0x41);
+/// `KVM_GET_TSC_KHZ`.
+const KVM_GET_TSC_KHZ: ioctl_num_type = nix::request_code_none!(KVMIO, 0xa3);
+/// No argument.
+const NONE: libc::c_ulong = 0;
+/// More registers than any kernel lists.
+const REGISTERS_MAX: usize = 4096;
+
+impl Kvm {
+    /// Opens it.
+    pub fn open(path: &std::path::Path) -> io::Result<Self> {
+        File::options().read(true).write(true).open(path).map(Kvm)
+    }
+
+    /// Whether the kernel has an extension, by the number of its `KVM_CAP_`.
+    pub fn has_extension(&self, number: c_int) -> bool {
+        // SAFETY: the descriptor is open, and the argument is a number.
+        let result =
+            unsafe { libc::ioctl(self.0.as_raw_fd(), KVM_CHECK_EXTENSION, libc::c_long::from(number)) };
+        result > 0
+    }
+
+    /// Registers that the kernel keeps for guests.
+    pub fn registers(&self) -> io::Result<Vec<u32>> {
+        // The length, and room for so many numbers behind it.
+        let mut list = vec![0_u32; 1 + REGISTERS_MAX];
+        if let Some(length) = list.first_mut() {
+            *length = u32::try_from(REGISTERS_MAX).unwrap_or(u32::MAX);
+        }
+        // SAFETY: the list is as long as its first member says; the kernel writes no more than that.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), KVM_GET_MSR_INDEX_LIST, list.as_mut_ptr()) };
+        check(result)?;
+        let length = list.first().map_or(0, |length| usize::try_from(*length).unwrap_or(0));
+        Ok(list.into_iter().skip(1).take(length).collect())
+    }
+
+    /// Frequency of the time stamp counter that a guest would see. It is told of a virtual CPU only: one is made, and gone
+    /// with this call.
+    pub fn tsc_kilohertz(&self) -> io::Result<u32> {
+        let make = |at: &dyn AsRawFd, what: ioctl_num_type| -> io::Result<OwnedFd> {
+            // SAFETY: the descriptor is open, and the argument is a number: an ordinary machine, its first CPU.
+            let made = unsafe { libc::ioctl(at.as_raw_fd(), what, NONE) };
+            check(made)?;
+            // SAFETY: the kernel made this descriptor just now, and nobody else knows it.
+            Ok(unsafe { OwnedFd::from_raw_fd(made) })
+        };
+        let machine = make(&self.0, KVM_CREATE_VM)?;
+        let cpu = make(&machine, KVM_CREATE_VCPU)?;
+        // SAFETY: the descriptor is open; there is no argument.
+        let frequency = unsafe { libc::ioctl(cpu.as_raw_fd(), KVM_GET_TSC_KHZ, NONE) };
+        check(frequency)?;
+        u32::try_from(frequency).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+    }
 }

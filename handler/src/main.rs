@@ -15,13 +15,16 @@ use barevirt_component::probes::{self, Probes, listen};
 use barevirt_component::{log, tls};
 use clap::Parser;
 use kube::runtime::events::{Recorder, Reporter};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 use virt_handler::certificate::Own;
+use virt_handler::devices::{self, Resource};
 use virt_handler::launchers::pods_dir::PodsDir;
+use virt_handler::metrics::Guests;
 use virt_handler::supervisor::Launchers;
 use virt_handler::sync::Context;
-use virt_handler::{heartbeat, server, supervisor};
+use virt_handler::{heartbeat, labels, server, supervisor};
 
 /// The agent of a node: finds the launchers of its virtual machines, prepares their network, reports what runs.
 #[derive(Debug, Parser)]
@@ -33,6 +36,12 @@ struct Flags {
     /// The kubelet's directory of pods.
     #[arg(long, env = "PODS_DIR", default_value = "/var/lib/kubelet/pods")]
     pods_dir: PathBuf,
+    /// The kubelet's folder: sockets of its device plugins, state of its CPU manager.
+    #[arg(long, env = "KUBELET_DIR", default_value = "/var/lib/kubelet")]
+    kubelet_dir: PathBuf,
+    /// Folder with what virt-launcher's node-capabilities wrote.
+    #[arg(long, env = "CAPABILITIES_DIR", default_value = "/var/lib/kubevirt-node-labeller")]
+    capabilities_dir: PathBuf,
     /// Where consoles are served.
     #[arg(long, env = "LISTEN", default_value = "[::]:8186")]
     listen: SocketAddr,
@@ -81,13 +90,28 @@ async fn main() -> anyhow::Result<()> {
     let open = Server::follow(own.shown(), Clients::Everybody, policy, server::tls::PROTOCOLS);
     let lack = own.lack();
     metrics.look(&VIRT_HANDLER_READY, move || if lack.borrow().is_none() { 1.0 } else { 0.0 });
+    metrics.collect(Guests::new(launchers.clone(), Handle::current()));
+    let (known, told_by) = (installation.clone(), installation.clone());
     let told = Arc::new(Probes { installation, leading: None, metrics });
     info!(node = flags.node_name, version = env!("CARGO_PKG_VERSION"), "virt-handler starts");
 
     tokio::spawn(server::run(listener, tls, own.lack(), launchers.clone()));
     tokio::spawn(own.run(client.clone(), trusted));
     let probes = tokio::spawn(probes::serve(flags.probes_listen, told, move || open.current()));
-    tokio::spawn(heartbeat::run(client, flags.node_name));
+    let (node, capabilities) = (flags.node_name.clone(), flags.capabilities_dir);
+    let (labeller, recorder) = (client.clone(), context.recorder.clone());
+    tokio::spawn(async move { labels::run(labeller, recorder, node, known, &capabilities).await });
+    let [kvm, rest @ ..] = Resource::all();
+    let plugins = flags.kubelet_dir.join("device-plugins");
+    for resource in rest {
+        drop(devices::offer(resource, &plugins));
+    }
+    let sources = heartbeat::Sources {
+        installation: told_by,
+        kvm: devices::offer(kvm, &plugins),
+        kubelet: flags.kubelet_dir,
+    };
+    tokio::spawn(heartbeat::run(client, flags.node_name, sources));
     let supervisor = tokio::spawn(supervisor::run(context, launchers));
 
     let mut terminate = signal(SignalKind::terminate()).context("listen to SIGTERM")?;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use barevirt_api::names::COMPUTE_CONTAINER;
+use barevirt_api::names::{COMPUTE_CONTAINER, CONDITION_READY};
 
 /// Argument of the launcher by which the controller says that emulation is allowed.
 const ALLOW_EMULATION: &str = "--allow-emulation";
@@ -22,6 +22,19 @@ pub struct LauncherPod {
     pub allow_emulation: bool,
     /// Whether somebody has asked for its deletion.
     pub deleted: bool,
+    /// Whether it is ready; looked at only where the guest has a probe for it.
+    pub readiness: Option<Readiness>,
+}
+
+/// A pod's word on whether it is ready, as its condition has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Whether it is.
+    pub ready: bool,
+    /// Why it is not, in a word.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
 }
 
 impl LauncherPod {
@@ -48,8 +61,19 @@ impl LauncherPod {
             addresses,
             allow_emulation: compute.args.iter().flatten().any(|argument| argument == ALLOW_EMULATION),
             deleted: pod.metadata.deletion_timestamp.is_some(),
+            readiness: compute.readiness_probe.is_some().then(|| readiness(pod)),
         })
     }
+}
+
+fn readiness(pod: &Pod) -> Readiness {
+    let conditions = pod.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
+    let condition = conditions.into_iter().find(|condition| condition.type_ == CONDITION_READY);
+    condition.map_or_else(Readiness::default, |condition| Readiness {
+        ready: condition.status == "True",
+        reason: condition.reason.clone().unwrap_or_default(),
+        message: condition.message.clone().unwrap_or_default(),
+    })
 }
 
 #[cfg(test)]
@@ -73,6 +97,22 @@ mod tests {
             },
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn readiness_counts_where_the_guest_is_probed() {
+        let mut pod = pod(json!({"running": {}}));
+        pod.status.as_mut().unwrap().conditions = serde_json::from_value(json!([
+            {"type": "ContainersReady", "status": "True"},
+            {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [compute]"},
+        ]))
+        .unwrap();
+        assert_eq!(LauncherPod::read(&pod).unwrap().readiness, None);
+        pod.spec.as_mut().unwrap().containers[1].readiness_probe = Some(Default::default());
+        let readiness = LauncherPod::read(&pod).unwrap().readiness.unwrap();
+        assert_eq!((readiness.ready, readiness.reason.as_str()), (false, "ContainersNotReady"));
+        pod.status.as_mut().unwrap().conditions = None;
+        assert_eq!(LauncherPod::read(&pod).unwrap().readiness, Some(Readiness::default()));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::launchers::Launcher;
+use crate::metrics::Subject;
 use crate::pods::LauncherPod;
 use crate::sync::plan::active_pod;
 use crate::sync::{self, Context, Input, Vm};
@@ -41,6 +42,7 @@ pub struct Launchers {
 struct Found {
     reference: ObjectReference,
     launcher: watch::Receiver<Option<Launcher>>,
+    subject: Option<Arc<Subject>>,
 }
 
 impl Launchers {
@@ -81,8 +83,22 @@ impl Launchers {
         reference: ObjectReference,
         launcher: watch::Receiver<Option<Launcher>>,
     ) {
-        let found = Found { reference, launcher };
+        let found = Found { reference, launcher, subject: None };
         self.all.write().unwrap_or_else(PoisonError::into_inner).insert(key, found);
+    }
+
+    /// Takes note of what metrics tell of a VMI.
+    pub(crate) fn describe(&self, key: &Key, subject: Subject) {
+        if let Some(found) = self.all.write().unwrap_or_else(PoisonError::into_inner).get_mut(key) {
+            found.subject = Some(Arc::new(subject));
+        }
+    }
+
+    /// All with a launcher that is connected to.
+    pub fn guests(&self) -> Vec<(Arc<Subject>, Launcher)> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let guest = |found: &Found| Some((found.subject.clone()?, found.launcher.borrow().clone()?));
+        all.values().filter_map(guest).collect()
     }
 
     fn remove(&self, key: &Key) {
@@ -179,6 +195,7 @@ impl Supervisor {
             }
         };
         let pod = active_pod(&vmi, &self.context.node).and_then(|uid| self.pods.get(uid)).cloned();
+        let subject = Subject::of(&vmi);
         let input = Input { vmi, pod };
         // A task that is no more (it can only have panicked) is started again.
         let same = |vm: &&Vm| {
@@ -193,9 +210,10 @@ impl Supervisor {
                 let vm = sync::start(self.context.clone(), input);
                 self.launchers.insert(key.clone(), reference, vm.launcher.clone());
                 info!(namespace = key.0, name = key.1, "instance is on this node");
-                self.vms.insert(key, vm);
+                self.vms.insert(key.clone(), vm);
             }
         }
+        self.launchers.describe(&key, subject);
     }
 
     fn forget(&mut self, key: &Key) {

@@ -22,4 +22,6 @@ stage() {
 
     disk "$work/disk.qcow2" "$tree" guest-tiny 128 "$(command_line guest-tiny)"
     container_disk "$1" "$work/disk.qcow2"
+    # For a kernel boot: without a root disk the initrd is the system.
+    for file in vmlinuz initrd; do install -D -m 440 -o 107 -g 107 "$tree/boot/$file" "$1/boot/$file"; done
 }

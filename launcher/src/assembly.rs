@@ -9,11 +9,13 @@ use barevirt_api::names::START_STRATEGY_PAUSED;
 use barevirt_api::settings::Smbios;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
-    Accelerator, Facts, FdSet, GuestAgent, InterfaceFacts, Layout, Monitors, PlanError, argv, plan,
+    Accelerator, Facts, FdSet, GuestAgent, HostCpu, InterfaceFacts, Layout, Monitors, PlanError, argv, plan,
 };
 use tokio::net::UnixStream;
 
+use crate::clock::{self, ClockError};
 use crate::descriptors::Descriptors;
+use crate::firmware;
 use crate::process::Command;
 use crate::supervisor::Launch;
 use crate::volumes::Prepared;
@@ -27,6 +29,9 @@ pub enum AssemblyError {
     /// The machine cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The clock cannot be set so.
+    #[error(transparent)]
+    Clock(#[from] ClockError),
     /// A socket cannot be made.
     #[error("cannot make the socket of {what}")]
     Socket {
@@ -48,10 +53,14 @@ pub struct Parts {
     pub volumes: Prepared,
     /// Interfaces.
     pub interfaces: Vec<InterfaceFacts>,
+    /// Firmware and TPM.
+    pub firmware: firmware::Prepared,
     /// Descriptors that the parts above refer to.
     pub descriptors: Descriptors,
     /// Addresses of an earlier start.
     pub layout: Option<Layout>,
+    /// What a guest's CPU can have, where it matters.
+    pub host_cpu: Option<HostCpu>,
 }
 
 /// Where things are on this machine.
@@ -105,8 +114,10 @@ pub fn assemble(
     parts: Parts,
     installation: &Installation,
 ) -> Result<Assembly, AssemblyError> {
-    let Parts { accelerator, mut fd_sets, volumes, interfaces, mut descriptors, layout } = parts;
+    let Parts { accelerator, mut fd_sets, volumes, interfaces, firmware, mut descriptors, layout, host_cpu } =
+        parts;
     fd_sets.extend(volumes.fd_sets);
+    fd_sets.extend(firmware.fd_sets);
     let (monitor, control) = pair("the monitor")?;
     let (people, for_people) = pair("the people's monitor")?;
     let (serial, console) = pair("the serial console")?;
@@ -123,11 +134,17 @@ pub fn assemble(
         interfaces,
         volumes: volumes.volumes,
         network_boot: installation.has_network_boot(),
+        firmware: firmware.facts,
         machine_type: None,
         smbios: installation.smbios.clone(),
+        rtc_base: clock::base(vmi.spec().domain.clock.as_ref(), jiff::Timestamp::now())?,
+        host_cpu,
         layout,
     };
     let machine = plan(vmi, &facts)?;
+    if !machine.left_out.is_empty() {
+        tracing::warn!(fields = machine.left_out.join(", "), "left out: emulation does not have it");
+    }
     let command = Command {
         program: installation.qemu.clone(),
         arguments: argv(&machine),
@@ -136,6 +153,7 @@ pub fn assemble(
     let agent_port = GuestAgent::ID.to_owned();
     let launch = Launch {
         command,
+        tpm: firmware.tpm,
         monitor,
         answers_within: ANSWERS_WITHIN,
         acpi: vmi.acpi(),

@@ -10,6 +10,7 @@
 //! it needs neither the handler nor an API server. What the agent says is the guest's word ([`answers`]).
 
 pub mod answers;
+pub mod commands;
 pub mod schedule;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,6 +28,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::answers::Interface;
 use self::schedule::{Schedule, Topic};
+use crate::credentials::Kinds;
 use crate::status::{Stage, Status};
 
 /// Longest line taken from the agent, in bytes.
@@ -96,6 +98,12 @@ pub struct Facts {
     pub interfaces: Vec<Interface>,
     /// Its file systems are frozen.
     pub frozen: bool,
+    /// What its agent cannot do that it is needed for.
+    pub unsupported: Option<&'static str>,
+    /// What is mounted.
+    pub file_systems: Vec<VirtualMachineInstanceFileSystem>,
+    /// Mean number of processes that run or want to, in one, five and fifteen minutes.
+    pub load: Option<[f64; 3]>,
 }
 
 /// What the agent has said since it came.
@@ -110,6 +118,7 @@ struct Known {
     users: Vec<VirtualMachineInstanceGuestOsUser>,
     file_systems: Vec<VirtualMachineInstanceFileSystem>,
     frozen: Option<bool>,
+    load: Option<[f64; 3]>,
 }
 
 /// File systems are to be thawed.
@@ -132,6 +141,8 @@ struct Task {
     begun: Instant,
     status: watch::Receiver<Status>,
     facts: watch::Sender<Option<Facts>>,
+    /// Credentials that it is to put into effect.
+    needed: Kinds,
     connected: bool,
     running: bool,
     resumes: u64,
@@ -148,12 +159,14 @@ pub async fn serve(
     status: watch::Receiver<Status>,
     mut asks: mpsc::Receiver<Ask>,
     facts: watch::Sender<Option<Facts>>,
+    needed: Kinds,
 ) {
     let mut task = Task {
         agent,
         begun: Instant::now(),
         status,
         facts,
+        needed,
         connected: false,
         running: false,
         resumes: 0,
@@ -179,6 +192,11 @@ pub async fn serve(
             () = agent.ended() => return,
         }
     }
+}
+
+/// Whether the agent answers. It does so also while file systems are frozen.
+pub async fn ping(agent: &Agent, within: Duration) -> Result<(), Error> {
+    agent.execute_raw("guest-ping", Value::Null, Deadline::after(within)).await.map(drop)
 }
 
 async fn wait(until: Option<Instant>) {
@@ -318,6 +336,8 @@ impl Task {
             ],
             Topic::FileSystems => &["guest-get-fsinfo"],
             Topic::Users => &["guest-get-users"],
+            // Agents before 10.0 do not know it.
+            Topic::Load => &["guest-get-load"],
         };
         for command in commands {
             let said = match self.ask(command, Value::Null, ANSWER).await {
@@ -335,6 +355,7 @@ impl Task {
                 "guest-get-host-name" => known.host_name = answers::host_name(&said),
                 "guest-get-timezone" => known.time_zone = answers::time_zone(&said),
                 "guest-get-fsinfo" => known.file_systems = answers::file_systems(&said),
+                "guest-get-load" => known.load = answers::load(&said),
                 _ => known.users = answers::users(&said),
             }
         }
@@ -361,6 +382,9 @@ impl Task {
             os: self.known.os.clone(),
             interfaces: self.known.interfaces.clone(),
             frozen: self.is_frozen(),
+            unsupported: commands::missing(&self.known.commands, self.needed),
+            file_systems: self.known.file_systems.clone(),
+            load: self.known.load,
         };
         self.facts.send_if_modified(|told| {
             let new = told.as_ref() != Some(&facts);
@@ -413,7 +437,7 @@ impl Task {
 
     async fn reboot(&mut self) -> Result<(), NotDone> {
         self.reachable()?;
-        self.ask("guest-ping", Value::Null, ANSWER).await.map_err(|_| NotDone::Silent)?;
+        ping(&self.agent, ANSWER).await.map_err(|_| NotDone::Silent)?;
         match self.ask("guest-shutdown", json!({"mode": "reboot"}), ANSWER).await {
             Err(error @ Error::Refused { .. }) => Err(error.into()),
             // It answers only when it cannot.

@@ -7,7 +7,7 @@ use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use virt_launcher::{pod, run, signals};
+use virt_launcher::{node_capabilities, pod, probe, run, serial_log, signals};
 
 /// Parent of exactly one QEMU.
 #[derive(Debug, Parser)]
@@ -24,6 +24,14 @@ struct Cli {
 enum Command {
     Pod(Box<pod::args::Args>),
     Run(Box<run::args::Args>),
+    Probe(probe::client::Args),
+    NodeCapabilities(node_capabilities::Args),
+    /// Print what the guest of this pod has said on its serial console.
+    SerialLog {
+        /// The log.
+        #[arg(long, value_name = "FILE", default_value = "/var/run/kubevirt-private/serial0.log")]
+        file: std::path::PathBuf,
+    },
     /// Do nothing until told to end: keeps this image on a node.
     Hold,
     /// Print the version.
@@ -74,6 +82,21 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
                 Some(verdict) if !verdict.succeeded => Ok(ExitCode::FAILURE),
                 _ => Ok(ExitCode::SUCCESS),
             }
+        }
+        Command::NodeCapabilities(args) => {
+            tracing_subscriber::fmt()
+                .json()
+                .flatten_event(true)
+                .with_max_level(level(LevelFilter::INFO))
+                .init();
+            block_on(node_capabilities::run(args))??;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Probe(args) => Ok(ExitCode::from(probe::client::run(args))),
+        Command::SerialLog { file } => {
+            let printed = serial_log::print(&file, &mut std::io::stdout().lock());
+            printed.with_context(|| format!("cannot print {}", file.display()))?;
+            Ok(ExitCode::SUCCESS)
         }
         Command::Hold => {
             block_on(hold())?.context("cannot wait for signals")?;

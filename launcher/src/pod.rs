@@ -16,6 +16,7 @@
 pub mod args;
 pub mod holdings;
 pub mod report;
+pub mod resize;
 pub mod service;
 pub mod settle;
 pub mod start;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use barevirt_api::v1::Probe;
 use barevirt_protocol::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET};
 use barevirt_protocol::seqpacket::{PacketListener, PacketSocket};
 use barevirt_protocol::v1::LauncherStatus;
@@ -46,14 +48,17 @@ use self::service::Service;
 use self::switchboard::Switchboard;
 use self::wanted::Wanted;
 use crate::assembly::{Assembly, Ends};
+use crate::credentials::serve::Outcome;
+use crate::credentials::{self, Kinds};
 use crate::disk::ContainerDisks;
 use crate::process::reap_strangers;
-use crate::serial_log::{DEFAULT_LIMIT, SerialLog};
+use crate::serial_log::{self, DEFAULT_LIMIT, SerialLog};
 use crate::signals::Stops;
+use crate::stats::Meter;
 use crate::status::Status;
 use crate::supervisor::{Launch, Request, supervise};
 use crate::verdict::Verdict;
-use crate::{console, dhcp, guest_agent, people};
+use crate::{console, dhcp, guest_agent, people, probe};
 
 /// How long a handler that watches may take to hear the verdict.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -69,7 +74,8 @@ pub struct Pod {
     wanted: watch::Sender<Option<Arc<Wanted>>>,
     circumstances: watch::Sender<Circumstances>,
     holdings: Rc<RefCell<Holdings>>,
-    container_disks: ContainerDisks,
+    /// None where the images are volumes.
+    container_disks: Option<ContainerDisks>,
     people: watch::Sender<Option<Qmp>>,
     /// What the guest agent tells.
     guest: watch::Sender<Option<guest_agent::Facts>>,
@@ -102,8 +108,12 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     let grpc_listener = grpc::listen_at(&args.sockets.join(GRPC_SOCKET))?;
     let fds_listener = PacketListener::bind(&args.sockets.join(DESCRIPTOR_SOCKET))
         .with_context(|| format!("cannot listen in {}", args.sockets.display()))?;
-    let container_disks = ContainerDisks::listen(&args.container_disks)
-        .with_context(|| format!("cannot listen on {}", args.container_disks.display()))?;
+    let container_disks = if args.image_volumes {
+        None
+    } else {
+        let listening = ContainerDisks::listen(&args.container_disks);
+        Some(listening.with_context(|| format!("cannot listen on {}", args.container_disks.display()))?)
+    };
     let people_socket = args.private.join("qmp.sock");
     let people_listener = people::listen(&people_socket)
         .with_context(|| format!("cannot listen on {}", people_socket.display()))?;
@@ -131,6 +141,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         requests: requests.clone(),
         people: pod.people.subscribe(),
         agent,
+        meter: Meter::new(pod.people.subscribe(), status.subscribe(), pod.guest.subscribe()),
     };
     let (over, is_over) = oneshot::channel::<()>();
     let served = spawn_local(grpc::serve(grpc_listener, allowed.clone(), service, async {
@@ -191,7 +202,10 @@ async fn launch(
     let start::Prepared { assembly, dhcp, connections } = start::prepare(pod).await?;
     *kept = connections;
     let Assembly { launch, ends: Ends { people, serial, agent }, .. } = assembly;
-    let log = match SerialLog::create(&pod.args.private.join("serial0.log"), DEFAULT_LIMIT) {
+    let logs =
+        pod.wanted.borrow().as_ref().and_then(|wanted| wanted.vmi.spec().domain.devices.log_serial_console);
+    let log = match SerialLog::create(&pod.args.private.join(serial_log::FILE), DEFAULT_LIMIT) {
+        _ if logs == Some(false) => None,
         Ok(log) => Some(log),
         Err(error) => {
             tracing::warn!(%error, "the serial output is not logged");
@@ -202,7 +216,30 @@ async fn launch(
     spawn_local(serve_people(people, listener, sent, pod.people.clone()));
     // Always read: a guest that writes to it is not held up.
     let options = Options { max_line: guest_agent::MAX_LINE, ..Options::default() };
-    spawn_local(guest_agent::serve(Agent::new(agent, options), seat.status, seat.asks, pod.guest.clone()));
+    let agent = Agent::new(agent, options);
+    let credentials = pod.wanted.borrow().as_ref().map(|wanted| wanted.vmi.spec().access_credentials.clone());
+    let credentials = credentials.unwrap_or_default();
+    let circumstances = pod.circumstances.clone();
+    let tell = move |outcome: Outcome| {
+        circumstances.send_if_modified(|circumstances| {
+            let outcome = Some(outcome);
+            let new = circumstances.credentials != outcome;
+            circumstances.credentials = outcome;
+            new
+        });
+    };
+    serve_probes(pod, &agent, &seat.status);
+    let (kinds, secrets) = (Kinds::of(&credentials), pod.args.secrets.clone());
+    let guest = pod.guest.subscribe();
+    spawn_local(credentials::serve::serve(
+        agent.clone(),
+        credentials,
+        secrets,
+        seat.status.clone(),
+        guest,
+        tell,
+    ));
+    spawn_local(guest_agent::serve(agent, seat.status, seat.asks, pod.guest.clone(), kinds));
     for (guest, sockets) in dhcp {
         spawn_local(async move {
             let Err(error) = dhcp::serve(guest, sockets).await;
@@ -210,6 +247,24 @@ async fn launch(
         });
     }
     Ok(launch)
+}
+
+/// Where a probe asks the guest agent.
+fn serve_probes(pod: &Pod, agent: &Agent, status: &watch::Receiver<Status>) {
+    let asks = |wanted: &Arc<Wanted>| {
+        let spec = wanted.vmi.spec();
+        [&spec.readiness_probe, &spec.liveness_probe].into_iter().flatten().any(Probe::is_by_agent)
+    };
+    if !pod.wanted.borrow().as_ref().is_some_and(asks) {
+        return;
+    }
+    let guest =
+        probe::serve::Guest { agent: agent.clone(), status: status.clone(), facts: pod.guest.subscribe() };
+    match people::listen(&pod.args.private.join(probe::SOCKET)) {
+        Ok(listener) => drop(spawn_local(probe::serve::serve(listener, guest))),
+        // Each of them fails then, and says that it cannot ask.
+        Err(error) => tracing::error!(%error, "probes are not answered"),
+    }
 }
 
 async fn serve_people(

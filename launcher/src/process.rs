@@ -1,4 +1,4 @@
-//! The one child: executed with exactly the descriptors it needs, waited for by exactly one waiter.
+//! QEMU, and swtpm beside it: executed with exactly the descriptors they need, each waited for by exactly one waiter.
 
 mod reaper;
 mod stderr;
@@ -19,7 +19,7 @@ pub use stderr::Tail;
 
 use crate::verdict::Exit;
 
-/// QEMU cannot be executed.
+/// A child cannot be executed.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// Two descriptors were given the same number.
@@ -66,6 +66,7 @@ impl Process {
     pub fn spawn(command: Command) -> Result<Self, SpawnError> {
         let Command { program, arguments, descriptors } = command;
         let name = program.display().to_string();
+        let speaker = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut qemu = tokio::process::Command::new(&program);
         qemu.args(arguments)
             .env_clear()
@@ -84,7 +85,7 @@ impl Process {
         reaper::ours(pid);
         let tail = Tail::default();
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(stderr::drain(stderr, tail.clone()));
+            tokio::spawn(stderr::drain(stderr, tail.clone(), speaker));
         }
         Ok(Self { child, pid, tail })
     }
@@ -104,11 +105,11 @@ impl Process {
     /// Waits for its end. May be cancelled and called again.
     pub async fn exited(&mut self) -> Exit {
         let status = self.child.wait().await;
-        reaper::ours(0);
+        reaper::no_longer_ours(self.pid);
         match status {
             Ok(status) => Exit::from(status),
             Err(error) => {
-                tracing::warn!(%error, "wait status of QEMU is lost");
+                tracing::warn!(%error, pid = self.pid, "the wait status of a child is lost");
                 Exit::Signal(0)
             }
         }
@@ -119,7 +120,7 @@ impl Process {
         // The id is gone once the child was reaped, so no stranger's process can be hit.
         let Some(pid) = self.child.id() else { return };
         if let Err(error) = kill(Pid::from_raw(pid.cast_signed()), signal) {
-            tracing::warn!(%error, %signal, "cannot signal QEMU");
+            tracing::warn!(%error, %signal, pid = self.pid, "cannot signal a child");
         }
     }
 }

@@ -10,8 +10,9 @@ pub mod scratch;
 pub mod terminal;
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use anyhow::Context as _;
 use barevirt_api::settings::Smbios;
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
-use barevirt_machine::{Accelerator, Bytes, InterfaceFacts, NetBackend};
+use barevirt_machine::{Accelerator, Bytes, CpuQuestion, HostCpu, InterfaceFacts, NetBackend};
 use barevirt_qmp::{Agent, Deadline, Options, Qmp};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -31,6 +32,8 @@ use crate::accelerator::processor_virtualises;
 use crate::assembly::{Assembly, Installation, Parts, assemble};
 use crate::console;
 use crate::descriptors::Descriptors;
+use crate::firmware;
+use crate::host_cpu;
 use crate::people;
 use crate::process::Command;
 use crate::serial_log::{DEFAULT_LIMIT, SerialLog};
@@ -49,7 +52,12 @@ pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
     let bases = images::open_all(&vmi, &args.disks, &args.images)?;
     let scratch =
         Scratch::new(&std::env::temp_dir()).context("cannot make a directory for temporary files")?;
-    let assembly = prepare(&vmi, bases, &args, &scratch)?;
+    let accelerator = accelerator(&args)?;
+    let host_cpu = match CpuQuestion::of(&vmi, &accelerator) {
+        Some(question) => Some(host_cpu::ask(&args.qemu, &accelerator, None, &question).await?),
+        None => None,
+    };
+    let assembly = prepare(&vmi, bases, &args, &scratch, accelerator, host_cpu)?;
     if args.dry_run {
         print(&assembly.launch.command).context("cannot print")?;
         return Ok(None);
@@ -63,6 +71,8 @@ fn prepare(
     bases: BTreeMap<String, Base>,
     args: &Args,
     scratch: &Scratch,
+    accelerator: Accelerator,
+    host_cpu: Option<HostCpu>,
 ) -> anyhow::Result<Assembly> {
     let mut descriptors = Descriptors::default();
     let directory = scratch.path().to_owned();
@@ -83,14 +93,56 @@ fn prepare(
             backend: NetBackend::User { forwards: std::mem::take(&mut forwards) },
         })
         .collect();
-    let accelerator = accelerator(args)?;
     let installation = Installation {
         qemu: args.qemu.clone(),
         vnc_socket: scratch.path().join("vnc.sock"),
         smbios: Smbios::default(),
     };
-    let parts = Parts { accelerator, fd_sets: Vec::new(), volumes, interfaces, descriptors, layout: None };
+    let firmware = firmware(vmi, args, scratch, &mut descriptors)?;
+    let parts = Parts {
+        accelerator,
+        fd_sets: Vec::new(),
+        volumes,
+        interfaces,
+        firmware,
+        descriptors,
+        layout: None,
+        host_cpu,
+    };
     Ok(assemble(vmi, parts, &installation)?)
+}
+
+fn firmware(
+    vmi: &ValidVmi,
+    args: &Args,
+    scratch: &Scratch,
+    descriptors: &mut Descriptors,
+) -> anyhow::Result<firmware::Prepared> {
+    let spec = vmi.spec();
+    if barevirt_api::firmware::needs_state(spec) && args.state.is_none() {
+        anyhow::bail!("the manifest wants persistent state: say where it is kept with --state DIR");
+    }
+    if barevirt_api::firmware::kernel_boot(spec).is_none() && (args.kernel.is_some() || args.initrd.is_some())
+    {
+        anyhow::bail!(
+            "--kernel and --initrd are for manifests with spec.domain.firmware.kernelBoot.container"
+        );
+    }
+    let open = |path: &Option<PathBuf>| {
+        let open = |path: &PathBuf| {
+            File::open(path).map(OwnedFd::from).with_context(|| format!("cannot open {}", path.display()))
+        };
+        path.as_ref().map(open).transpose()
+    };
+    let kernel = firmware::Kernel { image: open(&args.kernel)?, initrd: open(&args.initrd)? };
+    let private = scratch.path().to_owned();
+    let claim = args.state.clone().unwrap_or_else(|| private.clone());
+    let installation = firmware::Installation {
+        ovmf: args.ovmf.clone(),
+        swtpm: args.swtpm.clone(),
+        places: crate::state::Places { private, claim },
+    };
+    Ok(firmware::prepare(vmi, kernel, &installation, descriptors)?)
 }
 
 fn accelerator(args: &Args) -> anyhow::Result<Accelerator> {

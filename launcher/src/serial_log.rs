@@ -6,6 +6,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// Name of the log in the container's private directory.
+pub const FILE: &str = "serial0.log";
+
 /// Bytes that both halves together may have, unless told otherwise.
 pub const DEFAULT_LIMIT: u64 = 4 << 20;
 
@@ -15,6 +18,26 @@ pub const DEFAULT_LIMIT: u64 = 4 << 20;
 pub struct OpenError {
     path: PathBuf,
     source: io::Error,
+}
+
+/// Writes the log at `path` to `out`, the older half first. What is not there is left out.
+///
+/// # Errors
+/// When neither half can be read, or `out` takes no more.
+pub fn print(path: &Path, out: &mut impl Write) -> io::Result<()> {
+    match File::open(older(path)) {
+        Ok(mut older) => drop(io::copy(&mut older, out)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    io::copy(&mut File::open(path)?, out)?;
+    out.flush()
+}
+
+fn older(path: &Path) -> PathBuf {
+    let mut older = path.as_os_str().to_owned();
+    older.push(".1");
+    PathBuf::from(older)
 }
 
 /// A bounded log in two files: `path`, and the older half in `path` with `.1` behind it.
@@ -35,9 +58,7 @@ impl SerialLog {
     /// # Errors
     /// When the file cannot be made.
     pub fn create(path: &Path, limit: u64) -> Result<Self, OpenError> {
-        let mut older = path.as_os_str().to_owned();
-        older.push(".1");
-        let older = PathBuf::from(older);
+        let older = older(path);
         let _ = fs::remove_file(&older);
         let file = open(path).map_err(|source| OpenError { path: path.to_owned(), source })?;
         let path = path.to_owned();
@@ -113,6 +134,22 @@ mod tests {
         let whole = read(&directory, "serial0.log.1") + &read(&directory, "serial0.log");
         assert_eq!(whole, "a".repeat(60) + &"b".repeat(60));
         assert_eq!(log.dropped(), 0);
+    }
+
+    #[test]
+    fn it_is_printed_from_its_beginning() {
+        let (directory, mut log) = log(200);
+        let print = || {
+            let mut out = Vec::new();
+            super::print(&directory.path().join("serial0.log"), &mut out)
+                .map(|()| String::from_utf8(out).unwrap())
+        };
+        log.write(b"first\n");
+        assert_eq!(print().unwrap(), "first\n");
+        log.write(&[b'a'; 120]);
+        assert_eq!(print().unwrap(), format!("first\n{}", "a".repeat(120)));
+        fs::remove_file(directory.path().join("serial0.log")).unwrap();
+        assert_eq!(print().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

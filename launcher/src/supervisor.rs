@@ -45,6 +45,8 @@ const GIVING_UP: Duration = Duration::from_secs(5);
 pub struct Launch {
     /// QEMU.
     pub command: Command,
+    /// swtpm, where the machine has a TPM.
+    pub tpm: Option<Command>,
     /// Our end of the launcher's own monitor.
     pub monitor: UnixStream,
     /// How long QEMU may take to answer its first command. Large guests allocate for long.
@@ -108,6 +110,7 @@ struct Supervisor<'a> {
     vm: Vm,
     launch: Option<Launch>,
     process: Option<Process>,
+    tpm: Option<Process>,
     qmp: Option<Qmp>,
     events: Option<Events>,
     agent_port: String,
@@ -131,6 +134,7 @@ pub async fn supervise(
         vm: Vm::new(),
         launch: None,
         process: None,
+        tpm: None,
         qmp: None,
         events: None,
         agent_port: String::new(),
@@ -150,6 +154,10 @@ pub async fn supervise(
             event = monitor_event(&mut supervisor.events) => supervisor.heard(event),
             Some(outcome) = supervisor.work.next() => supervisor.came_of(outcome),
             exit = child_exit(&mut supervisor.process) => Some(supervisor.exited(exit).await),
+            exit = child_exit(&mut supervisor.tpm) => {
+                supervisor.lost_tpm(exit);
+                None
+            }
             () = wake_up(wake) => {
                 supervisor.wake = None;
                 Some(Event::Tick)
@@ -282,13 +290,16 @@ impl Supervisor<'_> {
     }
 
     fn spawn(&mut self) -> Option<Event> {
-        let Launch { command, monitor, answers_within, acpi: _, paused: _, agent_port } =
+        let Launch { command, tpm, monitor, answers_within, acpi: _, paused: _, agent_port } =
             self.launch.take()?;
         self.agent_port = agent_port;
-        match Process::spawn(command) {
-            Ok(process) => {
-                tracing::info!(pid = process.pid(), "QEMU started");
-                self.process = Some(process);
+        // The TPM first: QEMU speaks to it as it starts.
+        let started = tpm.map(Process::spawn).transpose().and_then(|tpm| Ok((tpm, Process::spawn(command)?)));
+        match started {
+            Ok((tpm, process)) => {
+                let tpm_pid = tpm.as_ref().map(Process::pid);
+                tracing::info!(pid = process.pid(), tpm_pid, "QEMU started");
+                (self.tpm, self.process) = (tpm, Some(process));
             }
             Err(error) => {
                 let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
@@ -512,7 +523,20 @@ impl Supervisor<'_> {
             })
             .await;
         }
+        if let Some(mut tpm) = self.tpm.take() {
+            // It sees the end of its connection. What it was told to keep it has written before it answered.
+            let _ = timeout(LAST_WORDS, tpm.exited()).await;
+        }
         Event::Exited(exit)
+    }
+
+    /// swtpm ended before QEMU's end was seen. By itself it ends well only when QEMU has closed its connection. Otherwise the
+    /// guest goes on with a TPM that fails, as with a chip that does; a QEMU that has not started ends by itself.
+    fn lost_tpm(&mut self, exit: Exit) {
+        let said = self.tpm.take().map(|tpm| tpm.tail().last_lines()).unwrap_or_default();
+        if exit != Exit::Status(0) {
+            tracing::error!(?exit, said, "the TPM is gone");
+        }
     }
 
     /// Computes the status whole; says so only when it has changed.

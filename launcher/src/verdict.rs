@@ -10,7 +10,7 @@
 //! | any status | `guest-panic` | any | Failed `GuestPanicked` |
 //! | status not 0 | anything else | any | Failed `QemuFailed` |
 //! | status 0 | `guest-shutdown` | any | Succeeded `GuestShutdown` |
-//! | status 0 | `guest-reset` | any | Succeeded `GuestReset` |
+//! | status 0 | `guest-reset`, `host-qmp-system-reset` | any | Succeeded `GuestReset` |
 //! | status 0 | `host-qmp-quit` | no | Failed `QuitByMonitor` |
 //! | status 0 | `host-signal` | no | Failed `QemuTerminated` |
 //! | status 0 | none, after a watchdog's poweroff | any | Failed `WatchdogFired` |
@@ -145,6 +145,7 @@ fn left(seen: &Seen, asked: Asked) -> Verdict {
     match seen.shutdown.as_deref() {
         Some("guest-shutdown") => Verdict::succeeded("GuestShutdown", "the guest shut down"),
         Some("guest-reset") => Verdict::succeeded("GuestReset", "the guest reset itself, which ends this VM"),
+        Some("host-qmp-system-reset") => Verdict::succeeded("GuestReset", "a reset ends this VM"),
         Some("guest-panic") => panicked(),
         Some("host-qmp-quit") => stopped(asked)
             .unwrap_or_else(|| Verdict::failed("QuitByMonitor", "QEMU was told to quit through its monitor")),
@@ -174,6 +175,7 @@ mod tests {
             (Exit::Status(0), Some("guest-shutdown"), No, true, "GuestShutdown"),
             (Exit::Status(0), Some("guest-shutdown"), WithGrace, true, "GuestShutdown"),
             (Exit::Status(0), Some("guest-reset"), No, true, "GuestReset"),
+            (Exit::Status(0), Some("host-qmp-system-reset"), No, true, "GuestReset"),
             (Exit::Status(0), Some("guest-panic"), No, false, "GuestPanicked"),
             (Exit::Status(1), Some("guest-panic"), No, false, "GuestPanicked"),
             (Exit::Status(0), Some("host-qmp-quit"), No, false, "QuitByMonitor"),

@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use barevirt_api::cloud_init;
+use barevirt_api::names::{CLUSTER_INSTANCETYPE_ANNOTATION, INSTANCETYPE_ANNOTATION};
 use barevirt_api::quantity;
 use barevirt_api::v1::Volume;
 use barevirt_api::valid::{ValidDisk, ValidVmi};
 use barevirt_machine::{FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
 
 use crate::cloudinit::{self, CloudInitError, Identity, Seed};
+use crate::credentials;
 use crate::descriptors::Descriptors;
 use crate::disk::qcow2::{self, Qcow2Error};
 use crate::disk::{Format, Image};
@@ -104,7 +107,7 @@ fn prepare_one(
     descriptors: &mut Descriptors,
     fd_sets: &mut Vec<FdSet>,
 ) -> Result<VolumeFacts, VolumeError> {
-    let Volume { name, container_disk, cloud_init_no_cloud, empty_disk, .. } = &disk.volume;
+    let Volume { name, container_disk, empty_disk, .. } = &disk.volume;
     let volume = || name.clone();
     let make = |path: &Path, size| {
         // A file that an earlier launcher of the same pod has left is of no further use.
@@ -133,15 +136,17 @@ fn prepare_one(
             disposable: true,
         });
     }
-    let (path, format) = if let Some(source) = cloud_init_no_cloud {
-        let identity = Identity {
-            name: vmi.name().to_owned(),
-            namespace: vmi.namespace().to_owned(),
-            hostname: vmi.hostname(),
-        };
-        let seed = Seed::new(source, &identity, &places.secrets.join(name))
-            .map_err(|source| CloudInitError::Seed { volume: volume(), source })?;
-        let path = places.directory.join(format!("{name}.iso"));
+    let (path, format) = if let Some(given) = cloud_init::of(&disk.volume) {
+        let seed = |source| CloudInitError::Seed { volume: volume(), source };
+        let keys = credentials::cloud_init_keys(vmi.spec(), given.layout, &places.secrets);
+        let identity = identity(vmi, keys.map_err(|source| seed(source.into()))?);
+        let first = vmi
+            .volumes()
+            .iter()
+            .find(|other| cloud_init::of(other).is_some_and(|other| other.layout == given.layout));
+        let first = first.is_some_and(|first| first.name == *name);
+        let path = cloudinit::image_path(&places.directory, &identity, given.layout, name, first);
+        let seed = Seed::new(&given, &identity, &places.secrets.join(name)).map_err(seed)?;
         cloudinit::write_image(name, &seed, &path)?;
         (path, ImageFormat::Raw)
     } else if let Some(source) = empty_disk {
@@ -155,6 +160,23 @@ fn prepare_one(
     };
     let source = source_of(&path);
     Ok(VolumeFacts { name: volume(), source, format, read_only: false, overlay: None, disposable: true })
+}
+
+/// What the guest is told of itself.
+fn identity(vmi: &ValidVmi, keys: Vec<String>) -> Identity {
+    let annotations = vmi.vmi().metadata.annotations.as_ref();
+    // The one of all namespaces comes first, as in KubeVirt.
+    let instance_type = [CLUSTER_INSTANCETYPE_ANNOTATION, INSTANCETYPE_ANNOTATION]
+        .into_iter()
+        .find_map(|name| annotations?.get(name).filter(|name| !name.is_empty()));
+    Identity {
+        name: vmi.name().to_owned(),
+        namespace: vmi.namespace().to_owned(),
+        hostname: vmi.hostname(),
+        uuid: vmi.firmware_uuid(),
+        instance_type: instance_type.cloned(),
+        keys,
+    }
 }
 
 /// Numbers of sets; those below are for what is no volume.

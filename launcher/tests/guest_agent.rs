@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
+use virt_launcher::credentials::Kinds;
 use virt_launcher::guest_agent::{self, Ask, Facts, NotDone};
 use virt_launcher::status::{Stage, Status};
 
@@ -57,6 +58,7 @@ impl Guest {
             "guest-get-users" => json!([{"user": "debian", "login-time": 5}]),
             "guest-get-fsinfo" => json!([{"name": "vda1", "mountpoint": "/", "type": "ext4", "disk": []}]),
             "guest-set-time" => json!({}),
+            "guest-get-load" => json!({"load1m": 0.5, "load5m": 0.25, "load15m": 0.0}),
             // No answer where it works.
             "guest-shutdown" => return None,
             other => panic!("{other} is not asked of a guest"),
@@ -106,7 +108,7 @@ impl Scene {
         let (facts, told) = watch::channel(None);
         let (asks, asked) = mpsc::channel(4);
         let agent = Agent::new(ours, Options::default());
-        spawn_local(guest_agent::serve(agent, status.subscribe(), asked, facts));
+        spawn_local(guest_agent::serve(agent, status.subscribe(), asked, facts, Kinds::default()));
         Self { guest, status, facts: told, asks }
     }
 

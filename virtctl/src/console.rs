@@ -8,28 +8,19 @@ use barevirt_api::names;
 use barevirt_api::v1::VirtualMachineInstance;
 use clap::Args;
 use futures::{SinkExt, StreamExt};
-use http::{Request, StatusCode, header};
 use hyper::body::Bytes;
-use hyper_util::rt::TokioIo;
 use kube::Api;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::handshake::client::generate_key;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use crate::session::{self, Session};
+use crate::stream::{self, Socket};
 use crate::terminal::RawTerminal;
 
 /// Ctrl-], also sent by ctrl-5: leaves the console.
 const ESCAPE: u8 = 0x1d;
-/// The one protocol of KubeVirt's streams: binary messages, bytes as they are.
-const PROTOCOL: &str = "plain.kubevirt.io";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A quiet console is kept open by pings, through whatever proxy is on the way.
-const PING_EVERY: Duration = Duration::from_secs(20);
-const LARGEST_MESSAGE: usize = 1 << 20;
 
 /// Arguments of `virtctl console`.
 #[derive(Debug, Args)]
@@ -43,8 +34,6 @@ pub(crate) struct Console {
     #[arg(long, default_value_t = 5)]
     timeout: u64,
 }
-
-type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// How a console ended.
 enum End {
@@ -82,6 +71,7 @@ impl Console {
     async fn connect(&self, session: &Session) -> anyhow::Result<Socket> {
         let deadline = Instant::now() + Duration::from_secs(self.timeout * 60);
         let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
+        let path = session::path(&session.namespace, "virtualmachineinstances", &self.vmi, "console");
         loop {
             let vmi = vmis.get(&self.vmi).await.map_err(session::plain)?;
             let phase = vmi.status.and_then(|status| status.phase).unwrap_or_default();
@@ -89,7 +79,7 @@ impl Console {
                 bail!("{} has ended ({phase}): it has no console", self.vmi);
             }
             if phase == names::PHASE_RUNNING {
-                match open(session, &self.vmi).await? {
+                match stream::open(session, &path).await? {
                     Ok(socket) => return Ok(socket),
                     Err(text) if Instant::now() > deadline => bail!("{text}"),
                     Err(_) => {}
@@ -102,42 +92,11 @@ impl Console {
     }
 }
 
-/// One try. The inner error is the server's refusal, which may pass.
-async fn open(session: &Session, vmi: &str) -> anyhow::Result<Result<Socket, String>> {
-    let request = Request::get(session::path(&session.namespace, "virtualmachineinstances", vmi, "console"))
-        .header(header::CONNECTION, "Upgrade")
-        .header(header::UPGRADE, "websocket")
-        .header(header::SEC_WEBSOCKET_VERSION, "13")
-        .header(header::SEC_WEBSOCKET_KEY, generate_key())
-        .header(header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL)
-        .body(kube::client::Body::empty())?;
-    let response = session.client.send(request).await.map_err(session::plain)?;
-    let status = response.status();
-    if status != StatusCode::SWITCHING_PROTOCOLS {
-        let body = response.into_body().collect_bytes().await.unwrap_or_default();
-        let text = serde_json::from_slice::<serde_json::Value>(&body)
-            .ok()
-            .and_then(|status| status["message"].as_str().map(str::to_owned))
-            .unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
-        return match status {
-            StatusCode::CONFLICT | StatusCode::INTERNAL_SERVER_ERROR | StatusCode::GATEWAY_TIMEOUT => {
-                Ok(Err(text))
-            }
-            _ => bail!("{text}"),
-        };
-    }
-    let upgraded = hyper::upgrade::on(response).await.context("switch to a websocket")?;
-    let limits = WebSocketConfig::default()
-        .max_message_size(Some(LARGEST_MESSAGE))
-        .max_frame_size(Some(LARGEST_MESSAGE));
-    Ok(Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(limits)).await))
-}
-
 async fn attach(mut socket: Socket) -> anyhow::Result<End> {
     let mut keys = keys();
     let mut typing = true;
     let mut output = tokio::io::stdout();
-    let mut ping = tokio::time::interval(PING_EVERY);
+    let mut ping = tokio::time::interval(stream::PING_EVERY);
     loop {
         tokio::select! {
             typed = keys.recv(), if typing => match typed {

@@ -6,8 +6,11 @@ mod console;
 mod expose;
 mod guest;
 mod lifecycle;
+mod port_forward;
 mod qmp;
 mod session;
+mod ssh;
+mod stream;
 mod terminal;
 mod version;
 
@@ -57,6 +60,12 @@ enum Command {
     Console(console::Console),
     /// Expose a virtual machine or instance as a new service.
     Expose(expose::Expose),
+    /// Forward local ports to a virtual machine or a virtual machine instance.
+    PortForward(port_forward::PortForward),
+    /// Open a SSH connection to a virtual machine instance.
+    Ssh(ssh::Ssh),
+    /// SCP files from/to a virtual machine instance.
+    Scp(ssh::Scp),
     /// Send one command to QEMU's monitor and print the answer.
     Qmp(qmp::Qmp),
     /// Print the client and server version information.
@@ -95,6 +104,9 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::Vnc(vnc) => vnc.run(&connection.open().await?).await,
         Command::Console(console) => console.run(&connection.open().await?).await,
         Command::Expose(expose) => expose.run(&connection.open().await?).await,
+        Command::PortForward(forward) => forward.run(&connection.open().await?).await,
+        Command::Ssh(ssh) => ssh.run(connection).await,
+        Command::Scp(scp) => scp.run(connection).await,
         Command::Qmp(qmp) => qmp.run(&connection.open().await?).await,
         Command::Version(version) => version.run(connection).await,
     }

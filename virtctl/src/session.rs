@@ -1,5 +1,6 @@
 //! A session with one cluster: which kubeconfig, context and namespace, and calls on the subresource API.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -31,6 +32,18 @@ pub(crate) struct Session {
 }
 
 impl Connection {
+    /// The flags that choose the same cluster in another call of this program; the namespace is left out.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let mut flags = vec![];
+        if let Some(path) = &self.kubeconfig {
+            flags.extend(["--kubeconfig".into(), path.clone().into_os_string()]);
+        }
+        if let Some(context) = &self.context {
+            flags.extend(["--context".into(), context.into()]);
+        }
+        flags
+    }
+
     /// Reads the configuration; nothing is sent yet.
     pub(crate) async fn open(&self) -> anyhow::Result<Session> {
         let chosen = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };

@@ -6,6 +6,8 @@
 //!   files or requests --> certificates --> TLS of its servers and calls
 //!                            |
 //!                         probes: /healthz, /metrics on 8443
+//!
+//!   a request for a stream --> websocket <--> a guest's port or line
 //! ```
 
 pub mod certificates;
@@ -15,3 +17,4 @@ pub mod log;
 pub mod metrics;
 pub mod probes;
 pub mod tls;
+pub mod websocket;

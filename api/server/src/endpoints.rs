@@ -69,6 +69,8 @@ pub enum Call {
     Instance(InstanceAction),
     /// Something that is done to a running guest, or learnt of it.
     Control(Control),
+    /// A stream to a port of a running guest.
+    PortForward,
     /// A machine with its instance type and preference applied.
     Expand,
     /// Nothing yet: 501.
@@ -299,6 +301,12 @@ impl Endpoint {
             })
     }
 
+    /// The words of a path that stand where this call has braces.
+    pub fn parameters(&self, words: &[&str]) -> Vec<String> {
+        let own = self.path.split('/').zip(words);
+        own.filter(|(own, _)| own.starts_with('{')).map(|(_, word)| (*word).to_owned()).collect()
+    }
+
     const fn new(
         on: On,
         path: &'static str,
@@ -430,6 +438,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
         .takes(K::EvacuateCancelOptions)
         .answers(Done),
         machine("portforward/{port}", Get, "vm-PortForward", "A stream to a TCP port of the guest.")
+            .calls(Call::PortForward)
             .answers(Stream),
         machine(
             "portforward/{port}/{protocol}",
@@ -437,6 +446,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "vm-PortForwardWithProtocol",
             "A stream to a port of the guest, tcp or udp.",
         )
+        .calls(Call::PortForward)
         .answers(Stream),
         // An instance, which runs.
         instance("console", Get, "Console", "The first serial line, as a websocket.")
@@ -456,6 +466,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             .asks(&[VSOCK_PORT, VSOCK_TLS])
             .answers(Stream),
         instance("portforward/{port}", Get, "vmi-PortForward", "A stream to a TCP port of the guest.")
+            .calls(Call::PortForward)
             .answers(Stream),
         instance(
             "portforward/{port}/{protocol}",
@@ -463,6 +474,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "vmi-PortForwardWithProtocol",
             "A stream to a port of the guest, tcp or udp.",
         )
+        .calls(Call::PortForward)
         .answers(Stream),
         instance("qmp", Create, "Qmp", "One command of QEMU's monitor, and what QEMU answers.")
             .calls(Call::Instance(InstanceAction::Qmp))

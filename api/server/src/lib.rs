@@ -9,6 +9,7 @@
 //!                  (defaults, causes)                                      |
 //!                                                     machine: start, stop, restart -> patches
 //!                                                     instance: console, vnc, qmp -> to_handler -> virt-handler
+//!                                                     port_forward: TCP and UDP --> the guest's address
 //!                                                     controls: pause, reset, freeze, ... -> to_handler
 //! ```
 
@@ -23,6 +24,7 @@ pub mod front_proxy;
 pub mod instance;
 pub mod machine;
 pub mod openapi;
+pub mod port_forward;
 pub mod route;
 pub mod server;
 pub mod tls;

@@ -54,6 +54,8 @@ pub struct Called {
     pub namespace: String,
     /// Name of the object; empty where there is none.
     pub name: String,
+    /// What the path has where the endpoint's has braces: letters and digits.
+    pub parameters: Vec<String>,
 }
 
 /// Why a request has no [`Route`].
@@ -170,7 +172,8 @@ fn call(method: &Method, version: &'static str, rest: &[&str]) -> Result<Called,
     }
     let endpoint =
         found.find(|endpoint| endpoint.verb.method() == *method).ok_or(NoRoute::MethodNotAllowed)?;
-    Ok(Called { endpoint, version, namespace, name })
+    let parameters = endpoint.parameters(words);
+    Ok(Called { endpoint, version, namespace, name, parameters })
 }
 
 fn only(method: &Method, wanted: &Method, route: Route) -> Result<Route, NoRoute> {

@@ -26,7 +26,7 @@ use crate::endpoints::{Call, InstanceAction};
 use crate::front_proxy::{self, User};
 use crate::route::{self, Called, NoRoute, Route};
 use crate::tls::Certificates;
-use crate::{admission, authorize, controls, discovery, expand, instance, machine, openapi};
+use crate::{admission, authorize, controls, discovery, expand, instance, machine, openapi, port_forward};
 use barevirt_component::installation::Reading;
 use barevirt_component::metrics::CONTENT_TYPE;
 use barevirt_component::probes::Probes;
@@ -184,6 +184,7 @@ async fn call(
         Call::Instance(action @ (InstanceAction::Console | InstanceAction::Vnc)) => {
             instance::stream(server, user, action, namespace, name, request).await
         }
+        Call::PortForward => port_forward::open(&server.client.0, user, called, request).await,
         Call::Control(control) => {
             let query = request.uri().query().map(str::to_owned);
             let body = body(request).await?;
@@ -207,7 +208,7 @@ fn open_call(server: &Server, called: &Called) -> Result<Answer, Refusal> {
         Call::Version => Ok(answer::ok(&discovery::version())),
         Call::Health => Ok(answer::ok(&server.probes.health())),
         Call::NotYet => Err(Refusal::not_implemented(&called.endpoint.title())),
-        Call::Machine(_) | Call::Instance(_) | Call::Control(_) | Call::Expand => {
+        Call::Machine(_) | Call::Instance(_) | Call::Control(_) | Call::PortForward | Call::Expand => {
             Err(Refusal::forbidden("no access rule"))
         }
     }

@@ -1,5 +1,6 @@
 //! Settings of guests: what they have that name none, and what they may name.
 
+use super::live_update::LiveUpdate;
 use crate::defaults;
 use crate::quantity;
 use crate::v1::{KubeVirtConfiguration, SmBiosConfiguration};
@@ -18,6 +19,8 @@ pub struct GuestDefaults {
     pub cpu_request: Option<u64>,
     /// Binding of the interface that comes by itself.
     pub binding: Binding,
+    /// How far they may grow while they run; none where nothing of them changes before the next start.
+    pub live_update: Option<LiveUpdate>,
 }
 
 /// A binding that an interface can have without being asked.
@@ -51,6 +54,7 @@ impl Default for GuestDefaults {
             cpu_model: defaults::CPU_MODEL.to_owned(),
             cpu_request: None,
             binding: Binding::default(),
+            live_update: Some(LiveUpdate::default()),
         }
     }
 }
@@ -79,6 +83,7 @@ impl GuestDefaults {
                 .and_then(|request| quantity::millis(request).ok())
                 .filter(|millis| *millis > 0 && *millis != CPU_REQUEST),
             binding: binding.and_then(Binding::named).unwrap_or_default(),
+            live_update: LiveUpdate::of_configuration(configuration),
         }
     }
 

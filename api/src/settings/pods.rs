@@ -21,6 +21,11 @@ pub struct Pods {
     pub container_disk: HelperResources,
     /// Labels of namespaces where a pod that has no CPU limit gets one.
     pub cpu_limit: Option<LabelSelector>,
+    /// Whether images of container disks are volumes of the pod and not containers; for who knows that the cluster has such
+    /// volumes to set, as the feature gate alone does not say so.
+    pub image_volumes: bool,
+    /// Storage class of the claims that keep UEFI variables and TPM state.
+    pub state_class: Option<String>,
 }
 
 /// System call filter of a pod.
@@ -119,6 +124,8 @@ impl Pods {
                 .unwrap_or_default(),
             container_disk: helper.unwrap_or_default(),
             cpu_limit: configuration.auto_cpu_limit_namespace_label_selector.clone(),
+            image_volumes: false,
+            state_class: configuration.vm_state_storage_class.clone().filter(|name| !name.is_empty()),
         }
     }
 }

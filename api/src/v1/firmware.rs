@@ -65,7 +65,7 @@ pub struct Acpi {
 }
 
 /// Enclosure data for the guest's SMBIOS (`-smbios type=3`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Chassis {
     /// Asset tag of the enclosure.

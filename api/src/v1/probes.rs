@@ -43,3 +43,10 @@ pub struct Probe {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<i32>,
 }
+
+impl Probe {
+    /// Whether it asks the guest agent, by a process in the launcher's container.
+    pub fn is_by_agent(&self) -> bool {
+        self.exec.is_some() || self.guest_agent_ping.is_some()
+    }
+}

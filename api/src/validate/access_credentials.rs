@@ -1,5 +1,6 @@
 //! Keys and passwords for the guest: each has one kind, one source and one way in.
 
+use super::text::{is_dns_subdomain, quoted};
 use super::{Cause, Path};
 use crate::v1::{SshPublicKeyAccessCredential, UserPasswordAccessCredential, VirtualMachineInstanceSpec};
 
@@ -15,6 +16,18 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
         }
         if let Some(password) = &credential.user_password {
             user_password(&field, password, causes);
+        }
+        let sources = [
+            credential.ssh_public_key.as_ref().map(|key| ("sshPublicKey", key.source.secret.as_ref())),
+            credential.user_password.as_ref().map(|one| ("userPassword", one.source.secret.as_ref())),
+        ];
+        for (kind, secret) in sources.into_iter().flatten() {
+            let name = secret.map(|secret| secret.secret_name.as_str());
+            if let Some(name) = name.filter(|name| !is_dns_subdomain(name)) {
+                let field = field.child(kind).child("source.secret.secretName");
+                let text = format!("{field} '{}' is not the name of a secret", quoted(name));
+                causes.push(Cause::invalid(&field, text));
+            }
         }
         if credential.ssh_public_key.is_some() == credential.user_password.is_some() {
             causes.push(Cause::invalid(

@@ -2,54 +2,23 @@
 
 use super::text::{is_dns_subdomain, quoted};
 use super::{Cause, Path};
-use crate::v1::{LocalSecret, Volume};
+use crate::cloud_init::{self, CloudInit, Given, Layout};
+use crate::v1::Volume;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::api::core::v1::LocalObjectReference;
 
 /// Bytes of inline user data, and of inline network data: KubeVirt's limit, since the object goes to many watchers.
 pub const CLOUD_INIT_LIMIT: usize = 2048;
 
 /// A volume with cloud-init's data, in either layout.
 pub(super) fn validate(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
-    if let Some(source) = &volume.cloud_init_no_cloud {
-        let field = field.child("cloudInitNoCloud");
-        let secret = |secret: &Option<LocalSecret>| secret.as_ref().map(|secret| secret.name.clone());
-        let user = Given {
-            plain: source.user_data.as_deref(),
-            base64: source.user_data_base64.as_deref(),
-            secret: secret(&source.secret_ref),
+    if let Some(CloudInit { layout, user, network }) = cloud_init::of(volume) {
+        let name = match layout {
+            Layout::NoCloud => "cloudInitNoCloud",
+            Layout::ConfigDrive => "cloudInitConfigDrive",
         };
-        let network = Given {
-            plain: source.network_data.as_deref(),
-            base64: source.network_data_base64.as_deref(),
-            secret: secret(&source.network_data_secret_ref),
-        };
-        layout(&field, user, network, causes);
+        self::layout(&field.child(name), user, network, causes);
     }
-    if let Some(source) = &volume.cloud_init_config_drive {
-        let field = field.child("cloudInitConfigDrive");
-        let secret =
-            |secret: &Option<LocalObjectReference>| secret.as_ref().map(|secret| secret.name.clone());
-        let user = Given {
-            plain: source.user_data.as_deref(),
-            base64: source.user_data_base64.as_deref(),
-            secret: secret(&source.secret_ref),
-        };
-        let network = Given {
-            plain: source.network_data.as_deref(),
-            base64: source.network_data_base64.as_deref(),
-            secret: secret(&source.network_data_secret_ref),
-        };
-        layout(&field, user, network, causes);
-    }
-}
-
-/// The three ways to give data.
-struct Given<'a> {
-    plain: Option<&'a str>,
-    base64: Option<&'a str>,
-    secret: Option<String>,
 }
 
 fn layout(field: &Path, user: Given<'_>, network: Given<'_>, causes: &mut Vec<Cause>) {
@@ -93,7 +62,7 @@ impl Data<'_> {
     fn validate(&self, field: &Path, causes: &mut Vec<Cause>) -> usize {
         let mut count = 0;
         let mut length = 0;
-        if let Some(secret) = self.given.secret.as_deref().filter(|name| !name.is_empty()) {
+        if let Some(secret) = self.given.secret {
             count += 1;
             if !is_dns_subdomain(secret) {
                 let field = &self.secret_field;
@@ -103,7 +72,7 @@ impl Data<'_> {
                 ));
             }
         }
-        if let Some(text) = self.given.base64.filter(|text| !text.is_empty()) {
+        if let Some(text) = self.given.base64 {
             count += 1;
             match decode_base64(text) {
                 Ok(data) => length = data.len(),
@@ -113,7 +82,7 @@ impl Data<'_> {
                 )),
             }
         }
-        if let Some(text) = self.given.plain.filter(|text| !text.is_empty()) {
+        if let Some(text) = self.given.plain {
             count += 1;
             length = length.max(text.len());
         }

@@ -177,6 +177,11 @@ fn kernel_boot(field: &Path, boot: &KernelBoot, causes: &mut Vec<Cause>) {
             file(&field.child(name), path, causes);
         }
     }
+    let field = field.child("initrdPath");
+    if kernel.is_empty() && !initrd.is_empty() && !causes.iter().any(|cause| field.holds(&cause.field)) {
+        // Nothing could start it.
+        causes.push(Cause::not_supported(&field, format!("{field} is not supported without kernelPath")));
+    }
 }
 
 /// A file in a container image.

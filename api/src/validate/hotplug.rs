@@ -1,11 +1,55 @@
-//! What our components may change on a running instance. Nothing of it is put into effect yet, so that a change which
-//! follows these rules is still refused; one that breaks them has the rule's cause.
+//! What our components may change on a running instance: sockets, memory and placement. Disks are not plugged in yet: such a
+//! change that follows the rules here is still refused, one that breaks them has the rule's cause.
 
 use super::text::quoted;
 use super::{Cause, Path};
 use crate::quantity;
-use crate::v1::{Disk, UtilityVolume, VirtualMachineInstance, Volume};
+use crate::v1::{Disk, UtilityVolume, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Copies what may change.
+pub(super) fn take_over(old: &mut VirtualMachineInstanceSpec, new: &VirtualMachineInstanceSpec) {
+    old.node_selector.clone_from(&new.node_selector);
+    old.affinity.clone_from(&new.affinity);
+    old.tolerations.clone_from(&new.tolerations);
+    if let (Some(old), Some(new)) = (&mut old.domain.cpu, &new.domain.cpu) {
+        old.sockets = new.sockets;
+    }
+    if let (Some(old), Some(new)) = (&mut old.domain.memory, &new.domain.memory) {
+        old.guest.clone_from(&new.guest);
+    }
+    if let (Some(old), Some(new)) = (&mut old.domain.resources, &new.domain.resources) {
+        for (old, new) in [(&mut old.requests, &new.requests), (&mut old.limits, &new.limits)] {
+            if let (Some(old), Some(new)) = (old, new)
+                && let (Some(old), Some(new)) = (old.get_mut("memory"), new.get("memory"))
+            {
+                old.clone_from(new);
+            }
+        }
+    }
+}
+
+/// Whether two specifications differ in nothing else.
+#[cfg(test)]
+pub(crate) fn differs_live(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> bool {
+    let mut before = old.spec.clone();
+    before.termination_grace_period_seconds = new.spec.termination_grace_period_seconds;
+    take_over(&mut before, &new.spec);
+    before == new.spec
+}
+
+/// Sockets have to fit in the machine.
+pub(super) fn sockets(new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
+    let Some(cpu) = &new.spec.domain.cpu else { return };
+    if let (Some(sockets), Some(most @ 1..)) = (cpu.sockets, cpu.max_sockets)
+        && sockets > most
+    {
+        causes.push(Cause::invalid(
+            &Path::new("spec.domain.cpu.sockets"),
+            "Number of sockets in CPU topology is greater than the maximum sockets allowed",
+        ));
+    }
+}
 
 pub(super) fn validate(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
     let domain = Path::new("spec.domain");

@@ -3,7 +3,8 @@
 use super::architecture;
 use super::{Cause, Path};
 use crate::quantity;
-use crate::v1::{Memory, VirtualMachineInstanceSpec};
+use crate::v1::VirtualMachineInstanceSpec;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Memory is added in whole blocks of that many bytes: transparent huge pages, or pages of 1 GiB.
 const BLOCK: u64 = 2 << 20;
@@ -14,20 +15,31 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     let Some(memory) = spec.domain.memory.as_ref().filter(|memory| memory.max_guest.is_some()) else {
         return;
     };
-    if let Some(message) = wrong(spec, memory) {
+    if let Some(message) = obstacle(spec, memory.max_guest.as_ref()) {
         causes.push(Cause::invalid(&path.child("domain.memory.guest"), message));
     }
 }
 
-/// The first thing in the way.
-fn wrong(spec: &VirtualMachineInstanceSpec, memory: &Memory) -> Option<String> {
+/// The same for an instance: KubeVirt has no rules for it, and neither have we but for what cannot be built.
+pub(super) fn of_instance(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+    let memory = spec.domain.memory.as_ref();
+    if memory.is_some_and(|memory| memory.max_guest.is_some() && memory.hugepages.is_some()) {
+        let field = path.child("domain.memory.maxGuest");
+        causes.push(Cause::not_supported(&field, format!("{field} is not supported yet with huge pages")));
+    }
+}
+
+/// The first thing in the way of memory that grows up to `max_guest`.
+pub fn obstacle(spec: &VirtualMachineInstanceSpec, max_guest: Option<&Quantity>) -> Option<String> {
     let cpu = spec.domain.cpu.as_ref();
+    let memory = spec.domain.memory.as_ref();
     let numa = cpu.and_then(|cpu| cpu.numa.as_ref());
-    let huge = memory.hugepages.as_ref().is_some_and(|pages| pages.page_size.as_deref() == Some("1Gi"));
+    let pages = memory.and_then(|memory| memory.hugepages.as_ref());
+    let huge = pages.is_some_and(|pages| pages.page_size.as_deref() == Some("1Gi"));
     let (block, block_text) = if huge { (GIB, "1Gi") } else { (BLOCK, "2Mi") };
     let bytes = |quantity| quantity::bytes(quantity).ok();
-    let max = memory.max_guest.as_ref().and_then(bytes);
-    let guest = memory.guest.as_ref().and_then(bytes);
+    let max = max_guest.and_then(bytes);
+    let guest = memory.and_then(|memory| memory.guest.as_ref()).and_then(bytes);
     let message = if cpu.is_some_and(|cpu| cpu.realtime.is_some()) {
         "Memory hotplug is not compatible with realtime VMs".to_owned()
     } else if numa.is_some_and(|numa| numa.guest_mapping_passthrough.is_some()) {

@@ -43,7 +43,10 @@ pub use cause::{Cause, CauseKind, Path};
 pub use cloud_init::{CLOUD_INIT_LIMIT, NotBase64, decode_base64};
 pub use cpu::{MAX_VCPUS, is_cpu_model};
 pub use firmware::{is_machine_type_of_amd64, may_be_machine_type_of_amd64};
+#[cfg(test)]
+pub(crate) use hotplug::differs_live;
 pub use interfaces::{BRIDGE_MAC, MODELS, parse_mac};
+pub use live_update::obstacle as memory_cannot_grow;
 pub use update::{Requester, handler_update, protected_status, vmi_update};
 pub use vm::{unreadable, vm, vm_spec, vm_update, vm_warnings};
 
@@ -74,6 +77,7 @@ pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates) -> Ve
     pod::validate(path, spec, &mut causes);
     probes::validate(path, spec, &mut causes);
     memory::validate(path, spec, &mut causes);
+    live_update::of_instance(path, spec, &mut causes);
     cpu::validate(path, spec, &mut causes);
     dedicated::validate(path, spec, &mut causes);
     features::validate(path, spec, &mut causes);

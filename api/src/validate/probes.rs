@@ -31,6 +31,10 @@ fn check(field: &Path, probe: &Probe, on_pod_network: bool, causes: &mut Vec<Cau
         1 => {}
         _ => causes.push(Cause::invalid(field, format!("{field} must have exactly one probe type set"))),
     }
+    if probe.exec.as_ref().is_some_and(|exec| exec.command.iter().flatten().next().is_none()) {
+        let field = field.child("exec.command");
+        causes.push(Cause::required(&field, format!("{field} is a required field")));
+    }
     for (name, given) in [("httpGet", probe.http_get.is_some()), ("tcpSocket", probe.tcp_socket.is_some())] {
         if given && !on_pod_network {
             let field = field.child(name);

@@ -46,7 +46,7 @@ fn check(fields: &Fields, path: &Path, spec: &impl Serialize, gates: &Gates, cau
     match serde_json::to_value(spec) {
         Ok(value) => {
             let mut refused = Vec::new();
-            fields.check(path, &value, &mut refused);
+            fields.check(path, &value, gates, &mut refused);
             for path in refused {
                 refuse(&path, gates, causes);
             }
@@ -100,7 +100,7 @@ impl Fields {
     }
 
     /// The fields of a value that would have no effect, each at its top.
-    fn check(&self, path: &Path, value: &Value, refused: &mut Vec<Path>) {
+    fn check(&self, path: &Path, value: &Value, gates: &Gates, refused: &mut Vec<Path>) {
         if self.whole {
             return;
         }
@@ -111,16 +111,19 @@ impl Fields {
         match value {
             Value::Object(object) => {
                 for (name, value) in object.iter().filter(|(_, value)| !says_nothing(value)) {
+                    let path = path.child(name);
                     match self.children.get(name) {
-                        Some(fields) => fields.check(&path.child(name), value, refused),
-                        None => refused.push(path.child(name)),
+                        Some(fields) if gated::closed(&path, gates).is_none() => {
+                            fields.check(&path, value, gates, refused);
+                        }
+                        _ => refused.push(path),
                     }
                 }
             }
             Value::Array(items) => {
                 let Some(fields) = self.children.get("[]") else { return };
                 for (index, item) in items.iter().enumerate() {
-                    fields.check(&path.index(index), item, refused);
+                    fields.check(&path.index(index), item, gates, refused);
                 }
             }
             _ => {}
@@ -168,16 +171,16 @@ mod tests {
             "hostname": "a",
             "domain": {"devices": {
                 "disks": [{"name": "a"}, {"name": "b", "lun": {"bus": "scsi", "reservation": true}}],
-                "tpm": {},
-                "blockMultiQueue": true,
+                "clientPassthrough": {},
+                "networkInterfaceMultiqueue": true,
             }},
         });
         assert_eq!(
             refused(&spec),
             [
-                "spec.domain.devices.blockMultiQueue is not supported yet",
+                "spec.domain.devices.clientPassthrough is not supported yet",
                 "spec.domain.devices.disks[1].lun is not supported yet",
-                "spec.domain.devices.tpm is not supported yet",
+                "spec.domain.devices.networkInterfaceMultiqueue is not supported yet",
             ]
         );
     }
@@ -188,7 +191,7 @@ mod tests {
             "affinity": {"nodeAffinity": {"anything": [1]}},
             "livenessProbe": null,
             "accessCredentials": [],
-            "domain": {"devices": {"blockMultiQueue": false, "disks": [{"cdrom": {"tray": "closed"}}]}},
+            "domain": {"devices": {"networkInterfaceMultiqueue": false, "disks": [{"cdrom": {"tray": "closed"}}]}},
         });
         assert_eq!(refused(&spec), Vec::<String>::new());
     }

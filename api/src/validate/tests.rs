@@ -150,6 +150,15 @@ fn check_refused(rows: Vec<Row>) {
     }
 }
 
+/// Changes that are right.
+fn accepts(rows: &[&[(&str, Value)]]) {
+    for changes in rows {
+        let object =
+            changes.iter().fold(right(), |object, (pointer, value)| with(object, pointer, value.clone()));
+        assert_eq!(causes_of(&object), [], "{changes:?}");
+    }
+}
+
 macro_rules! rows {
     ($([$($pointer:expr => $value:tt),* $(,)?] => $($field:expr, $message:expr),+;)*) => {
         vec![$((

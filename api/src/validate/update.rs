@@ -19,10 +19,14 @@ pub fn vmi_update(
     requester: Requester,
 ) -> Vec<Cause> {
     let mut causes = Vec::new();
-    // Nothing can be changed on a running guest yet. A stop with a shorter grace period is recorded here by virt-api.
+    // What virt-controller changes on a running guest, and a stop with a shorter grace period, recorded by virt-api.
     let mut before = old.spec.clone();
     if requester == Requester::Component {
         before.termination_grace_period_seconds = new.spec.termination_grace_period_seconds;
+        hotplug::take_over(&mut before, &new.spec);
+        if old.spec != new.spec {
+            hotplug::sockets(new, &mut causes);
+        }
     }
     if before != new.spec {
         if requester == Requester::Component {

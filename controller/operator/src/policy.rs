@@ -9,6 +9,8 @@ use barevirt_api::names::{HANDLER_SIGNER, INSTALL_NAMESPACE, SERVICE_ACCOUNT_HAN
 use serde_json::{Value, json};
 
 const NAME: &str = "kubevirt-node-restriction-policy";
+/// Whether a label of a node is one that handlers write.
+const OWN_LABEL: &str = "k == 'cpumanager' || k.startsWith('kubevirt.io/') || k.contains('.kubevirt.io/')";
 /// Policy for what handlers ask to be certified.
 const REQUESTS: &str = "kubevirt-handler-certificates-policy";
 
@@ -85,6 +87,8 @@ fn node_restriction(handler: &str) -> [Value; 2] {
                         "expression": "request.userInfo.?extra['authentication.kubernetes.io/node-name'][0].orValue('')",
                     },
                     {"name": "isNode", "expression": "request.resource.group == ''"},
+                    {"name": "labelsBefore", "expression": "oldObject.metadata.?labels.orValue({})"},
+                    {"name": "labelsAfter", "expression": "object.metadata.?labels.orValue({})"},
                     {"name": "before", "expression": "oldObject.?status.?nodeName.orValue('')"},
                     {"name": "after", "expression": "object.?status.?nodeName.orValue('')"},
                 ],
@@ -100,6 +104,19 @@ fn node_restriction(handler: &str) -> [Value; 2] {
                     {
                         "expression": "!variables.isNode || object.spec == oldObject.spec",
                         "message": "this user cannot modify spec of node",
+                    },
+                    {
+                        "expression": format!(
+                            "!variables.isNode || variables.labelsAfter.all(k, {OWN_LABEL} || \
+                             (k in variables.labelsBefore && variables.labelsBefore[k] == variables.labelsAfter[k]))"
+                        ),
+                        "message": "this user cannot update non kubevirt-owned labels",
+                    },
+                    {
+                        "expression": format!(
+                            "!variables.isNode || variables.labelsBefore.all(k, {OWN_LABEL} || k in variables.labelsAfter)"
+                        ),
+                        "message": "this user cannot add/delete non kubevirt-owned labels",
                     },
                     {
                         "expression": "variables.isNode || variables.before == variables.node",

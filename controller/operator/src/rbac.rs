@@ -140,9 +140,16 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("instancetype.kubevirt.io", &NAMED, &["get"]),
         rule("apps", &["controllerrevisions"], &["get", "list", "create", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
+        // The claim of an instance that keeps UEFI variables or TPM state, and the class it gets.
+        rule("", &["persistentvolumeclaims"], &["list", "create"]),
+        rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),
+        rule("cdi.kubevirt.io", &["storageprofiles"], &["get"]),
         // Instances with an outdated launcher, where the KubeVirt object says so.
         rule("", &["pods/eviction"], &["create"]),
-        rule("", &["nodes"], &["get", "list", "watch"]),
+        // Guests grow and shrink while they run.
+        rule("", &["pods/resize"], &["patch"]),
+        // One whose handler is silent takes no new guests.
+        rule("", &["nodes"], &["get", "list", "watch", "patch"]),
         // Whether launchers of a namespace get a CPU limit.
         rule("", &["namespaces"], &["get"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
@@ -165,7 +172,8 @@ fn handler_cluster_rules() -> Vec<Value> {
         rule("kubevirt.io", &["virtualmachineinstances"], &["list", "watch", "patch"]),
         rule("kubevirt.io", &["kubevirts"], &["list", "watch"]),
         rule("", &["pods"], &["list", "watch"]),
-        rule("", &["nodes"], &["patch"]),
+        // Its own: heartbeat, and labels of what guests can have there.
+        rule("", &["nodes"], &["get", "patch"]),
         // Its own certificate: a name is not known before the request is made, and what is read is no secret.
         rule(CERTIFICATES, &["certificatesigningrequests"], &["create", "get"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),

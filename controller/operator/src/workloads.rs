@@ -241,7 +241,9 @@ fn handler(images: &Images) -> Value {
         "imagePullPolicy": images.pull_policy,
         "args": [
             "--node-name=$(NODE_NAME)",
-            "--pods-dir=/pods",
+            "--kubelet-dir=/kubelet",
+            "--pods-dir=/kubelet/pods",
+            "--capabilities-dir=/var/lib/kubevirt-node-labeller",
             format!("--listen=[::]:{CONSOLE_PORT}"),
             format!("--probes-listen=[::]:{PROBES_PORT}"),
         ],
@@ -253,15 +255,18 @@ fn handler(images: &Images) -> Value {
         "securityContext": {"privileged": true, "runAsUser": 0},
         "volumeMounts": [
             // Volumes that are mounts of their own come and go beneath it.
-            {"name": "kubelet-pods", "mountPath": "/pods", "mountPropagation": "HostToContainer"},
+            {"name": "kubelet", "mountPath": "/kubelet", "mountPropagation": "HostToContainer"},
+            mount("capabilities", "/var/lib/kubevirt-node-labeller"),
             mount("ca", "/etc/virt-handler/ca"),
         ],
     });
     let volumes = json!([
-        {"name": "kubelet-pods", "hostPath": {"path": "/var/lib/kubelet/pods", "type": "Directory"}},
+        {"name": "kubelet", "hostPath": {"path": "/var/lib/kubelet", "type": "Directory"}},
+        {"name": "capabilities", "emptyDir": {"sizeLimit": "4Mi"}},
         authorities(),
     ]);
     let mut pod = pod(name, SERVICE_ACCOUNT_HANDLER, container, &volumes);
+    pod["spec"]["initContainers"] = json!([node_capabilities(images)]);
     pod["spec"]["hostPID"] = json!(true);
     pod["spec"]["terminationGracePeriodSeconds"] = json!(15);
     pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
@@ -274,6 +279,21 @@ fn handler(images: &Images) -> Value {
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
             "template": pod,
         },
+    })
+}
+
+/// What guests of the node can have, asked of its QEMU, which is in the launcher's image only. It is privileged for
+/// `/dev/kvm`.
+fn node_capabilities(images: &Images) -> Value {
+    json!({
+        "name": "virt-launcher",
+        "image": images.reference("virt-launcher"),
+        "imagePullPolicy": images.pull_policy,
+        "command": ["/usr/bin/virt-launcher", "node-capabilities"],
+        "args": ["--folder=/var/lib/kubevirt-node-labeller"],
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "securityContext": {"privileged": true, "runAsUser": 0, "readOnlyRootFilesystem": true},
+        "volumeMounts": [{"name": "capabilities", "mountPath": "/var/lib/kubevirt-node-labeller"}],
     })
 }
 

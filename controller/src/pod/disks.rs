@@ -2,19 +2,21 @@
 
 use super::{CONTAINER_DISKS, mount, unprivileged};
 use crate::config::Config;
+use barevirt_api::cloud_init::{self, CloudInit};
+use barevirt_api::names::image_volume;
 use barevirt_api::quantity;
 use barevirt_api::settings::{HELPER_RESOURCES, HelperResources};
-use barevirt_api::v1::{CloudInitNoCloudSource, ContainerDiskSource};
+use barevirt_api::v1::ContainerDiskSource;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
-    Container, LocalObjectReference, ProjectedVolumeSource, ResourceRequirements, SecretProjection,
-    SecretVolumeSource, Volume, VolumeMount, VolumeProjection,
+    Container, ImageVolumeSource, LocalObjectReference, ProjectedVolumeSource, ResourceRequirements,
+    SecretProjection, SecretVolumeSource, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
-/// Where the launcher looks for the secrets of cloud-init volumes.
-const SECRETS: &str = "/var/run/kubevirt-private/secret";
+/// Where the launcher looks for the secrets of cloud-init volumes and of access credentials.
+pub(super) const SECRETS: &str = "/var/run/kubevirt-private/secret";
 
 /// Parts of the pod that come from volumes.
 #[derive(Default)]
@@ -25,11 +27,31 @@ pub(super) struct Disks {
     pub(super) pull_secrets: Vec<LocalObjectReference>,
 }
 
+impl Disks {
+    /// The image as a volume, where the cluster has such volumes: no container runs in it.
+    pub(super) fn mount_image(&mut self, name: &str, path: String, source: &ContainerDiskSource) {
+        self.compute_mounts.push(VolumeMount { read_only: Some(true), ..mount(name, &path) });
+        self.volumes.push(Volume {
+            name: name.to_owned(),
+            image: Some(ImageVolumeSource {
+                reference: Some(source.image.clone()),
+                pull_policy: source.image_pull_policy.clone(),
+            }),
+            ..Volume::default()
+        });
+    }
+}
+
 pub(super) fn of(vmi: &ValidVmi, config: &Config) -> Disks {
     let mut disks = Disks::default();
-    for volume in vmi.volumes() {
+    for (index, volume) in vmi.volumes().iter().enumerate() {
         if let Some(source) = &volume.container_disk {
-            disks.containers.push(container_disk(&volume.name, source, config));
+            if config.settings.pods.image_volumes {
+                disks.mount_image(&format!("image-{index}"), image_volume(index), source);
+            } else {
+                let file = (volume.name.as_str(), source.path.as_deref().unwrap_or_default());
+                disks.containers.push(container_disk(&volume.name, [file], source, config));
+            }
             if let Some(name) = source.image_pull_secret.as_deref().filter(|name| !name.is_empty()) {
                 let secret = LocalObjectReference { name: name.to_owned() };
                 if !disks.pull_secrets.contains(&secret) {
@@ -37,9 +59,7 @@ pub(super) fn of(vmi: &ValidVmi, config: &Config) -> Disks {
                 }
             }
         }
-        if let Some(secrets) =
-            volume.cloud_init_no_cloud.as_ref().and_then(|source| secrets(&volume.name, source))
-        {
+        if let Some(secrets) = cloud_init::of(volume).and_then(|given| secrets(&volume.name, &given)) {
             disks.compute_mounts.push(VolumeMount {
                 read_only: Some(true),
                 ..mount(&secrets.name, &format!("{SECRETS}/{}", volume.name))
@@ -65,11 +85,20 @@ pub(super) fn binary(config: &Config) -> Container {
     }
 }
 
-fn container_disk(volume: &str, source: &ContainerDiskSource, config: &Config) -> Container {
+/// `files` are what is handed over: what the launcher calls each, and its path in the image.
+pub(super) fn container_disk<'a>(
+    volume: &str,
+    files: impl IntoIterator<Item = (&'a str, &'a str)>,
+    source: &ContainerDiskSource,
+    config: &Config,
+) -> Container {
     let socket = format!("{CONTAINER_DISKS}/launcher.sock");
-    let mut command = words(["/init/container-disk", "serve", "--volume", volume, "--socket", &socket]);
-    if let Some(path) = source.path.as_deref().filter(|path| !path.is_empty()) {
-        command.extend(words(["--path", path]));
+    let mut command = words(["/init/container-disk", "serve", "--socket", &socket]);
+    for (name, path) in files {
+        command.extend(words(["--volume", name]));
+        if !path.is_empty() {
+            command.extend(words(["--path", path]));
+        }
     }
     Container {
         name: format!("volume{volume}"),
@@ -87,19 +116,14 @@ fn container_disk(volume: &str, source: &ContainerDiskSource, config: &Config) -
 }
 
 /// The user's secrets, all their keys in one directory; network data from its own secret wins.
-fn secrets(volume: &str, source: &CloudInitNoCloudSource) -> Option<Volume> {
-    let given = |secret: Option<&barevirt_api::v1::LocalSecret>| {
-        secret.map(|secret| secret.name.clone()).filter(|name| !name.is_empty())
-    };
+fn secrets(volume: &str, given: &CloudInit<'_>) -> Option<Volume> {
     let secret =
         |name: String| SecretVolumeSource { secret_name: Some(name), ..SecretVolumeSource::default() };
     let projection = |name: String| VolumeProjection {
         secret: Some(SecretProjection { name, ..SecretProjection::default() }),
         ..VolumeProjection::default()
     };
-    let user = given(source.secret_ref.as_ref());
-    let network = given(source.network_data_secret_ref.as_ref());
-    match (user, network) {
+    match (given.user.secret.map(str::to_owned), given.network.secret.map(str::to_owned)) {
         (None, None) => None,
         (Some(user), None) => {
             Some(Volume { name: format!("{volume}-udata"), secret: Some(secret(user)), ..Volume::default() })

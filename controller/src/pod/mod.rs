@@ -3,7 +3,7 @@
 //! ```text
 //!   init container-disk-binary   copies the static helper to /init
 //!   compute                      the launcher, and QEMU as its child
-//!   volume<name>                 one per container disk: the user's image, running the helper
+//!   volume<name>                 one per container disk: the user's image, running the helper; one for a kernel boot
 //!
 //!   emptyDir sockets             handler <-> launcher           (the handler finds it beneath the kubelet's directory)
 //!   emptyDir private             monitor, VNC and serial sockets, serial log
@@ -12,10 +12,17 @@
 //!   emptyDir virt-bin-share-dir  the helper, on its way into the users' images
 //! ```
 //!
+//! Where the cluster has images as volumes, the users' images are such volumes: there is nothing but `compute`.
+//!
 //! Nothing in it needs privilege: it is admitted under the Pod Security level `restricted`. Whatever does need privilege is
 //! opened by the node's handler and handed over as a descriptor.
 
+mod credentials;
 mod disks;
+mod kernel;
+mod placement;
+mod probes;
+pub mod state;
 #[cfg(test)]
 mod tests;
 
@@ -24,19 +31,18 @@ use crate::generated;
 use crate::kin;
 use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, FAIL_FAST_ANNOTATION,
-    LAUNCHER_UID, MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, SCHEDULABLE_LABEL, VM_NAME_LABEL,
-    VMI_ID_LABEL, vmi_id,
+    LAUNCHER_UID, MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
 };
 use barevirt_api::settings::{Component, Seccomp, Smbios};
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, LocalObjectReference,
-    ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Volume,
-    VolumeMount,
+    Capabilities, Container, ContainerPort, ContainerResizePolicy, EmptyDirVolumeSource, EnvVar,
+    EnvVarSource, LocalObjectReference, ObjectFieldSelector, Pod, PodSecurityContext, PodSpec,
+    ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use std::collections::BTreeMap;
 
 /// Seconds that a pod gets beyond the guest's grace period, for the launcher to end by itself.
 const GRACE_MARGIN: u64 = 10;
@@ -69,19 +75,18 @@ pub fn grace_seconds(vmi_grace: u64) -> u32 {
 /// Builds the launcher pod.
 pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
     let spec = vmi.spec();
-    let disks = disks::of(vmi, config);
+    let mut disks = disks::of(vmi, config);
+    credentials::add(vmi, &mut disks);
+    kernel::add(vmi, config, &mut disks);
     let empty = |name: &str| Volume {
         name: name.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource::default()),
         ..Volume::default()
     };
-    let mut volumes = vec![
-        empty("sockets"),
-        empty("private"),
-        empty("ephemeral-disks"),
-        empty("container-disks"),
-        empty("virt-bin-share-dir"),
-    ];
+    let mut volumes = vec![empty("sockets"), empty("private"), empty("ephemeral-disks")];
+    if !config.settings.pods.image_volumes {
+        volumes.extend([empty("container-disks"), empty("virt-bin-share-dir")]);
+    }
     volumes.extend(disks.volumes);
     let mut containers = vec![compute(vmi, config, disks.compute_mounts)];
     containers.extend(disks.containers);
@@ -103,9 +108,9 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
                 seccomp_profile: Some(seccomp(&config.settings.pods.seccomp)),
                 ..PodSecurityContext::default()
             }),
-            node_selector: Some(node_selector(vmi, config)),
+            node_selector: Some(placement::node_selector(vmi, config)),
             runtime_class_name: config.settings.pods.runtime_class.clone(),
-            affinity: spec.affinity.clone(),
+            affinity: placement::affinity(vmi),
             tolerations: some(&spec.tolerations),
             topology_spread_constraints: some(&spec.topology_spread_constraints),
             scheduler_name: spec.scheduler_name.clone(),
@@ -182,6 +187,9 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     if config.settings.use_emulation {
         args.push("--allow-emulation".to_owned());
     }
+    if config.settings.pods.image_volumes {
+        args.push("--image-volumes".to_owned());
+    }
     let annotations = vmi.vmi().metadata.annotations.as_ref();
     if annotations.is_some_and(|annotations| annotations.contains_key(FAIL_FAST_ANNOTATION)) {
         args.push("--simulate-crash".to_owned());
@@ -203,8 +211,10 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
         mount("sockets", "/var/run/kubevirt/sockets"),
         mount("private", "/var/run/kubevirt-private"),
         mount("ephemeral-disks", "/var/run/kubevirt-ephemeral-disks"),
-        mount("container-disks", CONTAINER_DISKS),
     ];
+    if !settings.pods.image_volumes {
+        mounts.push(mount("container-disks", CONTAINER_DISKS));
+    }
     mounts.extend(disk_mounts);
     Container {
         name: COMPUTE_CONTAINER.to_owned(),
@@ -213,28 +223,57 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
         command: Some(vec!["/usr/bin/virt-launcher".to_owned(), "pod".to_owned()]),
         args: Some(args),
         env: Some(env),
-        resources: Some(sizing::pod_resources(vmi, &config.settings)),
+        ports: some(&ports(vmi)),
+        readiness_probe: vmi.spec().readiness_probe.as_ref().map(probes::readiness),
+        liveness_probe: vmi.spec().liveness_probe.as_ref().map(probes::liveness),
+        resources: Some(with_kvm(sizing::pod_resources(vmi, &config.settings), config)),
+        resize_policy: Some(resize_policy()),
         security_context: Some(compute_security()),
         volume_mounts: Some(mounts),
         ..Container::default()
     }
 }
 
+/// The guest's ports, so that services and probes can go by their names.
+fn ports(vmi: &ValidVmi) -> Vec<ContainerPort> {
+    let ports = vmi.interfaces().iter().flat_map(|interface| interface.interface.ports.iter());
+    let port = |port: &barevirt_api::v1::Port| ContainerPort {
+        name: port.name.clone().filter(|name| !name.is_empty()),
+        container_port: port.port,
+        protocol: Some(
+            port.protocol.clone().filter(|one| !one.is_empty()).unwrap_or_else(|| "TCP".to_owned()),
+        ),
+        ..ContainerPort::default()
+    };
+    ports.map(port).collect()
+}
+
+/// A guest that may not be emulated is placed where KVM is, and counts in quotas of it. The device itself is handed over by
+/// the handler.
+fn with_kvm(mut resources: ResourceRequirements, config: &Config) -> ResourceRequirements {
+    if !config.settings.use_emulation {
+        for list in [&mut resources.requests, &mut resources.limits] {
+            list.get_or_insert_default().insert(KVM_RESOURCE.to_owned(), Quantity("1".to_owned()));
+        }
+    }
+    resources
+}
+
+/// The resource that handlers offer to kubelets.
+const KVM_RESOURCE: &str = "devices.kubevirt.io/kvm";
+
+/// A guest grows and shrinks while it runs: see `vmi::resize`.
+fn resize_policy() -> Vec<ContainerResizePolicy> {
+    ["cpu", "memory"]
+        .map(|resource| ContainerResizePolicy {
+            resource_name: resource.to_owned(),
+            restart_policy: "NotRequired".to_owned(),
+        })
+        .into()
+}
+
 /// Where the launcher waits for container disks, in all containers that mount it.
 const CONTAINER_DISKS: &str = "/var/run/kubevirt/container-disks";
-
-/// The instance's own labels come before those of the installation.
-fn node_selector(vmi: &ValidVmi, config: &Config) -> BTreeMap<String, String> {
-    let architecture = vmi.spec().architecture.clone();
-    let mut selector = config.settings.pods.node_selectors.clone();
-    selector.extend(vmi.spec().node_selector.clone().unwrap_or_default());
-    selector.insert(SCHEDULABLE_LABEL.to_owned(), "true".to_owned());
-    selector.insert(
-        "kubernetes.io/arch".to_owned(),
-        architecture.unwrap_or_else(|| barevirt_api::defaults::ARCHITECTURE.to_owned()),
-    );
-    selector
-}
 
 fn seccomp(profile: &Seccomp) -> SeccompProfile {
     match profile {

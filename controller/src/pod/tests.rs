@@ -1,5 +1,6 @@
 use super::*;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 fn config() -> Config {
     Config {
@@ -220,5 +221,44 @@ fn what_the_installation_says_of_pods() {
     assert_eq!((told.manufacturer.as_str(), told.family.as_str()), ("Acme", "KubeVirt"));
     // Where the namespace is not selected there is no limit.
     let elsewhere = build(&vmi, &config.in_namespace(None)).spec.unwrap().containers.remove(0);
-    assert_eq!(elsewhere.resources.unwrap().limits, None);
+    let limits = elsewhere.resources.unwrap().limits.unwrap();
+    assert_eq!(limits.keys().collect::<Vec<_>>(), ["devices.kubevirt.io/kvm"]);
+}
+
+#[test]
+fn a_guest_that_may_be_emulated_needs_no_kvm() {
+    let vmi = valid(json!({"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}));
+    let asks = |use_emulation: bool| {
+        let mut config = config();
+        config.settings.use_emulation = use_emulation;
+        let resources = build(&vmi, &config).spec.unwrap().containers.remove(0).resources.unwrap();
+        let kvm = |list: Option<BTreeMap<String, Quantity>>| list.unwrap_or_default().remove(KVM_RESOURCE);
+        (kvm(resources.requests), kvm(resources.limits))
+    };
+    let one = Some(Quantity("1".to_owned()));
+    assert_eq!(asks(false), (one.clone(), one));
+    assert_eq!(asks(true), (None, None));
+}
+
+#[test]
+fn images_are_volumes_where_the_cluster_has_them() {
+    let vmi = valid(json!({
+        "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
+        "volumes": [{"name": "root", "containerDisk": {"image": "registry/fedora:1", "imagePullPolicy": "Always"}}],
+    }));
+    let mut config = config();
+    config.settings.pods.image_volumes = true;
+    let spec = serde_json::to_value(build(&vmi, &config).spec.unwrap()).unwrap();
+    assert_eq!(spec["containers"].as_array().unwrap().len(), 1);
+    assert!(spec["initContainers"].is_null());
+    let compute = &spec["containers"][0];
+    assert!(compute["args"].as_array().unwrap().contains(&json!("--image-volumes")));
+    let mount =
+        json!({"name": "image-0", "mountPath": "/var/run/kubevirt-image-volume/disk_0", "readOnly": true});
+    assert!(compute["volumeMounts"].as_array().unwrap().contains(&mount));
+    let volume =
+        json!({"name": "image-0", "image": {"reference": "registry/fedora:1", "pullPolicy": "Always"}});
+    let volumes = spec["volumes"].as_array().unwrap();
+    assert!(volumes.contains(&volume));
+    assert!(!volumes.iter().any(|volume| volume["name"] == "container-disks"));
 }

@@ -68,6 +68,10 @@ pub(super) async fn apply(
             note(cluster, observed, generation).await?;
             return Ok(None);
         }
+        Step::Update(spec, generation) => {
+            update(cluster, observed, &spec, generation).await?;
+            return Ok(None);
+        }
         Step::Release => return release(cluster, observed).await,
         Step::Adopt => return adopt(cluster, observed).await,
         Step::Start(instance) => match applied_and_started(cluster, vm, *instance).await {
@@ -101,10 +105,10 @@ pub(super) async fn apply(
             Err(error) => return Err(error),
         },
     };
-    report(cluster, observed, vmi.as_ref(), &outcome).await?;
+    let postponed = report(cluster, observed, vmi.as_ref(), &outcome).await?;
     match failure {
         Some(error) => Err(error),
-        None => Ok(again),
+        None => Ok([again, postponed].into_iter().flatten().min()),
     }
 }
 
@@ -118,19 +122,22 @@ fn tell_once(cluster: &Cluster, vm: &VirtualMachine, reason: &'static str, messa
     }
 }
 
-/// Writes the status where it differs from the stored one.
+/// Writes the status where it differs from the stored one, unless that can wait: for so long.
 async fn report(
     cluster: &Cluster,
     observed: &Observed,
     vmi: Option<&VirtualMachineInstance>,
     outcome: &Outcome,
-) -> Result<(), Error> {
+) -> Result<Option<Duration>, Error> {
     let vm = &observed.vm;
     let wanted = status::compute(observed, vmi, outcome);
     // Our types always have a JSON form: no map in them has keys but strings.
     let old = serde_json::to_value(vm.status.clone().unwrap_or_default()).unwrap_or_default();
     let new = serde_json::to_value(&wanted).unwrap_or_default();
-    let Some(change) = merge::difference(&old, &new) else { return Ok(()) };
+    let Some(change) = merge::difference(&old, &new) else { return Ok(None) };
+    if let Some(left) = status::passes(observed, &wanted) {
+        return Ok(Some(left));
+    }
     // virt-api adds commands to the same status: nothing may be lost.
     let body = json!({
         "metadata": {"resourceVersion": vm.metadata.resource_version}, "status": change
@@ -141,7 +148,7 @@ async fn report(
     if before != wanted.printable_status.as_deref() {
         info!(namespace, vm = name, status = wanted.printable_status, "status changed");
     }
-    Ok(())
+    Ok(None)
 }
 
 /// The user is told what the machine names in vain, and it is looked for again.
@@ -284,6 +291,24 @@ async fn note(cluster: &Cluster, observed: &Observed, generation: i64) -> Result
         "annotations": {VM_GENERATION_ANNOTATION: generation.to_string()},
     }});
     write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, &name, &body).await
+}
+
+/// Has the instance take over a change of the machine.
+async fn update(
+    cluster: &Cluster,
+    observed: &Observed,
+    spec: &Value,
+    generation: Option<i64>,
+) -> Result<(), Error> {
+    let Some(vmi) = observed.own_vmi() else { return Ok(()) };
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
+    let mut body = json!({"metadata": {"resourceVersion": vmi.metadata.resource_version}, "spec": spec});
+    if let Some(generation) = generation {
+        body["metadata"]["annotations"] = json!({VM_GENERATION_ANNOTATION: generation.to_string()});
+    }
+    write::patch::<VirtualMachineInstance>(cluster, "update", &namespace, &name, &body).await?;
+    info!(namespace, vm = name, change = %spec, "the instance takes a change over");
+    Ok(())
 }
 
 /// Lets the machine go, unless the API server itself still shows an instance of it.

@@ -23,6 +23,7 @@
 mod apply;
 mod back_off;
 mod instancetype;
+mod live_update;
 mod plan;
 mod requests;
 mod revision;
@@ -32,6 +33,7 @@ mod template;
 mod tests;
 
 pub use instancetype::References;
+pub use live_update::Live;
 pub use plan::{Claim, Observed, Step, plan};
 pub use revision::Drift;
 pub use status::{Outcome, compute as compute_status};
@@ -72,10 +74,28 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
             Err(_) => return Ok(None),
         },
     };
-    let mut observed = Observed { vm, vmi, drift: Drift::None, now: Timestamp::now() };
+    let mut observed = Observed { vm, vmi, drift: Drift::None, live: Live::Done, now: Timestamp::now() };
     observed.drift = revision::drift(cluster, &observed.vm, observed.own_vmi()).await?;
+    observed.live = live(cluster, &observed).await?;
     let step = plan(&observed);
     apply::apply(cluster, &observed, step).await
+}
+
+/// What of the machine's change its instance takes over. Asks for instance type and preference only where there is a change.
+async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
+    let changed = matches!(observed.drift, Drift::Generation | Drift::Metadata);
+    let (Some(vmi), true) = (observed.own_vmi(), changed) else { return Ok(Live::Done) };
+    if cluster.config().settings.guest.live_update.is_none() {
+        return Ok(Live::Done);
+    }
+    match instancetype::applied(cluster, &observed.vm, template::instance(&observed.vm)).await? {
+        Ok(mut wanted) => {
+            barevirt_api::defaults::spec(&mut wanted.spec);
+            Ok(live_update::plan(&wanted.spec, vmi))
+        }
+        // The next start will tell.
+        Err(_) => Ok(Live::Done),
+    }
 }
 
 /// Namespace and name, for messages.

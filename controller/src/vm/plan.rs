@@ -1,5 +1,6 @@
 //! What to do about a machine. Pure: the same observation gives the same step.
 
+use super::live_update::Live;
 use super::revision::{self, Drift};
 use super::{back_off, instancetype, requests, template};
 use crate::kin;
@@ -10,6 +11,7 @@ use barevirt_api::names::{
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use serde_json::Value;
 use std::time::Duration;
 
 /// Finalizer that the API server adds when an object is deleted and what it owns is to stay.
@@ -24,6 +26,8 @@ pub struct Observed {
     pub vmi: Option<VirtualMachineInstance>,
     /// How far the machine has moved on from its instance.
     pub drift: Drift,
+    /// What of that its instance takes over while it runs.
+    pub live: Live,
     /// Wall clock, in seconds, for back-off.
     pub now: Timestamp,
 }
@@ -84,6 +88,8 @@ pub enum Step {
     SwitchOn,
     /// Note on the instance that it is of this generation of the machine.
     Note(i64),
+    /// Have the instance take over a change: a merge patch of its specification, and the generation that it is of then.
+    Update(Box<Value>, Option<i64>),
     /// Create the instance.
     Start(Box<VirtualMachineInstance>),
     /// Delete the instance with this UID.
@@ -138,6 +144,15 @@ fn recorded(observed: &Observed) -> Step {
 fn noted(observed: &Observed) -> Option<Step> {
     let now = observed.vm.metadata.generation?;
     let alive = observed.own_vmi()?.metadata.deletion_timestamp.is_none();
+    match &observed.live {
+        Live::Apply { spec, whole } if alive => {
+            let generation = (*whole && observed.drift == Drift::Generation).then_some(now);
+            return Some(Step::Update(spec.clone(), generation));
+        }
+        // It is not of this generation yet.
+        Live::Apply { .. } | Live::Wait | Live::Refused(_) => return None,
+        Live::Done => {}
+    }
     (observed.drift == Drift::Generation
         && alive
         && observed.own_vmi().and_then(revision::generation) != Some(now))

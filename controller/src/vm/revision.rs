@@ -14,7 +14,10 @@ use crate::kin;
 use crate::shell::{FIELD_MANAGER, call, call_opt};
 use barevirt_api::instancetype::matcher::Family;
 use barevirt_api::names::{REVISION_OF_LABEL, VM_GENERATION_ANNOTATION, is_final_phase, vmi_id};
-use barevirt_api::v1::{InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance, VirtualMachineSpec};
+use barevirt_api::v1::{
+    InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec,
+    VirtualMachineSpec,
+};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
@@ -78,11 +81,14 @@ pub(super) fn generation(vmi: &VirtualMachineInstance) -> Option<i64> {
 }
 
 /// What a revision says about the machine as it is now.
-fn compare(vm: &VirtualMachine, revision: &ControllerRevision) -> Drift {
+fn compare(vm: &VirtualMachine, revision: &ControllerRevision, live: bool) -> Drift {
     let spec = revision.data.as_ref().map(|data| data.0["spec"].clone()).unwrap_or_default();
-    let Ok(then) = serde_json::from_value::<VirtualMachineSpec>(spec) else { return Drift::Unknown };
+    let Ok(mut then) = serde_json::from_value::<VirtualMachineSpec>(spec) else { return Drift::Unknown };
     let now = of(vm).data.map(|data| data.0["spec"].clone()).unwrap_or_default();
     let Ok(now) = serde_json::from_value::<VirtualMachineSpec>(now) else { return Drift::Unknown };
+    if live {
+        forget_live(&mut then.template.spec, &now.template.spec);
+    }
     let guest = |spec: &VirtualMachineSpec| {
         (spec.template.spec.clone(), spec.instancetype.clone(), spec.preference.clone())
     };
@@ -92,6 +98,19 @@ fn compare(vm: &VirtualMachine, revision: &ControllerRevision) -> Drift {
         Drift::Metadata
     } else {
         Drift::Generation
+    }
+}
+
+/// Takes over what a running instance takes over: that is compared with the instance itself (`live_update`).
+fn forget_live(then: &mut VirtualMachineInstanceSpec, now: &VirtualMachineInstanceSpec) {
+    then.node_selector.clone_from(&now.node_selector);
+    then.affinity.clone_from(&now.affinity);
+    then.tolerations.clone_from(&now.tolerations);
+    if let (Some(then), Some(now)) = (&mut then.domain.cpu, &now.domain.cpu) {
+        then.sockets = now.sockets;
+    }
+    if let Some(guest) = now.domain.memory.as_ref().and_then(|memory| memory.guest.as_ref()) {
+        then.domain.memory.get_or_insert_default().guest = Some(guest.clone());
     }
 }
 
@@ -115,7 +134,8 @@ pub(super) async fn drift(
     let revisions: Api<ControllerRevision> = Api::namespaced(cluster.client.clone(), &namespace);
     let subject = || format!("controller revision {namespace}/{kept}");
     let found = call_opt("get", subject, revisions.get(kept)).await?;
-    Ok(found.map_or(Drift::Unknown, |revision| compare(vm, &revision)))
+    let live = cluster.config().settings.guest.live_update.is_some();
+    Ok(found.map_or(Drift::Unknown, |revision| compare(vm, &revision, live)))
 }
 
 /// Keeps the machine as it is now, and nothing that is older.
@@ -200,10 +220,23 @@ mod tests {
         ] {
             let (pointer, value) = change;
             let now = vm(4, |vm| *vm.pointer_mut(pointer).unwrap() = value);
-            assert_eq!(compare(&now, &then), drift, "{pointer}");
+            assert_eq!(compare(&now, &then, true), drift, "{pointer}");
         }
         let garbage = ControllerRevision { data: Some(RawExtension(json!({"spec": 1}))), ..then };
-        assert_eq!(compare(&vm(4, |_| {}), &garbage), Drift::Unknown);
+        assert_eq!(compare(&vm(4, |_| {}), &garbage, true), Drift::Unknown);
+    }
+
+    #[test]
+    fn what_is_taken_over_live_is_no_difference_where_it_is() {
+        let cores = |sockets: u32| json!({"devices": {}, "cpu": {"sockets": sockets, "cores": 2}});
+        let machine = |generation, domain: Value| {
+            vm(generation, |vm| *vm.pointer_mut("/spec/template/spec/domain").unwrap() = domain)
+        };
+        let then = of(&machine(3, cores(1)));
+        let mut more = cores(2);
+        more["memory"] = json!({"guest": "2Gi"});
+        assert_eq!(compare(&machine(4, more.clone()), &then, true), Drift::Generation);
+        assert_eq!(compare(&machine(4, more), &then, false), Drift::Guest);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A machine's status, computed whole from what was observed and how the step went.
 
 use super::instancetype::References;
+use super::live_update::{self, Live};
 use super::plan::Observed;
 use super::revision::{self, Drift};
 use super::{back_off, requests};
@@ -8,8 +9,8 @@ use crate::vmi::{NOT_RUNNING_MESSAGE, phase};
 use barevirt_api::names::{
     ACTION_START, CONDITION_FAILURE, CONDITION_PAUSED, CONDITION_POD_SCHEDULED, CONDITION_READY,
     CONDITION_RESTART_REQUIRED, CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING,
-    PHASE_SCHEDULED, PHASE_SCHEDULING, REASON_GUEST_NOT_RUNNING, REASON_VMI_NOT_EXISTS, RUN_STRATEGY_HALTED,
-    RUN_STRATEGY_RERUN_ON_FAILURE, STATUS_CRASH_LOOP_BACK_OFF, STATUS_ERR_IMAGE_PULL,
+    PHASE_SCHEDULED, PHASE_SCHEDULING, REASON_GUEST_NOT_RUNNING, REASON_VMI_NOT_EXISTS, RUN_STRATEGY_ALWAYS,
+    RUN_STRATEGY_HALTED, RUN_STRATEGY_RERUN_ON_FAILURE, STATUS_CRASH_LOOP_BACK_OFF, STATUS_ERR_IMAGE_PULL,
     STATUS_IMAGE_PULL_BACK_OFF, STATUS_PAUSED, STATUS_RUNNING, STATUS_STARTING, STATUS_STOPPED,
     STATUS_STOPPING, STATUS_TERMINATING, STATUS_UNKNOWN, STATUS_UNSCHEDULABLE, is_final_phase,
 };
@@ -17,6 +18,7 @@ use barevirt_api::v1::{
     Condition, VirtualMachine, VirtualMachineInstance, VirtualMachineStatus, merge_condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::time::Duration;
 
 /// How the step went, as far as status shows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,8 +41,11 @@ pub enum Outcome {
 /// Conditions that a machine does not copy from its instance.
 const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_FAILURE, CONDITION_RESTART_REQUIRED];
 
-/// What a machine says that has moved on from its instance, in KubeVirt's words. Nothing is updated in place yet.
+/// What a machine says that has moved on from its instance, in KubeVirt's words.
 const RESTART_REQUIRED_MESSAGE: &str = "a non-live-updatable field was changed in the template spec";
+
+/// How long a start may take before it is worth a write. Creation times are whole seconds, rounded down: at least two.
+const STARTS: Duration = Duration::from_secs(3);
 
 /// Computes it. `vmi` is the machine's instance after the step.
 pub fn compute(
@@ -83,9 +88,30 @@ pub fn compute(
         status.preference_ref = preference.clone().or(status.preference_ref);
     }
     conditions(&mut status.conditions, vmi, outcome, &now);
-    restart_required(&mut status.conditions, vmi, observed.drift, &now);
+    restart_required(&mut status.conditions, vmi, observed, &now);
     status.printable_status = Some(printable(vm, &status, vmi, strategy, outcome).to_owned());
     status
+}
+
+/// How long `wanted` may wait, where all its news is that a start has begun: most are over before anybody has read that.
+pub(super) fn passes(observed: &Observed, wanted: &VirtualMachineStatus) -> Option<Duration> {
+    let vm = &observed.vm;
+    if wanted.printable_status.as_deref() != Some(STATUS_STARTING)
+        || vm.spec.effective_run_strategy() != Some(RUN_STRATEGY_ALWAYS)
+        || Condition::find(&wanted.conditions, CONDITION_FAILURE).is_some()
+    {
+        return None;
+    }
+    let known = vm.status.clone().unwrap_or_default();
+    let same = known.state_change_requests == wanted.state_change_requests
+        && known.start_failure == wanted.start_failure
+        && known.instancetype_ref == wanted.instancetype_ref
+        && known.preference_ref == wanted.preference_ref;
+    let created = observed.own_vmi().map_or(Some(observed.now), |vmi| {
+        vmi.metadata.creation_timestamp.as_ref().map(|created| created.0)
+    })?;
+    let age = Duration::try_from(observed.now.duration_since(created)).unwrap_or_default();
+    STARTS.checked_sub(age).filter(|left| same && !left.is_zero())
 }
 
 fn conditions(
@@ -130,12 +156,20 @@ fn conditions(
 fn restart_required(
     conditions: &mut Vec<Condition>,
     vmi: Option<&VirtualMachineInstance>,
-    drift: Drift,
+    observed: &Observed,
     now: &Time,
 ) {
     let runs =
         vmi.is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_none() && !is_final_phase(phase(vmi)));
-    match drift {
+    let refused = match &observed.live {
+        Live::Refused(why) => Some(why.clone()),
+        Live::Done | Live::Apply { .. } | Live::Wait => vmi.and_then(live_update::failure),
+    };
+    if let (Some(why), true) = (refused, runs && observed.drift != Drift::Guest) {
+        let condition = Condition::new(CONDITION_RESTART_REQUIRED, true, "", why);
+        return merge_condition(conditions, condition, now);
+    }
+    match observed.drift {
         Drift::Guest if runs => {
             let condition = Condition::new(CONDITION_RESTART_REQUIRED, true, "", RESTART_REQUIRED_MESSAGE);
             merge_condition(conditions, condition, now);

@@ -9,6 +9,7 @@ use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineSta
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const NOW: i64 = 1_800_000_000;
 
@@ -49,7 +50,7 @@ fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
 }
 
 fn step(vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>) -> Step {
-    plan(&Observed { vm: vm.clone(), vmi, drift: Drift::None, now: at(NOW) })
+    plan(&Observed { vm: vm.clone(), vmi, drift: Drift::None, live: crate::vm::Live::Done, now: at(NOW) })
 }
 
 fn stop(uid: &str) -> Step {
@@ -57,7 +58,13 @@ fn stop(uid: &str) -> Step {
 }
 
 fn report(vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>) -> VirtualMachineStatus {
-    let observed = Observed { vm: vm.clone(), vmi: vmi.clone(), drift: Drift::None, now: at(NOW) };
+    let observed = Observed {
+        vm: vm.clone(),
+        vmi: vmi.clone(),
+        drift: Drift::None,
+        live: crate::vm::Live::Done,
+        now: at(NOW),
+    };
     compute(&observed, vmi.as_ref(), &Outcome::Quiet)
 }
 
@@ -172,7 +179,13 @@ fn an_early_failure_is_stored_then_cleared_away_then_waited_for() {
     assert_eq!(step(&machine, Some(failed)), stop("i1"));
     assert!(matches!(step(&machine, None), Step::Wait(left) if left.as_secs() >= 10));
     assert_eq!(printable(&machine, None), "CrashLoopBackOff");
-    let later = Observed { vm: machine.clone(), vmi: None, drift: Drift::None, now: at(NOW + 16) };
+    let later = Observed {
+        vm: machine.clone(),
+        vmi: None,
+        drift: Drift::None,
+        live: crate::vm::Live::Done,
+        now: at(NOW + 16),
+    };
     assert!(matches!(plan(&later), Step::Start(_)));
     // The next one runs: forgotten.
     assert_eq!(report(&machine, Some(ran(vmi("i2", "Running")))).start_failure, None);
@@ -234,7 +247,8 @@ fn what_a_machine_names_is_kept_before_it_starts() {
     assert_eq!(step(&leaving, None), Step::Release);
 
     let machine = named("Always", json!({"preferenceRef": {"name": "old"}}));
-    let observed = Observed { vm: machine, vmi: None, drift: Drift::None, now: at(NOW) };
+    let observed =
+        Observed { vm: machine, vmi: None, drift: Drift::None, live: crate::vm::Live::Done, now: at(NOW) };
     let references: VirtualMachineStatus = serde_json::from_value(kept).unwrap();
     let recorded = References { instancetype: references.instancetype_ref.clone(), preference: None };
     let status = compute(&observed, None, &Outcome::Recorded(Box::new(recorded)));
@@ -274,7 +288,8 @@ fn words_for_people() {
     let condition = json!({"type": "Paused", "status": "True"});
     paused.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
     assert_eq!(printable(&machine, Some(paused)), "Paused");
-    let held = Observed { vm: machine, vmi: None, drift: Drift::None, now: at(NOW) };
+    let held =
+        Observed { vm: machine, vmi: None, drift: Drift::None, live: crate::vm::Live::Done, now: at(NOW) };
     assert_eq!(compute(&held, None, &Outcome::Held).printable_status.as_deref(), Some("Starting"));
 }
 
@@ -330,7 +345,8 @@ fn conditions_follow_the_instance() {
     let status = report(&machine, None);
     assert_eq!(status.conditions.len(), 1);
     assert_eq!(status.conditions[0].reason.as_deref(), Some("VMINotExists"));
-    let observed = Observed { vm: machine, vmi: None, drift: Drift::None, now: at(NOW) };
+    let observed =
+        Observed { vm: machine, vmi: None, drift: Drift::None, live: crate::vm::Live::Done, now: at(NOW) };
     let failed = Outcome::Failed { reason: "FailedCreate", message: "told why".to_owned() };
     let status = compute(&observed, None, &failed);
     assert_eq!(status.conditions[1].type_, "Failure");
@@ -371,7 +387,8 @@ fn an_instance_names_the_revision_it_is_made_from() {
 fn what_moved_on_needs_a_restart() {
     let running = || ran(vmi("i1", "Running"));
     let with = |vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>, drift| {
-        let observed = Observed { vm: vm.clone(), vmi: vmi.clone(), drift, now: at(NOW) };
+        let observed =
+            Observed { vm: vm.clone(), vmi: vmi.clone(), drift, live: crate::vm::Live::Done, now: at(NOW) };
         (plan(&observed), compute(&observed, vmi.as_ref(), &Outcome::Quiet))
     };
     let told = |status: &VirtualMachineStatus| {
@@ -400,7 +417,7 @@ fn a_change_that_is_not_the_instances_is_noted_on_it() {
     let mut machine = vm("Manual", json!({}));
     machine.metadata.generation = Some(3);
     let with = |vmi: Option<VirtualMachineInstance>, drift| {
-        plan(&Observed { vm: machine.clone(), vmi, drift, now: at(NOW) })
+        plan(&Observed { vm: machine.clone(), vmi, drift, live: crate::vm::Live::Done, now: at(NOW) })
     };
     assert_eq!(with(running.clone(), Drift::Generation), Step::Note(3));
     assert_eq!(with(running.clone(), Drift::Metadata), Step::Rest);
@@ -478,7 +495,13 @@ mod world {
         }
 
         fn observed(&self) -> Observed {
-            Observed { vm: self.vm.clone(), vmi: self.vmi.clone(), drift: self.drift(), now: at(self.now) }
+            Observed {
+                vm: self.vm.clone(),
+                vmi: self.vmi.clone(),
+                drift: self.drift(),
+                live: crate::vm::Live::Done,
+                now: at(self.now),
+            }
         }
 
         /// As the shell does; whether anything was written.
@@ -625,4 +648,34 @@ mod world {
             }
         }
     }
+}
+
+#[test]
+fn a_start_that_has_just_begun_is_not_worth_a_write() {
+    let left = |machine: &VirtualMachine, vmi: Option<VirtualMachineInstance>| {
+        let observed = Observed {
+            vm: machine.clone(),
+            vmi: vmi.clone(),
+            drift: Drift::None,
+            live: crate::vm::Live::Done,
+            now: at(NOW),
+        };
+        let wanted = compute(&observed, vmi.as_ref(), &Outcome::Quiet);
+        super::status::passes(&observed, &wanted)
+    };
+    let created = |mut vmi: VirtualMachineInstance, ago: i64| {
+        vmi.metadata.creation_timestamp = Some(Time(at(NOW - ago)));
+        vmi
+    };
+    let always = vm("Always", json!({}));
+    assert_eq!(left(&always, Some(created(vmi("i1", "Pending"), 0))), Some(Duration::from_secs(3)));
+    assert_eq!(left(&always, Some(created(vmi("i1", "Scheduled"), 2))), Some(Duration::from_secs(1)));
+    assert_eq!(left(&always, Some(created(vmi("i1", "Scheduled"), 3))), None);
+    // What is more than that is told at once.
+    assert_eq!(left(&always, Some(created(vmi("i1", "Running"), 1))), None);
+    let stuck = with_condition(vmi("i1", "Scheduling"), "Synchronized", "ErrImagePull");
+    assert_eq!(left(&always, Some(created(stuck, 1))), None);
+    assert_eq!(left(&vm("Manual", json!({})), Some(created(vmi("i1", "Pending"), 0))), None);
+    let asked = json!({"stateChangeRequests": [{"action": "Start"}]});
+    assert_eq!(left(&vm("Always", asked), Some(created(vmi("i1", "Pending"), 0))), None);
 }

@@ -1,21 +1,24 @@
 //! Carrying out a plan for an instance.
 
 use super::plan::{self, Action, Plan};
-use super::subject;
+use super::{resize, state, subject};
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
 use crate::shell::{FIELD_MANAGER, call, call_opt};
 use crate::write;
-use barevirt_api::names::{CREATED_BY_LABEL, REASON_FAILED_CREATE};
+use barevirt_api::names::{COMPUTE_CONTAINER, CREATED_BY_LABEL, REASON_FAILED_CREATE};
 use barevirt_api::v1::VirtualMachineInstance;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
+
+/// When to look again after a pod could not be resized: its end, or a change, comes as an event.
+const REFUSED: Duration = Duration::from_secs(60);
 
 /// Does what the plan says; the time of the next look.
 pub(super) async fn apply(
@@ -25,12 +28,18 @@ pub(super) async fn apply(
 ) -> Result<Option<Duration>, Error> {
     for action in plan.actions {
         match action {
+            Action::CreateClaim(claim) => create_claim(cluster, vmi, &claim).await?,
             Action::CreatePod(pod) => {
                 if !create_pod(cluster, vmi, &pod).await? {
                     return Ok(Some(Duration::from_millis(200)));
                 }
             }
             Action::DeletePod { name, uid, grace } => delete_pod(cluster, vmi, &name, uid, grace).await?,
+            Action::ResizePod { name, uid, resources } => {
+                if let Some(again) = resize_pod(cluster, vmi, &name, &uid, &resources).await? {
+                    return Ok(Some(again));
+                }
+            }
             Action::Patch(body) => patch(cluster, vmi, &body).await?,
         }
     }
@@ -68,7 +77,7 @@ async fn create_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) 
         }
         Err(error) => {
             if error.category() == Category::Refused {
-                tell_refusal(cluster, vmi, &error).await?;
+                tell_refusal(cluster, vmi, REASON_FAILED_CREATE, "pod", &error).await?;
             }
             return Err(error);
         }
@@ -78,10 +87,38 @@ async fn create_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) 
     Ok(true)
 }
 
+/// Creates the claim. One of its name that is there is found at the next look, or on its way out.
+async fn create_claim(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    claim: &PersistentVolumeClaim,
+) -> Result<(), Error> {
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), claim.name_any());
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &namespace);
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    match call("create", || format!("claim {namespace}/{name}"), claims.create(&params, claim)).await {
+        Ok(_) => info!(namespace, vmi = vmi.name_any(), claim = name, "created the claim for state"),
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {}
+        Err(error) => {
+            if error.category() == Category::Refused {
+                tell_refusal(cluster, vmi, state::FAILED_CREATE, "PVC", &error).await?;
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
 /// Quota, Pod Security, a name that does not exist: the user is told on the instance.
-async fn tell_refusal(cluster: &Cluster, vmi: &VirtualMachineInstance, error: &Error) -> Result<(), Error> {
-    let message = format!("Error creating pod: {}", error.message());
-    let plan = plan::refused(vmi, REASON_FAILED_CREATE, &message, Timestamp::now());
+async fn tell_refusal(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    reason: &str,
+    what: &str,
+    error: &Error,
+) -> Result<(), Error> {
+    let message = format!("Error creating {what}: {}", error.message());
+    let plan = plan::refused(vmi, reason, &message, Timestamp::now());
     for action in plan.actions {
         if let Action::Patch(body) = action {
             patch(cluster, vmi, &body).await?;
@@ -90,7 +127,7 @@ async fn tell_refusal(cluster: &Cluster, vmi: &VirtualMachineInstance, error: &E
     for note in plan.notes {
         cluster.notes.tell(note, vmi.object_ref(&()));
     }
-    warn!(vmi = subject(vmi), error = error.message(), "the launcher pod was refused");
+    warn!(vmi = subject(vmi), error = error.message(), what, "creation was refused");
     Ok(())
 }
 
@@ -110,6 +147,48 @@ async fn delete_pod(
     write::delete::<Pod>(cluster, &namespace, name, &params).await?;
     info!(namespace, vmi = vmi.name_any(), pod = name, grace, "deleted the launcher pod");
     Ok(())
+}
+
+/// Changes what the launcher's container asks for. Where that is refused it is told on the instance; then the time of the
+/// next look.
+async fn resize_pod(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    name: &str,
+    uid: &str,
+    resources: &ResourceRequirements,
+) -> Result<Option<Duration>, Error> {
+    let namespace = vmi.namespace().unwrap_or_default();
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
+    let body = Patch::Strategic(json!({
+        "metadata": {"uid": uid},
+        "spec": {"containers": [{"name": COMPUTE_CONTAINER, "resources": resources}]},
+    }));
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let write = cluster.expectations.begin(Key::new(Kind::Pod, &namespace, name), Instant::now());
+    let request = pods.patch_subresource("resize", name, &params, &body);
+    match call("resize", || format!("pod {namespace}/{name}"), request).await {
+        Ok(resized) => {
+            write.done(resized.metadata.resource_version.as_deref());
+            info!(namespace, vmi = vmi.name_any(), pod = name, "resized the launcher pod");
+            Ok(None)
+        }
+        // A cluster that knows no resize has no such resource.
+        Err(error) if matches!(error.category(), Category::Refused | Category::Gone) => {
+            let plan = resize::refused(vmi, &error.message(), Timestamp::now());
+            for action in plan.actions {
+                if let Action::Patch(body) = action {
+                    patch(cluster, vmi, &body).await?;
+                }
+            }
+            for note in plan.notes {
+                cluster.notes.tell(note, vmi.object_ref(&()));
+            }
+            warn!(vmi = subject(vmi), error = error.message(), "the launcher pod was not resized");
+            Ok(Some(REFUSED))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 async fn patch(cluster: &Cluster, vmi: &VirtualMachineInstance, body: &Value) -> Result<(), Error> {

@@ -18,11 +18,14 @@
 mod apply;
 mod observe;
 mod plan;
+mod resize;
+mod state;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
 pub use plan::{Action, NOT_RUNNING_MESSAGE, Observed, Plan, plan};
+pub use state::State;
 pub use verdict::Verdict;
 
 use crate::cluster::Cluster;

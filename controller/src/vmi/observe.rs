@@ -1,14 +1,14 @@
 //! Looking at what concerns one instance: caches first, past them where an old answer could do harm.
 
 use super::plan::Observed;
-use super::{phase, subject};
+use super::{phase, state, subject};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::expectations::{Key, Kind};
 use crate::node::NodeState;
 use crate::pod;
 use crate::shell::{call, call_opt};
-use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING};
+use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING, PHASE_SCHEDULING};
 use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
@@ -63,7 +63,9 @@ pub(super) async fn observe(
         let found = call_opt("get", || format!("namespace {namespace}"), found).await?;
         config = config.in_namespace(found.and_then(|found| found.metadata.labels).as_ref());
     }
-    Ok(Some(Observed { vmi, pod: launcher, strays, node, config, now: Timestamp::now() }))
+    let starting = !deleting && [PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(&vmi));
+    let state = if starting { state::observe(cluster, &vmi).await? } else { None };
+    Ok(Some(Observed { state, vmi, pod: launcher, strays, node, config, now: Timestamp::now() }))
 }
 
 /// The pod with the launcher's name, and the others.

@@ -1,6 +1,8 @@
 //! What to do about an instance. Pure: the same observation gives the same plan.
 
 use super::phase;
+use super::resize;
+use super::state::{self, State, Step};
 use super::verdict::{Verdict, bounded};
 use crate::config::Config;
 use crate::merge;
@@ -9,7 +11,7 @@ use crate::notes::Note;
 use crate::pod;
 use barevirt_api::names::{
     COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED, CONDITION_READY, CONDITION_SYNCHRONIZED, CREATED_BY_LABEL,
-    NODE_NAME_LABEL, PHASE_FAILED, PHASE_PENDING, PHASE_SCHEDULED, PHASE_SCHEDULING,
+    NODE_NAME_LABEL, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SCHEDULING,
     REASON_GUEST_NOT_RUNNING, REASON_NODE_UNRESPONSIVE, REASON_POD_NOT_EXISTS, REASON_STOPPED,
     REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, REASON_SYNC_FAILED, VMI_FINALIZER, is_final_phase,
 };
@@ -17,7 +19,7 @@ use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
 };
 use barevirt_api::valid::ValidVmi;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -27,6 +29,10 @@ use std::time::Duration;
 /// How long a pod may take before `Scheduling` is worth a write. Creation times are whole seconds, rounded down: three
 /// seconds at least.
 const PATIENCE: Duration = Duration::from_secs(4);
+/// How soon a claim that was created is looked at.
+const AFTER_CLAIM: Duration = Duration::from_millis(50);
+/// How often a claim is looked at that cannot be mounted yet.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a pod may outlive its instance's last phase, so that the launcher ends by itself.
 const LINGER: Duration = Duration::from_secs(10);
 /// What the Ready condition says until the handler knows better. VMs repeat it word by word, which saves them a write.
@@ -43,6 +49,8 @@ pub struct Observed {
     pub strays: Vec<Pod>,
     /// The node of the pod.
     pub node: Option<NodeState>,
+    /// The claim with what it keeps, where it needs one and does not run yet.
+    pub state: Option<State>,
     /// Settings.
     pub config: Config,
     /// Wall clock, for time stamps and ages in seconds.
@@ -52,6 +60,8 @@ pub struct Observed {
 /// One step on the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    /// Create the claim for what it keeps.
+    CreateClaim(Box<PersistentVolumeClaim>),
     /// Create the launcher pod.
     CreatePod(Box<Pod>),
     /// Delete a pod.
@@ -62,6 +72,15 @@ pub enum Action {
         uid: String,
         /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
         grace: u32,
+    },
+    /// Change what the launcher's container asks for while it runs.
+    ResizePod {
+        /// Name of the pod.
+        name: String,
+        /// Its UID: no other pod is meant.
+        uid: String,
+        /// All of what it is to ask for.
+        resources: Box<ResourceRequirements>,
     },
     /// Merge this into the instance.
     Patch(Value),
@@ -133,7 +152,18 @@ fn without_pod(observed: &Observed) -> Plan {
     }
     match ValidVmi::new(vmi.clone()) {
         Ok(valid) => {
-            let pod = pod::build(&valid, &observed.config);
+            let mut pod = pod::build(&valid, &observed.config);
+            match state::step(vmi, observed.state.as_ref()) {
+                Step::Nothing => {}
+                Step::Ready(claim) => pod::state::add(&mut pod, &claim),
+                Step::Create(claim) => {
+                    return Plan::default().act(Action::CreateClaim(claim)).again_in(AFTER_CLAIM);
+                }
+                Step::Wait(reason, message) => {
+                    return trouble(observed, CONDITION_SYNCHRONIZED, reason, &message)
+                        .again_in(CLAIM_PATIENCE);
+                }
+            }
             let note = Note::normal(
                 REASON_SUCCESSFUL_CREATE,
                 format!("Created virtual machine pod {}", pod.name_any()),
@@ -182,7 +212,11 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
                 let message = format!("the launcher pod {} was replaced", pod.name_any());
                 return end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message));
             }
-            Plan::default()
+            if phase(vmi) == PHASE_RUNNING && pod.metadata.deletion_timestamp.is_none() {
+                resize::plan(observed, pod)
+            } else {
+                Plan::default()
+            }
         }
     };
     match observed.node {
@@ -227,6 +261,7 @@ fn hand_over(observed: &Observed, pod: &Pod, node: &str) -> Plan {
     let mut status = vmi.status.clone().unwrap_or_default();
     enter(&mut status, PHASE_SCHEDULED, observed.now);
     status.node_name = Some(node.to_owned());
+    state::note(observed.state.as_ref(), &mut status.volume_status);
     status.active_pods = [(pod.uid().unwrap_or_default(), node.to_owned())].into();
     status.qos_class = pod.status.as_ref().and_then(|status| status.qos_class.clone());
     status.launcher_container_image_version = pod
@@ -426,7 +461,7 @@ fn age(since: Timestamp, now: Timestamp) -> Duration {
 }
 
 /// The patch from the stored status to this one, or none where nothing differs.
-fn status_patch(
+pub(super) fn status_patch(
     vmi: &VirtualMachineInstance,
     metadata: Value,
     status: &VirtualMachineInstanceStatus,

@@ -65,6 +65,7 @@ fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observed {
         node: pod.as_ref().map(|_| NodeState::Ready),
         pod,
         strays: vec![],
+        state: None,
         config: config(),
         now: at(NOW),
     }
@@ -383,6 +384,8 @@ mod world {
         fn apply(&mut self, observed: &Observed, plan: Plan) {
             for action in plan.actions {
                 match action {
+                    Action::CreateClaim(_) => panic!("this instance keeps nothing"),
+                    Action::ResizePod { .. } => panic!("this instance does not grow"),
                     Action::CreatePod(mut pod) => {
                         // The fresh look before creation, and the API server's unique names.
                         let fresh = self.vmi.as_ref().map(|vmi| vmi.metadata.resource_version.clone());

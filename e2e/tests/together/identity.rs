@@ -260,7 +260,9 @@ fn a_stolen_token_of_a_handler_changes_nothing_on_another_node() {
         own.may("PATCH", &vmi, Some(&note))?;
         own.may_not("PATCH", &vmi, Some(&moved), "not allowed to set target node")?;
 
-        let label = |value: Value| json!({ "metadata": { "labels": { "e2e.barevirt/stolen": value } } });
+        let label = |value: Value| json!({ "metadata": { "labels": { "e2e.kubevirt.io/stolen": value } } });
+        let foreign = json!({ "metadata": { "labels": { "node-role.kubernetes.io/stolen": "" } } });
+        let taken = json!({ "metadata": { "labels": { "kubernetes.io/hostname": null } } });
         let node = |name: &str| format!("/api/v1/nodes/{name}");
         stolen.may_not("PATCH", &node(home), Some(&label(json!("yes"))), "cannot modify this node")?;
         of_no_pod.may_not("PATCH", &node(home), Some(&label(json!("yes"))), "missing node name")?;
@@ -272,6 +274,8 @@ fn a_stolen_token_of_a_handler_changes_nothing_on_another_node() {
             Some(&label(json!("yes"))),
             "forbidden",
         )?;
+        stolen.may_not("PATCH", &node(away), Some(&foreign), "cannot update non kubevirt-owned labels")?;
+        stolen.may_not("PATCH", &node(away), Some(&taken), "cannot add/delete non kubevirt-owned labels")?;
         stolen.may("PATCH", &node(away), Some(&label(json!("yes"))))?;
         stolen.may("PATCH", &node(away), Some(&label(Value::Null)))?;
 

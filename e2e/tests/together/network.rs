@@ -1,14 +1,10 @@
 //! The masquerade binding: the guest is reached at its pod's addresses and reaches the cluster.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{cluster_script, objects, wait_for_exit};
+use barevirt_e2e::command::{cluster_script, objects};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Forward, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::Stdio;
-use std::time::Duration;
 
 fn start(namespace: &Namespace, manifest: &Value) -> Result<()> {
     namespace.apply(manifest)?;
@@ -131,33 +127,15 @@ fn port_forward_to_the_pod_reaches_the_guest() {
         console.login(BOOT)?;
         let launcher = namespace.launcher("vm")?;
         let pod = format!("pod/{}", launcher["metadata"]["name"].as_str().unwrap_or_default());
-        let mut forward = cluster_script("kubectl.sh")
-            .args(["port-forward", "-n", namespace.name(), &pod, ":80"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let answer = ask_through(&mut forward);
-        forward.kill()?;
-        wait_for_exit(&mut forward, SOON)?;
-        let answer = answer?;
+        let forward = Forward::start(cluster_script("kubectl.sh").args([
+            "port-forward",
+            "-n",
+            namespace.name(),
+            &pod,
+            ":80",
+        ]))?;
+        let answer = forward.get("/hostname")?;
         ensure!(answer.starts_with("HTTP/1.") && answer.contains(" 200 "), "{answer}");
         Ok(())
     });
-}
-
-/// Reads the local port that kubectl has chosen, and asks the web server behind it.
-fn ask_through(forward: &mut std::process::Child) -> Result<String> {
-    let stdout = forward.stdout.take().context("port-forward has no output")?;
-    let mut line = String::new();
-    // Kept open to the end: kubectl has more to say, and dies where nobody listens.
-    let mut stdout = BufReader::new(stdout);
-    stdout.read_line(&mut line)?;
-    let port = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next());
-    let port: u16 = port.with_context(|| format!("kubectl says {line:?}"))?.parse()?;
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    stream.write_all(b"GET /hostname HTTP/1.0\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }

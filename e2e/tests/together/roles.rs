@@ -413,9 +413,9 @@ fn what_is_not_there_says_so() {
         // Known, allowed, and nothing behind it.
         says(
             "get",
-            "virtualmachines/vm/portforward/22/tcp",
+            "virtualmachines/vm/objectgraph",
             None,
-            "virtualmachines/portforward is not supported yet",
+            "virtualmachines/objectgraph is not supported yet",
         )?;
         says(
             "get",

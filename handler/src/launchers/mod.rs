@@ -22,7 +22,7 @@ use barevirt_protocol::seqpacket::SocketError;
 use barevirt_protocol::v1::launcher_client::LauncherClient;
 use barevirt_protocol::v1::{
     Control, ControlRequest, GuestRequest, HelloRequest, LauncherStatus, QmpRequest, ScreenshotRequest,
-    ShutdownRequest, SyncRequest, WatchRequest,
+    ShutdownRequest, StatsRequest, StatsResponse, SyncRequest, WatchRequest,
 };
 use thiserror::Error;
 use tonic::transport::Channel;
@@ -187,6 +187,12 @@ impl Launcher {
         let mut client = self.client.clone();
         let request = grpc::request(ScreenshotRequest { move_cursor }, within);
         Ok(client.screenshot(request).await.map_err(failed("screenshot"))?.into_inner().png)
+    }
+
+    /// Numbers for monitoring.
+    pub async fn stats(&self, within: Duration) -> Result<StatsResponse, LauncherError> {
+        let mut client = self.client.clone();
+        Ok(client.stats(grpc::request(StatsRequest {}, within)).await.map_err(failed("stats"))?.into_inner())
     }
 
     /// Hands over descriptors, each under its name; the launcher holds them when this returns.

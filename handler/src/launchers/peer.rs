@@ -21,6 +21,9 @@ use super::cgroup::{self, CgroupError, Container};
 /// More than any resolver reads.
 const RESOLV_CONF_LARGEST: u64 = 64 * 1024;
 
+/// More than a pod has interfaces for.
+const DEVICES_LARGEST: u64 = 256 * 1024;
+
 /// Why a peer is not trusted.
 #[derive(Debug, Error)]
 pub enum PeerError {
@@ -127,6 +130,18 @@ impl Peer {
         let mut text = Vec::new();
         File::from(file).take(RESOLV_CONF_LARGEST).read_to_end(&mut text).map_err(failed)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Counters of the interfaces in its network namespace, as `/proc` has them.
+    pub fn network_devices(&self) -> Result<String, PeerError> {
+        let mut text = String::new();
+        let file = File::from(self.open("net/dev", OFlag::O_RDONLY)?);
+        file.take(DEVICES_LARGEST).read_to_string(&mut text).map_err(|source| PeerError::Open {
+            what: "net/dev",
+            pid: self.pid,
+            source,
+        })?;
+        Ok(text)
     }
 
     fn open(&self, what: &'static str, flags: OFlag) -> Result<OwnedFd, PeerError> {

@@ -17,7 +17,6 @@
 pub mod answer;
 mod controls;
 pub mod route;
-pub mod stream;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -27,13 +26,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barevirt_component::certificates::Server;
+use barevirt_component::websocket;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -159,7 +159,7 @@ async fn serve_guest(
         Kind::Console => barevirt_protocol::names::STREAM_SERIAL0,
         Kind::Vnc => barevirt_protocol::names::STREAM_VNC,
     };
-    let upgrade = match stream::Upgrade::read(&request) {
+    let upgrade = match websocket::Upgrade::read(&request) {
         Ok(upgrade) => upgrade,
         Err(message) => return refuse(StatusCode::BAD_REQUEST, "BadRequest", message),
     };
@@ -167,11 +167,19 @@ async fn serve_guest(
         Ok(socket) => socket,
         Err(error) => return failed(&error),
     };
+    let socket = std::os::unix::net::UnixStream::from(socket);
+    let socket = match socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket)) {
+        Ok(socket) => socket,
+        Err(error) => {
+            let message = format!("use the guest's stream: {error}");
+            return refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message);
+        }
+    };
     let response = upgrade.answer();
     let (namespace, name) = (guest.namespace.clone(), guest.name.clone());
     tokio::spawn(async move {
         info!(namespace, name, stream, "stream opened");
-        let ended = stream::run(request, socket).await;
+        let ended = websocket::run(request, socket, websocket::TAKEN_OR_ENDED).await;
         info!(namespace, name, stream, ended, "stream closed");
     });
     response

@@ -5,16 +5,19 @@
 //! where they are.
 
 use barevirt_api::names::{
-    CONDITION_AGENT_CONNECTED, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_READY,
-    CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_GUEST_NOT_RUNNING,
-    REASON_PAUSED_BY_USER, REASON_PAUSED_IO_ERROR, REASON_SYNC_FAILED, is_final_phase,
+    CONDITION_ACCESS_CREDENTIALS, CONDITION_AGENT_CONNECTED, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED,
+    CONDITION_READY, CONDITION_SYNCHRONIZED, CONDITION_UNSUPPORTED_AGENT, PHASE_FAILED, PHASE_RUNNING,
+    PHASE_SUCCEEDED, REASON_GUEST_NOT_RUNNING, REASON_PAUSED_BY_USER, REASON_PAUSED_IO_ERROR,
+    REASON_SYNC_FAILED, is_final_phase,
 };
 use barevirt_api::v1::{
     Condition, GuestOsInfo, Machine, NetworkInterfaceStatus, VirtualMachineInstance,
     VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
 };
-use barevirt_protocol::v1::{GuestFacts, GuestInterface, GuestOs, LauncherStatus, Pause, Phase};
+use barevirt_protocol::v1::{Credentials, GuestFacts, GuestInterface, GuestOs, LauncherStatus, Pause, Phase};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::pods::Readiness;
 
 /// Reason of `LiveMigratable=False`: this version has no migration.
 const NOT_MIGRATABLE: &str = "MigrationNotSupported";
@@ -57,6 +60,8 @@ pub struct Seen<'a> {
     pub interfaces: Option<&'a [Interface]>,
     /// Why what is asked for could not be put into effect for some time now.
     pub failure: Option<&'a str>,
+    /// What the pod says of its readiness, where the guest has a probe for it.
+    pub readiness: Option<&'a Readiness>,
 }
 
 /// The status that the VMI should have.
@@ -68,7 +73,7 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
     synchronized(&mut status.conditions, seen.failure, now);
     let Some(launcher) = seen.launcher else { return status };
     match launcher.phase() {
-        Phase::Running => running(&mut status, launcher, now),
+        Phase::Running => running(&mut status, launcher, readiness(vmi, seen.readiness), now),
         Phase::Paused => paused(&mut status, launcher, now),
         Phase::Succeeded => ended(&mut status, PHASE_SUCCEEDED, launcher, now),
         Phase::Failed => ended(&mut status, PHASE_FAILED, launcher, now),
@@ -76,6 +81,9 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
         Phase::Unspecified | Phase::Waiting | Phase::Starting | Phase::Stopping => {}
     }
     if status.phase.as_deref() == Some(PHASE_RUNNING) {
+        if let Some(size) = &launcher.size {
+            super::size::report(&mut status, &vmi.spec, size, now);
+        }
         let guest = launcher.guest.as_ref();
         if let Some(interfaces) = seen.interfaces {
             status.interfaces = interfaces.iter().map(interface).collect();
@@ -95,17 +103,36 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
     status
 }
 
-fn running(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus, now: &Time) {
+/// What `Ready` says of a guest that runs: that it does, or where it has a probe, what its pod says. Nothing where the pod was
+/// not seen yet.
+fn readiness(vmi: &VirtualMachineInstance, pod: Option<&Readiness>) -> Option<Condition> {
+    match pod {
+        _ if vmi.spec.readiness_probe.is_none() => Some(Condition::new(CONDITION_READY, true, "", "")),
+        Some(Readiness { ready, reason, message }) => {
+            Some(Condition::new(CONDITION_READY, *ready, reason, message.clone()))
+        }
+        None => None,
+    }
+}
+
+fn running(
+    status: &mut VirtualMachineInstanceStatus,
+    launcher: &LauncherStatus,
+    ready: Option<Condition>,
+    now: &Time,
+) {
     // The guest's processors run, but the monitor has not answered yet: in a moment it will have.
     if !launcher.ready {
         return;
     }
     enter(status, PHASE_RUNNING, now);
     let conditions = &mut status.conditions;
-    merge_condition(conditions, Condition::new(CONDITION_READY, true, "", ""), now);
+    if let Some(ready) = ready {
+        merge_condition(conditions, ready, now);
+    }
     migratable(conditions, now);
     Condition::remove(conditions, CONDITION_PAUSED);
-    agent(conditions, launcher.agent_connected, now);
+    agent(conditions, launcher, now);
 }
 
 fn paused(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus, now: &Time) {
@@ -123,7 +150,7 @@ fn paused(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus, 
     merge_condition(conditions, ready, now);
     migratable(conditions, now);
     merge_condition(conditions, Condition::new(CONDITION_PAUSED, true, reason, message), now);
-    agent(conditions, launcher.agent_connected, now);
+    agent(conditions, launcher, now);
 }
 
 fn ended(status: &mut VirtualMachineInstanceStatus, phase: &str, launcher: &LauncherStatus, now: &Time) {
@@ -135,7 +162,7 @@ fn ended(status: &mut VirtualMachineInstanceStatus, phase: &str, launcher: &Laun
     let ready = Condition::new(CONDITION_READY, false, REASON_GUEST_NOT_RUNNING, launcher.message.clone());
     merge_condition(conditions, ready, now);
     Condition::remove(conditions, CONDITION_PAUSED);
-    agent(conditions, false, now);
+    no_agent(conditions);
 }
 
 fn enter(status: &mut VirtualMachineInstanceStatus, phase: &str, now: &Time) {
@@ -148,13 +175,31 @@ fn migratable(conditions: &mut Vec<Condition>, now: &Time) {
     merge_condition(conditions, condition, now);
 }
 
-/// KubeVirt has the condition only while the agent is connected.
-fn agent(conditions: &mut Vec<Condition>, connected: bool, now: &Time) {
-    if connected {
+/// KubeVirt has these conditions only while the agent is connected, and while it lacks something.
+fn agent(conditions: &mut Vec<Condition>, launcher: &LauncherStatus, now: &Time) {
+    if launcher.agent_connected {
         merge_condition(conditions, Condition::new(CONDITION_AGENT_CONNECTED, true, "", ""), now);
+        match launcher.guest.as_ref().map(|guest| guest.unsupported.as_str()) {
+            Some("") => Condition::remove(conditions, CONDITION_UNSUPPORTED_AGENT),
+            // A sentence for a reason, as in KubeVirt.
+            Some(lack) => {
+                let condition = Condition::new(CONDITION_UNSUPPORTED_AGENT, true, lack, "");
+                merge_condition(conditions, condition, now);
+            }
+            None => {}
+        }
     } else {
-        Condition::remove(conditions, CONDITION_AGENT_CONNECTED);
+        no_agent(conditions);
     }
+    if let Some(Credentials { synchronized, message }) = &launcher.credentials {
+        let condition = Condition::new(CONDITION_ACCESS_CREDENTIALS, *synchronized, "", message.clone());
+        merge_condition(conditions, condition, now);
+    }
+}
+
+fn no_agent(conditions: &mut Vec<Condition>) {
+    Condition::remove(conditions, CONDITION_AGENT_CONNECTED);
+    Condition::remove(conditions, CONDITION_UNSUPPORTED_AGENT);
 }
 
 /// KubeVirt has the condition only while something is wrong.
@@ -276,7 +321,7 @@ mod tests {
     }
 
     fn seen(launcher: &LauncherStatus) -> Seen<'_> {
-        Seen { launcher: Some(launcher), interfaces: None, failure: None }
+        Seen { launcher: Some(launcher), interfaces: None, failure: None, readiness: None }
     }
 
     #[test]
@@ -300,7 +345,7 @@ mod tests {
         let running = launcher(Phase::Running);
         let interfaces = interfaces();
         let status = compute(&scheduled(), Seen { interfaces: Some(&interfaces), ..seen(&running) }, &at(5));
-        let nothing = Seen { launcher: None, interfaces: None, failure: None };
+        let nothing = Seen { launcher: None, interfaces: None, failure: None, readiness: None };
         assert_eq!(compute(&vmi(status.clone()), nothing, &at(9)), status);
         assert_eq!(compute(&vmi(status.clone()), seen(&running), &at(9)), status);
     }
@@ -355,6 +400,53 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_with_a_probe_is_ready_when_its_pod_is() {
+        let mut probed = scheduled();
+        probed.spec.readiness_probe = Some(Default::default());
+        let launcher = launcher(Phase::Running);
+        let ready = |vmi: &VirtualMachineInstance, readiness: Option<&Readiness>| {
+            let status = compute(vmi, Seen { readiness, ..seen(&launcher) }, &at(5));
+            assert_eq!(status.phase.as_deref(), Some("Running"));
+            Condition::find(&status.conditions, CONDITION_READY)
+                .map(|ready| (ready.status.clone(), ready.reason.clone().unwrap_or_default()))
+        };
+        let not_yet =
+            Readiness { ready: false, reason: "ContainersNotReady".to_owned(), message: String::new() };
+        let now = Readiness { ready: true, ..Readiness::default() };
+        assert_eq!(ready(&probed, None), None);
+        assert_eq!(
+            ready(&probed, Some(&not_yet)),
+            Some(("False".to_owned(), "ContainersNotReady".to_owned()))
+        );
+        assert_eq!(ready(&probed, Some(&now)), Some(("True".to_owned(), String::new())));
+        assert_eq!(ready(&scheduled(), None), Some(("True".to_owned(), String::new())));
+    }
+
+    #[test]
+    fn credentials_and_what_the_agent_lacks_are_told_as_kubevirt_tells_them() {
+        let mut now = launcher(Phase::Running);
+        let offline = "Guest agent is offline".to_owned();
+        now.credentials = Some(Credentials { synchronized: false, message: offline });
+        let before = compute(&scheduled(), seen(&now), &at(5));
+        let condition = Condition::find(&before.conditions, "AccessCredentialsSynchronized").unwrap();
+        assert_eq!(
+            (condition.status.as_str(), condition.message.as_deref()),
+            ("False", Some("Guest agent is offline"))
+        );
+        now.agent_connected = true;
+        now.credentials = Some(Credentials { synchronized: true, message: String::new() });
+        now.guest = Some(GuestFacts { unsupported: "It cannot.".to_owned(), ..GuestFacts::default() });
+        let after = compute(&vmi(before), seen(&now), &at(6));
+        assert!(Condition::is_set(&after.conditions, "AccessCredentialsSynchronized"));
+        let unsupported = Condition::find(&after.conditions, "UnsupportedAgent").unwrap();
+        assert_eq!(unsupported.reason.as_deref(), Some("It cannot."));
+        now.agent_connected = false;
+        now.guest = None;
+        let gone = compute(&vmi(after), seen(&now), &at(7));
+        assert!(Condition::find(&gone.conditions, "UnsupportedAgent").is_none());
+    }
+
+    #[test]
     fn why_a_guest_is_paused_is_said_also_before_it_ran() {
         for (pause, reason) in [(Pause::User, "PausedByUser"), (Pause::IoError, "PausedIOError")] {
             let mut now = launcher(Phase::Paused);
@@ -382,6 +474,7 @@ mod tests {
                 told("eth1", "02:00:00:00:00:07", "192.0.2.1"),
             ],
             frozen: true,
+            ..GuestFacts::default()
         };
         facts.interfaces.extend((0..50).map(|n| told(&format!("tap{n}"), "", "192.0.2.9")));
         now.guest = Some(facts);
@@ -410,7 +503,8 @@ mod tests {
 
     #[test]
     fn a_failure_to_synchronize_is_a_condition_while_it_lasts() {
-        let failing = Seen { launcher: None, interfaces: None, failure: Some("open tap tap0") };
+        let failing =
+            Seen { launcher: None, interfaces: None, failure: Some("open tap tap0"), readiness: None };
         let status = compute(&scheduled(), failing, &at(5));
         let condition = Condition::find(&status.conditions, CONDITION_SYNCHRONIZED).unwrap();
         assert_eq!(condition.reason.as_deref(), Some("SyncFailed"));

@@ -1,9 +1,11 @@
 //! Events of a VMI, on transitions only, with the reasons and texts that KubeVirt's users and tools know.
 
-use barevirt_api::names::CONDITION_SYNCHRONIZED;
 use barevirt_api::names::{
-    PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_DELETED, REASON_SHUTTING_DOWN, REASON_STARTED,
-    REASON_STOPPED, REASON_SYNC_FAILED, is_final_phase,
+    CONDITION_ACCESS_CREDENTIALS, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_SYNCHRONIZED,
+    PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_ACCESS_CREDENTIALS_FAILED,
+    REASON_ACCESS_CREDENTIALS_SYNCED, REASON_DELETED, REASON_GUEST_PANICKED, REASON_IO_ERROR,
+    REASON_MIGRATED, REASON_PAUSED_IO_ERROR, REASON_SHUTTING_DOWN, REASON_STARTED, REASON_STOPPED,
+    REASON_SYNC_FAILED, is_final_phase,
 };
 use barevirt_api::v1::{Condition, VirtualMachineInstanceStatus};
 use kube::runtime::events::{Event, EventType};
@@ -31,13 +33,22 @@ pub fn transitions(
                 let text = "The VirtualMachineInstance was shut down.".to_owned();
                 events.push(event(EventType::Normal, REASON_STOPPED, text));
             }
-            Some(PHASE_FAILED) => events.push(event(EventType::Warning, REASON_STOPPED, crashed(after))),
+            Some(PHASE_FAILED) => {
+                // The launcher's verdict has the event's word.
+                if after.reason.as_deref() == Some(REASON_GUEST_PANICKED) {
+                    let text = "GuestPanicked (details unavailable)".to_owned();
+                    events.push(event(EventType::Warning, REASON_GUEST_PANICKED, text));
+                }
+                events.push(event(EventType::Warning, REASON_STOPPED, crashed(after)));
+            }
             _ => {}
         }
         if deleting && after.phase.as_deref().is_some_and(is_final_phase) {
             events.push(event(EventType::Normal, REASON_DELETED, "Signaled Deletion".to_owned()));
         }
     }
+    events.extend(credentials(before, after));
+    events.extend(io_error(before, after));
     let failure = |status: &VirtualMachineInstanceStatus| {
         Condition::find(&status.conditions, CONDITION_SYNCHRONIZED)
             .filter(|condition| condition.reason.as_deref() == Some(REASON_SYNC_FAILED))
@@ -47,6 +58,49 @@ pub fn transitions(
         events.push(event(EventType::Warning, REASON_SYNC_FAILED, message));
     }
     events
+}
+
+/// Keys and passwords are in effect now, or are not; in KubeVirt's words.
+fn credentials(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanceStatus) -> Option<Event> {
+    let told = |status: &VirtualMachineInstanceStatus| {
+        let condition = Condition::find(&status.conditions, CONDITION_ACCESS_CREDENTIALS)?;
+        Some((condition.status == "True", condition.message.clone().unwrap_or_default()))
+    };
+    let (worked, message) = told(after).filter(|now| told(before).as_ref() != Some(now))?;
+    Some(if worked {
+        let note = "Access credentials sync successful.".to_owned();
+        event(EventType::Normal, REASON_ACCESS_CREDENTIALS_SYNCED, note)
+    } else {
+        let note = format!("Access credentials sync failed: {message}");
+        event(EventType::Warning, REASON_ACCESS_CREDENTIALS_FAILED, note)
+    })
+}
+
+/// A disk has stopped the guest.
+fn io_error(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanceStatus) -> Option<Event> {
+    let stopped = |status: &VirtualMachineInstanceStatus| {
+        Condition::find(&status.conditions, CONDITION_PAUSED)
+            .filter(|condition| condition.reason.as_deref() == Some(REASON_PAUSED_IO_ERROR))
+            .map(|condition| condition.message.clone().unwrap_or_default())
+    };
+    let message = stopped(after).filter(|_| stopped(before).is_none())?;
+    Some(event(EventType::Warning, REASON_IO_ERROR, message))
+}
+
+/// An instance that wants to be migrated in an eviction turns out not to be movable.
+pub fn not_movable(
+    strategy: Option<&str>,
+    before: &VirtualMachineInstanceStatus,
+    after: &VirtualMachineInstanceStatus,
+) -> Option<Event> {
+    let why = |status: &VirtualMachineInstanceStatus| {
+        Condition::find(&status.conditions, CONDITION_LIVE_MIGRATABLE)
+            .filter(|condition| condition.status == "False")
+            .map(|condition| condition.message.clone().unwrap_or_default())
+    };
+    let message = why(after).filter(|_| strategy == Some("LiveMigrate") && why(before).is_none())?;
+    let note = format!("EvictionStrategy is set but vmi is not migratable; {message}");
+    Some(event(EventType::Warning, REASON_MIGRATED, note))
 }
 
 /// The guest is being shut down.
@@ -113,6 +167,64 @@ mod tests {
             events[0].note.as_deref(),
             Some("The VirtualMachineInstance crashed: QEMU was killed by signal 9")
         );
+    }
+
+    #[test]
+    fn credentials_are_told_when_they_change() {
+        let with = |worked: bool, message: &str| {
+            let mut status = status("Running");
+            let condition = Condition::new("AccessCredentialsSynchronized", worked, "", message);
+            status.conditions.push(condition);
+            status
+        };
+        let (none, failed, worked) =
+            (status("Running"), with(false, "Guest agent is offline"), with(true, ""));
+        assert_eq!(
+            told(&none, &failed),
+            [(
+                "AccessCredentialsSyncFailed".to_owned(),
+                "Access credentials sync failed: Guest agent is offline".to_owned()
+            )]
+        );
+        assert_eq!(
+            told(&failed, &worked),
+            [("AccessCredentialsSyncSuccess".to_owned(), "Access credentials sync successful.".to_owned())]
+        );
+        assert_eq!(told(&worked, &worked), []);
+        assert_eq!(told(&worked, &none), []);
+    }
+
+    #[test]
+    fn storage_that_fails_and_a_kernel_that_panics_are_told_once() {
+        let mut stopped = status("Running");
+        stopped.conditions.push(Condition::new("Paused", true, "PausedIOError", "low-level IO error"));
+        assert_eq!(
+            told(&status("Running"), &stopped),
+            [("IOerror".to_owned(), "low-level IO error".to_owned())]
+        );
+        assert_eq!(told(&stopped, &stopped), []);
+        let by_user = Condition::new("Paused", true, "PausedByUser", "");
+        let by_user = VirtualMachineInstanceStatus { conditions: vec![by_user], ..status("Running") };
+        assert_eq!(told(&status("Running"), &by_user), []);
+        let panicked =
+            VirtualMachineInstanceStatus { reason: Some("GuestPanicked".to_owned()), ..status("Failed") };
+        let reasons: Vec<String> =
+            told(&status("Running"), &panicked).into_iter().map(|(reason, _)| reason).collect();
+        assert_eq!(reasons, ["GuestPanicked", "Stopped"]);
+        assert_eq!(told(&panicked, &panicked), []);
+    }
+
+    #[test]
+    fn whoever_wants_to_move_and_cannot_is_told_so_once() {
+        let mut running = status("Running");
+        running.conditions.push(Condition::new("LiveMigratable", false, "DisksNotLiveMigratable", "why"));
+        let wants = Some("LiveMigrate");
+        let event = not_movable(wants, &status("Scheduled"), &running).unwrap();
+        assert_eq!(event.reason, "Migrated");
+        assert_eq!(event.note.as_deref(), Some("EvictionStrategy is set but vmi is not migratable; why"));
+        assert!(not_movable(wants, &running, &running).is_none());
+        assert!(not_movable(Some("LiveMigrateIfPossible"), &status("Scheduled"), &running).is_none());
+        assert!(not_movable(wants, &status("Scheduled"), &status("Running")).is_none());
     }
 
     #[test]

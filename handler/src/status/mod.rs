@@ -4,3 +4,4 @@
 pub mod compute;
 pub mod events;
 pub mod patch;
+mod size;

@@ -5,6 +5,7 @@
 
 pub mod backoff;
 pub mod guest_network;
+pub mod live;
 pub mod plan;
 pub mod session;
 #[cfg(test)]
@@ -169,13 +170,14 @@ impl Task {
             Some((before, after)) if *before == vmi.metadata.resource_version => Arc::clone(after),
             _ => vmi,
         };
-        let spec_hash = identity::spec_hash(&vmi.spec);
+        let spec_hash = identity::spec_hash(&live::granted(&vmi).spec);
         let heard = self.session.as_ref().map(Session::heard);
         let status = heard.as_ref().and_then(|heard| heard.status.as_ref());
         let seen = compute::Seen {
             launcher: status,
             interfaces: self.session.as_ref().and_then(Session::interfaces),
             failure: self.steps.failure(now),
+            readiness: pod.as_deref().and_then(|pod| pod.readiness.as_ref()),
         };
         let wanted = compute::compute(&vmi, seen, &Time(Timestamp::now()));
         let session = match (&self.session, &heard) {
@@ -238,7 +240,7 @@ impl Task {
             }
             Step::Sync => {
                 let Some(session) = &mut self.session else { return Ok(()) };
-                session.sync(&vmi, &spec_hash).await?;
+                session.sync(&live::granted(&vmi), &spec_hash).await?;
                 info!(revision = vmi.metadata.generation, "launcher told what should run");
             }
             Step::Shutdown { grace } => {
@@ -273,7 +275,8 @@ impl Task {
             answer.map_err(|_| TaskError::ApiDeadline)?.map_err(|error| TaskError::Api(Box::new(error)))?;
         let before = vmi.status.clone().unwrap_or_default();
         let deleting = vmi.metadata.deletion_timestamp.is_some();
-        let events = events::transitions(&before, wanted, deleting);
+        let mut events = events::transitions(&before, wanted, deleting);
+        events.extend(events::not_movable(vmi.spec.eviction_strategy.as_deref(), &before, wanted));
         if before.phase != wanted.phase {
             info!(phase = wanted.phase, reason = wanted.reason, "phase reported");
         }

@@ -184,6 +184,7 @@ mod tests {
             addresses: Vec::new(),
             allow_emulation: true,
             deleted: false,
+            readiness: None,
         }
     }
 

@@ -155,6 +155,7 @@ impl Node {
             addresses: vec!["10.244.9.7".to_owned()],
             allow_emulation: true,
             deleted: false,
+            readiness: None,
         };
         Input { vmi: Arc::new(self.server.read()), pod: Some(Arc::new(pod)) }
     }

@@ -8,28 +8,35 @@ use std::path::PathBuf;
 pub(crate) enum Command {
     /// Copies itself.
     Copy { destination: PathBuf },
-    /// Hands over a disk.
+    /// Hands over disks.
     Serve(Serve),
 }
 
 /// Arguments of `serve`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Serve {
-    /// Name of the volume in the VirtualMachineInstance.
-    pub(crate) volume: String,
+    /// What is handed over: one for a volume, two for a kernel and its initial file system.
+    pub(crate) files: Vec<Wanted>,
     /// The launcher's socket.
     pub(crate) socket: PathBuf,
-    /// The disk in the image; `None`: the only file under `/disk`.
-    pub(crate) path: Option<PathBuf>,
     /// What counts as the root of the image.
     pub(crate) root: PathBuf,
+}
+
+/// A file of the image.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Name of the volume in the VirtualMachineInstance, or what the launcher calls the file.
+    pub(crate) volume: String,
+    /// The file in the image; `None`: the only file under `/disk`.
+    pub(crate) path: Option<PathBuf>,
 }
 
 /// Why the command line makes no sense.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum ArgumentError {
     #[error(
-        "usage: container-disk copy DEST | serve --volume NAME --socket PATH [--path DISK] [--root DIRECTORY]"
+        "usage: container-disk copy DEST | serve --socket PATH [--root DIRECTORY] (--volume NAME [--path DISK])..."
     )]
     Usage,
     #[error("unknown argument {0:?}")]
@@ -44,7 +51,8 @@ pub(crate) enum ArgumentError {
 
 const OPTIONS: [&str; 4] = ["--volume", "--socket", "--path", "--root"];
 
-/// Reads the arguments after the program's name. Options are `--name value` or `--name=value`.
+/// Reads the arguments after the program's name. Options are `--name value` or `--name=value`; the first `--path` belongs to
+/// the first `--volume`, and so on.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, ArgumentError> {
     let mut arguments = arguments.into_iter();
     match arguments.next().as_ref().and_then(|word| word.to_str()) {
@@ -58,7 +66,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
 }
 
 fn serve(mut arguments: impl Iterator<Item = OsString>) -> Result<Serve, ArgumentError> {
-    let mut values: [Option<OsString>; OPTIONS.len()] = [const { None }; OPTIONS.len()];
+    let mut values: [Vec<OsString>; OPTIONS.len()] = [const { Vec::new() }; OPTIONS.len()];
     while let Some(argument) = arguments.next() {
         let (name, attached) = match argument.to_str().and_then(|text| text.split_once('=')) {
             Some((name, value)) => (OsString::from(name), Some(OsString::from(value))),
@@ -68,18 +76,22 @@ fn serve(mut arguments: impl Iterator<Item = OsString>) -> Result<Serve, Argumen
             return Err(ArgumentError::Unknown(argument));
         };
         let value = attached.or_else(|| arguments.next()).ok_or(ArgumentError::NoValue(OPTIONS[option]))?;
-        values[option] = Some(value);
+        values[option].push(value);
     }
-    let [volume, socket, path, root] = values;
-    Ok(Serve {
-        volume: volume
-            .ok_or(ArgumentError::Missing("--volume"))?
-            .into_string()
-            .map_err(|_| ArgumentError::NotUtf8("--volume"))?,
-        socket: socket.ok_or(ArgumentError::Missing("--socket"))?.into(),
+    let [volumes, mut sockets, paths, mut roots] = values;
+    if volumes.is_empty() {
+        return Err(ArgumentError::Missing("--volume"));
+    }
+    let mut paths = paths.into_iter();
+    let file = |volume: OsString| {
+        let volume = volume.into_string().map_err(|_| ArgumentError::NotUtf8("--volume"))?;
         // An empty path is what a template without one leaves behind.
-        path: path.filter(|path| !path.is_empty()).map(PathBuf::from),
-        root: root.map_or_else(|| PathBuf::from("/"), PathBuf::from),
+        Ok(Wanted { volume, path: paths.next().filter(|path| !path.is_empty()).map(PathBuf::from) })
+    };
+    Ok(Serve {
+        files: volumes.into_iter().map(file).collect::<Result<_, _>>()?,
+        socket: sockets.pop().ok_or(ArgumentError::Missing("--socket"))?.into(),
+        root: roots.pop().map_or_else(|| PathBuf::from("/"), PathBuf::from),
     })
 }
 
@@ -99,9 +111,8 @@ mod tests {
         );
         let serve = |path: Option<&str>| {
             Ok(Command::Serve(Serve {
-                volume: "root".into(),
+                files: vec![Wanted { volume: "root".into(), path: path.map(PathBuf::from) }],
                 socket: "/s".into(),
-                path: path.map(PathBuf::from),
                 root: "/".into(),
             }))
         };
@@ -111,6 +122,17 @@ mod tests {
             words("serve --socket /s --path /disk/a=b.img --volume root"),
             serve(Some("/disk/a=b.img"))
         );
+    }
+
+    #[test]
+    fn several_files_of_an_image_are_handed_over_in_pairs() {
+        let line =
+            "serve --socket /s --volume kernel --path /boot/vmlinuz --volume initrd --path /boot/initrd";
+        let Ok(Command::Serve(serve)) = words(line) else { panic!("not understood") };
+        let files: Vec<_> =
+            serve.files.iter().map(|file| (file.volume.as_str(), file.path.as_deref())).collect();
+        let path = |path| Some(std::path::Path::new(path));
+        assert_eq!(files, [("kernel", path("/boot/vmlinuz")), ("initrd", path("/boot/initrd"))]);
     }
 
     #[test]

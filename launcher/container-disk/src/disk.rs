@@ -19,18 +19,19 @@ const DISK_DIRECTORY: &str = "disk";
 
 /// The opened disk of an image.
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub struct Disk {
     /// Its absolute path in the image.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Its size in bytes.
-    pub(crate) size: u64,
+    pub size: u64,
     /// It, open for reading.
-    pub(crate) file: File,
+    pub file: File,
 }
 
 /// Why there is no disk. Every text names the path in the image.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DiskError {
+#[expect(missing_docs, reason = "each says it to people")]
+pub enum DiskError {
     #[error("image has no disk: directory {0} does not exist")]
     NoDirectory(PathBuf),
     #[error("image has no disk: directory {0} is empty")]
@@ -60,7 +61,10 @@ pub(crate) enum DiskError {
 }
 
 /// Opens the disk at `path` beneath the directory `root`, or the only file under `disk` there.
-pub(crate) fn open_in(root: &Path, path: Option<&Path>) -> Result<Disk, DiskError> {
+///
+/// # Errors
+/// Why the image has no such disk.
+pub fn open_in(root: &Path, path: Option<&Path>) -> Result<Disk, DiskError> {
     let directory = open(root, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| DiskError::Io { path: root.to_owned(), source: errno.into() })?;
     let relative = match path {

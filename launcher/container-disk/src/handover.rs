@@ -19,7 +19,7 @@ use nix::sys::socket::{
 };
 use serde::Serialize;
 
-use crate::disk::{Disk, DiskError};
+use container_disk::disk::{Disk, DiskError};
 
 /// How long the launcher may take to listen: its image may still be unpacked on a slow node.
 const LAUNCHER_DEADLINE: Duration = Duration::from_secs(120);

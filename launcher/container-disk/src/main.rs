@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! container-disk copy DEST                                          init container: puts the program on a volume
-//! container-disk serve --volume NAME --socket PATH [--path DISK]    in the user's image
+//! container-disk serve --volume NAME --socket PATH [--path DISK]    in the user's image; of a kernel boot, two of them
 //! ```
 //!
 //! SIGTERM: the kubelet sends it to every container of a pod that is deleted. Before the launcher was reached it ends
@@ -18,7 +18,6 @@
 //! arguments. What went wrong is also sent to the launcher and written as the container's termination message.
 
 mod arguments;
-mod disk;
 mod handover;
 
 use std::fs::{File, OpenOptions, Permissions};
@@ -27,8 +26,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use arguments::{Command, Serve};
-use handover::{HandoverError, Message};
+use arguments::{Command, Serve, Wanted};
+use container_disk::disk::{self, DiskError};
+use handover::{HandoverError, Launcher, Message};
 
 /// Where the kubelet picks up why a container ended.
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -93,21 +93,31 @@ struct CopyError {
     source: io::Error,
 }
 
-/// Opens the disk, tells the launcher, waits for its end.
+/// Opens the disks, tells the launcher of each, waits for its end.
 fn run(serve: &Serve) -> Result<(), String> {
-    let opened = disk::open_in(&serve.root, serve.path.as_deref());
-    let (message, disk) = match &opened {
-        Ok(disk) => (Message::disk(&serve.volume, disk), Some(disk)),
-        Err(error) => (Message::error(&serve.volume, error), None),
-    };
-    let told = handover::connect(&serve.socket).and_then(|launcher| {
-        launcher.send(&message, disk.map(|disk| &disk.file)).and_then(|()| launcher.wait())
-    });
-    match (opened, told) {
-        // The launcher's pod tells the user; that the launcher could not be told is the lesser news.
-        (Err(error), _) => Err(error.to_string()),
-        (Ok(_), Err(error @ HandoverError::Ended)) => Err(error.to_string()),
-        (Ok(_), Err(error)) => Err(format!("volume {}: {error}", serve.volume)),
-        (Ok(_), Ok(())) => Ok(()),
+    let given: Vec<_> = serve.files.iter().map(|file| give(serve, file)).collect();
+    let mut result = Ok(());
+    for (file, (launcher, error)) in serve.files.iter().zip(given) {
+        let told = launcher.and_then(|launcher| launcher.wait());
+        result = result.and(match (error, told) {
+            // The launcher's pod tells the user; that the launcher could not be told is the lesser news.
+            (Some(error), _) => Err(error.to_string()),
+            (None, Err(error @ HandoverError::Ended)) => Err(error.to_string()),
+            (None, Err(error)) => Err(format!("volume {}: {error}", file.volume)),
+            (None, Ok(())) => Ok(()),
+        });
     }
+    result
+}
+
+/// Opens one disk and tells the launcher: the connection, and why there is no disk.
+fn give(serve: &Serve, file: &Wanted) -> (Result<Launcher, HandoverError>, Option<DiskError>) {
+    let (message, disk, error) = match disk::open_in(&serve.root, file.path.as_deref()) {
+        Ok(disk) => (Message::disk(&file.volume, &disk), Some(disk), None),
+        Err(error) => (Message::error(&file.volume, &error), None, Some(error)),
+    };
+    let launcher = handover::connect(&serve.socket).and_then(|launcher| {
+        launcher.send(&message, disk.as_ref().map(|disk| &disk.file)).map(|()| launcher)
+    });
+    (launcher, error)
 }

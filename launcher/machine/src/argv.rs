@@ -1,13 +1,16 @@
 //! A machine as QEMU's command line. Cannot fail, and adds nothing that is not in the machine or true of all machines.
 
+use crate::device::flash::Flash;
 use crate::device::serial::socket_chardev;
+use crate::device::sound::Sound;
 use crate::facts::{Accelerator, FdSet};
-use crate::machine::Machine;
+use crate::machine::{Firmware, Machine, OnReboot};
 use crate::memory::Memory;
 use crate::props::Props;
 use crate::quote::Options;
 use crate::units::Fd;
 use barevirt_api::settings::Smbios;
+use barevirt_api::v1::Chassis;
 
 /// What QEMU is started with, without the program's own name.
 #[must_use]
@@ -64,11 +67,16 @@ fn board(argv: &mut Arguments, machine: &Machine) {
     let firmware = &machine.firmware;
     let mut board = Options::kind(&firmware.machine_type)
         .switch("usb", false)
-        .switch("smm", false)
+        .switch("smm", firmware.smm)
         .switch("vmport", false)
         .switch("dump-guest-core", false);
     if !machine.controllers.chipset_sata {
         board = board.switch("sata", false);
+    }
+    for (timer, present) in [("hpet", machine.timers.hpet), ("pit", machine.timers.pit)] {
+        if let Some(present) = present {
+            board = board.switch(timer, present);
+        }
     }
     if !firmware.acpi {
         board = board.switch("acpi", false);
@@ -76,11 +84,15 @@ fn board(argv: &mut Arguments, machine: &Machine) {
     if firmware.on_serial {
         board = board.switch("graphics", false);
     }
+    if firmware.flash.is_some() {
+        board = board.with("pflash0", Flash::CODE).with("pflash1", Flash::VARIABLES);
+    }
     argv.option("-machine", board.with("memory-backend", Memory::ID).into_string());
+    start(argv, firmware);
     argv.option("-accel", accelerator(&machine.accelerator));
     argv.option("-cpu", machine.cpu.model());
     argv.option("-smp", machine.cpu.smp());
-    argv.option("-m", machine.memory.option());
+    argv.option("-m", machine.memory.option(machine.virtio_mem.map(|device| device.room)));
     argv.option("-uuid", &machine.identity.uuid);
     let Smbios { manufacturer, product, version, sku, family } = &machine.identity.smbios;
     let smbios = Options::new()
@@ -93,14 +105,60 @@ fn board(argv: &mut Arguments, machine: &Machine) {
         .maybe("sku", sku.as_ref())
         .with("family", family);
     argv.option("-smbios", smbios.into_string());
-    argv.option("-rtc", "base=utc,driftfix=slew");
+    if let Some(chassis) = &machine.identity.chassis {
+        argv.option("-smbios", self::chassis(chassis));
+    }
+    argv.option("-rtc", machine.rtc.option());
+    if let Some(policy) = machine.timers.pit_policy() {
+        argv.option("-global", policy);
+    }
     // Only what has a place in the boot order is booted from.
     argv.option("-boot", "menu=off,strict=on");
-    // The guest's reboot stays inside; its power-off and its panic end QEMU, told apart by the exit code too.
-    argv.option("-action", "reboot=reset,shutdown=poweroff,panic=exit-failure");
+    // The guest's power-off and its panic end QEMU, told apart by the exit code too; its reboot stays inside.
+    let reboot = match machine.on_reboot {
+        OnReboot::Reset => "reset",
+        OnReboot::End => "shutdown",
+    };
+    let actions =
+        Options::new().with("reboot", reboot).with("shutdown", "poweroff").with("panic", "exit-failure");
+    let watchdog = machine.watchdog.map(|watchdog| watchdog.action.name());
+    argv.option("-action", actions.maybe("watchdog", watchdog).into_string());
     // Suspended to memory or disk, a guest would be out of reach of the stop ladder.
     argv.option("-global", "ICH9-LPC.disable_s3=1");
     argv.option("-global", "ICH9-LPC.disable_s4=1");
+}
+
+/// What the firmware is and starts.
+fn start(argv: &mut Arguments, firmware: &Firmware) {
+    for node in firmware.flash.iter().flat_map(Flash::nodes) {
+        argv.json("-blockdev", &node);
+    }
+    if firmware.secure_boot {
+        argv.option("-global", "driver=cfi.pflash01,property=secure,value=on");
+    }
+    if let Some(kernel) = &firmware.kernel {
+        argv.option("-kernel", &kernel.image);
+        for (option, value) in [("-initrd", &kernel.initrd), ("-append", &kernel.arguments)] {
+            if let Some(value) = value {
+                argv.option(option, value);
+            }
+        }
+    }
+}
+
+fn chassis(chassis: &Chassis) -> String {
+    let Chassis { asset, manufacturer, serial, sku, version } = chassis;
+    let fields = [
+        ("manufacturer", manufacturer),
+        ("version", version),
+        ("serial", serial),
+        ("asset", asset),
+        ("sku", sku),
+    ];
+    // An empty value ends the option for QEMU, and says nothing.
+    let given = fields.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let given = given.filter(|(_, value)| !value.is_empty());
+    given.fold(Options::new().with("type", 3), |option, (name, value)| option.with(name, value)).into_string()
 }
 
 fn accelerator(accelerator: &Accelerator) -> String {
@@ -130,6 +188,9 @@ fn fd_set(argv: &mut Arguments, set: &FdSet) {
 }
 
 fn devices(argv: &mut Arguments, machine: &Machine) {
+    for thread in &machine.io_threads {
+        argv.json("-object", &thread.object());
+    }
     for port in &machine.root_ports {
         argv.json("-device", &port.props());
     }
@@ -159,9 +220,32 @@ fn devices(argv: &mut Arguments, machine: &Machine) {
     if let Some(balloon) = machine.balloon {
         argv.json("-device", &balloon.props());
     }
+    if let Some(room) = machine.virtio_mem {
+        argv.json("-object", &room.object());
+        argv.json("-device", &room.props());
+    }
     if let Some(rng) = machine.rng {
         argv.json("-object", &rng.object());
         argv.json("-device", &rng.props());
     }
-    argv.json("-device", &machine.panic.props());
+    if let Some(tpm) = machine.tpm {
+        argv.option("-chardev", tpm.chardev());
+        argv.option("-tpmdev", tpm.backend());
+        argv.json("-device", &tpm.props());
+    }
+    if let Some(watchdog) = machine.watchdog {
+        argv.json("-device", &watchdog.props());
+    }
+    if let Some(sound) = machine.sound {
+        argv.option("-audiodev", Sound::backend());
+        for device in sound.props() {
+            argv.json("-device", &device);
+        }
+    }
+    for input in &machine.inputs {
+        argv.json("-device", &input.props());
+    }
+    for device in machine.panic.props() {
+        argv.json("-device", &device);
+    }
 }

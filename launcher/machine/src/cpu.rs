@@ -13,6 +13,29 @@ pub enum CpuModel {
     Max,
     /// One of QEMU's models by its name.
     Named(String),
+    /// QEMU's model without anything, and all that the host's has, one by one: the same CPU on another host.
+    Spelled(Vec<(String, String)>),
+}
+
+/// A property of the CPU beside its model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flag {
+    name: String,
+    value: String,
+}
+
+impl Flag {
+    pub(crate) fn new(name: &str, value: &str) -> Self {
+        Self { name: name.to_owned(), value: value.to_owned() }
+    }
+
+    pub(crate) fn switch(name: &str, on: bool) -> Self {
+        Self::new(name, if on { "on" } else { "off" })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// Model and arrangement.
@@ -20,6 +43,8 @@ pub enum CpuModel {
 pub struct Cpu {
     /// The model.
     pub model: CpuModel,
+    /// What is added to it or taken away; a later one counts.
+    pub flags: Vec<Flag>,
     /// The arrangement.
     pub topology: Topology,
 }
@@ -27,11 +52,19 @@ pub struct Cpu {
 impl Cpu {
     /// The argument of `-cpu`.
     pub(crate) fn model(&self) -> String {
-        match &self.model {
-            CpuModel::Host => "host".to_owned(),
-            CpuModel::Max => "max".to_owned(),
-            CpuModel::Named(name) => Options::kind(name).into_string(),
-        }
+        // The one option whose values cannot be quoted: what comes here holds no comma.
+        let model = match &self.model {
+            CpuModel::Host => Options::kind("host"),
+            CpuModel::Max => Options::kind("max"),
+            CpuModel::Named(name) => Options::kind(name),
+            // Addresses as wide as the host's, as its own model has them.
+            CpuModel::Spelled(words) => words
+                .iter()
+                .fold(Options::kind("base").switch("host-phys-bits", true), |model, (name, value)| {
+                    model.with(name, value)
+                }),
+        };
+        self.flags.iter().fold(model, |model, Flag { name, value }| model.with(name, value)).into_string()
     }
 
     /// The argument of `-smp`.

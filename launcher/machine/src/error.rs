@@ -40,6 +40,14 @@ pub enum PlanError {
         /// The interface.
         interface: String,
     },
+    /// Something that the launcher has to find or start, and has not.
+    #[error("{field}: the {what} has not been prepared")]
+    Unprepared {
+        /// Path of the field that asks for it.
+        field: String,
+        /// What it is.
+        what: &'static str,
+    },
     /// More devices of a kind than there are places.
     #[error("{field}: at most {limit} devices fit on the {bus} bus")]
     BusFull {
@@ -59,6 +67,16 @@ pub enum PlanError {
         cpus: u32,
         /// What is possible.
         limit: u32,
+    },
+    /// A CPU model that is more than this node's CPU.
+    #[error("{field}: {model:?} cannot be had on this node, whose CPU lacks {features}")]
+    CpuLacks {
+        /// Path of the model.
+        field: String,
+        /// The model.
+        model: String,
+        /// What is missing.
+        features: String,
     },
     /// No addresses for all devices.
     #[error("{field}: cannot give every device an address")]

@@ -1,7 +1,9 @@
 //! What the launcher found or opened: everything a plan needs that is not in the manifest.
 
 use crate::device::blockdev::{FileSource, ImageFormat};
+use crate::device::flash::Flash;
 use crate::device::nic::NetBackend;
+use crate::host_cpu::HostCpu;
 use crate::layout::Layout;
 use crate::units::{Bytes, Fd};
 use barevirt_api::settings::Smbios;
@@ -81,6 +83,19 @@ pub struct Monitors {
     pub people: Fd,
 }
 
+/// What the machine starts with, where the manifest asks for more than the BIOS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FirmwareFacts {
+    /// UEFI code and variables.
+    pub flash: Option<Flash>,
+    /// Path of the kernel, in QEMU's eyes.
+    pub kernel: Option<String>,
+    /// Path of its initial file system.
+    pub initrd: Option<String>,
+    /// QEMU's end of the TPM's control channel.
+    pub tpm: Option<Fd>,
+}
+
 /// All that a plan needs beside the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -102,10 +117,16 @@ pub struct Facts {
     pub volumes: Vec<VolumeFacts>,
     /// Boot ROMs for network cards are installed beside QEMU.
     pub network_boot: bool,
+    /// Firmware, kernel and TPM.
+    pub firmware: FirmwareFacts,
     /// Machine type that an earlier start resolved (`pc-q35-10.0`), so that the guest keeps it.
     pub machine_type: Option<String>,
     /// What the guest reads about its system.
     pub smbios: Smbios,
+    /// What the hardware clock shows at start, where that is not UTC: such as `2026-11-22T01:02:03`.
+    pub rtc_base: Option<String>,
+    /// What a guest's CPU can have here, where [`CpuQuestion`](crate::CpuQuestion) says that it matters.
+    pub host_cpu: Option<HostCpu>,
     /// PCI layout of an earlier start.
     pub layout: Option<Layout>,
 }

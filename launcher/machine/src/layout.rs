@@ -156,6 +156,12 @@ impl Layout {
         self.devices.get(name).copied()
     }
 
+    /// Whether a device is behind it, or was and left it reserved.
+    #[must_use]
+    pub fn is_used(&self, port: Port) -> bool {
+        self.devices.values().any(|used| *used == port)
+    }
+
     /// Every root port, used or free.
     pub fn ports(&self) -> impl Iterator<Item = Port> + use<> {
         (0..self.ports).map(Port)

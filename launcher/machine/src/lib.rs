@@ -17,10 +17,12 @@
 //! What the guest can see is stable by name: see [`layout`] for PCI addresses and `name` for identifiers.
 
 mod argv;
+mod clock;
 mod cpu;
 mod device;
 mod error;
 mod facts;
+mod host_cpu;
 mod hotplug;
 pub mod layout;
 mod machine;
@@ -29,25 +31,38 @@ mod name;
 mod plan;
 mod props;
 mod quote;
+mod resize;
 mod units;
 
 pub use argv::argv;
-pub use cpu::{Cpu, CpuModel};
+pub use clock::{LostTicks, Rtc, Timers, Track};
+pub use cpu::{Cpu, CpuModel, Flag};
 pub use device::balloon::Balloon;
 pub use device::blockdev::{Aio, Cache, FileSource, Image, ImageFormat, ReadMode};
 pub use device::channel::GuestAgent;
 pub use device::controller::{Controllers, RootPort, SataController};
-pub use device::disk::{Bus, Disk, DiskDevice, DiskKind, IdeSlot};
+pub use device::disk::{Blocks, Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
+pub use device::flash::Flash;
+pub use device::input::{Input, InputBus};
+pub use device::io_thread::{IoThread, Served};
 pub use device::nic::{HostForward, NetBackend, Nic, NicModel, TapFd};
 pub use device::panic::Panic;
 pub use device::rng::Rng;
 pub use device::serial::Serial;
-pub use device::video::Video;
+pub use device::sound::{Sound, SoundModel};
+pub use device::tpm::Tpm;
+pub use device::video::{Video, VideoModel};
+pub use device::virtio_mem::VirtioMem;
+pub use device::watchdog::{Watchdog, WatchdogAction};
 pub use error::PlanError;
-pub use facts::{Accelerator, Facts, FdSet, FdSetMember, InterfaceFacts, Monitors, VolumeFacts};
+pub use facts::{
+    Accelerator, Facts, FdSet, FdSetMember, FirmwareFacts, InterfaceFacts, Monitors, VolumeFacts,
+};
+pub use host_cpu::{CpuQuestion, HostCpu};
 pub use hotplug::{Command, Step, attach_disk, attach_nic};
 pub use layout::{Layout, Port};
-pub use machine::{Firmware, Identity, Machine};
+pub use machine::{Firmware, Identity, Kernel, Machine, OnReboot};
 pub use memory::Memory;
 pub use plan::plan;
+pub use resize::{Plugged, Processors};
 pub use units::{Bytes, Fd};

@@ -1,19 +1,28 @@
 //! The planned machine: plain data, nothing left to decide.
 
+use crate::clock::{Rtc, Timers};
 use crate::cpu::Cpu;
 use crate::device::balloon::Balloon;
 use crate::device::channel::GuestAgent;
 use crate::device::controller::{Controllers, RootPort};
 use crate::device::disk::Disk;
+use crate::device::flash::Flash;
+use crate::device::input::Input;
+use crate::device::io_thread::IoThread;
 use crate::device::nic::Nic;
 use crate::device::panic::Panic;
 use crate::device::rng::Rng;
 use crate::device::serial::Serial;
+use crate::device::sound::Sound;
+use crate::device::tpm::Tpm;
 use crate::device::video::Video;
+use crate::device::virtio_mem::VirtioMem;
+use crate::device::watchdog::Watchdog;
 use crate::facts::{Accelerator, FdSet, Monitors};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use barevirt_api::settings::Smbios;
+use barevirt_api::v1::Chassis;
 
 /// Who the machine is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +35,8 @@ pub struct Identity {
     pub serial: Option<String>,
     /// What the guest reads about its maker and model.
     pub smbios: Smbios,
+    /// What the guest reads about its case.
+    pub chassis: Option<Chassis>,
 }
 
 /// Board and firmware.
@@ -37,6 +48,34 @@ pub struct Firmware {
     pub acpi: bool,
     /// The BIOS talks on the serial port and not on the display.
     pub on_serial: bool,
+    /// System management mode, which only the firmware's code enters.
+    pub smm: bool,
+    /// The variables are written by firmware in that mode only.
+    pub secure_boot: bool,
+    /// UEFI; BIOS without.
+    pub flash: Option<Flash>,
+    /// Started by the firmware at once.
+    pub kernel: Option<Kernel>,
+}
+
+/// A kernel that is on no disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Path of its image.
+    pub image: String,
+    /// Path of its initial file system.
+    pub initrd: Option<String>,
+    /// Its command line.
+    pub arguments: Option<String>,
+}
+
+/// What the guest's reboot comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnReboot {
+    /// The machine is reset, and the guest begins anew.
+    Reset,
+    /// QEMU ends.
+    End,
 }
 
 /// Everything QEMU is told. Made by [`plan`](crate::plan()), printed by [`argv`](crate::argv()).
@@ -74,8 +113,28 @@ pub struct Machine {
     pub video: Option<Video>,
     /// Random numbers.
     pub rng: Option<Rng>,
+    /// Room for memory that is plugged in later.
+    pub virtio_mem: Option<VirtioMem>,
     /// Balloon.
     pub balloon: Option<Balloon>,
+    /// TPM.
+    pub tpm: Option<Tpm>,
     /// How a panic is reported.
     pub panic: Panic,
+    /// Watchdog.
+    pub watchdog: Option<Watchdog>,
+    /// Sound card.
+    pub sound: Option<Sound>,
+    /// Tablets.
+    pub inputs: Vec<Input>,
+    /// Threads that serve disks.
+    pub io_threads: Vec<IoThread>,
+    /// The hardware clock.
+    pub rtc: Rtc,
+    /// Timers.
+    pub timers: Timers,
+    /// What the guest's reboot comes to.
+    pub on_reboot: OnReboot,
+    /// Fields that ask for what this accelerator does not have, and that change nothing else: to be told.
+    pub left_out: Vec<String>,
 }

@@ -11,6 +11,8 @@ use crate::units::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     size: Bytes,
+    /// Size of its pages, where they are huge.
+    page: Option<Bytes>,
 }
 
 impl Memory {
@@ -20,7 +22,15 @@ impl Memory {
     /// Memory of at least that size: whole mebibytes, as guests and firmware expect them.
     #[must_use]
     pub fn new(wanted: Bytes) -> Self {
-        Self { size: wanted.round_up(Bytes::MIB) }
+        Self { size: wanted.round_up(Bytes::MIB), page: None }
+    }
+
+    /// The same in huge pages; none where they do not come out even.
+    #[must_use]
+    pub fn in_pages(wanted: Bytes, page: Bytes) -> Option<Self> {
+        let size = Self::new(wanted).size;
+        let even = page.0 > 0 && size.0.is_multiple_of(page.0);
+        even.then_some(Self { size, page: Some(page) })
     }
 
     /// What the guest sees.
@@ -30,14 +40,21 @@ impl Memory {
     }
 
     pub(crate) fn object(self) -> Props {
-        Props::new("qom-type", "memory-backend-memfd")
+        let object = Props::new("qom-type", "memory-backend-memfd")
             .with("id", Self::ID)
             .with("size", self.size.0)
-            .with("share", true)
+            .with("share", true);
+        match self.page {
+            None => object,
+            // All of them at once: a page that is missing later would end the guest.
+            Some(page) => object.with("hugetlb", true).with("hugetlbsize", page.0).with("prealloc", true),
+        }
     }
 
-    /// The argument of `-m`; a plain number would be mebibytes.
-    pub(crate) fn option(self) -> String {
-        Options::new().with("size", format!("{}M", self.size.whole_mib())).into_string()
+    /// The argument of `-m`, with room for memory that comes later; a plain number would be mebibytes.
+    pub(crate) fn option(self, room: Option<Bytes>) -> String {
+        let mib = |bytes: Bytes| format!("{}M", bytes.whole_mib());
+        let most = room.map(|room| mib(Bytes(self.size.0.saturating_add(room.0))));
+        Options::new().with("size", mib(self.size)).maybe("maxmem", most).into_string()
     }
 }

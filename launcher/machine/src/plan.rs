@@ -2,28 +2,30 @@
 //!
 //! All that can be refused is refused here, before anything is started, naming the field.
 
+mod clock;
+mod cpu;
 mod disks;
+mod enlightenments;
+mod firmware;
+mod io_threads;
 mod nics;
+mod peripherals;
 
-use crate::cpu::{Cpu, CpuModel};
+use self::enlightenments::Enlightenments;
 use crate::device::balloon::Balloon;
 use crate::device::channel::GuestAgent;
 use crate::device::controller::{Controllers, RootPort};
-use crate::device::panic::Panic;
 use crate::device::rng::Rng;
 use crate::device::serial::Serial;
-use crate::device::video::Video;
+use crate::device::virtio_mem::VirtioMem;
 use crate::error::PlanError;
-use crate::facts::{Accelerator, Facts};
+use crate::facts::Facts;
 use crate::layout::{Layout, Port};
-use crate::machine::{Firmware, Identity, Machine};
+use crate::machine::{Identity, Machine, OnReboot};
 use crate::memory::Memory;
 use crate::units::Bytes;
-use barevirt_api::v1::{Bios, Bootloader};
+use barevirt_api::v1::DomainSpec;
 use barevirt_api::valid::ValidVmi;
-
-/// CPUs that a q35 machine takes without an interrupt-remapping IOMMU.
-const MAX_CPUS: u32 = 255;
 
 /// The machine that the manifest describes, on what the launcher found.
 ///
@@ -34,8 +36,12 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let spec = &vmi.spec().domain;
     let devices = &spec.devices;
     let wants_rng = devices.rng.is_some();
+    let memory = memory(vmi)?;
+    let room = vmi.max_guest_memory().and_then(|max| VirtioMem::room(memory.size(), Bytes(max)));
     let wants_balloon = devices.autoattach_mem_balloon.unwrap_or(true);
 
+    let enlightenments = Enlightenments::of(spec, &facts.accelerator)?;
+    let clock = clock::plan(spec.clock.as_ref(), facts)?;
     let boot_order = BootOrder::of(vmi);
     let planned_disks = disks::plan(vmi, facts, &boot_order)?;
     let planned_nics = nics::plan(vmi, facts)?;
@@ -48,38 +54,84 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         .chain([Controllers::SERIAL.to_owned()])
         .chain(wants_balloon.then(|| Balloon::ID.to_owned()))
         .chain(wants_rng.then(|| Rng::ID.to_owned()))
+        .chain(peripherals::pci_names(devices))
+        .chain(room.map(|_| VirtioMem::ID.to_owned()))
         .collect();
     let layout = place(&names, facts.layout.as_ref())?;
     let ports = Ports(&layout);
 
-    let controllers = planned_disks.controllers(&ports)?;
+    let mut controllers = planned_disks.controllers(&ports)?;
+    controllers.usb = peripherals::usb(devices, &ports)?;
+    let io_threads = planned_disks.threads();
     let disks = planned_disks.finish(&ports)?;
     let nics = planned_nics.into_iter().map(|nic| nic.finish(&ports)).collect::<Result<_, _>>()?;
     Ok(Machine {
         identity: identity(vmi, facts),
-        firmware: firmware(vmi, facts),
+        firmware: firmware::plan(vmi, facts)?,
         accelerator: facts.accelerator.clone(),
-        cpu: cpu(vmi, &facts.accelerator)?,
-        memory: Memory::new(Bytes(vmi.guest_memory())),
+        cpu: cpu::plan(vmi, facts, &enlightenments)?,
+        memory,
         fd_sets: facts.fd_sets.clone(),
         monitors: facts.monitors,
-        root_ports: layout.ports().map(RootPort).collect(),
+        root_ports: root_ports(&layout, devices.disable_hotplug.unwrap_or(false)),
         controllers,
         nics,
         disks,
         serial: devices.autoattach_serial_console.unwrap_or(true).then_some(Serial { socket: facts.serial }),
         guest_agent: GuestAgent { socket: facts.guest_agent },
-        video: devices
-            .autoattach_graphics_device
-            .unwrap_or(true)
-            .then(|| Video { vnc_socket: facts.vnc_socket.clone() }),
+        video: peripherals::video(vmi, facts)?,
+        watchdog: peripherals::watchdog(devices, &ports)?,
+        sound: peripherals::sound(devices, &ports)?,
+        inputs: peripherals::inputs(devices, &ports)?,
         rng: wants_rng.then(|| ports.of(Rng::ID).map(|port| Rng { port })).transpose()?,
+        virtio_mem: room
+            .map(|room| ports.of(VirtioMem::ID).map(|port| VirtioMem { port, room }))
+            .transpose()?,
         balloon: wants_balloon
             .then(|| ports.of(Balloon::ID).map(|port| Balloon { port, free_page_reporting: true }))
             .transpose()?,
-        panic: Panic,
+        tpm: firmware::tpm(vmi, facts)?,
+        panic: peripherals::panic(devices),
+        io_threads,
+        rtc: clock.rtc,
+        timers: clock.timers,
+        on_reboot: on_reboot(spec)?,
+        left_out: enlightenments.left_out.into_iter().chain(clock.left_out).collect(),
         layout,
     })
+}
+
+/// Without hotplug there is a port for each device, and none to spare: but the first function of a slot, without which
+/// guests do not look for the others.
+fn root_ports(layout: &Layout, only_used: bool) -> Vec<RootPort> {
+    let last = layout.ports().filter(|port| layout.is_used(*port)).last();
+    let needed = |port: &Port| {
+        let first_function = port.slot().1 == 0 && last.is_some_and(|last| *port < last);
+        !only_used || first_function || layout.is_used(*port)
+    };
+    layout.ports().filter(needed).map(RootPort).collect()
+}
+
+/// The guest's memory, in huge pages where they are asked for.
+fn memory(vmi: &ValidVmi) -> Result<Memory, PlanError> {
+    let wanted = Bytes(vmi.guest_memory());
+    let Some(page) = vmi.huge_page() else { return Ok(Memory::new(wanted)) };
+    Memory::in_pages(wanted, Bytes(page)).ok_or_else(|| PlanError::Unsupported {
+        field: "spec.domain.memory.hugepages.pageSize".to_owned(),
+        value: page.to_string(),
+        why: "guest memory has to be a whole number of pages",
+    })
+}
+
+fn on_reboot(domain: &DomainSpec) -> Result<OnReboot, PlanError> {
+    match domain.reboot_policy.as_deref().unwrap_or_default() {
+        "" | "Reboot" => Ok(OnReboot::Reset),
+        "Terminate" => Ok(OnReboot::End),
+        other => {
+            let (field, value) = ("spec.domain.rebootPolicy".to_owned(), other.to_owned());
+            Err(PlanError::Unsupported { field, value, why: "Reboot and Terminate are" })
+        }
+    }
 }
 
 /// Path of all devices, for what concerns them together.
@@ -140,34 +192,8 @@ fn identity(vmi: &ValidVmi, facts: &Facts) -> Identity {
         uuid: vmi.firmware_uuid(),
         serial: firmware.and_then(|firmware| firmware.serial.clone()),
         smbios: facts.smbios.clone(),
+        chassis: vmi.spec().domain.chassis.clone(),
     }
-}
-
-fn firmware(vmi: &ValidVmi, facts: &Facts) -> Firmware {
-    let spec = &vmi.spec().domain;
-    let bootloader: Option<&Bootloader> =
-        spec.firmware.as_ref().and_then(|firmware| firmware.bootloader.as_ref());
-    Firmware {
-        machine_type: facts.machine_type.clone().unwrap_or_else(|| vmi.machine_type().to_owned()),
-        acpi: vmi.acpi(),
-        on_serial: bootloader.and_then(|bootloader| bootloader.bios.as_ref()).is_some_and(Bios::uses_serial),
-    }
-}
-
-fn cpu(vmi: &ValidVmi, accelerator: &Accelerator) -> Result<Cpu, PlanError> {
-    let topology = vmi.topology();
-    if topology.max_vcpus() > MAX_CPUS {
-        let field = "spec.domain.cpu".to_owned();
-        return Err(PlanError::TooManyCpus { field, cpus: topology.max_vcpus(), limit: MAX_CPUS });
-    }
-    let model = match vmi.cpu_model() {
-        "host-model" | "host-passthrough" => match accelerator {
-            Accelerator::Kvm { .. } => CpuModel::Host,
-            Accelerator::Tcg { .. } => CpuModel::Max,
-        },
-        name => CpuModel::Named(name.to_owned()),
-    };
-    Ok(Cpu { model, topology })
 }
 
 #[cfg(test)]

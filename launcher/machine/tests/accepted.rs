@@ -218,7 +218,16 @@ fn hotplug_takes_the_same_disk_and_undoes_it() {
             cache: Cache::WriteBack,
             aio: Aio::Threads,
         },
-        device: DiskDevice { kind: DiskKind::Disk, bus: Bus::Virtio(port), boot_index: None, serial: None },
+        device: DiskDevice {
+            kind: DiskKind::Disk,
+            bus: Bus::Virtio(port),
+            boot_index: None,
+            serial: None,
+            on_error: OnError::Stop,
+            blocks: None,
+            served: Served::ByMainLoop,
+            queues: None,
+        },
     };
     let steps = attach_disk(&disk);
     for step in &steps {
@@ -252,4 +261,32 @@ fn hotplug_takes_the_same_interface_and_undoes_it() {
     assert!(qemu.execute("query-rx-filter", json!({ "name": nic.id() })).is_ok());
     qemu.undo(&steps);
     assert!(qemu.execute("query-rx-filter", json!({ "name": nic.id() })).is_err());
+}
+
+#[test]
+fn processors_and_memory_come_and_are_asked_to_go() {
+    let vmi = manifest("grows");
+    let mut qemu = Qemu::start(&vmi, facts(&vmi));
+    qemu.negotiate();
+    let look = |qemu: &mut Qemu| {
+        let processors = qemu.execute("query-hotpluggable-cpus", json!({})).unwrap();
+        let memory = qemu.execute("query-memory-devices", json!({})).unwrap();
+        (Processors::read(&processors).unwrap(), Plugged::read(&memory).unwrap())
+    };
+    let (processors, plugged) = look(&mut qemu);
+    assert_eq!((processors.sockets(1), plugged.size, plugged.room), (1, Bytes(0), Bytes::mib(384)));
+    for step in processors.steps(3).into_iter().chain(plugged.step(Bytes::mib(100))) {
+        qemu.execute(step.execute, step.arguments).unwrap();
+    }
+    let (processors, plugged) = look(&mut qemu);
+    assert_eq!(processors.sockets(3), 3);
+    assert_eq!(processors.steps(3), []);
+    // Nobody runs in the guest who could take it.
+    assert_eq!((plugged.size, plugged.requested), (Bytes(0), Bytes::mib(100)));
+    assert_eq!(plugged.step(Bytes::mib(100)), None);
+    // Before a system with ACPI runs nobody could take them out, and QEMU says so.
+    for step in processors.steps(1) {
+        let refused = qemu.execute(step.execute, step.arguments).unwrap_err();
+        assert!(refused["desc"].as_str().unwrap().contains("unplug"), "{refused}");
+    }
 }

@@ -6,7 +6,7 @@
 mod common;
 
 use barevirt_machine::*;
-use common::{facts, manifest};
+use common::{facts, host_cpu, manifest};
 
 /// One option a line, so that a difference is read at once.
 fn lines(argv: &[String]) -> String {
@@ -29,6 +29,11 @@ fn tiny() {
 }
 
 #[test]
+fn grows() {
+    insta::assert_snapshot!(command_line("grows"));
+}
+
+#[test]
 fn cloud_init() {
     insta::assert_snapshot!(command_line("cloud-init"));
 }
@@ -36,6 +41,26 @@ fn cloud_init() {
 #[test]
 fn everything() {
     insta::assert_snapshot!(command_line("everything"));
+}
+
+#[test]
+fn features() {
+    insta::assert_snapshot!(command_line("features"));
+}
+
+#[test]
+fn features_with_kvm() {
+    let vmi = manifest("features");
+    let accelerator = Accelerator::Kvm { device: Some(9) };
+    let host_cpu = CpuQuestion::of(&vmi, &accelerator).map(|question| host_cpu(&question));
+    let facts = Facts { accelerator, host_cpu, ..facts(&vmi) };
+    insta::assert_snapshot!(lines(&argv(&plan(&vmi, &facts).unwrap())));
+}
+
+#[test]
+fn what_emulation_does_not_have_is_left_out_by_name() {
+    let vmi = manifest("features");
+    insta::assert_snapshot!(plan(&vmi, &facts(&vmi)).unwrap().left_out.join("\n"));
 }
 
 #[test]

@@ -22,6 +22,7 @@
 //! The handler trusts neither socket by its path: it looks at the peer's credentials (whose process listens) before it
 //! says anything, and a connection that breaks is never made again behind its back.
 
+pub mod capabilities;
 pub mod descriptors;
 pub mod directory;
 pub mod grpc;

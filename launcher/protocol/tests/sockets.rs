@@ -17,7 +17,7 @@ use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
     ControlRequest, ControlResponse, GuestRequest, GuestResponse, HelloRequest, HelloResponse,
     LauncherStatus, QmpRequest, QmpResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
-    ShutdownResponse, SyncRequest, SyncResponse, WatchRequest,
+    ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_protocol::{grpc, v1::Phase};
 use tokio::sync::mpsc;
@@ -74,6 +74,10 @@ impl Launcher for Counter {
         _: GrpcRequest<ScreenshotRequest>,
     ) -> Result<Response<ScreenshotResponse>, Status> {
         Ok(Response::new(ScreenshotResponse { png: vec![7; 8 << 20] }))
+    }
+
+    async fn stats(&self, _: GrpcRequest<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
+        Ok(Response::new(StatsResponse::default()))
     }
 
     async fn qmp(&self, _: GrpcRequest<QmpRequest>) -> Result<Response<QmpResponse>, Status> {

@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use barevirt_protocol::v1::{
-    Control, ControlRequest, Facts, GuestFacts, GuestInterface, GuestOs, GuestResponse, HelloRequest,
-    HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest, QmpResponse, ScreenshotRequest,
-    ScreenshotResponse, ShutdownRequest, SyncRequest, SyncResponse,
+    Control, ControlRequest, Credentials, Facts, GuestFacts, GuestInterface, GuestOs, GuestResponse,
+    HelloRequest, HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest, QmpResponse,
+    ScreenshotRequest, ScreenshotResponse, ShutdownRequest, SyncRequest, SyncResponse,
 };
+use barevirt_protocol::v1::{MachineStats, ProcessStats, StatsResponse, VcpuStats};
 use prost::Message;
 
 /// Asserts that the bytes decode to the value, and that the value encodes to the bytes.
@@ -138,14 +139,34 @@ fn controls() {
 }
 
 #[test]
+fn credentials_and_what_the_agent_lacks() {
+    let credentials = Credentials { synchronized: true, message: "m".into() };
+    golden(
+        &LauncherStatus { credentials: Some(credentials), ..LauncherStatus::default() },
+        "8201 05 0801 1201 6d",
+    );
+    golden(&GuestFacts { unsupported: "u".into(), ..GuestFacts::default() }, "2201 75");
+}
+
+#[test]
 fn what_the_guest_tells() {
     golden(&GuestResponse { info: b"{}".to_vec() }, "0a02 7b7d");
     golden(&ScreenshotRequest { move_cursor: true }, "0801");
     golden(&ScreenshotResponse { png: vec![1, 2] }, "0a02 0102");
     let os = GuestOs { name: "D".into(), machine: "m".into(), ..GuestOs::default() };
     let interface = GuestInterface { name: "e".into(), mac: "02".into(), addresses: vec!["a".into()] };
-    let guest = GuestFacts { os: Some(os), interfaces: vec![interface], frozen: true };
+    let guest =
+        GuestFacts { os: Some(os), interfaces: vec![interface], frozen: true, ..GuestFacts::default() };
     let status =
         LauncherStatus { pause: Pause::IoError.into(), guest: Some(guest), ..LauncherStatus::default() };
     golden(&status, "7002 7a16 0a06 0a0144 42016d 120a 0a0165 12023032 1a0161 1801");
+}
+
+#[test]
+fn numbers_for_monitoring() {
+    let process = ProcessStats { user_ns: 1, system_ns: 2, resident_bytes: 3 };
+    let vcpu = VcpuStats { index: 1, run_ns: 2, ..VcpuStats::default() };
+    let machine = MachineStats { vcpus: vec![vcpu], blocks: vec![], balloon_bytes: Some(0), memory: None };
+    let stats = StatsResponse { process: Some(process), machine: Some(machine), agent: None };
+    golden(&stats, "0a06 0801 1002 1803 1208 0a04 0801 1002 1800");
 }

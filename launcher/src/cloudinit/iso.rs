@@ -7,10 +7,18 @@ use hadris_iso::read::PathSeparator;
 use hadris_iso::write::options::{BaseIsoLevel, CreationFeatures, IsoFormatOptions};
 use hadris_iso::write::{InputEntry, InputEntryKind, InputMetadata, InputTree, IsoImageWriter};
 
+use barevirt_api::cloud_init::Layout;
+
 use super::seed::Seed;
 
 /// Label by which cloud-init finds its data.
-pub const LABEL: &str = "cidata";
+#[must_use]
+pub fn label(layout: Layout) -> &'static str {
+    match layout {
+        Layout::NoCloud => "cidata",
+        Layout::ConfigDrive => "config-2",
+    }
+}
 
 /// The image's size is a multiple of this, in bytes: drives with sectors of 4 KiB take it, as KubeVirt's images.
 pub const ALIGNMENT: usize = 4096;
@@ -40,15 +48,20 @@ pub enum IsoError {
 /// # Errors
 /// When the contents are too large for the format.
 pub fn image(seed: &Seed) -> Result<Vec<u8>, IsoError> {
-    let mut files = vec![("meta-data", &seed.meta_data), ("user-data", &seed.user_data)];
-    if let Some(network) = &seed.network_config {
-        files.push(("network-config", network));
-    }
-    let room = OVERHEAD + files.iter().map(|(_, bytes)| bytes.len().next_multiple_of(SECTOR)).sum::<usize>();
-    let tree = InputTree {
-        path_separator: PathSeparator::ForwardSlash,
-        entries: files.into_iter().map(|(name, bytes)| entry(name, bytes)).collect(),
+    let Seed { layout, meta_data, user_data, network_data } = seed;
+    let [meta, user, network] = match layout {
+        Layout::NoCloud => ["meta-data", "user-data", "network-config"],
+        Layout::ConfigDrive => ["meta_data.json", "user_data", "network_data.json"],
     };
+    let mut files = vec![(meta, meta_data), (user, user_data)];
+    files.extend(network_data.iter().map(|data| (network, data)));
+    let room = OVERHEAD + files.iter().map(|(_, bytes)| bytes.len().next_multiple_of(SECTOR)).sum::<usize>();
+    let files: Vec<InputEntry> = files.into_iter().map(|(name, bytes)| file(name, bytes)).collect();
+    let entries = match layout {
+        Layout::NoCloud => files,
+        Layout::ConfigDrive => vec![directory("openstack", vec![directory("latest", files)])],
+    };
+    let tree = InputTree { path_separator: PathSeparator::ForwardSlash, entries };
     let features = CreationFeatures {
         filenames: BaseIsoLevel::Level1 { supports_lowercase: false, supports_rrip: true },
         joliet: Some(JolietLevel::Level3),
@@ -56,7 +69,7 @@ pub fn image(seed: &Seed) -> Result<Vec<u8>, IsoError> {
         ..CreationFeatures::default()
     };
     let options = IsoFormatOptions {
-        volume_name: LABEL.to_owned(),
+        volume_name: label(*layout).to_owned(),
         system_id: None,
         volume_set_id: None,
         publisher_id: None,
@@ -76,11 +89,19 @@ pub fn image(seed: &Seed) -> Result<Vec<u8>, IsoError> {
     Ok(image)
 }
 
-fn entry(name: &str, bytes: &[u8]) -> InputEntry {
+fn file(name: &str, bytes: &[u8]) -> InputEntry {
+    entry(name, InputEntryKind::File(bytes.to_vec()), 0o400)
+}
+
+fn directory(name: &str, entries: Vec<InputEntry>) -> InputEntry {
+    entry(name, InputEntryKind::Directory(entries), 0o500)
+}
+
+fn entry(name: &str, kind: InputEntryKind, mode: u32) -> InputEntry {
     InputEntry {
         name: std::sync::Arc::new(name.to_owned()),
-        kind: InputEntryKind::File(bytes.to_vec()),
-        metadata: InputMetadata { mode: Some(0o400), uid: Some(0), gid: Some(0), ..InputMetadata::default() },
+        kind,
+        metadata: InputMetadata { mode: Some(mode), uid: Some(0), gid: Some(0), ..InputMetadata::default() },
     }
 }
 
@@ -103,9 +124,10 @@ mod tests {
 
     fn seed(user_data: &[u8], network: Option<&[u8]>) -> Seed {
         Seed {
+            layout: Layout::NoCloud,
             meta_data: b"instance-id: \"vm1.shop\"\nlocal-hostname: \"vm1\"\n".to_vec(),
             user_data: user_data.to_vec(),
-            network_config: network.map(<[u8]>::to_vec),
+            network_data: network.map(<[u8]>::to_vec),
         }
     }
 
@@ -122,15 +144,39 @@ mod tests {
             .output()
             .expect("xorriso is needed (Debian package xorriso)");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        let mut files: Vec<_> = std::fs::read_dir(&target)
-            .unwrap()
-            .map(|entry| {
-                let entry = entry.unwrap();
-                (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
-            })
-            .collect();
+        let mut files = Vec::new();
+        collect(&target, &target, &mut files);
         files.sort();
         files
+    }
+
+    fn collect(root: &Path, directory: &Path, files: &mut Vec<(String, Vec<u8>)>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(root, &path, files);
+            } else {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+                files.push((name, std::fs::read(&path).unwrap()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_config_drive_is_laid_out_as_openstack_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let seed = Seed { layout: Layout::ConfigDrive, ..seed(b"#cloud-config\n", Some(b"{}")) };
+        let image = image(&seed).unwrap();
+        let expected = vec![
+            ("openstack/latest/meta_data.json".to_owned(), seed.meta_data.clone()),
+            ("openstack/latest/network_data.json".to_owned(), b"{}".to_vec()),
+            ("openstack/latest/user_data".to_owned(), b"#cloud-config\n".to_vec()),
+        ];
+        for names in ["norock", "any"] {
+            assert_eq!(read_back(&image, names, directory.path()), expected, "{names}");
+        }
+        assert_eq!(&image[16 * SECTOR + 40..][..32], format!("{:32}", "config-2").as_bytes());
+        assert_eq!(image.len() % ALIGNMENT, 0);
     }
 
     #[test]
@@ -153,6 +199,8 @@ mod tests {
             );
         }
     }
+
+    const LABEL: &str = "cidata";
 
     #[test]
     fn the_label_is_in_both_descriptors_and_the_size_is_aligned() {

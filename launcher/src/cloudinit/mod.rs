@@ -1,11 +1,18 @@
-//! First-boot configuration: a `cloudInitNoCloud` volume becomes the ISO image that cloud-init looks for.
+//! First-boot configuration: a `cloudInitNoCloud` or `cloudInitConfigDrive` volume becomes the ISO image that cloud-init
+//! looks for.
 //!
 //! ```text
 //!  manifest, secrets mounted by the kubelet ─► seed::Seed ─► iso::image ─► file
 //! ```
 //!
-//! cloud-init takes a file system with the label `cidata` and the files `meta-data`, `user-data` and, where there is
-//! one, `network-config`. Nothing in user data is looked at.
+//! | | NoCloud | ConfigDrive |
+//! |---|---|---|
+//! | label | `cidata` | `config-2` |
+//! | meta data | `meta-data` | `openstack/latest/meta_data.json` |
+//! | user data | `user-data` | `openstack/latest/user_data` |
+//! | network data, where there are any | `network-config` | `openstack/latest/network_data.json` |
+//!
+//! Nothing in user data is looked at.
 
 pub mod iso;
 pub mod seed;
@@ -14,6 +21,8 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use barevirt_api::cloud_init::Layout;
 
 pub use iso::IsoError;
 pub use seed::{Identity, Seed, SeedError};
@@ -52,6 +61,24 @@ pub enum CloudInitError {
     },
 }
 
+/// Where the image of a volume is, beneath a directory: where KubeVirt has it. `first` is false for a second volume of
+/// the same layout.
+#[must_use]
+pub fn image_path(
+    directory: &Path,
+    identity: &Identity,
+    layout: Layout,
+    volume: &str,
+    first: bool,
+) -> PathBuf {
+    let name = match layout {
+        Layout::NoCloud => "noCloud.iso",
+        Layout::ConfigDrive => "configdrive.iso",
+    };
+    let directory = directory.join("cloud-init-data").join(&identity.namespace).join(&identity.name);
+    directory.join(if first { name.to_owned() } else { format!("{volume}-{name}") })
+}
+
 /// Makes the image of one volume at `path`, replacing an earlier one as a whole, and returns its size in bytes.
 ///
 /// # Errors
@@ -61,6 +88,9 @@ pub fn write_image(volume: &str, seed: &Seed, path: &Path) -> Result<u64, CloudI
         iso::image(seed).map_err(|source| CloudInitError::Iso { volume: volume.to_owned(), source })?;
     let part = path.with_extension("part");
     let write = || -> io::Result<()> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
         // User data may hold passwords: for this user only.
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
         file.write_all(&image)?;

@@ -1,12 +1,16 @@
 //! What goes into the image: user data and network data from the manifest or from mounted secrets, and meta data.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use barevirt_api::v1::CloudInitNoCloudSource;
+use barevirt_api::cloud_init::{CloudInit, Given, Layout};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+
+use crate::credentials::ReadError;
 
 /// Most bytes that are taken from a secret; a Kubernetes object cannot hold more.
 pub const LARGEST: u64 = 1536 * 1024;
@@ -17,8 +21,8 @@ const USER_KEYS: [&str; 2] = ["userdata", "userData"];
 /// Keys of network data in a secret.
 const NETWORK_KEYS: [&str; 2] = ["networkdata", "networkData"];
 
-/// Who the guest is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Who the guest is, and what it is to know of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the VirtualMachineInstance.
     pub name: String,
@@ -26,17 +30,25 @@ pub struct Identity {
     pub namespace: String,
     /// The guest's host name.
     pub hostname: String,
+    /// UUID of its firmware, which stays over restarts.
+    pub uuid: String,
+    /// The instance type that it was made from.
+    pub instance_type: Option<String>,
+    /// Public keys for logins by SSH.
+    pub keys: Vec<String>,
 }
 
-/// The contents of a NoCloud image.
+/// The contents of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seed {
-    /// YAML with the instance's id and its host name.
+    /// How they are laid out.
+    pub layout: Layout,
+    /// JSON that names the instance and its host name.
     pub meta_data: Vec<u8>,
     /// As the user gave it; empty when there is none.
     pub user_data: Vec<u8>,
     /// As the user gave it.
-    pub network_config: Option<Vec<u8>>,
+    pub network_data: Option<Vec<u8>>,
 }
 
 /// Why the contents cannot be had.
@@ -61,6 +73,9 @@ pub enum SeedError {
     /// More data than an object can hold.
     #[error("secret file {0} is larger than {LARGEST} bytes")]
     TooLarge(PathBuf),
+    /// The public keys cannot be had.
+    #[error(transparent)]
+    Keys(#[from] ReadError),
     /// The mounted secret cannot be read.
     #[error("read secret file {path}: {source}")]
     Read {
@@ -72,53 +87,81 @@ pub enum SeedError {
 }
 
 impl Seed {
-    /// The contents for a source. `secrets` is the directory of the volume's mounted secrets; it is read only where
-    /// the source names one.
+    /// The contents for a volume's data. `secrets` is the directory of the volume's mounted secrets; it is read only where
+    /// a secret is named.
     ///
     /// # Errors
     /// When a source that is given cannot be had.
-    pub fn new(
-        source: &CloudInitNoCloudSource,
-        identity: &Identity,
-        secrets: &Path,
-    ) -> Result<Self, SeedError> {
-        let CloudInitNoCloudSource {
-            secret_ref,
-            user_data,
-            user_data_base64,
-            network_data_secret_ref,
-            network_data,
-            network_data_base64,
-        } = source;
-        let user_data = match (user_data, user_data_base64, secret_ref) {
-            (Some(text), _, _) => Some(text.clone().into_bytes()),
-            (None, Some(text), _) => Some(decode("userDataBase64", text)?),
-            (None, None, Some(_)) => secret(secrets, "secretRef", USER_KEYS)?,
-            (None, None, None) => None,
+    pub fn new(given: &CloudInit<'_>, identity: &Identity, secrets: &Path) -> Result<Self, SeedError> {
+        let CloudInit { layout, user, network } = *given;
+        let user_data = match user {
+            Given { plain: Some(text), .. } => Some(text.as_bytes().to_vec()),
+            Given { base64: Some(text), .. } => Some(decode("userDataBase64", text)?),
+            Given { secret: Some(_), .. } => secret(secrets, "secretRef", USER_KEYS)?,
+            Given { .. } => None,
         };
-        let network_config = match (network_data, network_data_base64, network_data_secret_ref) {
-            (Some(text), _, _) => Some(text.clone().into_bytes()),
-            (None, Some(text), _) => Some(decode("networkDataBase64", text)?),
-            (None, None, Some(_)) => secret(secrets, "networkDataSecretRef", NETWORK_KEYS)?,
+        let network_data = match network {
+            Given { plain: Some(text), .. } => Some(text.as_bytes().to_vec()),
+            Given { base64: Some(text), .. } => Some(decode("networkDataBase64", text)?),
+            Given { secret: Some(_), .. } => secret(secrets, "networkDataSecretRef", NETWORK_KEYS)?,
             // A secret of user data may hold network data as well.
-            (None, None, None) if secret_ref.is_some() => first_of(secrets, NETWORK_KEYS)?,
-            (None, None, None) => None,
+            Given { .. } if user.secret.is_some() => first_of(secrets, NETWORK_KEYS)?,
+            Given { .. } => None,
         };
         Ok(Self {
-            meta_data: meta_data(identity).into_bytes(),
+            layout,
+            meta_data: meta_data(layout, identity),
             user_data: user_data.unwrap_or_default(),
-            network_config,
+            network_data,
         })
     }
 }
 
-/// Quoted, because a name such as `1.5` or `null` is valid in Kubernetes and something else in YAML. A JSON string is
-/// a YAML string.
-fn meta_data(identity: &Identity) -> String {
-    let Identity { name, namespace, hostname } = identity;
-    let id = serde_json::Value::from(format!("{name}.{namespace}"));
-    let hostname = serde_json::Value::from(hostname.as_str());
-    format!("instance-id: {id}\nlocal-hostname: {hostname}\n")
+/// Meta data of NoCloud, with KubeVirt's members in KubeVirt's order. cloud-init reads it as YAML, of which JSON is a part.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct NoCloud<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance_type: Option<&'a str>,
+    instance_id: &'a str,
+    local_hostname: &'a str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    public_keys: BTreeMap<String, &'a str>,
+}
+
+/// The same of a config drive.
+#[derive(Serialize)]
+struct ConfigDrive<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance_type: Option<&'a str>,
+    instance_id: String,
+    hostname: &'a str,
+    uuid: &'a str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    public_keys: BTreeMap<String, &'a str>,
+}
+
+fn meta_data(layout: Layout, identity: &Identity) -> Vec<u8> {
+    let Identity { name, namespace, hostname, uuid, instance_type, keys } = identity;
+    let public_keys = keys.iter().enumerate().map(|(n, key)| (n.to_string(), key.as_str())).collect();
+    let instance_type = instance_type.as_deref();
+    let json = match layout {
+        Layout::NoCloud => serde_json::to_vec(&NoCloud {
+            instance_type,
+            instance_id: uuid,
+            local_hostname: hostname,
+            public_keys,
+        }),
+        Layout::ConfigDrive => serde_json::to_vec(&ConfigDrive {
+            instance_type,
+            instance_id: format!("{name}.{namespace}"),
+            hostname,
+            uuid,
+            public_keys,
+        }),
+    };
+    // Strings always have a JSON form.
+    json.unwrap_or_default()
 }
 
 fn decode(field: &'static str, text: &str) -> Result<Vec<u8>, SeedError> {
@@ -157,81 +200,91 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
-    use barevirt_api::v1::LocalSecret;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn identity() -> Identity {
-        Identity { name: "vm1".into(), namespace: "shop".into(), hostname: "vm1".into() }
-    }
-
-    fn seed(source: CloudInitNoCloudSource, secrets: &Path) -> Result<Seed, SeedError> {
-        Seed::new(&source, &identity(), secrets)
-    }
-
     const NOWHERE: &str = "/nonexistent";
+    const LAYOUTS: [&str; 2] = ["cloudInitNoCloud", "cloudInitConfigDrive"];
+
+    fn identity() -> Identity {
+        Identity {
+            name: "vm1".into(),
+            namespace: "shop".into(),
+            hostname: "web".into(),
+            uuid: "5a9fc181-957e-5c32-9e5a-2de5e9673531".into(),
+            ..Identity::default()
+        }
+    }
+
+    fn seed(layout: &str, source: &Value, secrets: &Path) -> Result<Seed, SeedError> {
+        let volume = serde_json::from_value(json!({"name": "seed", layout: source})).unwrap();
+        Seed::new(&barevirt_api::cloud_init::of(&volume).unwrap(), &identity(), secrets)
+    }
 
     #[test]
     fn inline_and_base64_are_taken_as_they_are() {
-        let inline = CloudInitNoCloudSource {
-            user_data: Some("#cloud-config\n".into()),
-            network_data: Some("version: 2\n".into()),
-            ..Default::default()
-        };
-        let seed_inline = seed(inline, Path::new(NOWHERE)).unwrap();
-        assert_eq!(seed_inline.user_data, b"#cloud-config\n");
-        assert_eq!(seed_inline.network_config.as_deref(), Some(&b"version: 2\n"[..]));
-        let encoded = CloudInitNoCloudSource {
-            user_data_base64: Some("I2Nsb3Vk\nLWNvbmZpZwo=\n".into()),
-            network_data_base64: Some("dmVyc2lvbjogMgo=".into()),
-            ..Default::default()
-        };
-        assert_eq!(seed(encoded, Path::new(NOWHERE)).unwrap(), seed_inline);
+        for layout in LAYOUTS {
+            let inline = json!({"userData": "#cloud-config\n", "networkData": "version: 2\n"});
+            let inline = seed(layout, &inline, Path::new(NOWHERE)).unwrap();
+            assert_eq!(inline.user_data, b"#cloud-config\n");
+            assert_eq!(inline.network_data.as_deref(), Some(&b"version: 2\n"[..]));
+            let encoded = json!({"userDataBase64": "I2Nsb3Vk\nLWNvbmZpZwo=\n", "networkDataBase64": "dmVyc2lvbjogMgo="});
+            assert_eq!(seed(layout, &encoded, Path::new(NOWHERE)).unwrap(), inline);
+        }
     }
 
     #[test]
-    fn meta_data_names_the_instance_and_quotes_what_yaml_would_read_otherwise() {
-        let nothing = seed(CloudInitNoCloudSource::default(), Path::new(NOWHERE)).unwrap();
-        assert_eq!(nothing.meta_data, b"instance-id: \"vm1.shop\"\nlocal-hostname: \"vm1\"\n");
-        assert_eq!((nothing.user_data, nothing.network_config), (Vec::new(), None));
-        let odd = Identity { name: "1".into(), namespace: "5".into(), hostname: "null".into() };
-        assert_eq!(meta_data(&odd), "instance-id: \"1.5\"\nlocal-hostname: \"null\"\n");
+    fn meta_data_is_kubevirts() {
+        let mut identity = identity();
+        let told = |layout, identity: &Identity| String::from_utf8(meta_data(layout, identity)).unwrap();
+        assert_eq!(
+            told(Layout::NoCloud, &identity),
+            r#"{"instance-id":"5a9fc181-957e-5c32-9e5a-2de5e9673531","local-hostname":"web"}"#
+        );
+        identity.instance_type = Some("u1.small".into());
+        identity.keys = vec!["ssh-ed25519 A".into(), "ssh-ed25519 B".into()];
+        assert_eq!(
+            told(Layout::NoCloud, &identity),
+            r#"{"instance-type":"u1.small","instance-id":"5a9fc181-957e-5c32-9e5a-2de5e9673531","local-hostname":"web","public-keys":{"0":"ssh-ed25519 A","1":"ssh-ed25519 B"}}"#
+        );
+        assert_eq!(
+            told(Layout::ConfigDrive, &identity),
+            r#"{"instance_type":"u1.small","instance_id":"vm1.shop","hostname":"web","uuid":"5a9fc181-957e-5c32-9e5a-2de5e9673531","public_keys":{"0":"ssh-ed25519 A","1":"ssh-ed25519 B"}}"#
+        );
     }
 
     #[test]
     fn bad_base64_names_its_field() {
-        let bad = CloudInitNoCloudSource { user_data_base64: Some("***".into()), ..Default::default() };
-        let text = seed(bad, Path::new(NOWHERE)).unwrap_err().to_string();
+        let bad = json!({"userDataBase64": "***"});
+        let text = seed(LAYOUTS[0], &bad, Path::new(NOWHERE)).unwrap_err().to_string();
         assert!(text.starts_with("userDataBase64 is not valid base64"), "{text}");
     }
 
     #[test]
     fn secrets_are_read_under_either_key() {
-        let named = || Some(LocalSecret { name: "s".into() });
-        let both = || CloudInitNoCloudSource {
-            secret_ref: named(),
-            network_data_secret_ref: named(),
-            ..Default::default()
-        };
-        let directory = tempfile::tempdir().unwrap();
-        // As the kubelet leaves a single key that is not in the secret.
-        std::fs::create_dir(directory.path().join("userdata")).unwrap();
-        let text = seed(both(), directory.path()).unwrap_err().to_string();
-        assert_eq!(text, "secret of secretRef has none of the keys userdata, userData");
+        let both = json!({"secretRef": {"name": "s"}, "networkDataSecretRef": {"name": "n"}});
+        let only_user = json!({"secretRef": {"name": "s"}});
+        for layout in LAYOUTS {
+            let directory = tempfile::tempdir().unwrap();
+            // As the kubelet leaves a single key that is not in the secret.
+            std::fs::create_dir(directory.path().join("userdata")).unwrap();
+            let text = seed(layout, &both, directory.path()).unwrap_err().to_string();
+            assert_eq!(text, "secret of secretRef has none of the keys userdata, userData");
 
-        std::fs::write(directory.path().join("userData"), "u").unwrap();
-        let text = seed(both(), directory.path()).unwrap_err().to_string();
-        assert_eq!(text, "secret of networkDataSecretRef has none of the keys networkdata, networkData");
-        let only_user = CloudInitNoCloudSource { secret_ref: named(), ..Default::default() };
-        assert_eq!(seed(only_user.clone(), directory.path()).unwrap().network_config, None);
+            std::fs::write(directory.path().join("userData"), "u").unwrap();
+            let text = seed(layout, &both, directory.path()).unwrap_err().to_string();
+            assert_eq!(text, "secret of networkDataSecretRef has none of the keys networkdata, networkData");
+            assert_eq!(seed(layout, &only_user, directory.path()).unwrap().network_data, None);
 
-        std::fs::write(directory.path().join("networkdata"), "n").unwrap();
-        let complete = seed(both(), directory.path()).unwrap();
-        assert_eq!(
-            (complete.user_data.as_slice(), complete.network_config.as_deref()),
-            (&b"u"[..], Some(&b"n"[..]))
-        );
-        assert_eq!(seed(only_user, directory.path()).unwrap(), complete);
+            std::fs::write(directory.path().join("networkdata"), "n").unwrap();
+            let complete = seed(layout, &both, directory.path()).unwrap();
+            assert_eq!(
+                (complete.user_data.as_slice(), complete.network_data.as_deref()),
+                (&b"u"[..], Some(&b"n"[..]))
+            );
+            assert_eq!(seed(layout, &only_user, directory.path()).unwrap(), complete);
+        }
     }
 
     #[test]
@@ -239,8 +292,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = File::create(directory.path().join("userdata")).unwrap();
         file.set_len(LARGEST + 1).unwrap();
-        let source =
-            CloudInitNoCloudSource { secret_ref: Some(LocalSecret::default()), ..Default::default() };
-        assert!(matches!(seed(source, directory.path()), Err(SeedError::TooLarge(_))));
+        let source = json!({"secretRef": {"name": "s"}});
+        assert!(matches!(seed(LAYOUTS[0], &source, directory.path()), Err(SeedError::TooLarge(_))));
     }
 }

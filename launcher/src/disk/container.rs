@@ -1,6 +1,6 @@
-//! Receives the disks of `containerDisk` volumes.
+//! Receives the disks of `containerDisk` volumes, or opens them itself where their images are volumes of the pod.
 //!
-//! The launcher listens; in every `volume<name>` container the program `container-disk` connects, sends one packet and
+//! Where they are containers, the launcher listens; in every `volume<name>` container the program `container-disk` connects, sends one packet and
 //! stays connected:
 //!
 //! ```json
@@ -19,13 +19,15 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use barevirt_api::firmware::{INITRD_FILE, KERNEL_FILE};
 use barevirt_protocol::seqpacket::{Packet, PacketListener, PacketSocket, SocketError};
+use container_disk::disk::open_in;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::Deserialize;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::header::{HeaderError, INSPECTED, Image, inspect};
+use super::header::{Format, HeaderError, INSPECTED, Image, inspect};
 
 /// Where the launcher listens in its container; the volume containers have the directory at the same place.
 pub const SOCKET: &str = "/var/run/kubevirt/container-disks/launcher.sock";
@@ -50,14 +52,14 @@ pub struct ContainerDisk {
     pub image: Image,
     /// It, open for reading only.
     pub file: OwnedFd,
-    /// Keeps the volume's container running. Drop it when QEMU is gone.
-    pub connection: PacketSocket,
+    /// Keeps the volume's container running, where there is one. Drop it when QEMU is gone.
+    pub connection: Option<PacketSocket>,
 }
 
 /// Why a volume has no disk.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerDiskError {
-    /// Its container found none, in the container's words.
+    /// Its image has none, in the words of who looked.
     #[error("volume {volume}: {text}")]
     Container {
         /// The volume.
@@ -152,7 +154,8 @@ impl ContainerDisks {
             }
             let volume = message.volume.clone();
             // Reading from the image may wait for the node's disk.
-            let judged = tokio::task::spawn_blocking(move || judge(message, packet.descriptors, connection));
+            let judged =
+                tokio::task::spawn_blocking(move || judge(message, packet.descriptors, Some(connection)));
             let outcome = match timeout_at(deadline, judged).await {
                 Ok(Ok(outcome)) => outcome,
                 Ok(Err(_)) | Err(_) => Err(ContainerDiskError::Deadline { volume: volume.clone(), within }),
@@ -165,6 +168,21 @@ impl ContainerDisks {
                 .or_insert_with(|| Err(ContainerDiskError::Deadline { volume: volume.clone(), within }));
         }
         collected
+    }
+}
+
+/// Opens what the image mounted at `root` has for a volume: the file at `path`, or the only one under `/disk`.
+///
+/// # Errors
+/// As for one that a container hands over.
+pub fn open(volume: &str, root: &Path, path: Option<&Path>) -> Result<ContainerDisk, ContainerDiskError> {
+    let volume = volume.to_owned();
+    match open_in(root, path) {
+        Ok(disk) => {
+            let message = Message { volume, path: disk.path.display().to_string(), error: None };
+            judge(message, vec![disk.file.into()], None)
+        }
+        Err(error) => Err(ContainerDiskError::Container { volume, text: shortened(error.to_string()) }),
     }
 }
 
@@ -203,7 +221,7 @@ async fn receive(connection: PacketSocket) -> Option<(Message, Packet, PacketSoc
 fn judge(
     message: Message,
     mut descriptors: Vec<OwnedFd>,
-    connection: PacketSocket,
+    connection: Option<PacketSocket>,
 ) -> Result<ContainerDisk, ContainerDiskError> {
     let Message { volume, path, error } = message;
     let path = shortened(path);
@@ -216,6 +234,12 @@ fn judge(
     let file = File::from(file);
     if !is_plain(&file) {
         return Err(ContainerDiskError::Descriptor { volume, path });
+    }
+    if [KERNEL_FILE, INITRD_FILE].contains(&volume.as_str()) {
+        // No disk: QEMU's firmware reads it as it is.
+        let virtual_size = file.metadata().map_or(0, |found| found.len());
+        let image = Image { format: Format::Raw, virtual_size };
+        return Ok(ContainerDisk { volume, path, image, file: file.into(), connection });
     }
     match look(&file) {
         Ok(Ok(image)) => Ok(ContainerDisk { volume, path, image, file: file.into(), connection }),

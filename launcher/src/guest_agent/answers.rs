@@ -116,6 +116,13 @@ pub fn file_systems(answer: &Value) -> Vec<VirtualMachineInstanceFileSystem> {
     list(answer).filter_map(file_system).collect()
 }
 
+/// `guest-get-load`: of one, five and fifteen minutes.
+#[must_use]
+pub fn load(answer: &Value) -> Option<[f64; 3]> {
+    let mean = |name: &str| answer[name].as_f64().filter(|load| load.is_finite() && *load >= 0.0);
+    Some([mean("load1m")?, mean("load5m")?, mean("load15m")?])
+}
+
 /// `guest-fsfreeze-status`: whether they are frozen.
 #[must_use]
 pub fn frozen(answer: &Value) -> Option<bool> {

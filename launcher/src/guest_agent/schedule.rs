@@ -21,17 +21,21 @@ pub enum Topic {
     Users,
     /// Whether file systems are frozen.
     Freeze,
+    /// How busy it is.
+    Load,
 }
 
 impl Topic {
     /// All, in the order in which they are asked.
-    pub const ALL: [Self; 5] = [Self::Freeze, Self::System, Self::Version, Self::FileSystems, Self::Users];
+    pub const ALL: [Self; 6] =
+        [Self::Freeze, Self::System, Self::Version, Self::FileSystems, Self::Users, Self::Load];
 
     fn interval(self) -> Duration {
         Duration::from_secs(match self {
             Self::Version | Self::FileSystems => 300,
             Self::System => 120,
             Self::Users => 10,
+            Self::Load => 30,
             Self::Freeze => 5,
         })
     }
@@ -123,6 +127,6 @@ mod tests {
         assert_eq!(schedule.due(s(0), true), [Topic::Freeze]);
         schedule.asked(Topic::Freeze, s(0));
         assert_eq!((schedule.due(s(0), true), schedule.next(true)), (vec![], Some(s(5))));
-        assert_eq!(schedule.due(s(0), false).len(), 4);
+        assert_eq!(schedule.due(s(0), false).len(), 5);
     }
 }

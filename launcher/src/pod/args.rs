@@ -67,6 +67,10 @@ pub struct Args {
     #[arg(long, value_name = "SOCKET", default_value = container::SOCKET)]
     pub container_disks: PathBuf,
 
+    /// The images of container disks are volumes of this pod, and no containers.
+    #[arg(long)]
+    pub image_volumes: bool,
+
     /// Directory of mounted secrets, one for each volume.
     #[arg(long, value_name = "DIR", default_value = cloudinit::SECRETS)]
     pub secrets: PathBuf,
@@ -74,6 +78,18 @@ pub struct Args {
     /// Where Kubernetes looks for the last word.
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
     pub termination_log: PathBuf,
+
+    /// Directory of the claim that keeps UEFI variables and the TPM's state.
+    #[arg(long, value_name = "DIR", default_value = barevirt_api::firmware::STATE_DIRECTORY)]
+    pub state: PathBuf,
+
+    /// Directory of UEFI images.
+    #[arg(long, value_name = "DIR", default_value = "/usr/share/OVMF")]
+    pub ovmf: PathBuf,
+
+    /// swtpm, which is the works of a TPM.
+    #[arg(long, value_name = "PROGRAM", default_value = "/usr/bin/swtpm")]
+    pub swtpm: PathBuf,
 
     /// QEMU.
     #[arg(long, value_name = "PROGRAM", default_value = "/usr/bin/qemu-system-x86_64")]

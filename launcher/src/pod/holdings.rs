@@ -43,6 +43,12 @@ impl Holdings {
         self.slots.get_mut(name)?.take()
     }
 
+    /// Another descriptor of the same thing, which stays to be taken.
+    #[must_use]
+    pub fn copy(&self, name: &str) -> Option<OwnedFd> {
+        self.slots.get(name)?.as_ref()?.try_clone().ok()
+    }
+
     /// Every name that is held, in use or not.
     #[must_use]
     pub fn names(&self) -> BTreeSet<String> {

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;
 
 use barevirt_api::v1::GuestOsInfo;
-use barevirt_protocol::v1::{GuestFacts, GuestInterface, GuestOs, LauncherStatus, Pause, Phase};
+use barevirt_protocol::v1::{
+    Credentials, GuestFacts, GuestInterface, GuestOs, LauncherStatus, MachineSize, Pause, Phase,
+};
 
+use crate::credentials::serve::Outcome;
 use crate::guest_agent::{Facts, answers};
 use crate::status::{Paused, Stage, Status};
 
@@ -22,6 +25,10 @@ pub struct Circumstances {
     pub waiting_for: String,
     /// PCI addresses, to be kept for the next start.
     pub pci_layout: String,
+    /// How access credentials stand that are put into effect by the guest agent.
+    pub credentials: Option<Outcome>,
+    /// Processors and memory, once QEMU was asked.
+    pub size: Option<MachineSize>,
 }
 
 /// The whole status.
@@ -40,7 +47,8 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         paused,
         resumes: _,
     } = status.clone();
-    let Circumstances { revision, descriptors, accelerator, waiting_for, pci_layout } = circumstances.clone();
+    let Circumstances { revision, descriptors, accelerator, waiting_for, pci_layout, credentials, size } =
+        circumstances.clone();
     let since = running_since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let message = if stage == Stage::Waiting { waiting_for } else { message };
     LauncherStatus {
@@ -61,6 +69,9 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         pci_layout,
         pause: pause(paused).into(),
         guest: guest.map(facts),
+        credentials: credentials
+            .map(|Outcome { synchronized, message }| Credentials { synchronized, message }),
+        size,
     }
 }
 
@@ -73,7 +84,8 @@ fn pause(paused: Option<Paused>) -> Pause {
 }
 
 fn facts(facts: &Facts) -> GuestFacts {
-    let Facts { os, interfaces, frozen } = facts.clone();
+    // What moves all the time is for those who ask for it: see `stats`.
+    let Facts { os, interfaces, frozen, unsupported, file_systems: _, load: _ } = facts.clone();
     let GuestOsInfo { name, id, pretty_name, version, version_id, kernel_release, kernel_version, machine } =
         os;
     let interface = |interface: answers::Interface| {
@@ -93,6 +105,7 @@ fn facts(facts: &Facts) -> GuestFacts {
         }),
         interfaces: interfaces.into_iter().map(interface).collect(),
         frozen,
+        unsupported: unsupported.unwrap_or_default().to_owned(),
     }
 }
 
@@ -130,7 +143,7 @@ mod tests {
             addresses: vec!["10.0.2.2".parse().unwrap()],
         };
         let os = GuestOsInfo { name: Some("Debian".into()), ..GuestOsInfo::default() };
-        let guest = Facts { os, interfaces: vec![interface], frozen: true };
+        let guest = Facts { os, interfaces: vec![interface], frozen: true, ..Facts::default() };
         let paused = Status { stage: Stage::Paused, paused: Some(Paused::ByIoError), ..Status::default() };
         let status = report(&paused, &Circumstances::default(), Some(&guest));
         assert_eq!((status.phase(), status.pause()), (Phase::Paused, Pause::IoError));

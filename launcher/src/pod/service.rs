@@ -9,7 +9,7 @@ use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
     Control as Wish, ControlRequest, ControlResponse, GuestRequest, GuestResponse, HelloRequest,
     HelloResponse, LauncherStatus, QmpRequest, QmpResponse, ScreenshotRequest, ScreenshotResponse,
-    ShutdownRequest, ShutdownResponse, SyncRequest, SyncResponse, WatchRequest,
+    ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ use super::wanted::{Refusal, Wanted, judge};
 use crate::guest_agent::{self, Ask};
 use crate::lifecycle::{self, Control};
 use crate::screenshot::{self, NoPicture};
+use crate::stats::Meter;
 use crate::supervisor;
 
 /// Longest wait for the answer to one command.
@@ -48,6 +49,8 @@ pub struct Service {
     pub people: watch::Receiver<Option<Qmp>>,
     /// Whoever talks with the guest agent.
     pub agent: mpsc::Sender<Ask>,
+    /// Takes numbers for monitoring.
+    pub meter: Meter,
 }
 
 impl Service {
@@ -215,6 +218,10 @@ impl Launcher for Service {
                 Err(Status::internal(error.to_string()))
             }
         }
+    }
+
+    async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
+        Ok(Response::new(self.meter.read().await))
     }
 
     async fn qmp(&self, request: Request<QmpRequest>) -> Result<Response<QmpResponse>, Status> {

@@ -3,28 +3,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barevirt_api::names::PCI_LAYOUT_ANNOTATION;
+use barevirt_api::firmware;
+use barevirt_api::names::{PCI_LAYOUT_ANNOTATION, image_volume, kernel_image_volume};
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
-use barevirt_machine::{Accelerator, Bytes, FdSet, FdSetMember, InterfaceFacts, Layout, NetBackend, TapFd};
+use barevirt_machine::{
+    Accelerator, Bytes, CpuQuestion, FdSet, FdSetMember, HostCpu, InterfaceFacts, Layout, NetBackend, TapFd,
+};
 use barevirt_protocol::names::{KVM, NetworkDescriptor};
 use barevirt_protocol::seqpacket::PacketSocket;
 use barevirt_protocol::v1::Interface;
 use tokio::sync::watch;
+use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
 use super::Pod;
 use super::holdings::Holdings;
 use super::report::Circumstances;
+use super::resize;
 use super::wanted::Wanted;
 use crate::accelerator::processor_virtualises;
 use crate::assembly::{Assembly, Installation, Parts, assemble};
 use crate::descriptors::Descriptors;
 use crate::dhcp;
-use crate::disk::ContainerDisk;
+use crate::disk::{ContainerDisk, ContainerDiskError, container};
+use crate::firmware::Kernel;
+use crate::host_cpu;
+use crate::state;
 use crate::verdict::Verdict;
 use crate::volumes::{self, Base, Places};
 
@@ -71,7 +80,8 @@ pub async fn prepare(pod: &Pod) -> Result<Prepared, Verdict> {
 
     let disks = container_disks(pod, &wanted, deadline, &say).await?;
     let wanted = complete(pod, wanted_watch, deadline, within, &say).await?;
-    put_together(pod, &wanted, disks)
+    let host_cpu = host_cpu(pod, &wanted).await?;
+    put_together(pod, &wanted, disks, host_cpu)
 }
 
 async fn container_disks(
@@ -80,20 +90,25 @@ async fn container_disks(
     deadline: Instant,
     say: &impl Fn(String),
 ) -> Result<BTreeMap<String, ContainerDisk>, Verdict> {
-    let volumes: BTreeSet<String> = wanted
-        .vmi
-        .volumes()
-        .iter()
-        .filter(|volume| volume.container_disk.is_some())
-        .map(|volume| volume.name.clone())
-        .collect();
-    if volumes.is_empty() {
+    let images = images(&wanted.vmi);
+    if images.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let names: Vec<_> = volumes.iter().map(String::as_str).collect();
-    say(format!("waiting for the container disks of {}", names.join(", ")));
-    let within = deadline.saturating_duration_since(Instant::now());
-    let collected = pod.container_disks.collect(&volumes, pod.uid, within).await;
+    let collected = match &pod.container_disks {
+        Some(containers) => {
+            let volumes: BTreeSet<String> = images.into_iter().map(|image| image.volume).collect();
+            let names: Vec<_> = volumes.iter().map(String::as_str).collect();
+            say(format!("waiting for the container disks of {}", names.join(", ")));
+            let within = deadline.saturating_duration_since(Instant::now());
+            containers.collect(&volumes, pod.uid, within).await
+        }
+        // Reading from the image may wait for the node's disk.
+        None => {
+            spawn_blocking(move || images.iter().map(|image| (image.volume.clone(), image.open())).collect())
+                .await
+                .unwrap_or_default()
+        }
+    };
     let mut disks = BTreeMap::new();
     let mut failures = Vec::new();
     for (volume, outcome) in collected {
@@ -150,17 +165,66 @@ fn missing(pod: &Pod, wanted: &Wanted, held: &BTreeSet<String>) -> Vec<String> {
     facts.chain(needed.difference(held).cloned()).collect()
 }
 
+/// A file of a user's image.
+struct InImage {
+    /// Name of the volume, or what the file is called that is no disk.
+    volume: String,
+    /// Where the image is mounted, if it is.
+    root: String,
+    /// The file in it; none: the only one of its disks.
+    path: Option<PathBuf>,
+}
+
+impl InImage {
+    fn open(&self) -> Result<ContainerDisk, ContainerDiskError> {
+        container::open(&self.volume, Path::new(&self.root), self.path.as_deref())
+    }
+}
+
+/// What the images of an instance have to have.
+fn images(vmi: &ValidVmi) -> Vec<InImage> {
+    let disks = vmi.volumes().iter().enumerate().filter_map(|(index, volume)| {
+        let path = volume.container_disk.as_ref()?.path.as_deref().filter(|path| !path.is_empty());
+        Some(InImage {
+            volume: volume.name.clone(),
+            root: image_volume(index),
+            path: path.map(PathBuf::from),
+        })
+    });
+    let kernel = firmware::kernel_boot(vmi.spec()).into_iter().flat_map(|(_, container)| {
+        [(firmware::KERNEL_FILE, &container.kernel_path), (firmware::INITRD_FILE, &container.initrd_path)]
+            .into_iter()
+            .filter_map(|(name, path)| {
+                let path = firmware::path(path.as_ref())?;
+                Some(InImage {
+                    volume: name.to_owned(),
+                    root: kernel_image_volume(),
+                    path: Some(PathBuf::from(path)),
+                })
+            })
+    });
+    disks.chain(kernel).collect()
+}
+
 fn put_together(
     pod: &Pod,
     wanted: &Wanted,
-    disks: BTreeMap<String, ContainerDisk>,
+    mut disks: BTreeMap<String, ContainerDisk>,
+    host_cpu: Option<HostCpu>,
 ) -> Result<Prepared, Verdict> {
     let mut descriptors = Descriptors::default();
     let mut connections = Vec::new();
     let mut bases = BTreeMap::new();
+    let mut kernel_file = |name: &str| {
+        let ContainerDisk { file, connection, .. } = disks.remove(name)?;
+        connections.extend(connection);
+        Some(file)
+    };
+    let kernel =
+        Kernel { image: kernel_file(firmware::KERNEL_FILE), initrd: kernel_file(firmware::INITRD_FILE) };
     for (volume, ContainerDisk { file, image, connection, .. }) in disks {
         bases.insert(volume, Base { file, image });
-        connections.push(connection);
+        connections.extend(connection);
     }
     let places = Places { directory: pod.args.ephemeral_disks.clone(), secrets: pod.args.secrets.clone() };
     let volumes = volumes::prepare(&wanted.vmi, bases, &places, &mut descriptors)
@@ -191,12 +255,20 @@ fn put_together(
         smbios: pod.args.smbios.clone(),
     };
     let layout = saved_layout(&wanted.vmi);
-    let parts = Parts { accelerator, fd_sets, volumes, interfaces, descriptors, layout };
+    let places = state::Places { private: pod.args.private.clone(), claim: pod.args.state.clone() };
+    let ovmf = pod.args.ovmf.clone();
+    let machine = crate::firmware::Installation { ovmf, swtpm: pod.args.swtpm.clone(), places };
+    let firmware = crate::firmware::prepare(&wanted.vmi, kernel, &machine, &mut descriptors)
+        .map_err(|error| Verdict::failed("FirmwareFailed", error.to_string()))?;
+    let parts = Parts { firmware, accelerator, fd_sets, volumes, interfaces, descriptors, layout, host_cpu };
     let assembly = assemble(&wanted.vmi, parts, &installation)
         .map_err(|error| Verdict::failed("MachineRefused", error.to_string()))?;
     pod.circumstances.send_modify(|circumstances: &mut Circumstances| {
         circumstances.pci_layout = assembly.layout.to_saved();
     });
+    let boot = Bytes(wanted.vmi.guest_memory());
+    let people = pod.people.subscribe();
+    spawn_local(resize::serve(people, pod.wanted.subscribe(), boot, pod.circumstances.clone()));
     Ok(Prepared { assembly, dhcp, connections })
 }
 
@@ -212,19 +284,41 @@ fn saved_layout(vmi: &ValidVmi) -> Option<Layout> {
     }
 }
 
+/// What a guest's CPU can have here, where the manifest makes it matter.
+async fn host_cpu(pod: &Pod, wanted: &Wanted) -> Result<Option<HostCpu>, Verdict> {
+    let kvm =
+        pod.holdings.borrow().copy(KVM).filter(|_| is_usable(wanted.may_emulate(pod.args.allow_emulation)));
+    let accelerator = match kvm {
+        Some(_) => Accelerator::Kvm { device: None },
+        None => emulation(),
+    };
+    let Some(question) = CpuQuestion::of(&wanted.vmi, &accelerator) else { return Ok(None) };
+    match host_cpu::ask(&pod.args.qemu, &accelerator, kvm, &question).await {
+        Ok(host_cpu) => Ok(Some(host_cpu)),
+        Err(error) => Err(Verdict::failed("StartFailed", error.to_string())),
+    }
+}
+
+/// Where emulation is allowed, a device that no guest can boot with is no reason not to.
+fn is_usable(may_emulate: bool) -> bool {
+    !may_emulate || processor_virtualises()
+}
+
+fn emulation() -> Accelerator {
+    Accelerator::Tcg { buffer: Bytes(sizing::TCG_BUFFER_BYTES) }
+}
+
 fn accelerator(
     holdings: &mut Holdings,
     may_emulate: bool,
     descriptors: &mut Descriptors,
 ) -> (Accelerator, Vec<FdSet>) {
-    // Where emulation is allowed, a device that no guest can boot with is no reason not to.
-    let usable = !may_emulate || processor_virtualises();
-    match holdings.take(KVM).filter(|_| usable) {
+    match holdings.take(KVM).filter(|_| is_usable(may_emulate)) {
         Some(kvm) => {
             let members = vec![FdSetMember { fd: descriptors.add(kvm), what: KVM.to_owned() }];
             (Accelerator::Kvm { device: Some(KVM_SET) }, vec![FdSet { number: KVM_SET, members }])
         }
-        None => (Accelerator::Tcg { buffer: Bytes(sizing::TCG_BUFFER_BYTES) }, Vec::new()),
+        None => (emulation(), Vec::new()),
     }
 }
 

@@ -4,19 +4,24 @@
 //! listed, and only those that are not ours are waited for.
 
 use std::fs;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Process id of our own child, 0 while there is none. Set before anything else can run on this thread, so that the
-/// child is never taken for a stranger.
-static OURS: AtomicU32 = AtomicU32::new(0);
+/// Process ids of our own children. Noted before anything else can run on this thread, so that none is ever taken for a
+/// stranger.
+static OURS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Remembers which child is ours.
+/// Remembers a child that is ours.
 pub(super) fn ours(pid: u32) {
-    OURS.store(pid, Ordering::Relaxed);
+    OURS.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+}
+
+/// Forgets a child that was waited for: its number may become a stranger's.
+pub(super) fn no_longer_ours(pid: u32) {
+    OURS.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != pid);
 }
 
 /// Reaps for ever whatever child of this process is not ours.
@@ -29,8 +34,8 @@ pub async fn reap_strangers() {
         }
     };
     while ended.recv().await.is_some() {
-        let ours = OURS.load(Ordering::Relaxed);
-        for pid in children().into_iter().filter(|pid| *pid != ours) {
+        let ours = OURS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for pid in children().into_iter().filter(|pid| !ours.contains(pid)) {
             let stranger = Pid::from_raw(pid.cast_signed());
             if let Ok(status) = waitpid(stranger, Some(WaitPidFlag::WNOHANG)) {
                 tracing::debug!(pid, ?status, "stranger");

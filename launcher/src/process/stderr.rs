@@ -35,25 +35,25 @@ impl Tail {
 }
 
 /// Reads until the end. Never stops for what it reads: neither length nor encoding.
-pub(super) async fn drain(mut stderr: ChildStderr, tail: Tail) {
+pub(super) async fn drain(mut stderr: ChildStderr, tail: Tail, program: String) {
     let mut chunk = vec![0; 4096];
     let mut line = Vec::new();
     while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
         tail.push(&chunk[..count]);
         for byte in &chunk[..count] {
             match byte {
-                b'\n' => log(&mut line),
+                b'\n' => log(&mut line, &program),
                 byte if line.len() < LONGEST_LINE => line.push(*byte),
                 _ => {}
             }
         }
     }
-    log(&mut line);
+    log(&mut line, &program);
 }
 
-fn log(line: &mut Vec<u8>) {
+fn log(line: &mut Vec<u8>, program: &str) {
     if !line.is_empty() {
-        tracing::info!(line = %String::from_utf8_lossy(line), "QEMU says");
+        tracing::info!(program, line = %String::from_utf8_lossy(line), "a child says");
         line.clear();
     }
 }

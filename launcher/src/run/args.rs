@@ -52,6 +52,26 @@ pub struct Args {
     #[arg(long, value_name = "SOCKET")]
     pub qmp: Option<PathBuf>,
 
+    /// The kernel of a manifest with kernelBoot, in place of the one in its container image.
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+
+    /// The initial file system of a manifest with kernelBoot.
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<PathBuf>,
+
+    /// Keep persistent UEFI variables and TPM state here.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+
+    /// Directory of UEFI images, as Debian's package ovmf has them.
+    #[arg(long, value_name = "DIR", default_value = "/usr/share/OVMF")]
+    pub ovmf: PathBuf,
+
+    /// swtpm, for manifests with a TPM.
+    #[arg(long, value_name = "PROGRAM", default_value = "swtpm")]
+    pub swtpm: PathBuf,
+
     /// QEMU.
     #[arg(long, value_name = "PROGRAM", default_value = "qemu-system-x86_64")]
     pub qemu: PathBuf,

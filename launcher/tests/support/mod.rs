@@ -77,6 +77,7 @@ pub fn bare(extra: &[&str]) -> Bare {
     };
     let launch = Launch {
         command,
+        tpm: None,
         monitor,
         answers_within: Duration::from_secs(60),
         acpi: true,

@@ -1,5 +1,6 @@
 //! What `/metrics` tells. Every name is in [`names`].
 
+pub mod guest;
 pub mod names;
 mod process;
 
@@ -87,7 +88,7 @@ impl Collector for Asked {
 /// The name without what the format adds by itself.
 pub fn base(metric: &Metric) -> &'static str {
     match metric.kind {
-        Kind::Gauge => metric.name,
+        Kind::Gauge | Kind::Histogram => metric.name,
         Kind::Counter => metric.name.trim_end_matches("_total"),
     }
 }

@@ -7,6 +7,8 @@ pub enum Kind {
     Gauge,
     /// Only goes up.
     Counter,
+    /// How often a number was how large.
+    Histogram,
 }
 
 /// A metric.
@@ -26,6 +28,10 @@ const fn gauge(name: &'static str, help: &'static str) -> Metric {
 
 const fn counter(name: &'static str, help: &'static str) -> Metric {
     Metric { name, help, kind: Kind::Counter }
+}
+
+const fn histogram(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, help, kind: Kind::Histogram }
 }
 
 /// Of each virt-handler: its version.
@@ -69,6 +75,79 @@ pub const VMI_OUTDATED: Metric = gauge(
     "Running instances whose launcher is of another version than the installation.",
 );
 
+/// Of the leading virt-controller, by instance that is to be moved in an eviction and cannot be.
+pub const VMI_NON_EVICTABLE: Metric = gauge(
+    "kubevirt_vmi_non_evictable",
+    "Whether an instance is to be live-migrated on eviction and cannot be.",
+);
+/// Of the leading virt-controller, by interface.
+pub const VMI_ADDRESSES: Metric =
+    gauge("kubevirt_vmi_status_addresses", "Addresses of instances: one line for each interface.");
+/// Of the leading virt-controller, by interface.
+pub const VMI_VNIC: Metric = gauge("kubevirt_vmi_vnic_info", "Network interfaces of instances.");
+/// Of the leading virt-controller, by instance.
+pub const VMI_OVERHEAD: Metric = gauge(
+    "kubevirt_vmi_launcher_memory_overhead_bytes",
+    "Memory that the launcher and QEMU are given beside the guest's.",
+);
+/// Of the leading virt-controller, by resource and source.
+pub const VM_REQUESTS: Metric =
+    gauge("kubevirt_vm_resource_requests", "CPU and memory that a virtual machine asks for.");
+/// Of the leading virt-controller, by resource.
+pub const VM_LIMITS: Metric =
+    gauge("kubevirt_vm_resource_limits", "Limits of CPU and memory of a virtual machine, where it has any.");
+/// Of the leading virt-controller, by machine.
+pub const VM_CREATED: Metric = gauge(
+    "kubevirt_vm_create_date_timestamp_seconds",
+    "When a virtual machine was made, in seconds since 1970.",
+);
+/// Of the leading virt-controller, by interface.
+pub const VM_VNIC: Metric = gauge("kubevirt_vm_vnic_info", "Network interfaces of virtual machines.");
+/// Of the leading virt-controller, by machine.
+pub const VM_STARTING: Metric = gauge(
+    "kubevirt_vm_starting_status_last_transition_timestamp_seconds",
+    "When the conditions of a machine that is starting last changed, in seconds since 1970; 0 for others.",
+);
+/// Of the leading virt-controller, by machine.
+pub const VM_RUNNING: Metric = gauge(
+    "kubevirt_vm_running_status_last_transition_timestamp_seconds",
+    "When the conditions of a machine that is running last changed, in seconds since 1970; 0 for others.",
+);
+/// Of the leading virt-controller, by machine.
+pub const VM_MIGRATING: Metric = gauge(
+    "kubevirt_vm_migrating_status_last_transition_timestamp_seconds",
+    "When the conditions of a machine that is migrating last changed, in seconds since 1970; 0 for others.",
+);
+/// Of the leading virt-controller, by machine.
+pub const VM_NON_RUNNING: Metric = gauge(
+    "kubevirt_vm_non_running_status_last_transition_timestamp_seconds",
+    "When the conditions of a machine that is paused, stopping or stopped last changed, in seconds since 1970; 0 for others.",
+);
+/// Of the leading virt-controller, by machine.
+pub const VM_ERROR: Metric = gauge(
+    "kubevirt_vm_error_status_last_transition_timestamp_seconds",
+    "When the conditions of a machine with an error last changed, in seconds since 1970; 0 for others.",
+);
+/// Of the leading virt-controller, by `phase` and `last_phase`.
+pub const PHASE_TIME: Metric =
+    histogram("kubevirt_vmi_phase_transition_time_seconds", "Time between phases of instances, in seconds.");
+/// Of the leading virt-controller, by `phase`.
+pub const PHASE_TIME_FROM_CREATION: Metric = histogram(
+    "kubevirt_vmi_phase_transition_time_from_creation_seconds",
+    "Time from the creation of an instance to a phase, in seconds.",
+);
+/// Of the leading virt-controller, by `phase`.
+pub const PHASE_TIME_FROM_DELETION: Metric = histogram(
+    "kubevirt_vmi_phase_transition_time_from_deletion_seconds",
+    "Time from the deletion of an instance to its last phase, in seconds.",
+);
+
+/// Of virt-handler, by `part`: whoever did not answer.
+pub const GUESTS_MISSED: Metric = counter(
+    "barevirt_guest_stats_missed_total",
+    "Guests that were left out of metrics: their launcher, or QEMU's monitor, did not answer in time.",
+);
+
 /// Of every process.
 pub const PROCESS_CPU: Metric = counter("process_cpu_seconds_total", "CPU time that the process has used.");
 /// Of every process.
@@ -83,7 +162,16 @@ pub const PROCESS_VIRTUAL: Metric = gauge("process_virtual_memory_bytes", "Virtu
 pub const PROCESS_START: Metric =
     gauge("process_start_time_seconds", "When the process was started, in seconds since 1970.");
 
-/// The names of all of them: rules may use these and no others of ours.
+/// Whether somebody exports a metric of this name: rules may use these and no others of ours.
+pub fn is_exported(name: &str) -> bool {
+    // What a histogram is told as.
+    let whole = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
+    whole.is_some_and(|whole| EXPORTED.contains(&whole))
+        || EXPORTED.contains(&name)
+        || super::guest::ALL.iter().any(|metric| metric.name == name)
+}
+
+/// The names of all of them but those of guests.
 pub const EXPORTED: &[&str] = &[
     INFO.name,
     EMULATION.name,
@@ -97,6 +185,23 @@ pub const EXPORTED: &[&str] = &[
     VM_INFO.name,
     VMI_INFO.name,
     VMI_OUTDATED.name,
+    VMI_NON_EVICTABLE.name,
+    VMI_ADDRESSES.name,
+    VMI_VNIC.name,
+    VMI_OVERHEAD.name,
+    VM_REQUESTS.name,
+    VM_LIMITS.name,
+    VM_CREATED.name,
+    VM_VNIC.name,
+    VM_STARTING.name,
+    VM_RUNNING.name,
+    VM_MIGRATING.name,
+    VM_NON_RUNNING.name,
+    VM_ERROR.name,
+    PHASE_TIME.name,
+    PHASE_TIME_FROM_CREATION.name,
+    PHASE_TIME_FROM_DELETION.name,
+    GUESTS_MISSED.name,
     PROCESS_CPU.name,
     PROCESS_OPEN_FDS.name,
     PROCESS_MAX_FDS.name,

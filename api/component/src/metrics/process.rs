@@ -24,11 +24,13 @@ impl Collector for Process {
             let kind = match metric.kind {
                 Kind::Gauge => MetricType::Gauge,
                 Kind::Counter => MetricType::Counter,
+                Kind::Histogram => MetricType::Histogram,
             };
             let to =
                 encoder.encode_descriptor(base(&metric), metric.help.trim_end_matches('.'), None, kind)?;
             match metric.kind {
-                Kind::Gauge => ConstGauge::new(value).encode(to)?,
+                // No process has a histogram.
+                Kind::Gauge | Kind::Histogram => ConstGauge::new(value).encode(to)?,
                 Kind::Counter => ConstCounter::new(value).encode(to)?,
             }
         }

@@ -32,9 +32,14 @@ fn huge_page_rules() {
         ["/spec/domain/resources" => {}, "/spec/domain/memory" => {"guest": "3Mi", "hugepages": {"pageSize": "2Mi"}}] => request, "'3Mi' is not a multiple";
     ]);
     check_refused(rows![
-        ["/spec/domain/memory/hugepages" => {"pageSize": "2Mi"}] => "spec.domain.memory.hugepages", "";
-        ["/spec/domain/resources" => {}, "/spec/domain/memory" => {"hugepages": {"pageSize": "2Mi"}}] => "spec.domain.memory.hugepages", "";
         ["/spec/domain/resources/requests/hugepages-2Mi" => "128Mi"] => "spec.domain.resources.requests.hugepages-2Mi", "";
+    ]);
+    accepts(&[
+        &[("/spec/domain/memory/hugepages", json!({"pageSize": "2Mi"}))],
+        &[
+            ("/spec/domain/resources", json!({})),
+            ("/spec/domain/memory", json!({"hugepages": {"pageSize": "2Mi"}})),
+        ],
     ]);
 }
 
@@ -77,6 +82,7 @@ fn firmware_rules() {
         ["/spec/domain/firmware/kernelBoot" => {"container": {"image": "a"}}] => "spec.domain.firmware.kernelBoot.container", "spec.domain.firmware.kernelBoot.container must be defined with at least one of the following: kernelPath, initrdPath";
         ["/spec/domain/firmware/kernelBoot" => {"container": {"image": "a", "kernelPath": "vmlinuz"}}] => "spec.domain.firmware.kernelBoot.container.kernelPath", "spec.domain.firmware.kernelBoot.container.kernelPath must be an absolute path to a file without relative components";
         ["/spec/domain/firmware/kernelBoot" => {"container": {"image": "a", "initrdPath": "/"}}] => "spec.domain.firmware.kernelBoot.container.initrdPath", "spec.domain.firmware.kernelBoot.container.initrdPath must not point to root";
+        ["/spec/domain/firmware/kernelBoot" => {"container": {"image": "a", "initrdPath": "/initrd"}}] => "spec.domain.firmware.kernelBoot.container.initrdPath", "is not supported without kernelPath";
         ["/spec/domain/firmware/acpi" => {}] => "spec.domain.firmware.acpi", "ACPI was set but no SLIC nor MSDM volume reference was set";
         ["/spec/domain/firmware/acpi" => {"slicNameRef": "root"}] => "spec.domain.firmware.acpi.slicNameRef", "spec.domain.firmware.acpi refers to Volume of unsupported type.";
         ["/spec/domain/firmware/acpi" => {"msdmNameRef": "none"}] => "spec.domain.firmware.acpi.msdmNameRef", "spec.domain.firmware.acpi does not have a matching Volume.";
@@ -86,12 +92,19 @@ fn firmware_rules() {
 }
 
 #[test]
-fn what_is_right_about_firmware_and_not_there_yet() {
-    check_refused(rows![
-        ["/spec/domain/firmware/bootloader" => {"efi": {}}, "/spec/domain/features" => {"smm": {}}] => "spec.domain.features.smm", "", "spec.domain.firmware.bootloader.efi", "";
-        ["/spec/domain/firmware/bootloader" => {"efi": {"secureBoot": false}}] => "spec.domain.firmware.bootloader.efi", "";
-        ["/spec/domain/firmware/kernelBoot" => {"container": {"image": "a", "kernelPath": "/vmlinuz"}, "kernelArgs": "quiet"}] => "spec.domain.firmware.kernelBoot", "";
-    ]);
+fn what_is_right_about_firmware() {
+    for (pointer, value) in [
+        ("/spec/domain/firmware/bootloader", json!({"efi": {"secureBoot": false, "persistent": true}})),
+        (
+            "/spec/domain/firmware/kernelBoot",
+            json!({"container": {"image": "a", "kernelPath": "/vmlinuz"}, "kernelArgs": "quiet"}),
+        ),
+        ("/spec/domain/devices/tpm", json!({"persistent": true})),
+    ] {
+        assert_eq!(causes_of(&with(right(), pointer, value)), []);
+    }
+    let smm = with(right(), "/spec/domain/features", json!({"smm": {}}));
+    assert_eq!(causes_of(&with(smm, "/spec/domain/firmware/bootloader", json!({"efi": {}}))), []);
 }
 
 #[test]
@@ -108,5 +121,13 @@ fn hyperv_rules() {
         ["/spec/domain/features" => {"hyperv": {"evmcs": on, "vapic": off}}] => "spec.domain.features.hyperv.evmcs", "which was disabled.";
         ["/spec/domain/features" => {"hyperv": {}, "hypervPassthrough": {}}] => field, "Cannot explicitly set hyperV features if HypervPassthrough is being used.";
     ]);
-    check_refused(rows![["/spec/domain/features" => {"hyperv": {"synictimer": on}}] => field, "";]);
+    let every = json!({"evmcs": {}, "frequencies": {}, "ipi": {}, "reenlightenment": {}, "relaxed": {}, "reset": {}, "runtime": {},
+        "spinlocks": {"spinlocks": 8191}, "synic": {}, "synictimer": {"direct": {}}, "tlbflush": {"direct": {}, "extended": {}},
+        "vapic": {}, "vendorid": {"vendorid": "a"}, "vpindex": {}});
+    let kvm = json!({"hypervPassthrough": {}, "apic": {"endOfInterrupt": true}, "kvm": {"hidden": true}, "pvspinlock": {}});
+    accepts(&[
+        &[("/spec/domain/features", json!({"hyperv": {"synictimer": on}}))],
+        &[("/spec/domain/features", json!({"hyperv": every}))],
+        &[("/spec/domain/features", kvm)],
+    ]);
 }

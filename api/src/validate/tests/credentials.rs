@@ -15,6 +15,7 @@ fn access_credential_rules() {
         ssh(json!({})),
         ssh(json!({"noCloud": {}, "qemuGuestAgent": {"users": ["a"]}})),
     );
+    let agent_alone = ssh(agent.clone());
     let no_source = json!([{"sshPublicKey": {"source": {}, "propagationMethod": agent}}]);
     let password = json!({"source": source, "propagationMethod": {"qemuGuestAgent": {}}});
     let both =
@@ -34,8 +35,13 @@ fn access_credential_rules() {
                "spec.accessCredentials[0].userPassword.propagationMethod", "must have exactly one propagationMethod set";
     ]);
     let right = json!([{"userPassword": password}]);
-    check_refused(rows![
-        [at => right] => "spec.accessCredentials", "";
-        [at => cloud] => "spec.accessCredentials", "";
+    for fine in [&right, &cloud, &agent_alone] {
+        assert_eq!(causes_of(&with(super::right(), at, fine.clone())), [], "{fine}");
+    }
+    check(rows![
+        [at => right, "/spec/accessCredentials/0/userPassword/source/secret/secretName" => "../a"]
+            => "spec.accessCredentials[0].userPassword.source.secret.secretName", "'../a' is not the name of a secret";
+        [at => right, "/spec/accessCredentials/0/userPassword/source/secret/secretName" => ""]
+            => "spec.accessCredentials[0].userPassword.source.secret.secretName", "is not the name of a secret";
     ]);
 }

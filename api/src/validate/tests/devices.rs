@@ -17,11 +17,22 @@ fn peripheral_rules() {
         ["/spec/domain/ioThreadsPolicy" => "supplementalPool", "/spec/domain/ioThreads" => {"supplementalPoolThreadCount": 0}] => "spec.domain.ioThreads.supplementalPoolThreadCount", "needs to be set and positive";
     ]);
     check_refused(rows![
-        ["/spec/domain/devices/inputs" => [{"name": "a", "type": "tablet", "bus": "usb"}]] => "spec.domain.devices.inputs", "";
-        ["/spec/domain/devices/sound" => {"name": "a", "model": "ac97"}] => "spec.domain.devices.sound", "";
-        ["/spec/domain/devices/panicDevices" => [{"model": "isa"}, {}]] => "spec.domain.devices.panicDevices", "";
         ["/spec/domain/devices/gpus" => [ramfb, plain]] => "spec.domain.devices.gpus", "";
-        ["/spec/domain/ioThreadsPolicy" => "supplementalPool", "/spec/domain/ioThreads" => {"supplementalPoolThreadCount": 2}] => "spec.domain.ioThreads", "", "spec.domain.ioThreadsPolicy", "";
+    ]);
+    accepts(&[
+        &[("/spec/domain/devices/inputs", json!([{"name": "a", "type": "tablet", "bus": "usb"}]))],
+        &[("/spec/domain/devices/sound", json!({"name": "a", "model": "ac97"}))],
+        &[("/spec/domain/devices/panicDevices", json!([{"model": "isa"}, {}]))],
+        &[
+            ("/spec/domain/ioThreadsPolicy", json!("supplementalPool")),
+            ("/spec/domain/ioThreads", json!({"supplementalPoolThreadCount": 2})),
+        ],
+        &[(
+            "/spec/domain/clock",
+            json!({"utc": {"offsetSeconds": 5}, "timer": {"hpet": {"present": false}, "hyperv": {}}}),
+        )],
+        &[("/spec/domain/chassis", json!({"asset": "a", "serial": "b"}))],
+        &[("/spec/domain/cpu/features", json!([{"name": "aes", "policy": "require"}]))],
     ]);
 }
 

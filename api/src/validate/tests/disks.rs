@@ -76,5 +76,9 @@ fn sector_rules() {
         [at => odd] => "spec.domain.devices.disks[0].blockSize.custom.physical", "Provided size of 1536 is not a power of 2";
     ]);
     let right = size(json!({"logical": 512, "physical": 4096, "discardGranularity": 1024}));
-    check_refused(rows![[at => right] => field, "";]);
+    accepts(&[&[(at, right)]]);
+    // The volume's own block size is not looked up.
+    check_refused(
+        rows![[at => {"matchVolume": {}}] => "spec.domain.devices.disks[0].blockSize.matchVolume", "";],
+    );
 }

@@ -39,7 +39,18 @@ fn probe_rules() {
         ["/spec/startStrategy" => "Paused", "/spec/livenessProbe" => {"guestAgentPing": {}}]
             => "spec.startStrategy", "either spec.startStrategy or spec.livenessProbe should be provided.Pausing VMI with LivenessProbe is not supported";
     ]);
-    check_refused(rows![
-        ["/spec/readinessProbe" => {"tcpSocket": {"port": 80}}] => "spec.readinessProbe", "";
+    check(rows![
+        ["/spec/readinessProbe" => {"exec": {}}] => "spec.readinessProbe.exec.command", "is a required field";
+        ["/spec/readinessProbe" => {"exec": {"command": []}}] => "spec.readinessProbe.exec.command", "is a required field";
     ]);
+    let probes = [
+        json!({"tcpSocket": {"port": 80}, "failureThreshold": 2, "successThreshold": 3}),
+        json!({"httpGet": {"port": "web", "path": "/", "httpHeaders": [{"name": "a", "value": "b"}]}}),
+        json!({"exec": {"command": ["true"]}, "timeoutSeconds": 5}),
+        json!({"guestAgentPing": {}, "periodSeconds": 5, "initialDelaySeconds": 20}),
+    ];
+    for probe in probes {
+        let object = with(right(), "/spec/readinessProbe", probe.clone());
+        assert_eq!(causes_of(&with(object, "/spec/livenessProbe", probe)), []);
+    }
 }

@@ -73,6 +73,7 @@ fn hotplug_rules() {
     ]});
     let old = with(right(), "/status", status);
     let old = with(old, "/spec/domain/memory/maxGuest", json!("1Gi"));
+    let old = with(old, "/spec/domain/cpu/maxSockets", json!(8));
     let old = with(old, "/spec/utilityVolumes", json!([{"name": "u", "claimName": "u"}]));
     let disks = "spec.domain.devices.disks";
     let plug = |disk: Value| {
@@ -156,7 +157,11 @@ fn hotplug_rules() {
         ),
         // Right, and not there yet.
         (plug(json!({"name": "new", "disk": {"bus": "virtio"}})), "spec", restricted),
-        (vec![("/spec/domain/cpu/sockets", json!(2))], "spec", restricted),
+        (
+            vec![("/spec/domain/cpu/sockets", json!(99))],
+            "spec.domain.cpu.sockets",
+            "Number of sockets in CPU topology is greater than the maximum sockets allowed",
+        ),
     ] {
         let new = changes.iter().fold(old.clone(), |object, (at, value)| with(object, at, value.clone()));
         let (old, new) = (instance(old.clone()), instance(new));
@@ -166,6 +171,22 @@ fn hotplug_rules() {
         let by_user = vmi_update(&old, &new, Requester::User);
         assert_eq!(by_user.len(), 1);
         assert_eq!(by_user[0].message, restricted);
+    }
+}
+
+#[test]
+fn what_changes_in_a_running_guest_is_a_components_affair() {
+    let old = with(right(), "/spec/domain/cpu/maxSockets", json!(8));
+    for (at, value) in [
+        ("/spec/domain/cpu/sockets", json!(2)),
+        ("/spec/domain/memory/guest", json!("96Mi")),
+        ("/spec/nodeSelector", json!({"a": "b"})),
+        ("/spec/affinity", json!({"nodeAffinity": {}})),
+        ("/spec/tolerations", json!([{"key": "a", "operator": "Exists"}])),
+    ] {
+        let (old, new) = (instance(old.clone()), instance(with(old.clone(), at, value)));
+        assert_eq!(vmi_update(&old, &new, Requester::Component), [], "{at}");
+        assert_eq!(vmi_update(&old, &new, Requester::User).len(), 1, "{at}");
     }
 }
 

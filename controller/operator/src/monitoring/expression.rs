@@ -54,7 +54,7 @@ pub(super) fn metrics(expression: &str) -> BTreeSet<String> {
 /// `sum by (node) (...)`: the labels come before the arguments.
 fn is_aggregation(word: &str, next: &str) -> bool {
     let next = next.trim_start();
-    ["sum", "count", "max", "min", "avg"].contains(&word)
+    ["sum", "count", "max", "min", "avg", "topk"].contains(&word)
         && (next.starts_with("by ") || next.starts_with("by(") || next.starts_with("without"))
 }
 

@@ -18,6 +18,59 @@ const LED: [(&str, &str); 2] = [
     ("operator", "kubevirt_virt_operator_leading_status"),
 ];
 
+/// Recordings about machines and nodes. Those without colons are KubeVirt's former names, for dashboards that have them.
+const GUESTS: [(&str, &str); 18] = [
+    ("namespace:kubevirt_vm:sum", "sum by (namespace) (count by (name, namespace) (kubevirt_vm_info))"),
+    ("kubevirt_number_of_vms", "namespace:kubevirt_vm:sum"),
+    (
+        "node:kubevirt_vmi_phase:sum",
+        "sum by (node, phase, os, workload, flavor, instance_type, preference, guest_os_kernel_release, \
+         guest_os_machine, guest_os_arch, guest_os_name, guest_os_version_id) (kubevirt_vmi_info)",
+    ),
+    ("kubevirt_vmi_phase_count", "node:kubevirt_vmi_phase:sum"),
+    (
+        "vmi:kubevirt_vmi_memory_used_bytes:sum",
+        "kubevirt_vmi_memory_available_bytes - kubevirt_vmi_memory_usable_bytes",
+    ),
+    ("kubevirt_vmi_memory_used_bytes", "vmi:kubevirt_vmi_memory_used_bytes:sum"),
+    ("vmi:kubevirt_vmi_vcpu:count", "count by (namespace, name, node) (kubevirt_vmi_vcpu_seconds_total)"),
+    (
+        "vmi:kubevirt_vmi_guest_queue_length:sum",
+        "sum by (name, namespace) (clamp_min(kubevirt_vmi_guest_load_1m \
+         - on(name, namespace, node) group_left() vmi:kubevirt_vmi_vcpu:count, 0))",
+    ),
+    ("kubevirt_vmi_guest_vcpu_queue", "vmi:kubevirt_vmi_guest_queue_length:sum"),
+    (
+        "vmi:kubevirt_vmi_memory_available_bytes:sum",
+        "sum by (name, namespace) (kubevirt_vmi_memory_available_bytes)",
+    ),
+    (
+        "vmi:kubevirt_vmi_memory_headroom_ratio:sum",
+        "sum by (name, namespace) (kubevirt_vmi_memory_usable_bytes) \
+         / sum by (name, namespace) (kubevirt_vmi_memory_available_bytes)",
+    ),
+    (
+        "vmi:kubevirt_vmi_pgmajfaults:rate5m",
+        "sum by (name, namespace) (rate(kubevirt_vmi_memory_pgmajfault_total[5m]))",
+    ),
+    (
+        "vmi:kubevirt_vmi_pgmajfaults:rate30m",
+        "sum by (name, namespace) (rate(kubevirt_vmi_memory_pgmajfault_total[30m]))",
+    ),
+    (
+        "vmi:kubevirt_vmi_swap_traffic_bytes:rate5m",
+        "sum by (name, namespace) (rate(kubevirt_vmi_memory_swap_in_traffic_bytes[5m])) \
+         + sum by (name, namespace) (rate(kubevirt_vmi_memory_swap_out_traffic_bytes[5m]))",
+    ),
+    ("cluster:kubevirt_nodes_allocatable:count", "count(count(kube_node_status_allocatable) by (node))"),
+    ("kubevirt_allocatable_nodes", "cluster:kubevirt_nodes_allocatable:count"),
+    (
+        "cluster:kubevirt_nodes_with_kvm:count",
+        "count(kube_node_status_allocatable{resource='devices_kubevirt_io_kvm'} != 0) or vector(0)",
+    ),
+    ("kubevirt_nodes_with_kvm", "cluster:kubevirt_nodes_with_kvm:count"),
+];
+
 /// How bad an alert is.
 #[derive(Clone, Copy)]
 enum Severity {
@@ -66,6 +119,7 @@ fn recordings(namespace: &str) -> Vec<Value> {
             ),
         ));
     }
+    rules.extend(GUESTS.map(|(name, expression)| record(name.to_owned(), expression.to_owned())));
     for (component, leading) in LED {
         rules.push(record(
             format!("cluster:kubevirt_virt_{component}_leading:sum"),
@@ -231,7 +285,7 @@ fn alerts(namespace: &str) -> Vec<Value> {
         "At least 200 launcher pods have failed and were not deleted for 10 minutes.",
         "sum(kube_pod_status_phase{phase='Failed', pod=~'virt-launcher-.*'}) >= 200".to_owned(),
     ));
-    let mut outdated = alert(
+    let outdated = alert(
         "OutdatedVirtualMachineInstanceWorkloads",
         namespace,
         Warning,
@@ -239,9 +293,32 @@ fn alerts(namespace: &str) -> Vec<Value> {
         "Instances have been running with a launcher of a former version for a day.",
         "kubevirt_vmi_number_of_outdated{namespace!=''} != 0".to_owned(),
     );
-    // It is about machines: the installation is well.
-    outdated["labels"]["operator_health_impact"] = json!("none");
-    alerts.push(outdated);
+    // These are about machines: the installation is well.
+    let stays = alert(
+        "VMCannotBeEvicted",
+        namespace,
+        Warning,
+        1,
+        "The eviction strategy of instance {{ $labels.name }} on node {{ $labels.node }} is live migration, and it cannot be migrated.",
+        "kubevirt_vmi_non_evictable * on(name, namespace) group_left() \
+         topk by(name, namespace) (1, kubevirt_vmi_info{phase='running'}) == 1"
+            .to_owned(),
+    );
+    let stuck = alert(
+        "VirtualMachineStuckInUnhealthyState",
+        namespace,
+        Warning,
+        10,
+        "Machine {{ $labels.name }} has been {{ $labels.status }} for 10 minutes and has no instance.",
+        "sum by (name, namespace, status)(kubevirt_vm_info{status='provisioning'} == 1 \
+         or kubevirt_vm_info{status='starting'} == 1 or kubevirt_vm_info{status='terminating'} == 1 \
+         or kubevirt_vm_info{status_group='error'} == 1) unless on(name, namespace) kubevirt_vmi_info"
+            .to_owned(),
+    );
+    for mut alert in [outdated, stays, stuck] {
+        alert["labels"]["operator_health_impact"] = json!("none");
+        alerts.push(alert);
+    }
     alerts
 }
 
@@ -249,11 +326,12 @@ fn alerts(namespace: &str) -> Vec<Value> {
 mod tests {
     use super::super::expression::metrics;
     use super::*;
-    use barevirt_component::metrics::names::EXPORTED;
+    use barevirt_component::metrics::names::is_exported;
     use std::collections::BTreeSet;
 
     /// What others export.
-    const OTHERS: [&str; 7] = [
+    const OTHERS: [&str; 8] = [
+        "kube_node_status_allocatable",
         "up",
         "kube_pod_status_phase",
         "kube_pod_status_ready",
@@ -277,9 +355,7 @@ mod tests {
             let names = metrics(rule["expr"].as_str().unwrap());
             assert!(!names.is_empty(), "{rule}");
             for name in names {
-                let known = EXPORTED.contains(&name.as_str())
-                    || OTHERS.contains(&name.as_str())
-                    || recorded.contains(&name);
+                let known = is_exported(&name) || OTHERS.contains(&name.as_str()) || recorded.contains(&name);
                 assert!(known, "{name} in {rule}");
             }
         }

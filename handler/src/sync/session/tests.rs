@@ -33,6 +33,7 @@ fn pod(fake: &FakeLauncher) -> LauncherPod {
         addresses: Vec::new(),
         allow_emulation: true,
         deleted: false,
+        readiness: None,
     }
 }
 

@@ -153,12 +153,19 @@ fn format_node(node: &str, format: ImageFormat, file: &str, mode: ReadMode) -> P
         .with("file", file)
 }
 
+impl FileSource {
+    /// The block driver that opens it, and the name it is given.
+    pub(crate) fn driver_and_name(&self) -> (&'static str, String) {
+        match self {
+            FileSource::Path(path) => ("file", path.clone()),
+            FileSource::BlockDevice(path) => ("host_device", path.clone()),
+            FileSource::FdSet(set) => ("file", format!("/dev/fdset/{set}")),
+        }
+    }
+}
+
 fn file_node(node: &str, source: &FileSource, mode: ReadMode) -> Props {
-    let (driver, filename) = match source {
-        FileSource::Path(path) => ("file", path.clone()),
-        FileSource::BlockDevice(path) => ("host_device", path.clone()),
-        FileSource::FdSet(set) => ("file", format!("/dev/fdset/{set}")),
-    };
+    let (driver, filename) = source.driver_and_name();
     Props::new("driver", driver)
         .with("node-name", node)
         .with("filename", filename)

@@ -1,5 +1,6 @@
 //! What other devices are plugged into: root ports, SATA, SCSI and virtio-serial controllers.
 
+use crate::device::io_thread::Served;
 use crate::layout::Port;
 use crate::props::Props;
 
@@ -50,6 +51,10 @@ pub struct Controllers {
     pub sata: Vec<SataController>,
     /// virtio-scsi, when a disk asks for it.
     pub scsi: Option<Port>,
+    /// Who serves its queues.
+    pub scsi_served: Served,
+    /// USB 3, when a device is on it.
+    pub usb: Option<Port>,
     /// virtio-serial, for channels.
     pub serial: Port,
 }
@@ -57,12 +62,16 @@ pub struct Controllers {
 impl Controllers {
     /// Name of the SCSI controller in the PCI layout; the others' follow.
     pub(crate) const SCSI: &'static str = "scsi0";
+    pub(crate) const USB: &'static str = "usb0";
     pub(crate) const SERIAL: &'static str = "virtio-serial0";
 
     pub(crate) fn props(&self) -> Vec<Props> {
         let sata = self.sata.iter().map(|controller| controller.props());
-        let scsi = self.scsi.map(|port| Props::device("virtio-scsi-pci", Self::SCSI).behind(port));
+        let scsi = self
+            .scsi
+            .map(|port| Props::device("virtio-scsi-pci", Self::SCSI).behind(port).served(&self.scsi_served));
+        let usb = self.usb.map(|port| Props::device("qemu-xhci", Self::USB).behind(port));
         let serial = Props::device("virtio-serial-pci", Self::SERIAL).behind(self.serial);
-        sata.chain(scsi).chain([serial]).collect()
+        sata.chain(scsi).chain(usb).chain([serial]).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! Disks as the guest sees them: a drive on a bus.
 
 use crate::device::blockdev::{Cache, Image, ReadMode};
+use crate::device::io_thread::Served;
 use crate::layout::Port;
 use crate::name;
 use crate::props::Props;
@@ -60,6 +61,63 @@ pub struct DiskDevice {
     pub boot_index: Option<u32>,
     /// Serial number shown to the guest.
     pub serial: Option<String>,
+    /// What the guest is told when its image cannot be read or written.
+    pub on_error: OnError,
+    /// Sizes of its blocks, where they are not 512 bytes.
+    pub blocks: Option<Blocks>,
+    /// Who serves its queues; only virtio has any.
+    pub served: Served,
+    /// How many queues it has, where that is not QEMU's choice.
+    pub queues: Option<u32>,
+}
+
+/// What follows when an image cannot be read or written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The guest is paused, and not told.
+    #[default]
+    Stop,
+    /// The guest is told.
+    Report,
+    /// Nobody is told.
+    Ignore,
+    /// The guest is paused where there is no space left, and told of all else.
+    Enospace,
+}
+
+impl OnError {
+    /// The policy by its name in the API.
+    #[must_use]
+    pub fn from_api(name: &str) -> Option<Self> {
+        Some(match name {
+            "stop" => OnError::Stop,
+            "report" => OnError::Report,
+            "ignore" => OnError::Ignore,
+            "enospace" => OnError::Enospace,
+            _ => return None,
+        })
+    }
+
+    /// QEMU's names for it: of writes, of reads.
+    const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            OnError::Stop => ("stop", "stop"),
+            OnError::Report => ("report", "report"),
+            OnError::Ignore => ("ignore", "ignore"),
+            OnError::Enospace => ("enospc", "report"),
+        }
+    }
+}
+
+/// Sizes of a drive's blocks in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Of the smallest that is read or written.
+    pub logical: u32,
+    /// Of those of the medium.
+    pub physical: u32,
+    /// Of what can be given back.
+    pub discard: Option<u32>,
 }
 
 /// One disk: the drive and what is in it.
@@ -96,14 +154,19 @@ impl Disk {
         let props = props
             .with("drive", self.image.node())
             .maybe("bootindex", self.device.boot_index)
-            .maybe("serial", self.device.serial.clone());
+            .maybe("serial", self.device.serial.clone())
+            .maybe("logical_block_size", self.device.blocks.map(|blocks| blocks.logical))
+            .maybe("physical_block_size", self.device.blocks.map(|blocks| blocks.physical))
+            .maybe("discard_granularity", self.device.blocks.and_then(|blocks| blocks.discard))
+            .maybe("num-queues", self.device.queues)
+            .served(&self.device.served);
         if self.image.mode == ReadMode::ReadOnly {
             return props;
         }
-        // The API's default when an image cannot be read or written: the guest is paused, not told.
+        let (on_write, on_read) = self.device.on_error.names();
         props
             .with("write-cache", if self.image.cache == Cache::WriteThrough { "off" } else { "on" })
-            .with("werror", "stop")
-            .with("rerror", "stop")
+            .with("werror", on_write)
+            .with("rerror", on_read)
     }
 }

@@ -5,18 +5,39 @@ pub(crate) mod blockdev;
 pub(crate) mod channel;
 pub(crate) mod controller;
 pub(crate) mod disk;
+pub(crate) mod flash;
+pub(crate) mod input;
+pub(crate) mod io_thread;
 pub(crate) mod nic;
 pub(crate) mod panic;
 pub(crate) mod rng;
 pub(crate) mod serial;
+pub(crate) mod sound;
+pub(crate) mod tpm;
 pub(crate) mod video;
+pub(crate) mod virtio_mem;
+pub(crate) mod watchdog;
 
+use self::io_thread::Served;
 use crate::layout::Port;
 use crate::props::Props;
+use serde_json::json;
 
 impl Props {
     /// The device's place behind a root port; it is alone there, so always at slot 0.
     pub(crate) fn behind(self, port: Port) -> Self {
         self.with("bus", port.bus()).with("addr", "0x0")
+    }
+
+    /// Whoever serves the device's queues.
+    pub(crate) fn served(self, by: &Served) -> Self {
+        match by {
+            Served::ByMainLoop => self,
+            Served::By(thread) => self.with("iothread", thread.id()),
+            Served::ByPool(threads) => {
+                let map: Vec<_> = threads.iter().map(|thread| json!({ "iothread": thread.id() })).collect();
+                self.with("iothread-vq-mapping", map)
+            }
+        }
     }
 }

@@ -8,10 +8,15 @@ use crate::props::Props;
 
 /// pvpanic on PCI, at a fixed address of the root bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Panic;
+pub struct Panic {
+    /// The same at an I/O port as well, for guests that know no other.
+    pub isa: bool,
+}
 
 impl Panic {
-    pub(crate) fn props(self) -> Props {
-        Props::device("pvpanic-pci", "panic0").with("bus", "pcie.0").with("addr", "0x1b")
+    pub(crate) fn props(self) -> Vec<Props> {
+        let pci = Props::device("pvpanic-pci", "panic0").with("bus", "pcie.0").with("addr", "0x1b");
+        let isa = self.isa.then(|| Props::device("pvpanic", "panic1"));
+        [pci].into_iter().chain(isa).collect()
     }
 }

@@ -1,9 +1,11 @@
 //! Disks: which image, how it is opened, and where it is plugged in.
 
+use super::io_threads::IoThreads;
 use super::{BootOrder, Ports};
 use crate::device::blockdev::{Aio, Cache, Image, ReadMode};
 use crate::device::controller::{Controllers, SataController};
-use crate::device::disk::{Bus, Disk, DiskDevice, DiskKind, IdeSlot};
+use crate::device::disk::{Blocks, Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
+use crate::device::io_thread::{IoThread, Served};
 use crate::error::PlanError;
 use crate::facts::{Facts, VolumeFacts};
 use crate::name;
@@ -25,17 +27,24 @@ struct Planned {
     kind: DiskKind,
     boot_index: Option<u32>,
     serial: Option<String>,
+    on_error: OnError,
+    blocks: Option<Blocks>,
+    served: Served,
+    queues: Option<u32>,
     image: Image,
 }
 
 /// All disks, and the controllers they need.
 pub(super) struct PlannedDisks {
     disks: Vec<Planned>,
+    threads: IoThreads,
     sata_controllers: u8,
 }
 
 pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Result<PlannedDisks, PlanError> {
     let mut places = Places::default();
+    let mut threads = IoThreads::of(&vmi.spec().domain)?;
+    let many_queues = vmi.spec().domain.devices.block_multi_queue.unwrap_or(false);
     let mut disks = Vec::new();
     for (at, valid) in vmi.disks().iter().enumerate() {
         let disk = &valid.disk;
@@ -45,16 +54,60 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
             facts.volumes.iter().find(|volume| volume.name == disk.name).ok_or_else(|| {
                 PlanError::VolumeMissing { field: field.clone(), volume: disk.name.clone() }
             })?;
+        let connection = places.next(disk.bus().unwrap_or("sata"), kind, &field)?;
+        let (served, queues) = match connection {
+            Connection::Virtio => {
+                let served = threads.serve(disk);
+                let queues = queues(&served, many_queues, vmi.topology().vcpus());
+                (served, queues)
+            }
+            Connection::Sata(_) | Connection::Scsi(_) => (Served::ByMainLoop, None),
+        };
         disks.push(Planned {
             name: disk.name.clone(),
-            connection: places.next(disk.bus().unwrap_or("sata"), kind, &field)?,
+            connection,
             kind,
+            on_error: on_error(disk, &field)?,
+            blocks: blocks(disk, &field)?,
+            served,
+            queues,
             boot_index: boot_order.index(disk.boot_order, at),
             serial: disk.serial.clone(),
             image: image(disk, ready, &field)?,
         });
     }
-    Ok(PlannedDisks { disks, sata_controllers: places.sata_controllers() })
+    Ok(PlannedDisks { disks, threads, sata_controllers: places.sata_controllers() })
+}
+
+/// One for each virtual CPU where that is asked for, and no fewer than the threads that share them.
+fn queues(served: &Served, many: bool, cpus: u32) -> Option<u32> {
+    match served {
+        Served::ByPool(threads) => Some(cpus.max(u32::try_from(threads.len()).unwrap_or(u32::MAX))),
+        Served::ByMainLoop | Served::By(_) => many.then_some(cpus),
+    }
+}
+
+fn on_error(disk: &v1::Disk, field: &str) -> Result<OnError, PlanError> {
+    match disk.error_policy.as_deref().unwrap_or_default() {
+        "" => Ok(OnError::Stop),
+        given => OnError::from_api(given)
+            .ok_or_else(|| unsupported(field, "errorPolicy", given, "stop, report, ignore and enospace are")),
+    }
+}
+
+fn blocks(disk: &v1::Disk, field: &str) -> Result<Option<Blocks>, PlanError> {
+    let Some(custom) = disk.block_size.as_ref().and_then(|size| size.custom.as_ref()) else {
+        return Ok(None);
+    };
+    let bytes = |part: &str, given: i32| {
+        let size = u32::try_from(given).ok();
+        let why = "sizes from 0 to 2 GiB are";
+        size.ok_or_else(|| unsupported(field, &format!("blockSize.custom.{part}"), &given.to_string(), why))
+    };
+    let logical = bytes("logical", custom.logical.unwrap_or_default())?;
+    let physical = bytes("physical", custom.physical.unwrap_or_default())?;
+    let discard = custom.discard_granularity.map(|given| bytes("discardGranularity", given)).transpose()?;
+    Ok(Some(Blocks { logical, physical, discard }))
 }
 
 /// Hands out the places on buses that count, in the order of the list.
@@ -153,6 +206,11 @@ impl PlannedDisks {
         names
     }
 
+    /// Threads of their own.
+    pub(super) fn threads(&self) -> Vec<IoThread> {
+        self.threads.all()
+    }
+
     fn on_scsi(&self) -> bool {
         self.disks.iter().any(|disk| matches!(disk.connection, Connection::Scsi(_)))
     }
@@ -163,6 +221,8 @@ impl PlannedDisks {
             chipset_sata: self.disks.iter().any(|disk| matches!(disk.connection, Connection::Sata(_))),
             sata: (1..=self.sata_controllers).map(|number| SataController { number }).collect(),
             scsi: self.on_scsi().then(|| ports.of(Controllers::SCSI)).transpose()?,
+            scsi_served: self.threads.serve_scsi(),
+            usb: None,
             serial: ports.of(Controllers::SERIAL)?,
         })
     }
@@ -174,12 +234,14 @@ impl PlannedDisks {
 
 impl Planned {
     fn finish(self, ports: &Ports<'_>) -> Result<Disk, PlanError> {
-        let Planned { name, connection, kind, boot_index, serial, image } = self;
+        let Planned { name, connection, kind, boot_index, serial, on_error, blocks, served, queues, image } =
+            self;
         let bus = match connection {
             Connection::Virtio => Bus::Virtio(ports.of(&name::device("disk", &name))?),
             Connection::Sata(slot) => Bus::Sata(slot),
             Connection::Scsi(lun) => Bus::Scsi { lun },
         };
-        Ok(Disk { name, image, device: DiskDevice { kind, bus, boot_index, serial } })
+        let device = DiskDevice { kind, bus, boot_index, serial, on_error, blocks, served, queues };
+        Ok(Disk { name, image, device })
     }
 }

@@ -1,7 +1,9 @@
 use super::*;
+use crate::cpu::CpuModel;
 use crate::device::blockdev::{FileSource, ImageFormat};
 use crate::device::nic::{NetBackend, TapFd};
-use crate::facts::{InterfaceFacts, Monitors, VolumeFacts};
+use crate::facts::Accelerator;
+use crate::facts::{FirmwareFacts, InterfaceFacts, Monitors, VolumeFacts};
 use crate::units::Fd;
 use barevirt_api::settings::Smbios;
 use barevirt_api::v1::VirtualMachineInstance;
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// An instance with these disks, each on a containerDisk of its own, and one interface.
-fn vmi(disks: &[Value]) -> Value {
+pub(super) fn vmi(disks: &[Value]) -> Value {
     let volumes: Vec<Value> = disks
         .iter()
         .map(|disk| json!({ "name": disk["name"], "containerDisk": { "image": "image" } }))
@@ -29,7 +31,7 @@ fn vmi(disks: &[Value]) -> Value {
     })
 }
 
-fn valid(vmi: Value) -> ValidVmi {
+pub(super) fn valid(vmi: Value) -> ValidVmi {
     let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
     ValidVmi::new(vmi).unwrap()
 }
@@ -38,7 +40,7 @@ fn disk(name: &str, bus: &str) -> Value {
     json!({ "name": name, "disk": { "bus": bus } })
 }
 
-fn facts(vmi: &ValidVmi) -> Facts {
+pub(super) fn facts(vmi: &ValidVmi) -> Facts {
     let volume = |volume: &barevirt_api::v1::Volume| VolumeFacts {
         name: volume.name.clone(),
         source: FileSource::Path(format!("/images/{}", volume.name)),
@@ -63,8 +65,11 @@ fn facts(vmi: &ValidVmi) -> Facts {
         interfaces: vmi.interfaces().iter().map(interface).collect(),
         volumes: vmi.volumes().iter().map(volume).collect(),
         network_boot: false,
+        firmware: FirmwareFacts::default(),
         machine_type: None,
         smbios: Smbios::default(),
+        rtc_base: None,
+        host_cpu: None,
         layout: None,
     }
 }

@@ -1,4 +1,5 @@
 //! Manifests, and facts as a launcher would find them for each.
+#![allow(dead_code)] // Each program of tests uses its part.
 
 use barevirt_api::settings::Smbios;
 use barevirt_api::v1::{VirtualMachineInstance, Volume};
@@ -6,7 +7,9 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_machine::*;
 
 /// The manifests, by name.
-pub(crate) const MANIFESTS: [(&str, &str); 4] = [
+pub(crate) const MANIFESTS: [(&str, &str); 6] = [
+    ("features", include_str!("../manifests/features.yaml")),
+    ("grows", include_str!("../manifests/grows.yaml")),
     ("tiny", include_str!("../manifests/tiny.yaml")),
     ("cloud-init", include_str!("../manifests/cloud-init.yaml")),
     ("everything", include_str!("../manifests/everything.yaml")),
@@ -25,6 +28,16 @@ pub(crate) fn valid(vmi: VirtualMachineInstance) -> ValidVmi {
 /// Directory of the files that facts name.
 pub(crate) const FILES: &str = "/var/run/kubevirt-ephemeral-disks";
 
+const TCG: Accelerator = Accelerator::Tcg { buffer: Bytes::mib(128) };
+
+/// A host of few features.
+pub(crate) fn host_cpu(question: &CpuQuestion) -> HostCpu {
+    let props = serde_json::json!({"aes": true, "lahf-lm": true, "sse4.2": true, "vmx": false, "svm": false, "x2apic": true,
+        "family": 6, "vendor": "GenuineIntel"});
+    let answer = serde_json::json!({ "model": { "name": "base", "props": props } });
+    HostCpu::of_answers(question, &answer, &answer, &serde_json::Value::Null)
+}
+
 /// What a launcher in a pod without KVM would have: descriptors from 10 on, each volume prepared.
 pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
     let mut sets = Vec::new();
@@ -36,7 +49,7 @@ pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
         backend: NetBackend::Tap(TapFd::Number(Fd(fd))),
     });
     Facts {
-        accelerator: Accelerator::Tcg { buffer: Bytes::mib(128) },
+        accelerator: TCG,
         interfaces: interfaces.collect(),
         volumes,
         fd_sets: sets,
@@ -45,8 +58,11 @@ pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
         guest_agent: Fd(13),
         vnc_socket: "/var/run/kubevirt-private/vnc.sock".to_owned(),
         network_boot: false,
+        firmware: FirmwareFacts::default(),
         machine_type: None,
         smbios: Smbios::default(),
+        rtc_base: vmi.spec().domain.clock.is_some().then(|| "2026-11-22T01:02:03".to_owned()),
+        host_cpu: CpuQuestion::of(vmi, &TCG).map(|question| host_cpu(&question)),
         layout: None,
     }
 }

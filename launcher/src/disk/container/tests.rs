@@ -144,3 +144,22 @@ async fn a_bad_image_is_refused_by_volume_and_path() {
         "volume root: disk /disk/guest.qcow2: image is in vmdk format: only qcow2 and raw are supported"
     );
 }
+
+#[test]
+fn a_mounted_image_is_opened_as_its_container_would() {
+    let root = tempfile::tempdir().unwrap();
+    let error = open("root", root.path(), None).unwrap_err().to_string();
+    assert_eq!(error, "volume root: image has no disk: directory /disk does not exist");
+    std::fs::create_dir(root.path().join("disk")).unwrap();
+    drop(qcow2::create(&root.path().join("disk/guest.qcow2"), 10 << 20).unwrap());
+    for path in [None, Some(Path::new("/disk/guest.qcow2"))] {
+        let disk = open("root", root.path(), path).unwrap();
+        assert_eq!(disk.image, Image { format: Format::Qcow2, virtual_size: 10 << 20 });
+        assert!(disk.connection.is_none());
+    }
+    // Nothing outside the image, however it is named.
+    std::os::unix::fs::symlink("/etc/passwd", root.path().join("disk/link")).unwrap();
+    for path in ["/disk/link", "../etc/passwd", "/etc/passwd"] {
+        open("root", root.path(), Some(Path::new(path))).unwrap_err();
+    }
+}

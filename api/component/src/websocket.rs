@@ -3,7 +3,6 @@
 //! Memory is bounded: one buffer in each direction. A side that does not read stops the other one from being read, so
 //! that the guest's port or the user's terminal waits, as with a cable.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
@@ -11,8 +10,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, interval_at, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -20,12 +18,10 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
-use super::answer::Body;
-
 /// The subprotocol of consoles: raw bytes in binary frames.
 pub const SUBPROTOCOL: &str = "plain.kubevirt.io";
-/// Bytes read from the guest at a time.
-const CHUNK: usize = 32 << 10;
+/// Bytes read from the guest at a time: more than any datagram has, so that each is one message.
+const CHUNK: usize = 64 << 10;
 /// Largest message taken from the user.
 const LARGEST: usize = 1 << 20;
 /// How long the switch of protocols may take.
@@ -35,10 +31,20 @@ const PING: Duration = Duration::from_secs(30);
 /// How long either side may take nothing, or the user's side say nothing, not even an answer to the question.
 const STALL: Duration = Duration::from_secs(300);
 
-/// Status of a stream that did not end by its user.
-const ENDED: CloseCode = CloseCode::Library(4000);
-/// Why that is; clients of KubeVirt's look for EOF.
-const GOODBYE: &str = "EOF: the guest ended, or another user has taken the stream over";
+/// What a user is told of a stream that did not end by him.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Goodbye {
+    code: CloseCode,
+    reason: &'static str,
+}
+
+/// The end of a guest's own stream, of which there is one: clients of KubeVirt's look for EOF.
+pub const TAKEN_OR_ENDED: Goodbye = Goodbye {
+    code: CloseCode::Library(4000),
+    reason: "EOF: the guest ended, or another user has taken the stream over",
+};
+/// The end of a connection that was made for this stream: nothing is wrong.
+pub const CLOSED: Goodbye = Goodbye { code: CloseCode::Normal, reason: "" };
 
 /// A request for a websocket that can be granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +55,9 @@ pub struct Upgrade {
 
 impl Upgrade {
     /// Checks the headers of a request.
+    ///
+    /// # Errors
+    /// A sentence on what is wrong with them.
     pub fn read<B>(request: &Request<B>) -> Result<Self, &'static str> {
         let headers = request.headers();
         let has = |name: header::HeaderName, token: &str| {
@@ -73,7 +82,7 @@ impl Upgrade {
     }
 
     /// The answer that grants it.
-    pub fn answer(&self) -> Response<Body> {
+    pub fn answer(&self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::default());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
@@ -91,17 +100,14 @@ impl Upgrade {
 }
 
 /// Carries bytes between the upgraded connection of `request` and the guest's stream until one of them ends; gives why.
-pub async fn run(mut request: Request<Incoming>, guest: OwnedFd) -> String {
+pub async fn run<G>(mut request: Request<Incoming>, guest: G, goodbye: Goodbye) -> String
+where
+    G: AsyncRead + AsyncWrite,
+{
     let upgraded = match timeout(UPGRADE, hyper::upgrade::on(&mut request)).await {
         Ok(Ok(upgraded)) => TokioIo::new(upgraded),
         Ok(Err(error)) => return format!("not upgraded: {error}"),
         Err(_) => return "not upgraded in time".to_owned(),
-    };
-    let guest = std::os::unix::net::UnixStream::from(guest);
-    let guest = guest.set_nonblocking(true).and_then(|()| UnixStream::from_std(guest));
-    let guest = match guest {
-        Ok(guest) => guest,
-        Err(error) => return format!("use the guest's stream: {error}"),
     };
     let config = WebSocketConfig::default()
         .max_message_size(Some(LARGEST))
@@ -110,16 +116,17 @@ pub async fn run(mut request: Request<Incoming>, guest: OwnedFd) -> String {
         .write_buffer_size(0)
         .max_write_buffer_size(4 * CHUNK);
     let socket = WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(config)).await;
-    pump(socket, guest).await
+    pump(socket, guest, goodbye).await
 }
 
 /// The same between a websocket and a stream that are ready.
-pub async fn pump<S>(socket: WebSocketStream<S>, guest: UnixStream) -> String
+pub async fn pump<S, G>(socket: WebSocketStream<S>, guest: G, goodbye: Goodbye) -> String
 where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
+    G: AsyncRead + AsyncWrite,
 {
     let (mut to_user, mut from_user) = socket.split();
-    let (mut from_guest, mut to_guest) = guest.into_split();
+    let (mut from_guest, mut to_guest) = tokio::io::split(guest);
     let inward = async {
         loop {
             let message = match timeout(STALL, from_user.next()).await {
@@ -166,7 +173,7 @@ where
         ended = outward => ended,
     };
     // Says goodbye where there is still someone; what happened is known already.
-    let goodbye = CloseFrame { code: ENDED, reason: GOODBYE.into() };
+    let goodbye = CloseFrame { code: goodbye.code, reason: goodbye.reason.into() };
     let _ = timeout(Duration::from_secs(1), to_user.send(Message::Close(Some(goodbye)))).await;
     ended
 }

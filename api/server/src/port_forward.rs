@@ -1,0 +1,233 @@
+//! Streams to ports of a guest: virt-api itself connects to the guest's address and passes the bytes on.
+//!
+//! The address is the first interface's of the instance's status, as in KubeVirt: it is the pod's, not what a guest says of
+//! itself. Network policies of the pod hold for virt-api as for anybody.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use barevirt_api::names;
+use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
+use barevirt_component::websocket::{self, Upgrade};
+use http::Request;
+use hyper::body::Incoming;
+use kube::{Api, Client};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+use crate::answer::{Answer, Refusal};
+use crate::endpoints::On;
+use crate::front_proxy::User;
+use crate::instance;
+use crate::route::Called;
+
+/// How long the guest may take to accept a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where a stream leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Target {
+    port: u16,
+    protocol: Protocol,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// Opens a stream to a port of an instance, or of a machine's instance.
+///
+/// # Errors
+/// 404, 409 where the guest does not run or is paused, 400 for what is no port and for a guest without a network, 500 where
+/// the guest does not take the connection; no websocket is opened then.
+pub async fn open(
+    client: &Client,
+    user: &User,
+    called: &Called,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
+    let Called { endpoint, namespace, name, parameters, .. } = called;
+    let target = target(parameters)?;
+    let upgrade = Upgrade::read(&request).map_err(Refusal::bad_request)?;
+    let vmi = match endpoint.on {
+        On::Machine => instance_of_machine(client, namespace, name).await?,
+        _ => instance::get(client, namespace, name).await?,
+    };
+    let address = address(&vmi, name)?;
+    let refused = |error: io::Error| Refusal::internal(format!("dialing VM: {error}"));
+    let late = |_| Refusal::internal(format!("dialing VM: no answer from {address} port {}", target.port));
+    let carried = match target.protocol {
+        Protocol::Tcp => {
+            let tcp = timeout(CONNECT_WITHIN, TcpStream::connect((address, target.port))).await;
+            let tcp = tcp.map_err(late)?.map_err(refused)?;
+            // Only a matter of latency.
+            let _ = tcp.set_nodelay(true);
+            tokio::spawn(websocket::run(request, tcp, websocket::CLOSED))
+        }
+        Protocol::Udp => {
+            let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+            let udp = UdpSocket::bind((any, 0)).await.map_err(refused)?;
+            udp.connect((address, target.port)).await.map_err(refused)?;
+            tokio::spawn(websocket::run(request, Datagrams(udp), websocket::CLOSED))
+        }
+    };
+    let (user, namespace, name) = (user.name.clone(), namespace.clone(), name.clone());
+    tokio::spawn(async move {
+        tracing::info!(user, namespace, name, port = target.port, protocol = ?target.protocol, "port forwarded");
+        match carried.await {
+            Ok(ended) => tracing::info!(namespace, name, port = target.port, ended, "forwarding ended"),
+            Err(error) => tracing::warn!(namespace, name, port = target.port, %error, "forwarding failed"),
+        }
+    });
+    Ok(upgrade.answer())
+}
+
+/// The path's words after `portforward`.
+fn target(words: &[String]) -> Result<Target, Refusal> {
+    let (port, protocol) = match words {
+        [port] => (port, "tcp"),
+        [port, protocol] => (port, protocol.as_str()),
+        _ => return Err(Refusal::bad_request("port must not be empty")),
+    };
+    let number = port.parse().ok().filter(|port| *port != 0);
+    let port =
+        number.ok_or_else(|| Refusal::bad_request(format!("port: \"{port}\" is no port from 1 to 65535")))?;
+    let protocol = match protocol {
+        "tcp" => Protocol::Tcp,
+        "udp" => Protocol::Udp,
+        other => return Err(Refusal::bad_request(format!("protocol: \"{other}\" is neither tcp nor udp"))),
+    };
+    Ok(Target { port, protocol })
+}
+
+async fn instance_of_machine(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<VirtualMachineInstance, Refusal> {
+    let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+    let vm = vms.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;
+    if vm.status.as_ref().is_none_or(|status| status.created != Some(true)) {
+        return Err(Refusal::conflict("virtualmachines", name, "VMI is not started"));
+    }
+    let vmi = instance::get(client, namespace, name).await?;
+    let mut owners = vmi.metadata.owner_references.iter().flatten();
+    if !owners.any(|owner| Some(&owner.uid) == vm.metadata.uid.as_ref()) {
+        return Err(Refusal::conflict("virtualmachines", name, "VMI belongs to another object"));
+    }
+    Ok(vmi)
+}
+
+/// Address of the first interface of a guest that can answer.
+fn address(vmi: &VirtualMachineInstance, name: &str) -> Result<IpAddr, Refusal> {
+    let conflict = |why: &str| Err(Refusal::conflict("virtualmachineinstances", name, why));
+    let Some(status) = &vmi.status else { return conflict("VMI is not running") };
+    if status.phase.as_deref() != Some(names::PHASE_RUNNING) {
+        return conflict("VMI is not running");
+    }
+    if Condition::find(&status.conditions, names::CONDITION_PAUSED).is_some() {
+        return conflict("VMI is paused");
+    }
+    // One without a name in the specification is known from the guest alone.
+    let first = status.interfaces.iter().find(|interface| interface.name.is_some());
+    let first = first.and_then(|interface| interface.ip_address.as_deref());
+    let Some(text) = first else {
+        return Err(Refusal::bad_request("no network interfaces are present"));
+    };
+    text.parse().map_err(|_| Refusal::internal(format!("\"{text}\" of the first interface is no address")))
+}
+
+/// A connected UDP socket as a stream of bytes: each write is a datagram, and so is each read.
+struct Datagrams(UdpSocket);
+
+impl AsyncRead for Datagrams {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        // An empty one would be taken for the end.
+        while buffer.filled().len() == before {
+            ready!(self.0.poll_recv(context, buffer))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Datagrams {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.poll_send(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn words(words: &[&str]) -> Result<Target, Refusal> {
+        target(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_path_names_a_port_and_perhaps_a_protocol() {
+        assert_eq!(words(&["22"]).unwrap(), Target { port: 22, protocol: Protocol::Tcp });
+        assert_eq!(words(&["53", "udp"]).unwrap(), Target { port: 53, protocol: Protocol::Udp });
+        for wrong in [&["0"][..], &["65536"], &["ssh"], &["22", "sctp"], &["22", "TCP"], &[]] {
+            assert_eq!(words(wrong).unwrap_err().code, 400, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_running_guest_with_an_address_is_called() {
+        let of = |status: Value| {
+            let vmi = json!({"metadata": {}, "spec": {"domain": {"devices": {}}}, "status": status});
+            address(&serde_json::from_value(vmi).unwrap(), "vm")
+        };
+        let running = json!({"phase": "Running", "interfaces": [{"ipAddress": "10.9.9.9"}, {"name": "default", "ipAddress": "10.1.2.3"}]});
+        assert_eq!(of(running.clone()).unwrap(), IpAddr::from([10, 1, 2, 3]));
+        let mut paused = running;
+        paused["conditions"] = json!([{"type": "Paused", "status": "True"}]);
+        assert!(of(paused).unwrap_err().message.ends_with("VMI is paused"));
+        assert_eq!(of(json!({"phase": "Scheduled"})).unwrap_err().code, 409);
+        assert_eq!(of(json!({"phase": "Running"})).unwrap_err().code, 400);
+    }
+
+    #[tokio::test]
+    async fn each_write_is_a_datagram() {
+        let guest = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let ours = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        ours.connect(guest.local_addr().unwrap()).await.unwrap();
+        guest.connect(ours.local_addr().unwrap()).await.unwrap();
+        let mut ours = Datagrams(ours);
+        let mut buffer = [0; 64];
+        for text in ["one", "two"] {
+            ours.write_all(text.as_bytes()).await.unwrap();
+            let length = guest.recv(&mut buffer).await.unwrap();
+            assert_eq!(&buffer[..length], text.as_bytes());
+        }
+        for text in ["", "three", "four"] {
+            guest.send(text.as_bytes()).await.unwrap();
+        }
+        for text in ["three", "four"] {
+            let length = ours.read(&mut buffer).await.unwrap();
+            assert_eq!(&buffer[..length], text.as_bytes());
+        }
+    }
+}

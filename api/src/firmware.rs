@@ -1,0 +1,88 @@
+//! What a specification asks of the machine's firmware and its TPM, defaults applied. Pure.
+
+use crate::v1::{Efi, FeatureState, KernelBoot, KernelBootContainer, VirtualMachineInstanceSpec};
+
+/// What the container of a kernel boot calls the kernel that it hands to the launcher. No volume can have such a name.
+pub const KERNEL_FILE: &str = "kernel-boot/kernel";
+/// The same for the initial file system.
+pub const INITRD_FILE: &str = "kernel-boot/initrd";
+
+/// Where the claim of an instance that keeps state is in its pod.
+pub const STATE_DIRECTORY: &str = "/var/run/kubevirt-state";
+
+/// Path of a kernel boot's file, where it names one.
+pub fn path(path: Option<&String>) -> Option<&str> {
+    path.map(String::as_str).filter(|path| !path.is_empty())
+}
+
+/// UEFI, where the machine boots by it.
+pub fn efi(spec: &VirtualMachineInstanceSpec) -> Option<&Efi> {
+    spec.domain.firmware.as_ref()?.bootloader.as_ref()?.efi.as_ref()
+}
+
+/// Whether only signed boot loaders run: with UEFI, unless switched off.
+pub fn secure_boot(spec: &VirtualMachineInstanceSpec) -> bool {
+    efi(spec).is_some_and(|efi| efi.secure_boot.unwrap_or(true))
+}
+
+/// Whether the machine has system management mode. Secure boot cannot do without.
+pub fn smm(spec: &VirtualMachineInstanceSpec) -> bool {
+    let given = spec.domain.features.as_ref().and_then(|features| features.smm.as_ref());
+    given.is_some_and(FeatureState::is_enabled) || secure_boot(spec)
+}
+
+/// The kernel that is started without a boot loader.
+pub fn kernel_boot(spec: &VirtualMachineInstanceSpec) -> Option<(&KernelBoot, &KernelBootContainer)> {
+    let boot = spec.domain.firmware.as_ref()?.kernel_boot.as_ref()?;
+    Some((boot, boot.container.as_ref()?))
+}
+
+/// Whether there is a TPM.
+pub fn tpm(spec: &VirtualMachineInstanceSpec) -> bool {
+    spec.domain.devices.tpm.as_ref().is_some_and(|tpm| tpm.enabled.unwrap_or(true))
+}
+
+/// Whether what the TPM holds outlives the instance.
+pub fn persistent_tpm(spec: &VirtualMachineInstanceSpec) -> bool {
+    tpm(spec) && spec.domain.devices.tpm.as_ref().is_some_and(|tpm| tpm.persistent == Some(true))
+}
+
+/// Whether the variables of the UEFI outlive the instance.
+pub fn persistent_efi(spec: &VirtualMachineInstanceSpec) -> bool {
+    efi(spec).is_some_and(|efi| efi.persistent == Some(true))
+}
+
+/// Whether the machine has state that is kept on a claim of its own.
+pub fn needs_state(spec: &VirtualMachineInstanceSpec) -> bool {
+    persistent_tpm(spec) || persistent_efi(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn spec(domain: Value) -> VirtualMachineInstanceSpec {
+        serde_json::from_value(json!({ "domain": domain })).unwrap()
+    }
+
+    #[test]
+    fn secure_boot_is_on_unless_switched_off() {
+        let efi = |efi: Value| spec(json!({"devices": {}, "firmware": {"bootloader": {"efi": efi}}}));
+        assert!(secure_boot(&efi(json!({}))) && smm(&efi(json!({}))));
+        assert!(!secure_boot(&efi(json!({"secureBoot": false}))) && !smm(&efi(json!({"secureBoot": false}))));
+        let bios = spec(json!({"devices": {}, "firmware": {"bootloader": {"bios": {}}}}));
+        assert!(!secure_boot(&bios) && super::efi(&bios).is_none());
+        assert!(smm(&spec(json!({"devices": {}, "features": {"smm": {}}}))));
+        assert!(!smm(&spec(json!({"devices": {}, "features": {"smm": {"enabled": false}}}))));
+    }
+
+    #[test]
+    fn a_tpm_that_is_switched_off_keeps_nothing() {
+        let with = |tpm: Value| spec(json!({"devices": {"tpm": tpm}}));
+        assert!(tpm(&with(json!({}))) && !needs_state(&with(json!({}))));
+        assert!(needs_state(&with(json!({"persistent": true}))));
+        let off = with(json!({"enabled": false, "persistent": true}));
+        assert!(!tpm(&off) && !needs_state(&off));
+    }
+}

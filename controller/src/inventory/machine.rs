@@ -1,0 +1,167 @@
+//! A machine, as far as metrics tell of it.
+
+use super::{Described, Labels, OTHER, Vnic, kept};
+use barevirt_api::quantity;
+use barevirt_api::sizing::{Topology, guest_memory_bytes};
+use barevirt_api::v1::VirtualMachine;
+use barevirt_component::metrics::names::{
+    Metric, VM_ERROR, VM_MIGRATING, VM_NON_RUNNING, VM_RUNNING, VM_STARTING,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// Metrics that tell when a machine of a group last changed.
+pub(super) const CHANGED: [(&Metric, &str); 5] = [
+    (&VM_STARTING, "starting"),
+    (&VM_RUNNING, "running"),
+    (&VM_MIGRATING, "migrating"),
+    (&VM_NON_RUNNING, "non_running"),
+    (&VM_ERROR, "error"),
+];
+
+/// What is told of a machine.
+#[derive(Debug)]
+pub(super) struct MachineRow {
+    described: Described,
+    machine_type: Box<str>,
+    instancetype: bool,
+    preference: bool,
+    status: (&'static str, &'static str),
+    changed: f64,
+    /// Seconds since 1970.
+    pub(super) created: Option<f64>,
+    /// Resource, unit, source, amount.
+    pub(super) requests: Vec<(&'static str, &'static str, &'static str, f64)>,
+    /// Resource, unit, amount.
+    pub(super) limits: Vec<(&'static str, &'static str, f64)>,
+    pub(super) vnics: Box<[Vnic]>,
+}
+
+impl MachineRow {
+    pub(super) fn of(machine: &VirtualMachine) -> Self {
+        let template = &machine.spec.template;
+        let domain = &template.spec.domain;
+        let status = machine.status.as_ref();
+        // Groups of a status are about these conditions.
+        let conditions = status.iter().flat_map(|status| &status.conditions);
+        let changed = conditions
+            .filter(|condition| matches!(condition.type_.as_str(), "Ready" | "Failure" | "Paused"))
+            .filter_map(|condition| condition.last_transition_time.as_ref())
+            .map(|time| time.0.as_second())
+            .max();
+        let (requests, limits) = resources(machine);
+        let created = machine.metadata.creation_timestamp.as_ref();
+        MachineRow {
+            described: Described::of(template.metadata.as_ref().and_then(|meta| meta.annotations.as_ref())),
+            machine_type: kept(domain.machine.as_ref().and_then(|machine| machine.type_.as_deref())),
+            instancetype: machine.spec.instancetype.is_some(),
+            preference: machine.spec.preference.is_some(),
+            status: status_words(
+                status.and_then(|status| status.printable_status.as_deref()).unwrap_or_default(),
+            ),
+            changed: changed.map_or(-1.0, seconds),
+            created: created.map(|time| seconds(time.0.as_second())),
+            requests,
+            limits,
+            vnics: Vnic::all(&domain.devices.interfaces, &template.spec.networks),
+        }
+    }
+
+    pub(super) fn labels(&self) -> Labels<'_> {
+        let named = |given: bool| if given { OTHER } else { "" };
+        let mut labels = Labels::from(self.described.labels());
+        labels.extend([
+            ("machine_type", &*self.machine_type),
+            ("instance_type", named(self.instancetype)),
+            ("preference", named(self.preference)),
+            ("status", self.status.0),
+            ("status_group", self.status.1),
+        ]);
+        labels
+    }
+
+    /// When it last changed, if it is in that group. A status that is not known is an error, as in KubeVirt.
+    pub(super) fn changed(&self, group: &str) -> f64 {
+        let own = if self.status.0.is_empty() { "error" } else { self.status.1 };
+        if own == group { self.changed } else { 0.0 }
+    }
+}
+
+/// Moments and amounts are far below 2^53.
+#[allow(clippy::cast_precision_loss)]
+fn seconds(seconds: i64) -> f64 {
+    seconds as f64
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn number(number: u64) -> f64 {
+    number as f64
+}
+
+type Requests = Vec<(&'static str, &'static str, &'static str, f64)>;
+type Limits = Vec<(&'static str, &'static str, f64)>;
+
+/// Of a machine with an instance type the template alone says nothing about what it will have: nothing is told.
+fn resources(machine: &VirtualMachine) -> (Requests, Limits) {
+    if machine.spec.instancetype.is_some() {
+        return (vec![], vec![]);
+    }
+    let spec = &machine.spec.template.spec;
+    let bytes =
+        |given: Option<&Quantity>| given.and_then(|q| quantity::bytes(q).ok()).filter(|bytes| *bytes > 0);
+    let millis =
+        |given: Option<&Quantity>| given.and_then(|q| quantity::millis(q).ok()).filter(|cpu| *cpu > 0);
+    let given = spec.domain.resources.as_ref();
+    let memory = spec.domain.memory.as_ref();
+    let mut requests = Requests::new();
+    let mut add = |source, amount: Option<u64>| {
+        requests.extend(amount.map(|amount| ("memory", "bytes", source, number(amount))));
+    };
+    add("domain", bytes(given.and_then(|given| given.request("memory"))));
+    add("guest", bytes(memory.and_then(|memory| memory.guest.as_ref())));
+    add("guest_effective", guest_memory_bytes(spec));
+    let asked = millis(given.and_then(|given| given.request("cpu")));
+    match &spec.domain.cpu {
+        Some(cpu) => {
+            for (unit, count) in [("cores", cpu.cores), ("threads", cpu.threads), ("sockets", cpu.sockets)] {
+                let count = count.filter(|count| *count > 0);
+                requests.extend(count.map(|count| ("cpu", unit, "domain", f64::from(count))));
+            }
+        }
+        None if asked.is_none() => {
+            requests.extend(["cores", "threads", "sockets"].map(|unit| ("cpu", unit, "default", 1.0)));
+        }
+        None => {}
+    }
+    requests.extend(asked.map(|millis| ("cpu", "cores", "requests", number(millis) / 1000.0)));
+    let vcpus = Topology::of(spec.domain.cpu.as_ref()).vcpus();
+    requests.push(("cpu", "cores", "guest_effective", f64::from(vcpus)));
+    let mut limits = Limits::new();
+    let limit = bytes(given.and_then(|given| given.limit("memory")));
+    limits.extend(limit.map(|bytes| ("memory", "bytes", number(bytes))));
+    let limit = millis(given.and_then(|given| given.limit("cpu")));
+    limits.extend(limit.map(|millis| ("cpu", "cores", number(millis) / 1000.0)));
+    (requests, limits)
+}
+
+/// A printable status in lower case, and the group that KubeVirt counts it to.
+fn status_words(status: &str) -> (&'static str, &'static str) {
+    match status {
+        "Provisioning" => ("provisioning", "starting"),
+        "Starting" => ("starting", "starting"),
+        "WaitingForVolumeBinding" => ("waitingforvolumebinding", "starting"),
+        "Running" => ("running", "running"),
+        "Migrating" => ("migrating", "migrating"),
+        "Stopped" => ("stopped", "non_running"),
+        "Paused" => ("paused", "non_running"),
+        "Stopping" => ("stopping", "non_running"),
+        "Terminating" => ("terminating", "non_running"),
+        "CrashLoopBackOff" => ("crashloopbackoff", "error"),
+        "Unknown" => ("unknown", "error"),
+        "ErrorUnschedulable" => ("errorunschedulable", "error"),
+        "ErrImagePull" => ("errimagepull", "error"),
+        "ImagePullBackOff" => ("imagepullbackoff", "error"),
+        "ErrorPvcNotFound" => ("errorpvcnotfound", "error"),
+        "DataVolumeError" => ("datavolumeerror", "error"),
+        _ => ("", "<unknown>"),
+    }
+}

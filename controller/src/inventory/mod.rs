@@ -1,0 +1,294 @@
+//! Machines and instances as metrics. Only the leader knows any.
+//!
+//! ```text
+//!   watch of machines  ──► MachineRow  ──┐
+//!   watch of instances ──► InstanceRow ──┼──► lines, whenever somebody asks
+//!                    └──► phase times ───┘
+//! ```
+//!
+//! What is told is kept beside the packed caches, and made anew when an object changes: a scrape unpacks nothing.
+
+mod instance;
+mod machine;
+mod phases;
+
+use crate::workloads::OUTDATED;
+use barevirt_api::v1::{Interface, Network, VirtualMachine, VirtualMachineInstance};
+use barevirt_component::installation::Installation;
+use barevirt_component::metrics::Metrics;
+use barevirt_component::metrics::names::{
+    Metric, VM_CREATED, VM_INFO, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO, VMI_NON_EVICTABLE,
+    VMI_OUTDATED, VMI_OVERHEAD, VMI_VNIC,
+};
+use instance::InstanceRow;
+use machine::MachineRow;
+use phases::Phases;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+/// Namespace and name.
+type Key = (Box<str>, Box<str>);
+
+/// What an instance type or preference is called here: who made it is not known, and names of people's own are without
+/// bound.
+const OTHER: &str = "<other>";
+
+/// What is told, kept as the caches are.
+#[derive(Clone, Default)]
+pub struct Inventory(Arc<Told>);
+
+#[derive(Default)]
+struct Told {
+    installation: Installation,
+    leading: AtomicBool,
+    machines: Mutex<HashMap<Key, MachineRow>>,
+    instances: Mutex<HashMap<Key, InstanceRow>>,
+    phases: Phases,
+}
+
+impl fmt::Debug for Inventory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inventory").field("leading", &self.0.leading).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn key(namespace: &str, name: &str) -> Key {
+    (namespace.into(), name.into())
+}
+
+impl Inventory {
+    /// Nothing yet, told under these settings.
+    pub fn new(installation: Installation) -> Self {
+        Inventory(Arc::new(Told { installation, ..Told::default() }))
+    }
+
+    /// Tells it from now on.
+    pub fn export(&self, metrics: &mut Metrics) {
+        metrics.collect(self.clone());
+        self.0.phases.export(metrics);
+    }
+
+    /// This process leads.
+    pub fn lead(&self) {
+        self.0.leading.store(true, Ordering::Relaxed);
+    }
+
+    /// A machine as it is now.
+    pub fn saw_machine(&self, machine: &VirtualMachine) {
+        let meta = &machine.metadata;
+        let key =
+            key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        locked(&self.0.machines).insert(key, MachineRow::of(machine));
+    }
+
+    /// A machine that is not there any more.
+    pub fn machine_gone(&self, namespace: &str, name: &str) {
+        locked(&self.0.machines).remove(&key(namespace, name));
+    }
+
+    /// An instance as it is now.
+    pub fn saw_instance(&self, instance: &VirtualMachineInstance) {
+        let meta = &instance.metadata;
+        let key =
+            key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        let row = InstanceRow::of(instance, &self.0.installation.settings());
+        let former = locked(&self.0.instances).insert(key, row);
+        // One that was not known may have been in its phase for long.
+        if let Some(former) = former.filter(|former| former.is(instance)) {
+            self.0.phases.saw(former.phase(), instance);
+        }
+    }
+
+    /// An instance that is not there any more.
+    pub fn instance_gone(&self, namespace: &str, name: &str) {
+        locked(&self.0.instances).remove(&key(namespace, name));
+    }
+}
+
+impl Collector for Inventory {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        if !self.0.leading.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let machines = locked(&self.0.machines);
+        let mut family = begin(&mut encoder, &VM_INFO)?;
+        for (key, row) in machines.iter() {
+            line(&mut family, key, &row.labels(), 1.0)?;
+        }
+        for (metric, group) in machine::CHANGED {
+            let mut family = begin(&mut encoder, metric)?;
+            for (key, row) in machines.iter() {
+                line(&mut family, key, &[], row.changed(group))?;
+            }
+        }
+        let mut family = begin(&mut encoder, &VM_CREATED)?;
+        for (key, row) in machines.iter() {
+            row.created.map_or(Ok(()), |created| line(&mut family, key, &[], created))?;
+        }
+        let mut family = begin(&mut encoder, &VM_REQUESTS)?;
+        for (key, row) in machines.iter() {
+            for (resource, unit, source, value) in &row.requests {
+                let labels = [("resource", *resource), ("unit", *unit), ("source", *source)];
+                line(&mut family, key, &labels, *value)?;
+            }
+        }
+        let mut family = begin(&mut encoder, &VM_LIMITS)?;
+        for (key, row) in machines.iter() {
+            for (resource, unit, value) in &row.limits {
+                line(&mut family, key, &[("resource", *resource), ("unit", *unit)], *value)?;
+            }
+        }
+        let mut family = begin(&mut encoder, &VM_VNIC)?;
+        for (key, row) in machines.iter() {
+            vnics(&mut family, key, &row.vnics)?;
+        }
+        drop(machines);
+
+        let strategy = self.0.installation.settings().eviction_strategy;
+        let instances = locked(&self.0.instances);
+        let mut family = begin(&mut encoder, &VMI_INFO)?;
+        for (key, row) in instances.iter() {
+            line(&mut family, key, &row.labels(strategy.as_deref()), 1.0)?;
+        }
+        let mut family = begin(&mut encoder, &VMI_NON_EVICTABLE)?;
+        for (key, row) in instances.iter() {
+            let stays = if row.is_evictable(strategy.as_deref()) { 0.0 } else { 1.0 };
+            line(&mut family, key, &[("node", row.node())], stays)?;
+        }
+        let mut family = begin(&mut encoder, &VMI_ADDRESSES)?;
+        for (key, row) in instances.iter() {
+            for labels in row.addresses() {
+                line(&mut family, key, &labels, 1.0)?;
+            }
+        }
+        let mut family = begin(&mut encoder, &VMI_VNIC)?;
+        for (key, row) in instances.iter() {
+            vnics(&mut family, key, &row.vnics)?;
+        }
+        let mut family = begin(&mut encoder, &VMI_OVERHEAD)?;
+        for (key, row) in instances.iter() {
+            row.overhead.map_or(Ok(()), |bytes| line(&mut family, key, &[], bytes))?;
+        }
+        drop(instances);
+        let outdated = u32::try_from(OUTDATED.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        ConstGauge::new(f64::from(outdated)).encode(begin(&mut encoder, &VMI_OUTDATED)?)
+    }
+}
+
+fn begin<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    metric: &'static Metric,
+) -> Result<MetricEncoder<'a>, fmt::Error> {
+    encoder.encode_descriptor(metric.name, metric.help.trim_end_matches('.'), None, MetricType::Gauge)
+}
+
+fn line(
+    family: &mut MetricEncoder<'_>,
+    (namespace, name): &Key,
+    labels: &[(&'static str, &str)],
+    value: f64,
+) -> Result<(), fmt::Error> {
+    // An empty label is none.
+    let own = [("namespace", &**namespace), ("name", &**name)];
+    let given: Labels<'_> =
+        own.into_iter().chain(labels.iter().copied()).filter(|(_, value)| !value.is_empty()).collect();
+    ConstGauge::new(value).encode(family.encode_family(&given)?)
+}
+
+/// A text that is kept for long.
+fn kept(text: Option<&str>) -> Box<str> {
+    text.unwrap_or_default().into()
+}
+
+/// Annotations that people describe a system with.
+#[derive(Debug, Default)]
+struct Described([Box<str>; 3]);
+
+impl Described {
+    fn of(annotations: Option<&BTreeMap<String, String>>) -> Self {
+        Described(
+            ["vm.kubevirt.io/os", "vm.kubevirt.io/workload", "vm.kubevirt.io/flavor"]
+                .map(|name| kept(annotations.and_then(|all| all.get(name)).map(String::as_str))),
+        )
+    }
+
+    fn labels(&self) -> [(&'static str, &str); 3] {
+        let [os, workload, flavor] = &self.0;
+        [("os", os), ("workload", workload), ("flavor", flavor)]
+    }
+}
+
+/// A network interface of a specification.
+#[derive(Debug)]
+struct Vnic {
+    name: Box<str>,
+    binding_type: &'static str,
+    binding: Box<str>,
+    network: Box<str>,
+    model: Box<str>,
+}
+
+impl Vnic {
+    /// Those whose network is told.
+    fn all(interfaces: &[Interface], networks: &[Network]) -> Box<[Vnic]> {
+        let one = |interface: &Interface| {
+            let network = networks.iter().find(|network| network.name == interface.name)?;
+            let network = match (&network.pod, &network.multus) {
+                (Some(_), _) => "pod networking",
+                (None, Some(multus)) => multus.network_name.as_str(),
+                (None, None) => return None,
+            };
+            let (binding_type, binding) = if interface.masquerade.is_some() {
+                ("core", "masquerade")
+            } else if interface.bridge.is_some() {
+                ("core", "bridge")
+            } else if interface.sriov.is_some() {
+                ("core", "sriov")
+            } else {
+                let name = interface.binding.as_ref().map(|binding| binding.name.as_str());
+                (name.map_or("", |_| "plugin"), name.unwrap_or_default())
+            };
+            Some(Vnic {
+                name: interface.name.as_str().into(),
+                binding_type,
+                binding: binding.into(),
+                network: network.into(),
+                model: interface
+                    .model
+                    .as_deref()
+                    .filter(|model| !model.is_empty())
+                    .unwrap_or("<none>")
+                    .into(),
+            })
+        };
+        interfaces.iter().filter_map(one).collect()
+    }
+}
+
+fn vnics(family: &mut MetricEncoder<'_>, key: &Key, vnics: &[Vnic]) -> Result<(), fmt::Error> {
+    for Vnic { name, binding_type, binding, network, model } in vnics {
+        let labels = [
+            ("vnic_name", &**name),
+            ("binding_type", *binding_type),
+            ("network", &**network),
+            ("binding_name", &**binding),
+            ("model", &**model),
+        ];
+        line(family, key, &labels, 1.0)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! How long instances take from phase to phase.
+
+use barevirt_api::names::is_final_phase;
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_component::metrics::Metrics;
+use barevirt_component::metrics::names::{PHASE_TIME, PHASE_TIME_FROM_CREATION, PHASE_TIME_FROM_DELETION};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+
+/// Seconds, as in KubeVirt.
+const BUCKETS: [f64; 18] = [
+    0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1200.0, 1800.0,
+    3600.0,
+];
+
+type Times = Family<Vec<(&'static str, String)>, Histogram, fn() -> Histogram>;
+
+/// The times of all instances.
+#[derive(Clone, Debug)]
+pub(super) struct Phases {
+    between: Times,
+    from_creation: Times,
+    from_deletion: Times,
+}
+
+impl Default for Phases {
+    fn default() -> Self {
+        let times = || Times::new_with_constructor(|| Histogram::new(BUCKETS));
+        Phases { between: times(), from_creation: times(), from_deletion: times() }
+    }
+}
+
+impl Phases {
+    pub(super) fn export(&self, metrics: &mut Metrics) {
+        metrics.register(&PHASE_TIME, self.between.clone());
+        metrics.register(&PHASE_TIME_FROM_CREATION, self.from_creation.clone());
+        metrics.register(&PHASE_TIME_FROM_DELETION, self.from_deletion.clone());
+    }
+
+    /// An instance that was in another phase, or is still in that one.
+    pub(super) fn saw(&self, former: &str, instance: &VirtualMachineInstance) {
+        let Some(status) = &instance.status else { return };
+        let phase = status.phase.as_deref().unwrap_or_default();
+        if phase == former || phase.is_empty() {
+            return;
+        }
+        let entered = |phase: &str| {
+            let all = status.phase_transition_timestamps.iter();
+            let one = all.rev().find(|one| one.phase.as_deref() == Some(phase))?;
+            Some(seconds(one.phase_transition_timestamp.as_ref()?))
+        };
+        let Some(now) = entered(phase) else { return };
+        let created = instance.metadata.creation_timestamp.as_ref().map(seconds);
+        let note = |times: &Times, labels: &[(&'static str, &str)], since: Option<f64>| {
+            // Clocks of two machines: what would have taken less than nothing is left out.
+            let Some(took) = since.map(|since| now - since).filter(|took| *took >= 0.0) else { return };
+            let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+            times.get_or_create(&labels).observe(took);
+        };
+        let since = if former.is_empty() { created } else { entered(former) };
+        note(&self.between, &[("phase", phase), ("last_phase", former)], since);
+        note(&self.from_creation, &[("phase", phase)], created);
+        if is_final_phase(phase) {
+            let deleted = instance.metadata.deletion_timestamp.as_ref().map(seconds);
+            note(&self.from_deletion, &[("phase", phase)], deleted);
+        }
+    }
+}
+
+/// Since 1970.
+fn seconds(time: &Time) -> f64 {
+    time.0.as_duration().as_secs_f64()
+}

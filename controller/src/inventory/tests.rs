@@ -1,0 +1,154 @@
+use super::*;
+use crate::pod;
+use barevirt_component::metrics::names::is_exported;
+use serde_json::{Value, json};
+
+fn given(labels: Labels<'_>) -> String {
+    let given = labels.into_iter().filter(|(_, value)| !value.is_empty());
+    given.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+fn machine() -> VirtualMachine {
+    serde_json::from_value(json!({
+        "metadata": {"name": "web", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"instancetype": {"name": "small"}, "template": {
+            "metadata": {"annotations": {"vm.kubevirt.io/os": "debian13"}},
+            "spec": {
+                "domain": {
+                    "devices": {"interfaces": [{"name": "default", "masquerade": {}}, {"name": "none"}]},
+                    "machine": {"type": "q35"}, "cpu": {"cores": 2}, "memory": {"guest": "64Mi"},
+                    "resources": {"requests": {"cpu": "1500m"}, "limits": {"memory": "1Gi"}},
+                },
+                "networks": [{"name": "default", "pod": {}}],
+            }}},
+        "status": {"printableStatus": "Paused", "conditions": [
+            {"type": "Ready", "status": "False", "lastTransitionTime": "1970-01-01T00:01:40Z"},
+            {"type": "Paused", "status": "True", "lastTransitionTime": "1970-01-01T00:02:00Z"},
+            {"type": "Other", "status": "True", "lastTransitionTime": "2026-01-01T00:02:00Z"},
+        ]},
+    }))
+    .unwrap()
+}
+
+fn instance(phase: &str, timestamps: Value) -> VirtualMachineInstance {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"vm.kubevirt.io/os": "quote\" and\nline"},
+        },
+        "spec": {"domain": {"devices": {"autoattachGraphicsDevice": false}, "memory": {"guest": "64Mi"}}},
+        "status": {
+            "phase": phase, "nodeName": "one", "guestOSInfo": {"name": "Debian"},
+            "interfaces": [
+                {"name": "default", "ipAddress": "10.1.2.3", "interfaceName": "eth0"}, {"interfaceName": "docker0"}, {},
+                {"interfaceName": "docker0"},
+            ],
+            "phaseTransitionTimestamps": timestamps,
+        },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_machine() {
+    let row = MachineRow::of(&machine());
+    assert_eq!(
+        given(row.labels()),
+        "os=debian13 machine_type=q35 instance_type=<other> status=paused status_group=non_running"
+    );
+    assert_eq!((row.changed("non_running"), row.changed("error")), (120.0, 0.0));
+    assert_eq!((row.vnics.len(), &*row.vnics[0].network), (1, "pod networking"));
+    assert!(row.requests.is_empty(), "what an instance type gives is not in the machine");
+    let nothing = MachineRow::of(&VirtualMachine::default());
+    assert_eq!(given(nothing.labels()), "status_group=<unknown>");
+    assert_eq!(nothing.changed("error"), -1.0);
+}
+
+#[test]
+fn resources_of_a_machine() {
+    let mut machine = machine();
+    machine.spec.instancetype = None;
+    let row = MachineRow::of(&machine);
+    let mib = 1_048_576.0;
+    assert_eq!(
+        row.requests,
+        [
+            ("memory", "bytes", "guest", 64.0 * mib),
+            ("memory", "bytes", "guest_effective", 64.0 * mib),
+            ("cpu", "cores", "domain", 2.0),
+            ("cpu", "cores", "requests", 1.5),
+            ("cpu", "cores", "guest_effective", 2.0),
+        ]
+    );
+    assert_eq!(row.limits, [("memory", "bytes", 1024.0 * mib)]);
+}
+
+#[test]
+fn an_instance() {
+    let pod = pod::name("web", "u");
+    let row = |phase| InstanceRow::of(&instance(phase, json!([])), &Default::default());
+    let running = row("Running");
+    assert_eq!(
+        given(running.labels(None)),
+        format!(
+            "node=one phase=running os=quote\" and\nline guest_os_name=Debian evictable=true outdated=false vmi_pod={pod}"
+        )
+    );
+    assert!(given(running.labels(Some("LiveMigrate"))).contains("evictable=false"));
+    assert!(!given(row("Pending").labels(None)).contains("vmi_pod"));
+    assert_eq!(running.overhead, Some(f64::from((8 + 48 + 8 + 1) << 20)));
+    let addresses: Vec<String> = running.addresses().map(|labels| given(labels.into())).collect();
+    assert_eq!(
+        addresses,
+        [
+            "node=one interface_name=docker0 type=SystemInterface",
+            "node=one vnic_name=default interface_name=eth0 address=10.1.2.3 type=ExternalInterface",
+        ]
+    );
+}
+
+#[test]
+fn only_the_leader_tells_and_what_is_gone_is_told_no_more() {
+    let inventory = Inventory::default();
+    let mut metrics = Metrics::default();
+    inventory.export(&mut metrics);
+    let at = |phase: &str, second: u32| json!({"phase": phase, "phaseTransitionTimestamp": format!("2026-01-01T00:00:{second:02}Z")});
+    inventory.saw_machine(&machine());
+    inventory.saw_instance(&instance("Scheduled", json!([at("Scheduled", 3)])));
+    assert!(!metrics.text().contains("kubevirt_vmi_info"));
+    inventory.lead();
+    inventory.saw_instance(&instance("Running", json!([at("Scheduled", 3), at("Running", 7)])));
+    // Told again, as watches do: no second transition.
+    inventory.saw_instance(&instance("Running", json!([at("Scheduled", 3), at("Running", 7)])));
+    let text = metrics.text();
+    let lines = |wanted: &str| text.lines().filter(|line| line.starts_with(wanted)).collect::<Vec<_>>();
+    assert_eq!(lines("kubevirt_vmi_info{").len(), 1, "{text}");
+    assert_eq!(lines("kubevirt_vm_vnic_info{").len(), 1, "{text}");
+    assert_eq!(lines("kubevirt_vmi_status_addresses{").len(), 2, "{text}");
+    assert_eq!(
+        lines("kubevirt_vm_non_running_status_last_transition_timestamp_seconds{"),
+        [
+            r#"kubevirt_vm_non_running_status_last_transition_timestamp_seconds{namespace="shop",name="web"} 120.0"#
+        ]
+    );
+    assert_eq!(
+        lines("kubevirt_vmi_phase_transition_time_seconds_sum"),
+        [r#"kubevirt_vmi_phase_transition_time_seconds_sum{phase="Running",last_phase="Scheduled"} 4.0"#]
+    );
+    let from_creation = lines("kubevirt_vmi_phase_transition_time_from_creation_seconds_bucket");
+    assert!(
+        from_creation.iter().any(|line| line.contains(r#"le="10.0",phase="Running"} 1"#)),
+        "{from_creation:?}"
+    );
+    for name in barevirt_component::metrics::names_in(&text) {
+        assert!(is_exported(&name), "{name}");
+    }
+    inventory.machine_gone("shop", "web");
+    inventory.instance_gone("shop", "web");
+    let text = metrics.text();
+    assert!(
+        !text
+            .lines()
+            .any(|line| line.starts_with("kubevirt_vm_info{") || line.starts_with("kubevirt_vmi_info{"))
+    );
+}

@@ -1,0 +1,50 @@
+//! A node whose handler is silent takes no new guests: label `kubevirt.io/schedulable` becomes `false`, with KubeVirt's event.
+//! The handler's next beat makes it `true` again.
+
+use crate::cluster::Cluster;
+use crate::notes::Note;
+use crate::shell::{FIELD_MANAGER, call_opt};
+use barevirt_api::names::{REASON_NODE_UNRESPONSIVE, SCHEDULABLE_LABEL};
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// How often it looks.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Looks for as long as this process leads.
+pub async fn run(cluster: Arc<Cluster>) {
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        for node in cluster.nodes.silent(Instant::now()) {
+            mark(&cluster, &node).await;
+        }
+    }
+}
+
+async fn mark(cluster: &Cluster, name: &str) {
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(json!({"metadata": {"labels": {SCHEDULABLE_LABEL: "false"}}}));
+    match call_opt("patch", || format!("node {name}"), nodes.patch_metadata(name, &params, &patch)).await {
+        Ok(Some(node)) => {
+            info!(node = name, "virt-handler is silent: the node takes no new guests");
+            let about = ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Node".to_owned()),
+                name: Some(name.to_owned()),
+                uid: node.metadata.uid,
+                ..ObjectReference::default()
+            };
+            let message = "virt-handler is not responsive, marking node as unresponsive";
+            cluster.notes.tell(Note::normal(REASON_NODE_UNRESPONSIVE, message), about);
+        }
+        // It went away meanwhile.
+        Ok(None) => {}
+        Err(error) => warn!(node = name, %error, why = error.message(), "node not marked as unresponsive"),
+    }
+}

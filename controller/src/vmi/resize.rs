@@ -1,0 +1,413 @@
+//! The launcher pod of an instance whose sockets or memory change while it runs. Pure.
+//!
+//! ```text
+//!   grow:    spec changes -> condition PodResizing, pod resized -> kubelet confirms -> PodResized -> handler, guest -> gone
+//!   shrink:  spec changes -> condition PodResizing -> handler, guest -> status follows -> pod resized -> gone
+//! ```
+//!
+//! The pod always has room for what is wanted and for what is there, whichever is more: that is one formula for both
+//! directions ([`held`]). Where the cluster or the node cannot do it the condition becomes False, the pod gets back what it
+//! had, and the machine says that it has to be restarted.
+
+use super::plan::{Action, Observed, Plan};
+use super::verdict::bounded;
+use crate::notes::Note;
+use barevirt_api::names::{
+    COMPUTE_CONTAINER, CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, REASON_POD_RESIZE_DEFERRED,
+    REASON_POD_RESIZE_INFEASIBLE, REASON_POD_RESIZE_TIMED_OUT, REASON_POD_RESIZED, REASON_POD_RESIZING,
+};
+use barevirt_api::quantity;
+use barevirt_api::sizing;
+use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition};
+use barevirt_api::valid::ValidVmi;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a node may put a pod's resize off.
+const PATIENCE: Duration = Duration::from_secs(300);
+const BOTH: [&str; 2] = [CONDITION_HOT_VCPU_CHANGE, CONDITION_HOT_MEMORY_CHANGE];
+type Amounts = BTreeMap<String, Quantity>;
+
+/// Sockets, or bytes of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Amount {
+    wanted: u64,
+    /// What the guest has, or was asked to have, whichever is more.
+    there: u64,
+    /// What it was asked to have.
+    asked: u64,
+}
+
+impl Amount {
+    fn changes(self) -> bool {
+        self.wanted != self.asked || self.there > self.wanted
+    }
+}
+
+/// What changes: sockets, then memory.
+fn amounts(vmi: &VirtualMachineInstance) -> Option<[Amount; 2]> {
+    let status = vmi.status.as_ref()?;
+    let wanted = u64::from(sizing::Topology::of(vmi.spec.domain.cpu.as_ref()).sockets);
+    let sockets = status.current_cpu_topology.as_ref().and_then(|topology| topology.sockets);
+    let sockets = sockets.map_or(wanted, u64::from);
+    let guest = sizing::guest_memory_bytes(&vmi.spec)?;
+    let grows = vmi.spec.domain.memory.as_ref().is_some_and(|memory| memory.max_guest.is_some());
+    let told = status.memory.as_ref().filter(|_| grows);
+    let bytes = |quantity: Option<&Quantity>| {
+        let bytes = quantity.and_then(|quantity| quantity::bytes(quantity).ok());
+        bytes.map_or(guest, |bytes| bytes.div_ceil(sizing::MIB).saturating_mul(sizing::MIB))
+    };
+    let asked = bytes(told.and_then(|told| told.guest_requested.as_ref()));
+    let current = bytes(told.and_then(|told| told.guest_current.as_ref()));
+    Some([
+        Amount { wanted, there: sockets, asked: sockets },
+        Amount { wanted: guest, there: asked.max(current), asked },
+    ])
+}
+
+/// The plan for a running instance and its pod.
+pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
+    let vmi = &observed.vmi;
+    let Some(amounts) = amounts(vmi) else { return Plan::default() };
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let under_way = |status: &VirtualMachineInstanceStatus, type_: &str| {
+        Condition::find(&status.conditions, type_).cloned()
+    };
+    let idle = BOTH.iter().all(|type_| under_way(&status, type_).is_none());
+    if idle && !amounts.iter().any(|amount| amount.changes()) {
+        return Plan::default();
+    }
+    let now = Time(observed.now);
+    let mut held = amounts.map(|amount| amount.wanted.max(amount.there));
+    for ((type_, amount), held) in BOTH.into_iter().zip(amounts).zip(&mut held) {
+        match under_way(&status, type_) {
+            None if amount.changes() => {
+                let condition = Condition::new(type_, true, REASON_POD_RESIZING, "");
+                merge_condition(&mut status.conditions, condition, &now);
+            }
+            // What failed is not tried again: the pod gives back what the guest does not have.
+            Some(condition) if !condition.is_true() => *held = amount.there,
+            _ => {}
+        }
+    }
+    let Some(target) = self::held(observed, held) else { return Plan::default() };
+    let Some(has) = asked_of(pod) else { return Plan::default() };
+    let target = like(&target, has);
+    let mut plan = Plan::default();
+    let mut resize = None;
+    if !same(&target, has) {
+        resize = Some(Action::ResizePod {
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+            resources: Box::new(target),
+        });
+    } else {
+        for (type_, amount) in BOTH.into_iter().zip(amounts) {
+            let Some(condition) = under_way(&status, type_) else { continue };
+            if !amount.changes() {
+                if is_confirmed(pod, has) || !condition.is_true() {
+                    Condition::remove(&mut status.conditions, type_);
+                }
+            } else if condition.is_true() {
+                let (next, again) = step(pod, has, &condition, observed);
+                if !next.is_true() {
+                    let message = next.message.clone().unwrap_or_default();
+                    plan.notes.push(Note::warning(reason_of_event(&next), message));
+                }
+                merge_condition(&mut status.conditions, Condition { type_: type_.to_owned(), ..next }, &now);
+                plan.again = again.or(plan.again);
+            }
+        }
+    }
+    // The condition comes first: who sees the pod change can tell why. The pod follows at the next look.
+    let patch = super::plan::status_patch(vmi, json!({}), &status);
+    plan.actions.extend(patch.or(resize));
+    plan
+}
+
+/// The resize was refused: by a quota, or by a cluster that does not know of it.
+pub(super) fn refused(vmi: &VirtualMachineInstance, message: &str, now: Timestamp) -> Plan {
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let text = format!("the launcher pod cannot be resized: {message}");
+    let mut notes = Vec::new();
+    for type_ in BOTH {
+        if Condition::is_set(&status.conditions, type_) {
+            let condition = Condition::new(type_, false, REASON_POD_RESIZE_INFEASIBLE, bounded(&text));
+            merge_condition(&mut status.conditions, condition, &Time(now));
+            notes = vec![Note::warning(REASON_POD_RESIZE_INFEASIBLE, bounded(&text))];
+        }
+    }
+    let actions = super::plan::status_patch(vmi, json!({}), &status).into_iter().collect();
+    Plan { actions, notes, again: None }
+}
+
+/// The words for events are constants; only failures are told.
+fn reason_of_event(condition: &Condition) -> &'static str {
+    match condition.reason.as_deref() {
+        Some(REASON_POD_RESIZE_INFEASIBLE) => REASON_POD_RESIZE_INFEASIBLE,
+        _ => REASON_POD_RESIZE_TIMED_OUT,
+    }
+}
+
+/// How the pod's resize stands, as the condition says it.
+fn step(
+    pod: &Pod,
+    has: &ResourceRequirements,
+    condition: &Condition,
+    observed: &Observed,
+) -> (Condition, Option<Duration>) {
+    let new = |status: bool, reason: &str, message: String| Condition::new("", status, reason, message);
+    if is_confirmed(pod, has) {
+        return (new(true, REASON_POD_RESIZED, String::new()), None);
+    }
+    let since = condition.last_transition_time.as_ref().map_or(observed.now, |time| time.0);
+    let age = Duration::try_from(observed.now.duration_since(since)).unwrap_or_default();
+    let pending = pod_condition(pod, "PodResizePending");
+    let failing = pod_condition(pod, "PodResizeInProgress").filter(|(reason, _)| reason == "Error");
+    match (pending, failing) {
+        (Some((reason, message)), _) if reason == "Infeasible" => {
+            let text = format!("the node cannot resize the launcher pod: {message}");
+            (new(false, REASON_POD_RESIZE_INFEASIBLE, text), None)
+        }
+        (pending, failing) if age >= PATIENCE => {
+            let why = pending.or(failing).map(|(_, message)| format!(": {message}")).unwrap_or_default();
+            let text = format!("the launcher pod was not resized within {} s{why}", PATIENCE.as_secs());
+            (new(false, REASON_POD_RESIZE_TIMED_OUT, text), None)
+        }
+        (Some((_, message)), _) => {
+            (new(true, REASON_POD_RESIZE_DEFERRED, message), Some(PATIENCE.saturating_sub(age)))
+        }
+        (None, failing) => {
+            let message = failing.map(|(_, message)| message).unwrap_or_default();
+            (new(true, REASON_POD_RESIZING, message), Some(PATIENCE.saturating_sub(age)))
+        }
+    }
+}
+
+fn pod_condition(pod: &Pod, type_: &str) -> Option<(String, String)> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "True")?;
+    Some((found.reason.clone().unwrap_or_default(), found.message.clone().unwrap_or_default()))
+}
+
+/// What the pod has to have for so many sockets and so much memory: the formula that it was created by.
+fn held(observed: &Observed, [sockets, memory]: [u64; 2]) -> Option<ResourceRequirements> {
+    let mut vmi = observed.vmi.clone();
+    let before = sizing::guest_memory_bytes(&vmi.spec)?;
+    let domain = &mut vmi.spec.domain;
+    if let Some(cpu) = &mut domain.cpu {
+        cpu.sockets = u32::try_from(sockets).ok();
+    }
+    if memory != before {
+        if let Some(guest) = &mut domain.memory {
+            guest.guest = Some(quantity::from_bytes(memory));
+        }
+        // What is given for the pod is given for the memory in the specification.
+        if let Some(resources) = &mut domain.resources {
+            for given in [&mut resources.requests, &mut resources.limits].into_iter().flatten() {
+                if let Some(amount) = given.get_mut("memory")
+                    && let Ok(bytes @ 1..) = quantity::bytes(amount)
+                {
+                    *amount = quantity::from_bytes(bytes.saturating_add(memory).saturating_sub(before));
+                }
+            }
+        }
+    }
+    let valid = ValidVmi::new(vmi).ok()?;
+    Some(sizing::pod_resources(&valid, &observed.config.settings))
+}
+
+/// What the launcher's container asks for.
+fn asked_of(pod: &Pod) -> Option<&ResourceRequirements> {
+    let containers = &pod.spec.as_ref()?.containers;
+    containers.iter().find(|container| container.name == COMPUTE_CONTAINER)?.resources.as_ref()
+}
+
+/// The target with what the pod has amounts of: a resize can change them, not add or take away.
+fn like(target: &ResourceRequirements, has: &ResourceRequirements) -> ResourceRequirements {
+    let keep = |target: Option<&Amounts>, has: Option<&Amounts>| {
+        let mut kept = has?.clone();
+        for name in ["cpu", "memory"] {
+            if let (Some(kept), Some(wanted)) =
+                (kept.get_mut(name), target.and_then(|target| target.get(name)))
+            {
+                kept.clone_from(wanted);
+            }
+        }
+        Some(kept)
+    };
+    ResourceRequirements {
+        requests: keep(target.requests.as_ref(), has.requests.as_ref()),
+        limits: keep(target.limits.as_ref(), has.limits.as_ref()),
+        claims: None,
+    }
+}
+
+/// Whether CPU and memory are the same amounts.
+fn same(one: &ResourceRequirements, other: &ResourceRequirements) -> bool {
+    let millis = |amounts: Option<&Amounts>, name: &str| {
+        amounts.and_then(|amounts| amounts.get(name)).and_then(|amount| quantity::millis(amount).ok())
+    };
+    ["cpu", "memory"].into_iter().all(|name| {
+        millis(one.requests.as_ref(), name) == millis(other.requests.as_ref(), name)
+            && millis(one.limits.as_ref(), name) == millis(other.limits.as_ref(), name)
+    })
+}
+
+/// Whether the kubelet says that the container has what it asks for.
+fn is_confirmed(pod: &Pod, has: &ResourceRequirements) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let moves = ["PodResizePending", "PodResizeInProgress"];
+    let compute =
+        status.container_statuses.iter().flatten().find(|container| container.name == COMPUTE_CONTAINER);
+    moves.iter().all(|type_| pod_condition(pod, type_).is_none())
+        && compute.and_then(|compute| compute.resources.as_ref()).is_some_and(|real| same(real, has))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use barevirt_api::settings::Settings;
+    use serde_json::Value;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn observed(sockets: u32, guest: &str, there: (u32, &str, &str), conditions: Value) -> Observed {
+        let vmi = serde_json::from_value(json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "7"},
+            "spec": {"domain": {"devices": {"autoattachGraphicsDevice": false},
+                "cpu": {"sockets": sockets, "maxSockets": 4}, "memory": {"guest": guest, "maxGuest": "4Gi"}}},
+            "status": {"phase": "Running", "conditions": conditions, "currentCPUTopology": {"sockets": there.0},
+                "memory": {"guestAtBoot": "1Gi", "guestRequested": there.1, "guestCurrent": there.2}},
+        }))
+        .unwrap();
+        let settings = Settings::default();
+        let config = Config { launcher_image: "launcher".into(), image_pull_policy: None, settings };
+        let now = Timestamp::from_second(NOW).unwrap();
+        Observed { vmi, pod: None, strays: vec![], node: None, state: None, config, now }
+    }
+
+    fn pod(cpu: &str, memory: &str, real: (&str, &str), conditions: Value) -> Pod {
+        let requests = |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": memory}});
+        serde_json::from_value(json!({
+            "metadata": {"name": "p", "uid": "p1"},
+            "spec": {"containers": [{"name": "compute", "resources": requests(cpu, memory)}]},
+            "status": {"conditions": conditions, "containerStatuses": [{"name": "compute", "image": "", "imageID": "",
+                "ready": true, "restartCount": 0, "resources": requests(real.0, real.1)}]},
+        }))
+        .unwrap()
+    }
+
+    fn condition(type_: &str, status: &str, reason: &str) -> Value {
+        let since = Timestamp::from_second(NOW - 1).unwrap().to_string();
+        json!([{"type": type_, "status": status, "reason": reason, "lastTransitionTime": since}])
+    }
+
+    /// Type, status and reason of the condition that is patched.
+    fn patched(plan: &Plan) -> Option<(String, String, String)> {
+        let [Action::Patch(body)] = plan.actions.as_slice() else { return None };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let condition = &body["status"]["conditions"][0];
+        Some((text(&condition["type"]), text(&condition["status"]), text(&condition["reason"])))
+    }
+
+    fn of(type_: &str, status: &str, reason: &str) -> Option<(String, String, String)> {
+        Some((type_.to_owned(), status.to_owned(), reason.to_owned()))
+    }
+
+    const ONE: (u32, &str, &str) = (1, "1Gi", "1Gi");
+
+    /// CPU and memory of a pod that is created for such a guest.
+    fn size(sockets: u32, guest: &str) -> (String, String) {
+        let vmi = observed(sockets, guest, ONE, json!([])).vmi;
+        let resources = sizing::pod_resources(&ValidVmi::new(vmi).unwrap(), &Settings::default());
+        let requests = resources.requests.unwrap();
+        (requests["cpu"].0.clone(), requests["memory"].0.clone())
+    }
+
+    fn small() -> (String, String) {
+        size(1, "1Gi")
+    }
+
+    fn two() -> (String, String) {
+        size(2, "1Gi")
+    }
+
+    /// A pod that asks for that and has this.
+    fn pod_of(asks: &(String, String), has: &(String, String), conditions: Value) -> Pod {
+        pod(&asks.0, &asks.1, (&has.0, &has.1), conditions)
+    }
+
+    fn asked(plan: &Plan) -> Option<(String, String)> {
+        let [Action::ResizePod { resources, .. }] = plan.actions.as_slice() else { return None };
+        let requests = resources.requests.clone()?;
+        Some((requests["cpu"].0.clone(), requests["memory"].0.clone()))
+    }
+
+    #[test]
+    fn the_pod_grows_before_the_guest() {
+        let as_made = pod_of(&small(), &small(), json!([]));
+        assert_eq!(plan(&observed(1, "1Gi", ONE, json!([])), &as_made), Plan::default());
+        let first = plan(&observed(2, "1Gi", ONE, json!([])), &as_made);
+        assert_eq!(patched(&first), of("HotVCPUChange", "True", "PodResizing"));
+        let resizing = observed(2, "1Gi", ONE, condition("HotVCPUChange", "True", "PodResizing"));
+        assert_eq!(asked(&plan(&resizing, &as_made)), Some(two()));
+        // The specification is there, the kubelet has not said anything yet.
+        assert_eq!(plan(&resizing, &pod_of(&two(), &small(), json!([]))).actions, []);
+        let resized = pod_of(&two(), &two(), json!([]));
+        assert_eq!(patched(&plan(&resizing, &resized)), of("HotVCPUChange", "True", "PodResized"));
+        let granted = condition("HotVCPUChange", "True", "PodResized");
+        assert_eq!(plan(&observed(2, "1Gi", ONE, granted.clone()), &resized).actions, []);
+        let done = plan(&observed(2, "1Gi", (2, "1Gi", "1Gi"), granted), &resized);
+        assert_eq!(patched(&done), of("", "", ""));
+    }
+
+    #[test]
+    fn the_guest_shrinks_before_the_pod() {
+        let large = pod_of(&two(), &two(), json!([]));
+        let granted = condition("HotVCPUChange", "True", "PodResized");
+        let waiting = observed(1, "1Gi", (2, "1Gi", "1Gi"), granted.clone());
+        assert_eq!(plan(&waiting, &large).actions, []);
+        let given_back = observed(1, "1Gi", ONE, granted);
+        assert_eq!(asked(&plan(&given_back, &large)), Some(small()));
+        assert_eq!(patched(&plan(&given_back, &pod_of(&small(), &small(), json!([])))), of("", "", ""));
+        // Memory is asked for at once and comes slowly.
+        let memory = condition("HotMemoryChange", "True", "PodResized");
+        let roomy = pod_of(&size(1, "2Gi"), &size(1, "2Gi"), json!([]));
+        assert_eq!(plan(&observed(1, "1Gi", (1, "1Gi", "2Gi"), memory.clone()), &roomy).actions, []);
+        assert_eq!(asked(&plan(&observed(1, "1Gi", ONE, memory), &roomy)), Some(small()));
+    }
+
+    #[test]
+    fn what_the_node_cannot_do_is_told_and_given_back() {
+        let resizing = observed(2, "1Gi", ONE, condition("HotVCPUChange", "True", "PodResizing"));
+        let pending = |reason: &str| json!([{"type": "PodResizePending", "status": "True", "reason": reason, "message": "no room"}]);
+        let infeasible = plan(&resizing, &pod_of(&two(), &small(), pending("Infeasible")));
+        assert_eq!(patched(&infeasible), of("HotVCPUChange", "False", "PodResizeInfeasible"));
+        assert_eq!(infeasible.notes.len(), 1);
+        let deferred = plan(&resizing, &pod_of(&two(), &small(), pending("Deferred")));
+        assert_eq!(patched(&deferred), of("HotVCPUChange", "True", "PodResizeDeferred"));
+        let mut late = resizing.clone();
+        late.now = Timestamp::from_second(NOW + 600).unwrap();
+        let late = plan(&late, &pod_of(&two(), &small(), pending("Deferred")));
+        assert_eq!(patched(&late), of("HotVCPUChange", "False", "PodResizeTimedOut"));
+        let failed = observed(2, "1Gi", ONE, condition("HotVCPUChange", "False", "PodResizeInfeasible"));
+        assert_eq!(asked(&plan(&failed, &pod_of(&two(), &small(), pending("Infeasible")))), Some(small()));
+        let as_made = pod_of(&small(), &small(), json!([]));
+        assert_eq!(plan(&failed, &as_made).actions, []);
+        // Whoever takes the change back has it forgotten.
+        let back = observed(1, "1Gi", ONE, condition("HotVCPUChange", "False", "PodResizeInfeasible"));
+        assert_eq!(patched(&plan(&back, &as_made)), of("", "", ""));
+        assert_eq!(
+            patched(&refused(&resizing.vmi, "quota", resizing.now)),
+            of("HotVCPUChange", "False", "PodResizeInfeasible")
+        );
+    }
+}

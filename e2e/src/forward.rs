@@ -1,0 +1,54 @@
+//! A program that has opened a port of this machine and says which, for as long as the value lives.
+
+use crate::command::wait_for_exit;
+use crate::wait::SOON;
+use anyhow::{Context, Result};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// `kubectl port-forward` or `virtctl port-forward`.
+pub struct Forward {
+    child: Child,
+    /// Kept open to the end: the program has more to say, and dies where nobody listens.
+    _output: BufReader<ChildStdout>,
+    /// The port on 127.0.0.1.
+    pub port: u16,
+}
+
+impl Forward {
+    /// Starts it, and reads the port from its first line.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut output = BufReader::new(child.stdout.take().context("the program has no output")?);
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        let digits = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next());
+        let port = digits.and_then(|digits| digits.trim().parse().ok());
+        let port = port.with_context(|| format!("{command:?} says {line:?}"))?;
+        Ok(Self { child, _output: output, port })
+    }
+
+    /// What the web server behind the port answers, head and body.
+    pub fn get(&self, path: &str) -> Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        let ended = self.child.kill().map_err(anyhow::Error::from);
+        if let Err(error) = ended.and_then(|()| wait_for_exit(&mut self.child, SOON)) {
+            eprintln!("a port is still forwarded: {error:#}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Processes killed with signal 9, from outside.
+
+use crate::command::{objects, try_kubectl};
+use crate::node::Node;
+use crate::wait::{self, SOON};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+/// Until a component's killed pods are ready again, with the kubelet's own pauses between restarts.
+const READY: Duration = Duration::from_secs(120);
+
+/// Waits until all containers of a component are ready.
+pub fn component_is_ready(name: &str) -> Result<()> {
+    wait::until_true(&format!("{name} to be ready again"), READY, || {
+        let pods = objects(&["pod", "-n", "kubevirt", "-l", &format!("kubevirt.io={name}")])?;
+        let ready = |pod: &Value| {
+            let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+            !containers.is_empty() && containers.iter().all(|container| container["ready"] == true)
+        };
+        Ok(!pods.is_empty() && pods.iter().all(ready))
+    })
+}
+
+/// Kills Kubernetes' own API server, on this machine; the cluster starts it again, which is waited for.
+pub fn kill_kubernetes_api() -> Result<()> {
+    let output = Command::new("pgrep").args(["-x", "kube-apiserver"]).output()?;
+    let processes = String::from_utf8_lossy(&output.stdout).into_owned();
+    let process = processes.split_whitespace().next().context("no kube-apiserver on this machine")?;
+    let status = Command::new("kill").args(["-KILL", process]).status()?;
+    ensure!(status.success(), "kube-apiserver cannot be killed");
+    wait::until_true("the API server to answer again", SOON, || {
+        let answer = try_kubectl(&["get", "--raw", "/readyz"])?;
+        Ok(answer.code == 0)
+    })
+}
+
+/// Kills a daemon of the node itself, in no pod; the node starts it again, which is waited for.
+pub fn kill_daemon(node: &Node, program: &str) -> Result<()> {
+    let script = format!(
+        "for p in /proc/[0-9]*; do \
+           [ \"$(readlink $p/exe 2>/dev/null | sed 's|.*/||')\" = '{program}' ] && echo ${{p#/proc/}}; \
+         done; true"
+    );
+    let processes = || -> Result<Vec<String>> { Ok(node.sh(&script)?.lines().map(str::to_owned).collect()) };
+    let before = processes()?;
+    ensure!(!before.is_empty(), "no {program} runs on {}", node.name());
+    node.sh(&format!("kill -KILL {}", before.join(" ")))?;
+    wait::until_true(&format!("{program} to run again on {}", node.name()), SOON, || {
+        Ok(processes()?.iter().any(|process| !before.contains(process)))
+    })
+}

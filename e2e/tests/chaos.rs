@@ -1,0 +1,234 @@
+//! Everything that can die dies, at random and for minutes. Every machine ends as its specification asks for, and no guest
+//! notices the death of anything but its own QEMU, launcher or node.
+//!
+//! `CHAOS_SECONDS` (60), `CHAOS_MACHINES` (6) and `CHAOS_SEED` (the time) choose another run; what was done is printed.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{objects, try_kubectl};
+use barevirt_e2e::counting::Counting;
+use barevirt_e2e::harm::{component_is_ready, kill_daemon, kill_kubernetes_api};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Namespace, Node, alone, guest, in_namespace, installation};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::env;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often the QEMU of one machine is killed: a machine that crashes again and again is started later each time.
+const CRASHES: u32 = 2;
+/// The longest pause before a machine that crashed that often starts anew, and its start.
+const SETTLED: Duration = Duration::from_secs(300);
+const COMPONENTS: [&str; 4] = ["virt-api", "virt-controller", "virt-handler", "virt-operator"];
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// One machine, and what was done to it.
+struct Machine {
+    name: String,
+    /// What its specification asks for now.
+    runs: bool,
+    crashes: u32,
+    /// The instance of the beginning and its count, until somebody does something to just this machine or its node.
+    untouched: Option<(String, Counting)>,
+}
+
+impl Machine {
+    fn of(namespace: &Namespace, name: String) -> Result<Self> {
+        let vmi = namespace.wait_phase(&name, "Running", RUNNING + BOOT)?;
+        let counting = Counting::of(namespace, &name)?;
+        Ok(Self { name, runs: true, crashes: 0, untouched: Some((uid(&vmi), counting)) })
+    }
+
+    /// Has it run or not from now on; virt-api may be away for a moment.
+    fn switch(&mut self, namespace: &Namespace) -> Result<()> {
+        self.runs = !self.runs;
+        self.untouched = None;
+        let strategy = if self.runs { "Always" } else { "Halted" };
+        let patch = json!({ "spec": { "runStrategy": strategy } }).to_string();
+        wait::until_true(&format!("{} to be {strategy}", self.name), RUNNING, || {
+            let answer = namespace.try_kubectl(&["patch", "vm", &self.name, "--type=merge", "-p", &patch])?;
+            Ok(answer.code == 0)
+        })
+    }
+
+    /// Kills a program of its pod, if it has one.
+    fn kill(&mut self, namespace: &Namespace, program: &str) -> Result<()> {
+        self.crashes += 1;
+        self.untouched = None;
+        let Ok(launcher) = namespace.launcher(&self.name) else { return Ok(()) };
+        let Ok(node) = Node::of(&launcher) else { return Ok(()) };
+        for process in node.processes(&launcher, program)? {
+            node.sh(&format!("kill -KILL {process} || true"))?;
+        }
+        Ok(())
+    }
+
+    /// It is what its specification asks for.
+    fn is_settled(&self, namespace: &Namespace) -> Result<bool> {
+        let vmi = namespace.get("vmi", &self.name)?;
+        if !self.runs {
+            return Ok(vmi.is_none());
+        }
+        let Some(vmi) = vmi else { return Ok(false) };
+        let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let ready = conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
+        Ok(ready && vmi["status"]["phase"] == "Running" && vmi["metadata"]["deletionTimestamp"].is_null())
+    }
+}
+
+fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Something that dies, or that a person changes meanwhile.
+#[derive(Debug)]
+enum Harm {
+    Component(&'static str),
+    KubernetesApi,
+    Daemon(String, &'static str),
+    Node(String),
+    Qemu(usize),
+    Launcher(usize),
+    Switch(usize),
+}
+
+impl Harm {
+    fn any(random: &mut fastrand::Rng, nodes: &[String], machines: &[Machine]) -> Option<Self> {
+        let node = nodes.get(random.usize(..nodes.len()))?.clone();
+        let machine = random.usize(..machines.len());
+        let killable = machines.get(machine)?.crashes < CRASHES;
+        Some(match random.u8(..20) {
+            0..=8 => Self::Component(COMPONENTS.get(random.usize(..COMPONENTS.len()))?),
+            9..=10 => Self::KubernetesApi,
+            11..=12 => Self::Daemon(node, if random.bool() { "kubelet" } else { "containerd" }),
+            13 => Self::Node(node),
+            14..=15 if killable => Self::Qemu(machine),
+            16 if killable => Self::Launcher(machine),
+            _ => Self::Switch(machine),
+        })
+    }
+
+    fn apply(&self, namespace: &Namespace, machines: &mut [Machine]) -> Result<()> {
+        match self {
+            // One that has not come back from the last blow cannot be hit.
+            Self::Component(name) => installation::kill(name).or_else(|error| {
+                println!("  {error:#}");
+                Ok(())
+            }),
+            Self::KubernetesApi => kill_kubernetes_api(),
+            Self::Daemon(node, program) => kill_daemon(&Node::named(node), program),
+            Self::Node(name) => {
+                let node = Node::named(name);
+                let placed = instances_by_node(namespace)?;
+                for machine in machines {
+                    // Also one that has no node yet may have been on its way there.
+                    if placed.get(&machine.name).is_none_or(|on| on.is_empty() || on == name) {
+                        machine.untouched = None;
+                    }
+                }
+                node.cut_power()?;
+                thread::sleep(Duration::from_secs(5));
+                node.start()?;
+                wait::until_true(&format!("{name} to be ready again"), RUNNING, || is_ready(name))
+            }
+            Self::Qemu(index) => with(machines, *index, |one| one.kill(namespace, "qemu-system-x86_64")),
+            Self::Launcher(index) => with(machines, *index, |one| one.kill(namespace, "virt-launcher")),
+            Self::Switch(index) => with(machines, *index, |one| one.switch(namespace)),
+        }
+    }
+}
+
+fn with(machines: &mut [Machine], index: usize, act: impl FnOnce(&mut Machine) -> Result<()>) -> Result<()> {
+    act(machines.get_mut(index).context("no such machine")?)
+}
+
+fn instances_by_node(namespace: &Namespace) -> Result<BTreeMap<String, String>> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let instances = namespace.list("vmi")?;
+    Ok(instances
+        .iter()
+        .map(|vmi| (text(&vmi["metadata"]["name"]), text(&vmi["status"]["nodeName"])))
+        .collect())
+}
+
+fn is_ready(node: &str) -> Result<bool> {
+    let nodes = objects(&["node"])?;
+    let found = nodes.iter().find(|one| one["metadata"]["name"] == node).context("the node is gone")?;
+    let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    Ok(conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+}
+
+/// Nothing of ours has panicked, neither before its last death nor after it.
+fn nobody_panicked() -> Result<()> {
+    for pod in objects(&["pod", "-n", installation::NAMESPACE])? {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        for previous in ["--previous=false", "--previous=true"] {
+            let log = try_kubectl(&["logs", "-n", installation::NAMESPACE, &name, previous])?.stdout;
+            let errors: Vec<&str> = log.lines().filter(|line| line.contains("\"level\":\"ERROR\"")).collect();
+            println!("{name} {previous}: {} lines, {} errors", log.lines().count(), errors.len());
+            for line in errors {
+                println!("  {line}");
+            }
+            ensure!(!log.contains("panicked at"), "{name} has panicked: {log}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_machine_ends_as_it_should_whatever_dies() {
+    let _alone = alone();
+    in_namespace("chaos", |namespace| {
+        let seed = number("CHAOS_SEED", jiff::Timestamp::now().as_millisecond().unsigned_abs());
+        let length = Duration::from_secs(number("CHAOS_SECONDS", 60));
+        println!("seed {seed}, {} s", length.as_secs());
+        let mut random = fastrand::Rng::with_seed(seed);
+        let nodes: Vec<String> = objects(&["node"])?
+            .iter()
+            .filter_map(|node| node["metadata"]["name"].as_str().map(str::to_owned))
+            .collect();
+        let names: Vec<String> = (0..number("CHAOS_MACHINES", 6)).map(|n| format!("vm{n}")).collect();
+        for name in &names {
+            let mut manifest = guest::machine(name, "Always");
+            guest::spec_of(&mut manifest)["domain"]["resources"] = json!({ "requests": { "cpu": "10m" } });
+            namespace.apply(&guest::with_user_data(manifest, guest::COUNTING))?;
+        }
+        let machines: Result<Vec<_>> = names.into_iter().map(|name| Machine::of(namespace, name)).collect();
+        let mut machines = machines?;
+
+        let began = Instant::now();
+        while began.elapsed() < length {
+            let harm = Harm::any(&mut random, &nodes, &machines).context("nothing to harm")?;
+            println!("{:>4} s: {harm:?}", began.elapsed().as_secs());
+            harm.apply(namespace, &mut machines)?;
+            thread::sleep(Duration::from_millis(random.u64(500..4000)));
+        }
+
+        for component in COMPONENTS {
+            component_is_ready(component)?;
+        }
+        for machine in &machines {
+            let what = format!("{} to be {}", machine.name, if machine.runs { "running" } else { "gone" });
+            wait::until_true(&what, SETTLED + RUNNING, || machine.is_settled(namespace))?;
+        }
+        let untouched = machines.iter().filter(|machine| machine.untouched.is_some()).count();
+        println!("{untouched} of {} machines were never touched themselves", machines.len());
+        for machine in &machines {
+            let Some((instance, counting)) = &machine.untouched else { continue };
+            let vmi = namespace.need("vmi", &machine.name)?;
+            ensure!(uid(&vmi) == *instance, "{} was started anew, nobody touched it", machine.name);
+            counting.goes_on().with_context(|| machine.name.clone())?;
+        }
+        // One launcher for each that runs, and nothing that cannot end.
+        let running = machines.iter().filter(|machine| machine.runs).count();
+        wait::until_true("launchers of former instances to be gone", SOON, || {
+            let pods = namespace.list("pod")?;
+            let live = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
+            Ok(live == running && pods.iter().all(|pod| pod["metadata"]["deletionTimestamp"].is_null()))
+        })?;
+        nobody_panicked()
+    });
+}

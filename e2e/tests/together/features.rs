@@ -1,0 +1,179 @@
+//! Features of the machine, as its guest sees them: a few machines with many features each.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::wait::{BOOT, RUNNING, SHUTDOWN, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+
+/// Starts an instance and logs in.
+fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
+    namespace.apply(manifest)?;
+    namespace.wait_phase("vm", "Running", RUNNING)?;
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(BOOT)?;
+    Ok(console)
+}
+
+/// Vendor and device of everything on the guest's PCI buses, such as `0x8086 0x25ab`.
+fn pci_devices(console: &mut Console) -> Result<String> {
+    console.ok("for d in /sys/bus/pci/devices/*; do echo $(cat $d/vendor $d/device); done", SOON)
+}
+
+#[test]
+fn a_guest_finds_the_small_devices_of_its_manifest() {
+    in_namespace("peripherals", |namespace| {
+        let mut manifest = guest::instance("vm");
+        let devices = &mut manifest["spec"]["domain"]["devices"];
+        devices["watchdog"] = json!({ "name": "dog" });
+        devices["sound"] = json!({ "name": "noise" });
+        devices["video"] = json!({ "type": "bochs" });
+        devices["inputs"] = json!([
+            { "name": "pen", "type": "tablet" },
+            { "name": "touch", "type": "tablet", "bus": "virtio" },
+        ]);
+        let mut console = boot(namespace, &manifest)?;
+        let found = pci_devices(&mut console)?;
+        for (what, device) in [
+            ("the watchdog", "0x8086 0x25ab"),
+            ("an ICH9 sound card", "0x8086 0x293e"),
+            ("the display", "0x1234 0x1111"),
+            ("a USB controller for the tablet", "0x1b36 0x000d"),
+            ("a virtio tablet", "0x1af4 0x1052"),
+        ] {
+            ensure!(found.contains(device), "{what} ({device}) is not among {found}");
+        }
+        let vmi = namespace.need("vmi", "vm")?;
+        let told = &vmi["spec"]["domain"]["devices"];
+        ensure!(told["watchdog"]["i6300esb"]["action"] == "reset", "a watchdog resets: {}", told["watchdog"]);
+        ensure!(told["inputs"][0]["bus"] == "usb", "a tablet is on USB: {}", told["inputs"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_guest_reads_its_case_its_clock_its_cpu_and_its_blocks() {
+    in_namespace("board", |namespace| {
+        let mut manifest = guest::instance("vm");
+        let domain = &mut manifest["spec"]["domain"];
+        domain["chassis"] = json!({ "manufacturer": "Acme, Inc.", "asset": "A-17", "serial": "C-1" });
+        domain["clock"] =
+            json!({ "utc": { "offsetSeconds": 86_400_000 }, "timer": { "hpet": { "present": false } } });
+        domain["cpu"] = json!({ "features": [
+            { "name": "sse4.2", "policy": "require" },
+            { "name": "aes", "policy": "disable" },
+        ]});
+        domain["features"] = json!({ "hyperv": { "relaxed": {}, "synictimer": {} }, "pvspinlock": {} });
+        domain["ioThreadsPolicy"] = json!("auto");
+        domain["devices"]["blockMultiQueue"] = json!(true);
+        domain["devices"]["disableHotplug"] = json!(true);
+        guest::push(
+            &mut domain["devices"]["disks"],
+            json!({
+                "name": "data", "serial": "DATA", "errorPolicy": "report", "dedicatedIOThread": true,
+                "blockSize": { "custom": { "logical": 4096, "physical": 4096 } },
+                "disk": { "bus": "virtio" },
+            }),
+        );
+        let volumes = &mut manifest["spec"]["volumes"];
+        guest::push(volumes, json!({ "name": "data", "emptyDisk": { "capacity": "16Mi" } }));
+        let mut console = boot(namespace, &manifest)?;
+
+        ensure!(console.ok("cat /sys/class/dmi/id/chassis_vendor", SOON)? == "Acme, Inc.");
+        ensure!(console.ok("cat /sys/class/dmi/id/chassis_asset_tag", SOON)? == "A-17");
+        let shown = console.ok("cat /sys/class/rtc/rtc0/since_epoch", SOON)?;
+        let shown: u64 = shown.trim().parse().with_context(|| format!("{shown} is no time"))?;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+        ensure!(shown.abs_diff(now + 86_400_000) < 300, "the clock shows {shown}, it is {now}");
+        let sources = "cat /sys/devices/system/clocksource/clocksource0/available_clocksource";
+        ensure!(!console.ok(sources, SOON)?.contains("hpet"), "there is an HPET");
+        let flags = console.ok("grep -m1 ^flags /proc/cpuinfo", SOON)?;
+        let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
+        ensure!(has("sse4_2") && !has("aes"), "features do not follow: {flags}");
+        let size = "for d in /sys/block/vd*; do [ \"$(cat $d/serial)\" = DATA ] && cat $d/queue/logical_block_size; done; true";
+        ensure!(console.ok(size, SOON)? == "4096");
+        // What is required of Hyper-V's interfaces came along, though emulation has none of them.
+        let hyperv = namespace.need("vmi", "vm")?["spec"]["domain"]["features"]["hyperv"].clone();
+        ensure!(hyperv["synic"]["enabled"] == true && hyperv["vpindex"]["enabled"] == true, "{hyperv}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_watchdog_that_is_not_fed_fails_the_instance() {
+    in_namespace("watchdog", |namespace| {
+        let mut manifest = guest::instance("vm");
+        let watchdog = json!({ "name": "dog", "i6300esb": { "action": "poweroff" } });
+        manifest["spec"]["domain"]["devices"]["watchdog"] = watchdog;
+        let mut console = boot(namespace, &manifest)?;
+        console.ok("modprobe i6300esb && [ -c /dev/watchdog ]", SOON)?;
+        // Fed once a minute, and hungry after four seconds.
+        console.send("watchdog -t 60 -T 4 /dev/watchdog\n")?;
+        namespace.wait_phase("vm", "Failed", SHUTDOWN).map(drop)
+    });
+}
+
+#[test]
+fn a_feature_that_no_node_has_is_named_by_the_failed_instance() {
+    in_namespace("nofeature", |namespace| {
+        let mut manifest = guest::instance("vm");
+        manifest["spec"]["domain"]["cpu"] =
+            json!({ "features": [{ "name": "avx512-fp16", "policy": "require" }] });
+        namespace.apply(&manifest)?;
+        // A scheduler that knows the nodes' features leaves it pending; one that does not has the launcher refuse it.
+        namespace.wait("vmi", "vm", "to fail or to wait for a node", RUNNING, |vmi| {
+            let text = vmi["status"].to_string();
+            let refused = vmi["status"]["phase"] == "Failed" && text.contains("avx512-fp16");
+            refused || text.contains("Unschedulable")
+        })?;
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_not_there_is_refused_by_name() {
+    in_namespace("refused", |namespace| {
+        for (field, value) in [
+            ("clientPassthrough", json!({})),
+            ("networkInterfaceMultiqueue", json!(true)),
+            ("useVirtioTransitional", json!(true)),
+        ] {
+            let mut manifest = guest::instance("vm");
+            manifest["spec"]["domain"]["devices"][field] = value;
+            let refusal = namespace.refusal(&manifest)?;
+            ensure!(
+                refusal.contains(&format!("spec.domain.devices.{field} is not supported yet")),
+                "{refusal}"
+            );
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn pages_that_no_node_has_leave_the_instance_unscheduled_by_name() {
+    in_namespace("pages", |namespace| {
+        let mut manifest = guest::instance("vm");
+        manifest["spec"]["domain"]["memory"] = json!({ "guest": "66Mi", "hugepages": { "pageSize": "3Mi" } });
+        namespace.apply(&manifest)?;
+        namespace.wait("vmi", "vm", "to miss its pages", RUNNING, |vmi| {
+            let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|condition| {
+                condition["type"] == "PodScheduled"
+                    && condition["reason"] == "Unschedulable"
+                    && condition["message"].to_string().contains("Insufficient hugepages-3Mi")
+            })
+        })?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_reboot_that_terminates_ends_the_instance_as_succeeded() {
+    in_namespace("terminate", |namespace| {
+        let mut manifest = guest::instance("vm");
+        manifest["spec"]["domain"]["rebootPolicy"] = json!("Terminate");
+        let mut console = boot(namespace, &manifest)?;
+        console.send("reboot -f\n")?;
+        namespace.wait_phase("vm", "Succeeded", SHUTDOWN).map(drop)
+    });
+}

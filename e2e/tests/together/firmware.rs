@@ -1,0 +1,246 @@
+//! What a machine starts with: UEFI, a kernel of an image, a TPM, and what they keep.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long a command of the guest may take.
+const COMMAND: Duration = Duration::from_secs(60);
+
+/// Without a disk and a network: the firmware has nothing to boot from, and does not look for long.
+fn without_disks(manifest: Value) -> Value {
+    let mut manifest = without_network(manifest);
+    let spec = guest::spec_of(&mut manifest);
+    spec["domain"]["devices"]["disks"] = json!([]);
+    spec["volumes"] = json!([]);
+    manifest
+}
+
+fn without_network(mut manifest: Value) -> Value {
+    let spec = guest::spec_of(&mut manifest);
+    spec["domain"]["devices"]["autoattachPodInterface"] = json!(false);
+    spec["domain"]["devices"]["interfaces"] = json!([]);
+    spec["networks"] = json!([]);
+    manifest
+}
+
+/// Started from the kernel in the small guest's image.
+fn with_kernel(mut manifest: Value) -> Value {
+    let domain = &mut guest::spec_of(&mut manifest)["domain"];
+    // UEFI and the initial file system need their room at the same time.
+    domain["memory"]["guest"] = json!("256Mi");
+    domain["firmware"]["kernelBoot"] = json!({
+        "kernelArgs": "console=ttyS0 quiet net.ifnames=0 from=the-image",
+        "container": {
+            "image": guest::tiny_image(), "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd",
+        },
+    });
+    manifest
+}
+
+fn with_uefi(mut manifest: Value, efi: Value) -> Value {
+    let domain = &mut guest::spec_of(&mut manifest)["domain"];
+    if efi["secureBoot"] != json!(false) {
+        domain["features"]["smm"] = json!({});
+    }
+    domain["firmware"]["bootloader"] = json!({ "efi": efi });
+    manifest
+}
+
+/// The shell of UEFI, which is what there is without secure boot and without a disk.
+fn shell(namespace: &Namespace, name: &str) -> Result<Console> {
+    namespace.wait_phase(name, "Running", RUNNING)?;
+    let mut console = Console::open(namespace, name)?;
+    // It waits for five seconds for a key; one that comes late does no harm. A shell that was there before anybody listened is
+    // asked by one.
+    for _ in 0..60 {
+        if console.expect("Shell>", Duration::from_secs(2)).is_ok() {
+            return Ok(console);
+        }
+        console.send("\r")?;
+    }
+    console.expect("Shell>", SOON)?;
+    Ok(console)
+}
+
+/// Claims with the state of a machine.
+fn claims(namespace: &Namespace, of: &str) -> Result<Vec<Value>> {
+    let is = |claim: &Value| claim["metadata"]["labels"]["persistent-state-for"] == of;
+    Ok(namespace.list("persistentvolumeclaims")?.into_iter().filter(is).collect())
+}
+
+fn restart(namespace: &Namespace, name: &str) -> Result<()> {
+    let uid = |vmi: &Value| vmi["metadata"]["uid"].clone();
+    let before = uid(&namespace.need("vmi", name)?);
+    namespace.virtctl(&["restart", name])?;
+    namespace
+        .wait("vmi", name, "to be another, and Running", RUNNING, |vmi| {
+            uid(vmi) != before && vmi["status"]["phase"] == "Running"
+        })
+        .map(drop)
+}
+
+#[test]
+fn a_kernel_of_an_image_boots_by_bios_and_by_uefi() {
+    in_namespace("kernelboot", |namespace| {
+        let plain = without_disks(with_kernel(guest::instance("bios")));
+        namespace.apply(&plain)?;
+        namespace.apply(&with_uefi(
+            without_disks(with_kernel(guest::instance("uefi"))),
+            json!({ "secureBoot": false }),
+        ))?;
+        for (name, is_uefi) in [("bios", false), ("uefi", true)] {
+            namespace.wait_phase(name, "Running", RUNNING)?;
+            let mut console = Console::open(namespace, name)?;
+            console.login(BOOT)?;
+            console.ok("grep -q from=the-image /proc/cmdline", COMMAND)?;
+            let (_, code) = console.run("[ -d /sys/firmware/efi ]", COMMAND)?;
+            ensure!((code == 0) == is_uefi, "{name}: /sys/firmware/efi is there: {}", code == 0);
+            console.leave()?;
+        }
+        let pod = namespace.launcher("bios")?;
+        let volumes = pod["spec"]["volumes"].as_array().context("no volumes")?;
+        ensure!(volumes.iter().any(|volume| volume["image"]["reference"] == guest::tiny_image()));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_kernel_that_is_not_in_the_image_is_named() {
+    in_namespace("nokernel", |namespace| {
+        let mut missing = without_disks(with_kernel(guest::instance("vmi")));
+        missing["spec"]["domain"]["firmware"]["kernelBoot"]["container"]["kernelPath"] =
+            json!("/boot/nothing");
+        namespace.apply(&missing)?;
+        namespace.wait_phase("vmi", "Failed", RUNNING)?;
+        let text = namespace.kubectl(&["get", "events", "-o", "yaml"])?;
+        ensure!(text.contains("/boot/nothing"), "no event names the file: {text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn secure_boot_starts_nothing_that_is_not_signed() {
+    in_namespace("secureboot", |namespace| {
+        // The disk has a loader for BIOS only.
+        namespace.apply(&with_uefi(without_network(guest::instance("vmi")), json!({})))?;
+        namespace.wait_phase("vmi", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vmi")?;
+        // It has been said before anybody listened, or is said again when a key is pressed.
+        for _ in 0..30 {
+            if console.expect("No bootable option", Duration::from_secs(2)).is_ok() {
+                break;
+            }
+            namespace.virtctl(&["reset", "vmi"])?;
+            if console.expect("No bootable option", Duration::from_secs(30)).is_ok() {
+                break;
+            }
+        }
+        let heard = console.heard();
+        ensure!(heard.contains("No bootable option"), "the firmware said {heard:?}");
+        ensure!(!heard.contains("Shell"), "with secure boot there is no shell");
+        Ok(())
+    });
+}
+
+#[test]
+fn secure_boot_without_system_management_mode_is_refused() {
+    in_namespace("nosmm", |namespace| {
+        let mut manifest = with_uefi(guest::instance("vmi"), json!({}));
+        manifest["spec"]["domain"]["features"] = json!({});
+        let refusal = namespace.refusal(&manifest)?;
+        ensure!(refusal.contains("SecureBoot requires SMM"), "{refusal}");
+        Ok(())
+    });
+}
+
+#[test]
+fn variables_of_uefi_are_kept_over_a_restart_and_go_with_the_machine() {
+    in_namespace("variables", |namespace| {
+        const NAME: &str = "kept -guid 12345678-1234-1234-1234-123456789abc";
+        let efi = json!({ "secureBoot": false, "persistent": true });
+        namespace.apply(&with_uefi(without_disks(guest::machine("vm", "Always")), efi))?;
+        let mut console = shell(namespace, "vm")?;
+        console.send(&format!("setvar {NAME} -nv -bs =42\r"))?;
+        console.expect("Shell>", COMMAND)?;
+        console.leave()?;
+
+        let found = claims(namespace, "vm")?;
+        ensure!(found.len() == 1, "{} claims", found.len());
+        let claim = found[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        ensure!(claim.starts_with("persistent-state-for-vm-"), "{claim}");
+        ensure!(found[0]["metadata"]["ownerReferences"][0]["kind"] == "VirtualMachine");
+        let vmi = namespace.need("vmi", "vm")?;
+        let volumes = vmi["status"]["volumeStatus"].as_array().cloned().unwrap_or_default();
+        let noted = volumes.iter().any(|volume| {
+            volume["name"] == "persistent-state-for-this-vm"
+                && volume["persistentVolumeClaimInfo"]["claimName"] == claim
+        });
+        ensure!(noted, "{volumes:?}");
+
+        restart(namespace, "vm")?;
+        let mut console = shell(namespace, "vm")?;
+        console.send(&format!("setvar {NAME}\r"))?;
+        console.expect("kept - 0001 Bytes", COMMAND)?;
+        console.leave()?;
+        ensure!(claims(namespace, "vm")?.len() == 1, "a restart takes the same claim");
+
+        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.wait_gone("persistentvolumeclaims", &claim, RUNNING)
+    });
+}
+
+/// A command to the TPM, as `printf` writes it, and whether the TPM carried it out.
+fn tpm(console: &mut Console, command: &str) -> Result<bool> {
+    let line = format!(
+        "exec 3<>/dev/tpm0; printf '{command}' >&3; dd bs=4096 count=1 <&3 2>/dev/null >/tmp/answer; hexdump -s 6 -n 4 -e '4/1 \"%02x\"' /tmp/answer; exec 3>&-"
+    );
+    Ok(console.ok(&line, COMMAND)?.ends_with("00000000"))
+}
+
+/// TPM2_NV_DefineSpace of the index 0x01500001, by the owner.
+const DEFINE: &str = r"\200\002\000\000\000\055\000\000\001\052\100\000\000\001\000\000\000\011\100\000\000\011\000\000\000\000\000\000\000\000\016\001\120\000\001\000\013\000\006\000\006\000\000\000\010";
+/// TPM2_NV_ReadPublic of the same.
+const READ: &str = r"\200\001\000\000\000\016\000\000\001\151\001\120\000\001";
+
+#[test]
+fn a_persistent_tpm_keeps_what_it_holds_over_a_restart() {
+    in_namespace("tpm", |namespace| {
+        let mut vm = guest::machine("vm", "Always");
+        guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({ "persistent": true });
+        namespace.apply(&vm)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        ensure!(console.ok("cat /sys/class/tpm/tpm0/tpm_version_major", COMMAND)? == "2");
+        ensure!(!tpm(&mut console, READ)?, "a new TPM holds nothing");
+        ensure!(tpm(&mut console, DEFINE)?, "the TPM does not take it");
+        console.leave()?;
+        restart(namespace, "vm")?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        ensure!(tpm(&mut console, READ)?, "the TPM has forgotten");
+        console.leave().map(drop)
+    });
+}
+
+#[test]
+fn the_claim_of_an_instance_of_nobody_goes_with_it() {
+    in_namespace("nobodys", |namespace| {
+        namespace.enforce("restricted")?;
+        let mut vmi = guest::instance("vmi");
+        vmi["spec"]["domain"]["devices"]["tpm"] = json!({ "persistent": true });
+        namespace.apply(&vmi)?;
+        namespace.wait_phase("vmi", "Running", RUNNING)?;
+        let found = claims(namespace, "vmi")?;
+        ensure!(
+            found.len() == 1
+                && found[0]["metadata"]["ownerReferences"][0]["kind"] == "VirtualMachineInstance"
+        );
+        let claim = found[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        namespace.kubectl(&["delete", "vmi", "vmi"])?;
+        namespace.wait_gone("persistentvolumeclaims", &claim, RUNNING)
+    });
+}

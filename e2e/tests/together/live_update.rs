@@ -1,0 +1,159 @@
+//! What changes in a running guest: sockets, memory, placement.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The kubelet resizes a pod, and a guest plugs memory in or out.
+const CHANGE: Duration = Duration::from_secs(120);
+
+fn condition<'v>(object: &'v Value, wanted: &str) -> Option<&'v Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == wanted)
+}
+
+/// A machine `vm` with these CPUs and this memory.
+fn start(namespace: &Namespace, cpu: Value, memory: &str) -> Result<()> {
+    let mut machine = guest::machine("vm", "Always");
+    let domain = &mut guest::spec_of(&mut machine)["domain"];
+    domain["cpu"] = cpu;
+    domain["memory"] = json!({"guest": memory});
+    namespace.apply(&machine)?;
+    namespace.wait_phase("vm", "Running", RUNNING)?;
+    Ok(())
+}
+
+fn change(namespace: &Namespace, template: &Value) -> Result<()> {
+    let patch = json!({"spec": {"template": {"spec": template}}}).to_string();
+    namespace.kubectl(&["patch", "vm", "vm", "--type", "merge", "-p", &patch])?;
+    Ok(())
+}
+
+fn set_sockets(namespace: &Namespace, sockets: u32) -> Result<()> {
+    change(namespace, &json!({"domain": {"cpu": {"sockets": sockets}}}))
+}
+
+/// Waits until the instance has so many sockets and nothing is under way.
+fn wait_sockets(namespace: &Namespace, sockets: u32) -> Result<Value> {
+    namespace.wait("vmi", "vm", &format!("to have {sockets} sockets"), CHANGE, |vmi| {
+        vmi["status"]["currentCPUTopology"]["sockets"] == sockets && condition(vmi, "HotVCPUChange").is_none()
+    })
+}
+
+/// What the launcher's container asks for.
+fn requests(namespace: &Namespace) -> Result<Value> {
+    let pod = namespace.launcher("vm")?;
+    let containers = pod["spec"]["containers"].as_array().context("a pod with containers")?;
+    let compute = containers.iter().find(|container| container["name"] == "compute").context("compute")?;
+    Ok(compute["resources"]["requests"].clone())
+}
+
+fn needs_no_restart(namespace: &Namespace) -> Result<()> {
+    let vm = namespace.need("vm", "vm")?;
+    ensure!(condition(&vm, "RestartRequired").is_none(), "{}", vm["status"]["conditions"]);
+    Ok(())
+}
+
+#[test]
+fn sockets_come_and_the_pod_grows_with_them() {
+    in_namespace("live-sockets", |namespace| {
+        start(namespace, json!({"sockets": 1}), "128Mi")?;
+        let vmi = namespace.need("vmi", "vm")?;
+        ensure!(vmi["spec"]["domain"]["cpu"]["maxSockets"] == 4, "{}", vmi["spec"]["domain"]["cpu"]);
+        let (before, uid) = (requests(namespace)?, vmi["metadata"]["uid"].clone());
+        set_sockets(namespace, 2)?;
+        let vmi = wait_sockets(namespace, 2)?;
+        ensure!(vmi["metadata"]["uid"] == uid, "another instance");
+        let after = requests(namespace)?;
+        ensure!(before["cpu"] == "100m" && after["cpu"] == "200m", "{before} {after}");
+        needs_no_restart(namespace)
+    });
+}
+
+/// A guest of Linux 6.9 or later that knows no hypervisor, as under emulation, admits no processors that were not there at
+/// its start: this one starts with two.
+#[test]
+fn a_guest_gives_sockets_back_and_gets_them_again() {
+    in_namespace("live-sockets-back", |namespace| {
+        start(namespace, json!({"sockets": 2}), "128Mi")?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let present = "cat /sys/devices/system/cpu/present";
+        ensure!(console.ok(present, SOON)?.contains("0-1"));
+        set_sockets(namespace, 1)?;
+        wait_sockets(namespace, 1)?;
+        ensure!(!console.ok(present, SOON)?.contains("0-1"));
+        // The pod gives back what the guest has given back before.
+        wait::until_true("the pod to be smaller", SOON, || Ok(requests(namespace)?["cpu"] == "100m"))?;
+        set_sockets(namespace, 2)?;
+        wait_sockets(namespace, 2)?;
+        wait::until_true("the processor to be there again", SOON, || {
+            Ok(console.ok(present, SOON)?.contains("0-1"))
+        })?;
+        needs_no_restart(namespace)
+    });
+}
+
+#[test]
+fn memory_comes_and_goes_while_the_guest_runs() {
+    in_namespace("live-memory", |namespace| {
+        start(namespace, json!({"sockets": 1}), "1Gi")?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let total = |console: &mut Console| -> Result<u64> {
+            let said = console.ok("grep MemTotal /proc/meminfo", SOON)?;
+            let number = said.split_whitespace().find_map(|word| word.parse().ok());
+            number.with_context(|| said.clone())
+        };
+        let before = total(&mut console)?;
+        for (wanted, bytes) in [("1280Mi", 1280_u64 << 20), ("1Gi", 1 << 30)] {
+            change(namespace, &json!({"domain": {"memory": {"guest": wanted}}}))?;
+            namespace.wait("vmi", "vm", &format!("to have {wanted}"), CHANGE, |vmi| {
+                let memory = &vmi["status"]["memory"];
+                let is = |field: &str| {
+                    memory[field] == wanted || memory[field].as_str() == Some(&format!("{}Mi", bytes >> 20))
+                };
+                is("guestCurrent") && is("guestRequested") && condition(vmi, "HotMemoryChange").is_none()
+            })?;
+            let grown = total(&mut console)? > before + (200 << 10);
+            ensure!(grown == (bytes > 1 << 30), "{wanted}: {before} before, {} now", total(&mut console)?);
+        }
+        needs_no_restart(namespace)
+    });
+}
+
+#[test]
+fn what_is_out_of_bounds_waits_for_a_restart() {
+    in_namespace("live-bounds", |namespace| {
+        start(namespace, json!({"sockets": 1}), "128Mi")?;
+        set_sockets(namespace, 9)?;
+        let required =
+            |vm: &Value| condition(vm, "RestartRequired").is_some_and(|found| found["status"] == "True");
+        let vm = namespace.wait("vm", "vm", "to need a restart", SOON, required)?;
+        let said = condition(&vm, "RestartRequired").context("a condition")?;
+        let wanted = "CPU sockets updated in template spec to a value higher than what's available";
+        ensure!(said["message"] == wanted, "{said}");
+        set_sockets(namespace, 1)?;
+        namespace.wait("vm", "vm", "not to need one any more", SOON, |vm| !required(vm))?;
+        Ok(())
+    });
+}
+
+#[test]
+fn placement_is_taken_over_by_the_instance() {
+    in_namespace("live-placement", |namespace| {
+        start(namespace, json!({"sockets": 1}), "128Mi")?;
+        let toleration = json!([{"key": "a", "operator": "Exists", "effect": "NoExecute"}]);
+        change(namespace, &json!({"nodeSelector": {"kubernetes.io/os": "none"}, "tolerations": toleration}))?;
+        namespace.wait("vmi", "vm", "to take the placement over", SOON, |vmi| {
+            vmi["spec"]["nodeSelector"]["kubernetes.io/os"] == "none"
+                && vmi["spec"]["tolerations"] == toleration
+        })?;
+        change(namespace, &json!({"nodeSelector": null, "tolerations": null}))?;
+        namespace.wait("vmi", "vm", "to forget it", SOON, |vmi| {
+            vmi["spec"]["nodeSelector"].is_null() && vmi["spec"]["tolerations"].is_null()
+        })?;
+        needs_no_restart(namespace)
+    });
+}

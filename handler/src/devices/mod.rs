@@ -1,0 +1,60 @@
+//! The devices of virtual machines as resources of the node, `devices.kubevirt.io/*`: pods that ask for one are placed
+//! where it is, and quotas count it, as with KubeVirt.
+//!
+//! ```text
+//!   kubelet <──Register── plugin (one for each resource)      /var/lib/kubelet/device-plugins/kubelet.sock
+//!   kubelet ──ListAndWatch, Allocate──> plugin                .../kubevirt-<name>.sock
+//! ```
+//!
+//! A pod gets no device node by it: launchers are handed what they need as descriptors. A kubelet that starts forgets all
+//! plugins and removes their sockets; each plugin looks every two seconds whether its socket and the kubelet's are still the
+//! ones it knows, and registers again where they are not.
+
+mod plugin;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use tokio::sync::watch;
+
+/// The generated types of `proto/device_plugin.proto`.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+mod v1beta1 {
+    tonic::include_proto!("v1beta1");
+}
+
+/// How many guests of a node may have the device: KubeVirt's number. Nothing else limits it.
+const MOST: usize = 1000;
+
+/// A resource of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Its name, behind `devices.kubevirt.io/`.
+    pub name: &'static str,
+    /// The device that has to be there.
+    pub device: PathBuf,
+}
+
+impl Resource {
+    /// Those of every node.
+    pub fn all() -> [Self; 4] {
+        [
+            ("kvm", "/dev/kvm"),
+            ("tun", "/dev/net/tun"),
+            ("vhost-net", "/dev/vhost-net"),
+            ("vhost-vsock", "/dev/vhost-vsock"),
+        ]
+        .map(|(name, device)| Resource { name, device: PathBuf::from(device) })
+    }
+}
+
+/// Whether the kubelet knows a resource; a channel for whoever has to wait.
+pub type Registered = watch::Receiver<bool>;
+
+/// Offers a resource to the kubelet for as long as the process lives. `folder` is that of the kubelet's socket.
+pub fn offer(resource: Resource, folder: &Path) -> Registered {
+    let (registered, seen) = watch::channel(false);
+    tokio::spawn(plugin::run(resource, folder.to_owned(), registered));
+    seen
+}

@@ -1,0 +1,189 @@
+//! What is told about the guests of this node, beside the handler's own metrics.
+//!
+//! ```text
+//!  scrape ─┐                 ┌─ launcher: Stats, at most GUEST        ┐
+//!  scrape ─┴─► one collection┤                                        ├─► samples ─► text
+//!                            └─ /proc/<launcher>/net/dev              ┘
+//! ```
+//!
+//! No guest is waited for: whoever has not answered in time is left out and counted. Scrapes that come together, or within
+//! [`FRESH`], share a collection; a scrape waits no longer than [`WHOLE`].
+
+mod network;
+mod samples;
+mod subject;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use barevirt_component::metrics::names::{GUESTS_MISSED, Kind, Metric};
+use barevirt_component::metrics::{base, guest};
+use barevirt_protocol::v1::StatsResponse;
+use futures::future::{BoxFuture, FutureExt, Shared};
+use futures::stream::{self, StreamExt};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
+
+use self::samples::Sample;
+pub use self::subject::Subject;
+use crate::launchers::Launcher;
+use crate::supervisor::Launchers;
+
+/// How long one guest may take; its launcher waits for QEMU a little less.
+const GUEST: Duration = Duration::from_secs(3);
+/// How long all of them together may take. Whoever asks for metrics here waits for five seconds.
+const WHOLE: Duration = Duration::from_secs(4);
+/// Guests that are asked at a time.
+const AT_A_TIME: usize = 32;
+/// For how long a collection is told again.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Tells of the guests of this node.
+pub struct Guests {
+    launchers: Launchers,
+    runtime: Handle,
+    collection: Mutex<Option<Collection>>,
+    missed: Arc<Missed>,
+}
+
+/// Collections in which something of a guest was missing.
+#[derive(Debug, Default)]
+struct Missed {
+    /// Its launcher did not answer.
+    launcher: AtomicU64,
+    /// QEMU did not answer its launcher.
+    monitor: AtomicU64,
+}
+
+/// One that goes on or is over.
+struct Collection {
+    begun: Instant,
+    taken: Shared<BoxFuture<'static, Arc<Vec<Taken>>>>,
+}
+
+/// What is told about one guest.
+#[derive(Debug)]
+struct Taken {
+    subject: Arc<Subject>,
+    samples: Vec<Sample>,
+}
+
+impl fmt::Debug for Guests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guests").field("missed", &self.missed).finish_non_exhaustive()
+    }
+}
+
+impl Guests {
+    /// Those that are found there; asked on that runtime.
+    pub fn new(launchers: Launchers, runtime: Handle) -> Self {
+        Self { launchers, runtime, collection: Mutex::default(), missed: Arc::default() }
+    }
+
+    /// The collection that is shared now.
+    fn collection(&self) -> Shared<BoxFuture<'static, Arc<Vec<Taken>>>> {
+        let mut last = self.collection.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = last.as_ref().filter(|last| {
+            // One that goes on is joined; one that is over is good for a while.
+            last.taken.peek().is_none() || last.begun.elapsed() < FRESH
+        }) {
+            return last.taken.clone();
+        }
+        let begun = Instant::now();
+        let work = collect(self.launchers.guests(), self.missed.clone(), begun + WHOLE);
+        // A task of its own: it ends, and counts, also when whoever asked has gone.
+        let task = self.runtime.spawn(work);
+        let taken = async move { Arc::new(task.await.unwrap_or_default()) }.boxed().shared();
+        *last = Some(Collection { begun, taken: taken.clone() });
+        taken
+    }
+}
+
+/// Asks all of them. Comes back by `until`.
+async fn collect(guests: Vec<(Arc<Subject>, Launcher)>, missed: Arc<Missed>, until: Instant) -> Vec<Taken> {
+    let ask = |(subject, launcher): (Arc<Subject>, Launcher)| {
+        let missed = missed.clone();
+        async move {
+            let by = until.min(Instant::now() + GUEST);
+            // Whoever's turn did not come is not asked any more.
+            let answer = if Instant::now() < until {
+                timeout_at(by, launcher.stats(GUEST)).await.ok().and_then(Result::ok)
+            } else {
+                None
+            };
+            let count = match &answer {
+                None => Some(&missed.launcher),
+                Some(StatsResponse { process: Some(_), machine: None, .. }) => Some(&missed.monitor),
+                Some(_) => None,
+            };
+            if let Some(count) = count {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            let mut samples = answer.map(|answer| samples::guest(&subject, &answer)).unwrap_or_default();
+            // The kernel's, whatever the guest does.
+            if let Ok(devices) = launcher.peer().network_devices() {
+                samples.extend(samples::network(&subject, &network::devices(&devices)));
+            }
+            Taken { subject, samples }
+        }
+    };
+    stream::iter(guests).map(ask).buffer_unordered(AT_A_TIME).collect().await
+}
+
+impl Collector for Guests {
+    /// On a thread that may wait.
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let taken = self.runtime.block_on(self.collection());
+        let mut families: BTreeMap<&str, Vec<(&Subject, &Sample)>> = BTreeMap::new();
+        for Taken { subject, samples } in taken.iter() {
+            for sample in samples {
+                families.entry(sample.metric.name).or_default().push((subject, sample));
+            }
+        }
+        for metric in guest::ALL {
+            let Some(lines) = families.get(metric.name) else { continue };
+            let mut family = begin(&mut encoder, metric)?;
+            for (subject, sample) in lines {
+                let own = sample.labels.iter().map(|(name, value)| (*name, value.as_str()));
+                let all = subject.labels().chain(own).collect::<Vec<_>>();
+                line(metric, sample.value, family.encode_family(&all)?)?;
+            }
+        }
+        let mut family = begin(&mut encoder, &GUESTS_MISSED)?;
+        for (part, count) in [("launcher", &self.missed.launcher), ("monitor", &self.missed.monitor)] {
+            let count = ConstCounter::new(count.load(Ordering::Relaxed));
+            count.encode(family.encode_family(&[("part", part)])?)?;
+        }
+        Ok(())
+    }
+}
+
+fn begin<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    metric: &'static Metric,
+) -> Result<MetricEncoder<'a>, fmt::Error> {
+    let kind = match metric.kind {
+        Kind::Gauge => MetricType::Gauge,
+        Kind::Counter => MetricType::Counter,
+        Kind::Histogram => MetricType::Histogram,
+    };
+    encoder.encode_descriptor(base(metric), metric.help.trim_end_matches('.'), None, kind)
+}
+
+fn line(metric: &Metric, value: f64, to: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+    match metric.kind {
+        Kind::Counter => ConstCounter::new(value).encode(to),
+        // No guest has a histogram.
+        Kind::Gauge | Kind::Histogram => ConstGauge::new(value).encode(to),
+    }
+}

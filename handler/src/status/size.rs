@@ -1,0 +1,95 @@
+//! Processors and memory in a VMI's status: what the machine has, and why it is not what is wanted.
+
+use barevirt_api::names::{
+    CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, REASON_CPU_HOTPLUG_FAILED,
+    REASON_MEMORY_HOTPLUG_FAILED,
+};
+use barevirt_api::quantity;
+use barevirt_api::v1::{
+    Condition, VirtualMachineInstanceSpec, VirtualMachineInstanceStatus, merge_condition,
+};
+use barevirt_protocol::v1::MachineSize;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// Writes down what the launcher tells. The conditions come and go by the controller; here they only fail.
+pub(super) fn report(
+    status: &mut VirtualMachineInstanceStatus,
+    spec: &VirtualMachineInstanceSpec,
+    size: &MachineSize,
+    now: &Time,
+) {
+    let MachineSize { sockets, memory_bytes, requested_memory_bytes, processor_trouble, memory_trouble } =
+        size;
+    if let Some(cpu) = spec.domain.cpu.as_ref().filter(|_| *sockets > 0) {
+        let topology = status.current_cpu_topology.get_or_insert_default();
+        topology.sockets = Some(*sockets);
+        topology.cores = topology.cores.or(cpu.cores);
+        topology.threads = topology.threads.or(cpu.threads);
+    }
+    let grows = spec.domain.memory.as_ref().is_some_and(|memory| memory.max_guest.is_some());
+    if let Some(memory) = status.memory.as_mut().filter(|_| grows) {
+        amount(&mut memory.guest_current, *memory_bytes);
+        amount(&mut memory.guest_requested, *requested_memory_bytes);
+    }
+    for (type_, reason, trouble) in [
+        (CONDITION_HOT_VCPU_CHANGE, REASON_CPU_HOTPLUG_FAILED, processor_trouble),
+        (CONDITION_HOT_MEMORY_CHANGE, REASON_MEMORY_HOTPLUG_FAILED, memory_trouble),
+    ] {
+        if !trouble.is_empty() && Condition::is_set(&status.conditions, type_) {
+            merge_condition(&mut status.conditions, Condition::new(type_, false, reason, trouble), now);
+        }
+    }
+}
+
+/// The same amount stays in the words that it was written in.
+fn amount(stored: &mut Option<Quantity>, bytes: u64) {
+    if stored.as_ref().and_then(|stored| quantity::bytes(stored).ok()) != Some(bytes) {
+        *stored = Some(quantity::from_bytes(bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
+
+    #[test]
+    fn what_there_is_and_why_it_is_not_what_is_wanted() {
+        let spec: VirtualMachineInstanceSpec = serde_json::from_value(json!({"domain": {"devices": {},
+            "cpu": {"sockets": 1, "cores": 2}, "memory": {"guest": "1Gi", "maxGuest": "4Gi"}}}))
+        .unwrap();
+        let mut status: VirtualMachineInstanceStatus = serde_json::from_value(json!({
+            "currentCPUTopology": {"sockets": 1, "cores": 2},
+            "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1024Mi", "guestRequested": "1Gi"},
+            "conditions": [{"type": "HotMemoryChange", "status": "True"}],
+        }))
+        .unwrap();
+        let before = status.clone();
+        let now = Time(Timestamp::UNIX_EPOCH);
+        let mut size = MachineSize {
+            sockets: 1,
+            memory_bytes: 1 << 30,
+            requested_memory_bytes: 1 << 30,
+            ..MachineSize::default()
+        };
+        report(&mut status, &spec, &size, &now);
+        assert_eq!(status, before);
+        size.sockets = 3;
+        size.requested_memory_bytes = 2 << 30;
+        size.memory_trouble = "no".to_owned();
+        // Nothing is under way with processors: a word about them is late.
+        size.processor_trouble = "no".to_owned();
+        report(&mut status, &spec, &size, &now);
+        assert_eq!(status.current_cpu_topology.unwrap().sockets, Some(3));
+        let memory = status.memory.unwrap();
+        assert_eq!(
+            (memory.guest_current.unwrap().0, memory.guest_requested.unwrap().0),
+            ("1024Mi".into(), "2Gi".into())
+        );
+        assert_eq!(status.conditions.len(), 1);
+        assert_eq!(status.conditions[0].reason.as_deref(), Some("Memory Hotplug Failed"));
+        assert_eq!(status.conditions[0].status, "False");
+    }
+}

@@ -1,0 +1,106 @@
+//! What the launcher is told to run of a VMI whose sockets or memory change. Pure.
+//!
+//! ```text
+//!   grow:    spec ──> controller resizes the pod ──> condition PodResized ──> launcher
+//!   shrink:  spec ──> launcher ──> status ──> controller resizes the pod
+//! ```
+//!
+//! More than the pod has would be the guest's end. So until the controller says that the pod has it, the launcher is told of
+//! what there is. All of it is in the VMI's status: a handler that starts anew says the same.
+
+use std::borrow::Cow;
+
+use barevirt_api::names::{CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, REASON_POD_RESIZED};
+use barevirt_api::quantity;
+use barevirt_api::v1::{Condition, VirtualMachineInstance};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// The VMI as the launcher may have it.
+pub fn granted(vmi: &VirtualMachineInstance) -> Cow<'_, VirtualMachineInstance> {
+    let (sockets, memory) = (held_sockets(vmi), held_memory(vmi));
+    if sockets.is_none() && memory.is_none() {
+        return Cow::Borrowed(vmi);
+    }
+    let mut told = vmi.clone();
+    if let (Some(sockets), Some(cpu)) = (sockets, told.spec.domain.cpu.as_mut()) {
+        cpu.sockets = Some(sockets);
+    }
+    if let (Some(memory), Some(guest)) = (memory, told.spec.domain.memory.as_mut()) {
+        guest.guest = Some(memory);
+    }
+    Cow::Owned(told)
+}
+
+/// Sockets that there are, where more are wanted than the pod may have.
+fn held_sockets(vmi: &VirtualMachineInstance) -> Option<u32> {
+    let wanted = vmi.spec.domain.cpu.as_ref()?.sockets?;
+    let there = vmi.status.as_ref()?.current_cpu_topology.as_ref()?.sockets?;
+    (wanted > there && !has_pod_resized(vmi, CONDITION_HOT_VCPU_CHANGE)).then_some(there)
+}
+
+/// Memory that was last asked for, where more is wanted than the pod may have.
+fn held_memory(vmi: &VirtualMachineInstance) -> Option<Quantity> {
+    let memory = vmi.spec.domain.memory.as_ref()?;
+    memory.max_guest.as_ref()?;
+    let wanted = quantity::bytes(memory.guest.as_ref()?).ok()?;
+    let there = vmi.status.as_ref()?.memory.as_ref()?.guest_requested.as_ref()?;
+    let less = wanted > quantity::bytes(there).ok()?;
+    (less && !has_pod_resized(vmi, CONDITION_HOT_MEMORY_CHANGE)).then(|| there.clone())
+}
+
+fn has_pod_resized(vmi: &VirtualMachineInstance, condition: &str) -> bool {
+    let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    Condition::find(conditions, condition)
+        .is_some_and(|found| found.is_true() && found.reason.as_deref() == Some(REASON_POD_RESIZED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn vmi(sockets: u32, guest: &str, conditions: Value) -> VirtualMachineInstance {
+        serde_json::from_value(json!({
+            "metadata": {"name": "vm"},
+            "spec": {"domain": {"devices": {}, "cpu": {"sockets": sockets, "maxSockets": 4},
+                "memory": {"guest": guest, "maxGuest": "4Gi"}}},
+            "status": {"currentCPUTopology": {"sockets": 2}, "conditions": conditions,
+                "memory": {"guestAtBoot": "1Gi", "guestRequested": "2Gi"}},
+        }))
+        .unwrap()
+    }
+
+    fn told(vmi: &VirtualMachineInstance) -> (u32, String) {
+        let told = granted(vmi).into_owned();
+        (told.spec.domain.cpu.unwrap().sockets.unwrap(), told.spec.domain.memory.unwrap().guest.unwrap().0)
+    }
+
+    #[test]
+    fn more_only_once_the_pod_has_it_and_less_at_once() {
+        let of = |reason: &str| {
+            let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": reason});
+            json!([condition("HotVCPUChange"), condition("HotMemoryChange")])
+        };
+        let both = |sockets: u32, guest: &str| (sockets, guest.to_owned());
+        for (sockets, guest, conditions, expected) in [
+            (2, "2Gi", json!([]), both(2, "2Gi")),
+            (4, "3Gi", json!([]), both(2, "2Gi")),
+            (4, "3Gi", of("PodResizing"), both(2, "2Gi")),
+            (4, "3Gi", of("PodResized"), both(4, "3Gi")),
+            (1, "1Gi", json!([]), both(1, "1Gi")),
+            (1, "3Gi", json!([]), both(1, "2Gi")),
+        ] {
+            assert_eq!(
+                told(&vmi(sockets, guest, conditions.clone())),
+                expected,
+                "{sockets} {guest} {conditions}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_failed_resize_grants_nothing() {
+        let failed = json!([{"type": "HotVCPUChange", "status": "False", "reason": "PodResized"}]);
+        assert_eq!(told(&vmi(4, "2Gi", failed)).0, 2);
+    }
+}

@@ -1,0 +1,4 @@
+//! The disk inside a user's image: how it is found and opened. The program hands it over from a container of that image; the
+//! launcher does the same itself where the image is a volume of its pod.
+
+pub mod disk;

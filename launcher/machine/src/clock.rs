@@ -1,0 +1,68 @@
+//! The guest's hardware clock and the machine's timers.
+
+use crate::quote::Options;
+
+/// What the hardware clock follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Track {
+    /// The host's clock, changes of it too.
+    Wall,
+    /// The guest's time, which stands still while the machine is paused.
+    Guest,
+}
+
+/// The battery-backed clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rtc {
+    /// What it shows at start, such as `2026-11-22T01:02:03`; UTC where nothing is given.
+    pub base: Option<String>,
+    /// What it follows; QEMU's choice where nothing is given, which is the host's clock.
+    pub track: Option<Track>,
+    /// Ticks that the guest missed are not made up for.
+    pub ticks_are_lost: bool,
+}
+
+impl Rtc {
+    /// The argument of `-rtc`.
+    pub(crate) fn option(&self) -> String {
+        let track = self.track.map(|track| match track {
+            Track::Wall => "host",
+            Track::Guest => "vm",
+        });
+        Options::new()
+            .with("base", self.base.as_deref().unwrap_or("utc"))
+            .maybe("clock", track)
+            .with("driftfix", if self.ticks_are_lost { "none" } else { "slew" })
+            .into_string()
+    }
+}
+
+/// What becomes of ticks of the interval timer that the guest missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostTicks {
+    /// They come later.
+    Delay,
+    /// They never come.
+    Discard,
+}
+
+/// The machine's timers; those without a word are as the machine type has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timers {
+    /// The high precision event timer is there.
+    pub hpet: Option<bool>,
+    /// The interval timer is there.
+    pub pit: Option<bool>,
+    /// Policy of the interval timer, which only KVM's has.
+    pub pit_ticks: Option<LostTicks>,
+}
+
+impl Timers {
+    /// The argument of `-global` for the interval timer's policy.
+    pub(crate) fn pit_policy(&self) -> Option<&'static str> {
+        self.pit_ticks.map(|ticks| match ticks {
+            LostTicks::Delay => "kvm-pit.lost_tick_policy=delay",
+            LostTicks::Discard => "kvm-pit.lost_tick_policy=discard",
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! The watchdog: a timer that the guest has to wind up again and again.
+
+use crate::layout::Port;
+use crate::props::Props;
+
+/// What QEMU does when the guest did not wind it up in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchdogAction {
+    /// The machine is switched off, which is a failure of the guest.
+    Poweroff,
+    /// The machine is reset.
+    Reset,
+    /// The guest's power button is pressed.
+    Shutdown,
+}
+
+impl WatchdogAction {
+    /// The action by its name in the API.
+    #[must_use]
+    pub fn from_api(name: &str) -> Option<Self> {
+        Some(match name {
+            "poweroff" => WatchdogAction::Poweroff,
+            "reset" => WatchdogAction::Reset,
+            "shutdown" => WatchdogAction::Shutdown,
+            _ => return None,
+        })
+    }
+
+    /// QEMU's name for it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            WatchdogAction::Poweroff => "poweroff",
+            WatchdogAction::Reset => "reset",
+            WatchdogAction::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// Intel 6300ESB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watchdog {
+    /// What it leads to.
+    pub action: WatchdogAction,
+    /// The root port it is behind.
+    pub port: Port,
+}
+
+impl Watchdog {
+    pub(crate) const ID: &'static str = "watchdog0";
+
+    pub(crate) fn props(self) -> Props {
+        Props::device("i6300esb", Self::ID).behind(self.port)
+    }
+}

@@ -1,0 +1,123 @@
+//! What a guest's CPU can have on this host: QEMU's own answers, asked before the guest's QEMU is started.
+//!
+//! ```text
+//!   question() ──> does the manifest need to know? ──> the launcher asks a QEMU without a machine
+//!                                                          query-cpu-model-expansion  host or max
+//!                                                          query-cpu-definitions      where a model is named
+//!   HostCpu::of_answers() <────────────────────────────────┘
+//! ```
+
+use crate::facts::Accelerator;
+use barevirt_api::valid::ValidVmi;
+use serde_json::{Map, Value, json};
+
+/// CPU models of the API that are no names of QEMU's.
+pub(crate) const HOST_MODEL: &str = "host-model";
+pub(crate) const HOST_PASSTHROUGH: &str = "host-passthrough";
+
+/// What has to be asked before a machine can be planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuQuestion {
+    /// QEMU's name of all that the accelerator has: `host` or `max`.
+    pub all: &'static str,
+    /// Model of the manifest, where its gaps matter.
+    pub named: Option<String>,
+}
+
+impl CpuQuestion {
+    /// What the manifest makes it necessary to ask; `None` for most machines that are emulated.
+    #[must_use]
+    pub fn of(vmi: &ValidVmi, accelerator: &Accelerator) -> Option<Self> {
+        let features = vmi.spec().domain.cpu.as_ref().is_some_and(|cpu| !cpu.features.is_empty());
+        let (all, kvm) = match accelerator {
+            Accelerator::Kvm { .. } => ("host", true),
+            Accelerator::Tcg { .. } => ("max", false),
+        };
+        let (needed, named) = match vmi.cpu_model() {
+            HOST_MODEL => (kvm, None),
+            HOST_PASSTHROUGH => (false, None),
+            // Emulation leaves out of a model what it does not have; with KVM that would be another CPU.
+            name => (kvm, kvm.then(|| name.to_owned())),
+        };
+        (needed || features).then_some(Self { all, named })
+    }
+
+    /// Arguments of `query-cpu-model-expansion` for what is told of a guest's CPU as a whole.
+    #[must_use]
+    pub fn model(&self) -> Value {
+        json!({ "type": "static", "model": { "name": self.all } })
+    }
+
+    /// The same, with what would keep a guest from migrating.
+    #[must_use]
+    pub fn offer(&self) -> Value {
+        json!({ "type": "static", "model": { "name": self.all, "props": { "migratable": false } } })
+    }
+}
+
+/// The answers.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct HostCpu {
+    /// The host's CPU as far as it can migrate: every property of QEMU's model `base`.
+    model: Map<String, Value>,
+    /// All features, and whether a guest can have them.
+    offer: Map<String, Value>,
+    /// Features that the named model has and this host lacks; `None` where QEMU has no such model, or none was asked for.
+    lacking: Option<Vec<String>>,
+}
+
+impl HostCpu {
+    /// Reads the answers to the question's [`model`](CpuQuestion::model) and [`offer`](CpuQuestion::offer), and that of
+    /// `query-cpu-definitions` where a model is named.
+    #[must_use]
+    pub fn of_answers(question: &CpuQuestion, model: &Value, offer: &Value, definitions: &Value) -> Self {
+        let properties = |answer: &Value| answer["model"]["props"].as_object().cloned().unwrap_or_default();
+        let lacking = question.named.as_ref().and_then(|name| {
+            let models = definitions.as_array()?;
+            let found = models.iter().find(|model| model["name"] == name.as_str())?;
+            let features = found["unavailable-features"].as_array().cloned().unwrap_or_default();
+            Some(features.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        });
+        Self { model: properties(model), offer: properties(offer), lacking }
+    }
+
+    /// Whether QEMU knows such a feature.
+    pub(crate) fn knows(&self, feature: &str) -> bool {
+        self.offer.get(feature).is_some_and(Value::is_boolean)
+    }
+
+    /// Whether a guest can have it here.
+    pub(crate) fn offers(&self, feature: &str) -> bool {
+        self.offer.get(feature) == Some(&Value::Bool(true))
+    }
+
+    /// Features that the named model has and this host lacks.
+    pub(crate) fn lacking(&self) -> Option<&[String]> {
+        self.lacking.as_deref()
+    }
+
+    /// The host's CPU in so many words, for QEMU's model `base`, which has nothing by itself.
+    pub(crate) fn spelled(&self) -> Vec<(String, String)> {
+        let word = |(name, value): (&String, &Value)| {
+            let value = match value {
+                Value::Bool(true) => "on".to_owned(),
+                Value::Number(number) => number.to_string(),
+                // The option has no way to quote a comma.
+                Value::String(text) => text.replace(',', " "),
+                Value::Bool(false) | Value::Null | Value::Array(_) | Value::Object(_) => return None,
+            };
+            Some((name.clone(), value))
+        };
+        self.model.iter().filter_map(word).collect()
+    }
+}
+
+/// A feature by QEMU's name. The API has libvirt's, which differ in a few.
+pub(crate) fn feature_name(name: &str) -> String {
+    match name {
+        "pclmuldq" => "pclmulqdq".to_owned(),
+        "sse4-1" | "sse4_1" => "sse4.1".to_owned(),
+        "sse4-2" | "sse4_2" => "sse4.2".to_owned(),
+        other => other.replace('_', "-"),
+    }
+}

@@ -1,0 +1,101 @@
+//! Which thread serves which disk: KubeVirt's rules.
+//!
+//! Threads 1 and up are shared by the disks that have none of their own, in turn; after them come those of single disks.
+//! With a supplemental pool, every disk is served by all of its threads, each a share of the queues.
+
+use crate::device::io_thread::{IoThread, Served};
+use crate::error::PlanError;
+use barevirt_api::quantity;
+use barevirt_api::v1::{Disk, DomainSpec, ResourceRequirements};
+
+/// Most threads of a machine: KubeVirt has no limit, and QEMU ends where the pod's processes do.
+const MOST: u32 = 256;
+
+/// Threads that are still to be given.
+#[derive(Debug, Default)]
+pub(super) struct IoThreads {
+    pool: Vec<IoThread>,
+    shared: u32,
+    next_shared: u32,
+    next_own: u32,
+    count: u32,
+}
+
+impl IoThreads {
+    pub(super) fn of(domain: &DomainSpec) -> Result<Self, PlanError> {
+        let policy = domain.io_threads_policy.as_deref().unwrap_or_default();
+        let disks = &domain.devices.disks;
+        let own = disks.iter().filter(|disk| has_own(disk)).count();
+        if policy.is_empty() && own == 0 {
+            return Ok(Self::default());
+        }
+        if policy == "supplementalPool" {
+            let threads =
+                domain.io_threads.as_ref().and_then(|threads| threads.supplemental_pool_thread_count);
+            let count = threads
+                .and_then(|count| u32::try_from(count).ok())
+                .filter(|count| (1..=MOST).contains(count));
+            let Some(count) = count else {
+                return Err(PlanError::Unsupported {
+                    field: "spec.domain.ioThreads.supplementalPoolThreadCount".to_owned(),
+                    value: threads.unwrap_or_default().to_string(),
+                    why: "1 to 256 threads are",
+                });
+            };
+            return Ok(Self { pool: (1..=count).map(IoThread).collect(), count, ..Self::default() });
+        }
+        let own = u32::try_from(own).unwrap_or(u32::MAX);
+        let others = u32::try_from(disks.len()).unwrap_or(u32::MAX).saturating_sub(own);
+        let limit = match policy {
+            "auto" => domain.resources.as_ref().map_or(1, cpus).saturating_mul(THREADS_FOR_A_CPU),
+            _ => 1,
+        };
+        let shared = if others + own > limit { limit.saturating_sub(own).max(1) } else { others };
+        Ok(Self { pool: Vec::new(), shared, next_shared: 1, next_own: shared + 1, count: shared + own })
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<IoThread> {
+        (1..=self.count).map(IoThread).collect()
+    }
+
+    /// Who serves the next virtio disk of the list.
+    pub(super) fn serve(&mut self, disk: &Disk) -> Served {
+        if !self.pool.is_empty() {
+            return Served::ByPool(self.pool.clone());
+        }
+        if self.count == 0 {
+            return Served::ByMainLoop;
+        }
+        if has_own(disk) {
+            self.next_own += 1;
+            return Served::By(IoThread(self.next_own - 1));
+        }
+        let thread = self.next_shared;
+        self.next_shared = thread % self.shared + 1;
+        Served::By(IoThread(thread))
+    }
+
+    /// Who serves the SCSI controller: the shared thread whose turn it is after the disks.
+    pub(super) fn serve_scsi(&self) -> Served {
+        if self.pool.is_empty() && self.shared > 0 {
+            Served::By(IoThread(self.next_shared))
+        } else {
+            Served::ByMainLoop
+        }
+    }
+}
+
+/// How many threads a CPU of the pod is thought to keep busy.
+const THREADS_FOR_A_CPU: u32 = 2;
+
+fn has_own(disk: &Disk) -> bool {
+    disk.dedicated_io_thread.unwrap_or(false)
+}
+
+/// CPUs that the pod asks for, else may use; at least one.
+fn cpus(resources: &ResourceRequirements) -> u32 {
+    let given = resources.request("cpu").or_else(|| resources.limit("cpu"));
+    let millis = given.and_then(|cpus| quantity::millis(cpus).ok()).unwrap_or(0);
+    u32::try_from(millis.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
+}

@@ -1,0 +1,159 @@
+//! Puts credentials into the guest by its agent, and again when a secret changes.
+//!
+//! It happens when the agent comes, when a mounted file is another than last time, every five minutes (somebody in the
+//! guest may have changed them), and after a failure. What came of it is told as KubeVirt tells it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use barevirt_api::v1::AccessCredential;
+use barevirt_qmp::{Agent, Deadline, Error};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::{Kinds, Wishes};
+use crate::guest_agent::answers::printable;
+use crate::guest_agent::{Facts, ping};
+use crate::status::{Stage, Status};
+
+/// How often the mounted files are looked at.
+const LOOK: Duration = Duration::from_secs(5);
+/// After a failure.
+const AGAIN: Duration = Duration::from_secs(15);
+/// Though nothing has changed.
+const ANEW: Duration = Duration::from_secs(300);
+/// How long the agent may take for one command.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// What is told where the agent does not answer.
+const OFFLINE: &str = "Guest agent is offline";
+
+/// How the credentials stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// They are in effect.
+    pub synchronized: bool,
+    /// Why they are not.
+    pub message: String,
+}
+
+impl Outcome {
+    fn failed(message: impl Into<String>) -> Self {
+        Self { synchronized: false, message: message.into() }
+    }
+}
+
+/// What was done last.
+#[derive(Clone, Copy)]
+struct Done {
+    digest: [u8; 32],
+    worked: bool,
+    at: Instant,
+}
+
+/// When to do it again.
+fn is_due(done: Option<Done>, digest: [u8; 32], now: Instant) -> bool {
+    done.is_none_or(|done| {
+        let wait = if done.worked { ANEW } else { AGAIN };
+        done.digest != digest || now.duration_since(done.at) >= wait
+    })
+}
+
+/// Serves until the VM has ended. Ends at once where nothing is for the agent. `tell` is given the outcome each time, also
+/// when it is the same.
+pub async fn serve(
+    agent: Agent,
+    credentials: Vec<AccessCredential>,
+    secrets: PathBuf,
+    mut status: watch::Receiver<Status>,
+    guest: watch::Receiver<Option<Facts>>,
+    tell: impl Fn(Outcome),
+) {
+    if !Kinds::of(&credentials).any() {
+        return;
+    }
+    let mut done = None;
+    loop {
+        let (connected, running) = {
+            let status = status.borrow_and_update();
+            (status.agent_connected, status.stage == Stage::Running)
+        };
+        let frozen = guest.borrow().as_ref().is_some_and(|facts| facts.frozen);
+        if !connected {
+            done = None;
+            tell(Outcome::failed(OFFLINE));
+        } else if running && !frozen {
+            match Wishes::read(&credentials, &secrets) {
+                Ok(wishes) if is_due(done, wishes.digest(), Instant::now()) => {
+                    let outcome = apply(&agent, &wishes).await;
+                    let worked = outcome.is_ok();
+                    if worked && done.is_none() {
+                        let (users, passwords) = (wishes.keys.len(), wishes.passwords.len());
+                        tracing::info!(users, passwords, "access credentials are in effect");
+                    }
+                    done = Some(Done { digest: wishes.digest(), worked, at: Instant::now() });
+                    tell(match outcome {
+                        Ok(()) => Outcome { synchronized: true, message: String::new() },
+                        Err(message) => Outcome::failed(message),
+                    });
+                }
+                Ok(_) => {}
+                Err(error) => tell(Outcome::failed(error.to_string())),
+            }
+        }
+        tokio::select! {
+            changed = status.changed() => if changed.is_err() { return },
+            () = sleep(LOOK), if connected => {}
+            () = agent.ended() => return,
+        }
+    }
+}
+
+/// All users, also after one that failed; the first failure in words for people.
+async fn apply(agent: &Agent, wishes: &Wishes) -> Result<(), String> {
+    ping(agent, ANSWER).await.map_err(|_| OFFLINE.to_owned())?;
+    let mut first = Ok(());
+    for (user, keys) in &wishes.keys {
+        // All that were there are replaced.
+        let arguments = json!({"username": user, "keys": keys, "reset": true});
+        let done = ask(agent, "guest-ssh-add-authorized-keys", arguments).await;
+        let failed = |error: Error| {
+            format!("Error encountered writing ssh pub key access credentials for user [{user}]: {error}")
+        };
+        first = first.and(done.map_err(failed));
+    }
+    for (user, password) in &wishes.passwords {
+        let arguments = json!({"username": user, "password": STANDARD.encode(password), "crypted": false});
+        let done = ask(agent, "guest-set-user-password", arguments).await;
+        let failed = |error: Error| format!("Error encountered setting password for user [{user}]: {error}");
+        first = first.and(done.map_err(failed));
+    }
+    // The agent's refusals are in the guest's words.
+    first.map_err(|message| printable(&message))
+}
+
+async fn ask(agent: &Agent, command: &str, arguments: Value) -> Result<(), Error> {
+    agent.execute_raw(command, arguments, Deadline::after(ANSWER)).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn again_when_changed_when_failed_and_now_and_then() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let done = Done { digest: [1; 32], worked: true, at: begun };
+        assert!(is_due(None, [1; 32], begun));
+        assert!(!is_due(Some(done), [1; 32], after(299)));
+        assert!(is_due(Some(done), [1; 32], after(300)));
+        assert!(is_due(Some(done), [2; 32], after(1)));
+        let failed = Done { worked: false, ..done };
+        assert!(!is_due(Some(failed), [1; 32], after(14)));
+        assert!(is_due(Some(failed), [1; 32], after(15)));
+    }
+}

@@ -1,0 +1,129 @@
+//! What a machine starts with, made ready: the flash of UEFI, the kernel of a kernel boot, the TPM beside QEMU.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use barevirt_api::firmware;
+use barevirt_api::valid::ValidVmi;
+use barevirt_machine::{FdSet, FdSetMember, FileSource, FirmwareFacts, Flash};
+
+use crate::descriptors::Descriptors;
+use crate::process::Command;
+use crate::state::Places;
+
+/// The set of descriptors that the variables of UEFI are in. Volumes have those from 10 on.
+const VARIABLES_SET: u32 = 2;
+
+/// Firmware or TPM cannot be made ready. Names the field that asks for it.
+#[derive(Debug, thiserror::Error)]
+pub enum FirmwareError {
+    /// No variables.
+    #[error("spec.domain.firmware.bootloader.efi: cannot prepare its variables: {0}")]
+    Variables(io::Error),
+    /// No TPM.
+    #[error("spec.domain.devices.tpm: cannot prepare its state: {0}")]
+    Tpm(io::Error),
+    /// No kernel.
+    #[error("spec.domain.firmware.kernelBoot: no kernel was given")]
+    NoKernel,
+}
+
+/// Where things are.
+#[derive(Debug, Clone)]
+pub struct Installation {
+    /// The directory of UEFI images, as Debian's package ovmf has them.
+    pub ovmf: PathBuf,
+    /// swtpm, by path or by name.
+    pub swtpm: PathBuf,
+    /// For what is written.
+    pub places: Places,
+}
+
+/// A kernel and its initial file system, open for reading.
+#[derive(Debug, Default)]
+pub struct Kernel {
+    /// The kernel.
+    pub image: Option<OwnedFd>,
+    /// The initial file system.
+    pub initrd: Option<OwnedFd>,
+}
+
+/// What is ready.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    /// For the plan.
+    pub facts: FirmwareFacts,
+    /// Descriptors that it refers to.
+    pub fd_sets: Vec<FdSet>,
+    /// swtpm, to be started before QEMU.
+    pub tpm: Option<Command>,
+}
+
+/// Makes ready what the manifest asks for.
+///
+/// # Errors
+/// Names the field whose wish cannot be met.
+pub fn prepare(
+    vmi: &ValidVmi,
+    kernel: Kernel,
+    installation: &Installation,
+    descriptors: &mut Descriptors,
+) -> Result<Prepared, FirmwareError> {
+    let spec = vmi.spec();
+    let mut prepared = Prepared::default();
+    if firmware::efi(spec).is_some() {
+        let (code, variables) = if firmware::secure_boot(spec) {
+            ("OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.ms.fd")
+        } else {
+            ("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd")
+        };
+        let directory = installation.places.directory("nvram", firmware::persistent_efi(spec));
+        // Of its template's name: a machine that comes to want secure boot has not got one without keys.
+        let file = directory
+            .and_then(|directory| directory.copy_once(variables, &installation.ovmf.join(variables)))
+            .map_err(FirmwareError::Variables)?;
+        let member = FdSetMember { fd: descriptors.add(file), what: "firmware variables".to_owned() };
+        prepared.fd_sets.push(FdSet { number: VARIABLES_SET, members: vec![member] });
+        prepared.facts.flash = Some(Flash {
+            code: FileSource::Path(installation.ovmf.join(code).display().to_string()),
+            variables: FileSource::FdSet(VARIABLES_SET),
+        });
+    }
+    if firmware::kernel_boot(spec).is_some() && kernel.image.is_none() {
+        return Err(FirmwareError::NoKernel);
+    }
+    // QEMU opens these two by name only.
+    let mut name = |file: OwnedFd| format!("/proc/self/fd/{}", descriptors.add(file));
+    prepared.facts.kernel = kernel.image.map(&mut name);
+    prepared.facts.initrd = kernel.initrd.map(&mut name);
+    if firmware::tpm(spec) {
+        let kept = firmware::persistent_tpm(spec);
+        let (command, socket) = tpm(installation, kept).map_err(FirmwareError::Tpm)?;
+        prepared.facts.tpm = Some(descriptors.add(socket));
+        prepared.tpm = Some(command);
+    }
+    Ok(prepared)
+}
+
+/// swtpm on a socket pair, and QEMU's end of that. It ends when QEMU has closed it. Its system calls are filtered unless told
+/// otherwise.
+fn tpm(installation: &Installation, kept: bool) -> io::Result<(Command, OwnedFd)> {
+    let state = installation.places.directory("tpm", kept)?.into_descriptor();
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    let arguments = [
+        "socket",
+        "--tpm2",
+        "--ctrl",
+        "type=unixio,clientfd=3",
+        "--tpmstate",
+        "dir=/proc/self/fd/4,mode=0600",
+        "--terminate",
+    ];
+    let command = Command {
+        program: installation.swtpm.clone(),
+        arguments: arguments.map(str::to_owned).into(),
+        descriptors: vec![(3, ours.into()), (4, state)],
+    };
+    Ok((command, theirs.into()))
+}

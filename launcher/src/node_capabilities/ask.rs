@@ -1,0 +1,155 @@
+//! One QEMU without a machine, asked and ended.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
+use std::time::Duration;
+
+use barevirt_qmp::{Deadline, Error, Options, Qmp};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+
+use super::answers::{Answers, Expansion, Machine};
+use crate::accelerator::processor_virtualises;
+use crate::process::{Command, Process, SpawnError};
+
+/// How long all of it may take. It takes a tenth of a second.
+const WITHIN: Duration = Duration::from_secs(30);
+/// The monitor's number in QEMU.
+const MONITOR: i32 = 3;
+
+/// What runs a guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The kernel.
+    Kvm,
+    /// QEMU itself.
+    Tcg,
+}
+
+impl Accelerator {
+    /// QEMU's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        }
+    }
+
+    /// Those that may work here, the best first.
+    #[must_use]
+    pub fn candidates() -> Vec<Self> {
+        let kvm = File::options().read(true).write(true).open("/dev/kvm").is_ok() && processor_virtualises();
+        if kvm { vec![Accelerator::Kvm, Accelerator::Tcg] } else { vec![Accelerator::Tcg] }
+    }
+
+    /// The model of all that it can show.
+    fn host(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "host",
+            Accelerator::Tcg => "max",
+        }
+    }
+}
+
+/// QEMU did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No monitor could be made.
+    #[error("cannot make a monitor")]
+    Monitor(#[source] io::Error),
+    /// It does not start.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// It has ended, or refused a question.
+    #[error("cannot ask QEMU{said}")]
+    Qmp {
+        /// What it said last, with a colon before it.
+        said: String,
+        /// What the monitor said.
+        source: Error,
+    },
+    /// Its answer is of another form.
+    #[error("answer to {question} is not understood")]
+    Answer {
+        /// The question.
+        question: &'static str,
+        /// Where it is wrong.
+        source: serde_json::Error,
+    },
+}
+
+/// Asks QEMU what it can with this accelerator.
+///
+/// # Errors
+/// When it does not start, or does not answer in time.
+pub async fn ask(qemu: &Path, accelerator: Accelerator) -> Result<Answers, AskError> {
+    let (ours, theirs) = StdStream::pair().map_err(AskError::Monitor)?;
+    ours.set_nonblocking(true).map_err(AskError::Monitor)?;
+    let ours = UnixStream::from_std(ours).map_err(AskError::Monitor)?;
+    let monitor = format!("socket,id=monitor,fd={MONITOR}");
+    let arguments = [
+        ["-machine", "none"],
+        ["-accel", accelerator.name()],
+        ["-display", "none"],
+        ["-chardev", &monitor],
+        ["-mon", "chardev=monitor,mode=control"],
+        ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
+    ];
+    let arguments = arguments.iter().flatten().chain(&["-nodefaults", "-no-user-config", "-S"]);
+    let mut process = Process::spawn(Command {
+        program: qemu.to_owned(),
+        arguments: arguments.map(|argument| (*argument).to_owned()).collect(),
+        descriptors: vec![(MONITOR, OwnedFd::from(theirs))],
+    })?;
+    let by = Deadline::after(WITHIN);
+    let answers = questions(ours, accelerator, by).await;
+    // It may be at the end of its life, or stuck.
+    process.signal(nix::sys::signal::Signal::SIGKILL);
+    process.exited().await;
+    answers.map_err(|error| match error {
+        AskError::Qmp { source, .. } => {
+            let last = process.tail().last_lines();
+            let said = if last.is_empty() { String::new() } else { format!(", which said: {last}") };
+            AskError::Qmp { said, source }
+        }
+        other => other,
+    })
+}
+
+async fn questions(monitor: UnixStream, accelerator: Accelerator, by: Deadline) -> Result<Answers, AskError> {
+    let refused = |source| AskError::Qmp { said: String::new(), source };
+    let (qmp, _events) = Qmp::open(monitor, Options::default(), by).await.map_err(refused)?;
+    let ask = async |question: &'static str, arguments: Value| {
+        qmp.execute_raw(question, arguments, by).await.map_err(refused)
+    };
+    let definitions = read("query-cpu-definitions", ask("query-cpu-definitions", Value::Null).await?)?;
+    let machines: Vec<Machine> = read("query-machines", ask("query-machines", Value::Null).await?)?;
+    let expand = async |model: &str| {
+        let question = "query-cpu-model-expansion";
+        let answer = ask(question, json!({"type": "full", "model": {"name": model}})).await?;
+        read::<Expansion>(question, answer)
+    };
+    let mut answers = Answers {
+        accelerator: accelerator.name().to_owned(),
+        definitions,
+        machines,
+        host: expand(accelerator.host()).await?,
+        models: BTreeMap::new(),
+        // Where there is none, this is refused.
+        sev: qmp.execute_raw("query-sev-capabilities", Value::Null, by).await.is_ok(),
+    };
+    for name in answers.candidates() {
+        answers.models.insert(name.clone(), expand(&name).await?);
+    }
+    Ok(answers)
+}
+
+fn read<T: DeserializeOwned>(question: &'static str, answer: Value) -> Result<T, AskError> {
+    serde_json::from_value(answer).map_err(|source| AskError::Answer { question, source })
+}

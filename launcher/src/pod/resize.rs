@@ -1,0 +1,266 @@
+//! Keeps the processors and the memory of the running machine at what is wanted.
+//!
+//! ```text
+//!  accepted Sync ──> look ──> plan ──> commands ──> look again ──> Circumstances
+//!                     ^                                 │
+//!                     └── 0.5 s while something is on its way, 10 s while memory is plugged in ──┘
+//! ```
+//!
+//! What is on its way is found by looking, so that a repeated Sync, or one after another handler has started, changes nothing.
+//! What a guest is to give back it may keep: after [`PATIENCE`] that is told as trouble, and it is asked again all the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_machine::{Bytes, Command, Plugged, Processors};
+use barevirt_protocol::v1::MachineSize;
+use barevirt_qmp::{Deadline, Error, Qmp};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::report::Circumstances;
+use super::wanted::Wanted;
+
+/// How long QEMU may take for one command.
+const COMMAND: Duration = Duration::from_secs(10);
+/// Between two looks while something is on its way.
+const SOON: Duration = Duration::from_millis(500);
+/// The same once all is well: a guest that starts anew takes its memory anew.
+const LATER: Duration = Duration::from_secs(10);
+/// Before a guest is asked again for what it has not given back.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How long it may take for that.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the machine is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Goal {
+    /// Sockets with processors.
+    pub sockets: u32,
+    /// Memory beside what it started with.
+    pub memory: Bytes,
+}
+
+impl Goal {
+    fn of(wanted: &Wanted, boot: Bytes) -> Self {
+        let memory = Bytes(wanted.vmi.guest_memory().saturating_sub(boot.0));
+        Self { sockets: wanted.vmi.topology().sockets, memory }
+    }
+}
+
+/// What was seen of the machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    processors: Processors,
+    plugged: Option<Plugged>,
+}
+
+impl Seen {
+    /// What is still to be told to QEMU.
+    #[must_use]
+    pub fn steps(&self, goal: Goal) -> Vec<Command> {
+        let memory = self.plugged.and_then(|plugged| plugged.step(goal.memory));
+        self.processors.steps(goal.sockets).into_iter().chain(memory).collect()
+    }
+
+    /// What is told to others. `late` is a guest that had its time.
+    #[must_use]
+    pub fn report(&self, goal: Goal, boot: Bytes, late: bool) -> MachineSize {
+        let sockets = self.processors.sockets(goal.sockets);
+        let (size, requested) = self.plugged.map_or((0, 0), |plugged| (plugged.size.0, plugged.requested.0));
+        let keeps =
+            |what: &str| format!("the guest has not given back {what} within {} s", PATIENCE.as_secs());
+        MachineSize {
+            sockets,
+            memory_bytes: boot.0.saturating_add(size),
+            requested_memory_bytes: boot.0.saturating_add(requested),
+            processor_trouble: if late && sockets > goal.sockets {
+                keeps("processors")
+            } else {
+                String::new()
+            },
+            memory_trouble: if late && size > requested { keeps("memory") } else { String::new() },
+        }
+    }
+
+    /// How long until the next look; none where nothing moves by itself.
+    fn pause(&self, goal: Goal) -> Option<Duration> {
+        let moves = self.plugged.is_some_and(|plugged| plugged.size != plugged.requested);
+        if moves || !self.steps(goal).is_empty() {
+            return Some(SOON);
+        }
+        self.plugged.is_some_and(|plugged| plugged.requested > Bytes(0)).then_some(LATER)
+    }
+}
+
+/// Serves the machine that started with so much memory, to its end.
+pub async fn serve(
+    mut people: watch::Receiver<Option<Qmp>>,
+    mut wanted: watch::Receiver<Option<Arc<Wanted>>>,
+    boot: Bytes,
+    circumstances: watch::Sender<Circumstances>,
+) {
+    let mut goal: Option<(Goal, Instant)> = None;
+    let mut asked: Option<Instant> = None;
+    let mut refused = Refused::default();
+    loop {
+        let qmp = people.borrow_and_update().clone();
+        let now = wanted.borrow_and_update().as_deref().map(|wanted| Goal::of(wanted, boot));
+        if let Some(now) = now
+            && goal.is_none_or(|(before, _)| before != now)
+        {
+            goal = Some((now, Instant::now()));
+            asked = None;
+            refused = Refused::default();
+        }
+        let mut pause = None;
+        if let (Some(qmp), Some((goal, since))) = (qmp, goal) {
+            let ask = asked.is_none_or(|asked| asked.elapsed() >= AGAIN);
+            match turn(&qmp, goal, ask).await {
+                Ok((seen, acted)) => {
+                    if let Some(answer) = acted {
+                        asked = Some(Instant::now());
+                        refused = answer;
+                    }
+                    pause = seen.pause(goal);
+                    let size = refused.told(seen.report(goal, boot, since.elapsed() >= PATIENCE));
+                    circumstances.send_if_modified(|told| {
+                        let new = told.size.as_ref() != Some(&size);
+                        told.size = Some(size);
+                        new
+                    });
+                }
+                // The end of the stream is the end of QEMU.
+                Err(error) if error.is_closed() => {}
+                Err(error) => {
+                    tracing::warn!(%error, "processors and memory could not be looked at");
+                    pause = Some(LATER);
+                }
+            }
+        }
+        let rest = async {
+            match pause {
+                Some(pause) => sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        };
+        let on = tokio::select! {
+            changed = people.changed() => changed.is_ok(),
+            changed = wanted.changed() => changed.is_ok(),
+            () = rest => true,
+        };
+        if !on {
+            return;
+        }
+    }
+}
+
+/// What QEMU refused, in its words.
+#[derive(Debug, Clone, Default)]
+struct Refused {
+    processors: String,
+    memory: String,
+}
+
+impl Refused {
+    fn told(&self, mut size: MachineSize) -> MachineSize {
+        let Self { processors, memory } = self.clone();
+        if !processors.is_empty() {
+            size.processor_trouble = processors;
+        }
+        if !memory.is_empty() {
+            size.memory_trouble = memory;
+        }
+        size
+    }
+}
+
+/// One look, the commands where they are due, and another look; then also what QEMU refused.
+async fn turn(qmp: &Qmp, goal: Goal, ask: bool) -> Result<(Seen, Option<Refused>), Error> {
+    let seen = look(qmp).await?;
+    let steps = seen.steps(goal);
+    if steps.is_empty() || !ask {
+        return Ok((seen, None));
+    }
+    let mut refused = Refused::default();
+    for Command { execute, arguments } in steps {
+        tracing::info!(execute, %arguments, "the machine changes");
+        match qmp.execute_raw(execute, arguments, Deadline::after(COMMAND)).await {
+            Ok(_) => {}
+            // Before a system with ACPI runs in the guest nothing can be taken out: it is asked again, for its time.
+            Err(Error::Refused { desc, .. }) if execute == "device_del" => {
+                tracing::info!(execute, desc, "QEMU refuses as yet");
+            }
+            Err(Error::Refused { desc, .. }) => {
+                tracing::warn!(execute, desc, "QEMU refuses");
+                let of = if execute == "qom-set" { &mut refused.memory } else { &mut refused.processors };
+                *of = format!("QEMU refuses {execute}: {desc}");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((look(qmp).await?, Some(refused)))
+}
+
+async fn look(qmp: &Qmp) -> Result<Seen, Error> {
+    let processors =
+        qmp.execute_raw("query-hotpluggable-cpus", Value::Null, Deadline::after(COMMAND)).await?;
+    let memory = qmp.execute_raw("query-memory-devices", Value::Null, Deadline::after(COMMAND)).await?;
+    // A machine whose processors cannot be read has none that could be changed.
+    let processors = Processors::read(&processors).unwrap_or_default();
+    Ok(Seen { processors, plugged: Plugged::read(&memory) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const BOOT: Bytes = Bytes::mib(1024);
+
+    fn seen(there: u32, size: u64, requested: u64) -> Seen {
+        let places: Vec<Value> = (0..4)
+            .map(|socket| {
+                let mut place =
+                    json!({"type": "t", "props": {"socket-id": socket, "core-id": 0, "thread-id": 0}});
+                if socket < there {
+                    place["qom-path"] = json!(format!("/cpu/{socket}"));
+                }
+                place
+            })
+            .collect();
+        let plugged =
+            Plugged { size: Bytes::mib(size), requested: Bytes::mib(requested), room: Bytes::mib(3072) };
+        Seen { processors: Processors::read(&Value::Array(places)).unwrap(), plugged: Some(plugged) }
+    }
+
+    fn goal(sockets: u32, memory: u64) -> Goal {
+        Goal { sockets, memory: Bytes::mib(memory) }
+    }
+
+    #[test]
+    fn what_is_there_is_told_and_what_is_kept_is_trouble_after_a_while() {
+        let shrinking = seen(3, 512, 0);
+        let early = shrinking.report(goal(1, 0), BOOT, false);
+        assert_eq!(
+            (early.sockets, early.memory_bytes >> 20, early.requested_memory_bytes >> 20),
+            (3, 1536, 1024)
+        );
+        assert_eq!((early.processor_trouble.as_str(), early.memory_trouble.as_str()), ("", ""));
+        let late = shrinking.report(goal(1, 0), BOOT, true);
+        assert!(late.processor_trouble.contains("processors") && late.memory_trouble.contains("memory"));
+        // A guest that takes its time to grow, or has no driver to, is none.
+        let growing = seen(2, 0, 512).report(goal(2, 512), BOOT, true);
+        assert_eq!((growing.processor_trouble.as_str(), growing.memory_trouble.as_str()), ("", ""));
+    }
+
+    #[test]
+    fn it_looks_while_something_moves() {
+        assert_eq!(seen(1, 0, 0).pause(goal(1, 0)), None);
+        assert_eq!(seen(1, 0, 0).pause(goal(2, 0)), Some(SOON));
+        assert_eq!(seen(1, 0, 512).pause(goal(1, 512)), Some(SOON));
+        assert_eq!(seen(1, 512, 512).pause(goal(1, 512)), Some(LATER));
+        assert!(seen(1, 512, 512).steps(goal(1, 512)).is_empty());
+    }
+}

@@ -1,0 +1,66 @@
+//! `virt-launcher probe`: what the kubelet runs. A process of its own, so it is plain and short.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Answer, LONGEST_LINE, Question};
+
+/// What this takes beyond the time that the guest has; less than the second that the kubelet adds.
+const MARGIN: Duration = Duration::from_millis(800);
+
+/// Ask the guest agent whether it answers, or have it run a command: 0 where all is well.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Seconds for the answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    timeout_seconds: u32,
+
+    /// A guest that is paused counts as well.
+    #[arg(long)]
+    alive: bool,
+
+    /// The launcher's socket.
+    #[arg(long, value_name = "SOCKET", default_value = "/var/run/kubevirt-private/probe.sock")]
+    socket: PathBuf,
+
+    /// A program in the guest, and its arguments. Without one, the agent is asked whether it answers.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Asks, prints what there is to say, and gives the exit code.
+#[must_use]
+pub fn run(args: Args) -> u8 {
+    let Args { timeout_seconds, alive, socket, command } = args;
+    let timeout = Duration::from_secs(u64::from(timeout_seconds.max(1)));
+    let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    match ask(&socket, &Question { command, timeout_ms, alive }, timeout + MARGIN) {
+        Ok(Answer { code, output, error }) => {
+            // Nobody may be left to read it.
+            let _ = io::stdout().write_all(output.as_bytes());
+            if !error.is_empty() {
+                let _ = writeln!(io::stderr(), "{error}");
+            }
+            // What does not fit is a failure as well.
+            if code == 0 { 0 } else { u8::try_from(code).unwrap_or(1).max(1) }
+        }
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "the launcher cannot be asked: {error}");
+            1
+        }
+    }
+}
+
+fn ask(socket: &Path, question: &Question, within: Duration) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(within))?;
+    stream.set_write_timeout(Some(within))?;
+    let mut line = serde_json::to_vec(question)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = Vec::new();
+    BufReader::new(stream.take(LONGEST_LINE as u64)).read_until(b'\n', &mut answer)?;
+    Ok(serde_json::from_slice(&answer)?)
+}

@@ -1,0 +1,117 @@
+//! A command in the guest, by its agent. Pure but for the asking.
+//!
+//! The agent cannot end what it has begun. So a command that did not end in time is remembered, and is not begun again
+//! before it has ended: a guest that hangs does not fill with them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use barevirt_qmp::{Agent, Deadline, Error};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{Answer, LONGEST_OUTPUT};
+use crate::guest_agent::answers::printable;
+
+/// First wait between two looks at a command; doubled up to [`LONGEST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+/// Most commands that are remembered: a pod has two probes.
+const MOST: usize = 16;
+
+/// Commands that have begun and are not known to have ended, with their process in the guest.
+#[derive(Debug, Default)]
+pub(super) struct Begun(RefCell<BTreeMap<Vec<String>, i64>>);
+
+impl Begun {
+    /// Runs one to its end, or to the deadline.
+    pub(super) async fn run(&self, agent: &Agent, command: &[String], deadline: Instant) -> Answer {
+        match timeout_at(deadline, self.try_run(agent, command, deadline)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => Answer::failure(printable(&error.to_string())),
+            Err(_) => Answer::failure("the command has not ended in time"),
+        }
+    }
+
+    async fn try_run(&self, agent: &Agent, command: &[String], deadline: Instant) -> Result<Answer, Error> {
+        let former = self.0.borrow().get(command).copied();
+        if let Some(pid) = former {
+            match status(agent, pid, deadline).await {
+                Ok(Ended::No) => {
+                    return Ok(Answer::failure("the command that was begun before has not ended yet"));
+                }
+                // Its end is of an earlier question; or the agent does not know it any more.
+                Ok(Ended::With(_)) | Err(Error::Refused { .. }) => self.forget(command),
+                Err(error) => return Err(error),
+            }
+        }
+        if self.0.borrow().len() >= MOST {
+            return Ok(Answer::failure("too many commands in the guest have not ended yet"));
+        }
+        let [program, arguments @ ..] = command else { return Ok(Answer::failure("there is no command")) };
+        let wish = json!({"path": program, "arg": arguments, "capture-output": true});
+        let begun = agent.execute_raw("guest-exec", wish, within(deadline)).await?;
+        let Some(pid) = begun["pid"].as_i64().filter(|pid| *pid > 0) else {
+            return Ok(Answer::failure("the guest agent does not say which process it has begun"));
+        };
+        self.0.borrow_mut().insert(command.to_vec(), pid);
+        let mut wait = FIRST_WAIT;
+        loop {
+            if let Ended::With(answer) = status(agent, pid, deadline).await? {
+                self.forget(command);
+                return Ok(answer);
+            }
+            sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    fn forget(&self, command: &[String]) {
+        self.0.borrow_mut().remove(command);
+    }
+}
+
+enum Ended {
+    No,
+    With(Answer),
+}
+
+async fn status(agent: &Agent, pid: i64, deadline: Instant) -> Result<Ended, Error> {
+    let answer = agent.execute_raw("guest-exec-status", json!({"pid": pid}), within(deadline)).await?;
+    Ok(if answer["exited"].as_bool() == Some(true) { Ended::With(told(&answer)) } else { Ended::No })
+}
+
+fn within(deadline: Instant) -> Deadline {
+    Deadline::after(deadline.saturating_duration_since(Instant::now()))
+}
+
+/// What the agent says of a command that has ended: its exit code, or 128 and the signal as a shell counts.
+fn told(answer: &Value) -> Answer {
+    let number = |name: &str| answer[name].as_i64().and_then(|number| i32::try_from(number).ok());
+    let code = number("exitcode").or_else(|| number("signal").map(|signal| signal.saturating_add(128)));
+    let text = |name: &str| {
+        let bytes = STANDARD.decode(answer[name].as_str().unwrap_or_default()).unwrap_or_default();
+        let end = bytes.len().min(LONGEST_OUTPUT);
+        String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
+    };
+    Answer { code: code.unwrap_or(1), output: text("out-data"), error: text("err-data") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_and_its_output_cut() {
+        let long = STANDARD.encode("x".repeat(LONGEST_OUTPUT * 3));
+        let answer = told(&json!({"exited": true, "exitcode": 3, "out-data": long, "err-data": "aGkK"}));
+        assert_eq!((answer.code, answer.output.len(), answer.error.as_str()), (3, LONGEST_OUTPUT, "hi\n"));
+        assert_eq!(told(&json!({"exited": true, "signal": 9})).code, 137);
+        // No end that can be read is no success.
+        assert_eq!(told(&json!({"exited": true})).code, 1);
+        assert_eq!(told(&json!({"exited": true, "exitcode": 0, "out-data": "%"})), Answer::success());
+    }
+}

@@ -1,0 +1,101 @@
+//! The launcher's side of probes.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_qmp::Agent;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::command::Begun;
+use super::{Answer, LONGEST_LINE, MOST, Question};
+use crate::guest_agent::{Facts, ping};
+use crate::status::{Stage, Status};
+
+/// Longest time that a probe is given, whatever it asks for.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// How long a client may take to ask, and to take its answer.
+const TALK: Duration = Duration::from_secs(5);
+
+/// What a probe is answered from.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// Its agent.
+    pub agent: Agent,
+    /// Where it is in its life.
+    pub status: watch::Receiver<Status>,
+    /// What its agent told.
+    pub facts: watch::Receiver<Option<Facts>>,
+}
+
+/// Answers probes for as long as the launcher lives. Must run within a `LocalSet`.
+pub async fn serve(listener: UnixListener, guest: Guest) {
+    let seats = Arc::new(Semaphore::new(MOST));
+    let begun = Rc::new(Begun::default());
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a probe");
+                sleep(Duration::from_millis(200)).await;
+                continue;
+            }
+        };
+        // One too many is turned away: it fails, as a guest does that answers too slowly.
+        let Ok(seat) = seats.clone().try_acquire_owned() else { continue };
+        let (guest, begun) = (guest.clone(), begun.clone());
+        tokio::task::spawn_local(async move {
+            if let Err(error) = converse(stream, &guest, &begun).await {
+                tracing::debug!(%error, "a probe has gone");
+            }
+            drop(seat);
+        });
+    }
+}
+
+async fn converse(stream: UnixStream, guest: &Guest, begun: &Begun) -> io::Result<()> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let (reader, mut writer) = stream.into_split();
+    let mut line = Vec::new();
+    let mut reader = BufReader::new(reader.take(LONGEST_LINE as u64));
+    timeout(TALK, reader.read_until(b'\n', &mut line)).await.map_err(late)??;
+    let answer = match serde_json::from_slice(&line) {
+        Ok(question) => answer(question, guest, begun).await,
+        Err(error) => Answer::failure(format!("not a question: {error}")),
+    };
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    timeout(TALK, writer.write_all(&line)).await.map_err(late)?
+}
+
+async fn answer(question: Question, guest: &Guest, begun: &Begun) -> Answer {
+    let Question { command, timeout_ms, alive } = question;
+    let within = Duration::from_millis(timeout_ms).min(LONGEST);
+    let (connected, stage) = {
+        let status = guest.status.borrow();
+        (status.agent_connected, status.stage)
+    };
+    match stage {
+        // Somebody wants it so, or its storage does not answer: to end it would help neither.
+        Stage::Paused if alive => return Answer::success(),
+        Stage::Paused => return Answer::failure("the guest is paused"),
+        Stage::Running if !connected => return Answer::failure("the guest agent is not connected"),
+        Stage::Running => {}
+        Stage::Waiting | Stage::Starting | Stage::Stopping | Stage::Succeeded | Stage::Failed => {
+            return Answer::failure("the guest does not run");
+        }
+    }
+    // An agent that keeps file systems frozen runs no commands, and the guest is well all the same.
+    let frozen = guest.facts.borrow().as_ref().is_some_and(|facts| facts.frozen);
+    if command.is_empty() || frozen {
+        return match ping(&guest.agent, within).await {
+            Ok(()) => Answer::success(),
+            Err(error) => Answer::failure(format!("the guest agent does not answer: {error}")),
+        };
+    }
+    begun.run(&guest.agent, &command, Instant::now() + within).await
+}

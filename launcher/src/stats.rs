@@ -1,0 +1,129 @@
+//! Numbers for monitoring: what the kernel counts of QEMU, what QEMU counts of the machine, what the guest tells.
+//!
+//! ```text
+//!  handler ─ Stats ─► Meter ─┬─ /proc of QEMU            at once
+//!                            ├─ monitor for people       at most PATIENCE, one question at a time
+//!                            └─ guest agent's last word  at once
+//! ```
+//!
+//! The launcher's own monitor is not used, and a QEMU that hangs is not asked again before it has answered: however often
+//! monitoring comes by, at most one set of questions waits in its queue.
+
+pub mod answers;
+pub mod proc;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_protocol::v1::{AgentStats, FileSystemStats, LoadStats, MachineStats, StatsResponse};
+use barevirt_qmp::{Deadline, Error, Qmp};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
+use tokio::time::timeout;
+
+use crate::guest_agent::Facts;
+use crate::status::Status;
+
+/// How long whoever asks waits for QEMU.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// How long QEMU may take before it is asked anew.
+const ANSWER: Duration = Duration::from_secs(600);
+/// Seconds between two accounts of its memory that the guest is asked for, as in KubeVirt; from the first question on.
+const POLLING: u32 = 10;
+/// The balloon in QEMU's tree of objects.
+const BALLOON: &str = "/machine/peripheral/balloon0";
+
+/// Takes the numbers. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Meter {
+    people: watch::Receiver<Option<Qmp>>,
+    status: watch::Receiver<Status>,
+    guest: watch::Receiver<Option<Facts>>,
+    asking: Arc<Mutex<Asking>>,
+}
+
+/// What is held while a question waits for its answer.
+#[derive(Debug, Default)]
+struct Asking {
+    /// The guest tells of its memory.
+    polled: bool,
+}
+
+impl Meter {
+    /// Of the VM whose monitor for people, status and guest agent these are.
+    #[must_use]
+    pub fn new(
+        people: watch::Receiver<Option<Qmp>>,
+        status: watch::Receiver<Status>,
+        guest: watch::Receiver<Option<Facts>>,
+    ) -> Self {
+        Self { people, status, guest, asking: Arc::default() }
+    }
+
+    /// The numbers as they are now.
+    pub async fn read(&self) -> StatsResponse {
+        let machine = timeout(PATIENCE, self.ask()).await.ok().flatten();
+        let pid = self.status.borrow().qemu_pid;
+        StatsResponse { process: proc::process(pid), machine, agent: self.guest.borrow().as_ref().map(agent) }
+    }
+
+    /// What QEMU tells. Nothing while it has not answered who asked before.
+    async fn ask(&self) -> Option<MachineStats> {
+        let qmp = self.people.borrow().clone()?;
+        let pid = self.status.borrow().qemu_pid;
+        let asking = self.asking.clone().lock_owned().await;
+        // Goes on when nobody waits any more: its end, not the end of patience, makes way for the next.
+        let asked = tokio::spawn(machine(qmp, pid, asking));
+        asked.await.ok()?.ok()
+    }
+}
+
+async fn machine(qmp: Qmp, pid: u32, mut asking: OwnedMutexGuard<Asking>) -> Result<MachineStats, Error> {
+    let by = Deadline::after(ANSWER);
+    let threads = answers::threads(&qmp.execute_raw("query-cpus-fast", Value::Null, by).await?);
+    let blocks = answers::blocks(&qmp.execute_raw("query-blockstats", Value::Null, by).await?);
+    let balloon = told(qmp.execute_raw("query-balloon", Value::Null, by).await)?;
+    let mut memory = None;
+    if balloon.is_some() {
+        if !asking.polled {
+            let value =
+                json!({"path": BALLOON, "property": "guest-stats-polling-interval", "value": POLLING});
+            asking.polled = told(qmp.execute_raw("qom-set", value, by).await)?.is_some();
+        }
+        let which = json!({"path": BALLOON, "property": "guest-stats"});
+        memory = told(qmp.execute_raw("qom-get", which, by).await)?;
+    }
+    Ok(MachineStats {
+        vcpus: threads.into_iter().filter_map(|(index, thread)| proc::vcpu(pid, thread, index)).collect(),
+        blocks,
+        balloon_bytes: balloon.as_ref().and_then(answers::balloon),
+        memory: memory.as_ref().and_then(answers::memory),
+    })
+}
+
+/// An answer, or nothing where QEMU refuses: the machine has no such device.
+fn told(answer: Result<Value, Error>) -> Result<Option<Value>, Error> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::Refused { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn agent(facts: &Facts) -> AgentStats {
+    let file_systems = facts.file_systems.iter().map(|one| FileSystemStats {
+        disk: one.disk_name.clone(),
+        mount_point: one.mount_point.clone(),
+        r#type: one.file_system_type.clone(),
+        total_bytes: one.total_bytes.try_into().unwrap_or_default(),
+        used_bytes: one.used_bytes.try_into().unwrap_or_default(),
+    });
+    AgentStats {
+        file_systems: file_systems.collect(),
+        load: facts.load.map(|[one_minute, five_minutes, fifteen_minutes]| LoadStats {
+            one_minute,
+            five_minutes,
+            fifteen_minutes,
+        }),
+    }
+}

@@ -1,0 +1,52 @@
+//! Streams of the subresource API: websockets whose binary messages are a guest's bytes as they are.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use http::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+
+use crate::session::{self, Session};
+
+/// The one protocol of KubeVirt's streams: binary messages, bytes as they are.
+const PROTOCOL: &str = "plain.kubevirt.io";
+const LARGEST_MESSAGE: usize = 1 << 20;
+/// A quiet stream is kept open by pings, through whatever proxy is on the way.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// An open stream.
+pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+/// One try to open the stream of a subresource. The inner error is the server's refusal, which may pass.
+pub(crate) async fn open(session: &Session, path: &str) -> anyhow::Result<Result<Socket, String>> {
+    let request = Request::get(path)
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "websocket")
+        .header(header::SEC_WEBSOCKET_VERSION, "13")
+        .header(header::SEC_WEBSOCKET_KEY, generate_key())
+        .header(header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL)
+        .body(kube::client::Body::empty())?;
+    let response = session.client.send(request).await.map_err(session::plain)?;
+    let status = response.status();
+    if status != StatusCode::SWITCHING_PROTOCOLS {
+        let body = response.into_body().collect_bytes().await.unwrap_or_default();
+        let text = serde_json::from_slice::<serde_json::Value>(&body)
+            .ok()
+            .and_then(|status| status["message"].as_str().map(str::to_owned))
+            .unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
+        return match status {
+            StatusCode::CONFLICT | StatusCode::INTERNAL_SERVER_ERROR | StatusCode::GATEWAY_TIMEOUT => {
+                Ok(Err(text))
+            }
+            _ => bail!("{text}"),
+        };
+    }
+    let upgraded = hyper::upgrade::on(response).await.context("switch to a websocket")?;
+    let limits = WebSocketConfig::default()
+        .max_message_size(Some(LARGEST_MESSAGE))
+        .max_frame_size(Some(LARGEST_MESSAGE));
+    Ok(Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(limits)).await))
+}
