@@ -11,8 +11,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt as format, reload};
 
-/// The level where nobody says anything.
-const USUAL: &str = "info";
+/// The level where nobody says anything. The client library calls each failed request an error; whoever made it says what comes
+/// of it.
+const USUAL: &str = "info,kube_client::client::builder=off";
 /// What the names of our crates begin with, and so the targets of what they log.
 const OURS: [&str; 2] = ["barevirt_", "virt_"];
 
