@@ -57,9 +57,9 @@ size=$(awk '{ n += $1 } END { print n }' <<<"$layers")
 [ "$size" -le $((limit_mb * 1000000)) ] || fail "the image has $size bytes, more than $limit_mb MB"
 [ "$(jq -r .config.User "$config")" = 107:107 ] || fail "the image does not run as user 107"
 
-# Nothing in it but our programs, QEMU, libraries, firmware, and the account.
-others=$(find "$tree" ! -type d -printf './%P\n' | grep -v -x -e './usr/bin/\(virt-launcher\|container-disk\|qemu-system-x86_64\)' \
-    -e './usr/share/\(qemu\|seabios\)/.*' -e '.*/[^/]*\.so\(\.[0-9a-z.]*\)\?' -e './etc/\(passwd\|group\)' || true)
+# Nothing in it but our programs, QEMU and swtpm, libraries, firmware, and the account.
+others=$(find "$tree" ! -type d -printf './%P\n' | grep -v -x -e './usr/bin/\(virt-launcher\|container-disk\|qemu-system-x86_64\|swtpm\)' \
+    -e './usr/share/\(qemu\|seabios\|OVMF\)/.*' -e '.*/[^/]*\.so\(\.[0-9a-z.]*\)\?' -e './etc/\(passwd\|group\)' || true)
 [ -z "$others" ] || fail "unexpected files in the image: $others"
 for program in virt-launcher container-disk; do
     if readelf -lW "$tree/usr/bin/$program" | grep -q INTERP; then fail "$program is not static"; fi
