@@ -98,7 +98,8 @@ enum Harm {
 impl Harm {
     fn any(random: &mut fastrand::Rng, nodes: &[String], machines: &[Machine]) -> Option<Self> {
         let node = nodes.get(random.usize(..nodes.len()))?.clone();
-        let machine = random.usize(..machines.len());
+        // Nobody touches the other half itself: its guests must not notice anything but the loss of their node.
+        let machine = random.usize(..machines.len().div_ceil(2));
         let killable = machines.get(machine)?.crashes < CRASHES;
         Some(match random.u8(..20) {
             0..=8 => Self::Component(COMPONENTS.get(random.usize(..COMPONENTS.len()))?),
