@@ -101,6 +101,18 @@ pub fn guest_memory_bytes(spec: &VirtualMachineInstanceSpec) -> Option<u64> {
         .map(|bytes| bytes.div_ceil(MIB).saturating_mul(MIB))
 }
 
+/// Changes what is given for the pod by as much as the guest's memory changes, in bytes: it was given for the memory before.
+/// What cannot be read, or is none, stays.
+pub fn move_given_memory(resources: &mut crate::v1::ResourceRequirements, before: u64, after: u64) {
+    for given in [&mut resources.requests, &mut resources.limits].into_iter().flatten() {
+        if let Some(amount) = given.get_mut("memory")
+            && let Ok(bytes @ 1..) = quantity::bytes(amount)
+        {
+            *amount = quantity::from_bytes(bytes.saturating_add(after).saturating_sub(before));
+        }
+    }
+}
+
 /// Memory that the launcher and QEMU need beyond the guest's.
 pub fn overhead_bytes(vmi: &ValidVmi, settings: &Settings) -> u64 {
     let guest = vmi.guest_memory();

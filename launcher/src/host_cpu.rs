@@ -3,35 +3,26 @@
 //! It takes some forty milliseconds, and only machines with KVM and the model `host-model`, with a named model, or with
 //! features of their own wait for it.
 
-use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
 use std::time::Duration;
 
 use barevirt_machine::{Accelerator, CpuQuestion, HostCpu};
 use barevirt_qmp::{Deadline, Error, Options, Qmp};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 use tokio::net::UnixStream;
 
-use crate::process::{Command, Process, SpawnError};
+use crate::bare_qemu::{self, BareQemu, StartError};
 
 /// How long all of it may take.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Numbers that QEMU knows the monitor and /dev/kvm by.
-const MONITOR: i32 = 3;
-const KVM: i32 = 4;
 
 /// QEMU did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HostCpuError {
-    /// No descriptors are left.
-    #[error("cannot make a socket")]
-    Socket(#[source] io::Error),
-    /// It cannot be executed.
+    /// It does not start.
     #[error(transparent)]
-    Spawn(#[from] SpawnError),
+    Start(#[from] StartError),
     /// It ended, or refused a question.
     #[error("QEMU did not say what its CPUs can have: {source}{said}")]
     Qmp {
@@ -52,35 +43,14 @@ pub async fn ask(
     kvm: Option<OwnedFd>,
     question: &CpuQuestion,
 ) -> Result<HostCpu, HostCpuError> {
-    let (ours, theirs) = StdStream::pair().map_err(HostCpuError::Socket)?;
-    ours.set_nonblocking(true).map_err(HostCpuError::Socket)?;
-    let ours = UnixStream::from_std(ours).map_err(HostCpuError::Socket)?;
-    let mut arguments: Vec<String> = [
-        "-machine none -nodefaults -no-user-config -S -display none",
-        "-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-        &format!("-chardev socket,id=monitor,fd={MONITOR} -mon chardev=monitor,mode=control"),
-    ]
-    .iter()
-    .flat_map(|line| line.split(' '))
-    .map(str::to_owned)
-    .collect();
-    let mut descriptors = vec![(MONITOR, OwnedFd::from(theirs))];
-    let accelerator = match (accelerator, kvm) {
-        (Accelerator::Tcg { .. }, _) => "tcg",
-        (Accelerator::Kvm { .. }, None) => "kvm",
-        (Accelerator::Kvm { .. }, Some(device)) => {
-            arguments.extend(["-add-fd".to_owned(), format!("fd={KVM},set=1")]);
-            descriptors.push((KVM, device));
-            "kvm,device=/dev/fdset/1"
-        }
+    let accelerator = match accelerator {
+        Accelerator::Tcg { .. } => bare_qemu::Accelerator::Tcg,
+        Accelerator::Kvm { .. } => bare_qemu::Accelerator::Kvm(kvm),
     };
-    arguments.extend(["-accel".to_owned(), accelerator.to_owned()]);
-    let mut process = Process::spawn(Command { program: qemu.to_owned(), arguments, descriptors })?;
-    let answers = questions(ours, question).await;
-    process.signal(Signal::SIGKILL);
-    process.exited().await;
+    let (qemu, monitor) = BareQemu::start(qemu, accelerator)?;
+    let answers = questions(monitor, question).await;
+    let last = qemu.end().await;
     answers.map_err(|source| {
-        let last = process.tail().last_lines();
         let said = if last.is_empty() { String::new() } else { format!(": {last}") };
         HostCpuError::Qmp { said, source }
     })

@@ -5,6 +5,7 @@
 
 pub mod accelerator;
 pub mod assembly;
+pub mod bare_qemu;
 pub mod clock;
 pub mod cloudinit;
 pub mod console;

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::PostParams;
 use kube::{Api, Resource};
 
-use crate::session::{self, Session};
+use crate::session::{self, Kind, Session};
 
 /// Arguments of `virtctl expose`.
 #[derive(Debug, Args)]
@@ -80,8 +80,8 @@ impl Expose {
 
     async fn target(&self, session: &Session, kind: &str) -> anyhow::Result<Target> {
         let client = session.client.clone();
-        match kind {
-            "vm" | "vms" | "virtualmachine" | "virtualmachines" => {
+        match Kind::parse(kind) {
+            Some(Kind::Machine) => {
                 let api: Api<VirtualMachine> = Api::namespaced(client, &session.namespace);
                 let vm = api
                     .get(&self.object)
@@ -90,7 +90,7 @@ impl Expose {
                     .context("error fetching VirtualMachine")?;
                 target(&vm, &vm.spec.template.spec)
             }
-            "vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances" => {
+            Some(Kind::Instance) => {
                 let api: Api<VirtualMachineInstance> = Api::namespaced(client, &session.namespace);
                 let vmi = api
                     .get(&self.object)
@@ -99,7 +99,7 @@ impl Expose {
                     .context("error fetching VirtualMachineInstance")?;
                 target(&vmi, &vmi.spec)
             }
-            other => bail!("unsupported resource type: {other}"),
+            None => bail!("unsupported resource type: {kind}"),
         }
     }
 

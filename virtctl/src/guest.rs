@@ -14,23 +14,12 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
-use crate::session::{self, Session, dry_run};
+use crate::session::{self, Kind, Session, dry_run};
 
 const INSTANCES: &str = "virtualmachineinstances";
 
-/// Which object a person means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Machine,
-    Instance,
-}
-
 fn kind(word: &str) -> anyhow::Result<Kind> {
-    match word.to_lowercase().as_str() {
-        "vm" | "vms" | "virtualmachine" | "virtualmachines" => Ok(Kind::Machine),
-        "vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances" => Ok(Kind::Instance),
-        other => bail!("unsupported resource type: {other}"),
-    }
+    Kind::parse(word).with_context(|| format!("unsupported resource type: {}", word.to_lowercase()))
 }
 
 /// Why a call failed: the server's code where it gave one, and its sentence.

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, UdpSocket, lookup_host};
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::session::{self, Session};
+use crate::session::{self, Kind, Session};
 use crate::stream::{self, Socket};
 
 /// More than any datagram has.
@@ -60,12 +60,6 @@ pub(crate) struct Target {
     pub(crate) name: String,
     /// Where it is not the session's.
     pub(crate) namespace: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Machine,
-    Instance,
 }
 
 impl Target {
@@ -179,11 +173,7 @@ pub(crate) fn target(text: &str) -> anyhow::Result<Target> {
     };
     ensure!(namespace != Some(""), "namespace cannot be empty");
     ensure!(!name.is_empty(), "name cannot be empty");
-    let kind = match kind.to_lowercase().as_str() {
-        "vm" | "vms" | "virtualmachine" | "virtualmachines" => Kind::Machine,
-        "vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances" => Kind::Instance,
-        _ => bail!("unsupported resource type '{kind}'"),
-    };
+    let kind = Kind::parse(kind).with_context(|| format!("unsupported resource type '{kind}'"))?;
     Ok(Target { kind, name: name.to_owned(), namespace: namespace.map(str::to_owned) })
 }
 

@@ -64,6 +64,24 @@ impl Connection {
     }
 }
 
+/// Which object a person means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Machine,
+    Instance,
+}
+
+impl Kind {
+    /// Reads any of its spellings.
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        match word.to_lowercase().as_str() {
+            "vm" | "vms" | "virtualmachine" | "virtualmachines" => Some(Self::Machine),
+            "vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances" => Some(Self::Instance),
+            _ => None,
+        }
+    }
+}
+
 /// Path of a subresource.
 pub(crate) fn path(namespace: &str, resource: &str, name: &str, subresource: &str) -> String {
     format!("/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/{resource}/{name}/{subresource}")

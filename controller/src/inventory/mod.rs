@@ -15,17 +15,16 @@ mod phases;
 use crate::workloads::OUTDATED;
 use barevirt_api::v1::{Interface, Network, VirtualMachine, VirtualMachineInstance};
 use barevirt_component::installation::Installation;
-use barevirt_component::metrics::Metrics;
 use barevirt_component::metrics::names::{
-    Metric, VM_CREATED, VM_INFO, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO, VMI_NON_EVICTABLE,
+    VM_CREATED, VM_INFO, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO, VMI_NON_EVICTABLE,
     VMI_OUTDATED, VMI_OVERHEAD, VMI_VNIC,
 };
+use barevirt_component::metrics::{Metrics, begin};
 use instance::InstanceRow;
 use machine::MachineRow;
 use phases::Phases;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -184,13 +183,6 @@ impl Collector for Inventory {
         let outdated = u32::try_from(OUTDATED.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         ConstGauge::new(f64::from(outdated)).encode(begin(&mut encoder, &VMI_OUTDATED)?)
     }
-}
-
-fn begin<'a>(
-    encoder: &'a mut DescriptorEncoder<'_>,
-    metric: &'static Metric,
-) -> Result<MetricEncoder<'a>, fmt::Error> {
-    encoder.encode_descriptor(metric.name, metric.help.trim_end_matches('.'), None, MetricType::Gauge)
 }
 
 fn line(

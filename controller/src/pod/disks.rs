@@ -27,18 +27,45 @@ pub(super) struct Disks {
     pub(super) pull_secrets: Vec<LocalObjectReference>,
 }
 
+/// An image of a user's, and what the launcher needs of it.
+pub(super) struct UserImage<'a, F> {
+    /// Name of the volume that it is; as a container it is called `volume` and that of the volume it stands for.
+    pub(super) mount: &'a str,
+    pub(super) volume: &'a str,
+    /// Where it is mounted as a volume.
+    pub(super) path: String,
+    /// What is handed over where it is a container: what the launcher calls each, and its path in the image.
+    pub(super) files: F,
+}
+
 impl Disks {
-    /// The image as a volume, where the cluster has such volumes: no container runs in it.
-    pub(super) fn mount_image(&mut self, name: &str, path: String, source: &ContainerDiskSource) {
-        self.compute_mounts.push(VolumeMount { read_only: Some(true), ..mount(name, &path) });
-        self.volumes.push(Volume {
-            name: name.to_owned(),
-            image: Some(ImageVolumeSource {
-                reference: Some(source.image.clone()),
-                pull_policy: source.image_pull_policy.clone(),
-            }),
-            ..Volume::default()
-        });
+    /// Adds an image: as a volume where the cluster has such volumes, so that no container runs in it, else as a container.
+    pub(super) fn add<'a>(
+        &mut self,
+        image: UserImage<'a, impl IntoIterator<Item = (&'a str, &'a str)>>,
+        source: &ContainerDiskSource,
+        config: &Config,
+    ) {
+        if config.settings.pods.image_volumes {
+            self.compute_mounts
+                .push(VolumeMount { read_only: Some(true), ..mount(image.mount, &image.path) });
+            self.volumes.push(Volume {
+                name: image.mount.to_owned(),
+                image: Some(ImageVolumeSource {
+                    reference: Some(source.image.clone()),
+                    pull_policy: source.image_pull_policy.clone(),
+                }),
+                ..Volume::default()
+            });
+        } else {
+            self.containers.push(container_disk(image.volume, image.files, source, config));
+        }
+        if let Some(name) = source.image_pull_secret.as_deref().filter(|name| !name.is_empty()) {
+            let secret = LocalObjectReference { name: name.to_owned() };
+            if !self.pull_secrets.contains(&secret) {
+                self.pull_secrets.push(secret);
+            }
+        }
     }
 }
 
@@ -46,18 +73,13 @@ pub(super) fn of(vmi: &ValidVmi, config: &Config) -> Disks {
     let mut disks = Disks::default();
     for (index, volume) in vmi.volumes().iter().enumerate() {
         if let Some(source) = &volume.container_disk {
-            if config.settings.pods.image_volumes {
-                disks.mount_image(&format!("image-{index}"), image_volume(index), source);
-            } else {
-                let file = (volume.name.as_str(), source.path.as_deref().unwrap_or_default());
-                disks.containers.push(container_disk(&volume.name, [file], source, config));
-            }
-            if let Some(name) = source.image_pull_secret.as_deref().filter(|name| !name.is_empty()) {
-                let secret = LocalObjectReference { name: name.to_owned() };
-                if !disks.pull_secrets.contains(&secret) {
-                    disks.pull_secrets.push(secret);
-                }
-            }
+            let image = UserImage {
+                mount: &format!("image-{index}"),
+                volume: &volume.name,
+                path: image_volume(index),
+                files: [(volume.name.as_str(), source.path.as_deref().unwrap_or_default())],
+            };
+            disks.add(image, source, config);
         }
         if let Some(secrets) = cloud_init::of(volume).and_then(|given| secrets(&volume.name, &given)) {
             disks.compute_mounts.push(VolumeMount {
@@ -85,8 +107,7 @@ pub(super) fn binary(config: &Config) -> Container {
     }
 }
 
-/// `files` are what is handed over: what the launcher calls each, and its path in the image.
-pub(super) fn container_disk<'a>(
+fn container_disk<'a>(
     volume: &str,
     files: impl IntoIterator<Item = (&'a str, &'a str)>,
     source: &ContainerDiskSource,

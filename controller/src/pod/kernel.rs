@@ -1,13 +1,12 @@
 //! The container of a kernel boot: the user's image with the helper in it, as a container disk has, which hands over the
 //! kernel and its initial file system.
 
-use super::disks::{Disks, container_disk};
+use super::disks::{Disks, UserImage};
 use crate::config::Config;
 use barevirt_api::firmware::{self, INITRD_FILE, KERNEL_FILE};
 use barevirt_api::names::kernel_image_volume;
 use barevirt_api::v1::ContainerDiskSource;
 use barevirt_api::valid::ValidVmi;
-use k8s_openapi::api::core::v1::LocalObjectReference;
 
 /// The container is named as that of a volume of this name, the same as KubeVirt's.
 const VOLUME: &str = "kernel-boot-volume";
@@ -17,21 +16,13 @@ pub(super) fn add(vmi: &ValidVmi, config: &Config, disks: &mut Disks) {
     let source = ContainerDiskSource {
         image: given.image.clone(),
         image_pull_policy: given.image_pull_policy.clone(),
+        image_pull_secret: given.image_pull_secret.clone(),
         ..ContainerDiskSource::default()
     };
     let files = [(KERNEL_FILE, &given.kernel_path), (INITRD_FILE, &given.initrd_path)];
     let files = files.into_iter().filter_map(|(name, path)| Some((name, firmware::path(path.as_ref())?)));
-    if config.settings.pods.image_volumes {
-        disks.mount_image(VOLUME, kernel_image_volume(), &source);
-    } else {
-        disks.containers.push(container_disk(VOLUME, files, &source, config));
-    }
-    if let Some(name) = given.image_pull_secret.as_deref().filter(|name| !name.is_empty()) {
-        let secret = LocalObjectReference { name: name.to_owned() };
-        if !disks.pull_secrets.contains(&secret) {
-            disks.pull_secrets.push(secret);
-        }
-    }
+    let image = UserImage { mount: VOLUME, volume: VOLUME, path: kernel_image_volume(), files };
+    disks.add(image, &source, config);
 }
 
 #[cfg(test)]

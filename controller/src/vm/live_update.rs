@@ -7,6 +7,7 @@
 use crate::merge;
 use barevirt_api::names::{CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, PHASE_RUNNING};
 use barevirt_api::quantity;
+use barevirt_api::sizing;
 use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use barevirt_api::validate;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -160,14 +161,7 @@ fn memory(
     }
     // What is given for the pod goes along, as in KubeVirt.
     if let Some(resources) = &mut grown.domain.resources {
-        for given in [&mut resources.requests, &mut resources.limits].into_iter().flatten() {
-            if let Some(amount) = given.get_mut("memory")
-                && let Ok(before @ 1..) = quantity::bytes(amount)
-            {
-                let after = before.saturating_add(wanted_bytes).saturating_sub(now);
-                *amount = quantity::from_bytes(after);
-            }
-        }
+        sizing::move_given_memory(resources, now, wanted_bytes);
     }
     *next = grown;
     Turn::Taken

@@ -210,13 +210,7 @@ fn held(observed: &Observed, [sockets, memory]: [u64; 2]) -> Option<ResourceRequ
         }
         // What is given for the pod is given for the memory in the specification.
         if let Some(resources) = &mut domain.resources {
-            for given in [&mut resources.requests, &mut resources.limits].into_iter().flatten() {
-                if let Some(amount) = given.get_mut("memory")
-                    && let Ok(bytes @ 1..) = quantity::bytes(amount)
-                {
-                    *amount = quantity::from_bytes(bytes.saturating_add(memory).saturating_sub(before));
-                }
-            }
+            sizing::move_given_memory(resources, before, memory);
         }
     }
     let valid = ValidVmi::new(vmi).ok()?;

@@ -22,13 +22,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barevirt_component::metrics::names::{GUESTS_MISSED, Kind, Metric};
-use barevirt_component::metrics::{base, guest};
+use barevirt_component::metrics::{begin, guest};
 use barevirt_protocol::v1::StatsResponse;
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::stream::{self, StreamExt};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::runtime::Handle;
@@ -166,18 +165,6 @@ impl Collector for Guests {
         }
         Ok(())
     }
-}
-
-fn begin<'a>(
-    encoder: &'a mut DescriptorEncoder<'_>,
-    metric: &'static Metric,
-) -> Result<MetricEncoder<'a>, fmt::Error> {
-    let kind = match metric.kind {
-        Kind::Gauge => MetricType::Gauge,
-        Kind::Counter => MetricType::Counter,
-        Kind::Histogram => MetricType::Histogram,
-    };
-    encoder.encode_descriptor(base(metric), metric.help.trim_end_matches('.'), None, kind)
 }
 
 fn line(metric: &Metric, value: f64, to: MetricEncoder<'_>) -> Result<(), fmt::Error> {

@@ -2,9 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,12 +12,10 @@ use tokio::net::UnixStream;
 
 use super::answers::{Answers, Expansion, Machine};
 use crate::accelerator::processor_virtualises;
-use crate::process::{Command, Process, SpawnError};
+use crate::bare_qemu::{self, BareQemu, StartError};
 
 /// How long all of it may take. It takes a tenth of a second.
 const WITHIN: Duration = Duration::from_secs(30);
-/// The monitor's number in QEMU.
-const MONITOR: i32 = 3;
 
 /// What runs a guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +55,9 @@ impl Accelerator {
 /// QEMU did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// No monitor could be made.
-    #[error("cannot make a monitor")]
-    Monitor(#[source] io::Error),
     /// It does not start.
     #[error(transparent)]
-    Spawn(#[from] SpawnError),
+    Start(#[from] StartError),
     /// It has ended, or refused a question.
     #[error("cannot ask QEMU{said}")]
     Qmp {
@@ -89,32 +81,16 @@ pub enum AskError {
 /// # Errors
 /// When it does not start, or does not answer in time.
 pub async fn ask(qemu: &Path, accelerator: Accelerator) -> Result<Answers, AskError> {
-    let (ours, theirs) = StdStream::pair().map_err(AskError::Monitor)?;
-    ours.set_nonblocking(true).map_err(AskError::Monitor)?;
-    let ours = UnixStream::from_std(ours).map_err(AskError::Monitor)?;
-    let monitor = format!("socket,id=monitor,fd={MONITOR}");
-    let arguments = [
-        ["-machine", "none"],
-        ["-accel", accelerator.name()],
-        ["-display", "none"],
-        ["-chardev", &monitor],
-        ["-mon", "chardev=monitor,mode=control"],
-        ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
-    ];
-    let arguments = arguments.iter().flatten().chain(&["-nodefaults", "-no-user-config", "-S"]);
-    let mut process = Process::spawn(Command {
-        program: qemu.to_owned(),
-        arguments: arguments.map(|argument| (*argument).to_owned()).collect(),
-        descriptors: vec![(MONITOR, OwnedFd::from(theirs))],
-    })?;
+    let kind = match accelerator {
+        Accelerator::Kvm => bare_qemu::Accelerator::Kvm(None),
+        Accelerator::Tcg => bare_qemu::Accelerator::Tcg,
+    };
+    let (qemu, monitor) = BareQemu::start(qemu, kind)?;
     let by = Deadline::after(WITHIN);
-    let answers = questions(ours, accelerator, by).await;
-    // It may be at the end of its life, or stuck.
-    process.signal(nix::sys::signal::Signal::SIGKILL);
-    process.exited().await;
+    let answers = questions(monitor, accelerator, by).await;
+    let last = qemu.end().await;
     answers.map_err(|error| match error {
         AskError::Qmp { source, .. } => {
-            let last = process.tail().last_lines();
             let said = if last.is_empty() { String::new() } else { format!(", which said: {last}") };
             AskError::Qmp { said, source }
         }

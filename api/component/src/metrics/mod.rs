@@ -6,7 +6,7 @@ mod process;
 
 use names::{Kind, Metric};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -80,13 +80,28 @@ impl std::fmt::Debug for Asked {
 
 impl Collector for Asked {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
-        let to = encoder.encode_descriptor(base(self.metric), help(self.metric), None, MetricType::Gauge)?;
-        ConstGauge::new((self.value)()).encode(to)
+        ConstGauge::new((self.value)()).encode(begin(&mut encoder, self.metric)?)
     }
 }
 
+/// Begins a metric that a collector tells.
+///
+/// # Errors
+/// As the encoder's.
+pub fn begin<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    metric: &'static Metric,
+) -> Result<MetricEncoder<'a>, std::fmt::Error> {
+    let kind = match metric.kind {
+        Kind::Gauge => MetricType::Gauge,
+        Kind::Counter => MetricType::Counter,
+        Kind::Histogram => MetricType::Histogram,
+    };
+    encoder.encode_descriptor(base(metric), help(metric), None, kind)
+}
+
 /// The name without what the format adds by itself.
-pub fn base(metric: &Metric) -> &'static str {
+fn base(metric: &Metric) -> &'static str {
     match metric.kind {
         Kind::Gauge | Kind::Histogram => metric.name,
         Kind::Counter => metric.name.trim_end_matches("_total"),

@@ -1,0 +1,80 @@
+//! A QEMU without a machine, which is asked something and ended. It takes some forty milliseconds to answer.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use tokio::net::UnixStream;
+
+use crate::process::{Command, Process, SpawnError};
+
+/// Numbers that QEMU knows its monitor and /dev/kvm by.
+const MONITOR: i32 = 3;
+const KVM: i32 = 4;
+
+/// What runs a guest's instructions.
+#[derive(Debug)]
+pub enum Accelerator {
+    /// The kernel, with /dev/kvm as this process was given it; without, QEMU opens the device.
+    Kvm(Option<OwnedFd>),
+    /// QEMU itself.
+    Tcg,
+}
+
+/// QEMU could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No descriptors are left.
+    #[error("cannot make a socket")]
+    Socket(#[source] io::Error),
+    /// It cannot be executed.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+}
+
+/// One that runs.
+#[derive(Debug)]
+pub struct BareQemu(Process);
+
+impl BareQemu {
+    /// Starts it; its monitor, on which nothing was said yet.
+    ///
+    /// # Errors
+    /// When there is no such program.
+    pub fn start(qemu: &Path, accelerator: Accelerator) -> Result<(Self, UnixStream), StartError> {
+        let (ours, theirs) = StdStream::pair().map_err(StartError::Socket)?;
+        ours.set_nonblocking(true).map_err(StartError::Socket)?;
+        let ours = UnixStream::from_std(ours).map_err(StartError::Socket)?;
+        let mut arguments: Vec<String> = [
+            "-machine none -nodefaults -no-user-config -S -display none",
+            "-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+            &format!("-chardev socket,id=monitor,fd={MONITOR} -mon chardev=monitor,mode=control"),
+        ]
+        .iter()
+        .flat_map(|line| line.split(' '))
+        .map(str::to_owned)
+        .collect();
+        let mut descriptors = vec![(MONITOR, OwnedFd::from(theirs))];
+        let accelerator = match accelerator {
+            Accelerator::Tcg => "tcg",
+            Accelerator::Kvm(None) => "kvm",
+            Accelerator::Kvm(Some(device)) => {
+                arguments.extend(["-add-fd".to_owned(), format!("fd={KVM},set=1")]);
+                descriptors.push((KVM, device));
+                "kvm,device=/dev/fdset/1"
+            }
+        };
+        arguments.extend(["-accel".to_owned(), accelerator.to_owned()]);
+        let process = Process::spawn(Command { program: qemu.to_owned(), arguments, descriptors })?;
+        Ok((Self(process), ours))
+    }
+
+    /// Ends it, wherever it is; what it said last.
+    pub async fn end(mut self) -> String {
+        self.0.signal(Signal::SIGKILL);
+        self.0.exited().await;
+        self.0.tail().last_lines()
+    }
+}
