@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154 # build.sh sets them
 
 # Drivers of the devices a machine of ours may have. The rest (virtio over PCI, virtio-console, ext4) is in the kernel.
-guest_modules='virtio_blk virtio_net virtio_scsi virtio-rng virtio_balloon virtio_mem ahci sd_mod sr_mod isofs vfat nls_ascii nls_cp437
+guest_modules='virtio_blk virtio_net virtio_scsi virtio-rng virtio_balloon virtio_mem ahci sd_mod sr_mod isofs efivarfs vfat nls_ascii nls_cp437
     button evdev i6300esb pvpanic-pci'
 
 # guest_parts: prints the folder with Debian's kernel and the programs of the small system.
@@ -40,16 +40,19 @@ small_system() {
 # pack_initrd FOLDER FILE
 pack_initrd() { (cd "$1" && find . -print0 | sort -z | cpio --quiet --null -o -H newc | zstd -q -19) >"$2"; }
 
-# disk FILE TREE LABEL MIB CMDLINE: a qcow2 disk that BIOS boots: MBR, GRUB, one ext4 partition with TREE, on which
-# GRUB finds /boot/vmlinuz and /boot/initrd. Nothing is mounted: mke2fs fills the partition, GRUB's two stages are
-# copied in front of it.
+# disk FILE TREE LABEL MIB CMDLINE: a qcow2 disk that BIOS and UEFI boot: MBR, GRUB, one ext4 partition with TREE, on
+# which GRUB finds /boot/vmlinuz and /boot/initrd, and one of 6 MiB for UEFI. Nothing is mounted: mke2fs fills the
+# partition, GRUB's two stages are copied in front of it.
 disk() {
     local raw=$work/disk.raw
     rm -f "$raw"
     truncate -s "$4M" "$raw"
-    echo 'start=2048, type=83, bootable' | sfdisk --quiet --label dos "$raw"
+    sfdisk --quiet --label dos "$raw" <<END
+start=1MiB, size=$(($4 - 7))MiB, type=83, bootable
+size=6MiB, type=ef
+END
     # GRUB 2.06 cannot read file systems with these two features.
-    mke2fs -q -t ext4 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 1))M
+    mke2fs -q -t ext4 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 7))M
     # linux16 copies the kernel as long as its file is; linux copies all the memory it asks for, byte by byte, which
     # costs an emulated guest more than two seconds.
     printf 'linux16 /boot/vmlinuz %s\ninitrd16 /boot/initrd\nboot\n' "$5" >"$work/grub.cfg"
@@ -58,8 +61,26 @@ disk() {
     # The first 440 bytes are code, the partition table follows them.
     dd if=/usr/lib/grub/i386-pc/boot.img of="$raw" bs=440 count=1 conv=notrunc status=none
     dd if="$work/core.img" of="$raw" bs=512 seek=1 conv=notrunc status=none
+    efi_partition "$work/efi.img" "$5"
+    dd if="$work/efi.img" of="$raw" bs=1M seek=$(($4 - 6)) conv=notrunc status=none
     qemu-img convert -O qcow2 -c "$raw" "$1"
     rm -f "$raw"
+}
+
+# efi_partition FILE CMDLINE: shim, signed by Microsoft, starts Debian's GRUB, signed by Debian, which starts Debian's
+# kernel, signed too: with secure boot each asks for the signature of the next.
+efi_partition() {
+    local parts
+    parts=$(debian extract shim-signed,grub-efi-amd64-signed)
+    # The signed GRUB looks for its configuration in this folder of the partition it came from.
+    printf 'set root=(hd0,msdos1)\nlinux /boot/vmlinuz %s\ninitrd /boot/initrd\nboot\n' "$2" >"$work/grub-efi.cfg"
+    rm -f "$1"
+    truncate -s 6M "$1"
+    mkfs.vfat -i 6ba7b810 --invariant "$1" >/dev/null
+    mmd -i "$1" ::EFI ::EFI/BOOT ::EFI/debian
+    mcopy -i "$1" "$parts/usr/lib/shim/shimx64.efi.signed" ::EFI/BOOT/BOOTX64.EFI
+    mcopy -i "$1" "$parts/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed" ::EFI/BOOT/grubx64.efi
+    mcopy -i "$1" "$work/grub-efi.cfg" ::EFI/debian/grub.cfg
 }
 
 # container_disk FOLDER DISK: a disk as the image of a containerDisk volume: one file below /disk, for user 107 only.
