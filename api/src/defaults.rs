@@ -4,8 +4,6 @@
 //! differ where that is safer or says more:
 //!
 //! - an instance without networks and interfaces gets the masquerade binding (KubeVirt: bridge, which is not there yet);
-//! - volumes get disks of their own only when no disk is listed (KubeVirt: any volume without a disk), so that a forgotten
-//!   one is reported;
 //! - UUID and serial number follow from the name or stay empty (KubeVirt: random);
 //! - sockets, cores and threads, and the grace period, are written down even where they are 1 and 30 seconds;
 //! - a moving tag is told from a registry's port, as Kubernetes does;
@@ -74,6 +72,11 @@ pub fn admit_vmi(instance: &mut VirtualMachineInstance, guest: &GuestDefaults, n
     self::instance(instance, guest);
     if let Some(live) = &guest.live_update {
         room::make(&mut instance.spec, live);
+    }
+    let cpu = instance.spec.domain.cpu.as_ref();
+    if guest.even_parity && cpu.is_some_and(|cpu| cpu.isolate_emulator_thread == Some(true)) {
+        let annotations = instance.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::EVEN_PARITY_ANNOTATION.to_owned(), String::new());
     }
     let finalizers = instance.metadata.finalizers.get_or_insert_default();
     if !finalizers.iter().any(|finalizer| finalizer == names::VMI_FINALIZER) {
@@ -255,27 +258,34 @@ fn network(spec: &mut VirtualMachineInstanceSpec, binding: Binding) {
     }
 }
 
-/// Disks for the volumes of a specification that lists none; not for those that are shared as directories.
+/// Disks for the volumes that no disk names and that are not shared as directories.
 fn volume_disks(spec: &mut VirtualMachineInstanceSpec) {
     let devices = &mut spec.domain.devices;
-    let disks = &mut devices.disks;
-    if disks.is_empty() {
-        let mut seen: HashSet<&str> = devices.filesystems.iter().map(|shared| shared.name.as_str()).collect();
-        disks.extend(
-            spec.volumes
-                .iter()
-                .filter(|volume| seen.insert(volume.name.as_str()))
-                .map(|volume| Disk { name: volume.name.clone(), ..Default::default() }),
-        );
+    let named = devices.disks.iter().map(|disk| disk.name.clone());
+    let mut seen: HashSet<String> =
+        named.chain(devices.filesystems.iter().map(|shared| shared.name.clone())).collect();
+    for volume in &spec.volumes {
+        if seen.insert(volume.name.clone()) {
+            devices.disks.push(Disk { name: volume.name.clone(), ..Default::default() });
+        }
     }
 }
 
 /// The disks that come by themselves, then target and bus of every disk.
 fn disks(spec: &mut VirtualMachineInstanceSpec) {
     volume_disks(spec);
+    // The only bus that a disk of metrics is on.
+    let metrics = spec.volumes.iter().find(|volume| volume.downward_metrics.is_some());
+    let metrics = metrics.map(|volume| volume.name.clone());
     for disk in &mut spec.domain.devices.disks {
         if disk.disk.is_none() && disk.cdrom.is_none() && disk.lun.is_none() {
             disk.disk = Some(DiskTarget::default());
+        }
+        if metrics.as_ref() == Some(&disk.name)
+            && let Some(target) = &mut disk.disk
+            && target.bus.as_deref().is_none_or(str::is_empty)
+        {
+            target.bus = Some("virtio".to_owned());
         }
         if let Some(target) = &mut disk.disk {
             default_bus(&mut target.bus);

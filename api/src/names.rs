@@ -48,6 +48,9 @@ pub const CPU_MANAGER_LABEL: &str = "kubevirt.io/cpumanager";
 pub const FORMER_CPU_MANAGER_LABEL: &str = "cpumanager";
 /// Label on nodes: the kernel lets realtime threads run without end.
 pub const REALTIME_LABEL: &str = "kubevirt.io/realtime";
+/// Annotation on instances, and on the KubeVirt object for all of them: `isolateEmulatorThread` takes a second CPU where the sum
+/// would be odd, so that none shares a core with another guest.
+pub const EVEN_PARITY_ANNOTATION: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity";
 /// Prefix of labels on nodes: CPU models that guests can have there.
 pub const CPU_MODEL_LABEL: &str = "cpu-model.node.kubevirt.io/";
 /// Prefix of labels on nodes: CPU models that are known there, also those that guests cannot have.
@@ -157,6 +160,8 @@ pub const CONDITION_RESTART_REQUIRED: &str = "RestartRequired";
 pub const CONDITION_HOT_VCPU_CHANGE: &str = "HotVCPUChange";
 /// The guest's memory changes while it runs.
 pub const CONDITION_HOT_MEMORY_CHANGE: &str = "HotMemoryChange";
+/// Reason: the pod of a guest with dedicated CPUs is not of the class `Guaranteed`.
+pub const REASON_NOT_GUARANTEED: &str = "FailedGuaranteePodResources";
 /// Reason of both: the launcher's pod is being resized.
 pub const REASON_POD_RESIZING: &str = "PodResizing";
 /// Reason of both: the pod has what the guest is to get.

@@ -2,19 +2,23 @@
 
 mod component;
 mod guest;
+mod host_devices;
 mod live_update;
 mod nodes;
 mod pods;
 
 pub use component::{Component, Rate, Rates, TLS12_SUITES, Tls, TlsVersion, VERBOSITY_LIMIT, Verbosity};
 pub use guest::{Binding, GuestDefaults, SMBIOS_LIMIT, Smbios};
+pub use host_devices::{HostDevices, Selector, mediated_type};
 pub use live_update::LiveUpdate;
 pub use nodes::CpuModels;
-pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, Seccomp};
+pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, QuotaLimits, Seccomp};
 
 use crate::gates::Gates;
+use crate::names::EVEN_PARITY_ANNOTATION;
 use crate::v1::{KubeVirt, KubeVirtSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
 
 /// Settings of the installation that decide about pods, guests and components.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +41,8 @@ pub struct Settings {
     pub smbios: Smbios,
     /// CPU models that nodes do not offer.
     pub cpu_models: CpuModels,
+    /// Devices of nodes that guests may be given.
+    pub host_devices: HostDevices,
     /// What launcher pods get.
     pub pods: Pods,
     /// Feature gates.
@@ -75,6 +81,7 @@ impl Default for Settings {
             guest: GuestDefaults::default(),
             smbios: Smbios::default(),
             cpu_models: CpuModels::default(),
+            host_devices: HostDevices::default(),
             pods: Pods::default(),
             gates: Gates::default(),
             verbosity: Verbosity::default(),
@@ -111,6 +118,7 @@ impl Settings {
             guest: GuestDefaults::of_configuration(&configuration),
             smbios: Smbios::of_configuration(&configuration),
             cpu_models: CpuModels::of_configuration(&configuration),
+            host_devices: HostDevices::of_configuration(&configuration),
             pods: Pods::of_configuration(&configuration),
             rates: Rates::of_configuration(&configuration),
             tls: Tls::of_configuration(&configuration),
@@ -118,6 +126,14 @@ impl Settings {
             image_pull_secrets: spec.image_pull_secrets.iter().map(|secret| secret.name.clone()).collect(),
             eviction_strategy: configuration.eviction_strategy,
         }
+    }
+
+    /// What the object's annotations add, for those that read the object as a whole.
+    #[must_use]
+    pub fn annotated(mut self, annotations: Option<&BTreeMap<String, String>>) -> Self {
+        let wanted = annotations.is_some_and(|annotations| annotations.contains_key(EVEN_PARITY_ANNOTATION));
+        self.guest.even_parity = wanted && self.gates.is_on("AlignCPUs");
+        self
     }
 }
 

@@ -12,17 +12,20 @@
 //! | room to grow | (`maxGuest` - guest memory) / 8192 | bitmaps of memory that may come to be there |
 //! | screen | 32 MiB | video memory and a VNC client's copy of it |
 //! | disks | 1 MiB each | qcow2 tables |
+//! | probes | 12 MiB each by the guest agent | a process of the container for a moment |
 //! | UEFI | 8 MiB | its flash, and what QEMU keeps of it |
 //! | kernel boot | 32 MiB | the kernel, which QEMU keeps for the next reset |
 //! | TPM | 16 MiB | swtpm, which measures 8 MiB |
+//! | devices of the node | 16 MiB each, and guest memory / 512 | what QEMU keeps of them; the kernel's tables of what they may reach |
 //! | emulation | 128 MiB + 1/64 of the guest memory | translated code ([`TCG_BUFFER_BYTES`]) and dirty-page bitmaps |
 //!
 //! The sum is multiplied by `additionalGuestMemoryOverheadRatio`. KubeVirt counts 240 MiB for its helper processes and QEMU where this counts 56.
 
 use crate::firmware;
+use crate::names::EVEN_PARITY_ANNOTATION;
 use crate::quantity;
 use crate::settings::Settings;
-use crate::v1::{Cpu, VirtualMachineInstanceSpec};
+use crate::v1::{Cpu, DomainSpec, VirtualMachineInstanceSpec};
 use crate::valid::ValidVmi;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -48,6 +51,8 @@ pub const UEFI_BYTES: u64 = 8 * MIB;
 pub const KERNEL_BYTES: u64 = 32 * MIB;
 /// swtpm.
 pub const TPM_BYTES: u64 = 16 * MIB;
+/// Each device of the node.
+pub const HOST_DEVICE_BYTES: u64 = 16 * MIB;
 /// Translated code, with emulation. The machine passes it on (`-accel tcg,tb-size=`), since QEMU's own choice may be 1 GiB.
 pub const TCG_BUFFER_BYTES: u64 = 128 * MIB;
 
@@ -88,6 +93,58 @@ impl Topology {
     }
 }
 
+/// Host CPUs that a guest with `dedicatedCpuPlacement` is to have for its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DedicatedCpus {
+    /// One for each virtual CPU.
+    pub vcpus: u32,
+    /// One for each thread of the supplemental pool.
+    pub io_threads: u32,
+    /// For the other threads of QEMU, with `isolateEmulatorThread`: one, or two where the sum is to be even.
+    pub emulator: u32,
+}
+
+impl DedicatedCpus {
+    /// What an instance asks for; none where its CPUs are shared.
+    pub fn of(vmi: &ValidVmi) -> Option<Self> {
+        let spec = vmi.spec();
+        let cpu = spec.domain.cpu.as_ref().filter(|cpu| cpu.dedicated_cpu_placement == Some(true))?;
+        let (vcpus, io_threads) = (vmi.topology().vcpus(), supplemental_io_threads(&spec.domain));
+        let annotations = vmi.vmi().metadata.annotations.as_ref();
+        let even = annotations.is_some_and(|annotations| annotations.contains_key(EVEN_PARITY_ANNOTATION));
+        let emulator = match cpu.isolate_emulator_thread {
+            Some(true) if even && (vcpus + io_threads).is_multiple_of(2) => 2,
+            Some(true) => 1,
+            _ => 0,
+        };
+        Some(DedicatedCpus { vcpus, io_threads, emulator })
+    }
+
+    /// All of them.
+    pub fn all(&self) -> u32 {
+        self.vcpus.saturating_add(self.io_threads).saturating_add(self.emulator)
+    }
+}
+
+/// Threads of the supplemental pool, which the pod has CPUs for beside those of the virtual ones.
+fn supplemental_io_threads(domain: &DomainSpec) -> u32 {
+    let count = domain.io_threads.as_ref().and_then(|threads| threads.supplemental_pool_thread_count);
+    let pool = domain.io_threads_policy.as_deref() == Some("supplementalPool");
+    count.filter(|_| pool).and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
+}
+
+/// Whether the pod has to be of the QoS class `Guaranteed`: what its containers request is their limit, too. It is for
+/// dedicated CPUs, and where the instance gives limits that are the requests.
+pub fn is_guaranteed(vmi: &ValidVmi) -> bool {
+    let Some(given) = vmi.spec().domain.resources.as_ref() else { return DedicatedCpus::of(vmi).is_some() };
+    let same = |name: &str| {
+        let millis = |quantity: Option<&Quantity>| quantity.and_then(|q| quantity::millis(q).ok());
+        let request = millis(given.request(name)).filter(|amount| *amount > 0);
+        request.is_some() && request == millis(given.limit(name))
+    };
+    DedicatedCpus::of(vmi).is_some() || (same("cpu") && same("memory"))
+}
+
 /// Guest memory in bytes, rounded up to whole MiB, which QEMU's memory backends and page sizes agree with; none where the
 /// specification gives none that can be read.
 pub fn guest_memory_bytes(spec: &VirtualMachineInstanceSpec) -> Option<u64> {
@@ -115,31 +172,40 @@ pub fn move_given_memory(resources: &mut crate::v1::ResourceRequirements, before
 
 /// Memory that the launcher and QEMU need beyond the guest's.
 pub fn overhead_bytes(vmi: &ValidVmi, settings: &Settings) -> u64 {
+    let sum = overhead_parts(vmi, settings).into_iter().map(|(_, bytes)| bytes).sum();
+    settings.pods.overhead.times(sum).div_ceil(MIB).saturating_mul(MIB)
+}
+
+/// The parts of that sum by their names in the table above, before it is multiplied and rounded up; those that this instance
+/// has.
+pub fn overhead_parts(vmi: &ValidVmi, settings: &Settings) -> Vec<(&'static str, u64)> {
     let guest = vmi.guest_memory();
     let devices = &vmi.spec().domain.devices;
-    let mut sum = LAUNCHER_BYTES + QEMU_BYTES;
-    // A pod grows with its guest: what is not plugged in has no threads.
-    sum += VCPU_BYTES * u64::from(vmi.topology().vcpus());
-    sum += guest / 512 + guest / 448;
-    sum += vmi.max_guest_memory().unwrap_or(guest).saturating_sub(guest) / 8192;
-    sum += DISK_BYTES * vmi.disks().len() as u64;
     let probes = [&vmi.spec().readiness_probe, &vmi.spec().liveness_probe];
     let by_agent = probes.into_iter().flatten().filter(|probe| probe.is_by_agent()).count();
-    sum += PROBE_BYTES * by_agent as u64;
-    if devices.autoattach_graphics_device.unwrap_or(true) {
-        sum += GRAPHICS_BYTES;
-    }
-    for (is_there, bytes) in [
-        (firmware::efi(vmi.spec()).is_some(), UEFI_BYTES),
-        (firmware::kernel_boot(vmi.spec()).is_some(), KERNEL_BYTES),
-        (firmware::tpm(vmi.spec()), TPM_BYTES),
-    ] {
-        sum += if is_there { bytes } else { 0 };
-    }
-    if settings.use_emulation {
-        sum += TCG_BUFFER_BYTES + guest / 64;
-    }
-    settings.pods.overhead.times(sum).div_ceil(MIB).saturating_mul(MIB)
+    let where_it_is = |is_there: bool, bytes: u64| if is_there { bytes } else { 0 };
+    let host_devices = match vmi.host_devices().count() as u64 {
+        0 => 0,
+        count => HOST_DEVICE_BYTES * count + vmi.max_guest_memory().unwrap_or(guest) / 512,
+    };
+    let parts = [
+        ("launcher", LAUNCHER_BYTES),
+        ("QEMU", QEMU_BYTES),
+        // A pod grows with its guest: what is not plugged in has no threads.
+        ("virtual CPUs", VCPU_BYTES * u64::from(vmi.topology().vcpus())),
+        ("page tables", guest / 512),
+        ("memory file", guest / 448),
+        ("room to grow", vmi.max_guest_memory().unwrap_or(guest).saturating_sub(guest) / 8192),
+        ("screen", where_it_is(devices.autoattach_graphics_device.unwrap_or(true), GRAPHICS_BYTES)),
+        ("disks", DISK_BYTES * vmi.disks().len() as u64),
+        ("probes", PROBE_BYTES * by_agent as u64),
+        ("UEFI", where_it_is(firmware::efi(vmi.spec()).is_some(), UEFI_BYTES)),
+        ("kernel boot", where_it_is(firmware::kernel_boot(vmi.spec()).is_some(), KERNEL_BYTES)),
+        ("TPM", where_it_is(firmware::tpm(vmi.spec()), TPM_BYTES)),
+        ("devices of the node", host_devices),
+        ("emulation", where_it_is(settings.use_emulation, TCG_BUFFER_BYTES + guest / 64)),
+    ];
+    parts.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
 }
 
 /// Requests and limits of the `compute` container.
@@ -147,7 +213,11 @@ pub fn overhead_bytes(vmi: &ValidVmi, settings: &Settings) -> u64 {
 /// CPU: the given request, else virtual CPUs divided by the allocation ratio. Memory: the given request, else the guest's
 /// memory divided by the overcommit; the overhead is added to the request (unless `overcommitGuestOverhead`) and to a
 /// given limit. A limit is set only where one is given, but for one CPU for each virtual one where the settings ask for a
-/// limit (see `Pods::cpu_limit`: whoever builds a pod takes it away where the namespace is not selected).
+/// limit (see `Pods::cpu_limit`: whoever builds a pod takes it away where the namespace is not selected), and where a quota
+/// of the namespace wants limits (see `Pods::quota`).
+///
+/// With dedicated CPUs the container has whole ones, and for CPU and memory the request is the limit: the kubelet's CPU manager
+/// asks for both. Such memory is not overcommitted, neither the guest's nor the overhead: it is all that the container may use.
 pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirements {
     let given = vmi.spec().domain.resources.clone().unwrap_or_default();
     let overhead = overhead_bytes(vmi, settings);
@@ -157,21 +227,30 @@ pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirement
     let positive = |quantity: Option<&Quantity>| {
         quantity.and_then(|q| quantity::bytes(q).ok()).filter(|bytes| *bytes > 0)
     };
-    let without_overcommit =
-        u128::from(vmi.guest_memory()) * 100 / u128::from(settings.memory_overcommit.max(1));
+    let dedicated = DedicatedCpus::of(vmi);
+    let overcommit = if dedicated.is_some() { 100 } else { settings.memory_overcommit.max(1) };
+    let without_overcommit = u128::from(vmi.guest_memory()) * 100 / u128::from(overcommit);
     // Huge pages are a resource of their own, and no part of the pod's memory.
     let in_pages = huge_pages(vmi).map_or(0, |_| vmi.guest_memory());
+    let limit = positive(given.limit("memory")).filter(|_| dedicated.is_some());
     let request = positive(given.request("memory"))
+        .or(limit)
         .unwrap_or_else(|| u64::try_from(without_overcommit).unwrap_or(u64::MAX))
         .saturating_sub(in_pages);
-    let added = if given.overcommit_guest_overhead == Some(true) { 0 } else { overhead };
+    let without = given.overcommit_guest_overhead == Some(true) && dedicated.is_none();
+    let added = if without { 0 } else { overhead };
     requests.insert("memory".to_owned(), bounded(request.saturating_add(added)));
     match positive(given.limit("memory")) {
         Some(limit) => {
             let limit = limit.saturating_sub(in_pages).saturating_add(overhead);
             limits.insert("memory".to_owned(), bounded(limit))
         }
-        None => limits.remove("memory"),
+        None => match settings.pods.quota.memory {
+            Some(factor) => {
+                limits.insert("memory".to_owned(), bounded(factor.times(request.saturating_add(added))))
+            }
+            None => limits.remove("memory"),
+        },
     };
 
     if let Some(pages) = huge_pages(vmi) {
@@ -180,18 +259,25 @@ pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirement
         }
     }
 
+    if let Some(cpus) = dedicated {
+        for list in [&mut requests, &mut limits] {
+            list.insert("cpu".to_owned(), Quantity(cpus.all().to_string()));
+        }
+        limits.extend(requests.get("memory").map(|memory| ("memory".to_owned(), memory.clone())));
+        return ResourceRequirements { requests: Some(requests), limits: Some(limits), claims: None };
+    }
+    let cpus = u64::from(vmi.topology().vcpus()) + u64::from(supplemental_io_threads(&vmi.spec().domain));
     if positive(given.request("cpu")).is_none() {
         let ratio = u64::from(settings.cpu_allocation_ratio.max(1));
-        let millis = (u64::from(vmi.topology().vcpus()) * 1000).div_ceil(ratio);
+        let millis = (cpus * 1000).div_ceil(ratio);
         requests.insert("cpu".to_owned(), quantity::from_millis(millis));
     }
     if positive(given.limit("cpu")).is_none() {
         limits.remove("cpu");
-        let dedicated = vmi.spec().domain.cpu.as_ref().and_then(|cpu| cpu.dedicated_cpu_placement);
-        if settings.pods.cpu_limit.is_some() && dedicated != Some(true) {
+        if settings.pods.cpu_limit.is_some() || settings.pods.quota.cpu {
             // Never below what is requested.
             let request = requests.get("cpu").and_then(|request| quantity::millis(request).ok()).unwrap_or(0);
-            let limit = (u64::from(vmi.topology().vcpus()) * 1000).max(request);
+            let limit = (cpus * 1000).max(request);
             limits.insert("cpu".to_owned(), quantity::from_millis(limit));
         }
     }

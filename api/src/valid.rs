@@ -166,6 +166,22 @@ impl ValidVmi {
         &self.interfaces
     }
 
+    /// Devices of the node that it is given: path of each, and the resource that it is one of. GPUs come first.
+    pub fn host_devices(&self) -> impl Iterator<Item = (String, &str)> {
+        let devices = &self.spec().domain.devices;
+        let gpus = devices.gpus.iter().map(|gpu| gpu.device_name.as_deref());
+        let others = devices.host_devices.iter().map(|device| device.device_name.as_deref());
+        let path = |list: &str, index: usize| format!("spec.domain.devices.{list}[{index}]");
+        let gpus = gpus.enumerate().map(move |(index, name)| (path("gpus", index), name));
+        let others = others.enumerate().map(move |(index, name)| (path("hostDevices", index), name));
+        gpus.chain(others).filter_map(|(path, name)| Some((path, name?)))
+    }
+
+    /// Its address on vsock, once it was given one.
+    pub fn context_id(&self) -> Option<u32> {
+        u32::try_from(self.vmi.status.as_ref()?.vsockcid?).ok()
+    }
+
     /// Seconds the guest has to shut down.
     pub fn grace_period_seconds(&self) -> u64 {
         let seconds = self.spec().termination_grace_period_seconds.unwrap_or(defaults::GRACE_PERIOD_SECONDS);

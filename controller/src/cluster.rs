@@ -13,6 +13,7 @@ use crate::node::Nodes;
 use crate::notes::Notes;
 use crate::packed::Packed;
 use crate::pool::Pruned;
+use crate::vsock::ContextIds;
 use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};
 use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::settings;
@@ -92,6 +93,8 @@ pub struct Cluster {
     pub machines: Kin,
     /// Pools that keep nothing of former generations.
     pub pruned: Pruned,
+    /// Addresses of guests on vsock.
+    pub context_ids: ContextIds,
     kubevirts: Store<DeserializeGuard<KubeVirt>>,
     known_nodes: Store<Node>,
     image_volumes: AtomicBool,
@@ -152,6 +155,7 @@ impl Cluster {
             instances: Kin::default(),
             machines: Kin::default(),
             pruned: Pruned::default(),
+            context_ids: ContextIds::default(),
             kubevirts,
             known_nodes,
             image_volumes: AtomicBool::new(false),
@@ -245,6 +249,10 @@ impl Cluster {
             return (self.instances.saw(namespace, name, &Whose::Others), vec![]);
         };
         self.options.inventory.saw_instance(&vmi);
+        let id = vmi.status.as_ref().and_then(|status| status.vsockcid);
+        if let (Some(uid), Some(Ok(id))) = (&vmi.metadata.uid, id.map(u32::try_from)) {
+            self.context_ids.saw(uid, id);
+        }
         let whose = Whose::by(vmi.meta(), &VirtualMachineInstanceReplicaSet::kind(&()));
         let former = self.instances.saw(namespace, name, &whose);
         let sets = if whose == Whose::Nobodys { self.sets.state() } else { vec![] };
@@ -329,6 +337,7 @@ impl Feeds {
                         Change::Seen => cluster.note_instance(vmi),
                         Change::Gone | Change::Missed => {
                             cluster.options.inventory.instance_gone(namespace, name);
+                            cluster.context_ids.gone(vmi.meta().uid.as_deref().unwrap_or_default());
                             (cluster.instances.gone(namespace, name), vec![])
                         }
                     };

@@ -2,8 +2,8 @@
 //!
 //! The watches tell each change. Objects of other owners, most of all instances of machines, take no room here.
 
+pub use barevirt_plan::owner::owner;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Resource;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -48,19 +48,6 @@ pub fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
 /// Whether that owner controls the object.
 pub fn is_controlled_by(metadata: &ObjectMeta, owner: &ObjectMeta) -> bool {
     controller(metadata).is_some_and(|found| Some(&found.uid) == owner.uid.as_ref())
-}
-
-/// The reference by which an object controls others: it is deleted after them where somebody waits for that.
-pub fn owner<K: Resource<DynamicType = ()>>(object: &K) -> OwnerReference {
-    let metadata = object.meta();
-    OwnerReference {
-        api_version: K::api_version(&()).into_owned(),
-        kind: K::kind(&()).into_owned(),
-        name: metadata.name.clone().unwrap_or_default(),
-        uid: metadata.uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
 }
 
 #[derive(Default)]

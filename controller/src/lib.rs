@@ -13,19 +13,15 @@
 //! ([`lease`]).
 
 pub mod cluster;
-pub mod config;
 pub mod error;
 pub mod expectations;
-pub mod generated;
 pub mod image_volumes;
 pub mod inventory;
 pub mod kin;
 pub mod lease;
-pub mod merge;
 pub mod node;
 pub mod notes;
 pub mod packed;
-pub mod pod;
 pub mod pool;
 pub mod process;
 pub mod replica_set;
@@ -33,5 +29,8 @@ pub mod run;
 pub mod shell;
 pub mod vm;
 pub mod vmi;
+pub mod vsock;
 pub mod workloads;
 pub mod write;
+
+pub use barevirt_plan::{config, generated, merge, pod};

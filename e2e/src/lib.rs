@@ -29,6 +29,7 @@ pub mod installation;
 pub mod namespace;
 pub mod node;
 pub mod pods;
+pub mod rfb;
 pub mod wait;
 
 pub use console::Console;

@@ -6,8 +6,8 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, object, objects, try_kubectl};
 use barevirt_e2e::installation::{self, Changed, NAMESPACE, ROLLOUT, condition, kubevirt, wait_available};
-use barevirt_e2e::wait::{self, RUNNING, SOON};
-use barevirt_e2e::{Node, alone, guest, in_namespace};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Node, alone, guest, in_namespace};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -366,5 +366,66 @@ fn without_its_gate_an_image_is_a_container_of_the_pod_and_no_volume() {
         wait_in_force(lives(RUNNING_COMPONENTS)?.keys())?;
         ensure!(containers("container")? == 2, "the image is no container");
         Ok(())
+    });
+}
+
+#[test]
+fn a_guest_reads_about_its_node_and_gets_none_of_its_devices_that_are_not_permitted() {
+    let _alone = alone();
+    in_namespace("hostdevices", |namespace| {
+        wait_available()?;
+        let components = lives(RUNNING_COMPONENTS)?;
+        let _changed = Changed::begin(&json!({"configuration": {
+            "developerConfiguration": {"featureGates": ["DownwardMetrics", "HostDevices"]},
+            "permittedHostDevices": {"pciHostDevices": [
+                {"pciVendorSelector": "ffff:ffff", "resourceName": "e2e.test/none"}]},
+        }}))?;
+        wait_in_force(components.keys())?;
+
+        let mut stranger = guest::instance("stranger");
+        stranger["spec"]["domain"]["devices"]["hostDevices"] =
+            json!([{"name": "card", "deviceName": "e2e.test/card"}]);
+        namespace.apply(&stranger)?;
+
+        let mut manifest = guest::instance("told");
+        manifest["spec"]["domain"]["devices"]["downwardMetrics"] = json!({});
+        guest::push(
+            &mut manifest["spec"]["domain"]["devices"]["disks"],
+            json!({"name": "metrics", "disk": {"bus": "virtio"}}),
+        );
+        guest::push(&mut manifest["spec"]["volumes"], json!({"name": "metrics", "downwardMetrics": {}}));
+        namespace.apply(&manifest)?;
+        let instance = namespace.wait_phase("told", "Running", RUNNING)?;
+        let node = instance["status"]["nodeName"].as_str().context("it is on no node")?;
+        let mut console = Console::open(namespace, "told")?;
+        console.login(BOOT)?;
+        let name = format!("<value>{node}</value>");
+        // The disk of metrics is the one that begins with their mark.
+        let find = "for d in /sys/block/vd*; do d=/dev/${d##*/}; \
+                    [ \"$(dd if=$d bs=4 count=1 2>/dev/null)\" = mvbd ] && echo $d; done";
+        let disk = console.ok(find, SOON)?.trim().to_owned();
+        ensure!(disk.starts_with("/dev/vd"), "no disk of metrics: {disk:?}");
+        wait::until_true("the disk to tell of the node", SOON, || {
+            // What the guest has read before it keeps.
+            let read = format!(
+                "echo 3 >/proc/sys/vm/drop_caches; dd if={disk} bs=4096 count=2 2>/dev/null | grep -c '{name}'"
+            );
+            Ok(console.run(&read, SOON)?.0.trim() == "1")
+        })?;
+        let ask = "p=/dev/$(basename $(dirname $(grep -l vhostmd /sys/class/virtio-ports/*/name))); \
+                   exec 3<>$p; printf 'GET /metrics/XML\\n\\n' >&3; timeout 5 head -n 8 <&3; exec 3>&-";
+        let answer = console.ok(ask, SOON)?;
+        ensure!(answer.contains("HostName") && answer.contains(&name), "{answer}");
+
+        wait::until_true("the device to be refused by name", SOON, || {
+            let vmi = namespace.need("vmi", "stranger")?;
+            Ok(vmi["status"]["conditions"].as_array().is_some_and(|conditions| {
+                conditions.iter().any(|condition| {
+                    let message = condition["message"].as_str().unwrap_or_default();
+                    condition["reason"] == "FailedCreate"
+                        && message.contains("HostDevice e2e.test/card is not permitted")
+                })
+            }))
+        })
     });
 }

@@ -22,10 +22,10 @@ use barevirt_protocol::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET, SOCKETS_VOLUME};
 use barevirt_protocol::seqpacket::PacketListener;
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
-    Control, ControlRequest, ControlResponse, GuestRequest, GuestResponse, HelloRequest, HelloResponse,
-    LauncherStatus, Pause, Phase, ProcessStats, QmpRequest, QmpResponse, ScreenshotRequest,
-    ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse, SyncRequest,
-    SyncResponse, WatchRequest,
+    Control, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse,
+    HelloRequest, HelloResponse, LauncherStatus, Pause, Phase, ProcessStats, QmpRequest, QmpResponse,
+    ScreenshotRequest, ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse,
+    SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_protocol::{grpc, seqpacket};
 use tokio::sync::{mpsc, watch};
@@ -292,6 +292,10 @@ impl Launcher for Fake {
             Phase::Paused => Err(Status::unavailable("it hangs")),
             _ => Ok(Response::new(StatsResponse { process: Some(process), machine: None, agent: None })),
         }
+    }
+
+    async fn debug(&self, _: tonic::Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {
+        Ok(Response::new(DebugResponse { report: br#"{"pid":7}"#.to_vec() }))
     }
 
     async fn qmp(&self, request: tonic::Request<QmpRequest>) -> Result<Response<QmpResponse>, Status> {

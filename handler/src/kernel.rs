@@ -69,6 +69,24 @@ fn set_option<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: &T) 
     check(result)
 }
 
+/// Lets a process, and those that it starts, lock that many bytes of memory, where it may not already.
+pub fn allow_locked(pid: i32, bytes: u64) -> io::Result<()> {
+    // SAFETY: rlimit64 is plain data; all zeroes is a valid value of it.
+    let mut limit: libc::rlimit64 = unsafe { mem::zeroed() };
+    // SAFETY: no new limit is given, and `limit` is written within its bounds.
+    let result = unsafe { libc::prlimit64(pid, libc::RLIMIT_MEMLOCK, std::ptr::null(), &raw mut limit) };
+    check(result)?;
+    if limit.rlim_cur >= bytes {
+        return Ok(());
+    }
+    limit.rlim_cur = bytes;
+    limit.rlim_max = limit.rlim_max.max(bytes);
+    // SAFETY: `limit` is an initialised rlimit64, and the old limit is not asked for.
+    let result =
+        unsafe { libc::prlimit64(pid, libc::RLIMIT_MEMLOCK, &raw const limit, std::ptr::null_mut()) };
+    check(result)
+}
+
 fn check(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -139,5 +157,46 @@ impl Kvm {
         let frequency = unsafe { libc::ioctl(cpu.as_raw_fd(), KVM_GET_TSC_KHZ, NONE) };
         check(frequency)?;
         u32::try_from(frequency).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+    }
+}
+
+/// Lets a thread run first in, first out with this priority: it has its CPU until it waits.
+pub fn first_in_first_out(thread: i32, priority: i32) -> io::Result<()> {
+    // The kernel's `struct sched_param` is this one number. The call is made without the C library: musl's does nothing but
+    // say ENOSYS.
+    let param: libc::c_int = priority;
+    // SAFETY: the kernel reads one structure of this size, which lives until the call returns.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, libc::SCHED_FIFO, &raw const param) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_may_lock_as_much_as_it_is_allowed() {
+        // More than it may have at most takes a privilege that tests do not have.
+        let mut child =
+            std::process::Command::new("sh").args(["-c", "ulimit -S -l 64; exec sleep 60"]).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let limit = || {
+            let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+            let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory")).unwrap();
+            line.split_whitespace().next().unwrap().to_owned()
+        };
+        let begun = std::time::Instant::now();
+        while limit() != "65536" && begun.elapsed() < std::time::Duration::from_secs(20) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let before = limit();
+        let done = [allow_locked(pid, 128 << 10), allow_locked(pid, 96 << 10)];
+        let after = limit();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(before, "65536");
+        assert!(done.iter().all(Result::is_ok), "{done:?}");
+        assert_eq!(after, "131072", "it is raised, and never lowered");
     }
 }

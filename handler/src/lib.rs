@@ -19,6 +19,7 @@ pub mod launchers;
 pub mod metrics;
 pub mod network;
 pub mod pods;
+pub mod real_time;
 pub mod server;
 pub mod status;
 pub mod supervisor;

@@ -92,6 +92,7 @@ async fn main() -> anyhow::Result<()> {
     metrics.look(&VIRT_HANDLER_READY, move || if lack.borrow().is_none() { 1.0 } else { 0.0 });
     metrics.collect(Guests::new(launchers.clone(), Handle::current()));
     let (known, told_by) = (installation.clone(), installation.clone());
+    let devices_allowed = installation.clone();
     let told = Arc::new(Probes { installation, leading: None, metrics });
     info!(node = flags.node_name, version = env!("CARGO_PKG_VERSION"), "virt-handler starts");
 
@@ -106,6 +107,7 @@ async fn main() -> anyhow::Result<()> {
     for resource in rest {
         drop(devices::offer(resource, &plugins));
     }
+    tokio::spawn(devices::permitted::run(devices_allowed, PathBuf::from("/sys"), plugins.clone()));
     let sources = heartbeat::Sources {
         installation: told_by,
         kvm: devices::offer(kvm, &plugins),

@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use barevirt_api::names::START_STRATEGY_PAUSED;
 use barevirt_api::settings::Smbios;
+use barevirt_api::sizing::DedicatedCpus;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
-    Accelerator, Facts, FdSet, GuestAgent, HostCpu, InterfaceFacts, Layout, Monitors, PlanError, argv, plan,
+    Accelerator, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, InterfaceFacts, Layout,
+    Monitors, PlanError, argv, plan,
 };
 use tokio::net::UnixStream;
 
 use crate::clock::{self, ClockError};
 use crate::descriptors::Descriptors;
 use crate::firmware;
+use crate::host_cpus;
+use crate::pins::Pins;
 use crate::process::Command;
 use crate::supervisor::Launch;
 use crate::volumes::Prepared;
@@ -26,6 +30,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(300);
 /// QEMU cannot be put together.
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
+    /// The CPUs that the launcher may use cannot be found.
+    #[error("cannot find the container's CPUs")]
+    HostCpus(#[source] io::Error),
     /// The machine cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -61,6 +68,17 @@ pub struct Parts {
     pub layout: Option<Layout>,
     /// What a guest's CPU can have, where it matters.
     pub host_cpu: Option<HostCpu>,
+    /// What the pod was given of its node.
+    pub node: FromNode,
+}
+
+/// Devices of a node, where there is one.
+#[derive(Debug, Default)]
+pub struct FromNode {
+    /// /dev/vhost-vsock.
+    pub vhost_vsock: Option<Fd>,
+    /// Entries of the manifest, by their paths, and what each of them is.
+    pub host_devices: Vec<(String, Vec<HostSource>)>,
 }
 
 /// Where things are on this machine.
@@ -92,6 +110,8 @@ pub struct Ends {
     pub serial: UnixStream,
     /// The guest agent's channel.
     pub agent: UnixStream,
+    /// Where the guest asks for metrics, if it may.
+    pub downward_metrics: Option<UnixStream>,
 }
 
 /// Everything is ready to start.
@@ -114,14 +134,26 @@ pub fn assemble(
     parts: Parts,
     installation: &Installation,
 ) -> Result<Assembly, AssemblyError> {
-    let Parts { accelerator, mut fd_sets, volumes, interfaces, firmware, mut descriptors, layout, host_cpu } =
-        parts;
+    let Parts {
+        accelerator,
+        mut fd_sets,
+        volumes,
+        interfaces,
+        firmware,
+        mut descriptors,
+        layout,
+        host_cpu,
+        node,
+    } = parts;
     fd_sets.extend(volumes.fd_sets);
     fd_sets.extend(firmware.fd_sets);
     let (monitor, control) = pair("the monitor")?;
     let (people, for_people) = pair("the people's monitor")?;
     let (serial, console) = pair("the serial console")?;
     let (agent, channel) = pair("the guest agent")?;
+    let wants_metrics = vmi.spec().domain.devices.downward_metrics.is_some();
+    let metrics = wants_metrics.then(|| pair("the channel for metrics")).transpose()?;
+    let (downward_metrics, for_metrics) = metrics.unzip();
     let control = descriptors.add(control);
     let for_people = descriptors.add(for_people);
     let facts = Facts {
@@ -130,6 +162,10 @@ pub fn assemble(
         monitors: Monitors { control, people: for_people },
         serial: descriptors.add(console),
         guest_agent: descriptors.add(channel),
+        downward_metrics: for_metrics.map(|channel| descriptors.add(channel)),
+        vhost_vsock: node.vhost_vsock,
+        context_id: vmi.context_id(),
+        host_devices: node.host_devices,
         vnc_socket: installation.vnc_socket.display().to_string(),
         interfaces,
         volumes: volumes.volumes,
@@ -139,6 +175,7 @@ pub fn assemble(
         smbios: installation.smbios.clone(),
         rtc_base: clock::base(vmi.spec().domain.clock.as_ref(), jiff::Timestamp::now())?,
         host_cpu,
+        host_cpus: own_cpus(vmi)?,
         layout,
     };
     let machine = plan(vmi, &facts)?;
@@ -156,11 +193,18 @@ pub fn assemble(
         tpm: firmware.tpm,
         monitor,
         answers_within: ANSWERS_WITHIN,
+        pins: machine.pinning.map(|pinning| Pins { pinning, cells: machine.cells }),
         acpi: vmi.acpi(),
         paused: vmi.vmi().spec.start_strategy.as_deref() == Some(START_STRATEGY_PAUSED),
         agent_port,
     };
-    Ok(Assembly { launch, ends: Ends { people, serial, agent }, layout: machine.layout })
+    Ok(Assembly { launch, ends: Ends { people, serial, agent, downward_metrics }, layout: machine.layout })
+}
+
+/// CPUs for the guest alone, where it is to have such.
+fn own_cpus(vmi: &ValidVmi) -> Result<Option<HostCpus>, AssemblyError> {
+    let dedicated = DedicatedCpus::of(vmi).map(|_| host_cpus::find(Path::new(host_cpus::SYSTEM)));
+    dedicated.transpose().map_err(AssemblyError::HostCpus)
 }
 
 /// Our end for the reactor, and QEMU's.

@@ -78,10 +78,7 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
                 .without_time()
                 .with_target(false)
                 .init();
-            match block_on(run::run(*args))?? {
-                Some(verdict) if !verdict.succeeded => Ok(ExitCode::FAILURE),
-                _ => Ok(ExitCode::SUCCESS),
-            }
+            Ok(run::exit::code(block_on(run::run(*args))?))
         }
         Command::NodeCapabilities(args) => {
             tracing_subscriber::fmt()

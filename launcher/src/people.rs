@@ -6,18 +6,23 @@
 //! command does to the VM (`quit`, `stop`) arrives there as an event.
 //!
 //! Each client has a task and bounds: one line of [`MAX_LINE`] bytes, [`IN_FLIGHT`] commands, [`PATIENCE`] to read
-//! what it is sent. Descriptors cannot be passed.
+//! what it is sent. Descriptors cannot be passed, and commands that reach beyond the guest are refused here whoever asks
+//! ([`barevirt_api::monitor`]): bytes of a client never become bytes for QEMU, only commands that were understood.
 
 mod client;
+pub mod journal;
 
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use barevirt_api::monitor::Forbidden;
 use barevirt_qmp::Qmp;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::status::Status;
 
 /// Longest line of a client, in bytes.
 pub const MAX_LINE: usize = 1 << 20;
@@ -27,8 +32,8 @@ pub const IN_FLIGHT: usize = 8;
 pub const MOST_CLIENTS: usize = 16;
 /// How long a client may leave what it is sent unread.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a command of a person may take. Some take long (`query-migrate`, snapshots); none for ever.
-pub const COMMAND: Duration = Duration::from_secs(3600);
+/// How long a command of a person may take before it is answered that it takes long, and why. QEMU may carry it out later.
+pub const COMMAND: Duration = Duration::from_secs(60);
 
 /// Listens at `path`, for this user only, in place of a socket left there.
 ///
@@ -45,9 +50,32 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// QEMU as people reach it.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// The session with it.
+    pub qmp: Qmp,
+    /// What else is known of it, where something is.
+    pub status: Option<watch::Receiver<Status>>,
+    /// How long a command may take.
+    pub patience: Duration,
+}
+
+impl Guest {
+    /// Its process, 0 where it is not known.
+    pub(crate) fn pid(&self) -> u32 {
+        self.status.as_ref().map_or(0, |status| status.borrow().qemu_pid)
+    }
+}
+
+/// Serves clients of a QEMU of which nothing else is known; see [`serve_guest`].
+pub async fn serve(qmp: Qmp, listener: Option<UnixListener>, sent: mpsc::Receiver<UnixStream>) {
+    serve_guest(Guest { qmp, status: None, patience: COMMAND }, listener, sent).await;
+}
+
 /// Serves clients that connect to the listener, and those that are sent as connections, until the session with
 /// QEMU ends. Must run within a `LocalSet`.
-pub async fn serve(qmp: Qmp, listener: Option<UnixListener>, mut sent: mpsc::Receiver<UnixStream>) {
+pub async fn serve_guest(guest: Guest, listener: Option<UnixListener>, mut sent: mpsc::Receiver<UnixStream>) {
     let seats = Rc::new(Semaphore::new(MOST_CLIENTS));
     let mut more = true;
     loop {
@@ -57,20 +85,31 @@ pub async fn serve(qmp: Qmp, listener: Option<UnixListener>, mut sent: mpsc::Rec
                 more = stream.is_some();
                 stream
             }
-            () = qmp.ended() => return,
+            () = guest.qmp.ended() => return,
         };
         let Some(stream) = stream else { continue };
         if seats.available_permits() == 0 {
             tracing::warn!(most = MOST_CLIENTS, "too many clients of the people's monitor, one turned away");
             continue;
         }
-        let (qmp, seats) = (qmp.clone(), seats.clone());
+        let (guest, seats) = (guest.clone(), seats.clone());
         tokio::task::spawn_local(async move {
             let _seat = seats.acquire().await;
-            let ended = client::serve(qmp, stream).await;
+            let ended = client::serve(guest, stream).await;
             tracing::info!(%ended, "client of the people's monitor has gone");
         });
     }
+}
+
+/// The commands with their arguments that a client's bytes would have QEMU carry out. Pure, for tests.
+#[must_use]
+pub fn passed_on(bytes: &[u8]) -> Vec<(String, serde_json::Value)> {
+    client::passed_on(bytes)
+}
+
+/// The answer to a command that is open to nobody.
+pub(crate) fn refused(forbidden: &Forbidden) -> serde_json::Value {
+    serde_json::json!({"error": {"class": client::class_of(forbidden), "desc": forbidden.to_string()}})
 }
 
 async fn accept(listener: Option<&UnixListener>) -> Option<UnixStream> {

@@ -14,6 +14,7 @@
 //! code.
 
 pub mod args;
+pub mod debug;
 pub mod holdings;
 pub mod report;
 pub mod resize;
@@ -58,7 +59,7 @@ use crate::stats::Meter;
 use crate::status::Status;
 use crate::supervisor::{Launch, Request, supervise};
 use crate::verdict::Verdict;
-use crate::{console, dhcp, guest_agent, people, probe};
+use crate::{console, dhcp, downward_metrics, guest_agent, people, probe};
 
 /// How long a handler that watches may take to hear the verdict.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -77,6 +78,8 @@ pub struct Pod {
     /// None where the images are volumes.
     container_disks: Option<ContainerDisks>,
     people: watch::Sender<Option<Qmp>>,
+    /// What QEMU last told.
+    journal: people::journal::Journal,
     /// What the guest agent tells.
     guest: watch::Sender<Option<guest_agent::Facts>>,
 }
@@ -126,6 +129,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         holdings: Rc::default(),
         container_disks,
         people: watch::Sender::new(None),
+        journal: people::journal::Journal::default(),
         guest: watch::Sender::new(None),
     };
     let (agent, agent_asked) = mpsc::channel(8);
@@ -133,6 +137,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     let status = watch::Sender::new(Status::default());
     let told = watch::Sender::new(LauncherStatus::default());
 
+    let meter = Meter::new(pod.people.subscribe(), status.subscribe(), pod.guest.subscribe());
     let service = Service {
         pod_uid: pod.args.pod_uid.clone(),
         uid: pod.args.uid.clone(),
@@ -141,7 +146,9 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         requests: requests.clone(),
         people: pod.people.subscribe(),
         agent,
-        meter: Meter::new(pod.people.subscribe(), status.subscribe(), pod.guest.subscribe()),
+        meter: meter.clone(),
+        process: status.subscribe(),
+        journal: pod.journal.clone(),
     };
     let (over, is_over) = oneshot::channel::<()>();
     let served = spawn_local(grpc::serve(grpc_listener, allowed.clone(), service, async {
@@ -173,7 +180,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     spawn_local(stop_on_signals(stops, requests, Duration::from_secs(pod.args.grace_period_seconds)));
 
     let mut connections = Vec::new();
-    let agent = AgentSeat { asks: agent_asked, status: agent_status };
+    let agent = AgentSeat { asks: agent_asked, status: agent_status, meter };
     let prepare = launch(&pod, seats, people_listener, sent, agent, &mut connections);
     let verdict = supervise(prepare, asked, &status).await;
     // The containers of the images may end.
@@ -184,10 +191,11 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     Ok(verdict)
 }
 
-/// What the guest agent's task needs of the others.
+/// What the tasks that talk with the guest need of the others.
 struct AgentSeat {
     asks: mpsc::Receiver<guest_agent::Ask>,
     status: watch::Receiver<Status>,
+    meter: Meter,
 }
 
 /// Waits for what it takes to start, and has everything around QEMU served from before its first instruction.
@@ -201,7 +209,8 @@ async fn launch(
 ) -> Result<Launch, Verdict> {
     let start::Prepared { assembly, dhcp, connections } = start::prepare(pod).await?;
     *kept = connections;
-    let Assembly { launch, ends: Ends { people, serial, agent }, .. } = assembly;
+    let Assembly { launch, ends: Ends { people, serial, agent, downward_metrics }, .. } = assembly;
+    serve_metrics(pod, downward_metrics, &seat.meter);
     let logs =
         pod.wanted.borrow().as_ref().and_then(|wanted| wanted.vmi.spec().domain.devices.log_serial_console);
     let log = match SerialLog::create(&pod.args.private.join(serial_log::FILE), DEFAULT_LIMIT) {
@@ -213,7 +222,8 @@ async fn launch(
         }
     };
     spawn_local(console::serve(serial, log, seats));
-    spawn_local(serve_people(people, listener, sent, pod.people.clone()));
+    let monitor = Monitor { stream: people, status: seat.status.clone(), journal: pod.journal.clone() };
+    spawn_local(serve_people(monitor, listener, sent, pod.people.clone()));
     // Always read: a guest that writes to it is not held up.
     let options = Options { max_line: guest_agent::MAX_LINE, ..Options::default() };
     let agent = Agent::new(agent, options);
@@ -249,6 +259,25 @@ async fn launch(
     Ok(launch)
 }
 
+/// What the guest may know of its node.
+fn serve_metrics(pod: &Pod, port: Option<UnixStream>, meter: &Meter) {
+    let Some(wanted) = pod.wanted.borrow().clone() else { return };
+    let people = pod.people.subscribe();
+    let memory = wanted.vmi.guest_memory();
+    let source = downward_metrics::Source::new(&pod.args.node_name, meter.clone(), people, memory);
+    if let Some(port) = port {
+        spawn_local(downward_metrics::serve(port, source.clone()));
+    }
+    let Some(volume) = wanted.vmi.volumes().iter().find(|volume| volume.downward_metrics.is_some()) else {
+        return;
+    };
+    let path = downward_metrics::disk::path(&pod.args.ephemeral_disks, &volume.name);
+    match downward_metrics::disk::open(&path) {
+        Ok(file) => drop(spawn_local(downward_metrics::refresh(file, source))),
+        Err(error) => tracing::error!(%error, "the guest's disk of metrics stays empty"),
+    }
+}
+
 /// Where a probe asks the guest agent.
 fn serve_probes(pod: &Pod, agent: &Agent, status: &watch::Receiver<Status>) {
     let asks = |wanted: &Arc<Wanted>| {
@@ -267,17 +296,26 @@ fn serve_probes(pod: &Pod, agent: &Agent, status: &watch::Receiver<Status>) {
     }
 }
 
-async fn serve_people(
+/// The people's monitor, before it is open.
+struct Monitor {
     stream: UnixStream,
+    status: watch::Receiver<Status>,
+    journal: people::journal::Journal,
+}
+
+async fn serve_people(
+    monitor: Monitor,
     listener: UnixListener,
     sent: mpsc::Receiver<UnixStream>,
     known: watch::Sender<Option<Qmp>>,
 ) {
+    let Monitor { stream, status, journal } = monitor;
     match Qmp::open(stream, Options::default(), Deadline::after(PEOPLE)).await {
         Ok((qmp, events)) => {
-            drop(events);
+            spawn_local(journal.keep(events));
             known.send_replace(Some(qmp.clone()));
-            people::serve(qmp, Some(listener), sent).await;
+            let guest = people::Guest { qmp, status: Some(status), patience: people::COMMAND };
+            people::serve_guest(guest, Some(listener), sent).await;
             known.send_replace(None);
         }
         Err(error) => tracing::debug!(%error, "no monitor for people"),

@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 
 pub use reaper::reap_strangers;
 pub use stderr::Tail;
+pub use system::may_bind_memory;
 
 use crate::verdict::Exit;
 

@@ -4,8 +4,10 @@
 //! replaced by what a user may do: QEMU's own network stack, images from local files, the terminal as console.
 
 pub mod args;
+pub mod exit;
 pub mod images;
 pub mod manifest;
+pub mod save;
 pub mod scratch;
 pub mod terminal;
 
@@ -29,7 +31,7 @@ use self::args::Args;
 use self::scratch::Scratch;
 use self::terminal::Left;
 use crate::accelerator::processor_virtualises;
-use crate::assembly::{Assembly, Installation, Parts, assemble};
+use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
 use crate::console;
 use crate::descriptors::Descriptors;
 use crate::firmware;
@@ -48,8 +50,9 @@ use crate::volumes::{self, Base, Places};
 /// # Errors
 /// When it cannot be started; what becomes of the guest is the verdict. No verdict: nothing was to be started.
 pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
-    let vmi = manifest::load(&args.manifest, args.memory.as_deref())?;
-    let bases = images::open_all(&vmi, &args.disks, &args.images)?;
+    let local: Vec<&str> = args.disks.iter().map(|disk| disk.volume.as_str()).collect();
+    let vmi = manifest::load(&args.manifest, args.memory.as_deref(), &local)?;
+    let (bases, found) = images::open_all(&vmi, &args.disks, &args.images)?;
     let scratch =
         Scratch::new(&std::env::temp_dir()).context("cannot make a directory for temporary files")?;
     let accelerator = accelerator(&args)?;
@@ -62,7 +65,12 @@ pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
         print(&assembly.launch.command).context("cannot print")?;
         return Ok(None);
     }
+    let saves = save::plan(&args.saves, &found, scratch.path())?;
     let verdict = boot(&vmi, assembly, &args).await?;
+    for one in &saves {
+        save::save(&args.qemu, one).await?;
+        say(&format!("Volume {} is saved as {}.", one.volume, one.to.display()));
+    }
     Ok(Some(verdict))
 }
 
@@ -108,6 +116,7 @@ fn prepare(
         descriptors,
         layout: None,
         host_cpu,
+        node: FromNode::default(),
     };
     Ok(assemble(vmi, parts, &installation)?)
 }

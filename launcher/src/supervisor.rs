@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::lifecycle::{Control, Effect, Event, Phase, Refused, Vm, judge, step};
+use crate::pins::{Pins, PinsError};
 use crate::process::{Command, Process};
 use crate::status::{Paused, Stage, Status};
 use crate::verdict::{Exit, Verdict};
@@ -51,6 +52,8 @@ pub struct Launch {
     pub monitor: UnixStream,
     /// How long QEMU may take to answer its first command. Large guests allocate for long.
     pub answers_within: Duration,
+    /// Where threads are to run, where the guest has CPUs of its own.
+    pub pins: Option<Pins>,
     /// The guest has a power button.
     pub acpi: bool,
     /// vCPUs are to stand still until somebody lets them go.
@@ -172,6 +175,12 @@ pub async fn supervise(
     }
 }
 
+/// A guest whose threads are not where they are to be is not let go.
+fn not_pinned(error: &PinsError) -> Verdict {
+    let source = std::error::Error::source(error).map(|source| format!(": {source}"));
+    Verdict::failed("StartFailed", format!("{error}{}", source.unwrap_or_default()))
+}
+
 /// What QEMU is to do when its guest powers itself off.
 async fn on_shutdown(qmp: &Qmp, action: &str, by: Deadline) -> Result<(), Error> {
     qmp.execute_raw("set-action", json!({"shutdown": action}), by).await.map(drop)
@@ -290,9 +299,12 @@ impl Supervisor<'_> {
     }
 
     fn spawn(&mut self) -> Option<Event> {
-        let Launch { command, tpm, monitor, answers_within, acpi: _, paused: _, agent_port } =
+        let Launch { command, tpm, monitor, answers_within, pins, acpi: _, paused: _, agent_port } =
             self.launch.take()?;
         self.agent_port = agent_port;
+        if let Some(error) = pins.as_ref().and_then(|pins| pins.prepare().err()) {
+            return Some(Event::CannotStart(not_pinned(&error)));
+        }
         // The TPM first: QEMU speaks to it as it starts.
         let started = tpm.map(Process::spawn).transpose().and_then(|tpm| Ok((tpm, Process::spawn(command)?)));
         match started {
@@ -312,6 +324,11 @@ impl Supervisor<'_> {
             if opened.as_ref().is_err_and(Error::is_closed) {
                 // It has closed its monitor because it is exiting, and the exit says more.
                 sleep(GIVING_UP).await;
+            }
+            if let (Ok((qmp, _)), Some(pins)) = (&opened, pins)
+                && let Err(error) = pins.complete(qmp).await
+            {
+                return Outcome::Happened(vec![Event::CannotRun(not_pinned(&error))]);
             }
             Outcome::Opened(Box::new(opened))
         }));

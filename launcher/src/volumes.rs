@@ -19,6 +19,7 @@ use crate::credentials;
 use crate::descriptors::Descriptors;
 use crate::disk::qcow2::{self, Qcow2Error};
 use crate::disk::{Format, Image};
+use crate::downward_metrics;
 
 /// A volume cannot be prepared. Names it.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,14 @@ pub enum VolumeError {
         volume: String,
         /// Why.
         source: Qcow2Error,
+    },
+    /// Its disk of metrics cannot be made.
+    #[error("volume {volume}: cannot make its disk of metrics")]
+    Metrics {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: std::io::Error,
     },
     /// Its cloud-init image cannot be made.
     #[error(transparent)]
@@ -133,6 +142,19 @@ fn prepare_one(
             format: format_of(image.format),
             read_only: true,
             overlay,
+            disposable: true,
+        });
+    }
+    if disk.volume.downward_metrics.is_some() {
+        let path = downward_metrics::disk::path(&places.directory, name);
+        downward_metrics::disk::create(&path)
+            .map_err(|source| VolumeError::Metrics { volume: volume(), source })?;
+        return Ok(VolumeFacts {
+            name: volume(),
+            source: source_of(&path),
+            format: ImageFormat::Raw,
+            read_only: true,
+            overlay: None,
             disposable: true,
         });
     }

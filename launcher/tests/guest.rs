@@ -181,6 +181,61 @@ fn hostname_over_http(port: u16) -> String {
 }
 
 #[test]
+fn what_the_guest_wrote_is_saved_as_one_image_and_boots_again() {
+    let kept = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(kept.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let image = kept.path().join("kept.qcow2");
+    let log_in = |terminal: &mut Terminal| {
+        terminal.expect("tiny login: ", BOOT);
+        terminal.type_in("root\r");
+        terminal.expect(":~# ", SOON);
+    };
+    let mut first = Terminal::run(&["--console", "--save", &format!("root={}", image.display())]);
+    log_in(&mut first);
+    first.type_in("echo wrote $((6*7)) > /root/kept && sync && echo done $((1))\r");
+    first.expect("done 1", SOON);
+    first.type_in("poweroff\r");
+    first.expect("Volume root is saved", BOOT);
+    assert_eq!(first.exit_code(), 0);
+    let mut second = Terminal::run(&["--console", "--disk", &format!("root={}", image.display())]);
+    log_in(&mut second);
+    second.type_in("cat /root/kept\r");
+    second.expect("wrote 42", SOON);
+    second.type_in("poweroff\r");
+    second.expect("Succeeded", BOOT);
+    assert_eq!(second.exit_code(), 0);
+}
+
+#[test]
+fn exit_codes_tell_a_wrong_manifest_from_a_machine_that_cannot() {
+    let run = |extra: &[&str], text: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let manifest = directory.path().join("vmi.yaml");
+        std::fs::write(&manifest, text).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_virt-launcher"))
+            .args(["run", "--tcg"])
+            .args(extra)
+            .arg(manifest)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let text = "{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metadata: {name: a}, spec: {domain: \
+        {memory: {guest: 64Mi}, devices: {disks: [{name: root, disk: {}}]}}, volumes: [{name: root, \
+        persistentVolumeClaim: {claimName: c}}]}}";
+    let (code, said) = run(&[], text);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("spec.volumes[0].persistentVolumeClaim (give its image with --disk root=PATH)"),
+        "{said}"
+    );
+    let (code, said) = run(&["--disk", "root=/nowhere.qcow2"], text);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("volume root") && said.contains("/nowhere.qcow2"), "{said}");
+    assert_eq!(run(&["--no-such-flag"], text).0, Some(2));
+}
+
+#[test]
 fn ctrl_c_twice_is_a_hard_stop() {
     let mut terminal = Terminal::run(&[]);
     terminal.expect("Running tiny", SOON);

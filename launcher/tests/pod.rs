@@ -273,6 +273,34 @@ async fn from_sync_to_shutdown_as_the_handler_sees_it() {
     assert!(tokio::time::timeout(SOON, helper.receive()).await.unwrap().unwrap().is_none());
 }
 
+#[tokio::test]
+async fn a_disk_of_metrics_is_kept_current() {
+    let pod = Pod::start(&["--node-name", "node-of-the-test"]).await;
+    let mut client = pod.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    let mut object = vmi();
+    object["spec"]["volumes"] = json!([{"name": "metrics", "downwardMetrics": {}}]);
+    object["spec"]["domain"]["devices"]["disks"] = json!([{"name": "metrics", "disk": {"bus": "virtio"}}]);
+    object["spec"]["domain"]["devices"]["downwardMetrics"] = json!({});
+    let mut wanted = sync(1);
+    wanted.get_mut().vmi = object.to_string().into_bytes();
+    client.sync(wanted).await.unwrap();
+    watch.running().await;
+    let read = || std::fs::read(pod.at("ephemeral/metrics.vhostmd")).unwrap();
+    let has = |text: &str| String::from_utf8_lossy(&read()).contains(text);
+    eventually("an account", SOON, || has("<value>node-of-the-test</value>")).await;
+    let first = read();
+    assert!(first.starts_with(b"mvbd\0\0\0\0"), "a lock is left");
+    assert!(has("<name>ResourceProcessorLimit</name>\n    <value>1</value>"));
+    assert!(has("<value>qemu-") && has("<name>FreePhysicalMemory</name>"));
+    eventually("a later one", SOON, || read() != first).await;
+    // The guest has the port.
+    let command = br#"{"execute": "qom-get", "arguments": {"path": "/machine/peripheral/downward-metrics0", "property": "name"}}"#;
+    let request = QmpRequest { command: command.to_vec(), deadline_ms: 5000 };
+    let answer = client.qmp(grpc::request(request, SOON)).await.unwrap().into_inner().answer;
+    assert_eq!(serde_json::from_slice::<Value>(&answer).unwrap()["return"], "org.github.vhostmd.1");
+}
+
 async fn started(extra: &[&str]) -> (Pod, Watch, LauncherStatus, PacketSocket) {
     let pod = Pod::start(extra).await;
     let mut client = pod.handler().await;

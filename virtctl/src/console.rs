@@ -1,4 +1,15 @@
 //! console: the guest's first serial line in this terminal.
+//!
+//! ```text
+//!   wait until it runs -> attached --ctrl-]----------------------------> done
+//!                          ^    |  \--another user took it-------------> told, failed
+//!                          |    |
+//!                          |    +--the way broke (a component started anew)--> the same guest again
+//!                          |    +--the guest ended----------------------------> the machine's next run, if it has one
+//!                          +------------------------------------------------------+   else told, failed
+//! ```
+
+mod again;
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -13,14 +24,23 @@ use kube::Api;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
-use crate::session::{self, Session};
+use self::again::Again;
+use crate::session::{self, INSTANCES, Session};
 use crate::stream::{self, Socket};
 use crate::terminal::RawTerminal;
+use crate::vnc::warn_if_paused;
 
 /// Ctrl-], also sent by ctrl-5: leaves the console.
 const ESCAPE: u8 = 0x1d;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Close code of a stream that another user has taken, and of one whose guest has ended.
+const TAKEN: u16 = 4001;
+const ENDED: u16 = 4000;
+/// A connection that was had again and breaks sooner than this is not tried once more: on a server that does not say so,
+/// somebody else may want it as much.
+const SHORT: Duration = Duration::from_secs(3);
 
 /// Arguments of `virtctl console`.
 #[derive(Debug, Args)]
@@ -35,43 +55,80 @@ pub(crate) struct Console {
     timeout: u64,
 }
 
-/// How a console ended.
+/// A console that answers, and whose it is.
+struct Line {
+    socket: Socket,
+    uid: String,
+}
+
+/// How a connection ended.
+#[derive(Debug, PartialEq, Eq)]
 enum End {
     /// The person left it.
     Left,
-    /// The other side closed it.
-    Closed,
+    /// Another user has it.
+    Taken,
+    /// The guest's side of it ended.
+    Ended,
+    /// It broke off, nobody said why.
+    Lost,
 }
 
 impl Console {
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
-        let socket = self.connect(session).await?;
+        let mut line = self.connect(session).await?;
         eprint!(
             "Successfully connected to {} console. Press Ctrl+] or Ctrl+5 to exit console.\r\n",
             self.vmi
         );
+        warn_if_paused(session, &self.vmi).await;
         let raw = RawTerminal::new().context("set up the terminal")?;
-        let end = attach(socket).await;
+        let mut keys = keys();
+        let mut before = None;
+        let end = loop {
+            let began = Instant::now();
+            let end = attach(&mut keys, line.socket).await;
+            let broke_again = before.is_some() && began.elapsed() < SHORT;
+            match end? {
+                End::Left => break Ok(()),
+                End::Taken => break Err(self.taken()),
+                End::Lost if broke_again => break Err(self.gone()),
+                end @ (End::Ended | End::Lost) => {
+                    match again::again(session, &self.vmi, &line.uid, &end, &mut keys).await {
+                        Ok(Again::Line(next)) => line = *next,
+                        Ok(Again::Left) => break Ok(()),
+                        Ok(Again::No) => break Err(self.gone()),
+                        Err(error) => break Err(error),
+                    }
+                    before = Some(began);
+                }
+            }
+        };
         drop(raw);
         eprintln!();
-        match end? {
-            End::Left => Ok(()),
-            End::Closed => {
-                bail!(
-                    "You were disconnected from the console. This has one of the following reasons:\n \
-                     - the virtual machine was powered off\n \
-                     - another user connected to its console\n \
-                     - network issues"
-                )
-            }
-        }
+        end
+    }
+
+    fn taken(&self) -> anyhow::Error {
+        anyhow::anyhow!(
+            "You were disconnected from the console of {}: another user connected to it.",
+            self.vmi
+        )
+    }
+
+    fn gone(&self) -> anyhow::Error {
+        anyhow::anyhow!(
+            "You were disconnected from the console. This has one of the following reasons:\n \
+             - the virtual machine was powered off\n \
+             - another user connected to its console\n \
+             - network issues"
+        )
     }
 
     /// Waits until the instance runs and its console answers.
-    async fn connect(&self, session: &Session) -> anyhow::Result<Socket> {
+    async fn connect(&self, session: &Session) -> anyhow::Result<Line> {
         let deadline = Instant::now() + Duration::from_secs(self.timeout * 60);
         let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
-        let path = session::path(&session.namespace, "virtualmachineinstances", &self.vmi, "console");
         loop {
             let vmi = vmis.get(&self.vmi).await.map_err(session::plain)?;
             let phase = vmi.status.and_then(|status| status.phase).unwrap_or_default();
@@ -79,8 +136,8 @@ impl Console {
                 bail!("{} has ended ({phase}): it has no console", self.vmi);
             }
             if phase == names::PHASE_RUNNING {
-                match stream::open(session, &path).await? {
-                    Ok(socket) => return Ok(socket),
+                match stream::open(session, &path(session, &self.vmi)).await? {
+                    Ok(socket) => return Ok(Line { socket, uid: vmi.metadata.uid.unwrap_or_default() }),
                     Err(text) if Instant::now() > deadline => bail!("{text}"),
                     Err(_) => {}
                 }
@@ -92,25 +149,28 @@ impl Console {
     }
 }
 
-async fn attach(mut socket: Socket) -> anyhow::Result<End> {
-    let mut keys = keys();
+fn path(session: &Session, vmi: &str) -> String {
+    session::path(&session.namespace, INSTANCES, vmi, "console")
+}
+
+async fn attach(keys: &mut mpsc::Receiver<Bytes>, mut socket: Socket) -> anyhow::Result<End> {
     let mut typing = true;
     let mut output = tokio::io::stdout();
     let mut ping = tokio::time::interval(stream::PING_EVERY);
     loop {
         tokio::select! {
             typed = keys.recv(), if typing => match typed {
-                Some(bytes) => match bytes.iter().position(|byte| *byte == ESCAPE) {
-                    None => socket.send(Message::Binary(bytes)).await.context("send to the console")?,
-                    Some(at) => {
-                        if at > 0 {
-                            socket.send(Message::Binary(bytes.slice(..at))).await.context("send to the console")?;
-                        }
+                Some(bytes) => {
+                    let (typed, left) = until_escape(&bytes);
+                    if !typed.is_empty() && socket.send(Message::Binary(typed)).await.is_err() {
+                        return Ok(End::Lost);
+                    }
+                    if left {
                         // The other side sees the end of the connection in any case.
                         let _closing = socket.close(None).await;
                         return Ok(End::Left);
                     }
-                },
+                }
                 // Standard input has ended: what the guest still says is shown until the connection ends.
                 None => typing = false,
             },
@@ -119,14 +179,33 @@ async fn attach(mut socket: Socket) -> anyhow::Result<End> {
                     output.write_all(&bytes).await?;
                     output.flush().await?;
                 }
-                Some(Ok(Message::Close(_))) | None => return Ok(End::Closed),
+                Some(Ok(Message::Close(frame))) => return Ok(end(frame.as_ref())),
                 Some(Ok(_)) => {}
-                Some(Err(_)) => return Ok(End::Closed),
+                Some(Err(_)) | None => return Ok(End::Lost),
             },
             _ = ping.tick() => {
-                socket.send(Message::Ping(Bytes::new())).await.context("send to the console")?;
+                if socket.send(Message::Ping(Bytes::new())).await.is_err() {
+                    return Ok(End::Lost);
+                }
             }
         }
+    }
+}
+
+/// What was typed before the escape, and whether that came.
+fn until_escape(bytes: &Bytes) -> (Bytes, bool) {
+    match bytes.iter().position(|byte| *byte == ESCAPE) {
+        Some(at) => (bytes.slice(..at), true),
+        None => (bytes.clone(), false),
+    }
+}
+
+/// What a goodbye says.
+fn end(frame: Option<&CloseFrame>) -> End {
+    match frame.map(|frame| u16::from(frame.code)) {
+        Some(TAKEN) => End::Taken,
+        Some(ENDED | 1000) => End::Ended,
+        Some(_) | None => End::Lost,
     }
 }
 
@@ -144,4 +223,24 @@ fn keys() -> mpsc::Receiver<Bytes> {
         }
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goodbye_says_what_it_was() {
+        let of = |code: u16| end(Some(&CloseFrame { code: code.into(), reason: "EOF".into() }));
+        assert_eq!((of(4001), of(4000), of(1000)), (End::Taken, End::Ended, End::Ended));
+        // A server that goes, and one that says nothing.
+        assert_eq!((of(1001), end(None)), (End::Lost, End::Lost));
+    }
+
+    #[test]
+    fn the_escape_is_not_the_guest_s() {
+        let keys = Bytes::from_static(b"ls\x1drest");
+        assert_eq!(until_escape(&keys), (Bytes::from_static(b"ls"), true));
+        assert_eq!(until_escape(&keys.slice(..2)), (Bytes::from_static(b"ls"), false));
+    }
 }

@@ -1,18 +1,16 @@
-//! pause, unpause, soft-reboot, reset, guestosinfo, userlist, fslist, vnc screenshot: what is done to a guest that runs, and what
+//! pause, unpause, soft-reboot, reset, guestosinfo, userlist, fslist: what is done to a guest that runs, and what
 //! it tells of itself.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use barevirt_api::names::RUN_STRATEGY_HALTED;
 use barevirt_api::v1::{PauseOptions, UnpauseOptions, VirtualMachine};
-use clap::{Args, Subcommand};
-use http::{Method, Request, StatusCode};
+use clap::Args;
+use http::Method;
 use kube::Api;
 use serde::Serialize;
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
 
 use crate::session::{self, Kind, Session, dry_run};
 
@@ -166,75 +164,6 @@ fn plain_text(json: &str) -> String {
         }
     }
     plain
-}
-
-/// Arguments of `virtctl vnc`.
-#[derive(Debug, Args)]
-pub(crate) struct Vnc {
-    #[command(subcommand)]
-    command: VncCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum VncCommand {
-    /// Create a VNC screenshot of a virtual machine instance.
-    Screenshot(Screenshot),
-}
-
-/// Arguments of `virtctl vnc screenshot`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    # Take a VNC screenshot of 'testvmi' in PNG format:\n  virtctl vnc screenshot testvmi -f screenshot.png\n\n  \
-    # The same for another program:\n  virtctl vnc screenshot testvmi -f - | display")]
-struct Screenshot {
-    /// Name of the virtual machine instance.
-    vmi: String,
-    /// Where to store the screenshot in PNG format; '-' for standard output.
-    #[arg(short, long)]
-    file: PathBuf,
-    /// Move the pointer first, so that a screen that sleeps wakes up.
-    #[arg(short, long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
-    move_cursor: bool,
-}
-
-impl Vnc {
-    /// Runs the command below it.
-    pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
-        match &self.command {
-            VncCommand::Screenshot(screenshot) => screenshot.run(session).await,
-        }
-    }
-}
-
-impl Screenshot {
-    async fn run(&self, session: &Session) -> anyhow::Result<()> {
-        let context = || format!("Can't access VMI {}", self.vmi);
-        let png = self.take(session).await.with_context(context)?;
-        if self.file.as_os_str() == "-" {
-            let mut output = tokio::io::stdout();
-            output.write_all(&png).await.context("failed to write image to stdout")?;
-            output.flush().await.context("failed to write image to stdout")
-        } else {
-            std::fs::write(&self.file, &png).context("Can't write image to a file")
-        }
-    }
-
-    async fn take(&self, session: &Session) -> anyhow::Result<Vec<u8>> {
-        let path = session::path(&session.namespace, INSTANCES, &self.vmi, "vnc/screenshot");
-        let request = Request::get(format!("{path}?moveCursor={}", self.move_cursor))
-            .body(kube::client::Body::empty())?;
-        let response = session.client.send(request).await.map_err(session::plain)?;
-        let status = response.status();
-        let body = response.into_body().collect_bytes().await.context("read the picture")?;
-        if status == StatusCode::OK {
-            return Ok(body.into());
-        }
-        let text = serde_json::from_slice::<Value>(&body)
-            .ok()
-            .and_then(|status| status["message"].as_str().map(str::to_owned))
-            .unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
-        bail!("{text}")
-    }
 }
 
 #[cfg(test)]

@@ -3,20 +3,34 @@
 //! Commands, flags and what they print are KubeVirt's; `qmp` is our own.
 
 mod console;
+mod create;
+mod credentials;
+mod debug;
+mod diff;
+mod expand;
+mod explain;
 mod expose;
 mod guest;
 mod lifecycle;
+mod missing;
+mod permitted_devices;
 mod port_forward;
+mod program;
 mod qmp;
+mod random;
 mod session;
 mod ssh;
 mod stream;
 mod terminal;
 mod version;
+mod vnc;
+mod yaml;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use session::Connection;
 
 /// Controls virtual machines on Kubernetes.
@@ -54,10 +68,18 @@ enum Command {
     /// Return full list of filesystems available on the guest machine.
     #[command(name = "fslist")]
     FsList(guest::Instance),
-    /// What the display of a virtual machine instance shows.
-    Vnc(guest::Vnc),
+    /// Open a vnc connection to a virtual machine instance.
+    Vnc(vnc::Vnc),
     /// Connect to a console of a virtual machine instance.
     Console(console::Console),
+    /// Create a manifest for the specified kind.
+    Create(create::Create),
+    /// Manipulate credentials on a virtual machine.
+    Credentials(credentials::Credentials),
+    /// Tell which changes of a virtual machine are applied in place, and which need a restart.
+    Diff(diff::Diff),
+    /// Show what a manifest leads to, or what a virtual machine instance that runs was made of.
+    Explain(explain::Explain),
     /// Expose a virtual machine or instance as a new service.
     Expose(expose::Expose),
     /// Forward local ports to a virtual machine or a virtual machine instance.
@@ -66,8 +88,64 @@ enum Command {
     Ssh(ssh::Ssh),
     /// SCP files from/to a virtual machine instance.
     Scp(ssh::Scp),
-    /// Send one command to QEMU's monitor and print the answer.
+    /// Collect what there is to know of a virtual machine instance in an archive, without secrets.
+    Debug(debug::Debug),
+    /// Talk to QEMU's monitor: one command, a shell, events, or a socket for other tools.
     Qmp(qmp::Qmp),
+    /// Migrate a virtual machine. Not supported yet.
+    #[command(name = "migrate")]
+    Migrate(missing::Missing),
+    /// Cancel migration of a virtual machine. Not supported yet.
+    #[command(name = "migrate-cancel")]
+    MigrateCancel(missing::Missing),
+    /// Cancel evacuation of a virtual machine. Not supported yet.
+    #[command(name = "evacuate-cancel")]
+    EvacuateCancel(missing::Missing),
+    /// Add a volume to a running virtual machine. Not supported yet.
+    #[command(name = "addvolume")]
+    AddVolume(missing::Missing),
+    /// Remove a volume from a running virtual machine. Not supported yet.
+    #[command(name = "removevolume")]
+    RemoveVolume(missing::Missing),
+    /// Dump the memory of a running virtual machine to a claim. Not supported yet.
+    #[command(name = "memory-dump")]
+    MemoryDump(missing::Missing),
+    /// Upload a disk image to a DataVolume or claim. Not supported yet.
+    #[command(name = "image-upload")]
+    ImageUpload(missing::Missing),
+    /// Export volumes of a virtual machine. Not supported yet.
+    #[command(name = "vmexport")]
+    VmExport(missing::Missing),
+    /// Start a shell with libguestfs on a claim. Not supported yet.
+    #[command(name = "guestfs")]
+    Guestfs(missing::Missing),
+    /// Redirect a USB device to a virtual machine instance. Not supported yet.
+    #[command(name = "usbredir")]
+    UsbRedir(missing::Missing),
+    /// Show the objects that a virtual machine depends on. Not supported yet.
+    #[command(name = "objectgraph")]
+    ObjectGraph(missing::Missing),
+    /// Administrate the installation. Not supported yet.
+    #[command(name = "adm")]
+    Adm(missing::Missing),
+    /// Work with templates of virtual machines. Not supported yet.
+    #[command(name = "template")]
+    Template(missing::Missing),
+    /// Generate the completion script of a shell.
+    #[command(after_help = "Examples:\n  \
+        # For this shell only:\n  source <(virtctl completion bash)\n\n  \
+        # For good, where bash-completion is installed:\n  virtctl completion bash > /etc/bash_completion.d/virtctl")]
+    Completion {
+        /// bash, zsh, fish, elvish or powershell.
+        shell: Shell,
+    },
+    /// Return the VirtualMachine object with expanded instancetype and preference.
+    Expand(expand::Expand),
+    /// List the permitted devices for vmis.
+    PermittedDevices(permitted_devices::PermittedDevices),
+    /// Print the list of flags inherited by all commands.
+    #[command(hide = true)]
+    Options,
     /// Print the client and server version information.
     Version(version::Version),
 }
@@ -78,7 +156,17 @@ async fn main() -> ExitCode {
         // Fails only where a provider is there already, which is as good.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
     }
-    let options = Options::parse();
+    let called = program::name(std::env::args_os().next().as_deref());
+    let read = program::named(Options::command(), &called).try_get_matches();
+    let options = match read.and_then(|mut read| Options::from_arg_matches_mut(&mut read)) {
+        Ok(options) => options,
+        Err(error) => {
+            // Help goes to standard output; nobody is there to be told where that fails.
+            let _ = error.print();
+            // Wrong usage ends as any other failure, as KubeVirt's virtctl does.
+            return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
     match run(options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -103,11 +191,39 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::FsList(vmi) => vmi.fs_list(&connection.open().await?).await,
         Command::Vnc(vnc) => vnc.run(&connection.open().await?).await,
         Command::Console(console) => console.run(&connection.open().await?).await,
+        Command::Create(create) => create.run(connection.asked_namespace()),
+        Command::Credentials(credentials) => credentials.run(&connection.open().await?).await,
+        Command::Diff(diff) => diff.run(connection).await,
+        Command::Explain(explain) => explain.run(connection).await,
         Command::Expose(expose) => expose.run(&connection.open().await?).await,
         Command::PortForward(forward) => forward.run(&connection.open().await?).await,
         Command::Ssh(ssh) => ssh.run(connection).await,
         Command::Scp(scp) => scp.run(connection).await,
+        Command::Debug(debug) => debug.run(&connection.open().await?).await,
         Command::Qmp(qmp) => qmp.run(&connection.open().await?).await,
+        Command::Migrate(missing) => missing.run("migrate", "live migration is not there"),
+        Command::MigrateCancel(missing) => missing.run("migrate-cancel", "live migration is not there"),
+        Command::EvacuateCancel(missing) => missing.run("evacuate-cancel", "live migration is not there"),
+        Command::AddVolume(missing) => missing.run("addvolume", "volumes cannot be added to a running guest"),
+        Command::RemoveVolume(missing) => missing.run("removevolume", "volumes cannot be taken from a running guest"),
+        Command::MemoryDump(missing) => missing.run("memory-dump", "memory dumps are not there"),
+        Command::ImageUpload(missing) => missing.run("image-upload", "DataVolumes and uploads are not there"),
+        Command::VmExport(missing) => missing.run("vmexport", "exports are not there"),
+        Command::Guestfs(missing) => missing.run("guestfs", "there is no image with libguestfs"),
+        Command::UsbRedir(missing) => missing.run("usbredir", "USB devices of clients cannot be passed on"),
+        Command::ObjectGraph(missing) => missing.run("objectgraph", "the server does not answer with a graph of objects"),
+        Command::Adm(missing) => missing.run("adm", "set the verbosity in spec.configuration.developerConfiguration.logVerbosity of the KubeVirt object instead"),
+        Command::Template(missing) => missing.run("template", "templates are not there"),
+        Command::Completion { shell } => {
+            std::io::stdout().write_all(&program::completion(Options::command(), shell))?;
+            Ok(())
+        }
+        Command::Expand(expand) => expand.run(&connection.open().await?).await,
+        Command::PermittedDevices(devices) => devices.run(&connection.open().await?).await,
+        Command::Options => {
+            print!("{}", program::options(&Options::command()));
+            Ok(())
+        }
         Command::Version(version) => version.run(connection).await,
     }
 }

@@ -271,7 +271,7 @@ async fn datagrams(
 }
 
 /// Carries bytes until one side ends.
-async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) -> anyhow::Result<()> {
+pub(crate) async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) -> anyhow::Result<()> {
     let (mut to_guest, mut from_guest) = socket.split();
     let (mut from_local, mut to_local) = tokio::io::split(local);
     let outward = async {

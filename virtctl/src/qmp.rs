@@ -1,41 +1,98 @@
-//! qmp: one command to QEMU's monitor.
+//! qmp: QEMU's monitor, for one command, as a shell, to watch events, or as a socket for other tools.
 
-use anyhow::Context;
+mod proxy;
+mod schema;
+mod shell;
+mod stream;
+mod words;
+
+use std::path::PathBuf;
+
 use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
 
+use self::stream::{Lines, Said};
 use crate::session::{self, Session};
 
 /// Arguments of `virtctl qmp`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     # Is the guest running, as QEMU sees it?\n  virtctl qmp myvm query-status\n\n  \
-    # Arguments are JSON, as QEMU's reference has them:\n  \
-    virtctl qmp myvm query-stats '{\"target\": \"vm\"}'")]
+    # Arguments as key=value, or as JSON:\n  \
+    virtctl qmp myvm query-stats target=vm\n  virtctl qmp myvm query-stats '{\"target\": \"vm\"}'\n\n  \
+    # A shell, with completion, help and events:\n  virtctl qmp myvm\n\n  \
+    # Print events as they come:\n  virtctl qmp myvm --watch 'BLOCK_*' --watch STOP\n\n  \
+    # A socket for other tools, such as QEMU's qmp-shell:\n  virtctl qmp myvm --proxy /tmp/myvm.qmp")]
 pub(crate) struct Qmp {
     /// Name of the virtual machine instance.
     vmi: String,
-    /// QMP command, for example query-status.
-    command: String,
-    /// Arguments of the command, a JSON object.
-    arguments: Option<String>,
+    /// QMP command, for example query-status; without one there is a shell.
+    command: Option<String>,
+    /// Arguments of the command: key=value, or one JSON object.
+    arguments: Vec<String>,
+    /// Seconds that QEMU may take to answer, from 1 to 50.
+    #[arg(long, default_value_t = 10)]
+    timeout: u64,
+    /// Print events of that name as they come; * stands for any letters at the end. May be repeated.
+    #[arg(long, value_name = "EVENT", conflicts_with_all = ["command", "proxy"])]
+    watch: Vec<String>,
+    /// Listen on a unix socket there, for tools that speak QMP.
+    #[arg(long, value_name = "SOCKET", conflicts_with = "command")]
+    proxy: Option<PathBuf>,
 }
 
 impl Qmp {
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
-        let mut command = json!({ "execute": self.command });
-        if let Some(arguments) = &self.arguments {
-            let arguments: Value = serde_json::from_str(arguments).context("ARGUMENTS is not JSON")?;
-            command["arguments"] = arguments;
-        }
         let path = session::path(&session.namespace, "virtualmachineinstances", &self.vmi, "qmp");
-        let answer = session.call_json(Method::POST, path, &command).await?;
-        if let Some(error) = answer.get("error") {
-            let word = |key: &str| error[key].as_str().unwrap_or("unknown").to_owned();
-            anyhow::bail!("{}: {}", word("class"), word("desc"));
+        if let Some(command) = &self.command {
+            let answer =
+                ask(session, &path, command, words::arguments(&self.arguments)?, self.timeout).await?;
+            println!("{}", serde_json::to_string_pretty(&answer)?);
+            return Ok(());
         }
-        println!("{}", serde_json::to_string_pretty(answer.get("return").unwrap_or(&answer))?);
-        Ok(())
+        if let Some(socket) = &self.proxy {
+            return proxy::run(session, &path, socket).await;
+        }
+        let lines = Lines::open(session, &path).await?;
+        if self.watch.is_empty() {
+            shell::run(lines, &self.vmi).await
+        } else {
+            watch(lines, &self.watch).await
+        }
     }
+}
+
+/// One command: what QEMU returned.
+pub(crate) async fn ask(
+    session: &Session,
+    path: &str,
+    command: &str,
+    arguments: Value,
+    timeout: u64,
+) -> anyhow::Result<Value> {
+    let mut line = json!({ "execute": command });
+    if !arguments.is_null() {
+        line["arguments"] = arguments;
+    }
+    let answer = session.call_json(Method::POST, format!("{path}?timeoutSeconds={timeout}"), &line).await?;
+    if let Some(error) = answer.get("error") {
+        anyhow::bail!(words::error(error));
+    }
+    Ok(answer.get("return").cloned().unwrap_or(answer))
+}
+
+/// Prints events, a line each, until the guest ends.
+async fn watch(mut lines: Lines, wanted: &[String]) -> anyhow::Result<()> {
+    while let Some(said) = lines.hear().await? {
+        if let Said::Event(event) = said
+            && wanted
+                .iter()
+                .any(|wanted| words::stands_for(wanted, event["event"].as_str().unwrap_or_default()))
+        {
+            println!("{event}");
+        }
+    }
+    eprintln!("The stream has ended: the guest is gone, or its launcher.");
+    Ok(())
 }

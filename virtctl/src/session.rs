@@ -44,6 +44,11 @@ impl Connection {
         flags
     }
 
+    /// The namespace of the command line.
+    pub(crate) fn asked_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// Reads the configuration; nothing is sent yet.
     pub(crate) async fn open(&self) -> anyhow::Result<Session> {
         let chosen = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
@@ -81,6 +86,9 @@ impl Kind {
         }
     }
 }
+
+/// Plural of instances, as in paths.
+pub(crate) const INSTANCES: &str = "virtualmachineinstances";
 
 /// Path of a subresource.
 pub(crate) fn path(namespace: &str, resource: &str, name: &str, subresource: &str) -> String {
@@ -125,6 +133,14 @@ impl Session {
         let text = self.call(method, path, body).await.map_err(plain)?;
         serde_json::from_str(&text).context("the server's answer is not JSON")
     }
+}
+
+/// The sentence in an answer that is no success.
+pub(crate) fn sentence(body: &[u8]) -> String {
+    serde_json::from_slice::<Value>(body)
+        .ok()
+        .and_then(|status| status["message"].as_str().map(str::to_owned))
+        .unwrap_or_else(|| String::from_utf8_lossy(body).into_owned())
 }
 
 /// The server's own sentence, where it sent one.

@@ -33,14 +33,13 @@ pub(crate) async fn open(session: &Session, path: &str) -> anyhow::Result<Result
     let status = response.status();
     if status != StatusCode::SWITCHING_PROTOCOLS {
         let body = response.into_body().collect_bytes().await.unwrap_or_default();
-        let text = serde_json::from_slice::<serde_json::Value>(&body)
-            .ok()
-            .and_then(|status| status["message"].as_str().map(str::to_owned))
-            .unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
+        let text = session::sentence(&body);
         return match status {
-            StatusCode::CONFLICT | StatusCode::INTERNAL_SERVER_ERROR | StatusCode::GATEWAY_TIMEOUT => {
-                Ok(Err(text))
-            }
+            StatusCode::CONFLICT
+            | StatusCode::INTERNAL_SERVER_ERROR
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => Ok(Err(text)),
             _ => bail!("{text}"),
         };
     }

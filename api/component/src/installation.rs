@@ -201,7 +201,8 @@ fn read(before: Option<&Reading>, object: Option<&DeserializeGuard<KubeVirt>>) -
             let causes = standing(kubevirt);
             let causes: Vec<String> =
                 causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
-            (Some(Settings::from_kubevirt(Some(&kubevirt.spec))), causes)
+            let settings = Settings::from_kubevirt(Some(&kubevirt.spec));
+            (Some(settings.annotated(kubevirt.metadata.annotations.as_ref())), causes)
         }
         Err(invalid) => (None, vec![format!("the object cannot be read: {}", invalid.error)]),
     };

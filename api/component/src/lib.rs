@@ -18,3 +18,4 @@ pub mod metrics;
 pub mod probes;
 pub mod tls;
 pub mod websocket;
+pub mod websocket_client;

@@ -43,6 +43,9 @@ pub const TAKEN_OR_ENDED: Goodbye = Goodbye {
     code: CloseCode::Library(4000),
     reason: "EOF: the guest ended, or another user has taken the stream over",
 };
+/// Another user has taken the stream over, for certain.
+pub const TAKEN: Goodbye =
+    Goodbye { code: CloseCode::Library(4001), reason: "EOF: another user has taken the stream over" };
 /// The end of a connection that was made for this stream: nothing is wrong.
 pub const CLOSED: Goodbye = Goodbye { code: CloseCode::Normal, reason: "" };
 
@@ -100,7 +103,20 @@ impl Upgrade {
 }
 
 /// Carries bytes between the upgraded connection of `request` and the guest's stream until one of them ends; gives why.
-pub async fn run<G>(mut request: Request<Incoming>, guest: G, goodbye: Goodbye) -> String
+pub async fn run<G>(request: Request<Incoming>, guest: G, goodbye: Goodbye) -> String
+where
+    G: AsyncRead + AsyncWrite,
+{
+    run_until(request, guest, goodbye, std::future::pending()).await
+}
+
+/// The same, ended sooner with the goodbye that `stop` brings.
+pub async fn run_until<G>(
+    mut request: Request<Incoming>,
+    guest: G,
+    goodbye: Goodbye,
+    stop: impl Future<Output = Goodbye>,
+) -> String
 where
     G: AsyncRead + AsyncWrite,
 {
@@ -116,11 +132,16 @@ where
         .write_buffer_size(0)
         .max_write_buffer_size(4 * CHUNK);
     let socket = WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(config)).await;
-    pump(socket, guest, goodbye).await
+    pump(socket, guest, goodbye, stop).await
 }
 
 /// The same between a websocket and a stream that are ready.
-pub async fn pump<S, G>(socket: WebSocketStream<S>, guest: G, goodbye: Goodbye) -> String
+pub async fn pump<S, G>(
+    socket: WebSocketStream<S>,
+    guest: G,
+    mut goodbye: Goodbye,
+    stop: impl Future<Output = Goodbye>,
+) -> String
 where
     S: AsyncRead + AsyncWrite + Unpin,
     G: AsyncRead + AsyncWrite,
@@ -171,6 +192,10 @@ where
     let ended = tokio::select! {
         ended = inward => ended,
         ended = outward => ended,
+        reason = stop => {
+            goodbye = reason;
+            goodbye.reason.to_owned()
+        }
     };
     // Says goodbye where there is still someone; what happened is known already.
     let goodbye = CloseFrame { code: goodbye.code, reason: goodbye.reason.into() };

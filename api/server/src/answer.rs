@@ -53,6 +53,11 @@ impl Refusal {
         Self { code: StatusCode::CONFLICT, reason: "Conflict", message }
     }
 
+    /// 429: this much and no more.
+    pub fn too_many(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", message: message.into() }
+    }
+
     /// 500.
     pub fn internal(message: impl Into<String>) -> Self {
         let message = format!("Internal error occurred: {}", message.into());

@@ -1,5 +1,6 @@
 //! What this server says of itself: groups, resources, version.
 
+use barevirt_api::monitor::Class;
 use serde_json::{Value, json};
 
 use crate::endpoints::{ENDPOINTS, On};
@@ -53,10 +54,23 @@ pub fn resources(version: &str) -> Value {
         let resource = json!({
             "name": endpoint.title(), "singularName": "", "namespaced": true, "kind": "", "verbs": verbs,
         });
-        // Two paths may share a subresource.
-        if !resources.contains(&resource) {
-            resources.push(resource);
+        // Two paths may share a subresource, and so may two methods.
+        match resources.iter_mut().find(|known| known["name"] == resource["name"]) {
+            None => resources.push(resource),
+            Some(known) if known["verbs"] == verbs => {}
+            Some(known) => {
+                if let (Some(known), Some(more)) = (known["verbs"].as_array_mut(), verbs.as_array()) {
+                    known.extend(more.iter().cloned());
+                }
+            }
         }
+    }
+    // What the classes of QMP commands are granted by: no paths, but `kubectl create role` looks for them here.
+    for class in [Class::Harmless, Class::Disruptive] {
+        resources.push(json!({
+            "name": format!("virtualmachineinstances/{}", class.subresource()),
+            "singularName": "", "namespaced": true, "kind": "", "verbs": ["create"],
+        }));
     }
     json!({
         "kind": "APIResourceList",
@@ -103,7 +117,12 @@ mod tests {
             assert!(names.insert(name), "{resource}");
             assert_eq!(resource["namespaced"], true);
             let is_call = name.contains('/');
-            assert_eq!(resource["verbs"].as_array().unwrap().len(), usize::from(is_call), "{resource}");
+            let verbs = resource["verbs"].as_array().unwrap().len();
+            assert_eq!(
+                verbs,
+                usize::from(is_call) + usize::from(name == "virtualmachineinstances/qmp"),
+                "{resource}"
+            );
             // A kind of kubevirt.io would be found here, too, by who looks for a kind without its group.
             assert!(!served.contains(&resource["kind"].as_str().unwrap().to_owned()), "{resource}");
         }
@@ -114,6 +133,7 @@ mod tests {
             "virtualmachines/portforward",
             "virtualmachineinstances/vnc/screenshot",
             "virtualmachineinstances/qmp",
+            "virtualmachineinstances/qmp/disruptive",
             "expand-vm-spec",
         ] {
             assert!(names.contains(name), "{name}");

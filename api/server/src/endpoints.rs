@@ -29,6 +29,10 @@ pub enum InstanceAction {
     Vnc,
     /// One QMP command.
     Qmp,
+    /// QMP commands and events, as a websocket.
+    QmpStream,
+    /// What its launcher knows of QEMU, for a bundle.
+    Debug,
 }
 
 /// What a person may do to a guest that runs, or learn of it.
@@ -207,7 +211,8 @@ impl InstanceAction {
         match self {
             Self::Console => "console",
             Self::Vnc => "vnc",
-            Self::Qmp => "qmp",
+            Self::Qmp | Self::QmpStream => "qmp",
+            Self::Debug => "debug",
         }
     }
 }
@@ -358,7 +363,7 @@ const fn everyone(path: &'static str, operation: &'static str, does: &'static st
     Endpoint::new(On::Everyone, path, Verb::List, operation, does)
 }
 
-const KEEP_SESSION: Query = Query {
+pub(crate) const KEEP_SESSION: Query = Query {
     name: "preserveSession",
     kind: "boolean",
     required: false,
@@ -369,6 +374,13 @@ const MOVE_CURSOR: Query = Query {
     kind: "boolean",
     required: false,
     does: "Move the pointer first, so that a screen that sleeps wakes up; false by default.",
+};
+// Not `timeout`: the API server takes that word for its own.
+const QMP_TIMEOUT: Query = Query {
+    name: "timeoutSeconds",
+    kind: "integer",
+    required: false,
+    does: "Seconds that QEMU may take, from 1 to 50; 10 by default.",
 };
 const VSOCK_PORT: Query = Query {
     name: "port",
@@ -478,8 +490,14 @@ pub static ENDPOINTS: &[Endpoint] = &{
         .answers(Stream),
         instance("qmp", Create, "Qmp", "One command of QEMU's monitor, and what QEMU answers.")
             .calls(Call::Instance(InstanceAction::Qmp))
+            .asks(&[QMP_TIMEOUT])
             .takes(K::QmpCommand)
             .answers(Object(K::QmpAnswer)),
+        instance("qmp", Get, "QmpStream", "QMP commands and events, as a websocket.")
+            .calls(Call::Instance(InstanceAction::QmpStream))
+            .answers(Stream),
+        instance("debug", Get, "Debug", "What the launcher knows of QEMU, without asking it.")
+            .calls(Call::Instance(InstanceAction::Debug)),
         instance("pause", Update, "Pause", "Has the guest's CPUs stand still.")
             .calls(Call::Control(Control::Pause))
             .takes(K::PauseOptions)

@@ -1,27 +1,16 @@
-//! Calls on a running instance, passed to the handler of its node: console, VNC and QMP.
+//! Streams of a running instance, passed to the handler of its node: console and VNC.
 
 use barevirt_api::names;
 use barevirt_api::v1::VirtualMachineInstance;
-use http::{Method, Request};
-use hyper::body::{Bytes, Incoming};
+use http::Request;
+use hyper::body::Incoming;
 use kube::{Api, Client};
-use serde::Deserialize;
-use serde_json::Value;
 
 use crate::answer::{Answer, Refusal};
-use crate::endpoints::InstanceAction;
+use crate::endpoints::{InstanceAction, KEEP_SESSION};
 use crate::front_proxy::User;
 use crate::server::Server;
-use crate::to_handler::{self, Exchange, Handler};
-
-/// A QMP command as it comes in.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Command {
-    execute: String,
-    #[serde(default)]
-    arguments: Option<Value>,
-}
+use crate::to_handler::{self, Handler};
 
 /// A stream between the client and the guest.
 ///
@@ -35,81 +24,22 @@ pub async fn stream(
     name: &str,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
+    let seat = server.streams.open(&user.name, namespace, name)?;
     let vmi = get(&server.client.0, namespace, name).await?;
     has_stream(&vmi, action)?;
     let handler = handler_of(&server.client.0, &server.namespace, vmi).await?;
-    let path = handler_path(namespace, name, action);
-    let answer = to_handler::stream(&server.certificates, &handler, &path, request).await?;
+    let mut path = format!("{}/{}", handler_path(namespace, name), action.subresource());
+    if keeps_session(request.uri().query()) {
+        path.push_str("?preserveSession=true");
+    }
+    let answer = to_handler::stream(&server.certificates, &handler, &path, request, seat).await?;
     tracing::info!(user = user.name, namespace, name, stream = action.subresource(), "stream opened");
     Ok(answer)
 }
 
-/// One QMP command. Every call leaves a line in the log, also one that is refused.
-///
-/// # Errors
-/// 400 for what is no command, 403 for one that is not open to people, and what the handler says.
-pub async fn qmp(
-    server: &Server,
-    user: &User,
-    namespace: &str,
-    name: &str,
-    body: Bytes,
-) -> Result<Answer, Refusal> {
-    let command = read_command(&body);
-    let execute = command.as_ref().map_or("", |command| command.execute.as_str());
-    let answer = match &command {
-        Ok(command) => match permitted(&command.execute) {
-            Ok(()) => pass_qmp(server, namespace, name, body.clone()).await,
-            Err(refusal) => Err(refusal),
-        },
-        Err(refusal) => Err(refusal.clone()),
-    };
-    let code = answer.as_ref().map_or_else(|refusal| refusal.code, Answer::status);
-    tracing::info!(
-        audit = "qmp",
-        user = user.name,
-        namespace,
-        name,
-        execute,
-        code = code.as_u16(),
-        "qmp command"
-    );
-    answer
-}
-
-fn read_command(body: &[u8]) -> Result<Command, Refusal> {
-    let command: Command = serde_json::from_slice(body).map_err(|error| {
-        Refusal::bad_request(format!(
-            "the body is no QMP command {{\"execute\": NAME, \"arguments\": {{}}}}: {error}"
-        ))
-    })?;
-    if command.arguments.as_ref().is_some_and(|arguments| !arguments.is_object()) {
-        return Err(Refusal::bad_request("arguments: a QMP command's arguments are an object"));
-    }
-    Ok(command)
-}
-
-/// Commands open to people. For now those that only look.
-fn permitted(execute: &str) -> Result<(), Refusal> {
-    if execute.starts_with("query-") {
-        return Ok(());
-    }
-    Err(Refusal::forbidden(format!(
-        "execute: QMP command \"{execute}\" is not supported yet: only query-* commands are"
-    )))
-}
-
-async fn pass_qmp(server: &Server, namespace: &str, name: &str, body: Bytes) -> Result<Answer, Refusal> {
-    let vmi = get(&server.client.0, namespace, name).await?;
-    let handler = handler_of(&server.client.0, &server.namespace, vmi).await?;
-    let path = handler_path(namespace, name, InstanceAction::Qmp);
-    let exchange = Exchange { method: Method::POST, path: &path, body, within: to_handler::ANSWER_WITHIN };
-    to_handler::call(&server.certificates, &handler, exchange).await
-}
-
 /// Path at the handler. Namespace and name come from a [`crate::route::Route`], which lets only DNS names through.
-fn handler_path(namespace: &str, name: &str, action: InstanceAction) -> String {
-    format!("/v1/namespaces/{namespace}/virtualmachineinstances/{name}/{}", action.subresource())
+pub(crate) fn handler_path(namespace: &str, name: &str) -> String {
+    format!("/v1/namespaces/{namespace}/virtualmachineinstances/{name}")
 }
 
 /// An instance as it is.
@@ -140,7 +70,18 @@ fn has_stream(vmi: &VirtualMachineInstance, action: InstanceAction) -> Result<()
     }
 }
 
-async fn handler_of(
+/// Whether who has the stream is to keep it. Go's spellings of true; anything else is false, as in KubeVirt.
+fn keeps_session(query: Option<&str>) -> bool {
+    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    let value = pairs.find(|(name, _)| *name == KEEP_SESSION.name).map(|(_, value)| value);
+    value.is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
+/// The handler of the node that an instance runs on.
+///
+/// # Errors
+/// 409 where it does not run, 500 where the node has no handler.
+pub(crate) async fn handler_of(
     client: &Client,
     install_namespace: &str,
     vmi: VirtualMachineInstance,
@@ -159,6 +100,7 @@ async fn handler_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn a_stream_needs_its_device() {
@@ -180,22 +122,16 @@ mod tests {
     }
 
     #[test]
-    fn only_looking_is_permitted() {
-        assert!(permitted("query-status").is_ok());
-        for command in ["quit", "stop", "human-monitor-command", "getfd", "device_add", ""] {
-            let refusal = permitted(command).unwrap_err();
-            assert_eq!(refusal.code, 403);
-            assert!(refusal.message.contains(&format!("{command:?}")), "{}", refusal.message);
+    fn a_session_is_kept_where_it_is_said() {
+        for (query, kept) in [
+            (None, false),
+            (Some(""), false),
+            (Some("preserveSession=false"), false),
+            (Some("preserveSession=maybe"), false),
+            (Some("a=true&preserveSession=true"), true),
+            (Some("preserveSession=1"), true),
+        ] {
+            assert_eq!(keeps_session(query), kept, "{query:?}");
         }
-    }
-
-    #[test]
-    fn what_is_no_command_is_refused() {
-        for body in ["", "[]", "{}", r#"{"execute":1}"#, r#"{"execute":"query-status","id":1}"#] {
-            assert_eq!(read_command(body.as_bytes()).unwrap_err().code, 400, "{body}");
-        }
-        let refusal = read_command(br#"{"execute":"query-status","arguments":[]}"#).unwrap_err();
-        assert!(refusal.message.starts_with("arguments:"));
-        assert!(read_command(br#"{"execute":"query-status","arguments":{}}"#).is_ok());
     }
 }

@@ -8,7 +8,8 @@
 //!                    admission                            front_proxy (who) -> authorize (may they)
 //!                  (defaults, causes)                                      |
 //!                                                     machine: start, stop, restart -> patches
-//!                                                     instance: console, vnc, qmp -> to_handler -> virt-handler
+//!                                                     instance: console, vnc -> to_handler -> virt-handler
+//!                                                     qmp: class of each command, access review -> to_handler
 //!                                                     port_forward: TCP and UDP --> the guest's address
 //!                                                     controls: pause, reset, freeze, ... -> to_handler
 //! ```
@@ -25,7 +26,10 @@ pub mod instance;
 pub mod machine;
 pub mod openapi;
 pub mod port_forward;
+pub mod qmp;
+pub mod relay;
 pub mod route;
 pub mod server;
+pub mod streams;
 pub mod tls;
 pub mod to_handler;

@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use virt_api::front_proxy::{self, CONFIG_MAP, FrontProxy};
 use virt_api::server::{KubeClient, Server, serve};
+use virt_api::streams::Streams;
 use virt_api::tls::{Certificates, Files};
 
 /// Certificates are made by virt-operator; on a fresh installation they come a moment later.
@@ -88,6 +89,7 @@ async fn main() -> anyhow::Result<()> {
         certificates,
         front_proxy: front_proxy::Current::empty(),
         probes: Probes { installation: installation.clone(), leading: None, metrics },
+        streams: Streams::default(),
     });
     tokio::spawn(follow_front_proxy(direct, server.clone()));
     tokio::spawn(async move {

@@ -116,7 +116,9 @@ fn describe_all(document: Document, version: &str, generator: &mut SchemaGenerat
     for endpoint in ENDPOINTS {
         let method = endpoint.verb.method().as_str().to_ascii_lowercase();
         let operation = operation(document, &describe(endpoint, version, generator));
-        paths.insert(path(endpoint, version), json!({ method: operation }));
+        // One path may have two methods.
+        let methods = paths.entry(path(endpoint, version)).or_insert_with(|| json!({}));
+        methods[method] = operation;
     }
     paths
 }

@@ -24,6 +24,7 @@ use crate::endpoints::On;
 use crate::front_proxy::User;
 use crate::instance;
 use crate::route::Called;
+use crate::server::Server;
 
 /// How long the guest may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -47,12 +48,14 @@ enum Protocol {
 /// 404, 409 where the guest does not run or is paused, 400 for what is no port and for a guest without a network, 500 where
 /// the guest does not take the connection; no websocket is opened then.
 pub async fn open(
-    client: &Client,
+    server: &Server,
     user: &User,
     called: &Called,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
     let Called { endpoint, namespace, name, parameters, .. } = called;
+    let client = &server.client.0;
+    let seat = server.streams.open(&user.name, namespace, name)?;
     let target = target(parameters)?;
     let upgrade = Upgrade::read(&request).map_err(Refusal::bad_request)?;
     let vmi = match endpoint.on {
@@ -84,6 +87,7 @@ pub async fn open(
             Ok(ended) => tracing::info!(namespace, name, port = target.port, ended, "forwarding ended"),
             Err(error) => tracing::warn!(namespace, name, port = target.port, %error, "forwarding failed"),
         }
+        drop(seat);
     });
     Ok(upgrade.answer())
 }

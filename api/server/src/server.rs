@@ -25,8 +25,11 @@ use crate::answer::{self, Answer, Refusal};
 use crate::endpoints::{Call, InstanceAction};
 use crate::front_proxy::{self, User};
 use crate::route::{self, Called, NoRoute, Route};
+use crate::streams::Streams;
 use crate::tls::Certificates;
-use crate::{admission, authorize, controls, discovery, expand, instance, machine, openapi, port_forward};
+use crate::{
+    admission, authorize, controls, discovery, expand, instance, machine, openapi, port_forward, qmp,
+};
 use barevirt_component::installation::Reading;
 use barevirt_component::metrics::CONTENT_TYPE;
 use barevirt_component::probes::Probes;
@@ -53,6 +56,8 @@ pub struct Server {
     pub front_proxy: front_proxy::Current,
     /// Settings of the installation, metrics of this process.
     pub probes: Probes,
+    /// Streams that are open.
+    pub streams: Streams,
 }
 
 impl Server {
@@ -178,13 +183,16 @@ async fn call(
             machine::act(&server.client.0, user, action, namespace, name, &body).await
         }
         Call::Instance(InstanceAction::Qmp) => {
+            let query = request.uri().query().map(str::to_owned);
             let body = body(request).await?;
-            instance::qmp(server, user, namespace, name, body).await
+            qmp::call(server, user, called, query.as_deref(), body).await
         }
+        Call::Instance(InstanceAction::QmpStream) => qmp::stream(server, user, called, request).await,
+        Call::Instance(InstanceAction::Debug) => qmp::debug(server, user, called).await,
         Call::Instance(action @ (InstanceAction::Console | InstanceAction::Vnc)) => {
             instance::stream(server, user, action, namespace, name, request).await
         }
-        Call::PortForward => port_forward::open(&server.client.0, user, called, request).await,
+        Call::PortForward => port_forward::open(server, user, called, request).await,
         Call::Control(control) => {
             let query = request.uri().query().map(str::to_owned);
             let body = body(request).await?;

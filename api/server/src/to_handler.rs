@@ -7,23 +7,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barevirt_api::names::handler_host;
+use barevirt_component::websocket_client;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::{DuplexStream, duplex};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::answer::{self, Answer, Refusal};
+use crate::relay;
+use crate::streams::Seat;
 use crate::tls::Certificates;
 
 /// Port of every handler.
@@ -37,8 +40,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const PNG: &str = "image/png";
 /// Largest answer that is not a stream.
 const LARGEST_ANSWER: usize = 8 << 20;
-/// Bytes on their way in each direction of a stream.
-const STREAM_BUFFER: usize = 32 << 10;
+
+/// Bytes on their way in each direction of a stream that ends here.
+const OWN_BUFFER: usize = 32 << 10;
 
 /// A handler to talk to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +116,7 @@ pub async fn stream(
     handler: &Handler,
     path: &str,
     mut from_client: Request<Incoming>,
+    seat: Seat,
 ) -> Result<Answer, Refusal> {
     if !from_client.headers().contains_key(header::SEC_WEBSOCKET_KEY) {
         return Err(Refusal::bad_request("this path is a websocket: the request is no websocket upgrade"));
@@ -148,24 +153,48 @@ pub async fn stream(
         let both = timeout(ANSWER_WITHIN, async { tokio::try_join!(client_side, handler_side) }).await;
         drop(sender);
         match both {
-            Ok(Ok((client, handler))) => copy(client, handler).await,
+            Ok(Ok((client, handler))) => {
+                let ended = relay::run(TokioIo::new(client), TokioIo::new(handler)).await;
+                tracing::info!(?ended, "stream ended");
+            }
             Ok(Err(error)) => tracing::info!(%error, "stream not upgraded"),
             Err(_) => tracing::info!("stream not upgraded in time"),
         }
+        drop(seat);
     });
     Ok(answer)
 }
 
-/// Until either side ends. Back-pressure is the sockets' own: at most one buffer a direction is held here.
-async fn copy(client: Upgraded, handler: Upgraded) {
-    let (mut client, mut handler) = (TokioIo::new(client), TokioIo::new(handler));
-    let copied =
-        tokio::io::copy_bidirectional_with_sizes(&mut client, &mut handler, STREAM_BUFFER, STREAM_BUFFER)
-            .await;
-    match copied {
-        Ok((from_client, to_client)) => tracing::info!(from_client, to_client, "stream ended"),
-        Err(error) => tracing::info!(%error, "stream broken off"),
+/// What came of asking for a stream.
+#[derive(Debug)]
+pub enum Opened {
+    /// Our end of it.
+    Stream(DuplexStream),
+    /// The handler's refusal, as it is.
+    Refused(Answer),
+}
+
+/// Opens a stream of a guest for this server itself.
+///
+/// # Errors
+/// As for [`call`].
+pub async fn open(certificates: &Certificates, handler: &Handler, path: &str) -> Result<Opened, Refusal> {
+    let mut request = Request::get(path).header(header::HOST, HOST);
+    for (name, value) in websocket_client::headers() {
+        request = request.header(name, value);
     }
+    let request = request.body(Full::default()).map_err(|error| Refusal::internal(error.to_string()))?;
+    let (sender, response) = send(certificates, handler, request, ANSWER_WITHIN).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(Opened::Refused(collect(handler, response).await?));
+    }
+    let (ours, theirs) = duplex(OWN_BUFFER);
+    tokio::spawn(async move {
+        let ended = websocket_client::run(response, theirs).await;
+        drop(sender);
+        tracing::debug!(ended, "stream to virt-handler ended");
+    });
+    Ok(Opened::Stream(ours))
 }
 
 async fn send(

@@ -126,14 +126,15 @@ fn the_pod_network_is_added_unless_anything_speaks_against_it() {
 }
 
 #[test]
-fn only_a_specification_without_disks_gets_them() {
+fn every_volume_has_a_disk() {
     let volumes = json!([{"name": "a", "emptyDisk": {"capacity": "1Gi"}}, {"name": "b", "emptyDisk": {"capacity": "1Gi"}}]);
     let disks = |given: Value| {
         let spec = json!({"domain": {"devices": {"disks": given}}, "volumes": volumes});
         defaulted(spec)["domain"]["devices"]["disks"].as_array().unwrap().len()
     };
     assert_eq!(disks(json!([])), 2);
-    assert_eq!(disks(json!([{"name": "a"}])), 1);
+    assert_eq!(disks(json!([{"name": "a"}])), 2);
+    assert_eq!(disks(json!([{"name": "b"}, {"name": "a"}])), 2);
 }
 
 #[test]
@@ -247,4 +248,26 @@ fn a_cd_drive_is_closed_and_a_shared_directory_is_no_disk() {
         spec["domain"]["devices"]["disks"][0]["cdrom"],
         json!({"bus": "sata", "readonly": true, "tray": "closed"})
     );
+}
+
+#[test]
+fn an_even_number_of_cpus_is_the_installations_wish() {
+    let kubevirt = |gates: Value| {
+        serde_json::from_value(json!({"configuration": {"developerConfiguration": {"featureGates": gates}}}))
+            .unwrap()
+    };
+    let annotations = [(names::EVEN_PARITY_ANNOTATION.to_owned(), String::new())].into();
+    let annotated = |gates: Value, isolated: bool| {
+        let settings =
+            crate::settings::Settings::from_kubevirt(Some(&kubevirt(gates))).annotated(Some(&annotations));
+        let mut instance =
+            serde_json::from_value(json!({"metadata": {"name": "vm"}, "spec": {"domain": {"devices": {},
+            "cpu": {"dedicatedCpuPlacement": true, "isolateEmulatorThread": isolated}}}}))
+            .unwrap();
+        admit_vmi(&mut instance, &settings.guest, &Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        instance.metadata.annotations
+    };
+    assert_eq!(annotated(json!(["AlignCPUs"]), true), Some(annotations.clone()));
+    assert_eq!(annotated(json!(["AlignCPUs"]), false), None);
+    assert_eq!(annotated(json!([]), true), None);
 }

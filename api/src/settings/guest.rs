@@ -21,6 +21,8 @@ pub struct GuestDefaults {
     pub binding: Binding,
     /// How far they may grow while they run; none where nothing of them changes before the next start.
     pub live_update: Option<LiveUpdate>,
+    /// Guests with an isolated emulator thread get an even number of host CPUs.
+    pub even_parity: bool,
 }
 
 /// A binding that an interface can have without being asked.
@@ -55,6 +57,7 @@ impl Default for GuestDefaults {
             cpu_request: None,
             binding: Binding::default(),
             live_update: Some(LiveUpdate::default()),
+            even_parity: false,
         }
     }
 }
@@ -84,6 +87,7 @@ impl GuestDefaults {
                 .filter(|millis| *millis > 0 && *millis != CPU_REQUEST),
             binding: binding.and_then(Binding::named).unwrap_or_default(),
             live_update: LiveUpdate::of_configuration(configuration),
+            even_parity: false,
         }
     }
 

@@ -21,6 +21,8 @@ pub struct Pods {
     pub container_disk: HelperResources,
     /// Labels of namespaces where a pod that has no CPU limit gets one.
     pub cpu_limit: Option<LabelSelector>,
+    /// Limits that quotas of the pod's namespace ask for; for who has looked at the namespace to set.
+    pub quota: QuotaLimits,
     /// Whether images of container disks are volumes of the pod and not containers; for who knows that the cluster has such
     /// volumes to set, as the feature gate alone does not say so.
     pub image_volumes: bool,
@@ -36,6 +38,21 @@ pub enum Seccomp {
     RuntimeDefault,
     /// A file beneath the kubelet's directory of profiles.
     Localhost(String),
+}
+
+/// Limits that a pod without limits of its own gets where a quota of its namespace counts limits: such a quota lets in no pod
+/// without them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaLimits {
+    /// A CPU limit.
+    pub cpu: bool,
+    /// A memory limit, this many times the request.
+    pub memory: Option<Factor>,
+}
+
+impl QuotaLimits {
+    /// The limit of memory in a namespace that says nothing else: twice the request, as in KubeVirt.
+    pub const MEMORY: Factor = Factor(2000);
 }
 
 /// A factor of at least one, in thousandths.
@@ -124,6 +141,7 @@ impl Pods {
                 .unwrap_or_default(),
             container_disk: helper.unwrap_or_default(),
             cpu_limit: configuration.auto_cpu_limit_namespace_label_selector.clone(),
+            quota: QuotaLimits::default(),
             image_volumes: false,
             state_class: configuration.vm_state_storage_class.clone().filter(|name| !name.is_empty()),
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::settings::QuotaLimits;
 use serde_json::{Value, json};
 
 fn valid(domain: Value) -> ValidVmi {
@@ -112,4 +113,93 @@ fn huge_pages_are_a_resource_of_their_own() {
     // What is left of both, and the overhead.
     assert_eq!(given["requests"]["memory"], format!("{}Mi", 6 + overhead));
     assert_eq!(given["limits"]["memory"], format!("{}Mi", 16 + overhead));
+}
+
+/// The pod's request, which has to be its limit, too.
+fn guaranteed(domain: Value, annotations: Value) -> (Value, Value) {
+    let mut domain = domain;
+    domain["devices"] = json!({"autoattachGraphicsDevice": false});
+    let vmi = json!({"metadata": {"name": "vm", "namespace": "ns", "annotations": annotations}, "spec": {"domain": domain}});
+    let valid = ValidVmi::new(serde_json::from_value(vmi).unwrap()).unwrap();
+    assert!(is_guaranteed(&valid));
+    let settings = Settings { memory_overcommit: 200, ..Settings::default() };
+    let resources = serde_json::to_value(pod_resources(&valid, &settings)).unwrap();
+    assert_eq!(resources["requests"], resources["limits"]);
+    (resources["requests"]["cpu"].clone(), resources["requests"]["memory"].clone())
+}
+
+#[test]
+fn dedicated_cpus_are_whole_ones_and_requests_are_limits() {
+    let cpu = |more: Value| {
+        let mut cpu = json!({"cores": 2, "dedicatedCpuPlacement": true});
+        cpu.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        cpu
+    };
+    let memory = json!({"guest": "1Gi"});
+    // 1024 + 8 + 48 + 2 * 8 + 5 MiB, whatever is overcommitted elsewhere.
+    let plain = json!({"cpu": cpu(json!({})), "memory": memory});
+    assert_eq!(guaranteed(plain.clone(), json!({})), (json!("2"), json!("1101Mi")));
+    let mut given = plain.clone();
+    given["resources"] = json!({"overcommitGuestOverhead": true, "limits": {"cpu": "2", "memory": "2Gi"}});
+    assert_eq!(guaranteed(given, json!({})), (json!("2"), json!("2125Mi")));
+    let even = json!({"alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity": ""});
+    let isolated = |more: Value| {
+        json!({"cpu": cpu(json!({"isolateEmulatorThread": true})), "memory": memory,
+        "ioThreadsPolicy": more, "ioThreads": {"supplementalPoolThreadCount": 3}})
+    };
+    for (policy, annotations, cpus) in [
+        ("auto", json!({}), "3"),
+        ("auto", even.clone(), "4"),
+        ("supplementalPool", json!({}), "6"),
+        ("supplementalPool", even, "6"),
+    ] {
+        let found = guaranteed(isolated(json!(policy)), annotations.clone());
+        assert_eq!(found.0, json!(cpus), "{policy} {annotations}");
+    }
+}
+
+#[test]
+fn huge_pages_are_no_part_of_dedicated_memory() {
+    let domain = json!({"cpu": {"cores": 1, "dedicatedCpuPlacement": true},
+        "memory": {"guest": "64Mi", "hugepages": {"pageSize": "2Mi"}}});
+    let (_, memory) = guaranteed(domain, json!({}));
+    assert_eq!(memory, "65Mi");
+}
+
+#[test]
+fn threads_of_the_pool_count_as_cpus() {
+    let domain = json!({"devices": {}, "memory": {"guest": "1Gi"}, "cpu": {"cores": 2},
+        "ioThreadsPolicy": "supplementalPool", "ioThreads": {"supplementalPoolThreadCount": 3}});
+    assert_eq!(resources(domain, &Settings::default())["requests"]["cpu"], "500m");
+}
+
+#[test]
+fn limits_that_a_quota_wants_are_set_where_none_are_given() {
+    let quota = QuotaLimits { cpu: true, memory: Some(QuotaLimits::MEMORY) };
+    let mut settings = Settings::default();
+    settings.pods.quota = quota;
+    let domain = json!({
+        "devices": {"autoattachGraphicsDevice": false}, "cpu": {"cores": 2}, "memory": {"guest": "512Mi"},
+    });
+    let wanted = resources(domain.clone(), &settings);
+    // Twice the request, which holds the overhead: 512 + 8 + 48 + 16 + 3 MiB.
+    assert_eq!(wanted["requests"]["memory"], "587Mi");
+    assert_eq!(wanted["limits"], json!({"cpu": "2", "memory": "1174Mi"}));
+    settings.pods.quota = QuotaLimits { memory: None, ..quota };
+    assert_eq!(resources(domain.clone(), &settings)["limits"], json!({"cpu": "2"}));
+    let mut given = domain;
+    given["resources"] = json!({"limits": {"cpu": "3", "memory": "600Mi"}});
+    assert_eq!(resources(given, &settings)["limits"]["cpu"], "3");
+}
+
+#[test]
+fn limits_that_are_the_requests_make_a_guaranteed_pod() {
+    let of = |requests: Value, limits: Value| {
+        is_guaranteed(&valid(json!({"devices": {}, "memory": {"guest": "64Mi"},
+            "resources": {"requests": requests, "limits": limits}})))
+    };
+    let both = json!({"cpu": "1", "memory": "128Mi"});
+    assert!(of(both.clone(), json!({"cpu": "1000m", "memory": "128Mi"})));
+    assert!(!of(both.clone(), json!({"memory": "128Mi"})));
+    assert!(!of(json!({"memory": "64Mi"}), both));
 }

@@ -46,7 +46,9 @@ impl CauseKind {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.field.is_empty() || self.message.contains(&self.field) {
+        // KubeVirt's messages often begin with the path of the field, or of what holds it.
+        let root = self.field.split_inclusive('.').next().unwrap_or_default();
+        if self.message.contains(&self.field) || self.message.starts_with(root) {
             f.write_str(&self.message)
         } else {
             write!(f, "{}: {}", self.field, self.message)

@@ -1,9 +1,11 @@
 //! CPUs of a guest's own: pinning, NUMA, realtime. Each asks for the one before it.
 
 use super::cpu::whole;
+use super::text::quoted;
 use super::{Cause, Path};
 use crate::quantity;
 use crate::v1::{Cpu, ResourceRequirements, VirtualMachineInstanceSpec};
+use crate::vcpu_mask::VcpuMask;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
@@ -37,7 +39,15 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
             format!("{hugepages} must be requested when NUMA topology strategy is set in {field_numa}"),
         ));
     }
-    if cpu.realtime.is_some() {
+    if let Some(given) = &cpu.realtime {
+        let mask = given.mask.as_deref().unwrap_or_default();
+        if VcpuMask::parse(mask).is_none() {
+            let field = field.child("realtime.mask");
+            causes.push(Cause::invalid(
+                &field,
+                format!("{field} {} is no list of virtual CPUs such as 0-3,^1", quoted(mask)),
+            ));
+        }
         let realtime = field.child("realtime");
         if !dedicated {
             causes.push(Cause::required(

@@ -9,6 +9,29 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 /// The least memory that can be requested: KubeVirt's rule.
 const LEAST_BYTES: u64 = 1_000_000;
 
+/// That an instance has memory at all.
+pub(super) fn given(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
+    let resources = spec.domain.resources.as_ref();
+    let memory = spec.domain.memory.as_ref();
+    // A quantity that cannot be read is a cause already and counts as given.
+    let missing =
+        |quantity: Option<&Quantity>| quantity.is_none_or(|quantity| quantity::bytes(quantity) == Ok(0));
+    if missing(resources.and_then(|resources| resources.request("memory")))
+        && missing(resources.and_then(|resources| resources.limit("memory")))
+        && memory.is_none_or(|memory| memory.guest.is_none() && memory.hugepages.is_none())
+    {
+        let guest = path.child("domain.memory.guest");
+        causes.push(Cause::required(
+            &guest,
+            format!(
+                "no memory requested, at least one of '{guest}', '{}' or '{}' must be set",
+                path.child("domain.memory.hugepages.pageSize"),
+                path.child("domain.resources.requests.memory"),
+            ),
+        ));
+    }
+}
+
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let resources = spec.domain.resources.as_ref();
     let requests = path.child("domain.resources.requests");
@@ -55,25 +78,13 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
             ),
         ));
     }
-    // A quantity that cannot be read is a cause already and counts as given.
-    let missing =
-        |quantity: Option<&Quantity>| quantity.is_none_or(|quantity| quantity::bytes(quantity) == Ok(0));
-    let hugepages = spec.domain.memory.as_ref().and_then(|memory| memory.hugepages.as_ref());
-    if missing(request) && missing(limit) && missing(guest) && hugepages.is_none() {
-        causes.push(Cause::required(
-            &guest_field,
-            format!(
-                "no memory requested, at least one of '{guest_field}', '{}' or '{request_field}' must be set",
-                path.child("domain.memory.hugepages.pageSize"),
-            ),
-        ));
-    } else if guest.is_some_and(|guest| quantity::bytes(guest) == Ok(0)) {
+    if guest.is_some_and(|guest| quantity::bytes(guest) == Ok(0)) {
         causes.push(Cause::invalid(
             &guest_field,
             format!("{guest_field} '0': must be greater than or equal to 1M."),
         ));
     }
-    if let Some(hugepages) = hugepages {
+    if let Some(hugepages) = spec.domain.memory.as_ref().and_then(|memory| memory.hugepages.as_ref()) {
         let memory = [request_bytes, guest_bytes, limit_bytes].into_iter().flatten().find(|bytes| *bytes > 0);
         let page = hugepages.page_size.as_deref().unwrap_or_default();
         let request = request.or(guest).or(limit).map_or("0", |quantity| quantity.0.as_str());

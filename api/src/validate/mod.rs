@@ -18,6 +18,7 @@ mod disks;
 mod features;
 mod firmware;
 mod gated;
+mod host_devices;
 mod hotplug;
 mod interfaces;
 pub mod kinds;
@@ -51,6 +52,7 @@ pub use update::{Requester, handler_update, protected_status, vmi_update};
 pub use vm::{unreadable, vm, vm_spec, vm_update, vm_warnings};
 
 pub(crate) use firmware::fits;
+pub(crate) use kinds::kubevirt::host_devices::{is_pci_selector, is_resource_name, usb_selector};
 pub use kinds::selects;
 pub(crate) use text::is_printable;
 
@@ -66,10 +68,14 @@ pub fn vmi_create(vmi: &VirtualMachineInstance, requester: Requester, gates: &Ga
 
 /// Everything wrong with an instance's specification, defaults already filled in.
 pub fn vmi(vmi: &VirtualMachineInstance, gates: &Gates) -> Vec<Cause> {
-    spec(&Path::new("spec"), &vmi.spec, gates)
+    let path = Path::new("spec");
+    let mut causes = spec(&path, &vmi.spec, gates);
+    memory::given(&path, &vmi.spec, &mut causes);
+    causes
 }
 
-/// Everything wrong with a specification at that path, defaults already filled in.
+/// Everything wrong with a specification at that path, defaults already filled in. A template may be without memory, which
+/// something else may add before there is an instance of it.
 pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates) -> Vec<Cause> {
     let mut causes = Vec::new();
     bounds::validate(path, spec, &mut causes);
@@ -86,6 +92,7 @@ pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates) -> Ve
     devices::validate(path, spec, &mut causes);
     peripherals::validate(path, spec, &mut causes);
     claims::validate(path, spec, gates, &mut causes);
+    host_devices::validate(path, spec, &mut causes);
     disks::validate(path, spec, gates, &mut causes);
     volumes::validate(path, spec, gates, &mut causes);
     access_credentials::validate(path, spec, &mut causes);

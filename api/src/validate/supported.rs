@@ -113,7 +113,10 @@ impl Fields {
                 for (name, value) in object.iter().filter(|(_, value)| !says_nothing(value)) {
                     let path = path.child(name);
                     match self.children.get(name) {
-                        Some(fields) if gated::closed(&path, gates).is_none() => {
+                        // What is switched off asks for nothing.
+                        Some(fields)
+                            if *value == Value::Bool(false) || gated::closed(&path, gates).is_none() =>
+                        {
                             fields.check(&path, value, gates, refused);
                         }
                         _ => refused.push(path),
@@ -132,14 +135,15 @@ impl Fields {
 }
 
 /// A field that has no effect: refused because its gate is off, or because it is not there yet. Where a rule about the
-/// field, or about something in it, has refused it already, only a gate has anything to add.
+/// field, about something in it, or about the list that it is in has refused it already, only a gate has anything to add.
 fn refuse(path: &Path, gates: &Gates, causes: &mut Vec<Cause>) {
+    let list = path.holder().list().to_string();
     if let Some(cause) = gated::closed(path, gates) {
         // One gate may be told about once for a list.
         if !causes.contains(&cause) {
             causes.push(cause);
         }
-    } else if !causes.iter().any(|cause| path.holds(&cause.field)) {
+    } else if !causes.iter().any(|cause| path.holds(&cause.field) || cause.field == list) {
         causes.push(Cause::not_supported_yet(path, ""));
     }
 }

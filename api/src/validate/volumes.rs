@@ -47,13 +47,6 @@ pub(super) fn validate(
                 format!("{field_name} '{}' is not {DNS_LABEL}, or longer than {NAME_LIMIT}", quoted(name)),
             ));
         }
-        // A memory dump is written by the host, and seen by no guest.
-        if !disks.contains(name) && !filesystems.contains(name) && volume.memory_dump.is_none() {
-            causes.push(Cause::invalid(
-                &field_name,
-                format!("{field_name} '{}' not found: no disk of this name uses the volume", quoted(name)),
-            ));
-        }
         source(&field_volume, volume, causes);
         container_path(&field_volume, volume, disks.contains(name), filesystems.contains(name), causes);
     }

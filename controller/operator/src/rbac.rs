@@ -103,6 +103,8 @@ fn api_cluster_rules() -> Vec<Value> {
         rule("instancetype.kubevirt.io", &NAMED, &["get"]),
         rule("apps", &["controllerrevisions"], &["get"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+        // Who gave QEMU which command, where the guest may notice.
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]
 }
 
@@ -150,8 +152,9 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("", &["pods/resize"], &["patch"]),
         // One whose handler is silent takes no new guests.
         rule("", &["nodes"], &["get", "list", "watch", "patch"]),
-        // Whether launchers of a namespace get a CPU limit.
+        // Whether launchers of a namespace get limits.
         rule("", &["namespaces"], &["get"]),
+        rule("", &["resourcequotas"], &["list"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]
 }

@@ -14,6 +14,7 @@ const NONE: Verbs = &[];
 const GET: Verbs = &["get"];
 const UPDATE: Verbs = &["update"];
 const CREATE: Verbs = &["create"];
+const QMP: Verbs = &["get", "create"];
 const LOOK_UP: Verbs = &["get", "list"];
 const READ: Verbs = &["get", "list", "watch"];
 const WRITE: Verbs = &["get", "delete", "create", "update", "patch", "list", "watch"];
@@ -66,6 +67,7 @@ const TABLE: &[Row] = &[
             "virtualmachineinstances/sev/fetchcertchain",
             "virtualmachineinstances/sev/querylaunchmeasurement",
             "virtualmachineinstances/objectgraph",
+            "virtualmachineinstances/debug",
         ],
     )
     .writers(GET, GET)
@@ -83,7 +85,10 @@ const TABLE: &[Row] = &[
     )
     .writers(GET, GET),
     Row::new(CALLS, &["virtualmachineinstances/vnc/screenshot"]).writers(GET, NONE),
-    Row::new(CALLS, &["virtualmachineinstances/qmp"]).writers(CREATE, CREATE),
+    // QEMU's monitor: a command and a stream of them, then what each class of commands needs besides (api/src/monitor).
+    Row::new(CALLS, &["virtualmachineinstances/qmp"]).writers(QMP, QMP).view(QMP),
+    Row::new(CALLS, &["virtualmachineinstances/qmp/harmless"]).writers(CREATE, CREATE),
+    Row::new(CALLS, &["virtualmachineinstances/qmp/disruptive"]).writers(CREATE, NONE),
     Row::new(
         CALLS,
         &[

@@ -8,7 +8,6 @@
 //! So a machine starts as it did the last time, whatever became of the objects since. Who wants the new content takes the
 //! copy out of the status, or names another one.
 
-use super::template;
 use crate::cluster::Cluster;
 use crate::error::{Error, response};
 use crate::kin;
@@ -24,6 +23,7 @@ use barevirt_api::settings::Binding;
 use barevirt_api::v1::{
     ControllerRevisionRef, InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance,
 };
+use barevirt_plan::template;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use kube::{Resource, ResourceExt};

@@ -23,26 +23,24 @@
 mod apply;
 mod back_off;
 mod instancetype;
-mod live_update;
 mod plan;
-mod requests;
 mod revision;
 mod status;
-mod template;
 #[cfg(test)]
 mod tests;
 
+pub use barevirt_plan::live_update::Live;
+pub use barevirt_plan::revision::Drift;
+pub use barevirt_plan::template::instance;
 pub use instancetype::References;
-pub use live_update::Live;
 pub use plan::{Claim, Observed, Step, plan};
-pub use revision::Drift;
 pub use status::{Outcome, compute as compute_status};
-pub use template::instance;
 
 use crate::cluster::Cluster;
 use crate::error::{Error, chain};
 use crate::expectations::{Key, Kind};
 use barevirt_api::v1::VirtualMachine;
+use barevirt_plan::{live_update, template};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
@@ -83,7 +81,7 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
 
 /// What of the machine's change its instance takes over. Asks for instance type and preference only where there is a change.
 async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
-    let changed = matches!(observed.drift, Drift::Generation | Drift::Metadata);
+    let changed = observed.drift.leaves_the_guest();
     let (Some(vmi), true) = (observed.own_vmi(), changed) else { return Ok(Live::Done) };
     if cluster.config().settings.guest.live_update.is_none() {
         return Ok(Live::Done);

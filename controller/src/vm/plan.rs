@@ -1,14 +1,15 @@
 //! What to do about a machine. Pure: the same observation gives the same step.
 
-use super::live_update::Live;
-use super::revision::{self, Drift};
-use super::{back_off, instancetype, requests, template};
+use super::{back_off, instancetype, revision};
 use crate::kin;
 use barevirt_api::names::{
     ACTION_START, PHASE_FAILED, RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_MANUAL,
     RUN_STRATEGY_ONCE, RUN_STRATEGY_RERUN_ON_FAILURE, VM_FINALIZER, is_final_phase,
 };
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_plan::live_update::Live;
+use barevirt_plan::revision::Drift;
+use barevirt_plan::{requests, template};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;

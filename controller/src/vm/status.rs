@@ -1,10 +1,9 @@
 //! A machine's status, computed whole from what was observed and how the step went.
 
+use super::back_off;
 use super::instancetype::References;
-use super::live_update::{self, Live};
 use super::plan::Observed;
-use super::revision::{self, Drift};
-use super::{back_off, requests};
+use super::revision;
 use crate::vmi::{NOT_RUNNING_MESSAGE, phase};
 use barevirt_api::names::{
     ACTION_START, CONDITION_FAILURE, CONDITION_PAUSED, CONDITION_POD_SCHEDULED, CONDITION_READY,
@@ -17,6 +16,9 @@ use barevirt_api::names::{
 use barevirt_api::v1::{
     Condition, VirtualMachine, VirtualMachineInstance, VirtualMachineStatus, merge_condition,
 };
+use barevirt_plan::live_update::{self, Live};
+use barevirt_plan::requests;
+use barevirt_plan::revision::Drift;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 

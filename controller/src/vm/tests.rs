@@ -1,8 +1,8 @@
 //! Steps and statuses of machines: single cases, then random worlds.
 
+use super::Drift;
 use super::instancetype::References;
 use super::plan::{Observed, Step, plan};
-use super::revision::Drift;
 use super::status::{Outcome, compute};
 use barevirt_api::names::VM_FINALIZER;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineStatus};

@@ -65,8 +65,4 @@ pub(crate) fn subject(vmi: &VirtualMachineInstance) -> String {
     format!("virtual machine instance {}/{}", vmi.namespace().unwrap_or_default(), vmi.name_any())
 }
 
-/// Phase of an instance; a new one is pending.
-pub(crate) fn phase(vmi: &VirtualMachineInstance) -> &str {
-    let phase = vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
-    if phase.is_empty() { barevirt_api::names::PHASE_PENDING } else { phase }
-}
+pub(crate) use barevirt_plan::phase;

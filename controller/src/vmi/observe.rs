@@ -3,6 +3,7 @@
 use super::plan::Observed;
 use super::{phase, state, subject};
 use crate::cluster::Cluster;
+use crate::config::Config;
 use crate::error::Error;
 use crate::expectations::{Key, Kind};
 use crate::node::NodeState;
@@ -10,7 +11,7 @@ use crate::pod;
 use crate::shell::{call, call_opt};
 use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING, PHASE_SCHEDULING};
 use barevirt_api::v1::VirtualMachineInstance;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
@@ -56,16 +57,31 @@ pub(super) async fn observe(
         Some(name) => Some(node_state(cluster, &name).await?),
     };
     let mut config = cluster.config();
-    if launcher.is_none() && config.settings.pods.cpu_limit.is_some() {
-        // One request for each new pod, where that is asked for at all.
-        let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-        let found = namespaces.get_metadata(&namespace);
-        let found = call_opt("get", || format!("namespace {namespace}"), found).await?;
-        config = config.in_namespace(found.and_then(|found| found.metadata.labels).as_ref());
-    }
     let starting = !deleting && [PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(&vmi));
+    if launcher.is_none() && starting {
+        config = in_namespace(cluster, config, &namespace).await?;
+    }
     let state = if starting { state::observe(cluster, &vmi).await? } else { None };
-    Ok(Some(Observed { state, vmi, pod: launcher, strays, node, config, now: Timestamp::now() }))
+    let wants_vsock = vmi.spec.domain.devices.autoattach_vsock == Some(true);
+    let context_id = if starting && wants_vsock { cluster.context_ids.of(&uid) } else { None };
+    Ok(Some(Observed { state, context_id, vmi, pod: launcher, strays, node, config, now: Timestamp::now() }))
+}
+
+/// The settings for a new pod in that namespace. Its labels are asked for only where something hangs on them.
+async fn in_namespace(cluster: &Cluster, config: Config, namespace: &str) -> Result<Config, Error> {
+    let quotas: Api<ResourceQuota> = Api::namespaced(cluster.client.clone(), namespace);
+    let all = ListParams::default();
+    let found = quotas.list(&all);
+    let quotas = call("list", || format!("resource quotas of {namespace}"), found).await?.items;
+    let labels = if config.settings.pods.cpu_limit.is_some() || !quotas.is_empty() {
+        let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+        let found = namespaces.get_metadata(namespace);
+        let found = call_opt("get", || format!("namespace {namespace}"), found).await?;
+        found.and_then(|found| found.metadata.labels)
+    } else {
+        None
+    };
+    Ok(config.in_namespace(labels.as_ref(), &quotas))
 }
 
 /// The pod with the launcher's name, and the others.

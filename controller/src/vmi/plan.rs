@@ -12,8 +12,9 @@ use crate::pod;
 use barevirt_api::names::{
     COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED, CONDITION_READY, CONDITION_SYNCHRONIZED, CREATED_BY_LABEL,
     NODE_NAME_LABEL, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SCHEDULING,
-    REASON_GUEST_NOT_RUNNING, REASON_NODE_UNRESPONSIVE, REASON_POD_NOT_EXISTS, REASON_STOPPED,
-    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, REASON_SYNC_FAILED, VMI_FINALIZER, is_final_phase,
+    REASON_FAILED_CREATE, REASON_GUEST_NOT_RUNNING, REASON_NODE_UNRESPONSIVE, REASON_NOT_GUARANTEED,
+    REASON_POD_NOT_EXISTS, REASON_STOPPED, REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE,
+    REASON_SYNC_FAILED, VMI_FINALIZER, is_final_phase,
 };
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
@@ -33,6 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const AFTER_CLAIM: Duration = Duration::from_millis(50);
 /// How often a claim is looked at that cannot be mounted yet.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
+/// How often settings are looked at that keep an instance from its pod.
+const SETTINGS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a pod may outlive its instance's last phase, so that the launcher ends by itself.
 const LINGER: Duration = Duration::from_secs(10);
 /// What the Ready condition says until the handler knows better. VMs repeat it word by word, which saves them a write.
@@ -51,6 +54,8 @@ pub struct Observed {
     pub node: Option<NodeState>,
     /// The claim with what it keeps, where it needs one and does not run yet.
     pub state: Option<State>,
+    /// Its address on vsock, where it wants one and does not run yet.
+    pub context_id: Option<u32>,
     /// Settings.
     pub config: Config,
     /// Wall clock, for time stamps and ages in seconds.
@@ -152,6 +157,10 @@ fn without_pod(observed: &Observed) -> Plan {
     }
     match ValidVmi::new(vmi.clone()) {
         Ok(valid) => {
+            if let Some(message) = not_permitted(&valid, &observed.config) {
+                return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
+                    .again_in(SETTINGS_PATIENCE);
+            }
             let mut pod = pod::build(&valid, &observed.config);
             match state::step(vmi, observed.state.as_ref()) {
                 Step::Nothing => {}
@@ -176,6 +185,19 @@ fn without_pod(observed: &Observed) -> Plan {
             trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &text.join("; "))
         }
     }
+}
+
+/// Devices of nodes that no guest may have, in KubeVirt's words.
+fn not_permitted(vmi: &ValidVmi, config: &Config) -> Option<String> {
+    let permitted = &config.settings.host_devices;
+    let refused = vmi.host_devices().filter(|(_, resource)| !permitted.is_permitted(resource));
+    let texts: Vec<String> = refused
+        .map(|(field, resource)| {
+            let kind = if field.contains(".gpus[") { "GPU" } else { "HostDevice" };
+            format!("{kind} {resource} is not permitted in permittedHostDevices configuration")
+        })
+        .collect();
+    (!texts.is_empty()).then(|| format!("failed to render launch manifest: {}", texts.join(" ")))
 }
 
 fn name_is_taken(observed: &Observed, pod: &Pod) -> Plan {
@@ -255,12 +277,23 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again: None }
 }
 
-/// The pod runs: from here on the node's handler is in charge.
+/// The pod runs: from here on the node's handler is in charge. Of a pod that a webhook has given other resources a guest would
+/// not get CPUs of its own.
 fn hand_over(observed: &Observed, pod: &Pod, node: &str) -> Plan {
     let vmi = &observed.vmi;
     let mut status = vmi.status.clone().unwrap_or_default();
+    let class = pod.status.as_ref().and_then(|status| status.qos_class.as_deref());
+    let dedicated = vmi.spec.domain.cpu.as_ref().and_then(|cpu| cpu.dedicated_cpu_placement);
+    if dedicated == Some(true) && class != Some("Guaranteed") {
+        let mut notes = Vec::new();
+        let (reason, message) = (REASON_NOT_GUARANTEED, "failed to guarantee pod resources");
+        note_trouble(&mut status, &mut notes, CONDITION_SYNCHRONIZED, reason, message, observed.now);
+        let actions = status_patch(vmi, json!({}), &status).into_iter().collect();
+        return Plan { actions, notes, again: None };
+    }
     enter(&mut status, PHASE_SCHEDULED, observed.now);
     status.node_name = Some(node.to_owned());
+    status.vsockcid = status.vsockcid.or(observed.context_id.map(i64::from));
     state::note(observed.state.as_ref(), &mut status.volume_status);
     status.active_pods = [(pod.uid().unwrap_or_default(), node.to_owned())].into();
     status.qos_class = pod.status.as_ref().and_then(|status| status.qos_class.clone());

@@ -285,7 +285,7 @@ mod tests {
         let settings = Settings::default();
         let config = Config { launcher_image: "launcher".into(), image_pull_policy: None, settings };
         let now = Timestamp::from_second(NOW).unwrap();
-        Observed { vmi, pod: None, strays: vec![], node: None, state: None, config, now }
+        Observed { vmi, pod: None, strays: vec![], node: None, state: None, context_id: None, config, now }
     }
 
     fn pod(cpu: &str, memory: &str, real: (&str, &str), conditions: Value) -> Pod {

@@ -66,6 +66,7 @@ fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observed {
         pod,
         strays: vec![],
         state: None,
+        context_id: None,
         config: config(),
         now: at(NOW),
     }
@@ -123,6 +124,27 @@ fn a_running_pod_is_handed_over_in_one_write() {
     assert_eq!(status["activePods"], json!({"p1": "node01"}));
     assert_eq!(status["runtimeUser"], Value::Null);
     assert!(plan.notes.is_empty());
+}
+
+#[test]
+fn a_guest_with_cpus_of_its_own_waits_for_a_guaranteed_pod() {
+    let dedicated = |qos: &str| {
+        let mut vmi = vmi(json!({"phase": "Scheduling"}));
+        vmi.spec.domain.cpu =
+            Some(serde_json::from_value(json!({"cores": 1, "dedicatedCpuPlacement": true})).unwrap());
+        let pod = pod_with(json!({"phase": "Running", "podIP": "10.0.0.1", "qosClass": qos,
+            "containerStatuses": container(json!({"running": {}}))}));
+        plan(&observed(vmi, Some(pod)))
+    };
+    let held = dedicated("Burstable");
+    let condition = &patch_of(&held)["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("Synchronized"), &json!("False")));
+    assert_eq!(condition["reason"], "FailedGuaranteePodResources");
+    assert_eq!(
+        held.notes,
+        [crate::notes::Note::warning("FailedGuaranteePodResources", "failed to guarantee pod resources")]
+    );
+    assert_eq!(patch_of(&dedicated("Guaranteed"))["status"]["phase"], "Scheduled");
 }
 
 #[test]

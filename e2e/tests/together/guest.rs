@@ -203,7 +203,8 @@ fn a_second_console_takes_over_from_the_first() {
         first.login(BOOT)?;
         let mut second = Console::open(namespace, "vm")?;
         second.login(SOON)?;
-        first.wait(SOON)?;
+        ensure!(first.wait(SOON)? == 1, "{}", first.heard());
+        ensure!(first.heard().contains("another user connected to it"), "{}", first.heard());
         ensure!(second.ok("echo still here", SOON)? == "still here");
         Ok(())
     });

@@ -11,6 +11,26 @@ use serde_json::json;
 const LOAD: Duration = Duration::from_secs(120);
 
 #[test]
+fn where_a_quota_counts_limits_a_guest_gets_them() {
+    in_namespace("quota", |namespace| {
+        namespace.apply(&json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "limits" },
+            "spec": { "hard": { "limits.cpu": "4", "limits.memory": "4Gi" } },
+        }))?;
+        namespace.apply(&guest::instance("vm"))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let launcher = namespace.launcher("vm")?;
+        let compute = &launcher["spec"]["containers"][0]["resources"];
+        ensure!(compute["limits"]["cpu"] == "1", "{compute}");
+        ensure!(compute["limits"]["memory"].is_string(), "{compute}");
+        let events =
+            namespace.kubectl(&["get", "events", "--field-selector", "type=Warning", "-o", "name"])?;
+        ensure!(events.trim().is_empty(), "{events}");
+        Ok(())
+    });
+}
+
+#[test]
 fn a_guest_under_full_load_is_not_killed_by_its_cgroup() {
     in_namespace("overhead", |namespace| {
         let mut manifest = guest::instance("vm");

@@ -70,7 +70,10 @@ subresources.kubevirt.io virtualmachineinstances/vnc/screenshot  g      -       
 subresources.kubevirt.io virtualmachineinstances/usbredir     g         g        -    -         -
 subresources.kubevirt.io virtualmachineinstances/vsock        -         -        -    -         -
 subresources.kubevirt.io virtualmachineinstances/portforward  g         g        -    -         -
-subresources.kubevirt.io virtualmachineinstances/qmp          c         c        -    -         -
+subresources.kubevirt.io virtualmachineinstances/qmp          gc        gc       gc   -         -
+subresources.kubevirt.io virtualmachineinstances/qmp/harmless    c      c        -    -         -
+subresources.kubevirt.io virtualmachineinstances/qmp/disruptive  c      -        -    -         -
+subresources.kubevirt.io virtualmachineinstances/debug        g         g        g    -         -
 subresources.kubevirt.io virtualmachineinstances/pause        u         u        -    -         -
 subresources.kubevirt.io virtualmachineinstances/unpause      u         u        -    -         -
 subresources.kubevirt.io virtualmachineinstances/freeze       u         u        -    -         -
@@ -234,7 +237,7 @@ fn wait_bound(questions: &[Question]) -> Result<()> {
 }
 
 /// Binds the roles in the namespace, to users named after it.
-fn bind_in(namespace: &Namespace) -> Result<String> {
+pub(crate) fn bind_in(namespace: &Namespace) -> Result<String> {
     let people = format!("{}:in", namespace.name());
     for role in ROLES.iter().filter(|role| **role != "nobody") {
         let name = format!("e2e-{role}");

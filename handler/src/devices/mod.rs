@@ -6,10 +6,13 @@
 //!   kubelet ──ListAndWatch, Allocate──> plugin                .../kubevirt-<name>.sock
 //! ```
 //!
-//! A pod gets no device node by it: launchers are handed what they need as descriptors. A kubelet that starts forgets all
+//! A pod gets no device node by these: launchers are handed what they need as descriptors. Devices that guests are given whole
+//! ([`permitted`]) are opened by QEMU by their paths: of these the pod gets the nodes. A kubelet that starts forgets all
 //! plugins and removes their sockets; each plugin looks every two seconds whether its socket and the kubelet's are still the
 //! ones it knows, and registers again where they are not.
 
+pub mod host;
+pub mod permitted;
 mod plugin;
 #[cfg(test)]
 mod tests;
@@ -55,6 +58,12 @@ pub type Registered = watch::Receiver<bool>;
 /// Offers a resource to the kubelet for as long as the process lives. `folder` is that of the kubelet's socket.
 pub fn offer(resource: Resource, folder: &Path) -> Registered {
     let (registered, seen) = watch::channel(false);
-    tokio::spawn(plugin::run(resource, folder.to_owned(), registered));
+    let Resource { name, device } = resource;
+    let offer = plugin::Offer {
+        resource: format!("devices.kubevirt.io/{name}"),
+        endpoint: format!("kubevirt-{name}.sock"),
+        supply: plugin::Supply::Shared { name, device },
+    };
+    tokio::spawn(plugin::run(offer, folder.to_owned(), registered));
     seen
 }

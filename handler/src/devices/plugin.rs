@@ -17,14 +17,16 @@ use tonic::{Request, Response, Status};
 use tower::service_fn;
 use tracing::{info, warn};
 
+use super::MOST;
+use super::host::HostDevice;
 use super::v1beta1::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use super::v1beta1::registration_client::RegistrationClient;
 use super::v1beta1::{
-    AllocateRequest, AllocateResponse, ContainerAllocateResponse, Device, DevicePluginOptions, Empty,
-    ListAndWatchResponse, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
-    PreferredAllocationResponse, RegisterRequest,
+    AllocateRequest, AllocateResponse, ContainerAllocateRequest, ContainerAllocateResponse, Device,
+    DevicePluginOptions, DeviceSpec, Empty, ListAndWatchResponse, NumaNode, PreStartContainerRequest,
+    PreStartContainerResponse, PreferredAllocationRequest, PreferredAllocationResponse, RegisterRequest,
+    TopologyInfo,
 };
-use super::{MOST, Resource};
 
 /// Version of the API.
 const VERSION: &str = "v1beta1";
@@ -37,21 +39,99 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Failures in a row before one is logged: a kubelet that starts is away for some seconds.
 const LOG_AFTER: u32 = 5;
 
+/// What is offered.
+#[derive(Clone, Debug)]
+pub(super) struct Offer {
+    /// Name of the resource.
+    pub(super) resource: String,
+    /// Name of the plugin's socket.
+    pub(super) endpoint: String,
+    /// What it is made of.
+    pub(super) supply: Supply,
+}
+
+/// What a resource is made of.
+#[derive(Clone, Debug)]
+pub(super) enum Supply {
+    /// One device for all guests.
+    Shared {
+        /// What numbers of places in it are behind.
+        name: &'static str,
+        /// The device that has to be there.
+        device: PathBuf,
+    },
+    /// A device for each guest, as they come and go.
+    Single(watch::Receiver<Vec<HostDevice>>),
+}
+
+impl Supply {
+    /// As the kubelet is told.
+    fn devices(&self) -> Vec<Device> {
+        let device = |id: String, healthy: bool, numa: Option<i64>| Device {
+            id,
+            health: if healthy { "Healthy" } else { "Unhealthy" }.to_owned(),
+            topology: numa.map(|id| TopologyInfo { nodes: vec![NumaNode { id }] }),
+        };
+        match self {
+            Supply::Shared { name, device: path } => {
+                let there = path.exists();
+                (0..MOST).map(|number| device(format!("{name}{number}"), there, None)).collect()
+            }
+            Supply::Single(devices) => {
+                let devices = devices.borrow();
+                let one = |one: &HostDevice| {
+                    device(one.id.clone(), one.nodes.iter().all(|node| node.exists()), one.numa)
+                };
+                devices.iter().map(one).collect()
+            }
+        }
+    }
+
+    /// What a container gets with devices of those names. Nothing of what is shared: see the module.
+    fn allocate(&self, resource: &str, ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
+        let Supply::Single(devices) = self else { return Ok(ContainerAllocateResponse::default()) };
+        let devices = devices.borrow();
+        let mut response = ContainerAllocateResponse::default();
+        for id in ids {
+            let device = devices.iter().find(|device| device.id == *id);
+            let device = device
+                .ok_or_else(|| Status::not_found(format!("{resource}: device {id} is not there any more")))?;
+            let (variable, value) = device.variable(resource);
+            let list = response.envs.entry(variable).or_default();
+            if !list.is_empty() {
+                list.push(',');
+            }
+            list.push_str(&value);
+            for node in &device.nodes {
+                let path = node.display().to_string();
+                if response.devices.iter().all(|known| known.host_path != path) {
+                    response.devices.push(DeviceSpec {
+                        container_path: path.clone(),
+                        host_path: path,
+                        permissions: "mrw".to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(response)
+    }
+}
+
 /// Serves and registers, again and again.
-pub(super) async fn run(resource: Resource, folder: PathBuf, registered: watch::Sender<bool>) {
+pub(super) async fn run(offer: Offer, folder: PathBuf, registered: watch::Sender<bool>) {
     let mut failures = 0_u32;
-    let healthy = watch::Sender::new(resource.device.exists());
+    let devices = watch::Sender::new(offer.supply.devices());
     loop {
-        match session(&resource, &folder, &healthy, &registered).await {
+        match session(&offer, &folder, &devices, &registered).await {
             Ok(()) => {
                 failures = 0;
-                info!(resource = resource.name, "the kubelet started anew, or the socket is gone");
+                info!(resource = offer.resource, "the kubelet started anew, or the socket is gone");
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
                 if failures == LOG_AFTER {
                     let error = format!("{:#}", anyhow::Error::from(error));
-                    warn!(resource = resource.name, error, "the kubelet does not take the resource");
+                    warn!(resource = offer.resource, error, "the kubelet does not take the resource");
                 }
             }
         }
@@ -79,17 +159,17 @@ enum PluginError {
 
 /// From the socket's birth to the moment when it or the kubelet's is another.
 async fn session(
-    resource: &Resource,
+    offer: &Offer,
     folder: &Path,
-    healthy: &watch::Sender<bool>,
+    devices: &watch::Sender<Vec<Device>>,
     registered: &watch::Sender<bool>,
 ) -> Result<(), PluginError> {
-    let endpoint = format!("kubevirt-{}.sock", resource.name);
-    let path = folder.join(&endpoint);
+    let Offer { resource, endpoint, supply } = offer;
+    let path = folder.join(endpoint);
     let listener =
         listen(&path).map_err(|source| PluginError::Listen { path: path.display().to_string(), source })?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let plugin = Plugin { name: resource.name, healthy: healthy.subscribe() };
+    let plugin = Plugin { offer: offer.clone(), devices: devices.subscribe() };
     let mut server = tokio::spawn(
         Server::builder().add_service(DevicePluginServer::new(plugin)).serve_with_incoming_shutdown(
             UnixListenerStream::new(listener),
@@ -101,16 +181,20 @@ async fn session(
     );
     let kubelet = folder.join(KUBELET);
     let known = (identity(&path).ok(), Some(identity(&kubelet).map_err(PluginError::Kubelet)?));
-    timeout(ANSWER, register(&kubelet, &endpoint, resource.name)).await.map_err(|_| PluginError::Late)??;
+    timeout(ANSWER, register(&kubelet, endpoint, resource)).await.map_err(|_| PluginError::Late)??;
     registered.send_replace(true);
-    info!(resource = resource.name, "the kubelet has the resource");
+    info!(resource, "the kubelet has the resource");
     loop {
         tokio::select! {
             _ = &mut server => return Err(PluginError::Serve),
             () = sleep(LOOK) => {}
         }
-        let there = resource.device.exists();
-        healthy.send_if_modified(|healthy| std::mem::replace(healthy, there) != there);
+        let now = supply.devices();
+        devices.send_if_modified(|devices| {
+            let new = *devices != now;
+            *devices = now;
+            new
+        });
         if known != (identity(&path).ok(), identity(&kubelet).ok()) {
             drop(stop);
             return Ok(());
@@ -132,7 +216,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64, i64, i64)> {
     Ok((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
-async fn register(kubelet: &Path, endpoint: &str, name: &str) -> Result<(), PluginError> {
+async fn register(kubelet: &Path, endpoint: &str, resource: &str) -> Result<(), PluginError> {
     let kubelet = kubelet.to_owned();
     let connector = service_fn(move |_: Uri| {
         let kubelet = kubelet.clone();
@@ -143,7 +227,7 @@ async fn register(kubelet: &Path, endpoint: &str, name: &str) -> Result<(), Plug
     let request = RegisterRequest {
         version: VERSION.to_owned(),
         endpoint: endpoint.to_owned(),
-        resource_name: format!("devices.kubevirt.io/{name}"),
+        resource_name: resource.to_owned(),
         options: Some(DevicePluginOptions::default()),
     };
     let mut client = RegistrationClient::new(channel.map_err(PluginError::Connect)?);
@@ -152,14 +236,8 @@ async fn register(kubelet: &Path, endpoint: &str, name: &str) -> Result<(), Plug
 
 /// What the kubelet asks.
 struct Plugin {
-    name: &'static str,
-    healthy: watch::Receiver<bool>,
-}
-
-fn devices(name: &str, healthy: bool) -> ListAndWatchResponse {
-    let health = if healthy { "Healthy" } else { "Unhealthy" };
-    let device = |number: usize| Device { id: format!("{name}{number}"), health: health.to_owned() };
-    ListAndWatchResponse { devices: (0..MOST).map(device).collect() }
+    offer: Offer,
+    devices: watch::Receiver<Vec<Device>>,
 }
 
 #[tonic::async_trait]
@@ -174,13 +252,12 @@ impl DevicePlugin for Plugin {
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Self::ListAndWatchStream>, Status> {
-        let name = self.name;
-        let mut healthy = self.healthy.clone();
-        healthy.mark_changed();
-        let states = stream::unfold(healthy, move |mut healthy| async move {
-            healthy.changed().await.ok()?;
-            let now = *healthy.borrow_and_update();
-            Some((Ok(devices(name, now)), healthy))
+        let mut devices = self.devices.clone();
+        devices.mark_changed();
+        let states = stream::unfold(devices, move |mut devices| async move {
+            devices.changed().await.ok()?;
+            let now = devices.borrow_and_update().clone();
+            Some((Ok(ListAndWatchResponse { devices: now }), devices))
         });
         Ok(Response::new(states.boxed()))
     }
@@ -192,13 +269,15 @@ impl DevicePlugin for Plugin {
         Ok(Response::new(PreferredAllocationResponse {}))
     }
 
-    /// One answer for each container, with nothing in it: see the module.
+    /// One answer for each container.
     async fn allocate(
         &self,
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
         let containers = request.into_inner().container_requests;
-        let container_responses = containers.iter().map(|_| ContainerAllocateResponse {}).collect();
+        let Offer { resource, supply, .. } = &self.offer;
+        let one = |asked: &ContainerAllocateRequest| supply.allocate(resource, &asked.devices_ids);
+        let container_responses = containers.iter().map(one).collect::<Result<_, _>>()?;
         Ok(Response::new(AllocateResponse { container_responses }))
     }
 

@@ -20,7 +20,7 @@ use super::v1beta1::{
 };
 use super::{Resource, offer};
 
-const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 
 struct Kubelet(mpsc::UnboundedSender<RegisterRequest>);
 
@@ -33,7 +33,7 @@ impl Registration for Kubelet {
 }
 
 /// A kubelet as it starts: sockets of plugins are gone, and its own is new.
-fn kubelet(folder: &Path) -> (JoinHandle<()>, mpsc::UnboundedReceiver<RegisterRequest>) {
+pub(super) fn kubelet(folder: &Path) -> (JoinHandle<()>, mpsc::UnboundedReceiver<RegisterRequest>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
@@ -46,7 +46,7 @@ fn kubelet(folder: &Path) -> (JoinHandle<()>, mpsc::UnboundedReceiver<RegisterRe
     (task, asks)
 }
 
-async fn plugin(folder: &Path, asked: &RegisterRequest) -> DevicePluginClient<Channel> {
+pub(super) async fn plugin(folder: &Path, asked: &RegisterRequest) -> DevicePluginClient<Channel> {
     let path = folder.join(&asked.endpoint);
     let connector = service_fn(move |_: Uri| {
         let path = path.clone();

@@ -21,8 +21,8 @@ use barevirt_protocol::names::VERSION;
 use barevirt_protocol::seqpacket::SocketError;
 use barevirt_protocol::v1::launcher_client::LauncherClient;
 use barevirt_protocol::v1::{
-    Control, ControlRequest, GuestRequest, HelloRequest, LauncherStatus, QmpRequest, ScreenshotRequest,
-    ShutdownRequest, StatsRequest, StatsResponse, SyncRequest, WatchRequest,
+    Control, ControlRequest, DebugRequest, GuestRequest, HelloRequest, LauncherStatus, QmpRequest,
+    ScreenshotRequest, ShutdownRequest, StatsRequest, StatsResponse, SyncRequest, WatchRequest,
 };
 use thiserror::Error;
 use tonic::transport::Channel;
@@ -159,6 +159,13 @@ impl Launcher {
         let answer =
             client.qmp(grpc::request(request, deadline + QMP_MARGIN)).await.map_err(failed("qmp"))?;
         Ok(answer.into_inner().answer)
+    }
+
+    /// What it knows of QEMU, as JSON.
+    pub async fn debug(&self, within: Duration) -> Result<Vec<u8>, LauncherError> {
+        let mut client = self.client.clone();
+        let answer = client.debug(grpc::request(DebugRequest {}, within)).await.map_err(failed("debug"))?;
+        Ok(answer.into_inner().report)
     }
 
     /// Has something done to the guest. `unfreeze_after` is of a freeze.

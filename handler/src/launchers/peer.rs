@@ -9,11 +9,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use cgroups_rs::fs::cgroup::get_cgroups_relative_paths_by_pid;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
-use nix::sys::stat::Mode;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
+use nix::sys::stat::{Mode, SFlag, fstatat};
+use nix::unistd::{Gid, Uid, fchownat};
 use thiserror::Error;
 
 use super::cgroup::{self, CgroupError, Container};
@@ -132,6 +133,24 @@ impl Peer {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
+    /// Gives the launcher the nodes of devices beneath a directory of its container's `/dev`, as far as the container runtime
+    /// left them to root. Gives how many that were.
+    pub fn own_devices(&self, directory: &'static str, owner: u32) -> Result<usize, PeerError> {
+        let failed =
+            |errno: nix::Error| PeerError::Open { what: directory, pid: self.pid, source: errno.into() };
+        let root = self.open("root", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        let how = OpenHow::new().flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(
+            ResolveFlag::RESOLVE_BENEATH
+                | ResolveFlag::RESOLVE_NO_SYMLINKS
+                | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+        );
+        match openat2(root.as_fd(), directory, how) {
+            Ok(directory) => own(directory, owner, DEVICES_DEPTH).map_err(failed),
+            Err(nix::Error::ENOENT) => Ok(0),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
     /// Counters of the interfaces in its network namespace, as `/proc` has them.
     pub fn network_devices(&self) -> Result<String, PeerError> {
         let mut text = String::new();
@@ -148,4 +167,33 @@ impl Peer {
         openat(&self.process, what, flags | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|errno| PeerError::Open { what, pid: self.pid, source: errno.into() })
     }
+}
+
+/// Levels of directories that devices are in: `/dev/bus/usb/003/007` is the deepest.
+const DEVICES_DEPTH: u32 = 2;
+
+/// Gives away the character devices in a directory and in those beneath it.
+fn own(directory: OwnedFd, owner: u32, depth: u32) -> nix::Result<usize> {
+    let mut given = 0;
+    // By this process' own name for the descriptor: the directory itself, wherever it is.
+    let itself = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let errno = |error: io::Error| nix::Error::from_raw(error.raw_os_error().unwrap_or(0));
+    for entry in std::fs::read_dir(itself).map_err(errno)? {
+        let name = entry.map_err(errno)?.file_name();
+        let found = fstatat(&directory, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        match SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFCHR if found.st_uid != owner => {
+                let (user, group) = (Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)));
+                fchownat(&directory, name.as_os_str(), user, group, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+                given += 1;
+            }
+            SFlag::S_IFDIR if depth > 0 => {
+                let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+                let beneath = openat(&directory, name.as_os_str(), flags, Mode::empty())?;
+                given += own(beneath, owner, depth - 1)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(given)
 }

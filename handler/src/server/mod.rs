@@ -5,7 +5,9 @@
 //! | `GET /v1/namespaces/{namespace}/virtualmachineinstances/{name}/console` | websocket, the first serial port |
 //! | `GET .../vnc` | websocket, the screen (RFB) |
 //! | `GET .../vnc/screenshot` | what the screen shows, PNG |
-//! | `POST .../qmp` | one QMP command, JSON in and out |
+//! | `POST .../qmp` | one QMP command, JSON in and out; `timeout` in the query: seconds that QEMU may take |
+//! | `GET .../qmp/stream` | websocket, a session of the people's monitor |
+//! | `GET .../debug` | what the launcher knows of QEMU, JSON |
 //! | `PUT .../{pause,unpause,reset,softreboot,freeze,unfreeze}` | something is done to the guest ([`controls`]) |
 //! | `GET .../{guestosinfo,userlist,filesystemlist}` | what the guest's agent tells, JSON |
 //! | `GET /healthz` | `ok` |
@@ -16,7 +18,9 @@
 
 pub mod answer;
 mod controls;
+mod qmp;
 pub mod route;
+mod seats;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -27,8 +31,7 @@ use std::time::Duration;
 
 use barevirt_component::certificates::Server;
 use barevirt_component::websocket;
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -41,6 +44,7 @@ use tracing::{debug, info, warn};
 
 use self::answer::{Body, refuse};
 use self::route::{Guest, Kind, Route};
+use self::seats::Seats;
 use crate::certificate::Lack;
 use crate::launchers::{Launcher, LauncherError};
 use crate::supervisor::Launchers;
@@ -51,14 +55,11 @@ const MOST_CONNECTIONS: usize = 1024;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the head of a request may take, and its body.
 const REQUEST: Duration = Duration::from_secs(10);
-/// How long a QMP command may take.
-const QMP: Duration = Duration::from_secs(15);
-/// Largest QMP command, bytes.
-const QMP_LARGEST: usize = 1 << 20;
 
 /// Serves until the process ends.
 pub async fn run(listener: TcpListener, certificates: Arc<Server>, lack: Lack, launchers: Launchers) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let seats = Seats::default();
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -71,8 +72,9 @@ pub async fn run(listener: TcpListener, certificates: Arc<Server>, lack: Lack, l
             }
         };
         let (certificates, lack, launchers) = (Arc::clone(&certificates), lack.clone(), launchers.clone());
+        let seats = seats.clone();
         tokio::spawn(async move {
-            if let Err(error) = serve(stream, &certificates, lack, launchers).await {
+            if let Err(error) = serve(stream, &certificates, lack, launchers, seats).await {
                 debug!(error, "connection ended");
             }
             drop(place);
@@ -85,6 +87,7 @@ async fn serve(
     certificates: &Server,
     lack: Lack,
     launchers: Launchers,
+    seats: Seats,
 ) -> Result<(), String> {
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let config = certificates.current().ok_or("there is no certificate yet")?;
@@ -92,8 +95,8 @@ async fn serve(
     let tls = accepted.map_err(|_| "handshake not in time")?.map_err(|error| error.to_string())?;
     let is_api = tls::is_virt_api(tls.get_ref().1);
     let service = service_fn(move |request| {
-        let (lack, launchers) = (lack.clone(), launchers.clone());
-        async move { Ok::<_, Infallible>(handle(request, is_api, &lack, &launchers).await) }
+        let (lack, launchers, seats) = (lack.clone(), launchers.clone(), seats.clone());
+        async move { Ok::<_, Infallible>(handle(request, is_api, &lack, &launchers, &seats).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -108,6 +111,7 @@ async fn handle(
     is_api: bool,
     lack: &Lack,
     launchers: &Launchers,
+    seats: &Seats,
 ) -> Response<Body> {
     match Route::parse(request.method(), request.uri().path()) {
         Route::Health => answer::text(StatusCode::OK, "ok"),
@@ -119,7 +123,7 @@ async fn handle(
             refuse(StatusCode::UNAUTHORIZED, "Unauthorized", "only virt-api is answered here")
         }
         Route::Guest(guest) => match launcher(&guest, launchers) {
-            Ok(launcher) => serve_guest(request, &guest, launcher, launchers).await,
+            Ok(launcher) => serve_guest(request, &guest, launcher, launchers, seats).await,
             Err(refusal) => *refusal,
         },
         Route::WrongMethod => {
@@ -148,6 +152,7 @@ async fn serve_guest(
     guest: &Guest,
     launcher: Launcher,
     launchers: &Launchers,
+    seats: &Seats,
 ) -> Response<Body> {
     let stream = match guest.kind {
         Kind::Control(control) => {
@@ -155,14 +160,24 @@ async fn serve_guest(
         }
         Kind::Tells(tells) => return controls::tell(guest, tells, &launcher).await,
         Kind::Screenshot => return controls::screenshot(&request, guest, &launcher).await,
-        Kind::Qmp => return qmp(request, guest, &launcher).await,
+        Kind::Qmp => return qmp::call(request, guest, &launcher).await,
+        Kind::QmpStream => return qmp::stream(request, guest, &launcher).await,
+        Kind::Debug => return qmp::debug(&launcher).await,
         Kind::Console => barevirt_protocol::names::STREAM_SERIAL0,
         Kind::Vnc => barevirt_protocol::names::STREAM_VNC,
     };
+    let (namespace, name) = (guest.namespace.clone(), guest.name.clone());
+    let keep = has_flag(request.uri().query(), "preserveSession");
+    if keep && guest.kind == Kind::Vnc && seats.is_taken(&namespace, &name, stream) {
+        let message = "Active VNC connection. Request denied.";
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message);
+    }
     let upgrade = match websocket::Upgrade::read(&request) {
         Ok(upgrade) => upgrade,
         Err(message) => return refuse(StatusCode::BAD_REQUEST, "BadRequest", message),
     };
+    // From here on whoever had it has it no more, and is told so before the launcher lets them go without a word.
+    let mut seat = seats.take(&namespace, &name, stream);
     let socket = match launcher.take(stream).await {
         Ok(socket) => socket,
         Err(error) => return failed(&error),
@@ -176,46 +191,22 @@ async fn serve_guest(
         }
     };
     let response = upgrade.answer();
-    let (namespace, name) = (guest.namespace.clone(), guest.name.clone());
     tokio::spawn(async move {
         info!(namespace, name, stream, "stream opened");
-        let ended = websocket::run(request, socket, websocket::TAKEN_OR_ENDED).await;
+        let taken = async {
+            seat.taken().await;
+            websocket::TAKEN
+        };
+        let ended = websocket::run_until(request, socket, websocket::TAKEN_OR_ENDED, taken).await;
         info!(namespace, name, stream, ended, "stream closed");
     });
     response
 }
 
-async fn qmp(request: Request<Incoming>, guest: &Guest, launcher: &Launcher) -> Response<Body> {
-    debug_assert_eq!(request.method(), Method::POST);
-    let body = timeout(REQUEST, Limited::new(request.into_body(), QMP_LARGEST).collect()).await;
-    let body = match body {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) => {
-            return refuse(StatusCode::BAD_REQUEST, "BadRequest", &format!("read command: {error}"));
-        }
-        Err(_) => {
-            return refuse(StatusCode::REQUEST_TIMEOUT, "Timeout", "the command did not arrive in time");
-        }
-    };
-    let command = match serde_json::from_slice::<serde_json::Value>(&body) {
-        Ok(command) if command.is_object() => command,
-        Ok(_) | Err(_) => {
-            return refuse(StatusCode::BAD_REQUEST, "BadRequest", "the command is not a JSON object");
-        }
-    };
-    let execute = command.get("execute").or_else(|| command.get("exec-oob")).and_then(|name| name.as_str());
-    let result = launcher.qmp(body.to_vec(), QMP).await;
-    info!(
-        namespace = guest.namespace,
-        name = guest.name,
-        execute,
-        answered = result.is_ok(),
-        "qmp command passed on"
-    );
-    match result {
-        Ok(answer) => answer::json(StatusCode::OK, answer),
-        Err(error) => failed(&error),
-    }
+/// Whether the query says that this is true.
+fn has_flag(query: Option<&str>, name: &str) -> bool {
+    let mut flags = query.unwrap_or_default().split('&').filter_map(|one| one.split_once('='));
+    flags.any(|(key, value)| key == name && value == "true")
 }
 
 /// The launcher's refusal, as an answer to virt-api.

@@ -12,6 +12,10 @@ pub enum Kind {
     Vnc,
     /// One QMP command.
     Qmp,
+    /// QMP commands and events.
+    QmpStream,
+    /// What its launcher knows of QEMU.
+    Debug,
     /// Something is done to it.
     Control(Control),
     /// Its agent tells something of it.
@@ -39,6 +43,8 @@ impl Kind {
             ["vnc"] => Self::Vnc,
             ["vnc", "screenshot"] => Self::Screenshot,
             ["qmp"] => Self::Qmp,
+            ["qmp", "stream"] => Self::QmpStream,
+            ["debug"] => Self::Debug,
             ["pause"] => Self::Control(Control::Pause),
             ["unpause"] => Self::Control(Control::Unpause),
             ["reset"] => Self::Control(Control::Reset),
@@ -54,7 +60,9 @@ impl Kind {
 
     fn method(self) -> Method {
         match self {
-            Self::Console | Self::Vnc | Self::Tells(_) | Self::Screenshot => Method::GET,
+            Self::Console | Self::Vnc | Self::QmpStream | Self::Debug | Self::Tells(_) | Self::Screenshot => {
+                Method::GET
+            }
             Self::Qmp => Method::POST,
             Self::Control(_) => Method::PUT,
         }

@@ -6,7 +6,7 @@ use barevirt_api::names::{HANDLER_CLIENT_COMMON_NAME as VIRT_API_NAME, handler_h
 use barevirt_component::certificates::{Clients, TlsPolicy, files};
 use futures::{SinkExt, StreamExt};
 use http::header;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -251,9 +251,19 @@ async fn console_and_monitor_of_a_guest() {
     };
     timeout(Duration::from_secs(30), async { tokio::join!(send, receive) }).await.unwrap();
     assert!(sent == received);
-    // The guest's side ends: so does the user's, with a goodbye.
-    to.send(Message::Text("bye".into())).await.unwrap();
+    // Another one comes: the first is told so.
+    let request = format!("wss://virt-handler{CONSOLE}").into_client_request().unwrap();
+    let (second, _) = tokio_tungstenite::client_async(request, dial().await.unwrap()).await.unwrap();
     socket = to.reunite(from).unwrap();
+    let told = timeout(Duration::from_secs(5), socket.next()).await.unwrap();
+    let Some(Ok(Message::Close(Some(frame)))) = told else { panic!("{told:?}") };
+    assert_eq!(
+        (u16::from(frame.code), frame.reason.as_str()),
+        (4001, "EOF: another user has taken the stream over")
+    );
+    // The guest's side ends: so does the user's, with a goodbye.
+    socket = second;
+    socket.send(Message::Text("bye".into())).await.unwrap();
     assert!(matches!(
         timeout(Duration::from_secs(5), socket.next()).await.unwrap(),
         Some(Ok(Message::Close(_)))

@@ -243,6 +243,11 @@ impl Task {
                 session.sync(&live::granted(&vmi), &spec_hash).await?;
                 info!(revision = vmi.metadata.generation, "launcher told what should run");
             }
+            Step::RealTime { qemu } => {
+                let Some(session) = &mut self.session else { return Ok(()) };
+                let count = session.make_real_time(&vmi, qemu)?;
+                info!(count, "virtual CPUs are realtime");
+            }
             Step::Shutdown { grace } => {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 let first = session.shutdown(grace).await?;

@@ -5,6 +5,7 @@
 //!   no connection                        -> Connect        find the launcher and prove who it is
 //!   connected, network not looked at     -> Prepare        make what is missing, hand over descriptors
 //!   prepared, spec not known to launcher -> Sync           what should run
+//!   QEMU runs, realtime is asked for     -> RealTime       before the guest is said to run
 //!   VMI is being deleted                 -> Shutdown       once, and again with less time if the grace period shrinks
 //!   status differs from what is seen     -> Report         one patch
 //!   else                                 -> Wait           for the API server, the launcher, or a retry
@@ -38,6 +39,8 @@ pub struct Session<'a> {
     pub synced: Option<&'a str>,
     /// Grace period that it was told to shut down with.
     pub shutdown: Option<u32>,
+    /// Process id of the QEMU whose virtual CPUs were made realtime.
+    pub real_time: Option<u32>,
 }
 
 /// All that the next step depends on.
@@ -68,6 +71,11 @@ pub enum Step {
     Prepare,
     /// Tell the launcher what should run.
     Sync,
+    /// Make virtual CPUs realtime.
+    RealTime {
+        /// QEMU's process id as the launcher knows it.
+        qemu: u32,
+    },
     /// Tell the launcher to shut the guest down.
     Shutdown {
         /// Seconds until it is ended by force.
@@ -115,6 +123,13 @@ pub fn plan(observed: Observed<'_>) -> Step {
         }
         if session.synced != Some(observed.spec_hash) {
             return Step::Sync;
+        }
+        let realtime = vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.realtime.is_some());
+        let qemu = session.status.filter(|status| realtime && status.ready).map(|status| status.qemu_pid);
+        if let Some(qemu @ 1..) = qemu
+            && session.real_time != Some(qemu)
+        {
+            return Step::RealTime { qemu };
         }
     }
     if observed.report { Step::Report } else { Step::Wait }
@@ -193,7 +208,7 @@ mod tests {
     }
 
     const FRESH: Session<'static> =
-        Session { status: None, lost: false, prepared: false, synced: None, shutdown: None };
+        Session { status: None, lost: false, prepared: false, synced: None, shutdown: None, real_time: None };
 
     fn next(vmi: &VirtualMachineInstance, session: Option<Session<'_>>, report: bool) -> Step {
         let pod = pod();
@@ -215,6 +230,21 @@ mod tests {
         let session = Session { synced: Some("h"), status: Some(&running), ..session };
         assert_eq!(next(&vmi, Some(session), true), Step::Report);
         assert_eq!(next(&vmi, Some(session), false), Step::Wait);
+    }
+
+    #[test]
+    fn realtime_comes_before_the_guest_is_said_to_run_and_once_for_each_qemu() {
+        let mut vmi = vmi(PHASE_SCHEDULED);
+        let mut running = launcher(Phase::Running);
+        (running.ready, running.qemu_pid) = (true, 12);
+        let session = Session { status: Some(&running), prepared: true, synced: Some("h"), ..FRESH };
+        assert_eq!(next(&vmi, Some(session), true), Step::Report);
+        vmi.spec.domain.cpu = Some(serde_json::from_value(serde_json::json!({"realtime": {}})).unwrap());
+        assert_eq!(next(&vmi, Some(session), true), Step::RealTime { qemu: 12 });
+        let other = Session { real_time: Some(11), ..session };
+        assert_eq!(next(&vmi, Some(other), true), Step::RealTime { qemu: 12 });
+        let done = Session { real_time: Some(12), ..session };
+        assert_eq!(next(&vmi, Some(done), true), Step::Report);
     }
 
     #[test]
@@ -300,8 +330,14 @@ mod tests {
     #[test]
     fn a_lost_launcher_is_looked_for_again() {
         let running = launcher(Phase::Running);
-        let session =
-            Session { status: Some(&running), lost: true, prepared: true, synced: Some("h"), shutdown: None };
+        let session = Session {
+            status: Some(&running),
+            lost: true,
+            prepared: true,
+            synced: Some("h"),
+            shutdown: None,
+            real_time: None,
+        };
         assert_eq!(next(&vmi(PHASE_RUNNING), Some(session), true), Step::Disconnect);
     }
 

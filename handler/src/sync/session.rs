@@ -5,9 +5,11 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 
+use barevirt_api::names::LAUNCHER_UID;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
-use barevirt_protocol::names::KVM;
+use barevirt_api::vcpu_mask::VcpuMask;
+use barevirt_protocol::names::{KVM, VHOST_VSOCK};
 use barevirt_protocol::v1::{Facts, LauncherStatus, SyncRequest};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -16,6 +18,7 @@ use tonic::Streaming;
 
 use super::guest_network::{self, InterfaceError};
 use super::plan;
+use crate::kernel;
 use crate::launchers::cgroup::Container;
 use crate::launchers::peer::PeerError;
 use crate::launchers::pods_dir::PodsDir;
@@ -23,10 +26,15 @@ use crate::launchers::{self, Launcher, LauncherError};
 use crate::network::resolv::Resolver;
 use crate::network::{self, NetworkError};
 use crate::pods::LauncherPod;
+use crate::real_time::{self, RealTimeError};
 use crate::status::compute;
 
 /// The device of hardware acceleration.
 const KVM_DEVICE: &str = "/dev/kvm";
+/// What may be locked beside the guest's memory: the devices' own, mapped for one another, and firmware. KubeVirt's number.
+const MAPPED_BYTES: u64 = 1 << 30;
+/// The device of vsock's traffic.
+const VSOCK_DEVICE: &str = "/dev/vhost-vsock";
 
 /// Why a step failed.
 #[derive(Debug, Error)]
@@ -49,9 +57,18 @@ pub enum StepError {
     /// Emulation is not allowed, and the node has no hardware acceleration.
     #[error("open {KVM_DEVICE}: the node has no hardware acceleration, and emulation is not allowed")]
     Kvm(#[source] io::Error),
+    /// The guest is to be reached over vsock, and the node cannot.
+    #[error("open {VSOCK_DEVICE}: the node has no vsock for guests")]
+    Vsock(#[source] io::Error),
+    /// The guest's memory may not be locked, which its devices take.
+    #[error("let the launcher lock the guest's memory")]
+    Locked(#[source] io::Error),
     /// The VMI cannot be written as JSON.
     #[error("write the instance as json")]
     Json(#[from] serde_json::Error),
+    /// Virtual CPUs are not realtime.
+    #[error(transparent)]
+    RealTime(#[from] RealTimeError),
     /// The connection is gone.
     #[error("the launcher is not connected to")]
     NotConnected,
@@ -82,6 +99,7 @@ pub struct Session {
     made: Option<Made>,
     synced: Option<String>,
     shutdown: Option<u32>,
+    real_time: Option<u32>,
 }
 
 impl Drop for Session {
@@ -97,7 +115,7 @@ impl Session {
         let statuses = launcher.watch().await?;
         let (sender, heard) = watch::channel(Heard::default());
         let listener = tokio::spawn(listen(statuses, sender));
-        Ok(Self { launcher, heard, listener, made: None, synced: None, shutdown: None })
+        Ok(Self { launcher, heard, listener, made: None, synced: None, shutdown: None, real_time: None })
     }
 
     /// The launcher itself, for consoles and monitors.
@@ -118,6 +136,18 @@ impl Session {
         }
     }
 
+    /// Makes the virtual CPUs of this QEMU realtime that are to be; gives how many.
+    pub fn make_real_time(&mut self, vmi: &VirtualMachineInstance, qemu: u32) -> Result<usize, StepError> {
+        let wanted = vmi.spec.domain.cpu.as_ref().and_then(|cpu| cpu.realtime.as_ref());
+        let mask = wanted.and_then(|realtime| realtime.mask.as_deref()).unwrap_or_default();
+        let mask = VcpuMask::parse(mask)
+            .ok_or_else(|| StepError::Invalid(format!("spec.domain.cpu.realtime.mask: {mask}")))?;
+        let (launcher, container) = (self.launcher.peer().pid(), self.launcher.container());
+        let count = real_time::schedule(launcher, container, qemu, &mask)?;
+        self.real_time = Some(qemu);
+        Ok(count)
+    }
+
     /// The session as the plan sees it.
     pub fn view<'a>(&'a self, heard: &'a Heard) -> plan::Session<'a> {
         plan::Session {
@@ -126,6 +156,7 @@ impl Session {
             prepared: self.made.is_some(),
             synced: self.synced.as_deref(),
             shutdown: self.shutdown,
+            real_time: self.real_time,
         }
     }
 
@@ -158,6 +189,14 @@ impl Session {
                 Err(error) => return Err(StepError::Kvm(error)),
             }
         }
+        if vmi.spec.domain.devices.autoattach_vsock == Some(true) && !held.contains(VHOST_VSOCK) {
+            let vsock = File::options().read(true).write(true).open(VSOCK_DEVICE);
+            descriptors.push((VHOST_VSOCK.to_owned(), vsock.map_err(StepError::Vsock)?.into()));
+            done += 1;
+        }
+        if valid.host_devices().next().is_some() {
+            done += self.prepare_host_devices(&valid)?;
+        }
         if let Some(wanted) = guest_network::wanted(&valid)? {
             let peer = self.launcher.peer();
             let resolver = Resolver::parse(&peer.resolv_conf()?);
@@ -180,6 +219,19 @@ impl Session {
         }
         self.launcher.give(revision(vmi), &descriptors).await?;
         self.made = Some(Made { facts, interfaces });
+        Ok(done)
+    }
+
+    /// QEMU opens devices of the node by their paths, and all of the guest's memory stays where they can write to it.
+    fn prepare_host_devices(&self, vmi: &ValidVmi) -> Result<usize, StepError> {
+        let peer = self.launcher.peer();
+        let owner = u32::try_from(LAUNCHER_UID).unwrap_or(u32::MAX);
+        let mut done = 0;
+        for directory in ["dev/vfio", "dev/bus/usb"] {
+            done += peer.own_devices(directory, owner)?;
+        }
+        let memory = vmi.max_guest_memory().unwrap_or(vmi.guest_memory());
+        kernel::allow_locked(peer.pid(), memory.saturating_add(MAPPED_BYTES)).map_err(StepError::Locked)?;
         Ok(done)
     }
 

@@ -6,15 +6,34 @@ use crate::device::sound::Sound;
 use crate::facts::{Accelerator, FdSet};
 use crate::machine::{Firmware, Machine, OnReboot};
 use crate::memory::Memory;
+use crate::numa::NumaCell;
 use crate::props::Props;
 use crate::quote::Options;
 use crate::units::Fd;
 use barevirt_api::settings::Smbios;
 use barevirt_api::v1::Chassis;
+use serde::Serialize;
+
+/// Options that belong together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// What they are for, such as `disk root`.
+    pub what: String,
+    /// Fields of the instance that they come from; none where every machine has them.
+    pub fields: Vec<String>,
+    /// The options, each followed by its value where it has one.
+    pub arguments: Vec<String>,
+}
 
 /// What QEMU is started with, without the program's own name.
 #[must_use]
 pub fn argv(machine: &Machine) -> Vec<String> {
+    parts(machine).into_iter().flat_map(|part| part.arguments).collect()
+}
+
+/// The same, by what the options are for; in their order.
+#[must_use]
+pub fn parts(machine: &Machine) -> Vec<Part> {
     let mut argv = Arguments::default();
     process(&mut argv, machine);
     board(&mut argv, machine);
@@ -22,21 +41,46 @@ pub fn argv(machine: &Machine) -> Vec<String> {
     for set in &machine.fd_sets {
         fd_set(&mut argv, set);
     }
-    argv.json("-object", &machine.memory.object());
+    argv.of("memory", &MEMORY);
+    memory(&mut argv, machine);
     devices(&mut argv, machine);
+    argv.0.retain(|part| !part.arguments.is_empty());
     argv.0
 }
 
+/// Where the guest's memory is described.
+const MEMORY: [&str; 2] = ["spec.domain.memory", "spec.domain.resources"];
+
 #[derive(Default)]
-struct Arguments(Vec<String>);
+struct Arguments(Vec<Part>);
 
 impl Arguments {
+    /// What comes next is for this, and comes from these fields.
+    fn of(&mut self, what: impl Into<String>, fields: &[&str]) {
+        let fields = fields.iter().map(|field| (*field).to_owned()).collect();
+        self.0.push(Part { what: what.into(), fields, arguments: Vec::new() });
+    }
+
+    /// A device of a list.
+    fn of_list(&mut self, what: &str, name: &str, list: &str, index: usize) {
+        self.of(format!("{what} {name}"), &[&format!("spec.domain.devices.{list}[{index}]")]);
+    }
+
+    fn push(&mut self, words: impl IntoIterator<Item = String>) {
+        if self.0.is_empty() {
+            self.of("process", &[]);
+        }
+        if let Some(part) = self.0.last_mut() {
+            part.arguments.extend(words);
+        }
+    }
+
     fn flag(&mut self, name: &str) {
-        self.0.push(name.to_owned());
+        self.push([name.to_owned()]);
     }
 
     fn option(&mut self, name: &str, value: impl Into<String>) {
-        self.0.extend([name.to_owned(), value.into()]);
+        self.push([name.to_owned(), value.into()]);
     }
 
     fn json(&mut self, name: &str, props: &Props) {
@@ -46,6 +90,7 @@ impl Arguments {
 
 /// What QEMU is as a process: its name, its sandbox, nothing that we did not ask for.
 fn process(argv: &mut Arguments, machine: &Machine) {
+    argv.of("process", &["metadata.name"]);
     argv.option(
         "-name",
         Options::new().with("guest", &machine.identity.name).switch("debug-threads", true).into_string(),
@@ -62,6 +107,9 @@ fn process(argv: &mut Arguments, machine: &Machine) {
     argv.flag("-S");
     argv.option("-display", "none");
 }
+
+/// Where the firmware is described.
+const FIRMWARE: &str = "spec.domain.firmware";
 
 fn board(argv: &mut Arguments, machine: &Machine) {
     let firmware = &machine.firmware;
@@ -87,12 +135,21 @@ fn board(argv: &mut Arguments, machine: &Machine) {
     if firmware.flash.is_some() {
         board = board.with("pflash0", Flash::CODE).with("pflash1", Flash::VARIABLES);
     }
-    argv.option("-machine", board.with("memory-backend", Memory::ID).into_string());
+    let sources = ["spec.domain.machine", "spec.domain.features", "spec.domain.clock.timer", FIRMWARE];
+    argv.of("board", &sources);
+    if machine.cells.is_empty() {
+        board = board.with("memory-backend", Memory::ID);
+    }
+    argv.option("-machine", board.into_string());
     start(argv, firmware);
+    argv.of("accelerator", &[]);
     argv.option("-accel", accelerator(&machine.accelerator));
+    argv.of("CPU", &["spec.domain.cpu", "spec.domain.features.hyperv", "spec.domain.features.kvm"]);
     argv.option("-cpu", machine.cpu.model());
     argv.option("-smp", machine.cpu.smp());
+    argv.of("memory", &MEMORY);
     argv.option("-m", machine.memory.option(machine.virtio_mem.map(|device| device.room)));
+    argv.of("identity", &["spec.domain.firmware.uuid", "spec.domain.firmware.serial", "spec.domain.chassis"]);
     argv.option("-uuid", &machine.identity.uuid);
     let Smbios { manufacturer, product, version, sku, family } = &machine.identity.smbios;
     let smbios = Options::new()
@@ -108,10 +165,12 @@ fn board(argv: &mut Arguments, machine: &Machine) {
     if let Some(chassis) = &machine.identity.chassis {
         argv.option("-smbios", self::chassis(chassis));
     }
+    argv.of("clock", &["spec.domain.clock"]);
     argv.option("-rtc", machine.rtc.option());
     if let Some(policy) = machine.timers.pit_policy() {
         argv.option("-global", policy);
     }
+    argv.of("start and end", &["spec.domain.rebootPolicy", "spec.domain.devices.watchdog"]);
     // Only what has a place in the boot order is booted from.
     argv.option("-boot", "menu=off,strict=on");
     // The guest's power-off and its panic end QEMU, told apart by the exit code too; its reboot stays inside.
@@ -130,6 +189,7 @@ fn board(argv: &mut Arguments, machine: &Machine) {
 
 /// What the firmware is and starts.
 fn start(argv: &mut Arguments, firmware: &Firmware) {
+    argv.of("firmware", &[FIRMWARE]);
     for node in firmware.flash.iter().flat_map(Flash::nodes) {
         argv.json("-blockdev", &node);
     }
@@ -171,6 +231,7 @@ fn accelerator(accelerator: &Accelerator) -> String {
 }
 
 fn monitors(argv: &mut Arguments, machine: &Machine) {
+    argv.of("monitors", &[]);
     let mut monitor = |id: &str, socket: Fd| {
         argv.option("-chardev", socket_chardev(id, socket));
         argv.option("-mon", Options::new().with("chardev", id).with("mode", "control").into_string());
@@ -179,7 +240,26 @@ fn monitors(argv: &mut Arguments, machine: &Machine) {
     monitor("monitor-people", machine.monitors.people);
 }
 
+/// In one piece, or in one for each NUMA node.
+fn memory(argv: &mut Arguments, machine: &Machine) {
+    if machine.cells.is_empty() {
+        return argv.json("-object", &machine.memory.object());
+    }
+    for cell in &machine.cells {
+        for object in cell.objects() {
+            argv.json("-object", &object);
+        }
+        for option in cell.options(machine.cpu.topology) {
+            argv.option("-numa", option);
+        }
+    }
+    for option in machine.cells.iter().flat_map(NumaCell::distance_options) {
+        argv.option("-numa", option);
+    }
+}
+
 fn fd_set(argv: &mut Arguments, set: &FdSet) {
+    argv.of("descriptors", &[]);
     for member in &set.members {
         let options =
             Options::new().with("fd", member.fd).with("set", set.number).with("opaque", &member.what);
@@ -188,62 +268,92 @@ fn fd_set(argv: &mut Arguments, set: &FdSet) {
 }
 
 fn devices(argv: &mut Arguments, machine: &Machine) {
+    argv.of(
+        "I/O threads",
+        &["spec.domain.ioThreadsPolicy", "spec.domain.devices.disks[*].dedicatedIOThread"],
+    );
     for thread in &machine.io_threads {
         argv.json("-object", &thread.object());
     }
+    argv.of("PCI root ports", &["spec.domain.devices"]);
     for port in &machine.root_ports {
         argv.json("-device", &port.props());
     }
+    argv.of("controllers", &["spec.domain.devices"]);
     for controller in machine.controllers.props() {
         argv.json("-device", &controller);
     }
-    for disk in &machine.disks {
+    for (index, disk) in machine.disks.iter().enumerate() {
+        argv.of_list("disk", &disk.name, "disks", index);
         for node in disk.image.nodes() {
             argv.json("-blockdev", &node);
         }
         argv.json("-device", &disk.props());
     }
-    for nic in &machine.nics {
+    for (index, nic) in machine.nics.iter().enumerate() {
+        argv.of_list("interface", &nic.name, "interfaces", index);
         argv.json("-netdev", &nic.backend_props());
         argv.json("-device", &nic.props());
     }
     if let Some(serial) = machine.serial {
+        argv.of("serial console", &["spec.domain.devices.autoattachSerialConsole"]);
         argv.option("-chardev", serial.chardev());
         argv.json("-device", &serial.props());
     }
+    argv.of("guest agent", &[]);
     argv.option("-chardev", machine.guest_agent.chardev());
     argv.json("-device", &machine.guest_agent.props());
+    if let Some(channel) = machine.downward_metrics {
+        argv.of("downward metrics", &["spec.domain.devices.downwardMetrics"]);
+        argv.option("-chardev", channel.chardev());
+        argv.json("-device", &channel.props());
+    }
     if let Some(video) = &machine.video {
+        argv.of("display", &["spec.domain.devices.autoattachGraphicsDevice", "spec.domain.devices.video"]);
         argv.option("-vnc", video.vnc());
         argv.json("-device", &video.props());
     }
     if let Some(balloon) = machine.balloon {
+        argv.of("balloon", &["spec.domain.devices.autoattachMemBalloon"]);
         argv.json("-device", &balloon.props());
     }
     if let Some(room) = machine.virtio_mem {
+        argv.of("memory to grow", &["spec.domain.memory.maxGuest"]);
         argv.json("-object", &room.object());
         argv.json("-device", &room.props());
     }
     if let Some(rng) = machine.rng {
+        argv.of("random numbers", &["spec.domain.devices.rng"]);
         argv.json("-object", &rng.object());
         argv.json("-device", &rng.props());
     }
     if let Some(tpm) = machine.tpm {
+        argv.of("TPM", &["spec.domain.devices.tpm"]);
         argv.option("-chardev", tpm.chardev());
         argv.option("-tpmdev", tpm.backend());
         argv.json("-device", &tpm.props());
     }
     if let Some(watchdog) = machine.watchdog {
+        argv.of("watchdog", &["spec.domain.devices.watchdog"]);
         argv.json("-device", &watchdog.props());
     }
     if let Some(sound) = machine.sound {
+        argv.of("sound", &["spec.domain.devices.sound"]);
         argv.option("-audiodev", Sound::backend());
         for device in sound.props() {
             argv.json("-device", &device);
         }
     }
-    for input in &machine.inputs {
+    for (index, input) in machine.inputs.iter().enumerate() {
+        argv.of_list("input", &input.name, "inputs", index);
         argv.json("-device", &input.props());
+    }
+    argv.of("panic", &["spec.domain.devices.panicDevices"]);
+    if let Some(vsock) = machine.vsock {
+        argv.json("-device", &vsock.props());
+    }
+    for device in &machine.host_devices {
+        argv.json("-device", &device.props());
     }
     for device in machine.panic.props() {
         argv.json("-device", &device);

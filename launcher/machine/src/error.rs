@@ -1,6 +1,7 @@
 //! Why a machine cannot be planned.
 
 use crate::layout::LayoutError;
+use crate::pinning::PinningError;
 use thiserror::Error;
 
 /// Why a machine cannot be planned. Nothing has been started then; `field` is the path in the manifest.
@@ -78,6 +79,14 @@ pub enum PlanError {
         /// What is missing.
         features: String,
     },
+    /// No CPUs for all threads.
+    #[error("{field}: cannot give every thread a CPU: {source}")]
+    Pinning {
+        /// Path of what asks for it.
+        field: String,
+        /// Why not.
+        source: PinningError,
+    },
     /// No addresses for all devices.
     #[error("{field}: cannot give every device an address")]
     Layout {
@@ -87,4 +96,23 @@ pub enum PlanError {
         #[source]
         source: LayoutError,
     },
+}
+
+impl PlanError {
+    /// Path of the field in the manifest.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        match self {
+            PlanError::Unsupported { field, .. }
+            | PlanError::VolumeMissing { field, .. }
+            | PlanError::VolumeReadOnly { field, .. }
+            | PlanError::InterfaceMissing { field, .. }
+            | PlanError::Unprepared { field, .. }
+            | PlanError::BusFull { field, .. }
+            | PlanError::TooManyCpus { field, .. }
+            | PlanError::CpuLacks { field, .. }
+            | PlanError::Pinning { field, .. }
+            | PlanError::Layout { field, .. } => field,
+        }
+    }
 }

@@ -2,8 +2,10 @@
 
 use crate::device::blockdev::{FileSource, ImageFormat};
 use crate::device::flash::Flash;
+use crate::device::host::HostSource;
 use crate::device::nic::NetBackend;
 use crate::host_cpu::HostCpu;
+use crate::host_cpus::HostCpus;
 use crate::layout::Layout;
 use crate::units::{Bytes, Fd};
 use barevirt_api::settings::Smbios;
@@ -109,6 +111,14 @@ pub struct Facts {
     pub serial: Fd,
     /// QEMU's end of the guest agent's channel.
     pub guest_agent: Fd,
+    /// /dev/vhost-vsock, where the manifest wants it.
+    pub vhost_vsock: Option<Fd>,
+    /// The guest's address on vsock, once it was given one.
+    pub context_id: Option<u32>,
+    /// Devices of the node: path of the entry in the manifest, and what it is.
+    pub host_devices: Vec<(String, Vec<HostSource>)>,
+    /// QEMU's end of the channel for metrics, where the manifest wants it.
+    pub downward_metrics: Option<Fd>,
     /// Where the VNC server listens. Not used where the manifest wants no display.
     pub vnc_socket: String,
     /// Interfaces, in any order.
@@ -127,6 +137,8 @@ pub struct Facts {
     pub rtc_base: Option<String>,
     /// What a guest's CPU can have here, where [`CpuQuestion`](crate::CpuQuestion) says that it matters.
     pub host_cpu: Option<HostCpu>,
+    /// CPUs that the guest's threads may run on, where they are to be its own.
+    pub host_cpus: Option<HostCpus>,
     /// PCI layout of an earlier start.
     pub layout: Option<Layout>,
 }

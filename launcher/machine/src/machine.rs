@@ -3,10 +3,11 @@
 use crate::clock::{Rtc, Timers};
 use crate::cpu::Cpu;
 use crate::device::balloon::Balloon;
-use crate::device::channel::GuestAgent;
+use crate::device::channel::{DownwardMetrics, GuestAgent};
 use crate::device::controller::{Controllers, RootPort};
 use crate::device::disk::Disk;
 use crate::device::flash::Flash;
+use crate::device::host::HostDevice;
 use crate::device::input::Input;
 use crate::device::io_thread::IoThread;
 use crate::device::nic::Nic;
@@ -17,10 +18,13 @@ use crate::device::sound::Sound;
 use crate::device::tpm::Tpm;
 use crate::device::video::Video;
 use crate::device::virtio_mem::VirtioMem;
+use crate::device::vsock::Vsock;
 use crate::device::watchdog::Watchdog;
 use crate::facts::{Accelerator, FdSet, Monitors};
 use crate::layout::Layout;
 use crate::memory::Memory;
+use crate::numa::NumaCell;
+use crate::pinning::Pinning;
 use barevirt_api::settings::Smbios;
 use barevirt_api::v1::Chassis;
 
@@ -109,6 +113,12 @@ pub struct Machine {
     pub serial: Option<Serial>,
     /// The guest agent's channel.
     pub guest_agent: GuestAgent,
+    /// The guest's line to its host.
+    pub vsock: Option<Vsock>,
+    /// Devices of the node, in the manifest's order, GPUs first.
+    pub host_devices: Vec<HostDevice>,
+    /// Where the guest asks for metrics of its node.
+    pub downward_metrics: Option<DownwardMetrics>,
     /// Display.
     pub video: Option<Video>,
     /// Random numbers.
@@ -129,6 +139,10 @@ pub struct Machine {
     pub inputs: Vec<Input>,
     /// Threads that serve disks.
     pub io_threads: Vec<IoThread>,
+    /// Which thread runs on which CPU of the host, where they are the guest's own.
+    pub pinning: Option<Pinning>,
+    /// NUMA nodes. Without any, the memory is one piece.
+    pub cells: Vec<NumaCell>,
     /// The hardware clock.
     pub rtc: Rtc,
     /// Timers.

@@ -4,27 +4,31 @@
 
 mod clock;
 mod cpu;
+mod dedicated;
 mod disks;
 mod enlightenments;
 mod firmware;
+mod host_devices;
 mod io_threads;
 mod nics;
 mod peripherals;
 
+pub use self::dedicated::demand;
 use self::enlightenments::Enlightenments;
 use crate::device::balloon::Balloon;
-use crate::device::channel::GuestAgent;
+use crate::device::channel::{DownwardMetrics, GuestAgent};
 use crate::device::controller::{Controllers, RootPort};
 use crate::device::rng::Rng;
 use crate::device::serial::Serial;
 use crate::device::virtio_mem::VirtioMem;
+use crate::device::vsock::Vsock;
 use crate::error::PlanError;
 use crate::facts::Facts;
 use crate::layout::{Layout, Port};
 use crate::machine::{Identity, Machine, OnReboot};
 use crate::memory::Memory;
 use crate::units::Bytes;
-use barevirt_api::v1::DomainSpec;
+use barevirt_api::v1::{Devices, DomainSpec};
 use barevirt_api::valid::ValidVmi;
 
 /// The machine that the manifest describes, on what the launcher found.
@@ -45,6 +49,9 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let boot_order = BootOrder::of(vmi);
     let planned_disks = disks::plan(vmi, facts, &boot_order)?;
     let planned_nics = nics::plan(vmi, facts)?;
+    let planned_host_devices = host_devices::plan(devices, facts)?;
+    let on_usb = peripherals::on_usb(devices) || planned_host_devices.on_usb();
+    let wants_vsock = devices.autoattach_vsock.unwrap_or(false);
 
     // The order decides who gets which port on a first start, so it is part of the layout's version.
     let names: Vec<String> = planned_nics
@@ -54,16 +61,21 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         .chain([Controllers::SERIAL.to_owned()])
         .chain(wants_balloon.then(|| Balloon::ID.to_owned()))
         .chain(wants_rng.then(|| Rng::ID.to_owned()))
-        .chain(peripherals::pci_names(devices))
+        .chain(peripherals::pci_names(devices, on_usb))
         .chain(room.map(|_| VirtioMem::ID.to_owned()))
+        .chain(wants_vsock.then(|| Vsock::ID.to_owned()))
+        .chain(planned_host_devices.pci_names())
         .collect();
     let layout = place(&names, facts.layout.as_ref())?;
     let ports = Ports(&layout);
 
     let mut controllers = planned_disks.controllers(&ports)?;
-    controllers.usb = peripherals::usb(devices, &ports)?;
+    controllers.usb = on_usb.then(|| ports.of(Controllers::USB)).transpose()?;
     let io_threads = planned_disks.threads();
+    let pinning = dedicated::pinning(vmi, facts, io_threads.len())?;
+    let cells = dedicated::cells(vmi, facts, pinning.as_ref(), memory)?;
     let disks = planned_disks.finish(&ports)?;
+    let host_devices = planned_host_devices.finish(&ports)?;
     let nics = planned_nics.into_iter().map(|nic| nic.finish(&ports)).collect::<Result<_, _>>()?;
     Ok(Machine {
         identity: identity(vmi, facts),
@@ -79,6 +91,8 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         disks,
         serial: devices.autoattach_serial_console.unwrap_or(true).then_some(Serial { socket: facts.serial }),
         guest_agent: GuestAgent { socket: facts.guest_agent },
+        downward_metrics: downward_metrics(devices, facts)?,
+        vsock: wants_vsock.then(|| vsock(facts, &ports)).transpose()?,
         video: peripherals::video(vmi, facts)?,
         watchdog: peripherals::watchdog(devices, &ports)?,
         sound: peripherals::sound(devices, &ports)?,
@@ -88,11 +102,18 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
             .map(|room| ports.of(VirtioMem::ID).map(|port| VirtioMem { port, room }))
             .transpose()?,
         balloon: wants_balloon
-            .then(|| ports.of(Balloon::ID).map(|port| Balloon { port, free_page_reporting: true }))
+            // Memory that a device of the node writes to stays where it is.
+            .then(|| {
+                let free_page_reporting = host_devices.is_empty();
+                ports.of(Balloon::ID).map(|port| Balloon { port, free_page_reporting })
+            })
             .transpose()?,
         tpm: firmware::tpm(vmi, facts)?,
         panic: peripherals::panic(devices),
+        host_devices,
         io_threads,
+        pinning,
+        cells,
         rtc: clock.rtc,
         timers: clock.timers,
         on_reboot: on_reboot(spec)?,
@@ -132,6 +153,24 @@ fn on_reboot(domain: &DomainSpec) -> Result<OnReboot, PlanError> {
             Err(PlanError::Unsupported { field, value, why: "Reboot and Terminate are" })
         }
     }
+}
+
+fn downward_metrics(devices: &Devices, facts: &Facts) -> Result<Option<DownwardMetrics>, PlanError> {
+    if devices.downward_metrics.is_none() {
+        return Ok(None);
+    }
+    let field = format!("{DEVICES}.downwardMetrics");
+    let socket = facts.downward_metrics.ok_or(PlanError::Unprepared { field, what: "channel" })?;
+    Ok(Some(DownwardMetrics { socket }))
+}
+
+fn vsock(facts: &Facts, ports: &Ports<'_>) -> Result<Vsock, PlanError> {
+    let missing = |what| PlanError::Unprepared { field: format!("{DEVICES}.autoattachVSOCK"), what };
+    Ok(Vsock {
+        context_id: facts.context_id.ok_or_else(|| missing("context id"))?,
+        vhost: facts.vhost_vsock.ok_or_else(|| missing("descriptor of /dev/vhost-vsock"))?,
+        port: ports.of(Vsock::ID)?,
+    })
 }
 
 /// Path of all devices, for what concerns them together.

@@ -41,7 +41,8 @@ impl Qemu {
             ours
         };
         let monitor = socket(facts.monitors.control, &mut mappings);
-        for number in [facts.monitors.people, facts.serial, facts.guest_agent] {
+        let channels = [facts.monitors.people, facts.serial, facts.guest_agent];
+        for number in channels.into_iter().chain(facts.downward_metrics) {
             other_ends.push(socket(number, &mut mappings));
         }
         for member in facts.fd_sets.iter().flat_map(|set| &set.members) {

@@ -64,6 +64,17 @@ fn what_emulation_does_not_have_is_left_out_by_name() {
 }
 
 #[test]
+fn devices() {
+    insta::assert_snapshot!(command_line("devices"));
+}
+
+#[test]
+fn vsock_and_devices_of_the_node() {
+    let vmi = common::valid(serde_saphyr::from_str(include_str!("manifests/host-devices.yaml")).unwrap());
+    insta::assert_snapshot!(lines(&argv(&plan(&vmi, &facts(&vmi)).unwrap())));
+}
+
+#[test]
 fn many_sata() {
     insta::assert_snapshot!(command_line("many-sata"));
 }

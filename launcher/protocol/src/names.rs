@@ -21,6 +21,9 @@ pub const DESCRIPTOR_SOCKET: &str = "launcher-fds";
 /// Name of the descriptor of `/dev/kvm`.
 pub const KVM: &str = "kvm";
 
+/// Name of the descriptor of `/dev/vhost-vsock`.
+pub const VHOST_VSOCK: &str = "vhost-vsock";
+
 /// Longest descriptor name that is accepted, in bytes.
 pub const LONGEST_NAME: usize = 256;
 

@@ -15,9 +15,9 @@ use barevirt_protocol::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET};
 use barevirt_protocol::seqpacket::PacketListener;
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
-    ControlRequest, ControlResponse, GuestRequest, GuestResponse, HelloRequest, HelloResponse,
-    LauncherStatus, QmpRequest, QmpResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
-    ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
+    ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse, HelloRequest,
+    HelloResponse, LauncherStatus, QmpRequest, QmpResponse, ScreenshotRequest, ScreenshotResponse,
+    ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_protocol::{grpc, v1::Phase};
 use tokio::sync::mpsc;
@@ -81,6 +81,10 @@ impl Launcher for Counter {
     }
 
     async fn qmp(&self, _: GrpcRequest<QmpRequest>) -> Result<Response<QmpResponse>, Status> {
+        std::future::pending().await
+    }
+
+    async fn debug(&self, _: GrpcRequest<DebugRequest>) -> Result<Response<DebugResponse>, Status> {
         std::future::pending().await
     }
 }

@@ -4,15 +4,17 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 
+use barevirt_api::monitor::{self, Forbidden};
 use barevirt_qmp::codec::{Decoder, Line, encode};
-use barevirt_qmp::{Deadline, Error, Events, Qmp};
+use barevirt_qmp::{Deadline, Error, Events};
 use futures::StreamExt;
 use futures::stream::{FuturesOrdered, FuturesUnordered};
 use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::{COMMAND, IN_FLIGHT, MAX_LINE, PATIENCE};
+use super::{Guest, IN_FLIGHT, MAX_LINE, PATIENCE};
+use crate::standstill;
 
 /// Why a client's session ended.
 #[derive(Debug, thiserror::Error)]
@@ -40,21 +42,21 @@ enum Ask {
     Execute { name: String, arguments: Value, oob: bool, id: Option<Value> },
 }
 
-pub(super) async fn serve(qmp: Qmp, stream: UnixStream) -> Ended {
-    let mut events = qmp.events();
-    match converse(&qmp, &stream, &mut events).await {
+pub(super) async fn serve(guest: Guest, stream: UnixStream) -> Ended {
+    let mut events = guest.qmp.events();
+    match converse(&guest, &stream, &mut events).await {
         Ok(ended) | Err(ended) => ended,
     }
 }
 
-async fn converse(qmp: &Qmp, stream: &UnixStream, events: &mut Events) -> Result<Ended, Ended> {
+async fn converse(guest: &Guest, stream: &UnixStream, events: &mut Events) -> Result<Ended, Ended> {
     let mut decoder = Decoder::new(MAX_LINE);
     let mut open = false;
     // In-band answers keep the order of their commands, as QEMU keeps it.
     let mut in_band: FuturesOrdered<Answer> = FuturesOrdered::new();
     let mut out_of_band: FuturesUnordered<Answer> = FuturesUnordered::new();
     let mut chunk = vec![0; 4096];
-    say(stream, &object(json!({"QMP": qmp.greeting().raw}))).await?;
+    say(stream, &object(json!({"QMP": guest.qmp.greeting().raw}))).await?;
     loop {
         while in_band.len() + out_of_band.len() < IN_FLIGHT
             && let Some(line) = decoder.take()
@@ -67,7 +69,7 @@ async fn converse(qmp: &Qmp, stream: &UnixStream, events: &mut Events) -> Result
                 }
                 Ask::Execute { name, arguments, oob, id } => {
                     tracing::info!(command = name, oob, "people's monitor");
-                    let answer = Box::pin(execute(qmp.clone(), name, arguments, oob, id));
+                    let answer = Box::pin(execute(guest.clone(), name, arguments, oob, id));
                     if oob { out_of_band.push(answer) } else { in_band.push_back(answer) }
                 }
             }
@@ -135,29 +137,70 @@ fn understand(line: Line, open: bool) -> Ask {
         return Ask::Answer(refusal("GenericError", "the name of a command is a string", id));
     };
     let arguments = asked.remove("arguments").unwrap_or(Value::Null);
+    if !arguments.is_null() && !arguments.is_object() {
+        return Ask::Answer(refusal("GenericError", "the arguments of a command are an object", id));
+    }
+    if let Some(key) = asked.keys().next() {
+        let key: String = key.chars().take(100).collect();
+        return Ask::Answer(refusal("GenericError", &format!("a command has no {key:?}"), id));
+    }
     match (name.as_str(), open) {
         ("qmp_capabilities", false) => Ask::Open(with_id(object(json!({"return": {}})), id)),
         ("qmp_capabilities", true) => {
             Ask::Answer(refusal("CommandNotFound", "capabilities were negotiated already", id))
         }
         (_, false) => Ask::Answer(refusal("CommandNotFound", "negotiate with 'qmp_capabilities' first", id)),
-        (_, true) => Ask::Execute { name, arguments, oob, id },
+        (_, true) => match monitor::judge(&name, &arguments) {
+            Ok(_) => Ask::Execute { name, arguments, oob, id },
+            Err(forbidden) => {
+                tracing::warn!(%forbidden, "people's monitor");
+                Ask::Answer(refusal(class_of(&forbidden), &forbidden.to_string(), id))
+            }
+        },
     }
 }
 
+/// QEMU's word for a command that it does not have, or any other trouble.
+pub(crate) fn class_of(forbidden: &Forbidden) -> &'static str {
+    match forbidden {
+        Forbidden::Unknown(_) => "CommandNotFound",
+        Forbidden::Command { .. } | Forbidden::Argument { .. } => "GenericError",
+    }
+}
+
+/// Pure: the commands with their arguments that a client's bytes have passed on, once it has negotiated.
+pub(super) fn passed_on(bytes: &[u8]) -> Vec<(String, Value)> {
+    let mut decoder = Decoder::new(MAX_LINE);
+    decoder.push(bytes);
+    let mut passed = Vec::new();
+    let mut open = false;
+    while let Some(line) = decoder.take() {
+        match understand(line, open) {
+            Ask::Answer(_) => {}
+            Ask::Open(_) => open = true,
+            Ask::Execute { name, arguments, .. } => passed.push((name, arguments)),
+        }
+    }
+    passed
+}
+
 async fn execute(
-    qmp: Qmp,
+    guest: Guest,
     name: String,
     arguments: Value,
     oob: bool,
     id: Option<Value>,
 ) -> Map<String, Value> {
-    let deadline = Deadline::after(COMMAND);
+    let deadline = Deadline::after(guest.patience);
     let answer = if oob {
-        qmp.execute_raw_oob(&name, arguments, deadline).await
+        guest.qmp.execute_raw_oob(&name, arguments, deadline).await
     } else {
-        qmp.execute_raw(&name, arguments, deadline).await
+        guest.qmp.execute_raw(&name, arguments, deadline).await
     };
+    if let Err(Error::Deadline { .. }) = answer {
+        let seen = standstill::look(&guest.qmp, guest.pid()).await;
+        return refusal("GenericError", &seen.explain(&name, guest.patience), id);
+    }
     answer_of(answer, id)
 }
 
@@ -190,6 +233,7 @@ async fn say(stream: &UnixStream, message: &Map<String, Value>) -> Result<(), En
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn asked(line: &Value, open: bool) -> Ask {
         understand(Line::Object(object(line.clone())), open)
@@ -219,6 +263,71 @@ mod tests {
             id: Some(json!("x")),
         };
         assert_eq!(asked(&line, true), expected);
+    }
+
+    #[test]
+    fn what_reaches_beyond_the_guest_is_not_passed_on() {
+        let lines = [
+            json!({"execute": "getfd", "arguments": {"fdname": "x"}, "id": 1}),
+            json!({"execute": "screendump", "arguments": {"filename": "/tmp/x"}, "id": 1}),
+            json!({"exec-oob": "yank", "arguments": {"instances": [{"type": "chardev", "id": "monitor"}]}, "id": 1}),
+            json!({"execute": "query-status", "arguments": [], "id": 1}),
+            json!({"execute": "query-status", "control": {}, "id": 1}),
+        ];
+        for line in lines {
+            let Ask::Answer(answer) = asked(&line, true) else { panic!("{line} is passed on") };
+            assert_eq!(
+                (&answer["error"]["class"], &answer["id"]),
+                (&json!("GenericError"), &json!(1)),
+                "{line}"
+            );
+        }
+        let Ask::Answer(answer) = asked(&json!({"execute": "no-such"}), true) else { panic!("passed on") };
+        assert_eq!(answer["error"]["class"], "CommandNotFound");
+    }
+
+    /// Bytes that look like the protocol often enough to get somewhere.
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let words: [&'static [u8]; 14] = [
+            b"{\"execute\":",
+            b"{\"exec-oob\":",
+            b"\"qmp_capabilities\"",
+            b"\"query-status\"",
+            b"\"quit\"",
+            b"\"screendump\"",
+            b"\"block-stream\"",
+            b"\"yank\"",
+            b",\"arguments\":",
+            b"{\"backing-file\":\"/x\"}",
+            b"{\"instances\":[{\"type\":\"chardev\"}]}",
+            b"}\n",
+            b"\n",
+            b",\"id\":1",
+        ];
+        let any_byte = any::<u8>().prop_map(|byte| vec![byte]);
+        let piece = prop_oneof![9 => proptest::sample::select(words.to_vec()).prop_map(<[u8]>::to_vec), 1 => any_byte];
+        let begun = b"{\"execute\":\"qmp_capabilities\"}\n".to_vec();
+        proptest::collection::vec(piece, 0..60)
+            .prop_map(move |pieces| [begun.clone(), pieces.concat()].concat())
+    }
+
+    proptest! {
+        /// Whatever comes in, nothing goes on to QEMU that is open to nobody.
+        #[test]
+        fn no_bytes_reach_what_is_forbidden(bytes in bytes()) {
+            for (name, arguments) in passed_on(&bytes) {
+                prop_assert!(monitor::judge(&name, &arguments).is_ok(), "{} {}", name, arguments);
+                prop_assert!(arguments.is_null() || arguments.is_object());
+            }
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_that_test_do_get_somewhere() {
+        let passed = passed_on(
+            b"{\"execute\":\"quit\"}\n{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"quit\",\"id\":1}\n",
+        );
+        assert_eq!(passed, [("quit".to_owned(), Value::Null)]);
     }
 
     #[test]

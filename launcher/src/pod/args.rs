@@ -51,6 +51,10 @@ pub struct Args {
     #[arg(long, env = "POD_UID", default_value = "")]
     pub pod_uid: String,
 
+    /// Name of the node, from the downward API; told to guests that want metrics of it.
+    #[arg(long, env = "NODE_NAME", default_value = "")]
+    pub node_name: String,
+
     /// Directory of the handler's sockets.
     #[arg(long, value_name = "DIR", default_value = barevirt_protocol::names::SOCKETS_DIRECTORY)]
     pub sockets: PathBuf,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
-use barevirt_protocol::names::{KVM, NetworkDescriptor};
+use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK};
 
 /// Most names that are kept: no guest has as many interfaces.
 const MOST: usize = 256;
@@ -20,7 +20,7 @@ impl Holdings {
     /// # Errors
     /// Says why it is not wanted.
     pub fn give(&mut self, name: &str, mut descriptors: Vec<OwnedFd>) -> Result<(), String> {
-        if name != KVM && NetworkDescriptor::parse(name).is_none() {
+        if ![KVM, VHOST_VSOCK].contains(&name) && NetworkDescriptor::parse(name).is_none() {
             return Err(format!("{name} is no descriptor that this launcher knows"));
         }
         if matches!(self.slots.get(name), Some(None)) {

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barevirt_machine::{Bytes, Command, Plugged, Processors};
+use barevirt_machine::{Bytes, Command, Pinning, Plugged, Processors};
 use barevirt_protocol::v1::MachineSize;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::Value;
@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use super::report::Circumstances;
 use super::wanted::Wanted;
+use crate::pins::{self, Pins};
 
 /// How long QEMU may take for one command.
 const COMMAND: Duration = Duration::from_secs(10);
@@ -99,6 +100,7 @@ pub async fn serve(
     mut people: watch::Receiver<Option<Qmp>>,
     mut wanted: watch::Receiver<Option<Arc<Wanted>>>,
     boot: Bytes,
+    pins: Option<Pins>,
     circumstances: watch::Sender<Circumstances>,
 ) {
     let mut goal: Option<(Goal, Instant)> = None;
@@ -106,7 +108,9 @@ pub async fn serve(
     let mut refused = Refused::default();
     loop {
         let qmp = people.borrow_and_update().clone();
-        let now = wanted.borrow_and_update().as_deref().map(|wanted| Goal::of(wanted, boot));
+        let latest = wanted.borrow_and_update().clone();
+        let now = latest.as_deref().map(|wanted| Goal::of(wanted, boot));
+        let places = pins.as_ref().zip(latest.as_deref()).map(|(pins, latest)| pins.again(&latest.vmi));
         if let Some(now) = now
             && goal.is_none_or(|(before, _)| before != now)
         {
@@ -117,13 +121,14 @@ pub async fn serve(
         let mut pause = None;
         if let (Some(qmp), Some((goal, since))) = (qmp, goal) {
             let ask = asked.is_none_or(|asked| asked.elapsed() >= AGAIN);
-            match turn(&qmp, goal, ask).await {
+            match turn(&qmp, goal, ask, places.as_ref()).await {
                 Ok((seen, acted)) => {
                     if let Some(answer) = acted {
                         asked = Some(Instant::now());
                         refused = answer;
                     }
-                    pause = seen.pause(goal);
+                    // A kubelet may change the CPUs of a container at any time.
+                    pause = seen.pause(goal).or(places.is_some().then_some(LATER));
                     let size = refused.told(seen.report(goal, boot, since.elapsed() >= PATIENCE));
                     circumstances.send_if_modified(|told| {
                         let new = told.size.as_ref() != Some(&size);
@@ -177,13 +182,24 @@ impl Refused {
 }
 
 /// One look, the commands where they are due, and another look; then also what QEMU refused.
-async fn turn(qmp: &Qmp, goal: Goal, ask: bool) -> Result<(Seen, Option<Refused>), Error> {
+async fn turn(
+    qmp: &Qmp,
+    goal: Goal,
+    ask: bool,
+    places: Option<&Result<Pinning, String>>,
+) -> Result<(Seen, Option<Refused>), Error> {
     let seen = look(qmp).await?;
-    let steps = seen.steps(goal);
+    let mut steps = seen.steps(goal);
     if steps.is_empty() || !ask {
+        keep_places(qmp, places).await;
         return Ok((seen, None));
     }
     let mut refused = Refused::default();
+    if let Some(Err(why)) = places {
+        // A processor without a CPU of the host would take that of another.
+        refused.processors.clone_from(why);
+        steps.retain(|step| step.execute != "device_add");
+    }
     for Command { execute, arguments } in steps {
         tracing::info!(execute, %arguments, "the machine changes");
         match qmp.execute_raw(execute, arguments, Deadline::after(COMMAND)).await {
@@ -200,7 +216,20 @@ async fn turn(qmp: &Qmp, goal: Goal, ask: bool) -> Result<(Seen, Option<Refused>
             Err(error) => return Err(error),
         }
     }
+    keep_places(qmp, places).await;
     Ok((look(qmp).await?, Some(refused)))
+}
+
+/// Threads that are elsewhere are put back. A guest that runs goes on all the same.
+async fn keep_places(qmp: &Qmp, places: Option<&Result<Pinning, String>>) {
+    let outcome = match places {
+        None => return,
+        Some(Ok(pinning)) => pins::place(qmp, pinning).await.map_err(anyhow::Error::from),
+        Some(Err(why)) => Err(anyhow::anyhow!("{why}")),
+    };
+    if let Err(error) = outcome {
+        tracing::warn!(error = format!("{error:#}"), "threads are not where they are to be");
+    }
 }
 
 async fn look(qmp: &Qmp) -> Result<Seen, Error> {

@@ -4,12 +4,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barevirt_api::monitor::Forbidden;
 use barevirt_protocol::names::{LOWEST_VERSION, VERSION};
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
-    Control as Wish, ControlRequest, ControlResponse, GuestRequest, GuestResponse, HelloRequest,
-    HelloResponse, LauncherStatus, QmpRequest, QmpResponse, ScreenshotRequest, ScreenshotResponse,
-    ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
+    Control as Wish, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest,
+    GuestResponse, HelloRequest, HelloResponse, LauncherStatus, QmpRequest, QmpResponse, ScreenshotRequest,
+    ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse, SyncRequest,
+    SyncResponse, WatchRequest,
 };
 use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Value, json};
@@ -21,7 +23,10 @@ use tonic::{Request, Response, Status};
 use super::wanted::{Refusal, Wanted, judge};
 use crate::guest_agent::{self, Ask};
 use crate::lifecycle::{self, Control};
+use crate::people::journal::Journal;
+use crate::people::refused;
 use crate::screenshot::{self, NoPicture};
+use crate::standstill;
 use crate::stats::Meter;
 use crate::supervisor;
 
@@ -51,6 +56,10 @@ pub struct Service {
     pub agent: mpsc::Sender<Ask>,
     /// Takes numbers for monitoring.
     pub meter: Meter,
+    /// QEMU's process.
+    pub process: watch::Receiver<crate::status::Status>,
+    /// Its last events.
+    pub journal: Journal,
 }
 
 impl Service {
@@ -224,6 +233,15 @@ impl Launcher for Service {
         Ok(Response::new(self.meter.read().await))
     }
 
+    async fn debug(&self, _: Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {
+        let (pid, version) = {
+            let known = self.process.borrow();
+            (known.qemu_pid, known.qemu_version.clone())
+        };
+        let report = super::debug::report(pid, &version, &self.journal).to_string().into_bytes();
+        Ok(Response::new(DebugResponse { report }))
+    }
+
     async fn qmp(&self, request: Request<QmpRequest>) -> Result<Response<QmpResponse>, Status> {
         let QmpRequest { command, deadline_ms } = request.into_inner();
         let (name, arguments) = parse(&command).map_err(Status::invalid_argument)?;
@@ -234,11 +252,22 @@ impl Launcher for Service {
             0 => USUAL_COMMAND,
             ms => Duration::from_millis(ms.into()).min(LONGEST_COMMAND),
         };
-        tracing::info!(command = name, "QMP through virt-handler");
+        match barevirt_api::monitor::judge(&name, &arguments) {
+            Ok(class) => tracing::info!(command = name, class = class.word(), "QMP through virt-handler"),
+            Err(forbidden @ Forbidden::Unknown(_)) => {
+                let answer = refused(&forbidden).to_string().into_bytes();
+                return Ok(Response::new(QmpResponse { answer }));
+            }
+            Err(forbidden) => return Err(Status::permission_denied(forbidden.to_string())),
+        }
         let answer = match qmp.execute_raw(&name, arguments, Deadline::after(wait)).await {
             Ok(value) => json!({"return": value}),
             Err(Error::Refused { class, desc, .. }) => json!({"error": {"class": class, "desc": desc}}),
-            Err(error @ Error::Deadline { .. }) => return Err(Status::deadline_exceeded(error.to_string())),
+            Err(Error::Deadline { .. }) => {
+                let pid = self.process.borrow().qemu_pid;
+                let seen = standstill::look(&qmp, pid).await;
+                return Err(Status::deadline_exceeded(seen.explain(&name, wait)));
+            }
             Err(error) => return Err(Status::unavailable(error.to_string())),
         };
         Ok(Response::new(QmpResponse { answer: answer.to_string().into_bytes() }))

@@ -14,7 +14,7 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
     Accelerator, Bytes, CpuQuestion, FdSet, FdSetMember, HostCpu, InterfaceFacts, Layout, NetBackend, TapFd,
 };
-use barevirt_protocol::names::{KVM, NetworkDescriptor};
+use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK};
 use barevirt_protocol::seqpacket::PacketSocket;
 use barevirt_protocol::v1::Interface;
 use tokio::sync::watch;
@@ -27,12 +27,13 @@ use super::report::Circumstances;
 use super::resize;
 use super::wanted::Wanted;
 use crate::accelerator::processor_virtualises;
-use crate::assembly::{Assembly, Installation, Parts, assemble};
+use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
 use crate::descriptors::Descriptors;
 use crate::dhcp;
 use crate::disk::{ContainerDisk, ContainerDiskError, container};
 use crate::firmware::Kernel;
 use crate::host_cpu;
+use crate::host_devices;
 use crate::state;
 use crate::verdict::Verdict;
 use crate::volumes::{self, Base, Places};
@@ -233,6 +234,7 @@ fn put_together(
     let mut holdings = pod.holdings.borrow_mut();
     let may_emulate = wanted.may_emulate(pod.args.allow_emulation);
     let (accelerator, fd_sets) = accelerator(&mut holdings, may_emulate, &mut descriptors);
+    let vhost_vsock = holdings.take(VHOST_VSOCK).map(|vsock| descriptors.add(vsock));
     let mut interfaces = Vec::new();
     let mut dhcp = Vec::new();
     for facts in &wanted.facts.interfaces {
@@ -260,7 +262,11 @@ fn put_together(
     let machine = crate::firmware::Installation { ovmf, swtpm: pod.args.swtpm.clone(), places };
     let firmware = crate::firmware::prepare(&wanted.vmi, kernel, &machine, &mut descriptors)
         .map_err(|error| Verdict::failed("FirmwareFailed", error.to_string()))?;
-    let parts = Parts { firmware, accelerator, fd_sets, volumes, interfaces, descriptors, layout, host_cpu };
+    let host_devices = host_devices::given(&wanted.vmi, |name| std::env::var(name).ok())
+        .map_err(|error| Verdict::failed("HostDeviceMissing", error.to_string()))?;
+    let node = FromNode { vhost_vsock, host_devices };
+    let parts =
+        Parts { firmware, accelerator, fd_sets, volumes, interfaces, descriptors, layout, host_cpu, node };
     let assembly = assemble(&wanted.vmi, parts, &installation)
         .map_err(|error| Verdict::failed("MachineRefused", error.to_string()))?;
     pod.circumstances.send_modify(|circumstances: &mut Circumstances| {
@@ -268,7 +274,9 @@ fn put_together(
     });
     let boot = Bytes(wanted.vmi.guest_memory());
     let people = pod.people.subscribe();
-    spawn_local(resize::serve(people, pod.wanted.subscribe(), boot, pod.circumstances.clone()));
+    let pins = assembly.launch.pins.clone();
+    let wanted = pod.wanted.subscribe();
+    spawn_local(resize::serve(people, wanted, boot, pins, pod.circumstances.clone()));
     Ok(Prepared { assembly, dhcp, connections })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
-use barevirt_protocol::names::{KVM, NetworkDescriptor};
+use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK};
 use barevirt_protocol::v1::{Facts, SyncRequest};
 
 /// A Sync that was accepted.
@@ -96,6 +96,9 @@ impl Wanted {
             .collect();
         if !may_emulate {
             needed.insert(KVM.to_owned());
+        }
+        if self.vmi.spec().domain.devices.autoattach_vsock == Some(true) {
+            needed.insert(VHOST_VSOCK.to_owned());
         }
         needed
     }

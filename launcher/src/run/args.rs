@@ -23,9 +23,14 @@ pub struct Args {
     #[arg(short = 'p', long = "publish", value_name = "[ADDRESS:]PORT:GUESTPORT[/udp]")]
     pub publish: Vec<Publish>,
 
-    /// The image of a volume: VOLUME=PATH, qcow2 or raw. It is only read, what the guest writes is dropped at the end.
+    /// The image of a volume: VOLUME=PATH, qcow2 or raw. It is only read, what the guest writes is dropped at the end. Also for
+    /// volumes that are claims in a cluster.
     #[arg(long = "disk", value_name = "VOLUME=PATH")]
     pub disks: Vec<DiskPath>,
+
+    /// Keep a volume as the guest leaves it: VOLUME=PATH, a new qcow2 image, written when the guest has ended.
+    #[arg(long = "save", value_name = "VOLUME=PATH")]
+    pub saves: Vec<DiskPath>,
 
     /// Where images of container disks are looked for: a volume with the image `registry/guest-tiny:devel` is
     /// DIR/guest-tiny.qcow2 (or .img, .raw).

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use barevirt_api::valid::ValidVmi;
 
 use super::args::DiskPath;
+use crate::disk::Image;
 use crate::disk::header::{HeaderError, INSPECTED, inspect};
 use crate::volumes::Base;
 
@@ -59,27 +60,28 @@ pub enum ImageError {
     },
 }
 
+/// Images, by the names of their volumes; and where each of them is.
+pub type Opened = (BTreeMap<String, Base>, Vec<(String, PathBuf, Image)>);
+
 /// Opens the image of every container disk.
 ///
 /// # Errors
 /// Names the volume, and what to do.
-pub fn open_all(
-    vmi: &ValidVmi,
-    given: &[DiskPath],
-    directory: &Path,
-) -> Result<BTreeMap<String, Base>, ImageError> {
-    let mut bases = BTreeMap::new();
+pub fn open_all(vmi: &ValidVmi, given: &[DiskPath], directory: &Path) -> Result<Opened, ImageError> {
+    let (mut bases, mut found) = (BTreeMap::new(), Vec::new());
     for volume in vmi.volumes() {
         let Some(source) = &volume.container_disk else { continue };
         let path = match given.iter().find(|disk| disk.volume == volume.name) {
             Some(disk) => disk.path.clone(),
             None => find(&volume.name, &source.image, directory)?,
         };
-        bases.insert(volume.name.clone(), open(&volume.name, path)?);
+        let base = open(&volume.name, path.clone())?;
+        found.push((volume.name.clone(), path, base.image));
+        bases.insert(volume.name.clone(), base);
     }
     match given.iter().find(|disk| !bases.contains_key(&disk.volume)) {
         Some(disk) => Err(ImageError::NoVolume { volume: disk.volume.clone() }),
-        None => Ok(bases),
+        None => Ok((bases, found)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! From a file to a valid VirtualMachineInstance.
 
-mod unknown;
+mod cluster;
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub enum ManifestError {
         /// The file.
         path: PathBuf,
         /// Their paths.
-        fields: Vec<&'static str>,
+        fields: Vec<String>,
     },
     /// Its contents are refused.
     #[error("manifest {path} is not valid:{}", lines(.causes))]
@@ -90,12 +90,12 @@ fn lines(causes: &[Cause]) -> String {
     causes.iter().map(|cause| format!("\n  {}: {}", cause.field, cause.message)).collect()
 }
 
-/// Reads, fills in defaults, validates.
+/// Reads, fills in defaults, validates. `local` are the volumes whose images are files.
 ///
 /// # Errors
 /// Names the file and everything that is wrong in it.
-pub fn load(path: &Path, memory: Option<&str>) -> Result<ValidVmi, ManifestError> {
-    parse(&read(path)?, path, memory)
+pub fn load(path: &Path, memory: Option<&str>, local: &[&str]) -> Result<ValidVmi, ManifestError> {
+    parse(&read(path)?, path, memory, local)
 }
 
 fn read(path: &Path) -> Result<String, ManifestError> {
@@ -115,7 +115,12 @@ fn read(path: &Path) -> Result<String, ManifestError> {
 }
 
 /// Pure: the text of a manifest to what is run. `path` is for messages.
-pub(super) fn parse(text: &str, path: &Path, memory: Option<&str>) -> Result<ValidVmi, ManifestError> {
+pub(super) fn parse(
+    text: &str,
+    path: &Path,
+    memory: Option<&str>,
+    local: &[&str],
+) -> Result<ValidVmi, ManifestError> {
     let path = path.to_owned();
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let mut manifest: Value = match serde_saphyr::from_str_with_options(text, options) {
@@ -128,10 +133,15 @@ pub(super) fn parse(text: &str, path: &Path, memory: Option<&str>) -> Result<Val
     let said = |field: &str| manifest[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (said("apiVersion"), said("kind"));
     let known = matches!(version.as_str(), "kubevirt.io/v1" | "kubevirt.io/v1alpha3");
+    if known {
+        let fields = cluster::settle(&mut manifest, local);
+        if !fields.is_empty() {
+            return Err(ManifestError::Cluster { path, fields });
+        }
+    }
     let vmi = match kind.as_str() {
         "VirtualMachineInstance" if known => read_whole(manifest, &path)?,
-        "VirtualMachine" if known => instance_of(read_whole(manifest, &path)?)
-            .map_err(|fields| ManifestError::Cluster { path: path.clone(), fields })?,
+        "VirtualMachine" if known => instance_of(read_whole(manifest, &path)?),
         _ => return Err(ManifestError::Kind { path, version, kind }),
     };
     ValidVmi::new(vmi).map_err(|causes| ManifestError::Invalid { path, causes })
@@ -142,25 +152,16 @@ fn read_whole<T: DeserializeOwned + Serialize>(manifest: Value, path: &Path) -> 
     let wrong =
         |error: serde_json::Error| ManifestError::Parse { path: path.to_owned(), text: error.to_string() };
     let object: T = serde_json::from_value(manifest.clone()).map_err(wrong)?;
-    let fields = unknown::fields(&manifest, &serde_json::to_value(&object).map_err(wrong)?);
+    let fields = barevirt_api::unknown::fields(&manifest, &serde_json::to_value(&object).map_err(wrong)?);
     if fields.is_empty() { Ok(object) } else { Err(ManifestError::Unknown { path: path.to_owned(), fields }) }
 }
 
-/// The instance that a machine would be started as; or the fields by which it takes something from its cluster.
-fn instance_of(vm: VirtualMachine) -> Result<VirtualMachineInstance, Vec<&'static str>> {
-    let taken = [
-        (vm.spec.instancetype.is_some(), "spec.instancetype"),
-        (vm.spec.preference.is_some(), "spec.preference"),
-        (!vm.spec.data_volume_templates.is_empty(), "spec.dataVolumeTemplates"),
-    ];
-    let fields: Vec<&str> = taken.into_iter().filter(|(given, _)| *given).map(|(_, field)| field).collect();
-    if !fields.is_empty() {
-        return Err(fields);
-    }
+/// The instance that a machine would be started as.
+fn instance_of(vm: VirtualMachine) -> VirtualMachineInstance {
     let mut vmi = VirtualMachineInstance { spec: vm.spec.template.spec, ..VirtualMachineInstance::default() };
     vmi.metadata.name = vm.metadata.name;
     vmi.metadata.namespace = vm.metadata.namespace;
-    Ok(vmi)
+    vmi
 }
 
 fn override_memory(manifest: &mut Value, memory: &str) {
@@ -206,7 +207,7 @@ spec:
 ";
 
     fn parsed(text: &str, memory: Option<&str>) -> Result<ValidVmi, ManifestError> {
-        parse(text, Path::new("x.yaml"), memory)
+        parse(text, Path::new("x.yaml"), memory, &[])
     }
 
     #[test]

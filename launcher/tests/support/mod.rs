@@ -80,6 +80,7 @@ pub fn bare(extra: &[&str]) -> Bare {
         tpm: None,
         monitor,
         answers_within: Duration::from_secs(60),
+        pins: None,
         acpi: true,
         paused: false,
         agent_port: "agent0".to_owned(),

@@ -1,5 +1,6 @@
 //! The `KubeVirt` object: settings of the installation.
 
+pub(crate) mod host_devices;
 mod removal;
 #[cfg(test)]
 mod tests;

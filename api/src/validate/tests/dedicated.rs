@@ -22,12 +22,23 @@ fn pinning_rules() {
         [cpu => two, resources => {"requests": {"cpu": "4", "memory": "1Gi"}}] => field, "spec.domain.resources.requests.cpu or spec.domain.resources.limits.cpu must not be provided at the same time with spec.domain.cpu.cores when DedicatedCPUPlacement is true";
         [cpu => three, resources => {}] => field, "Not more than two threads must be provided at spec.domain.cpu.threads (got 3) when DedicatedCPUPlacement is true";
         [cpu => two, resources => {}, "/spec/domain/memory" => {}]
-            => "spec.domain.memory.guest", "no memory requested",
-               "spec.domain.resources.limits.memory", "spec.domain.resources.requests.memory, spec.domain.resources.limits.memory, spec.domain.memory.hugepages or spec.domain.memory.guest should be provided";
+            => "spec.domain.resources.limits.memory", "spec.domain.resources.requests.memory, spec.domain.resources.limits.memory, spec.domain.memory.hugepages or spec.domain.memory.guest should be provided",
+               "spec.domain.memory.guest", "no memory requested";
     ]);
-    check_refused(rows![
-        [cpu => two, resources => {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}] => field, "";
-        [cpu => plain, resources => {"limits": {"cpu": "4", "memory": "1Gi"}}] => field, "";
+    accepts(&[
+        &[(cpu, two), (resources, json!({"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}))],
+        &[(cpu, plain), (resources, json!({"limits": {"cpu": "4", "memory": "1Gi"}}))],
+        &[(cpu, pinned(json!({"cores": 2, "isolateEmulatorThread": true}))), (resources, json!({}))],
+        &[
+            (
+                cpu,
+                pinned(
+                    json!({"cores": 2, "numa": {"guestMappingPassthrough": {}}, "realtime": {"mask": "0,^1"}}),
+                ),
+            ),
+            ("/spec/domain/memory", json!({"guest": "64Mi", "hugepages": {"pageSize": "2Mi"}})),
+            (resources, json!({})),
+        ],
     ]);
 }
 
@@ -55,6 +66,10 @@ fn rules_of_what_needs_pinning() {
         ["/spec/domain/cpu/numa" => {"guestMappingPassthrough": {}}]
             => numa, "spec.domain.cpu.dedicatedCpuPlacement must be set to true when NUMA topology strategy is set in spec.domain.cpu.numa.guestMappingPassthrough",
                numa, "spec.domain.memory.hugepages must be requested when NUMA topology strategy is set in spec.domain.cpu.numa.guestMappingPassthrough";
+        ["/spec/domain/cpu/realtime" => {"mask": "1-0"}]
+            => "spec.domain.cpu.realtime.mask", "spec.domain.cpu.realtime.mask 1-0 is no list of virtual CPUs such as 0-3,^1",
+               dedicated, "spec.domain.cpu.dedicatedCpuPlacement must be set to true when spec.domain.cpu.realtime is used",
+               numa, "spec.domain.cpu.numa.guestMappingPassthrough must be defined when spec.domain.cpu.realtime is used";
         ["/spec/domain/cpu/realtime" => {}]
             => dedicated, "spec.domain.cpu.dedicatedCpuPlacement must be set to true when spec.domain.cpu.realtime is used",
                numa, "spec.domain.cpu.numa.guestMappingPassthrough must be defined when spec.domain.cpu.realtime is used";

@@ -3,6 +3,7 @@ use super::*;
 #[test]
 fn peripheral_rules() {
     let ramfb = json!({"name": "a", "deviceName": "x/y", "virtualGPUOptions": {"display": {}}});
+    let other = json!({"name": "c", "deviceName": "x/y", "virtualGPUOptions": {"display": {}}});
     let plain = json!({"name": "b", "deviceName": "x/y", "virtualGPUOptions": {"display": {"ramFB": {"enabled": false}}}});
     check(rows![
         ["/spec/domain/devices/inputs" => [{"name": "a", "type": "tablet", "bus": "ps2"}]] => "spec.domain.devices.inputs[0].bus", "Input device can have only virtio or usb bus.";
@@ -11,15 +12,13 @@ fn peripheral_rules() {
         ["/spec/domain/devices/sound" => {"name": ""}] => "spec.domain.devices.sound.name", "Sound device requires a name field.";
         ["/spec/domain/devices/panicDevices" => [{"model": "loud"}]] => "spec.domain.devices.panicDevices[0].model", "invalid PanicDeviceModel(loud)";
         ["/spec/domain/devices/video" => {"type": "vga"}, "/spec/domain/devices/autoattachGraphicsDevice" => false] => "spec.domain.devices.video", "Video configuration is not allowed when autoattachGraphicsDevice is set to false";
-        ["/spec/domain/devices/gpus" => [ramfb, ramfb]] => "spec.domain.devices.gpus", "configuring multiple displays with ramfb is not valid";
+        ["/spec/domain/devices/gpus" => [ramfb, other]] => "spec.domain.devices.gpus", "configuring multiple displays with ramfb is not valid";
         ["/spec/domain/ioThreadsPolicy" => "many"] => "spec.domain.ioThreadsPolicy", "Invalid IOThreadsPolicy (many)";
         ["/spec/domain/ioThreadsPolicy" => "supplementalPool"] => "spec.domain.ioThreads.supplementalPoolThreadCount", "the number of iothreads needs to be set and positive for the dedicated policy";
         ["/spec/domain/ioThreadsPolicy" => "supplementalPool", "/spec/domain/ioThreads" => {"supplementalPoolThreadCount": 0}] => "spec.domain.ioThreads.supplementalPoolThreadCount", "needs to be set and positive";
     ]);
-    check_refused(rows![
-        ["/spec/domain/devices/gpus" => [ramfb, plain]] => "spec.domain.devices.gpus", "";
-    ]);
     accepts(&[
+        &[("/spec/domain/devices/gpus", json!([ramfb, plain]))],
         &[("/spec/domain/devices/inputs", json!([{"name": "a", "type": "tablet", "bus": "usb"}]))],
         &[("/spec/domain/devices/sound", json!({"name": "a", "model": "ac97"}))],
         &[("/spec/domain/devices/panicDevices", json!([{"model": "isa"}, {}]))],

@@ -53,3 +53,16 @@ fn rules_of_networks_by_claim() {
         ],
     );
 }
+
+#[test]
+fn devices_by_resource() {
+    let (gpus, others) = ("/spec/domain/devices/gpus", "/spec/domain/devices/hostDevices");
+    let named = |name: &str, resource: &str| json!({"name": name, "deviceName": resource});
+    check_with(
+        &Gates::all(),
+        rows![
+            [gpus => [named("a", "x/y"), named("a", "x/y")]] => "spec.domain.devices.gpus[1].name", "spec.domain.devices.gpus[1].name 'a' is given before";
+            [others => [named("a", "x y/z")]] => "spec.domain.devices.hostDevices[0].deviceName", "spec.domain.devices.hostDevices[0].deviceName 'x y/z' is not the name of a resource";
+        ],
+    );
+}

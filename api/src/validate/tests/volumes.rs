@@ -5,7 +5,6 @@ fn volume_rules() {
     let name = "a".repeat(58);
     let limit = "x".repeat(CLOUD_INIT_LIMIT + 1);
     check(rows![
-        ["/spec/volumes/-" => {"name": "unused", "emptyDisk": {"capacity": "1Gi"}}] => "spec.volumes[3].name", "spec.volumes[3].name 'unused' not found";
         ["/spec/volumes/-" => {"name": "root", "emptyDisk": {"capacity": "1Gi"}}] => "spec.volumes[3].name", "spec.volumes[3] and spec.volumes[0] must not have the same Name.";
         ["/spec/volumes/0" => {"name": "root"}] => "spec.volumes[0]", "spec.volumes[0] must have exactly one source type set";
         ["/spec/volumes/0/emptyDisk" => {"capacity": "1Gi"}] => "spec.volumes[0]", "must have exactly one source type set";

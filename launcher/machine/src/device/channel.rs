@@ -1,4 +1,4 @@
-//! The guest agent's channel.
+//! Channels: the guest agent's, and the one on which the guest asks for metrics of its node.
 
 use crate::device::controller::Controllers;
 use crate::device::serial::socket_chardev;
@@ -28,5 +28,29 @@ impl GuestAgent {
             .with("nr", 1)
             .with("chardev", Self::CHARDEV)
             .with("name", "org.qemu.guest_agent.0")
+    }
+}
+
+/// The virtio-serial port on which vhostmd's tools ask in the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DownwardMetrics {
+    /// QEMU's end of the socket pair.
+    pub socket: Fd,
+}
+
+impl DownwardMetrics {
+    const ID: &'static str = "downward-metrics0";
+    const CHARDEV: &'static str = "downward-metrics0-socket";
+
+    pub(crate) fn chardev(self) -> String {
+        socket_chardev(Self::CHARDEV, self.socket)
+    }
+
+    pub(crate) fn props(self) -> Props {
+        Props::device("virtserialport", Self::ID)
+            .with("bus", format!("{}.0", Controllers::SERIAL))
+            .with("nr", 2)
+            .with("chardev", Self::CHARDEV)
+            .with("name", "org.github.vhostmd.1")
     }
 }

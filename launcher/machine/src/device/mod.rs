@@ -6,6 +6,7 @@ pub(crate) mod channel;
 pub(crate) mod controller;
 pub(crate) mod disk;
 pub(crate) mod flash;
+pub(crate) mod host;
 pub(crate) mod input;
 pub(crate) mod io_thread;
 pub(crate) mod nic;
@@ -16,6 +17,7 @@ pub(crate) mod sound;
 pub(crate) mod tpm;
 pub(crate) mod video;
 pub(crate) mod virtio_mem;
+pub(crate) mod vsock;
 pub(crate) mod watchdog;
 
 use self::io_thread::Served;

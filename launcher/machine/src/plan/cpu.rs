@@ -1,5 +1,6 @@
 //! The CPU: its model, and what is added to it or taken away.
 
+use super::dedicated;
 use super::enlightenments::Enlightenments;
 use crate::cpu::{Cpu, CpuModel, Flag};
 use crate::error::PlanError;
@@ -26,6 +27,7 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, enlightenments: &Enlightenment
         flags.push(flag(feature, facts.host_cpu.as_ref(), field)?);
     }
     flags.extend(enlightenments.flags.iter().cloned());
+    flags.extend(dedicated::flags(vmi, &facts.accelerator));
     Ok(Cpu { model, flags, topology })
 }
 

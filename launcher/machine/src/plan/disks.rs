@@ -10,7 +10,7 @@ use crate::error::PlanError;
 use crate::facts::{Facts, VolumeFacts};
 use crate::name;
 use barevirt_api::v1;
-use barevirt_api::valid::ValidVmi;
+use barevirt_api::valid::{ValidDisk, ValidVmi};
 
 /// Buses, without the place on them.
 #[derive(Clone, Copy, PartialEq)]
@@ -73,7 +73,7 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
             queues,
             boot_index: boot_order.index(disk.boot_order, at),
             serial: disk.serial.clone(),
-            image: image(disk, ready, &field)?,
+            image: image(valid, ready, &field)?,
         });
     }
     Ok(PlannedDisks { disks, threads, sata_controllers: places.sata_controllers() })
@@ -157,8 +157,11 @@ impl Places {
     }
 }
 
-fn image(disk: &v1::Disk, ready: &VolumeFacts, field: &str) -> Result<Image, PlanError> {
-    let mode = if disk.is_readonly() { ReadMode::ReadOnly } else { ReadMode::ReadWrite };
+fn image(valid: &ValidDisk, ready: &VolumeFacts, field: &str) -> Result<Image, PlanError> {
+    let disk = &valid.disk;
+    // Metrics are told, not taken.
+    let is_read = disk.is_readonly() || valid.volume.downward_metrics.is_some();
+    let mode = if is_read { ReadMode::ReadOnly } else { ReadMode::ReadWrite };
     // A reader needs no overlay: what is underneath cannot change.
     let overlay = ready.overlay.clone().filter(|_| mode == ReadMode::ReadWrite);
     if mode == ReadMode::ReadWrite && overlay.is_none() && ready.read_only {

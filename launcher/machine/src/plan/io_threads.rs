@@ -6,7 +6,7 @@
 use crate::device::io_thread::{IoThread, Served};
 use crate::error::PlanError;
 use barevirt_api::quantity;
-use barevirt_api::v1::{Disk, DomainSpec, ResourceRequirements};
+use barevirt_api::v1::{Cpu, Disk, DomainSpec, ResourceRequirements};
 
 /// Most threads of a machine: KubeVirt has no limit, and QEMU ends where the pod's processes do.
 const MOST: u32 = 256;
@@ -47,6 +47,8 @@ impl IoThreads {
         let own = u32::try_from(own).unwrap_or(u32::MAX);
         let others = u32::try_from(disks.len()).unwrap_or(u32::MAX).saturating_sub(own);
         let limit = match policy {
+            // QEMU's other threads have a CPU of their own, which one more can share.
+            "auto" if domain.cpu.as_ref().is_some_and(is_isolated) => 1,
             "auto" => domain.resources.as_ref().map_or(1, cpus).saturating_mul(THREADS_FOR_A_CPU),
             _ => 1,
         };
@@ -91,6 +93,10 @@ const THREADS_FOR_A_CPU: u32 = 2;
 
 fn has_own(disk: &Disk) -> bool {
     disk.dedicated_io_thread.unwrap_or(false)
+}
+
+fn is_isolated(cpu: &Cpu) -> bool {
+    cpu.dedicated_cpu_placement == Some(true) && cpu.isolate_emulator_thread == Some(true)
 }
 
 /// CPUs that the pod asks for, else may use; at least one.

@@ -9,26 +9,21 @@ use crate::device::video::{Video, VideoModel};
 use crate::device::watchdog::{Watchdog, WatchdogAction};
 use crate::error::PlanError;
 use crate::facts::Facts;
-use crate::layout::Port;
 use barevirt_api::v1::{self, Devices};
 use barevirt_api::valid::ValidVmi;
 
 /// Names in the PCI layout, in the order in which they came to this project: a later one goes to the end.
-pub(super) fn pci_names(devices: &Devices) -> Vec<String> {
+pub(super) fn pci_names(devices: &Devices, on_usb: bool) -> Vec<String> {
     let watchdog = devices.watchdog.is_some().then(|| Watchdog::ID.to_owned());
     let sound = devices.sound.is_some().then(|| Sound::ID.to_owned());
-    let usb = has_usb(devices).then(|| Controllers::USB.to_owned());
+    let usb = on_usb.then(|| Controllers::USB.to_owned());
     let tablets = devices.inputs.iter().filter(|input| is_virtio(input));
     let tablets = tablets.map(|input| Input::id_of(&input.name));
     watchdog.into_iter().chain(sound).chain(usb).chain(tablets).collect()
 }
 
-/// The USB controller is there only for what is on it.
-pub(super) fn usb(devices: &Devices, ports: &Ports<'_>) -> Result<Option<Port>, PlanError> {
-    has_usb(devices).then(|| ports.of(Controllers::USB)).transpose()
-}
-
-fn has_usb(devices: &Devices) -> bool {
+/// Whether one of them takes a USB controller, which is there only for what is on it.
+pub(super) fn on_usb(devices: &Devices) -> bool {
     devices.inputs.iter().any(|input| !is_virtio(input))
 }
 

@@ -61,6 +61,10 @@ pub(super) fn facts(vmi: &ValidVmi) -> Facts {
         monitors: Monitors { control: Fd(3), people: Fd(4) },
         serial: Fd(5),
         guest_agent: Fd(6),
+        downward_metrics: None,
+        vhost_vsock: None,
+        context_id: None,
+        host_devices: Vec::new(),
         vnc_socket: "/vnc".into(),
         interfaces: vmi.interfaces().iter().map(interface).collect(),
         volumes: vmi.volumes().iter().map(volume).collect(),
@@ -70,6 +74,7 @@ pub(super) fn facts(vmi: &ValidVmi) -> Facts {
         smbios: Smbios::default(),
         rtc_base: None,
         host_cpu: None,
+        host_cpus: None,
         layout: None,
     }
 }

@@ -7,7 +7,8 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_machine::*;
 
 /// The manifests, by name.
-pub(crate) const MANIFESTS: [(&str, &str); 6] = [
+pub(crate) const MANIFESTS: [(&str, &str); 7] = [
+    ("devices", include_str!("../manifests/devices.yaml")),
     ("features", include_str!("../manifests/features.yaml")),
     ("grows", include_str!("../manifests/grows.yaml")),
     ("tiny", include_str!("../manifests/tiny.yaml")),
@@ -56,6 +57,10 @@ pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
         monitors: Monitors { control: Fd(10), people: Fd(11) },
         serial: Fd(12),
         guest_agent: Fd(13),
+        downward_metrics: Some(Fd(14)),
+        vhost_vsock: Some(Fd(15)),
+        context_id: vmi.context_id(),
+        host_devices: host_devices(vmi),
         vnc_socket: "/var/run/kubevirt-private/vnc.sock".to_owned(),
         network_boot: false,
         firmware: FirmwareFacts::default(),
@@ -63,6 +68,7 @@ pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
         smbios: Smbios::default(),
         rtc_base: vmi.spec().domain.clock.is_some().then(|| "2026-11-22T01:02:03".to_owned()),
         host_cpu: CpuQuestion::of(vmi, &TCG).map(|question| host_cpu(&question)),
+        host_cpus: None,
         layout: None,
     }
 }
@@ -84,10 +90,25 @@ fn volume_facts(volume: &Volume, sets: &mut Vec<FdSet>) -> VolumeFacts {
             disposable: true,
         };
     }
+    if volume.downward_metrics.is_some() {
+        let (source, format) = (file("vhostmd"), ImageFormat::Raw);
+        return VolumeFacts { name, source, format, read_only: true, overlay: None, disposable: true };
+    }
     let (source, format) = if volume.empty_disk.is_some() {
         (file("qcow2"), ImageFormat::Qcow2)
     } else {
         (file("iso"), ImageFormat::Raw)
     };
     VolumeFacts { name, source, format, read_only: false, overlay: None, disposable: true }
+}
+
+/// Each entry is a device of the kind that its resource is named after.
+fn host_devices(vmi: &ValidVmi) -> Vec<(String, Vec<HostSource>)> {
+    let uuid = "8ac6e3e5-1f1e-4c6e-9f8a-3f4a5b6c7d8e";
+    let source = |resource: &str, number: u16| match resource {
+        "example.com/vgpu" => vec![HostSource::Mediated(uuid.replace("8ac6", &format!("8ac{number}")))],
+        "example.com/keys" => [7, 8].map(|device| HostSource::Usb { bus: 3, device }).into(),
+        _ => vec![HostSource::Pci(format!("0000:65:00.{number}"))],
+    };
+    vmi.host_devices().zip(0..).map(|((field, resource), number)| (field, source(resource, number))).collect()
 }

@@ -145,8 +145,8 @@ fn what_is_wrong_is_named() {
         ),
         (
             json!({"permittedHostDevices": {"usb": [{"resourceName": "a/b", "selectors": []}]}}),
-            "permittedHostDevices",
-            "is not supported yet",
+            "permittedHostDevices.usb[0].selectors",
+            "names no device",
         ),
         (
             json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "../a"}}}}),

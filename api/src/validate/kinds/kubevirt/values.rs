@@ -38,6 +38,9 @@ pub(super) fn validate(path: &Path, configuration: &KubeVirtConfiguration, cause
     if let Some(smbios) = &configuration.smbios {
         self::smbios(&path.child("smbios"), smbios, causes);
     }
+    if let Some(permitted) = &configuration.permitted_host_devices {
+        super::host_devices::validate(&path.child("permittedHostDevices"), permitted, causes);
+    }
     helpers(&path.child("supportContainerResources"), &configuration.support_container_resources, causes);
     if let Some(selector) = &configuration.auto_cpu_limit_namespace_label_selector
         && let Err(why) = selector::matches(selector, None)

@@ -1,0 +1,246 @@
+//! QMP for people: one command by POST, or a stream of commands and events by websocket.
+//!
+//! ```text
+//!   line -> read -> class of the command -> access review of that class -> handler -> launcher -> QEMU
+//!             |              |                        |                                  |
+//!             +--------------+------ refused ---------+----------------------------------+--> one line in the log
+//! ```
+//!
+//! Nothing of what a person sends reaches the launcher as bytes: what goes on is written anew from what was understood, and
+//! the launcher refuses what is forbidden once more. The path itself is reviewed before (verb `create` or `get` of
+//! `virtualmachineinstances/qmp`); what is not a query needs `create` of its class' own subresource besides.
+
+mod audit;
+mod session;
+mod stream;
+
+use std::time::Duration;
+
+use barevirt_api::monitor::{self, Class};
+use http::{Method, Request, StatusCode};
+use hyper::body::{Bytes, Incoming};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use self::audit::Said;
+use crate::answer::{Answer, Refusal};
+use crate::authorize;
+use crate::front_proxy::User;
+use crate::instance;
+use crate::route::{Access, Called};
+use crate::server::{KubeClient, Server};
+use crate::to_handler::{self, Exchange, Handler};
+
+/// How long QEMU may take when the call does not say.
+const USUAL: Duration = Duration::from_secs(10);
+/// The longest a call may ask for: the aggregator waits for a minute.
+const LONGEST: u64 = 50;
+/// What the way there and back, and a look at a QEMU that does not answer, may take beyond that.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// A QMP command as it comes in.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Command {
+    execute: String,
+    #[serde(default)]
+    arguments: Option<Map<String, Value>>,
+}
+
+/// Who asks for what: what decides whether a command goes on.
+#[derive(Debug, Clone)]
+struct Gate {
+    client: KubeClient,
+    user: User,
+    version: &'static str,
+    namespace: String,
+    name: String,
+    /// UID of the instance; empty while it is not known.
+    uid: String,
+}
+
+impl Gate {
+    fn new(server: &Server, user: &User, called: &Called) -> Self {
+        Self {
+            client: server.client.clone(),
+            user: user.clone(),
+            version: called.version,
+            namespace: called.namespace.clone(),
+            name: called.name.clone(),
+            uid: String::new(),
+        }
+    }
+
+    /// Whether the person may give commands of that class. The class of queries is the path's own.
+    async fn review(&self, class: Class) -> Result<(), Refusal> {
+        match class {
+            Class::Query => Ok(()),
+            Class::Harmless | Class::Disruptive => {
+                let access = Access {
+                    verb: "create",
+                    version: self.version,
+                    resource: "virtualmachineinstances",
+                    subresource: class.subresource(),
+                    namespace: self.namespace.clone(),
+                    name: self.name.clone(),
+                };
+                authorize::allow(&self.client.0, &self.user, &access).await
+            }
+        }
+    }
+
+    /// The class of a command that the person may give.
+    async fn admit(&self, command: &str, arguments: &Value) -> Result<Class, Refusal> {
+        let class = monitor::judge(command, arguments).map_err(|why| Refusal::forbidden(why.to_string()))?;
+        self.review(class).await?;
+        Ok(class)
+    }
+}
+
+/// One command, and QEMU's `return` or `error`.
+///
+/// # Errors
+/// 400 for what is no command, 403 for one that is not open to this person, 504 where QEMU does not answer, and what else
+/// the handler says.
+pub async fn call(
+    server: &Server,
+    user: &User,
+    called: &Called,
+    query: Option<&str>,
+    body: Bytes,
+) -> Result<Answer, Refusal> {
+    let mut gate = Gate::new(server, user, called);
+    let command = read(&body);
+    let mut said = Said::new("call");
+    if let Ok(Command { execute, arguments }) = &command {
+        said.command(execute, arguments.as_ref());
+    }
+    let answer = match command {
+        Ok(command) => pass(server, &mut gate, &mut said, command, query).await,
+        Err(refusal) => Err(refusal),
+    };
+    let outcome = match &answer {
+        Ok(answer) if answer.status() == StatusCode::OK => "answered".to_owned(),
+        Ok(answer) => answer.status().as_u16().to_string(),
+        Err(refusal) => refusal.code.as_u16().to_string(),
+    };
+    said.came_to(&gate, &outcome);
+    answer
+}
+
+fn read(body: &[u8]) -> Result<Command, Refusal> {
+    serde_json::from_slice(body).map_err(|error| {
+        Refusal::bad_request(format!(
+            "the body is no QMP command {{\"execute\": NAME, \"arguments\": {{}}}}: {error}"
+        ))
+    })
+}
+
+async fn pass(
+    server: &Server,
+    gate: &mut Gate,
+    said: &mut Said,
+    command: Command,
+    query: Option<&str>,
+) -> Result<Answer, Refusal> {
+    let Command { execute, arguments } = command;
+    let arguments = arguments.map_or(Value::Null, Value::Object);
+    let timeout = timeout(query)?;
+    let class = gate.admit(&execute, &arguments).await?;
+    said.class = Some(class);
+    let handler = reach(server, gate).await?;
+    let mut command = json!({ "execute": execute });
+    if !arguments.is_null() {
+        command["arguments"] = arguments;
+    }
+    let path = format!(
+        "{}/qmp?timeoutSeconds={}",
+        instance::handler_path(&gate.namespace, &gate.name),
+        timeout.as_secs()
+    );
+    let body = Bytes::from(command.to_string());
+    let exchange = Exchange { method: Method::POST, path: &path, body, within: timeout + MARGIN };
+    let answer = to_handler::call(&server.certificates, &handler, exchange).await;
+    // It may be carried out even where no answer came.
+    audit::tell(gate, class, &execute);
+    answer
+}
+
+/// `timeoutSeconds` of a query: whole seconds.
+fn timeout(query: Option<&str>) -> Result<Duration, Refusal> {
+    let mut words = query.unwrap_or_default().split('&').filter_map(|one| one.split_once('='));
+    let Some((_, text)) = words.find(|(key, _)| *key == "timeoutSeconds") else { return Ok(USUAL) };
+    let seconds = text.parse().ok().filter(|seconds| (1..=LONGEST).contains(seconds));
+    let seconds = seconds.ok_or_else(|| {
+        Refusal::bad_request(format!(
+            "timeoutSeconds: \"{text}\" is no number of seconds from 1 to {LONGEST}"
+        ))
+    })?;
+    Ok(Duration::from_secs(seconds))
+}
+
+/// The handler of the instance's node.
+async fn reach(server: &Server, gate: &mut Gate) -> Result<Handler, Refusal> {
+    let vmi = instance::get(&server.client.0, &gate.namespace, &gate.name).await?;
+    gate.uid = vmi.metadata.uid.clone().unwrap_or_default();
+    instance::handler_of(&server.client.0, &server.namespace, vmi).await
+}
+
+/// Commands and events, as QMP has them.
+///
+/// # Errors
+/// As for [`call`], before there is a stream; in the stream refusals are QMP errors.
+pub async fn stream(
+    server: &Server,
+    user: &User,
+    called: &Called,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
+    let mut gate = Gate::new(server, user, called);
+    let handler = reach(server, &mut gate).await?;
+    stream::open(server, gate, &handler, request).await
+}
+
+/// What the launcher knows of its QEMU, for a bundle: see docs/qmp.md.
+///
+/// # Errors
+/// 404, 409 where it does not run, and what the handler says.
+pub async fn debug(server: &Server, user: &User, called: &Called) -> Result<Answer, Refusal> {
+    let mut gate = Gate::new(server, user, called);
+    let handler = reach(server, &mut gate).await?;
+    let path = format!("{}/debug", instance::handler_path(&gate.namespace, &gate.name));
+    let exchange =
+        Exchange { method: Method::GET, path: &path, body: Bytes::new(), within: to_handler::ANSWER_WITHIN };
+    let answer = to_handler::call(&server.certificates, &handler, exchange).await?;
+    tracing::info!(user = user.name, namespace = gate.namespace, name = gate.name, "debug report");
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_command_is_refused() {
+        for body in [
+            "",
+            "[]",
+            "{}",
+            r#"{"execute":1}"#,
+            r#"{"execute":"query-status","id":1}"#,
+            r#"{"execute":"query-status","arguments":[]}"#,
+        ] {
+            assert_eq!(read(body.as_bytes()).unwrap_err().code, 400, "{body}");
+        }
+        assert!(read(br#"{"execute":"query-status","arguments":{}}"#).is_ok());
+    }
+
+    #[test]
+    fn the_time_a_call_may_take_is_bounded() {
+        assert_eq!(timeout(None).unwrap(), USUAL);
+        assert_eq!(timeout(Some("a=b&timeoutSeconds=3")).unwrap(), Duration::from_secs(3));
+        for bad in ["timeoutSeconds=0", "timeoutSeconds=51", "timeoutSeconds=x", "timeoutSeconds="] {
+            assert!(timeout(Some(bad)).unwrap_err().message.starts_with("timeoutSeconds: "), "{bad}");
+        }
+    }
+}

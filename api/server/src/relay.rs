@@ -1,0 +1,130 @@
+//! Bytes of a websocket between a client and a handler, as they are.
+//!
+//! Back-pressure is the sockets' own: at most one buffer a direction is held here, so that a client who does not read costs
+//! its buffer, and stops only its own guest's stream at the handler. The handler asks the client every half minute whether it
+//! is there, and ends what is dead or stalled. What this side watches for is a handler that is gone without a word: a node
+//! that lost its power sends nothing, not even an end.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+/// Bytes on their way in each direction.
+const BUFFER: usize = 16 << 10;
+/// How long a handler may say nothing: it asks the client four times as often.
+const SILENT: Duration = Duration::from_secs(120);
+/// How long either side may take nothing. The handler's own deadline is shorter for what it knows of.
+const STALLED: Duration = Duration::from_secs(330);
+
+/// How a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The client has said all.
+    Client,
+    /// The handler has said all.
+    Handler,
+    /// The handler says nothing.
+    Silent,
+    /// A side takes nothing.
+    Stalled,
+    /// A side broke off.
+    Broken,
+}
+
+/// Until either side ends. What the handler said before its end reaches the client.
+pub async fn run<C, H>(client: C, handler: H) -> Ended
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    H: AsyncRead + AsyncWrite + Unpin,
+{
+    let (from_client, mut to_client) = tokio::io::split(client);
+    let (from_handler, mut to_handler) = tokio::io::split(handler);
+    let ended = tokio::select! {
+        ended = carry(from_client, &mut to_handler, None) => ended.unwrap_or(Ended::Client),
+        ended = carry(from_handler, &mut to_client, Some(SILENT)) => ended.unwrap_or(Ended::Handler),
+    };
+    // Each learns of it at once; what fails here has gone already.
+    let _ =
+        timeout(Duration::from_secs(1), async { tokio::join!(to_client.shutdown(), to_handler.shutdown()) })
+            .await;
+    ended
+}
+
+/// One direction, with the longest time that nothing may come; what went wrong, if anything did.
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    to: &mut (impl AsyncWrite + Unpin),
+    silent: Option<Duration>,
+) -> Option<Ended> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let read = from.read(&mut buffer);
+        let read = match silent {
+            None => read.await,
+            Some(silent) => match timeout(silent, read).await {
+                Ok(read) => read,
+                Err(_) => return Some(Ended::Silent),
+            },
+        };
+        let length = match read {
+            Ok(0) => return None,
+            Ok(length) => length,
+            Err(_) => return Some(Ended::Broken),
+        };
+        let write = async {
+            to.write_all(&buffer[..length]).await?;
+            to.flush().await
+        };
+        match timeout(STALLED, write).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Some(Ended::Broken),
+            Err(_) => return Some(Ended::Stalled),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::duplex;
+
+    #[tokio::test]
+    async fn what_a_handler_said_last_reaches_the_client() {
+        let (mut client, ours) = duplex(64);
+        let (theirs, mut handler) = duplex(64);
+        let relayed = tokio::spawn(run(ours, theirs));
+        client.write_all(b"typed").await.unwrap();
+        let mut got = [0; 5];
+        handler.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"typed");
+        handler.write_all(b"last words").await.unwrap();
+        drop(handler);
+        let mut said = String::new();
+        client.read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, "last words");
+        assert_eq!(relayed.await.unwrap(), Ended::Handler);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_that_says_nothing_is_given_up() {
+        let (mut client, ours) = duplex(64);
+        let (theirs, handler) = duplex(64);
+        let relayed = tokio::spawn(run(ours, theirs));
+        assert_eq!(relayed.await.unwrap(), Ended::Silent);
+        // And the client learns of it.
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+        drop(handler);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_let_go() {
+        let (client, ours) = duplex(64);
+        let (theirs, mut handler) = duplex(64);
+        let relayed = tokio::spawn(run(ours, theirs));
+        let flood = tokio::spawn(async move { while handler.write_all(&[0; 64]).await.is_ok() {} });
+        assert_eq!(relayed.await.unwrap(), Ended::Stalled);
+        flood.await.unwrap();
+        drop(client);
+    }
+}

@@ -1,0 +1,337 @@
+//! virt-api as it is shipped, in a process of its own, between real clients and a real handler's websockets, all on
+//! loopback: two hundred consoles at once, some of which nobody reads, and the memory of that process.
+//!
+//! ```text
+//!   200 clients --TLS, websocket--> virt-api --TLS, websocket--> handler (this process) --> guests that echo
+//!                                      \--plain HTTP--> API server (this process): reviews, instances, one pod
+//! ```
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_api::names::{HANDLER_CLIENT_COMMON_NAME, handler_host};
+use barevirt_component::certificates::install_provider;
+use barevirt_component::websocket::{self, Upgrade};
+use futures::{SinkExt, StreamExt};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use virt_api::streams::OF_GUEST;
+use virt_api::to_handler;
+
+const CONSOLES: usize = 200;
+/// Those that nobody reads, while their guests never stop talking.
+const DEAF: usize = 50;
+const MOST_MEMORY_KIB: u64 = 64 << 10;
+const SOON: Duration = Duration::from_secs(30);
+const NODE: &str = "home";
+const SERVER: &str = "virt-api.kubevirt.svc";
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+type Console = WebSocketStream<TlsStream<TcpStream>>;
+
+fn authority(name: &str) -> Authority {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// Certificate and key, PEM.
+fn leaf(by: &Authority, name: &str, host: &str, usage: ExtendedKeyUsagePurpose) -> [String; 2] {
+    let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![usage];
+    let key = KeyPair::generate().unwrap();
+    [params.signed_by(&key, by).unwrap().pem(), key.serialize_pem()]
+}
+
+fn parsed([certificate, key]: &[String; 2]) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<_, _>>().unwrap();
+    (chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+}
+
+/// A guest: it echoes; after the word `flood` it never stops talking.
+async fn guest(mut line: DuplexStream) {
+    let mut buffer = vec![0; 4096];
+    while let Ok(length @ 1..) = line.read(&mut buffer).await {
+        if &buffer[..length] == b"flood" {
+            while line.write_all(&[b'x'; 4096]).await.is_ok() {}
+            return;
+        }
+        if line.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The handler of the node, at an address of its own.
+async fn handler(address: IpAddr, shown: &[String; 2]) {
+    let (chain, key) = parsed(shown);
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind((address, to_handler::PORT)).await.unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(tls) = acceptor.accept(tcp).await else { return };
+                let service = service_fn(|request: Request<Incoming>| async move {
+                    let upgrade = Upgrade::read(&request).unwrap();
+                    let (ours, theirs) = tokio::io::duplex(4096);
+                    tokio::spawn(guest(theirs));
+                    let answer = upgrade.answer();
+                    tokio::spawn(websocket::run(request, ours, websocket::TAKEN_OR_ENDED));
+                    Ok::<_, Infallible>(answer)
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                let _ = http.serve_connection(TokioIo::new(tls), service).with_upgrades().await;
+            });
+        }
+    });
+}
+
+/// As much of an API server as a console needs; the address of its pod is the handler's.
+async fn api_server(handler: IpAddr, front_proxy: &Authority) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let map = json!({"metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system", "resourceVersion": "1"},
+    "data": {
+        "requestheader-client-ca-file": front_proxy.pem(),
+        "requestheader-allowed-names": r#"["front-proxy-client"]"#,
+        "requestheader-username-headers": r#"["X-Remote-User"]"#,
+        "requestheader-group-headers": r#"["X-Remote-Group"]"#,
+        "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#,
+    }});
+    tokio::spawn(async move {
+        loop {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let map = map.clone();
+            tokio::spawn(async move {
+                let service = service_fn(move |request| {
+                    let map = map.clone();
+                    async move { Ok::<_, Infallible>(kubernetes(request, handler, map).await) }
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                let _ = http.serve_connection(TokioIo::new(tcp), service).await;
+            });
+        }
+    });
+    address
+}
+
+async fn kubernetes(request: Request<Incoming>, handler: IpAddr, map: Value) -> Response<Full<Bytes>> {
+    let (path, query) =
+        (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
+    let list = |kind: &str, items: Value| json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
+    if query.contains("watch=") {
+        // Nothing ever changes.
+        sleep(Duration::from_secs(600)).await;
+    }
+    let body = match (request.method(), path.rsplit('/').next().unwrap_or_default()) {
+        (&Method::POST, "subjectaccessreviews") => {
+            let mut review: Value =
+                serde_json::from_slice(&request.into_body().collect().await.unwrap().to_bytes()).unwrap();
+            review["status"] = json!({"allowed": true});
+            review
+        }
+        (_, "configmaps") => list("ConfigMapList", json!([map])),
+        (_, "pods") => {
+            list("PodList", json!([{"metadata": {"name": "h"}, "status": {"podIP": handler.to_string()}}]))
+        }
+        (_, name) if path.contains("/virtualmachineinstances/") => json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": name, "namespace": "shop"}, "spec": {"domain": {"devices": {}}},
+            "status": {"phase": "Running", "nodeName": NODE}}),
+        _ => list("List", json!([])),
+    };
+    let mut answer = Response::new(Full::from(body.to_string()));
+    answer.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    answer
+}
+
+/// virt-api in a process of its own, killed at the end.
+struct VirtApi {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl VirtApi {
+    fn start(directory: &Path, kubernetes: SocketAddr) -> Self {
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{kubernetes}")}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]});
+        let file = directory.join("kubeconfig");
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_virt-api"))
+            .env("KUBECONFIG", file)
+            .env_remove("KUBERNETES_SERVICE_HOST")
+            .arg(format!("--listen={free}"))
+            .arg(format!("--serving-certs={}", directory.join("serving").display()))
+            .arg(format!("--client-certs={}", directory.join("client").display()))
+            .arg(format!("--ca={}", directory.join("ca").display()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, address: free }
+    }
+
+    /// Memory of the process that is its own, as the kernel counts.
+    fn memory_kib(&self, what: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+impl Drop for VirtApi {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The API server's aggregator, on behalf of a user.
+#[derive(Clone)]
+struct Aggregator {
+    config: Arc<ClientConfig>,
+    address: SocketAddr,
+}
+
+impl Aggregator {
+    async fn console(&self, vmi: &str) -> Result<Console, Error> {
+        let tcp = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from(SERVER).unwrap();
+        let tls = TlsConnector::from(Arc::clone(&self.config)).connect(name, tcp).await?;
+        let path = format!("namespaces/shop/virtualmachineinstances/{vmi}/console");
+        let url = format!("wss://{SERVER}/apis/subresources.kubevirt.io/v1/{path}");
+        let mut request = url.into_client_request()?;
+        request.headers_mut().insert("X-Remote-User", "jdoe".parse().unwrap());
+        request.headers_mut().insert("X-Remote-Group", "system:authenticated".parse().unwrap());
+        tokio_tungstenite::client_async(request, tls).await.map(|(console, _)| console)
+    }
+
+    async fn consoles(&self, names: impl Iterator<Item = String>) -> Vec<Console> {
+        let mut consoles = Vec::new();
+        for name in names {
+            consoles.push(self.console(&name).await.unwrap());
+        }
+        consoles
+    }
+}
+
+async fn says(console: &mut Console, text: &str) {
+    console.send(Message::Binary(Bytes::copy_from_slice(text.as_bytes()))).await.unwrap();
+    let mut heard = Vec::new();
+    while heard.len() < text.len() {
+        match console.next().await.unwrap().unwrap() {
+            Message::Binary(bytes) => heard.extend_from_slice(&bytes),
+            other => assert!(other.is_ping(), "{other:?}"),
+        }
+    }
+    assert_eq!(heard, text.as_bytes());
+}
+
+#[tokio::test]
+async fn two_hundred_consoles_of_which_some_are_deaf_take_little_memory_and_disturb_nobody() {
+    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+    install_provider();
+    let (ours, front) = (authority("ours"), authority("front"));
+    let directory = tempfile::tempdir().unwrap();
+    for (name, [certificate, key]) in [
+        ("serving", leaf(&ours, "virt-api", SERVER, ServerAuth)),
+        ("client", leaf(&ours, HANDLER_CLIENT_COMMON_NAME, "none", ClientAuth)),
+    ] {
+        std::fs::create_dir(directory.path().join(name)).unwrap();
+        std::fs::write(directory.path().join(name).join("tls.crt"), certificate).unwrap();
+        std::fs::write(directory.path().join(name).join("tls.key"), key).unwrap();
+    }
+    std::fs::create_dir(directory.path().join("ca")).unwrap();
+    std::fs::write(directory.path().join("ca/ca-bundle"), ours.pem()).unwrap();
+    // All of 127/8 is this machine's: the port is the handlers' own.
+    let [high, low] = u16::try_from(std::process::id() % 65_000).unwrap().to_be_bytes();
+    let node = IpAddr::from(Ipv4Addr::new(127, 86, high, low.max(1)));
+    handler(node, &leaf(&ours, "virt-handler", &handler_host(NODE), ServerAuth)).await;
+    let api = VirtApi::start(directory.path(), api_server(node, &front).await);
+    let mut roots = RootCertStore::empty();
+    roots.add(ours.der().clone()).unwrap();
+    let (chain, key) = parsed(&leaf(&front, "front-proxy-client", "none", ClientAuth));
+    let builder = ClientConfig::builder().with_root_certificates(roots);
+    let config = Arc::new(builder.with_client_auth_cert(chain, key).unwrap());
+    let aggregator = Aggregator { config, address: api.address };
+    let first = async {
+        loop {
+            match aggregator.console("first").await {
+                Ok(console) => return console,
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    };
+    drop(timeout(SOON, first).await.expect("virt-api serves"));
+    let before = api.memory_kib("VmRSS:");
+
+    let opened = aggregator.consoles((0..CONSOLES).map(|number| format!("vm{number}")));
+    let mut consoles = timeout(SOON * 2, opened).await.expect("two hundred consoles");
+    for console in &mut consoles {
+        timeout(SOON, says(console, "login: ")).await.unwrap();
+    }
+    for console in &mut consoles[..DEAF] {
+        console.send(Message::Binary(Bytes::from_static(b"flood"))).await.unwrap();
+    }
+    // All buffers on the way are full by then; the others are served as if nothing was.
+    sleep(Duration::from_secs(2)).await;
+    for round in 0..3 {
+        for (number, console) in consoles[DEAF..].iter_mut().enumerate() {
+            let text = format!("{round} {number}");
+            let spoken = timeout(Duration::from_secs(5), says(console, &text));
+            spoken.await.expect("a deaf neighbour stalls nobody");
+        }
+    }
+    let (after, peak) = (api.memory_kib("VmRSS:"), api.memory_kib("VmHWM:"));
+    println!("virt-api: {before} KiB before, {after} KiB with {CONSOLES} consoles, {peak} KiB at most");
+    assert!(peak < MOST_MEMORY_KIB, "virt-api took {peak} KiB");
+    drop(consoles);
+
+    // One guest has its limit; the refusal says so. Streams that ended are not counted: it takes a moment until they have.
+    sleep(Duration::from_secs(1)).await;
+    let held =
+        timeout(SOON * 2, aggregator.consoles((0..OF_GUEST).map(|_| "busy".to_owned()))).await.unwrap();
+    let Err(Error::Http(refusal)) = aggregator.console("busy").await else {
+        panic!("one too many was served")
+    };
+    assert_eq!(refusal.status(), StatusCode::TOO_MANY_REQUESTS);
+    let body = String::from_utf8_lossy(refusal.body().as_deref().unwrap_or_default()).into_owned();
+    assert!(
+        body.is_empty() || body.contains("virtualmachineinstance shop/busy has 128 streams open"),
+        "{body}"
+    );
+    assert!(aggregator.console("other").await.is_ok());
+    drop(held);
+}

@@ -1,0 +1,123 @@
+//! Devices of the nodes that guests may be given.
+
+use crate::v1::{KubeVirtConfiguration, PermittedHostDevices};
+use crate::validate::{is_pci_selector, is_resource_name, usb_selector};
+use std::collections::BTreeMap;
+
+/// What devices a resource is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// PCI functions of these vendor and device numbers, such as `10de:1eb8`, in lower case.
+    Pci(String),
+    /// Mediated devices of this type, with `_` in the place of spaces.
+    Mediated(String),
+    /// Sets of USB devices, one of each vendor and product number.
+    Usb(Vec<(u16, u16)>),
+}
+
+/// The resources that are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostDevices {
+    /// Whether anything is said at all; if not, guests may ask for every resource that a node has.
+    limited: bool,
+    /// By the resource's name.
+    resources: BTreeMap<String, Resource>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Resource {
+    /// Somebody else's plugin hands them out.
+    external: bool,
+    selectors: Vec<Selector>,
+}
+
+impl HostDevices {
+    pub(super) fn of_configuration(configuration: &KubeVirtConfiguration) -> Self {
+        let Some(permitted) = &configuration.permitted_host_devices else { return Self::default() };
+        let PermittedHostDevices { mediated_devices, pci_host_devices, usb } = permitted;
+        let mut devices = HostDevices { limited: true, resources: BTreeMap::new() };
+        for device in pci_host_devices {
+            let selector = is_pci_selector(&device.pci_vendor_selector)
+                .then(|| Selector::Pci(device.pci_vendor_selector.to_ascii_lowercase()));
+            devices.add(&device.resource_name, device.external_resource_provider, selector);
+        }
+        for device in mediated_devices {
+            let selector = Some(Selector::Mediated(mediated_type(&device.mdev_name_selector)));
+            devices.add(&device.resource_name, device.external_resource_provider, selector);
+        }
+        for device in usb {
+            let numbers: Option<Vec<_>> = device.selectors.iter().map(usb_selector).collect();
+            let selector = numbers.filter(|numbers| !numbers.is_empty()).map(Selector::Usb);
+            devices.add(&device.resource_name, device.external_resource_provider, selector);
+        }
+        devices
+    }
+
+    /// What cannot be read is permitted, and found on no node: admission refuses it.
+    fn add(&mut self, resource: &str, external: Option<bool>, selector: Option<Selector>) {
+        if !is_resource_name(resource) {
+            return;
+        }
+        let external = external.unwrap_or(false);
+        let known = self
+            .resources
+            .entry(resource.to_owned())
+            .or_insert_with(|| Resource { external, selectors: Vec::new() });
+        known.external &= external;
+        if !external {
+            known.selectors.extend(selector);
+        }
+    }
+
+    /// Whether guests may ask for the resource.
+    pub fn is_permitted(&self, resource: &str) -> bool {
+        !self.limited || self.resources.contains_key(resource)
+    }
+
+    /// Resources that our handlers offer, and what each is made of.
+    pub fn offered(&self) -> impl Iterator<Item = (&str, &[Selector])> {
+        let ours = self.resources.iter().filter(|(_, resource)| !resource.external);
+        ours.map(|(name, resource)| (name.as_str(), resource.selectors.as_slice()))
+    }
+}
+
+/// A type's name as it is compared: spaces are written as `_` by some.
+pub fn mediated_type(name: &str) -> String {
+    name.trim().replace(' ', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn of(permitted: Value) -> HostDevices {
+        let configuration = json!({ "permittedHostDevices": permitted });
+        HostDevices::of_configuration(&serde_json::from_value(configuration).unwrap())
+    }
+
+    #[test]
+    fn what_is_not_listed_is_not_permitted_where_there_is_a_list() {
+        assert!(HostDevices::default().is_permitted("a.b/c"));
+        assert!(!of(json!({})).is_permitted("a.b/c"));
+        let external = json!([{"pciVendorSelector": "10DE:1EB8", "resourceName": "a.b/c", "externalResourceProvider": true}]);
+        let devices = of(json!({ "pciHostDevices": external }));
+        assert!(devices.is_permitted("a.b/c"));
+        assert_eq!(devices.offered().count(), 0);
+    }
+
+    #[test]
+    fn a_resource_is_all_that_its_selectors_select() {
+        let pci = |selector: &str| json!({"pciVendorSelector": selector, "resourceName": "a.b/c"});
+        let devices = of(json!({
+            "pciHostDevices": [pci("10DE:1EB8"), pci("8086:1572"), pci("nonsense")],
+            "mediatedDevices": [{"mdevNameSelector": "GRID T4-1Q", "resourceName": "a.b/vgpu"}],
+            "usb": [{"resourceName": "a.b/usb", "selectors": [{"vendor": "46f4", "product": "7777"}]}],
+        }));
+        let offered: Vec<_> = devices.offered().collect();
+        let pci = ["10de:1eb8", "8086:1572"].map(|selector| Selector::Pci(selector.to_owned()));
+        let mediated = [Selector::Mediated("GRID_T4-1Q".to_owned())];
+        let usb = [Selector::Usb(vec![(0x46f4, 0x7777)])];
+        assert_eq!(offered, [("a.b/c", &pci[..]), ("a.b/usb", &usb[..]), ("a.b/vgpu", &mediated[..])]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Devices of the nodes that guests may be given: resources, and what they are made of.
+
+use crate::v1::{PermittedHostDevices, UsbSelector};
+use crate::validate::text::{is_label_key, quoted};
+use crate::validate::{Cause, Path};
+
+/// Everything wrong with the list.
+pub(super) fn validate(path: &Path, permitted: &PermittedHostDevices, causes: &mut Vec<Cause>) {
+    let mut check = |field: Path, good: bool, value: &str, what: &str| {
+        if !good {
+            causes.push(Cause::invalid(&field, format!("{field} {} is not {what}", quoted(value))));
+        }
+    };
+    let resource = "the name of a resource, such as example.com/gpu";
+    for (index, device) in permitted.pci_host_devices.iter().enumerate() {
+        let path = path.child("pciHostDevices").index(index);
+        let selector = &device.pci_vendor_selector;
+        let what = "vendor and device number in hexadecimal, such as 10DE:1EB8";
+        check(path.child("pciVendorSelector"), is_pci_selector(selector), selector, what);
+        let name = &device.resource_name;
+        check(path.child("resourceName"), is_resource_name(name), name, resource);
+    }
+    for (index, device) in permitted.mediated_devices.iter().enumerate() {
+        let path = path.child("mediatedDevices").index(index);
+        let selector = &device.mdev_name_selector;
+        check(path.child("mdevNameSelector"), !selector.trim().is_empty(), selector, "the name of a type");
+        let name = &device.resource_name;
+        check(path.child("resourceName"), is_resource_name(name), name, resource);
+    }
+    for (index, device) in permitted.usb.iter().enumerate() {
+        let path = path.child("usb").index(index);
+        let name = &device.resource_name;
+        check(path.child("resourceName"), is_resource_name(name), name, resource);
+        let selectors = path.child("selectors");
+        for (index, selector) in device.selectors.iter().enumerate() {
+            let given = format!("{}:{}", selector.vendor, selector.product);
+            let what = "vendor and product number, four hexadecimal digits each";
+            check(selectors.index(index), usb_selector(selector).is_some(), &given, what);
+        }
+    }
+    for (index, device) in permitted.usb.iter().enumerate() {
+        if device.selectors.is_empty() && device.external_resource_provider != Some(true) {
+            let field = path.child("usb").index(index).child("selectors");
+            causes.push(Cause::invalid(&field, format!("{field} names no device")));
+        }
+    }
+}
+
+/// Whether it is vendor and device number of a PCI function: `10DE:1EB8`.
+pub(crate) fn is_pci_selector(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(vendor, device)| number(vendor).is_some() && number(device).is_some())
+}
+
+/// Vendor and product number of a USB device.
+pub(crate) fn usb_selector(selector: &UsbSelector) -> Option<(u16, u16)> {
+    Some((number(&selector.vendor)?, number(&selector.product)?))
+}
+
+/// Whether pods can ask for a resource of that name.
+pub(crate) fn is_resource_name(text: &str) -> bool {
+    text.contains('/') && is_label_key(text)
+}
+
+fn number(text: &str) -> Option<u16> {
+    (text.len() == 4 && text.chars().all(|digit| digit.is_ascii_hexdigit()))
+        .then(|| u16::from_str_radix(text, 16).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn fields(permitted: Value) -> Vec<String> {
+        let mut causes = Vec::new();
+        validate(&Path::new("p"), &serde_json::from_value(permitted).unwrap(), &mut causes);
+        causes.into_iter().map(|cause| cause.field).collect()
+    }
+
+    #[test]
+    fn what_selects_nothing_is_refused() {
+        let good = json!({
+            "pciHostDevices": [{"pciVendorSelector": "10DE:1EB8", "resourceName": "nvidia.com/T4"}],
+            "mediatedDevices": [{"mdevNameSelector": "GRID T4-1Q", "resourceName": "nvidia.com/GRID_T4-1Q"}],
+            "usb": [{"resourceName": "kubevirt.io/storage", "selectors": [{"vendor": "46f4", "product": "0001"}]}],
+        });
+        assert_eq!(fields(good), Vec::<String>::new());
+        let bad = json!({
+            "pciHostDevices": [{"pciVendorSelector": "10DE", "resourceName": "T4"}],
+            "mediatedDevices": [{"mdevNameSelector": " ", "resourceName": "a b/c"}],
+            "usb": [{"resourceName": "kubevirt.io/storage"},
+                    {"resourceName": "kubevirt.io/storage", "selectors": [{"vendor": "+6f4", "product": "1"}]}],
+        });
+        assert_eq!(
+            fields(bad),
+            [
+                "p.pciHostDevices[0].pciVendorSelector",
+                "p.pciHostDevices[0].resourceName",
+                "p.mediatedDevices[0].mdevNameSelector",
+                "p.mediatedDevices[0].resourceName",
+                "p.usb[1].selectors[0]",
+                "p.usb[0].selectors",
+            ]
+        );
+    }
+}

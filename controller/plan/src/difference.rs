@@ -1,0 +1,197 @@
+//! What a machine's change comes to while its instance runs, field by field: told before the change is made, and decided by
+//! what the controller decides with ([`revision`] and [`live_update`]).
+
+use crate::fields::{Change, changed};
+use crate::live_update::{self, Live};
+use crate::merge;
+use crate::revision;
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use serde_json::{Value, json};
+
+/// When a changed field comes to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// While the guest runs.
+    InPlace,
+    /// Once a change that is under way has ended.
+    Waits,
+    /// With a restart, for this reason.
+    Restart(String),
+    /// With the next start, and nothing says that one is due.
+    NextStart,
+}
+
+/// Why a field waits for a restart that would be taken over by itself.
+const TOGETHER: &str = "nothing is applied in place as long as another change takes a restart";
+/// Why any other field does.
+const NOT_LIVE: &str = "cannot be changed while the guest runs";
+
+/// All differences of a machine from its running instance. `wanted` is its template with instance type, preference and
+/// defaults; `kept` is what the instance was started from; `live`: whether the installation applies changes in place.
+pub fn of(
+    vm: &VirtualMachine,
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    kept: &ControllerRevision,
+    live: bool,
+) -> Option<Vec<(Change, When)>> {
+    let (then, now) = revision::guests(vm, kept, live)?;
+    let mut differences: Vec<(Change, When)> = changed("spec", &then, &now)
+        .into_iter()
+        .map(|change| {
+            let is_metadata = change.path.starts_with("spec.template.metadata");
+            let when = if is_metadata { When::NextStart } else { When::Restart(NOT_LIVE.to_owned()) };
+            (change, when)
+        })
+        .collect();
+    if live {
+        let blocked = differences.iter().any(|(_, when)| matches!(when, When::Restart(_)));
+        differences.extend(in_place(wanted, vmi, blocked));
+    }
+    Some(differences)
+}
+
+/// Fields that a running instance can take over.
+const LIVE: [&str; 5] =
+    ["/nodeSelector", "/affinity", "/tolerations", "/domain/cpu/sockets", "/domain/memory/guest"];
+
+fn in_place(
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    blocked: bool,
+) -> Vec<(Change, When)> {
+    let json = |spec: &VirtualMachineInstanceSpec| serde_json::to_value(spec).unwrap_or_default();
+    let (now, wanted_json) = (json(&vmi.spec), json(wanted));
+    let applied = live_update::plan(wanted, vmi);
+    let (next, rest) = match applied {
+        Live::Apply { spec, whole } => {
+            let mut next = now.clone();
+            merge::apply(&mut next, &spec);
+            // What is left is refused, or waits, for a reason of its own.
+            let rest = if whole { Live::Done } else { after(wanted, vmi, &next) };
+            (next, rest)
+        }
+        rest => (now.clone(), rest),
+    };
+    let mut differences = Vec::new();
+    for pointer in LIVE {
+        let path = format!("spec.template.spec{}", pointer.replace('/', "."));
+        let at = |value: &Value| value.pointer(pointer).cloned().unwrap_or_default();
+        let (from, to, taken) = (at(&now), at(&wanted_json), at(&next));
+        // The same amount may be written in two ways.
+        if from == to || (taken == from && rest == Live::Done) {
+            continue;
+        }
+        let when = match &rest {
+            _ if blocked => When::Restart(TOGETHER.to_owned()),
+            _ if taken != from => When::InPlace,
+            Live::Refused(why) => When::Restart(why.clone()),
+            Live::Wait | Live::Done | Live::Apply { .. } => When::Waits,
+        };
+        differences.extend(changed(&path, &from, &to).into_iter().map(|change| (change, when.clone())));
+    }
+    differences
+}
+
+fn after(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance, next: &Value) -> Live {
+    let mut vmi = vmi.clone();
+    match serde_json::from_value(next.clone()) {
+        Ok(spec) => vmi.spec = spec,
+        // It was made from such a specification a moment ago.
+        Err(_) => return Live::Wait,
+    }
+    live_update::plan(wanted, &vmi)
+}
+
+/// Changes of a machine beyond what its guest would be, which its controller follows at once.
+pub fn of_machine(old: &VirtualMachine, new: &VirtualMachine) -> Vec<Change> {
+    let rest = |vm: &VirtualMachine| {
+        let mut spec = json!(vm.spec);
+        for guest in ["template", "instancetype", "preference"] {
+            spec.as_object_mut().and_then(|spec| spec.remove(guest));
+        }
+        spec
+    };
+    changed("spec", &rest(old), &rest(new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vm(generation: i64, change: Value) -> VirtualMachine {
+        let mut vm = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "m1", "generation": generation},
+            "spec": {"runStrategy": "Always", "template": {"metadata": {"labels": {"a": "b"}}, "spec": {
+                "architecture": "amd64",
+                "domain": {"devices": {}, "cpu": {"sockets": 1, "cores": 1}, "memory": {"guest": "1Gi"}}}}},
+        });
+        merge::apply(&mut vm, &change);
+        serde_json::from_value(vm).unwrap()
+    }
+
+    /// Each changed field with the word for when.
+    fn told(change: Value) -> Vec<(String, &'static str)> {
+        let (then, now) = (vm(1, json!({})), vm(2, change));
+        let mut instance = json!({"metadata": {"name": "web"}, "spec": then.spec.template.spec,
+            "status": {"phase": "Running", "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi"},
+                "currentCPUTopology": {"sockets": 1}}});
+        instance["spec"]["domain"]["cpu"]["maxSockets"] = json!(4);
+        instance["spec"]["domain"]["memory"]["maxGuest"] = json!("4Gi");
+        let vmi: VirtualMachineInstance = serde_json::from_value(instance).unwrap();
+        let wanted = now.spec.template.spec.clone();
+        let differences = of(&now, &wanted, &vmi, &revision::of(&then), true).unwrap();
+        let word = |when: When| match when {
+            When::InPlace => "in place",
+            When::Waits => "waits",
+            When::Restart(why) if why == TOGETHER => "restart together",
+            When::Restart(why) if why == NOT_LIVE => "restart",
+            When::Restart(_) => "restart, refused",
+            When::NextStart => "next start",
+        };
+        differences.into_iter().map(|(change, when)| (change.path, word(when))).collect()
+    }
+
+    fn domain(change: Value) -> Value {
+        json!({"spec": {"template": {"spec": {"domain": change}}}})
+    }
+
+    #[test]
+    fn what_is_live_applies_in_place_and_the_rest_takes_a_restart() {
+        let of = |path: &str, word| vec![(format!("spec.template.{path}"), word)];
+        assert_eq!(told(json!({})), []);
+        assert_eq!(told(json!({"spec": {"runStrategy": "Manual"}})), []);
+        assert_eq!(told(domain(json!({"cpu": {"sockets": 2}}))), of("spec.domain.cpu.sockets", "in place"));
+        assert_eq!(
+            told(domain(json!({"memory": {"guest": "2Gi"}}))),
+            of("spec.domain.memory.guest", "in place")
+        );
+        assert_eq!(told(domain(json!({"memory": {"guest": "1024Mi"}}))), []);
+        assert_eq!(
+            told(domain(json!({"memory": {"guest": "8Gi"}}))),
+            of("spec.domain.memory.guest", "restart, refused")
+        );
+        assert_eq!(told(domain(json!({"cpu": {"cores": 2}}))), of("spec.domain.cpu.cores", "restart"));
+        let labels = json!({"spec": {"template": {"metadata": {"labels": {"a": "c"}}}}});
+        assert_eq!(told(labels), of("metadata.labels.a", "next start"));
+    }
+
+    #[test]
+    fn half_of_a_change_is_told_as_such() {
+        let both = told(domain(json!({"cpu": {"sockets": 2}, "memory": {"guest": "8Gi"}})));
+        assert_eq!(both.iter().map(|(_, word)| *word).collect::<Vec<_>>(), ["in place", "restart, refused"]);
+        let blocked = told(domain(json!({"cpu": {"sockets": 2, "cores": 2}})));
+        assert_eq!(
+            blocked.iter().map(|(_, word)| *word).collect::<Vec<_>>(),
+            ["restart", "restart together"]
+        );
+    }
+
+    #[test]
+    fn the_machines_own_fields_are_followed_at_once() {
+        let changes = of_machine(&vm(1, json!({})), &vm(2, json!({"spec": {"runStrategy": "Manual"}})));
+        assert_eq!(changes.len(), 1);
+        assert_eq!(changes[0].path, "spec.runStrategy");
+    }
+}

@@ -1,0 +1,29 @@
+//! What the controller plans for a machine. Pure: no client, no clock, no files; also `virtctl explain` and `virtctl diff`
+//! plan with it, so that what they say is what happens.
+//!
+//! ```text
+//!   VirtualMachine --template--> VirtualMachineInstance --pod--> Pod
+//!         |                              |
+//!         +---- revision, live_update ---+   what of a change is taken over while the guest runs (difference: field by field)
+//! ```
+
+pub mod config;
+pub mod difference;
+pub mod fields;
+pub mod generated;
+pub mod live_update;
+pub mod merge;
+pub mod owner;
+pub mod pod;
+pub mod requests;
+pub mod revision;
+pub mod template;
+
+use barevirt_api::names::PHASE_PENDING;
+use barevirt_api::v1::VirtualMachineInstance;
+
+/// The phase of an instance; it begins pending.
+pub fn phase(vmi: &VirtualMachineInstance) -> &str {
+    let phase = vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    if phase.is_empty() { PHASE_PENDING } else { phase }
+}

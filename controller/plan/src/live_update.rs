@@ -1,0 +1,267 @@
+//! What of a machine's change its running instance takes over: sockets, memory and placement. Pure.
+//!
+//! The instance's specification is changed in place; its pod and its guest follow by the instance's own reconciler and the
+//! node's handler. What cannot be taken over is told in KubeVirt's words, as a reason to restart. Sockets can also become
+//! fewer here, which in KubeVirt they cannot.
+
+use crate::merge;
+use barevirt_api::names::{CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, PHASE_RUNNING};
+use barevirt_api::quantity;
+use barevirt_api::sizing;
+use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use barevirt_api::validate;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::Value;
+
+/// What is to be done about the instance.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Live {
+    /// It has all that it can have.
+    #[default]
+    Done,
+    /// A merge patch of its specification.
+    Apply {
+        /// The patch.
+        spec: Box<Value>,
+        /// It is all that there is to change.
+        whole: bool,
+    },
+    /// A change before this one is under way, or the guest does not run yet.
+    Wait,
+    /// It takes a restart, for this reason.
+    Refused(String),
+}
+
+/// Why what is under way cannot be done, as the instance says it.
+pub fn failure(vmi: &VirtualMachineInstance) -> Option<String> {
+    let conditions = vmi.status.as_ref()?.conditions.as_slice();
+    let failed = |type_: &str| Condition::find(conditions, type_).filter(|found| found.status == "False");
+    let told = |what: &str, found: &Condition| {
+        format!("{what} updated in template spec: {}", found.message.as_deref().unwrap_or_default())
+    };
+    failed(CONDITION_HOT_VCPU_CHANGE)
+        .map(|found| told("CPU sockets", found))
+        .or_else(|| failed(CONDITION_HOT_MEMORY_CHANGE).map(|found| told("memory", found)))
+}
+
+/// Decides. `wanted` is the machine's template with its instance type, preference and defaults.
+pub fn plan(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> Live {
+    if crate::phase(vmi) != PHASE_RUNNING {
+        return Live::Wait;
+    }
+    let mut next = vmi.spec.clone();
+    next.node_selector.clone_from(&wanted.node_selector);
+    next.affinity.clone_from(&wanted.affinity);
+    next.tolerations.clone_from(&wanted.tolerations);
+    let (sockets, memory) = (sockets(wanted, vmi, &mut next), memory(wanted, vmi, &mut next));
+    // Our types always have a JSON form: no map in them has keys but strings.
+    let (old, new) = (
+        serde_json::to_value(&vmi.spec).unwrap_or_default(),
+        serde_json::to_value(&next).unwrap_or_default(),
+    );
+    if let Some(patch) = merge::difference(&old, &new) {
+        let whole = matches!((sockets, memory), (Turn::Taken, Turn::Taken));
+        return Live::Apply { spec: Box::new(patch), whole };
+    }
+    match (sockets, memory) {
+        (Turn::Refused(why), _) | (_, Turn::Refused(why)) => Live::Refused(why),
+        (Turn::Wait, _) | (_, Turn::Wait) => Live::Wait,
+        (Turn::Taken, Turn::Taken) => Live::Done,
+    }
+}
+
+/// How a change stands.
+enum Turn {
+    /// It is in the next specification, or there was none.
+    Taken,
+    Wait,
+    Refused(String),
+}
+
+fn refused(why: &str) -> Turn {
+    Turn::Refused(why.to_owned())
+}
+
+/// Whether the condition of a change that is under way lets another one begin: not before it has ended, and after a failure
+/// only one that goes back to what there is.
+fn free(vmi: &VirtualMachineInstance, condition: &str, goes_back: bool) -> Result<(), Turn> {
+    let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    match Condition::find(conditions, condition) {
+        None => Ok(()),
+        Some(_) if goes_back => Ok(()),
+        Some(found) if found.is_true() => Err(Turn::Wait),
+        Some(_) => Err(Turn::Refused(failure(vmi).unwrap_or_default())),
+    }
+}
+
+fn sockets(
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    next: &mut VirtualMachineInstanceSpec,
+) -> Turn {
+    let count = |value: Option<u32>| value.unwrap_or(1).max(1);
+    let (Some(wanted), Some(cpu)) = (&wanted.domain.cpu, next.domain.cpu.as_mut()) else {
+        return Turn::Taken;
+    };
+    let wanted = count(wanted.sockets);
+    let now = count(cpu.sockets);
+    if wanted == now {
+        return Turn::Taken;
+    }
+    let there = vmi.status.as_ref().and_then(|status| status.current_cpu_topology);
+    let goes_back = there.and_then(|there| there.sockets) == Some(wanted);
+    if let Err(turn) = free(vmi, CONDITION_HOT_VCPU_CHANGE, goes_back) {
+        return turn;
+    }
+    if cpu.numa.as_ref().is_some_and(|numa| numa.guest_mapping_passthrough.is_some()) {
+        // Its nodes and their memory are where its first CPUs are.
+        return refused(
+            "CPU sockets updated in template spec. CPU-hotplug is not available with NUMA mapping",
+        );
+    }
+    if wanted > cpu.max_sockets.unwrap_or(0).max(now) {
+        return refused("CPU sockets updated in template spec to a value higher than what's available");
+    }
+    cpu.sockets = Some(wanted);
+    Turn::Taken
+}
+
+fn memory(
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    next: &mut VirtualMachineInstanceSpec,
+) -> Turn {
+    let bytes = |quantity: Option<&Quantity>| quantity.and_then(|quantity| quantity::bytes(quantity).ok());
+    let guest = wanted.domain.memory.as_ref().and_then(|memory| memory.guest.clone());
+    let Some(memory) = next.domain.memory.as_ref() else { return Turn::Taken };
+    let (Some(guest), Some(wanted_bytes), Some(now)) =
+        (guest.clone(), bytes(guest.as_ref()), bytes(memory.guest.as_ref()))
+    else {
+        return Turn::Taken;
+    };
+    if wanted_bytes == now {
+        return Turn::Taken;
+    }
+    let told = vmi.status.as_ref().and_then(|status| status.memory.as_ref());
+    let goes_back = bytes(told.and_then(|told| told.guest_current.as_ref())) == Some(wanted_bytes);
+    if let Err(turn) = free(vmi, CONDITION_HOT_MEMORY_CHANGE, goes_back) {
+        return turn;
+    }
+    let Some(max) = memory.max_guest.clone() else {
+        return refused(
+            "memory updated in template spec. Memory-hotplug is not available for this VM configuration",
+        );
+    };
+    if bytes(told.and_then(|told| told.guest_at_boot.as_ref())).is_some_and(|boot| wanted_bytes < boot) {
+        return refused("memory updated in template spec to a value lower than what the VM started with");
+    }
+    if bytes(Some(&max)).is_some_and(|max| wanted_bytes > max) {
+        return refused("memory updated in template spec to a value higher than what's available");
+    }
+    let mut grown = next.clone();
+    if let Some(memory) = &mut grown.domain.memory {
+        memory.guest = Some(guest);
+    }
+    if let Some(why) = validate::memory_cannot_grow(&grown, Some(&max)) {
+        return Turn::Refused(format!("memory hotplug not supported, {why}"));
+    }
+    // What is given for the pod goes along, as in KubeVirt.
+    if let Some(resources) = &mut grown.domain.resources {
+        sizing::move_given_memory(resources, now, wanted_bytes);
+    }
+    *next = grown;
+    Turn::Taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn spec(sockets: u32, guest: &str) -> VirtualMachineInstanceSpec {
+        serde_json::from_value(json!({
+            "architecture": "amd64", "nodeSelector": {"a": "b"},
+            "domain": {"devices": {}, "cpu": {"sockets": sockets}, "memory": {"guest": guest},
+                "resources": {"requests": {"memory": "1Gi", "cpu": "1"}}},
+        }))
+        .unwrap()
+    }
+
+    fn vmi(conditions: Value) -> VirtualMachineInstance {
+        let mut spec = serde_json::to_value(spec(2, "2Gi")).unwrap();
+        spec["domain"]["cpu"]["maxSockets"] = json!(4);
+        spec["domain"]["memory"]["maxGuest"] = json!("4Gi");
+        serde_json::from_value(json!({
+            "metadata": {"name": "vm"}, "spec": spec,
+            "status": {"phase": "Running", "conditions": conditions, "currentCPUTopology": {"sockets": 1},
+                "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi", "guestRequested": "2Gi"}},
+        }))
+        .unwrap()
+    }
+
+    fn applied(wanted: &VirtualMachineInstanceSpec, conditions: Value) -> Value {
+        match plan(wanted, &vmi(conditions)) {
+            Live::Apply { spec, whole: true } => *spec,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn sockets_memory_and_placement_are_taken_over() {
+        assert_eq!(plan(&spec(2, "2048Mi"), &vmi(json!([]))), Live::Done);
+        assert_eq!(applied(&spec(1, "2Gi"), json!([])), json!({"domain": {"cpu": {"sockets": 1}}}));
+        assert_eq!(
+            applied(&spec(4, "3Gi"), json!([])),
+            json!({"domain": {"cpu": {"sockets": 4}, "memory": {"guest": "3Gi"},
+                "resources": {"requests": {"memory": "2Gi"}}}})
+        );
+        let mut moved = spec(2, "2Gi");
+        moved.node_selector = Some([("c".to_owned(), "d".to_owned())].into());
+        assert_eq!(applied(&moved, json!([])), json!({"nodeSelector": {"a": null, "c": "d"}}));
+        moved.node_selector = None;
+        assert_eq!(applied(&moved, json!([])), json!({"nodeSelector": null}));
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_takes_a_restart() {
+        for (sockets, guest, why) in [
+            (5, "2Gi", "CPU sockets updated in template spec to a value higher than what's available"),
+            (2, "5Gi", "memory updated in template spec to a value higher than what's available"),
+            (2, "1022Mi", "memory updated in template spec to a value lower than what the VM started with"),
+            (2, "2049Mi", "memory hotplug not supported, Guest memory must be 2Mi aligned"),
+        ] {
+            assert_eq!(plan(&spec(sockets, guest), &vmi(json!([]))), Live::Refused(why.to_owned()));
+        }
+        let mut fixed = vmi(json!([]));
+        fixed.spec.domain.memory.as_mut().unwrap().max_guest = None;
+        assert!(matches!(plan(&spec(2, "3Gi"), &fixed), Live::Refused(why) if why.contains("not available")));
+    }
+
+    #[test]
+    fn nodes_of_a_guest_stay_as_they_are() {
+        let mut mapped = vmi(json!([]));
+        let cpu = mapped.spec.domain.cpu.as_mut().unwrap();
+        cpu.numa = Some(serde_json::from_value(json!({"guestMappingPassthrough": {}})).unwrap());
+        assert!(matches!(plan(&spec(3, "2Gi"), &mapped), Live::Refused(why) if why.contains("NUMA")));
+    }
+
+    #[test]
+    fn half_a_change_is_not_the_whole() {
+        let half = plan(&spec(3, "5Gi"), &vmi(json!([])));
+        assert!(matches!(half, Live::Apply { whole: false, .. }), "{half:?}");
+    }
+
+    #[test]
+    fn one_change_after_another_and_after_a_failure_only_back() {
+        let condition =
+            |status: &str| json!([{"type": "HotVCPUChange", "status": status, "message": "no room"}]);
+        assert_eq!(plan(&spec(3, "2Gi"), &vmi(condition("True"))), Live::Wait);
+        assert!(
+            matches!(plan(&spec(3, "2Gi"), &vmi(condition("False"))), Live::Refused(why) if why.ends_with("no room"))
+        );
+        assert_eq!(applied(&spec(1, "2Gi"), condition("False")), json!({"domain": {"cpu": {"sockets": 1}}}));
+        let mut starting = vmi(json!([]));
+        starting.status.as_mut().unwrap().phase = Some("Scheduled".to_owned());
+        assert_eq!(plan(&spec(3, "2Gi"), &starting), Live::Wait);
+    }
+}

@@ -1,0 +1,368 @@
+//! The launcher pod of an instance. Building it is pure and cannot fail.
+//!
+//! ```text
+//!   init container-disk-binary   copies the static helper to /init
+//!   compute                      the launcher, and QEMU as its child
+//!   volume<name>                 one per container disk: the user's image, running the helper; one for a kernel boot
+//!
+//!   emptyDir sockets             handler <-> launcher           (the handler finds it beneath the kubelet's directory)
+//!   emptyDir private             monitor, VNC and serial sockets, serial log
+//!   emptyDir ephemeral-disks     overlays, cloud-init image
+//!   emptyDir container-disks     launcher.sock, where helpers hand over their disks
+//!   emptyDir virt-bin-share-dir  the helper, on its way into the users' images
+//! ```
+//!
+//! Where the cluster has images as volumes, the users' images are such volumes: there is nothing but `compute`.
+//!
+//! Nothing in it needs privilege: it is admitted under the Pod Security level `restricted`. Whatever does need privilege is
+//! opened by the node's handler and handed over as a descriptor.
+
+mod credentials;
+mod disks;
+mod kernel;
+mod placement;
+mod probes;
+pub mod state;
+#[cfg(test)]
+mod tests;
+
+use crate::config::Config;
+use crate::generated;
+use crate::owner::owner;
+use barevirt_api::names::{
+    APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, FAIL_FAST_ANNOTATION,
+    LAUNCHER_UID, MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
+};
+use barevirt_api::settings::{Component, Seccomp, Smbios};
+use barevirt_api::sizing;
+use barevirt_api::valid::ValidVmi;
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, ContainerResizePolicy, EmptyDirVolumeSource, EnvVar,
+    EnvVarSource, LocalObjectReference, ObjectFieldSelector, Pod, PodSecurityContext, PodSpec,
+    ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+
+/// Seconds that a pod gets beyond the guest's grace period, for the launcher to end by itself.
+const GRACE_MARGIN: u64 = 10;
+/// Prefixes of annotations that are about the instance's own object; the same as KubeVirt's. All others are the pod's as well.
+const OWN_ANNOTATIONS: [&str; 3] = [
+    "kubectl.kubernetes.io",
+    "kubevirt.io/storage-observed-api-version",
+    "kubevirt.io/latest-observed-api-version",
+];
+
+/// The name of an instance's launcher pod: it looks like one that the API server made up, and follows from the instance's
+/// UID, so that there cannot be two of them, whoever creates them and however old his observation is.
+pub fn name(vmi_name: &str, vmi_uid: &str) -> String {
+    generated::name(&generate_name(vmi_name), vmi_uid)
+}
+
+fn generate_name(vmi_name: &str) -> String {
+    format!("virt-launcher-{vmi_name}-")
+}
+
+/// How long the pod of an instance has from SIGTERM to SIGKILL, in seconds.
+pub fn grace_seconds(vmi_grace: u64) -> u32 {
+    match vmi_grace {
+        // Zero would take the pod object away while its processes may still run.
+        0 => 1,
+        grace => u32::try_from(grace.saturating_add(GRACE_MARGIN)).unwrap_or(u32::MAX),
+    }
+}
+
+/// Builds the launcher pod.
+pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
+    let spec = vmi.spec();
+    let mut disks = disks::of(vmi, config);
+    credentials::add(vmi, &mut disks);
+    kernel::add(vmi, config, &mut disks);
+    let empty = |name: &str| Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    };
+    let mut volumes = vec![empty("sockets"), empty("private"), empty("ephemeral-disks")];
+    if !config.settings.pods.image_volumes {
+        volumes.extend([empty("container-disks"), empty("virt-bin-share-dir")]);
+    }
+    volumes.extend(disks.volumes);
+    let guaranteed = sizing::is_guaranteed(vmi);
+    if guaranteed {
+        disks.containers.iter_mut().for_each(guarantee);
+    }
+    let mut containers = vec![compute(vmi, config, disks.compute_mounts)];
+    containers.extend(disks.containers);
+
+    Pod {
+        metadata: metadata(vmi, config),
+        spec: Some(PodSpec {
+            restart_policy: Some("Never".to_owned()),
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            termination_grace_period_seconds: Some(i64::from(grace_seconds(vmi.grace_period_seconds()))),
+            hostname: Some(vmi.hostname()),
+            subdomain: spec.subdomain.clone(),
+            security_context: Some(PodSecurityContext {
+                run_as_non_root: Some(true),
+                run_as_user: Some(LAUNCHER_UID),
+                run_as_group: Some(LAUNCHER_UID),
+                fs_group: Some(LAUNCHER_UID),
+                seccomp_profile: Some(seccomp(&config.settings.pods.seccomp)),
+                ..PodSecurityContext::default()
+            }),
+            node_selector: Some(placement::node_selector(vmi, config)),
+            runtime_class_name: config.settings.pods.runtime_class.clone(),
+            affinity: placement::affinity(vmi),
+            tolerations: some(&spec.tolerations),
+            topology_spread_constraints: some(&spec.topology_spread_constraints),
+            scheduler_name: spec.scheduler_name.clone(),
+            priority_class_name: spec.priority_class_name.clone(),
+            dns_policy: spec.dns_policy.clone(),
+            dns_config: spec.dns_config.clone(),
+            image_pull_secrets: some(&pull_secrets(disks.pull_secrets, config)),
+            init_containers: (containers.len() > 1).then(|| {
+                let mut binary = disks::binary(config);
+                if guaranteed {
+                    guarantee(&mut binary);
+                }
+                vec![binary]
+            }),
+            containers,
+            volumes: Some(volumes),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// In a pod of the class `Guaranteed` every container requests what it may use.
+fn guarantee(container: &mut Container) {
+    if let Some(resources) = &mut container.resources {
+        resources.requests.get_or_insert_default().extend(resources.limits.clone().unwrap_or_default());
+    }
+}
+
+/// The disks' own come first; the installation's are looked for in the instance's namespace, and need not be there.
+fn pull_secrets(mut secrets: Vec<LocalObjectReference>, config: &Config) -> Vec<LocalObjectReference> {
+    for name in &config.settings.image_pull_secrets {
+        let secret = LocalObjectReference { name: name.clone() };
+        if !secrets.contains(&secret) {
+            secrets.push(secret);
+        }
+    }
+    secrets
+}
+
+fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
+    let given = &vmi.vmi().metadata;
+    let mut labels = given.labels.clone().unwrap_or_default();
+    // Services select pods by people's labels, also by those in our name space such as kubevirt.io/vm; this one is the
+    // handler's.
+    labels.remove(NODE_NAME_LABEL);
+    labels.extend(
+        [
+            (APP_LABEL, APP_LAUNCHER.to_owned()),
+            (CREATED_BY_LABEL, vmi.uid().to_owned()),
+            (VM_NAME_LABEL, vmi_id(vmi.name())),
+            (VMI_ID_LABEL, vmi_id(vmi.name())),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    let mut annotations = given.annotations.clone().unwrap_or_default();
+    annotations.retain(|name, _| !OWN_ANNOTATIONS.iter().any(|prefix| name.starts_with(prefix)));
+    annotations.extend(
+        [
+            (DOMAIN_ANNOTATION, vmi.name().to_owned()),
+            (MEMORY_OVERHEAD_ANNOTATION, sizing::overhead_bytes(vmi, &config.settings).to_string()),
+            ("kubectl.kubernetes.io/default-container", COMPUTE_CONTAINER.to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    ObjectMeta {
+        name: Some(name(vmi.name(), vmi.uid())),
+        generate_name: Some(generate_name(vmi.name())),
+        namespace: given.namespace.clone(),
+        labels: Some(labels),
+        annotations: Some(annotations),
+        owner_references: Some(vec![owner(vmi.vmi())]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Container {
+    let mut args: Vec<String> = [
+        ("--name", vmi.name().to_owned()),
+        ("--namespace", vmi.namespace().to_owned()),
+        ("--uid", vmi.uid().to_owned()),
+        ("--grace-period-seconds", vmi.grace_period_seconds().to_string()),
+    ]
+    .into_iter()
+    .flat_map(|(flag, value)| [flag.to_owned(), value])
+    .collect();
+    if config.settings.use_emulation {
+        args.push("--allow-emulation".to_owned());
+    }
+    if config.settings.pods.image_volumes {
+        args.push("--image-volumes".to_owned());
+    }
+    let annotations = vmi.vmi().metadata.annotations.as_ref();
+    if annotations.is_some_and(|annotations| annotations.contains_key(FAIL_FAST_ANNOTATION)) {
+        args.push("--simulate-crash".to_owned());
+    }
+    let settings = &config.settings;
+    if settings.smbios != Smbios::default() {
+        args.extend(["--smbios".to_owned(), settings.smbios.to_string()]);
+    }
+    let mut env = vec![downward("POD_NAME", "metadata.name"), downward("POD_UID", "metadata.uid")];
+    if wants_metrics(vmi) {
+        env.push(downward("NODE_NAME", "spec.nodeName"));
+    }
+    // A node's level is not known before the pod has one; KubeVirt's launchers have none of their own either.
+    if let Some(level) = settings.verbosity.of(Component::Launcher, "") {
+        env.push(EnvVar {
+            name: "VIRT_LAUNCHER_LOG_VERBOSITY".to_owned(),
+            value: Some(level.to_string()),
+            value_from: None,
+        });
+    }
+    let mut mounts = vec![
+        mount("sockets", "/var/run/kubevirt/sockets"),
+        mount("private", "/var/run/kubevirt-private"),
+        mount("ephemeral-disks", "/var/run/kubevirt-ephemeral-disks"),
+    ];
+    if !settings.pods.image_volumes {
+        mounts.push(mount("container-disks", CONTAINER_DISKS));
+    }
+    mounts.extend(disk_mounts);
+    Container {
+        name: COMPUTE_CONTAINER.to_owned(),
+        image: Some(config.launcher_image.clone()),
+        image_pull_policy: config.pull_policy().map(str::to_owned),
+        command: Some(vec!["/usr/bin/virt-launcher".to_owned(), "pod".to_owned()]),
+        args: Some(args),
+        env: Some(env),
+        ports: some(&ports(vmi)),
+        readiness_probe: vmi.spec().readiness_probe.as_ref().map(probes::readiness),
+        liveness_probe: vmi.spec().liveness_probe.as_ref().map(probes::liveness),
+        resources: Some(with_devices(sizing::pod_resources(vmi, &config.settings), vmi, config)),
+        resize_policy: Some(resize_policy()),
+        security_context: Some(compute_security()),
+        volume_mounts: Some(mounts),
+        ..Container::default()
+    }
+}
+
+/// Whether the guest is told about its node.
+fn wants_metrics(vmi: &ValidVmi) -> bool {
+    let on_disk = vmi.volumes().iter().any(|volume| volume.downward_metrics.is_some());
+    on_disk || vmi.spec().domain.devices.downward_metrics.is_some()
+}
+
+/// The guest's ports, so that services and probes can go by their names.
+fn ports(vmi: &ValidVmi) -> Vec<ContainerPort> {
+    let ports = vmi.interfaces().iter().flat_map(|interface| interface.interface.ports.iter());
+    let port = |port: &barevirt_api::v1::Port| ContainerPort {
+        name: port.name.clone().filter(|name| !name.is_empty()),
+        container_port: port.port,
+        protocol: Some(
+            port.protocol.clone().filter(|one| !one.is_empty()).unwrap_or_else(|| "TCP".to_owned()),
+        ),
+        ..ContainerPort::default()
+    };
+    ports.map(port).collect()
+}
+
+/// A guest is placed where its devices are, and counts in quotas of them. One that may not be emulated needs KVM; that and
+/// vsock are handed over by the handler.
+fn with_devices(
+    mut resources: ResourceRequirements,
+    vmi: &ValidVmi,
+    config: &Config,
+) -> ResourceRequirements {
+    let devices = &vmi.spec().domain.devices;
+    let kvm = (!config.settings.use_emulation).then_some(KVM_RESOURCE);
+    let vsock = (devices.autoattach_vsock == Some(true)).then_some(VSOCK_RESOURCE);
+    let mut counts: BTreeMap<&str, u32> = kvm.into_iter().chain(vsock).map(|name| (name, 1)).collect();
+    for (_, resource) in vmi.host_devices() {
+        *counts.entry(resource).or_default() += 1;
+    }
+    for (name, count) in counts {
+        for list in [&mut resources.requests, &mut resources.limits] {
+            list.get_or_insert_default().insert(name.to_owned(), Quantity(count.to_string()));
+        }
+    }
+    resources
+}
+
+/// Resources that handlers offer to kubelets.
+const KVM_RESOURCE: &str = "devices.kubevirt.io/kvm";
+const VSOCK_RESOURCE: &str = "devices.kubevirt.io/vhost-vsock";
+
+/// A guest grows and shrinks while it runs: see `vmi::resize`.
+fn resize_policy() -> Vec<ContainerResizePolicy> {
+    ["cpu", "memory"]
+        .map(|resource| ContainerResizePolicy {
+            resource_name: resource.to_owned(),
+            restart_policy: "NotRequired".to_owned(),
+        })
+        .into()
+}
+
+/// Where the launcher waits for container disks, in all containers that mount it.
+const CONTAINER_DISKS: &str = "/var/run/kubevirt/container-disks";
+
+fn seccomp(profile: &Seccomp) -> SeccompProfile {
+    match profile {
+        Seccomp::RuntimeDefault => {
+            SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
+        }
+        Seccomp::Localhost(path) => {
+            SeccompProfile { type_: "Localhost".to_owned(), localhost_profile: Some(path.clone()) }
+        }
+    }
+}
+
+/// What `restricted` asks of each container, and a root file system that cannot be written.
+fn unprivileged() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        run_as_non_root: Some(true),
+        run_as_user: Some(LAUNCHER_UID),
+        run_as_group: Some(LAUNCHER_UID),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+        ..SecurityContext::default()
+    }
+}
+
+/// The launcher's. The capability is the one that KubeVirt documents for this container, and that policies of clusters are
+/// written for; to a user that is not root it gives nothing.
+fn compute_security() -> SecurityContext {
+    let mut security = unprivileged();
+    if let Some(capabilities) = &mut security.capabilities {
+        capabilities.add = Some(vec!["NET_BIND_SERVICE".to_owned()]);
+    }
+    security
+}
+
+fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+}
+
+fn downward(name: &str, field: &str) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector { api_version: None, field_path: field.to_owned() }),
+            ..EnvVarSource::default()
+        }),
+    }
+}
+
+fn some<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+    (!list.is_empty()).then(|| list.to_vec())
+}

@@ -1,0 +1,196 @@
+//! What a machine was like when its instance was started, and how far it has moved on. Name and content of the copy are
+//! KubeVirt's, whose snapshots of running machines read them.
+
+use crate::owner::owner;
+use barevirt_api::instancetype::matcher::Family;
+use barevirt_api::names::{REVISION_OF_LABEL, VM_GENERATION_ANNOTATION, vmi_id};
+use barevirt_api::v1::{
+    InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec,
+    VirtualMachineSpec,
+};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+/// How the names of all of them begin.
+pub const PREFIX: &str = "revision-start-vm-";
+
+/// How far the machine has moved on from what its instance was made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Drift {
+    /// It is the same generation, or there is nothing to compare.
+    #[default]
+    None,
+    /// Nothing is known of what the instance was made from.
+    Unknown,
+    /// Another generation, with the same template.
+    Generation,
+    /// Only labels or annotations of the template.
+    Metadata,
+    /// What the guest would be.
+    Guest,
+}
+
+/// Name of the revision that the machine's next start is from.
+pub fn name(vm: &VirtualMachine) -> String {
+    let uid = vm.metadata.uid.as_deref().unwrap_or_default();
+    format!("{PREFIX}{uid}-{}", vm.metadata.generation.unwrap_or_default())
+}
+
+/// The machine as it is. An instance type and a preference are named with the copies in use.
+pub fn of(vm: &VirtualMachine) -> ControllerRevision {
+    let mut spec = vm.spec.clone();
+    let copy = |reference: Option<&InstancetypeStatusRef>| {
+        reference?.controller_revision_ref.as_ref()?.name.clone().filter(|name| !name.is_empty())
+    };
+    if let (Some(matcher), Some(name)) = (&mut spec.instancetype, copy(Family::Instancetype.reference(vm))) {
+        matcher.revision_name = Some(name);
+    }
+    if let (Some(matcher), Some(name)) = (&mut spec.preference, copy(Family::Preference.reference(vm))) {
+        matcher.revision_name = Some(name);
+    }
+    ControllerRevision {
+        metadata: ObjectMeta {
+            name: Some(name(vm)),
+            namespace: vm.metadata.namespace.clone(),
+            labels: Some([(REVISION_OF_LABEL.to_owned(), vmi_id(&vm.name_any()))].into()),
+            owner_references: Some(vec![owner(vm)]),
+            ..ObjectMeta::default()
+        },
+        data: Some(RawExtension(json!({ "spec": spec }))),
+        revision: vm.metadata.generation.unwrap_or_default(),
+    }
+}
+
+/// Generation of the machine that an instance is of.
+pub fn generation(vmi: &VirtualMachineInstance) -> Option<i64> {
+    vmi.annotations().get(VM_GENERATION_ANNOTATION).and_then(|generation| generation.parse().ok())
+}
+
+impl Drift {
+    /// Whether what is taken over by a running instance may be: where anything else of the guest has changed, all waits for
+    /// the restart.
+    pub fn leaves_the_guest(self) -> bool {
+        matches!(self, Drift::Generation | Drift::Metadata)
+    }
+}
+
+/// The machine's specification as it was kept and as it is; what is taken over live is the same in both.
+fn both(
+    vm: &VirtualMachine,
+    revision: &ControllerRevision,
+    live: bool,
+) -> Option<(VirtualMachineSpec, VirtualMachineSpec)> {
+    let spec = |data: Option<&RawExtension>| data.map(|data| data.0["spec"].clone()).unwrap_or_default();
+    let mut then: VirtualMachineSpec = serde_json::from_value(spec(revision.data.as_ref())).ok()?;
+    let now: VirtualMachineSpec = serde_json::from_value(spec(of(vm).data.as_ref())).ok()?;
+    if live {
+        forget_live(&mut then.template.spec, &now.template.spec);
+    }
+    Some((then, now))
+}
+
+/// What a revision says about the machine as it is now.
+pub fn compare(vm: &VirtualMachine, revision: &ControllerRevision, live: bool) -> Drift {
+    let Some((then, now)) = both(vm, revision, live) else { return Drift::Unknown };
+    let guest = |spec: &VirtualMachineSpec| {
+        (spec.template.spec.clone(), spec.instancetype.clone(), spec.preference.clone())
+    };
+    if guest(&then) != guest(&now) {
+        Drift::Guest
+    } else if then.template.metadata != now.template.metadata {
+        Drift::Metadata
+    } else {
+        Drift::Generation
+    }
+}
+
+/// The parts that [`compare`] looks at, as JSON: as they were kept, and as they are. None where what was kept cannot be read.
+pub fn guests(vm: &VirtualMachine, revision: &ControllerRevision, live: bool) -> Option<(Value, Value)> {
+    let (then, now) = both(vm, revision, live)?;
+    let guest = |spec: VirtualMachineSpec| {
+        let mut guest = json!({ "template": spec.template });
+        let members = [("instancetype", json!(spec.instancetype)), ("preference", json!(spec.preference))];
+        for (name, member) in members.into_iter().filter(|(_, member)| !member.is_null()) {
+            guest[name] = member;
+        }
+        guest
+    };
+    Some((guest(then), guest(now)))
+}
+
+/// Takes over what a running instance takes over: that is compared with the instance itself (`live_update`).
+fn forget_live(then: &mut VirtualMachineInstanceSpec, now: &VirtualMachineInstanceSpec) {
+    then.node_selector.clone_from(&now.node_selector);
+    then.affinity.clone_from(&now.affinity);
+    then.tolerations.clone_from(&now.tolerations);
+    if let (Some(then), Some(now)) = (&mut then.domain.cpu, &now.domain.cpu) {
+        then.sockets = now.sockets;
+    }
+    if let Some(guest) = now.domain.memory.as_ref().and_then(|memory| memory.guest.as_ref()) {
+        then.domain.memory.get_or_insert_default().guest = Some(guest.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vm(generation: i64, change: impl FnOnce(&mut Value)) -> VirtualMachine {
+        let mut vm = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "m1", "generation": generation},
+            "spec": {
+                "runStrategy": "Manual", "instancetype": {"name": "small"},
+                "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"domain": {"devices": {}}}},
+            },
+            "status": {"instancetypeRef": {"name": "small", "controllerRevisionRef": {"name": "c1"}}},
+        });
+        change(&mut vm);
+        serde_json::from_value(vm).unwrap()
+    }
+
+    #[test]
+    fn a_revision_is_kubevirts() {
+        let revision = of(&vm(3, |_| {}));
+        assert_eq!(revision.metadata.name.as_deref(), Some("revision-start-vm-m1-3"));
+        assert_eq!(revision.revision, 3);
+        assert_eq!(revision.metadata.owner_references.unwrap()[0].uid, "m1");
+        let data = revision.data.unwrap().0;
+        assert_eq!(data["spec"]["runStrategy"], "Manual");
+        assert_eq!(data["spec"]["instancetype"]["revisionName"], "c1");
+        assert_eq!(data.as_object().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn only_what_the_guest_would_be_makes_a_difference() {
+        let then = of(&vm(3, |_| {}));
+        for (change, drift) in [
+            (("/spec/runStrategy", json!("Halted")), Drift::Generation),
+            (("/spec/template/metadata/labels", json!({"a": "c"})), Drift::Metadata),
+            (("/spec/template/spec/domain", json!({"devices": {}, "cpu": {"cores": 2}})), Drift::Guest),
+            (("/spec/instancetype", json!({"name": "big"})), Drift::Guest),
+            (("/status/instancetypeRef/controllerRevisionRef/name", json!("c2")), Drift::Guest),
+        ] {
+            let (pointer, value) = change;
+            let now = vm(4, |vm| *vm.pointer_mut(pointer).unwrap() = value);
+            assert_eq!(compare(&now, &then, true), drift, "{pointer}");
+        }
+        let garbage = ControllerRevision { data: Some(RawExtension(json!({"spec": 1}))), ..then };
+        assert_eq!(compare(&vm(4, |_| {}), &garbage, true), Drift::Unknown);
+    }
+
+    #[test]
+    fn what_is_taken_over_live_is_no_difference_where_it_is() {
+        let cores = |sockets: u32| json!({"devices": {}, "cpu": {"sockets": sockets, "cores": 2}});
+        let machine = |generation, domain: Value| {
+            vm(generation, |vm| *vm.pointer_mut("/spec/template/spec/domain").unwrap() = domain)
+        };
+        let then = of(&machine(3, cores(1)));
+        let mut more = cores(2);
+        more["memory"] = json!({"guest": "2Gi"});
+        assert_eq!(compare(&machine(4, more.clone()), &then, true), Drift::Generation);
+        assert_eq!(compare(&machine(4, more), &then, false), Drift::Guest);
+    }
+}

@@ -1,0 +1,191 @@
+//! virtctl's commands that have no area of their own: manifests, credentials, displays, consoles that are had again.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{cluster_script, try_virtctl};
+use barevirt_e2e::rfb::Screen;
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// `virtctl vnc --proxy-only`, until it is dropped.
+struct Proxy {
+    child: Child,
+    port: u16,
+}
+
+impl Proxy {
+    fn start(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
+        let mut command: Command = cluster_script("virtctl.sh");
+        command.args(["vnc", "vm", "--proxy-only", "-n", namespace.name()]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("it has no output")?).read_line(&mut line)?;
+        let said: Value = serde_json::from_str(&line).with_context(|| format!("it says {line:?}"))?;
+        let port = said["port"].as_u64().and_then(|port| port.try_into().ok()).context("no port")?;
+        Ok(Self { child, port })
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Width and height in the head of a PNG.
+fn png_size(bytes: &[u8]) -> Result<(u16, u16)> {
+    let number = |at: usize| -> Result<u16> {
+        let bytes: [u8; 4] = bytes.get(at..at + 4).context("the picture is too short")?.try_into()?;
+        Ok(u32::from_be_bytes(bytes).try_into()?)
+    };
+    Ok((number(16)?, number(20)?))
+}
+
+#[test]
+fn a_viewer_sees_the_guests_screen_and_the_next_one_takes_it() {
+    in_namespace("vnc", |namespace| {
+        namespace.apply(&guest::instance("vm"))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let proxy = Proxy::start(namespace, &[])?;
+        let mut screen = Screen::connect(proxy.port)?;
+        ensure!(screen.name.contains("vm"), "{}", screen.name);
+        ensure!(screen.update()? > 0);
+        // The same as a picture shows; the guest may set another mode between the two.
+        let file = tempfile::NamedTempFile::new()?;
+        let path = file.path().to_str().context("the path is text")?;
+        wait::until_true("a screenshot of the screen's size", SOON, || {
+            namespace.virtctl(&["vnc", "screenshot", "vm", "--file", path])?;
+            let size = png_size(&std::fs::read(path)?)?;
+            if size != screen.size {
+                let again = Proxy::start(namespace, &[])?;
+                screen = Screen::connect(again.port)?;
+            }
+            Ok(size == screen.size)
+        })?;
+        let first = Proxy::start(namespace, &[])?;
+        let mut seen = Screen::connect(first.port)?;
+        // Whoever wants to disturb nobody is refused, whoever does not takes it.
+        let refused = namespace.try_virtctl(&["vnc", "vm", "--proxy-only", "--preserve-session"])?;
+        ensure!(refused.code == 1 && refused.text().contains("Active VNC connection"), "{refused:?}");
+        ensure!(seen.update()? == usize::from(seen.size.0) * usize::from(seen.size.1));
+        let second = Proxy::start(namespace, &["--port", "0"])?;
+        let mut next = Screen::connect(second.port)?;
+        ensure!(next.update()? > 0);
+        ensure!(seen.has_ended());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_manifest_made_by_virtctl_boots() {
+    in_namespace("createvm", |namespace| {
+        let image = format!("src:{},bootorder:1", guest::tiny_image());
+        let manifest = namespace.virtctl(&[
+            "create",
+            "vm",
+            "--name=vm",
+            "--memory=128Mi",
+            "--termination-grace-period=0",
+            "--volume-containerdisk",
+            &image,
+            "--user=root",
+        ])?;
+        let vm: Value = serde_saphyr::from_str(&manifest)?;
+        ensure!(vm["metadata"]["namespace"] == namespace.name(), "{manifest}");
+        namespace.apply(&vm)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        // Its data for cloud-init is a second disk.
+        console.ok("test -b /dev/sdb || test -b /dev/vdb", SOON)?;
+        console.leave()?;
+        for words in [
+            &["instancetype", "--name=small", "--cpu=1", "--memory=128Mi"][..],
+            &["preference", "--name=plain", "--cpu-topology=cores"],
+        ] {
+            let made = namespace.virtctl(&[&["create"], words].concat())?;
+            let object: Value = serde_saphyr::from_str(&made)?;
+            namespace.apply(&object)?;
+        }
+        let wrong = try_virtctl(&["create", "vm", "--volume-import=type:x"])?;
+        ensure!(wrong.code == 1 && wrong.text().contains("invalid volume import type \"x\""), "{wrong:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn credentials_are_written_to_the_secrets_of_a_machine() {
+    in_namespace("credentials", |namespace| {
+        let mut vm = guest::machine("vm", "Halted");
+        guest::spec_of(&mut vm)["accessCredentials"] = json!([{"userPassword": {
+            "source": {"secret": {"secretName": "passwords"}}, "propagationMethod": {"qemuGuestAgent": {}}}}]);
+        namespace.apply(&vm)?;
+        namespace.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "passwords"}}))?;
+        let key = |command: &str, more: &[&str]| {
+            let all = ["credentials", command, "vm", "--user=jdoe", "--value=ssh-ed25519 AAAA"];
+            namespace.try_virtctl(&[&all[..], more].concat())
+        };
+        // The first key makes a secret that the machine owns and names; the second is found there.
+        ensure!(key("add-ssh-key", &[])?.code == 0);
+        let again = key("add-ssh-key", &[])?;
+        ensure!(again.text().contains("already contains this SSH key"), "{again:?}");
+        let vm = namespace.need("vm", "vm")?;
+        let credentials = &vm["spec"]["template"]["spec"]["accessCredentials"];
+        let named =
+            credentials[1]["sshPublicKey"]["source"]["secret"]["secretName"].as_str().context("no secret")?;
+        let secret = namespace.need("secret", named)?;
+        ensure!(secret["metadata"]["ownerReferences"][0]["uid"] == vm["metadata"]["uid"], "{secret}");
+        ensure!(secret["data"].to_string().contains("c3NoLWVkMjU1MTkgQUFBQQ=="), "{secret}");
+        ensure!(key("remove-ssh-key", &[])?.code == 0);
+        ensure!(namespace.need("secret", named)?["data"].is_null());
+        // Another's secret is changed only by force.
+        let password = ["credentials", "set-password", "vm", "--user=jdoe", "--password=secret"];
+        let refused = namespace.try_virtctl(&password)?;
+        ensure!(
+            refused.code == 1 && refused.text().contains("does not have an owner reference"),
+            "{refused:?}"
+        );
+        namespace.virtctl(&[&password[..], &["--force"]].concat())?;
+        ensure!(namespace.need("secret", "passwords")?["data"] == json!({"jdoe": "c2VjcmV0"}));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_console_follows_its_machine_into_the_next_run() {
+    in_namespace("consoleagain", |namespace| {
+        namespace.apply(&guest::machine("vm", "Always"))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        namespace.virtctl(&["restart", "vm"])?;
+        console.expect("Connected to vm console again", RUNNING)?;
+        console.login(BOOT)?;
+        ensure!(console.leave()? == 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_not_there_is_named_and_usage_errors_are_errors() {
+    in_namespace("virtctlmissing", |namespace| {
+        namespace.apply(&guest::machine("vm", "Halted"))?;
+        let expanded = namespace.virtctl(&["expand", "--vm=vm", "-o", "json"])?;
+        for words in
+            [&["migrate", "vm"][..], &["addvolume", "vm", "--volume-name=a"], &["memory-dump", "get", "vm"]]
+        {
+            let output = namespace.try_virtctl(words)?;
+            ensure!(output.code == 1 && output.text().contains("not supported yet"), "{words:?}: {output:?}");
+        }
+        let output = namespace.try_virtctl(&["start"])?;
+        ensure!(output.code == 1 && output.text().contains("Usage"), "{output:?}");
+        let completion = namespace.virtctl(&["completion", "bash"])?;
+        ensure!(completion.contains("_virtctl"), "{completion}");
+        let expanded: Value = serde_json::from_str(&expanded)?;
+        ensure!(expanded["spec"]["template"]["spec"]["domain"]["memory"]["guest"] == "128Mi", "{expanded}");
+        Ok(())
+    });
+}

@@ -1,0 +1,27 @@
+//! vsock: the guest's line to its host without a network.
+
+use crate::layout::Port;
+use crate::props::Props;
+use crate::units::Fd;
+
+/// A vsock device whose traffic the kernel carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vsock {
+    /// The guest's address, unique in the cluster.
+    pub context_id: u32,
+    /// /dev/vhost-vsock, opened by someone with the right to do so.
+    pub vhost: Fd,
+    /// The root port it is behind.
+    pub port: Port,
+}
+
+impl Vsock {
+    pub(crate) const ID: &'static str = "vsock0";
+
+    pub(crate) fn props(self) -> Props {
+        Props::device("vhost-vsock-pci", Self::ID)
+            .with("guest-cid", self.context_id)
+            .with("vhostfd", self.vhost.to_string())
+            .behind(self.port)
+    }
+}

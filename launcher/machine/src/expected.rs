@@ -1,0 +1,181 @@
+//! The facts that a launcher in a pod can be expected to find, for those who have no pod: `virtctl explain` shows with them
+//! what a manifest leads to.
+
+use std::collections::BTreeMap;
+
+use barevirt_api::cloud_init::{self, Layout};
+use barevirt_api::firmware;
+use barevirt_api::settings::Smbios;
+use barevirt_api::sizing::DedicatedCpus;
+use barevirt_api::v1::Volume;
+use barevirt_api::valid::{ValidDisk, ValidVmi};
+use serde_json::{Map, Value, json};
+
+use crate::device::blockdev::{FileSource, ImageFormat};
+use crate::device::flash::Flash;
+use crate::device::host::HostSource;
+use crate::device::nic::{NetBackend, TapFd};
+use crate::facts::{
+    Accelerator, Facts, FdSet, FdSetMember, FirmwareFacts, InterfaceFacts, Monitors, VolumeFacts,
+};
+use crate::host_cpu::{CpuQuestion, HostCpu, feature_name};
+use crate::host_cpus::{HostCell, HostCpus};
+use crate::units::Fd;
+
+/// Where the launcher makes files.
+const FILES: &str = "/var/run/kubevirt-ephemeral-disks";
+/// Where its sockets are.
+const PRIVATE: &str = "/var/run/kubevirt-private";
+/// UEFI images.
+const OVMF: &str = "/usr/share/OVMF";
+/// The sets of descriptors of the variables and of the first volume.
+const VARIABLES_SET: u32 = 2;
+const FIRST_VOLUME_SET: u32 = 10;
+
+/// Facts as a launcher finds them where all that the manifest names is there: images are qcow2, the node's CPU has the
+/// features that are asked for, and descriptors are numbered from 3 on.
+#[must_use]
+pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Facts {
+    let mut numbers = Numbers(3);
+    let monitors = Monitors { control: numbers.next(), people: numbers.next() };
+    let (serial, guest_agent) = (numbers.next(), numbers.next());
+    let mut fd_sets = Vec::new();
+    let volumes = volumes(vmi, &mut numbers, &mut fd_sets);
+    let firmware = firmware_facts(vmi, &mut numbers, &mut fd_sets);
+    let interface = |valid: &barevirt_api::valid::ValidInterface| InterfaceFacts {
+        name: valid.interface.name.clone(),
+        mac: valid.mac.clone(),
+        mtu: None,
+        backend: NetBackend::Tap(TapFd::Number(numbers.next())),
+    };
+    let interfaces = vmi.interfaces().iter().map(interface).collect();
+    // Of which kind a resource is, and where, is the node's to say.
+    let host_devices = vmi
+        .host_devices()
+        .zip(0..)
+        .map(|((field, _), number): (_, u16)| (field, vec![HostSource::Pci(format!("0000:65:00.{number}"))]));
+    let host_devices = host_devices.collect();
+    let wants_vsock = vmi.spec().domain.devices.autoattach_vsock == Some(true);
+    let vhost_vsock = wants_vsock.then(|| numbers.next());
+    let downward_metrics = vmi.spec().domain.devices.downward_metrics.is_some().then(|| numbers.next());
+    let host_cpu = CpuQuestion::of(vmi, &accelerator).and_then(|question| host_cpu(vmi, &question));
+    Facts {
+        accelerator,
+        fd_sets,
+        monitors,
+        serial,
+        guest_agent,
+        downward_metrics,
+        vhost_vsock,
+        host_devices,
+        // The lowest that a guest can have.
+        context_id: wants_vsock.then(|| vmi.context_id().unwrap_or(3)),
+        vnc_socket: format!("{PRIVATE}/vnc.sock"),
+        interfaces,
+        volumes,
+        network_boot: true,
+        firmware,
+        machine_type: None,
+        smbios,
+        rtc_base: None,
+        host_cpu,
+        host_cpus: Some(host_cpus(vmi)),
+        layout: None,
+    }
+}
+
+struct Numbers(u32);
+
+impl Numbers {
+    fn next(&mut self) -> Fd {
+        self.0 += 1;
+        Fd(self.0 - 1)
+    }
+}
+
+fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<VolumeFacts> {
+    let mut seeds: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut one = |disk: &ValidDisk| {
+        let Volume { name, container_disk, empty_disk, .. } = &disk.volume;
+        let file = |suffix: &str| FileSource::Path(format!("{FILES}/{name}.{suffix}"));
+        let ready = |source, format| VolumeFacts {
+            name: name.clone(),
+            source,
+            format,
+            read_only: false,
+            overlay: None,
+            disposable: true,
+        };
+        if container_disk.is_some() {
+            let number = FIRST_VOLUME_SET + u32::try_from(sets.len()).unwrap_or_default();
+            let member = FdSetMember { fd: numbers.next(), what: format!("volume {name}") };
+            sets.push(FdSet { number, members: vec![member] });
+            let overlay = (!disk.disk.is_cdrom()).then(|| file("overlay.qcow2"));
+            let ready = ready(FileSource::FdSet(number), ImageFormat::Qcow2);
+            return VolumeFacts { read_only: true, overlay, ..ready };
+        }
+        if let Some(given) = cloud_init::of(&disk.volume) {
+            let iso = match given.layout {
+                Layout::NoCloud => "noCloud.iso",
+                Layout::ConfigDrive => "configdrive.iso",
+            };
+            let before = seeds.entry(iso).or_default();
+            *before += 1;
+            let iso = if *before == 1 { iso.to_owned() } else { format!("{name}-{iso}") };
+            let path = format!("{FILES}/cloud-init-data/{}/{}/{iso}", vmi.namespace(), vmi.name());
+            return ready(FileSource::Path(path), ImageFormat::Raw);
+        }
+        if empty_disk.is_some() {
+            return ready(file("empty.qcow2"), ImageFormat::Qcow2);
+        }
+        ready(file("img"), ImageFormat::Raw)
+    };
+    vmi.disks().iter().map(&mut one).collect()
+}
+
+fn firmware_facts(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> FirmwareFacts {
+    let spec = vmi.spec();
+    let mut facts = FirmwareFacts::default();
+    if firmware::efi(spec).is_some() {
+        let code = if firmware::secure_boot(spec) { "OVMF_CODE_4M.secboot.fd" } else { "OVMF_CODE_4M.fd" };
+        let member = FdSetMember { fd: numbers.next(), what: "firmware variables".to_owned() };
+        sets.push(FdSet { number: VARIABLES_SET, members: vec![member] });
+        facts.flash = Some(Flash {
+            code: FileSource::Path(format!("{OVMF}/{code}")),
+            variables: FileSource::FdSet(VARIABLES_SET),
+        });
+    }
+    if let Some((_, container)) = firmware::kernel_boot(spec) {
+        let mut file = |path: Option<&String>| {
+            path.filter(|path| !path.is_empty()).map(|_| format!("/proc/self/fd/{}", numbers.next()))
+        };
+        facts.kernel = file(container.kernel_path.as_ref());
+        facts.initrd = file(container.initrd_path.as_ref());
+    }
+    facts.tpm = firmware::tpm(spec).then(|| numbers.next());
+    facts
+}
+
+/// A CPU that has what the manifest asks for. `None` where the manifest asks for the host's as it is: nobody can tell what that
+/// is before there is a node.
+fn host_cpu(vmi: &ValidVmi, question: &CpuQuestion) -> Option<HostCpu> {
+    let features = vmi.spec().domain.cpu.as_ref().map(|cpu| cpu.features.as_slice()).unwrap_or_default();
+    if features.is_empty() && question.named.is_none() {
+        return None;
+    }
+    let offered = |policy: Option<&String>| policy.is_none_or(|policy| policy != "forbid");
+    let offer: Map<String, Value> = features
+        .iter()
+        .map(|feature| (feature_name(&feature.name), offered(feature.policy.as_ref()).into()))
+        .collect();
+    let definitions = json!([{ "name": question.named, "unavailable-features": [] }]);
+    let offer = json!({ "model": { "props": offer } });
+    Some(HostCpu::of_answers(question, &Value::Null, &offer, &definitions))
+}
+
+/// A host of one NUMA node, of which the guest has as many CPUs as it may ask for: one each, and some for QEMU.
+fn host_cpus(vmi: &ValidVmi) -> HostCpus {
+    let count = DedicatedCpus::of(vmi).map_or(0, |cpus| cpus.all());
+    let cell = HostCell { id: 0, cores: (0..count).map(|cpu| vec![cpu]).collect(), distances: vec![(0, 10)] };
+    HostCpus { allowed: (0..count).collect(), cells: vec![cell], may_bind: false }
+}

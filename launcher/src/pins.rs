@@ -1,0 +1,217 @@
+//! Puts QEMU's threads where the plan has them.
+//!
+//! ```text
+//!   before QEMU starts    launcher ──> CPUs of the emulator; swtpm and QEMU begin there
+//!   QEMU answers          every thread of it ──> its place; then the guest is let go
+//!   sockets come and go   container's CPUs, plan and threads are looked at anew, and again every ten seconds
+//! ```
+//!
+//! QEMU itself may not: its sandbox denies it. The launcher is of the same user, which is all that the kernel asks for. Threads
+//! that QEMU starts later begin where the thread is that started them: beside the virtual CPUs' none of them does.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use barevirt_api::valid::ValidVmi;
+use barevirt_machine::{CpuSet, NumaCell, Pinning, demand, misplaced};
+use barevirt_qmp::{Deadline, Error, Qmp};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::host_cpus;
+
+/// How long QEMU may take to name its threads.
+const COMMAND: Duration = Duration::from_secs(10);
+
+/// Why threads are not where they are to be.
+#[derive(Debug, thiserror::Error)]
+pub enum PinsError {
+    /// QEMU did not name its threads.
+    #[error("threads of QEMU could not be found")]
+    Threads(#[source] Error),
+    /// It named others than were planned for.
+    #[error("{what} has no thread in QEMU")]
+    Missing {
+        /// What has none.
+        what: String,
+    },
+    /// The kernel refused.
+    #[error("{what} cannot be put on host CPUs {cpus}")]
+    Refused {
+        /// Which thread.
+        what: String,
+        /// Where it was to run.
+        cpus: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Memory is on another node than it is to be on.
+    #[error("spec.domain.cpu.numa.guestMappingPassthrough: {0}")]
+    Memory(String),
+}
+
+/// What was planned for a machine.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    /// Places of its threads.
+    pub pinning: Pinning,
+    /// NUMA nodes, whose memory is looked at.
+    pub cells: Vec<NumaCell>,
+}
+
+impl Pins {
+    /// Before anything is started.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn prepare(&self) -> Result<(), PinsError> {
+        let Some(emulator) = &self.pinning.emulator else { return Ok(()) };
+        host_cpus::narrow(emulator).map_err(|source| PinsError::Refused {
+            what: "virt-launcher".to_owned(),
+            cpus: emulator.to_string(),
+            source,
+        })
+    }
+
+    /// Before the guest is let go.
+    ///
+    /// # Errors
+    /// When it cannot be let go like this.
+    pub async fn complete(&self, qmp: &Qmp) -> Result<(), PinsError> {
+        let pid = place(qmp, &self.pinning).await?;
+        if !self.cells.is_empty() {
+            let maps = fs::read_to_string(format!("/proc/{pid}/numa_maps")).unwrap_or_default();
+            if let Some(wrong) = misplaced(&self.cells, &maps) {
+                return Err(PinsError::Memory(wrong));
+            }
+        }
+        Ok(())
+    }
+
+    /// The places for what the machine has come to be.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn again(&self, vmi: &ValidVmi) -> Result<Pinning, String> {
+        let io_threads = u32::try_from(self.pinning.io_threads.len()).unwrap_or(u32::MAX);
+        let host = host_cpus::find_again(Path::new(host_cpus::SYSTEM));
+        let host = host.map_err(|error| format!("CPUs of the container cannot be found: {error}"))?;
+        match demand(vmi, io_threads) {
+            Some(demand) => demand.pin(&host).map_err(|error| error.to_string()),
+            None => Ok(self.pinning.clone()),
+        }
+    }
+}
+
+/// Looks at every thread of QEMU, and moves those that are elsewhere. Gives a thread's id, by which the process can be found.
+///
+/// # Errors
+/// When a thread is missing, or the kernel refuses.
+pub async fn place(qmp: &Qmp, pinning: &Pinning) -> Result<i32, PinsError> {
+    let ask = async |command: &str| {
+        let answer = qmp.execute_raw(command, Value::Null, Deadline::after(COMMAND)).await;
+        answer.map_err(PinsError::Threads)
+    };
+    let (cpus, io_threads) = (ask("query-cpus-fast").await?, ask("query-iothreads").await?);
+    let planned = planned(pinning, &cpus, &io_threads)?;
+    let pid = planned.keys().next().copied().unwrap_or_default();
+    for thread in threads(pid) {
+        match planned.get(&thread) {
+            Some((what, wanted)) => put(thread, what, wanted)?,
+            None => {
+                let Some(emulator) = &pinning.emulator else { continue };
+                let outcome = put(thread, "a thread of QEMU", emulator);
+                // It may have ended meanwhile; only one that is still there was refused.
+                if outcome.is_err() && threads(pid).contains(&thread) {
+                    outcome?;
+                }
+            }
+        }
+    }
+    Ok(pid)
+}
+
+/// Thread, what it is, and where it is to run.
+type Planned = BTreeMap<i32, (String, CpuSet)>;
+
+/// Which thread has which place, by the answers to `query-cpus-fast` and `query-iothreads`.
+fn planned(pinning: &Pinning, cpus: &Value, io_threads: &Value) -> Result<Planned, PinsError> {
+    let list = |answer: &Value| answer.as_array().cloned().unwrap_or_default();
+    let thread = |value: &Value| value["thread-id"].as_i64().and_then(|id| i32::try_from(id).ok());
+    let mut planned = Planned::new();
+    let mut add = |what: String, found: Option<&Value>, wanted: CpuSet| match found.and_then(thread) {
+        Some(thread) => {
+            planned.insert(thread, (what, wanted));
+            Ok(())
+        }
+        None => Err(PinsError::Missing { what }),
+    };
+    let (cpus, io_threads) = (list(cpus), list(io_threads));
+    for cpu in &cpus {
+        let index = cpu["cpu-index"].as_u64().and_then(|index| usize::try_from(index).ok());
+        // One that is to go has no place any more: it stays where it is until it has gone.
+        let Some((index, place)) = index.and_then(|index| Some((index, pinning.vcpus.get(index)?))) else {
+            continue;
+        };
+        add(format!("virtual CPU {index}"), Some(cpu), [*place].into_iter().collect())?;
+    }
+    for (number, wanted) in (1..).zip(&pinning.io_threads) {
+        let id = barevirt_machine::IoThread(number).id();
+        let found = io_threads.iter().find(|thread| thread["id"] == id.as_str());
+        add(id, found, wanted.clone())?;
+    }
+    Ok(planned)
+}
+
+/// All threads of the process that this one is of.
+fn threads(of: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn put(thread: i32, what: &str, wanted: &CpuSet) -> Result<(), PinsError> {
+    let pid = Pid::from_raw(thread);
+    let refused = |source| PinsError::Refused { what: what.to_owned(), cpus: wanted.to_string(), source };
+    if host_cpus::affinity(pid).map_err(refused)? == *wanted {
+        return Ok(());
+    }
+    host_cpus::set_affinity(pid, wanted).map_err(refused)?;
+    // Of a set that is no longer the container's the kernel takes what it can.
+    let now = host_cpus::affinity(pid).map_err(refused)?;
+    if now != *wanted {
+        return Err(refused(io::Error::other(format!("it runs on {now}"))));
+    }
+    tracing::info!(thread, what, cpus = %wanted, "pinned");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pinning() -> Pinning {
+        let one = |cpu: u32| [cpu].into_iter().collect();
+        Pinning { vcpus: vec![4, 6], io_threads: vec![one(5)], emulator: Some(one(7)) }
+    }
+
+    #[test]
+    fn threads_are_known_by_what_qemu_calls_them() {
+        let cpus = json!([{"cpu-index": 1, "thread-id": 21}, {"cpu-index": 0, "thread-id": 20},
+            {"cpu-index": 2, "thread-id": 22}]);
+        let io = json!([{"id": "other", "thread-id": 30}, {"id": "iothread1", "thread-id": 31}]);
+        let planned = planned(&pinning(), &cpus, &io).unwrap();
+        let told: Vec<_> =
+            planned.iter().map(|(thread, (what, cpus))| format!("{thread} {what} {cpus}")).collect();
+        assert_eq!(told, ["20 virtual CPU 0 4", "21 virtual CPU 1 6", "31 iothread1 5"]);
+    }
+
+    #[test]
+    fn a_thread_that_qemu_does_not_have_is_named() {
+        let error = planned(&pinning(), &json!([{"cpu-index": 0, "thread-id": 20}]), &json!([])).unwrap_err();
+        assert_eq!(error.to_string(), "iothread1 has no thread in QEMU");
+    }
+}

@@ -1,0 +1,126 @@
+//! Keeps what a guest wrote: its disk as one image, once it has ended. A QEMU without a machine copies, so that no other program
+//! is needed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use barevirt_qmp::{Deadline, Options, Qmp};
+use serde_json::{Value, json};
+
+use super::args::DiskPath;
+use crate::bare_qemu::{Accelerator, BareQemu};
+use crate::disk::qcow2;
+use crate::disk::{Format, Image};
+
+/// How long one command may take; the copy itself is a job that is asked about.
+const COMMAND: Duration = Duration::from_secs(60);
+/// How often.
+const ASKED_EVERY: Duration = Duration::from_millis(50);
+
+/// One disk to be kept.
+#[derive(Debug)]
+pub struct Save {
+    /// The volume.
+    pub volume: String,
+    /// The image below, and what it is.
+    pub base: (PathBuf, Image),
+    /// What the guest wrote.
+    pub overlay: PathBuf,
+    /// The new image.
+    pub to: PathBuf,
+}
+
+/// What is to be kept, once it is known where all is.
+///
+/// # Errors
+/// Names a volume that has no such image.
+pub fn plan(
+    wanted: &[DiskPath],
+    bases: &[(String, PathBuf, Image)],
+    directory: &Path,
+) -> anyhow::Result<Vec<Save>> {
+    let one = |disk: &DiskPath| {
+        let DiskPath { volume, path } = disk;
+        let Some((_, base, image)) = bases.iter().find(|(name, ..)| name == volume) else {
+            bail!("--save {volume}=...: the manifest has no volume of that name with an image");
+        };
+        if path.exists() {
+            bail!("--save {volume}={}: there is such a file, which is not overwritten", path.display());
+        }
+        let overlay = directory.join(format!("{volume}.overlay.qcow2"));
+        Ok(Save { volume: volume.clone(), base: (base.clone(), *image), overlay, to: path.clone() })
+    };
+    wanted.iter().map(one).collect()
+}
+
+/// Copies. The file is there as a whole, or not at all.
+///
+/// # Errors
+/// Names the volume.
+pub async fn save(qemu: &Path, save: &Save) -> anyhow::Result<()> {
+    let part = save.to.with_added_extension("part");
+    let _ = std::fs::remove_file(&part);
+    let copied = copy(qemu, save, &part).await;
+    let kept = copied.and_then(|()| {
+        std::fs::rename(&part, &save.to).with_context(|| format!("cannot write {}", save.to.display()))
+    });
+    if kept.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    kept.with_context(|| format!("cannot save volume {}", save.volume))
+}
+
+async fn copy(qemu: &Path, save: &Save, to: &Path) -> anyhow::Result<()> {
+    let (base, image) = &save.base;
+    qcow2::create(to, image.virtual_size)?;
+    let (bare, monitor) = BareQemu::start(qemu, Accelerator::Tcg)?;
+    let copied = job(monitor, base, *image, &save.overlay, to).await;
+    let said = bare.end().await;
+    copied.with_context(|| format!("QEMU: {said}"))
+}
+
+async fn job(
+    monitor: tokio::net::UnixStream,
+    base: &Path,
+    image: Image,
+    overlay: &Path,
+    to: &Path,
+) -> anyhow::Result<()> {
+    let (qmp, _events) = Qmp::open(monitor, Options::default(), Deadline::after(COMMAND)).await?;
+    let file = |path: &Path, read_only: bool| json!({"driver": "file", "filename": path, "read-only": read_only, "discard": "unmap"});
+    let format = match image.format {
+        Format::Raw => "raw",
+        Format::Qcow2 => "qcow2",
+    };
+    let mut below =
+        json!({"driver": format, "node-name": "base", "read-only": true, "file": file(base, true)});
+    if image.format == Format::Qcow2 {
+        below["backing"] = Value::Null;
+    }
+    let written = json!({"driver": "qcow2", "node-name": "written", "read-only": true, "file": file(overlay, true),
+        "backing": "base"});
+    let whole =
+        json!({"driver": "qcow2", "node-name": "whole", "file": file(to, false), "backing": Value::Null});
+    for node in [below, written, whole] {
+        qmp.execute_raw("blockdev-add", node, Deadline::after(COMMAND)).await?;
+    }
+    let backup = json!({"job-id": "save", "device": "written", "target": "whole", "sync": "full",
+        "auto-dismiss": false});
+    qmp.execute_raw("blockdev-backup", backup, Deadline::after(COMMAND)).await?;
+    loop {
+        let jobs = qmp.execute_raw("query-jobs", Value::Null, Deadline::after(COMMAND)).await?;
+        let job = jobs.as_array().and_then(|jobs| jobs.first()).cloned().unwrap_or_default();
+        if job["status"] == "concluded" {
+            if let Some(error) = job["error"].as_str() {
+                bail!("{error}");
+            }
+            break;
+        }
+        tokio::time::sleep(ASKED_EVERY).await;
+    }
+    qmp.execute_raw("job-dismiss", json!({"id": "save"}), Deadline::after(COMMAND)).await?;
+    // Closed, and so complete, before this QEMU ends.
+    qmp.execute_raw("blockdev-del", json!({"node-name": "whole"}), Deadline::after(COMMAND)).await?;
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! A console that is had again, after a component on the way started anew or the machine did.
+
+use std::time::{Duration, Instant};
+
+use barevirt_api::names;
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use hyper::body::Bytes;
+use kube::Api;
+use tokio::sync::mpsc;
+
+use super::{End, LOOK_EVERY, Line, path, until_escape};
+use crate::session::Session;
+use crate::stream;
+
+/// How long a component may take to be there again.
+const COMPONENT: Duration = Duration::from_secs(120);
+/// How long a guest whose console has ended may still be called running. After that, somebody else has its console.
+const ENDING: Duration = Duration::from_secs(10);
+/// How long a machine may take from one run to the next.
+const NEXT_RUN: Duration = Duration::from_secs(300);
+
+/// What became of it.
+pub(super) enum Again {
+    /// It answers.
+    Line(Box<Line>),
+    /// The person did not want to wait.
+    Left,
+    /// There is nothing to wait for.
+    No,
+}
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Try to connect.
+    Open,
+    /// Look again.
+    Wait,
+    /// Nothing.
+    GiveUp,
+}
+
+/// Waits for the console, while ctrl-] still leaves.
+pub(super) async fn again(
+    session: &Session,
+    name: &str,
+    uid: &str,
+    end: &End,
+    keys: &mut mpsc::Receiver<Bytes>,
+) -> anyhow::Result<Again> {
+    if *end == End::Lost {
+        eprint!(
+            "\r\nThe connection to the console of {name} broke off: connecting again, Ctrl+] leaves.\r\n"
+        );
+    }
+    let began = Instant::now();
+    let mut told = false;
+    let mut typing = true;
+    loop {
+        match look(session, name, uid, end, began.elapsed()).await {
+            (Next::GiveUp, _) => return Ok(Again::No),
+            (Next::Open, vmi) => {
+                // A refusal and a server that is not there both may pass; the deadline ends it.
+                if let Ok(Ok(socket)) = stream::open(session, &path(session, name)).await {
+                    eprint!("Connected to {name} console again.\r\n");
+                    return Ok(Again::Line(Box::new(Line { socket, uid: vmi })));
+                }
+            }
+            (Next::Wait, _) => {
+                if *end == End::Ended && !told {
+                    eprint!("\r\n{name} has ended: waiting for its next run, Ctrl+] leaves.\r\n");
+                    told = true;
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            typed = keys.recv(), if typing => match typed {
+                Some(typed) if until_escape(&typed).1 => return Ok(Again::Left),
+                Some(_) => {}
+                None => typing = false,
+            },
+        }
+    }
+}
+
+/// Looks at the instance, and at its machine where the instance is at its end.
+async fn look(session: &Session, name: &str, uid: &str, end: &End, waited: Duration) -> (Next, String) {
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
+    let vmi = match vmis.get_opt(name).await {
+        Ok(vmi) => vmi,
+        // The API server is not there, or says no for good.
+        Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+            return (Next::GiveUp, String::new());
+        }
+        Err(_) if waited > COMPONENT => return (Next::GiveUp, String::new()),
+        Err(_) => return (Next::Wait, String::new()),
+    };
+    let present = vmi.as_ref().and_then(|vmi| vmi.metadata.uid.clone()).unwrap_or_default();
+    let vms: Api<VirtualMachine> = Api::namespaced(session.client.clone(), &session.namespace);
+    let vm = if needs_machine(vmi.as_ref(), uid) { vms.get_opt(name).await.ok().flatten() } else { None };
+    (decide(vmi.as_ref(), vm.as_ref(), uid, end, waited), present)
+}
+
+fn phase(vmi: &VirtualMachineInstance) -> &str {
+    vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Whether only its machine can tell what comes.
+fn needs_machine(vmi: Option<&VirtualMachineInstance>, uid: &str) -> bool {
+    vmi.is_none_or(|vmi| vmi.metadata.uid.as_deref() == Some(uid) && is_ending(vmi))
+}
+
+fn is_ending(vmi: &VirtualMachineInstance) -> bool {
+    vmi.metadata.deletion_timestamp.is_some() || names::is_final_phase(phase(vmi))
+}
+
+/// What to do, by what is there. Pure.
+fn decide(
+    vmi: Option<&VirtualMachineInstance>,
+    vm: Option<&VirtualMachine>,
+    uid: &str,
+    end: &End,
+    waited: Duration,
+) -> Next {
+    let within = |longest| if waited > longest { Next::GiveUp } else { Next::Wait };
+    let Some(vmi) = vmi else {
+        return if vm.is_some_and(|vm| runs_again(vm, None)) { within(NEXT_RUN) } else { Next::GiveUp };
+    };
+    if vmi.metadata.uid.as_deref() != Some(uid) {
+        return match phase(vmi) {
+            names::PHASE_RUNNING if waited <= NEXT_RUN => Next::Open,
+            phase if names::is_final_phase(phase) => Next::GiveUp,
+            _ => within(NEXT_RUN),
+        };
+    }
+    if is_ending(vmi) {
+        return if vm.is_some_and(|vm| runs_again(vm, Some(vmi))) { within(NEXT_RUN) } else { Next::GiveUp };
+    }
+    match end {
+        // The guest runs on: it is the way that broke.
+        End::Lost if waited <= COMPONENT => Next::Open,
+        End::Ended => within(ENDING),
+        End::Lost | End::Left | End::Taken => Next::GiveUp,
+    }
+}
+
+/// Whether the machine will have another run by itself, or was told to.
+fn runs_again(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> bool {
+    let requests = vm.status.iter().flat_map(|status| &status.state_change_requests);
+    let asked = requests.into_iter().any(|request| request.action == names::ACTION_START);
+    let by_itself = match vm.spec.effective_run_strategy() {
+        Some(names::RUN_STRATEGY_ALWAYS) => true,
+        Some(names::RUN_STRATEGY_RERUN_ON_FAILURE) => {
+            vmi.is_some_and(|vmi| phase(vmi) == names::PHASE_FAILED)
+        }
+        _ => false,
+    };
+    vm.metadata.deletion_timestamp.is_none() && (asked || by_itself)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn vmi(uid: &str, phase: &str) -> VirtualMachineInstance {
+        serde_json::from_value(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": "vm", "uid": uid}, "spec": {"domain": {"devices": {}}}, "status": {"phase": phase}}))
+        .unwrap()
+    }
+
+    fn vm(strategy: &str, start: bool) -> VirtualMachine {
+        let requests = if start { json!([{"action": "Start"}]) } else { json!([]) };
+        serde_json::from_value(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm"},
+            "spec": {"runStrategy": strategy, "template": {"spec": {"domain": {"devices": {}}}}},
+            "status": {"stateChangeRequests": requests}}))
+        .unwrap()
+    }
+
+    fn next(
+        vmi: Option<VirtualMachineInstance>,
+        vm: Option<VirtualMachine>,
+        end: &End,
+        seconds: u64,
+    ) -> Next {
+        decide(vmi.as_ref(), vm.as_ref(), "1", end, Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_way_that_broke_is_tried_again_for_a_while() {
+        assert_eq!(next(Some(vmi("1", "Running")), None, &End::Lost, 0), Next::Open);
+        assert_eq!(next(Some(vmi("1", "Running")), None, &End::Lost, 121), Next::GiveUp);
+    }
+
+    #[test]
+    fn a_guest_that_ended_is_waited_for_where_its_machine_runs_again() {
+        let ended = || Some(vmi("1", "Succeeded"));
+        // It has not been seen yet.
+        assert_eq!(next(Some(vmi("1", "Running")), None, &End::Ended, 1), Next::Wait);
+        // Somebody else has the console.
+        assert_eq!(next(Some(vmi("1", "Running")), None, &End::Ended, 11), Next::GiveUp);
+        assert_eq!(next(ended(), None, &End::Ended, 1), Next::GiveUp);
+        assert_eq!(next(None, None, &End::Ended, 1), Next::GiveUp);
+        for (strategy, start, next_one) in [
+            ("Always", false, Next::Wait),
+            ("Halted", false, Next::GiveUp),
+            ("Manual", false, Next::GiveUp),
+            ("Manual", true, Next::Wait),
+            ("RerunOnFailure", false, Next::GiveUp),
+        ] {
+            assert_eq!(next(ended(), Some(vm(strategy, start)), &End::Ended, 1), next_one, "{strategy}");
+            assert_eq!(next(None, Some(vm(strategy, start)), &End::Lost, 1), next_one, "{strategy}");
+        }
+        let failed = Some(vmi("1", "Failed"));
+        assert_eq!(next(failed, Some(vm("RerunOnFailure", false)), &End::Ended, 1), Next::Wait);
+        assert_eq!(next(ended(), Some(vm("Always", false)), &End::Ended, 301), Next::GiveUp);
+    }
+
+    #[test]
+    fn the_next_run_is_had_once_it_runs() {
+        assert_eq!(next(Some(vmi("2", "Scheduling")), None, &End::Ended, 1), Next::Wait);
+        assert_eq!(next(Some(vmi("2", "Running")), None, &End::Ended, 1), Next::Open);
+        assert_eq!(next(Some(vmi("2", "Failed")), None, &End::Ended, 1), Next::GiveUp);
+    }
+}

@@ -1,0 +1,270 @@
+//! diff: which changes of a virtual machine its running instance takes over, and which take a restart; told before they are
+//! made.
+//!
+//! The API server's own admission fills in defaults (a dry run), and what decides is what virt-controller decides with.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use barevirt_api::defaults;
+use barevirt_api::settings::{Settings, deciding};
+use barevirt_api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use barevirt_plan::difference::{self, When};
+use barevirt_plan::fields::Change;
+use clap::{ArgGroup, Args};
+use http::Method;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::explain::Manifests;
+use crate::session::{self, Connection, Session};
+use crate::yaml::Format;
+
+/// Arguments of `virtctl diff`.
+#[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("what").required(true).args(["file", "vm"]),
+    after_help = "Examples:\n  \
+        # What comes of a change before it is made:\n  virtctl diff -f vm.yaml\n  \
+        # What of a virtual machine its running instance does not have yet:\n  virtctl diff myvm"
+)]
+pub(crate) struct Diff {
+    /// The virtual machine.
+    vm: Option<String>,
+    /// Manifest of the changed virtual machine, `-` for standard input.
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Output format; for people where it is left out.
+    #[arg(short, long, value_enum)]
+    output: Option<Format>,
+}
+
+/// One changed field, told.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Told {
+    field: String,
+    from: Value,
+    to: Value,
+    /// `in place`, `waits`, `restart` or `next start`.
+    applies: &'static str,
+    /// Why it takes a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Diff {
+    /// Compares.
+    pub(crate) async fn run(&self, connection: &Connection) -> anyhow::Result<()> {
+        let session = connection.open().await?;
+        let mut all = Vec::new();
+        match (&self.file, &self.vm) {
+            (Some(file), _) => {
+                let manifests = Manifests::load(std::slice::from_ref(file))?;
+                for subject in manifests.subjects {
+                    if subject["kind"] != "VirtualMachine" {
+                        bail!("an instance cannot be changed: diff is for a VirtualMachine");
+                    }
+                    all.push(of_manifest(&session, connection, subject).await?);
+                }
+            }
+            (None, Some(name)) => {
+                let name = name.strip_prefix("vm/").unwrap_or(name);
+                let vm = machine(&session, name).await?;
+                let told = pending(&session, &vm).await?;
+                all.push((name.to_owned(), told));
+            }
+            (None, None) => bail!("a virtual machine is missing"),
+        }
+        match self.output {
+            Some(format) => {
+                let object: serde_json::Map<String, Value> =
+                    all.into_iter().map(|(name, told)| (name, serde_json::json!(told))).collect();
+                print!("{}", format.text(&object)?);
+            }
+            None => {
+                for (name, told) in &all {
+                    print!("{}", text(&format!("VirtualMachine {name}"), told));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn machine(session: &Session, name: &str) -> anyhow::Result<VirtualMachine> {
+    let vms: Api<VirtualMachine> = Api::namespaced(session.client.clone(), &session.namespace);
+    vms.get(name).await.map_err(session::plain).with_context(|| format!("get VirtualMachine {name}"))
+}
+
+/// The machine as a manifest would make it, by a dry run: with all that admission does, and its refusals.
+async fn of_manifest(
+    session: &Session,
+    connection: &Connection,
+    manifest: Value,
+) -> anyhow::Result<(String, Vec<Told>)> {
+    let given: VirtualMachine = serde_json::from_value(manifest).context("read the VirtualMachine")?;
+    let name = given.metadata.name.clone().unwrap_or_default();
+    let mut session = Session { client: session.client.clone(), namespace: session.namespace.clone() };
+    if let (None, Some(namespace)) = (connection.asked_namespace(), &given.metadata.namespace) {
+        session.namespace.clone_from(namespace);
+    }
+    let old = machine(&session, &name).await?;
+    let wanted = VirtualMachine { spec: given.spec, ..old.clone() };
+    let vms: Api<VirtualMachine> = Api::namespaced(session.client.clone(), &session.namespace);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let admitted = vms.replace(&name, &dry, &wanted).await.map_err(session::plain);
+    let admitted = admitted.with_context(|| format!("VirtualMachine {name} would be refused"))?;
+    let mut told: Vec<Told> = difference::of_machine(&old, &admitted)
+        .into_iter()
+        .map(|change| tell(change, &When::InPlace))
+        .collect();
+    told.extend(pending(&session, &admitted).await?);
+    Ok((name, told))
+}
+
+/// What of a machine its running instance does not have; nothing where none runs.
+pub(crate) async fn pending(session: &Session, vm: &VirtualMachine) -> anyhow::Result<Vec<Told>> {
+    let name = vm.metadata.name.clone().unwrap_or_default();
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
+    let vmi = vmis.get_opt(&name).await.map_err(session::plain).context("get its instance")?;
+    let Some(vmi) = vmi else {
+        eprintln!("VirtualMachine {name} is not running: its next start is from what it is then.");
+        return Ok(Vec::new());
+    };
+    let revision = vmi.status.as_ref().and_then(|status| status.virtual_machine_revision_name.clone());
+    let Some(revision) = revision.filter(|revision| !revision.is_empty()) else {
+        bail!("the instance {name} does not say what it was started from: no virtual machine started it");
+    };
+    let revisions: Api<ControllerRevision> = Api::namespaced(session.client.clone(), &session.namespace);
+    let kept = revisions.get(&revision).await.map_err(session::plain);
+    let kept = kept.with_context(|| format!("get what {name} was started from"))?;
+    let wanted = expanded(session, vm).await?;
+    let live = settings(session).await.guest.live_update.is_some();
+    let differences = difference::of(vm, &wanted, &vmi, &kept, live)
+        .with_context(|| format!("controller revision {revision} cannot be read"))?;
+    Ok(differences.into_iter().map(|(change, when)| tell(change, &when)).collect())
+}
+
+/// The machine's template with its instance type, preference and defaults.
+async fn expanded(session: &Session, vm: &VirtualMachine) -> anyhow::Result<VirtualMachineInstanceSpec> {
+    let path = format!("/apis/subresources.kubevirt.io/v1/namespaces/{}/expand-vm-spec", session.namespace);
+    let mut expanded = vm.clone();
+    if vm.spec.instancetype.is_some() || vm.spec.preference.is_some() {
+        let answer = session.call_json(Method::PUT, path, vm).await.context("expand the virtual machine")?;
+        expanded = serde_json::from_value(answer).context("read the expanded virtual machine")?;
+    }
+    let mut spec = expanded.spec.template.spec;
+    defaults::spec(&mut spec);
+    Ok(spec)
+}
+
+/// The installation's settings; the built-in ones where they may not be read, and that is said.
+pub(crate) async fn settings(session: &Session) -> Settings {
+    let objects: Api<KubeVirt> = Api::all(session.client.clone());
+    match objects.list(&ListParams::default()).await {
+        Ok(list) => Settings::from_kubevirt(deciding(&list.items).map(|object| &object.spec)),
+        Err(error) => {
+            eprintln!(
+                "The KubeVirt object cannot be read ({}): defaults are assumed.",
+                session::plain(error)
+            );
+            Settings::default()
+        }
+    }
+}
+
+fn tell(change: Change, when: &When) -> Told {
+    let Change { path, from, to } = change;
+    let secret = path.contains("userData") || path.contains("networkData");
+    let shown = |value: Value| match value {
+        value if value.is_null() || !secret => redacted(value),
+        _ => Value::from("<redacted>"),
+    };
+    let (applies, reason) = match when {
+        When::InPlace => ("in place", None),
+        When::Waits => ("waits", None),
+        When::Restart(why) => ("restart", Some(why.clone())),
+        When::NextStart => ("next start", None),
+    };
+    Told { field: path, from: shown(from), to: shown(to), applies, reason }
+}
+
+/// A whole volume that is new or gone holds its secrets too.
+fn redacted(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(members) => {
+            for (name, member) in members.iter_mut() {
+                let secret = matches!(
+                    name.as_str(),
+                    "userData" | "userDataBase64" | "networkData" | "networkDataBase64"
+                );
+                *member = if secret { Value::from("<redacted>") } else { redacted(member.take()) };
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = redacted(item.take())),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    value
+}
+
+/// The differences for people, by when they come to be.
+pub(crate) fn text(subject: &str, told: &[Told]) -> String {
+    if told.is_empty() {
+        return format!("{subject}: no difference.\n");
+    }
+    let mut text = format!("{subject}:\n");
+    for (applies, sentence) in [
+        ("in place", "applied while the guest runs"),
+        ("waits", "applied once a change that is under way has ended, or the guest runs"),
+        ("restart", "needs a restart"),
+        ("next start", "applied at the next start"),
+    ] {
+        let those: Vec<&Told> = told.iter().filter(|told| told.applies == applies).collect();
+        if those.is_empty() {
+            continue;
+        }
+        text.push_str(&format!("  {sentence}:\n"));
+        for Told { field, from, to, reason, .. } in those {
+            let short =
+                |value: &Value| if value.is_null() { "nothing".to_owned() } else { value.to_string() };
+            text.push_str(&format!("    {field}: {} -> {}\n", short(from), short(to)));
+            if let Some(reason) = reason {
+                text.push_str(&format!("      {reason}\n"));
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn told_by_when_and_without_secrets() {
+        let change = |path: &str, from: Value, to: Value| Change { path: path.to_owned(), from, to };
+        let volume = json!({"name": "seed", "cloudInitNoCloud": {"userData": "hunter2"}});
+        let told = [
+            tell(change("spec.template.spec.domain.cpu.sockets", json!(1), json!(2)), &When::InPlace),
+            tell(
+                change("spec.template.spec.volumes[seed]", Value::Null, volume),
+                &When::Restart("why".into()),
+            ),
+            tell(change("x.cloudInitNoCloud.userData", json!("hunter1"), json!("hunter2")), &When::NextStart),
+        ];
+        let text = text("VirtualMachine web", &told);
+        assert!(text.contains(
+            "  applied while the guest runs:\n    spec.template.spec.domain.cpu.sockets: 1 -> 2\n"
+        ));
+        assert!(
+            text.contains("needs a restart:\n    spec.template.spec.volumes[seed]: nothing -> {"),
+            "{text}"
+        );
+        assert!(text.contains("\n      why\n") && !text.contains("hunter"), "{text}");
+        assert_eq!(super::text("VirtualMachine web", &[]), "VirtualMachine web: no difference.\n");
+    }
+}

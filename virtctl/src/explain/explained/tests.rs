@@ -1,0 +1,127 @@
+use super::*;
+use crate::explain::manifests::Manifests;
+use crate::explain::{Section, print};
+
+fn around() -> Surroundings {
+    let config = Config {
+        launcher_image: "virt-launcher".to_owned(),
+        image_pull_policy: None,
+        settings: Settings { use_emulation: true, ..Settings::default() },
+    };
+    Surroundings { config, namespace: None, now: Timestamp::UNIX_EPOCH }
+}
+
+fn explained(text: &str) -> Explained {
+    let mut manifests = Manifests::default();
+    manifests.add(text).unwrap();
+    explain(&manifests.subjects[0], &around(), |vm| manifests.lookups(vm))
+}
+
+const VM: &str = r##"
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: web, namespace: shop}
+spec:
+  runStrategy: Always
+  instancetype: {name: small, kind: VirtualMachineInstancetype}
+  template:
+    spec:
+      domain:
+        devices:
+          disks: [{name: root, disk: {bus: virtio}}, {name: seed, disk: {bus: virtio}}]
+      volumes:
+      - {name: root, containerDisk: {image: "registry/guest:1"}}
+      - {name: seed, cloudInitNoCloud: {userData: "#cloud-config\npassword: hunter2\n"}}
+"##;
+
+const SMALL: &str = "
+---
+apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachineInstancetype
+metadata: {name: small, namespace: shop}
+spec: {cpu: {guest: 2}, memory: {guest: 256Mi}}
+";
+
+#[test]
+fn a_machine_with_its_instance_type() {
+    let explained = explained(&format!("{VM}{SMALL}"));
+    assert_eq!(explained.causes, []);
+    let outcome = explained.outcome.as_ref().unwrap();
+    assert_eq!((outcome.resources.cpus, outcome.resources.guest_memory), (2, 256 << 20));
+    let from = |path: &str| {
+        let marked = outcome.filled_in.iter().find(|mark| mark.path == path);
+        marked.map_or("the manifest", |mark| mark.origin.word())
+    };
+    assert_eq!(from("spec.domain.memory"), "instance type or preference");
+    assert_eq!(from("spec.architecture"), "default");
+    assert_eq!(from("spec.domain.devices.disks[0].disk.bus"), "the manifest");
+    // Every word of the command line is the launcher's.
+    let disk = outcome.command_line.iter().find(|part| part.what == "disk root").unwrap();
+    assert_eq!(disk.fields, ["spec.domain.devices.disks[0]"]);
+    assert!(disk.arguments.iter().any(|word| word.contains("virtio-blk-pci")), "{:?}", disk.arguments);
+    let smp = outcome.command_line.iter().find(|part| part.what == "CPU").unwrap();
+    assert!(smp.arguments.iter().any(|word| word.starts_with("cpus=2,")), "{:?}", smp.arguments);
+    // The parts add up to what the pod gets.
+    let sum: u64 = outcome.resources.overhead_parts.iter().map(|part| part.bytes).sum();
+    assert!(outcome.resources.overhead >= sum && outcome.resources.overhead - sum < 1 << 20);
+    let text = print::text(&explained, &[]);
+    for expected in [
+        "VirtualMachine shop/web\n",
+        "memory:  # instance type or preference\n",
+        "Launcher pod:\n",
+        "disk root  <- spec.domain.devices.disks[0]\n",
+        "Memory and CPUs:\n  guest memory",
+        "emulation",
+    ] {
+        assert!(text.contains(expected), "{expected:?} in\n{text}");
+    }
+    let json = serde_json::to_string(&explained).unwrap();
+    for said in [&text, &json] {
+        assert!(!said.contains("hunter2") && said.contains("<redacted: 32 bytes>"), "{said}");
+    }
+    let only = print::text(&explained, &[Section::Qemu]);
+    assert!(only.contains("-blockdev") && !only.contains("Launcher pod"), "{only}");
+}
+
+#[test]
+fn every_cause_at_once_with_its_field() {
+    let wrong = VM
+        .replace("{bus: virtio}}, {name: seed", "{bus: floppy}}, {name: lost")
+        .replace("runStrategy: Always", "runStrategy: Sometimes\n  runing: true");
+    let fields =
+        |text: &str| -> Vec<String> { explained(text).causes.into_iter().map(|cause| cause.field).collect() };
+    let told = fields(&format!("{wrong}{SMALL}"));
+    for field in ["spec.runing", "spec.runStrategy", "spec.template.spec.domain.devices.disks[1].name"] {
+        assert!(told.iter().any(|told| told == field), "{field}: {told:?}");
+    }
+    // An instance type that is in no file is none that is ignored.
+    assert_eq!(fields(VM), ["spec.instancetype"]);
+    let shapeless = "{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: a}, spec: {}}";
+    assert_eq!(fields(shapeless), ["spec.template"]);
+}
+
+#[test]
+fn all_examples_are_explained() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
+    let mut seen = 0;
+    for file in std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.extension().is_none_or(|ending| ending != "yaml") {
+            continue;
+        }
+        let mut manifests = Manifests::default();
+        manifests.add(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        for subject in &manifests.subjects {
+            for use_emulation in [true, false] {
+                let mut around = around();
+                around.config.settings.use_emulation = use_emulation;
+                let explained = explain(subject, &around, |vm| manifests.lookups(vm));
+                // One example names an instance type and a preference that a cluster has.
+                let causes =
+                    explained.causes.iter().filter(|cause| !cause.message.contains("not in these files"));
+                assert_eq!(causes.count(), 0, "{}: {:?}", file.display(), explained.causes);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 8, "{seen}");
+}

@@ -1,0 +1,160 @@
+//! A VM that runs: what it was made of, and what its virtual machine says that it does not have yet.
+//!
+//! The command line is planned from the instance as it is. The running QEMU's own is part of `virtctl debug`.
+
+use anyhow::Context;
+use barevirt_api::names::CREATED_BY_LABEL;
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_plan::config::Config;
+use barevirt_plan::fields::{Change, changed};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use super::explained::{Explained, outcome, told};
+use super::{Explain, Section, print};
+use crate::diff;
+use crate::session::{self, Session};
+
+fn has_image_volumes(pod: &Pod) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.into_iter().any(|volume| volume.image.is_some())
+}
+
+/// Explains an instance of the cluster.
+pub(super) async fn explain(asked: &Explain, session: &Session) -> anyhow::Result<()> {
+    let name = asked.name()?;
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
+    let vmi = vmis.get(name).await.map_err(session::plain);
+    let vmi = vmi.with_context(|| format!("get VirtualMachineInstance {name}"))?;
+    let vms: Api<VirtualMachine> = Api::namespaced(session.client.clone(), &session.namespace);
+    let owned = vmi.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "VirtualMachine");
+    let vm = if owned { vms.get_opt(name).await.map_err(session::plain)? } else { None };
+    let pod = launcher(session, &vmi).await?;
+
+    let mut settings = diff::settings(session).await;
+    settings.use_emulation |= asked.emulation;
+    // Whether the cluster has such volumes shows in what the controller made of it.
+    settings.pods.image_volumes = pod.as_ref().is_some_and(has_image_volumes);
+    let image = pod.as_ref().and_then(image).unwrap_or_else(|| asked.launcher_image.clone());
+    let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
+    let config = Config { launcher_image: image, image_pull_policy: None, settings };
+    let config = in_namespace(session, config).await;
+    let given = vm.as_ref().map_or(&vmi.spec, |vm| &vm.spec.template.spec).clone();
+    let mut explained = Explained {
+        kind: "VirtualMachineInstance".to_owned(),
+        name: name.to_owned(),
+        namespace,
+        warnings: Vec::new(),
+        causes: Vec::new(),
+        outcome: None,
+    };
+    match outcome(vmi, &given, None, &config) {
+        Ok(outcome) => explained.outcome = Some(outcome),
+        Err(causes) => explained.causes = causes.into_iter().map(told).collect(),
+    }
+    let planned = explained.outcome.as_ref().map(|outcome| &outcome.pod);
+    let in_pod = planned.zip(pod.as_ref()).map(|(planned, pod)| differing(planned, pod)).unwrap_or_default();
+    let pending = match &vm {
+        Some(vm) => diff::pending(session, vm).await?,
+        None => Vec::new(),
+    };
+    if let Some(format) = asked.output {
+        let mut object = json!(explained);
+        object["pending"] = json!(pending);
+        let change =
+            |Change { path, from, to }: &Change| json!({"field": path, "planned": from, "running": to});
+        object["podDiffers"] = in_pod.iter().map(change).collect();
+        print!("{}", format.text(&object)?);
+        return Ok(());
+    }
+    print!("{}", print::text(&explained, &asked.show));
+    if asked.show.is_empty() || asked.show.contains(&Section::Changes) {
+        println!("\nWhat runs, compared with what would be started now:");
+        match &vm {
+            Some(_) => print!("{}", indented(&diff::text(&format!("VirtualMachine {name}"), &pending))),
+            None => println!("  No virtual machine owns it."),
+        }
+        match &pod {
+            None => println!("  It has no launcher pod."),
+            Some(_) if in_pod.is_empty() => println!("  Launcher pod: as planned."),
+            Some(_) => {
+                println!("  Launcher pod, planned -> running:");
+                for Change { path, from, to } in &in_pod {
+                    println!("    {path}: {} -> {}", print::short(from), print::short(to));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// With what the namespace says about limits. What may not be read counts as not there, and shows as a difference of the pod.
+async fn in_namespace(session: &Session, config: Config) -> Config {
+    let namespaces: Api<Namespace> = Api::all(session.client.clone());
+    let namespace = namespaces.get(&session.namespace).await.ok();
+    let quotas: Api<ResourceQuota> = Api::namespaced(session.client.clone(), &session.namespace);
+    let quotas = quotas.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    let labels = namespace.and_then(|namespace| namespace.metadata.labels);
+    config.in_namespace(labels.as_ref(), &quotas)
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// The launcher pod that runs it.
+async fn launcher(session: &Session, vmi: &VirtualMachineInstance) -> anyhow::Result<Option<Pod>> {
+    let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
+    let active = vmi.status.as_ref().map(|status| &status.active_pods);
+    let pods: Api<Pod> = Api::namespaced(session.client.clone(), &session.namespace);
+    let list = pods.list(&ListParams::default().labels(&format!("{CREATED_BY_LABEL}={uid}"))).await;
+    let list = list.map_err(session::plain).context("list its launcher pods")?;
+    Ok(list.items.into_iter().find(|pod| {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        active.is_some_and(|active| active.contains_key(uid))
+    }))
+}
+
+fn image(pod: &Pod) -> Option<String> {
+    let compute = pod.spec.as_ref()?.containers.iter().find(|container| container.name == "compute")?;
+    compute.image.clone()
+}
+
+/// Where the running pod is not as it would be planned. What the cluster added to it is no difference.
+fn differing(planned: &Pod, running: &Pod) -> Vec<Change> {
+    let value = |pod: &Pod| json!({ "spec": pod.spec });
+    let changes = changed("", &value(planned), &value(running));
+    let ours = |change: &Change| {
+        let states_its_claim = change.path.contains("vm-state");
+        !change.from.is_null() && !states_its_claim && change.from != Value::Array(Vec::new())
+    };
+    // Lists without names, such as tolerations, only grow.
+    let grew = |change: &Change| match (&change.from, &change.to) {
+        (Value::Array(from), Value::Array(to)) => from.iter().all(|item| to.contains(item)),
+        _ => false,
+    };
+    changes.into_iter().filter(|change| ours(change) && !grew(change)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_cluster_added_is_no_difference() {
+        let pod = |spec: Value| -> Pod { serde_json::from_value(json!({ "spec": spec })).unwrap() };
+        let planned = pod(json!({"hostname": "a", "containers": [{"name": "compute", "image": "i:1"}]}));
+        let added = pod(json!({"hostname": "a", "nodeName": "n", "tolerations": [{"key": "k"}],
+            "containers": [{"name": "compute", "image": "i:1", "terminationMessagePath": "/dev/log"}]}));
+        assert_eq!(differing(&planned, &added), []);
+        let other = pod(json!({"hostname": "a", "containers": [{"name": "compute", "image": "i:2"}]}));
+        let found = differing(&planned, &other);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].path.as_str(), &found[0].to),
+            (".spec.containers[compute].image", &json!("i:2"))
+        );
+    }
+}

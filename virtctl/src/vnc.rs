@@ -1,0 +1,176 @@
+//! vnc: the display of a guest in a viewer of this machine.
+//!
+//! A port of this machine leads to the guest's display, for one viewer: one that is found here, or with `--proxy-only`
+//! whichever comes.
+
+mod screenshot;
+mod viewer;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use barevirt_api::names::CONDITION_PAUSED;
+use barevirt_api::v1::{Condition, VirtualMachineInstance};
+use clap::{Args, Subcommand};
+use futures::{SinkExt, StreamExt};
+use hyper::body::Bytes;
+use kube::Api;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio_tungstenite::tungstenite::Message;
+
+use self::viewer::{Search, Viewer};
+use crate::port_forward;
+use crate::session::{self, INSTANCES, Session};
+use crate::stream::{self, Socket};
+
+/// How long a viewer may take to come to the port.
+const VIEWER_WITHIN: Duration = Duration::from_secs(60);
+/// What a display may say before anybody answers: its greeting.
+const GREETING: usize = 4096;
+
+/// Arguments of `virtctl vnc`.
+#[derive(Debug, Args)]
+#[command(
+    subcommand_precedence_over_arg = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:\n  \
+    # Connect to the display of 'testvmi' with a viewer of this machine:\n  virtctl vnc testvmi\n\n  \
+    # Only open a port for a viewer:\n  virtctl vnc testvmi --proxy-only --port 5901"
+)]
+pub(crate) struct Vnc {
+    /// Name of the virtual machine instance.
+    #[arg(required = true)]
+    vmi: Option<String>,
+    /// The address that the port is opened on, with --proxy-only.
+    #[arg(long, default_value = "127.0.0.1")]
+    address: String,
+    /// Run only the proxy, and say on which port a viewer can connect.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    proxy_only: bool,
+    /// Leave the display to whom it shows to now, instead of taking it.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    preserve_session: bool,
+    /// The port; 0 takes a free one.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// The viewer to use: tiger, remote-viewer, and on a Mac chicken or real.
+    #[arg(long)]
+    vnc_type: Option<String>,
+    /// Path to the viewer's program; with --vnc-type.
+    #[arg(long)]
+    vnc_path: Option<std::path::PathBuf>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create a VNC screenshot of a virtual machine instance.
+    Screenshot(screenshot::Screenshot),
+}
+
+impl Vnc {
+    pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
+        match (&self.command, &self.vmi) {
+            (Some(Command::Screenshot(screenshot)), _) => screenshot.run(session).await,
+            (None, Some(vmi)) => self.show(session, vmi).await,
+            (None, None) => bail!("the name of a virtual machine instance is missing"),
+        }
+    }
+
+    async fn show(&self, session: &Session, vmi: &str) -> anyhow::Result<()> {
+        // Before anything is opened: whether there is a viewer at all.
+        let viewer = match self.proxy_only {
+            true => None,
+            false => Some(Viewer::find(self.vnc_type.as_deref(), self.vnc_path.as_deref(), &Search::here())?),
+        };
+        let subresource = format!("vnc?preserveSession={}", self.preserve_session);
+        let path = session::path(&session.namespace, INSTANCES, vmi, &subresource);
+        let opened = match stream::open(session, &path).await {
+            Ok(Ok(socket)) => Ok(socket),
+            Ok(Err(refusal)) => Err(anyhow::anyhow!(refusal)),
+            Err(error) => Err(error),
+        };
+        let socket = opened.with_context(|| format!("can't access VMI {vmi}"))?;
+        let address =
+            if self.proxy_only { resolve(&self.address).await? } else { Ipv4Addr::LOCALHOST.into() };
+        let listener = TcpListener::bind((address, self.port)).await;
+        let listener = listener.with_context(|| format!("open {address} port {}", self.port))?;
+        let port = listener.local_addr()?.port();
+        warn_if_paused(session, vmi).await;
+        match viewer {
+            None => {
+                println!("{}", serde_json::json!({ "port": port }));
+                until_interrupted(async {
+                    let (socket, client) = wait(socket, &listener).await?;
+                    port_forward::carry(socket, client).await
+                })
+                .await
+            }
+            Some(viewer) => {
+                let mut child = viewer.start(port)?;
+                let shown = async {
+                    let came = tokio::time::timeout(VIEWER_WITHIN, wait(socket, &listener)).await;
+                    let (socket, client) = came.context("the viewer did not connect within a minute")??;
+                    port_forward::carry(socket, client).await
+                };
+                until_interrupted(async {
+                    tokio::select! {
+                        done = shown => done,
+                        ended = viewer::ended(&mut child, &viewer) => ended,
+                    }
+                })
+                .await
+            }
+        }
+    }
+}
+
+/// Ends at ctrl-c, as somebody wants who has seen enough.
+async fn until_interrupted(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::select! {
+        done = work => done,
+        interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
+    }
+}
+
+/// Waits for the one viewer; the stream is kept alive meanwhile. What the display said already is the viewer's first.
+async fn wait(mut socket: Socket, listener: &TcpListener) -> anyhow::Result<(Socket, TcpStream)> {
+    let mut greeting: Vec<u8> = Vec::new();
+    let mut ping = tokio::time::interval(stream::PING_EVERY);
+    let mut client = loop {
+        tokio::select! {
+            accepted = listener.accept() => break accepted.context("accept a viewer")?.0,
+            message = socket.next(), if greeting.len() < GREETING => match message {
+                Some(Ok(Message::Binary(bytes))) => greeting.extend_from_slice(&bytes),
+                Some(Ok(Message::Close(Some(frame)))) => bail!("the display was closed: {}", frame.reason),
+                Some(Ok(Message::Close(None)) | Err(_)) | None => bail!("the display was closed"),
+                Some(Ok(_)) => {}
+            },
+            _ = ping.tick() => socket.send(Message::Ping(Bytes::new())).await.context("send to the display")?,
+        }
+    };
+    // Only a matter of latency.
+    let _ = client.set_nodelay(true);
+    client.write_all(&greeting).await.context("send to the viewer")?;
+    Ok((socket, client))
+}
+
+async fn resolve(address: &str) -> anyhow::Result<IpAddr> {
+    let mut found =
+        lookup_host((address, 0)).await.with_context(|| format!("can't resolve the address {address}"))?;
+    Ok(found.next().with_context(|| format!("{address} has no address"))?.ip())
+}
+
+/// A picture that does not move is not a broken one.
+pub(crate) async fn warn_if_paused(session: &Session, vmi: &str) {
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
+    // What cannot be learned is not worth an error.
+    let Ok(found) = vmis.get(vmi).await else { return };
+    let conditions = found.status.map(|status| status.conditions).unwrap_or_default();
+    if Condition::find(&conditions, CONDITION_PAUSED).is_some() {
+        eprint!("\rWarning: {vmi} is paused. Console will be active after unpause.\r\n");
+    }
+}
