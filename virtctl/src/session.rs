@@ -52,7 +52,7 @@ impl Connection {
     /// Reads the configuration; nothing is sent yet.
     pub(crate) async fn open(&self) -> anyhow::Result<Session> {
         let chosen = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &self.kubeconfig {
+        let mut config = match &self.kubeconfig {
             Some(path) => {
                 let file = Kubeconfig::read_from(path)
                     .with_context(|| format!("read kubeconfig {}", path.display()))?;
@@ -64,6 +64,8 @@ impl Connection {
             None => Config::infer().await.context("no kubeconfig, and not inside a cluster")?,
         };
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        // What a server refuses is told at once: 503 and 504 are answers about a guest here, and no command is sent twice.
+        config.default_retry = false;
         let client = Client::try_from(config).context("make a client")?;
         Ok(Session { client, namespace })
     }

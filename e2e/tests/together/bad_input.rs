@@ -92,12 +92,22 @@ fn a_disk_without_a_volume_is_refused() {
 }
 
 #[test]
-fn a_volume_that_no_disk_uses_is_refused() {
-    in_namespace("bad-volume", |namespace| {
-        let change = |spec: &mut Value| {
-            guest::push(&mut spec["volumes"], json!({ "name": "spare", "emptyDisk": { "capacity": "1Mi" } }));
-        };
-        refused(namespace, change, "volumes[1].name", "spare")
+fn a_volume_that_no_disk_names_gets_one() {
+    in_namespace("forgotten", |namespace| {
+        let mut manifest = guest::instance("vm");
+        guest::push(
+            &mut manifest["spec"]["volumes"],
+            json!({ "name": "spare", "emptyDisk": { "capacity": "1Mi" } }),
+        );
+        namespace.apply(&manifest)?;
+        let disks = namespace.need("vmi", "vm")?["spec"]["domain"]["devices"]["disks"].clone();
+        ensure!(disks[1]["name"] == "spare" && disks[1]["disk"]["bus"].is_string(), "{disks}");
+        // The typo that this could hide is a disk without a volume.
+        let mut typo = guest::instance("typo");
+        typo["spec"]["domain"]["devices"]["disks"][0]["name"] = json!("rooot");
+        let message = namespace.refusal(&typo)?;
+        ensure!(message.contains("rooot"), "{message}");
+        Ok(())
     });
 }
 
@@ -126,10 +136,18 @@ fn a_path_that_leaves_the_image_is_refused() {
 }
 
 #[test]
-fn memory_is_demanded() {
+fn memory_is_demanded_of_an_instance() {
     in_namespace("bad-memory", |namespace| {
-        let change = |spec: &mut Value| spec["domain"]["memory"] = json!({});
-        refused(namespace, change, "domain.memory", "")
+        let without = |mut manifest: Value| {
+            guest::spec_of(&mut manifest)["domain"]["memory"] = json!({});
+            manifest
+        };
+        let message = namespace.refusal(&without(guest::instance("bad")))?;
+        ensure!(message.contains("spec.domain.memory.guest"), "{message}");
+        // A machine may wait for it, and says so when it is started.
+        namespace.apply(&without(guest::machine("vm", "Always")))?;
+        let says = |vm: &Value| vm["status"]["conditions"].to_string().contains("no memory requested");
+        namespace.wait("vm", "vm", "to say why it does not start", SOON, says).map(drop)
     });
 }
 

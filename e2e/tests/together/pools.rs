@@ -135,10 +135,12 @@ fn a_changed_template_restarts_guests_within_max_unavailable() {
         wait::until_true("both guests to be new", RUNNING * 3, || {
             let mut done = 0;
             let mut away = 0;
+            // Both as they are at one moment.
+            let now = namespace.list("vmi")?;
             for (name, before) in ["web-0", "web-1"].iter().zip(&before) {
-                match namespace.get("vmi", name)? {
+                match now.iter().find(|vmi| vmi["metadata"]["name"] == *name) {
                     Some(vmi) if vmi["metadata"]["deletionTimestamp"].is_null() => {
-                        let other = uid(&vmi) != *before;
+                        let other = uid(vmi) != *before;
                         let runs = vmi["status"]["phase"] == "Running";
                         ensure!(!other || vmi["metadata"]["labels"]["version"] == "2", "{}", vmi["metadata"]);
                         done += u32::from(other && runs);
