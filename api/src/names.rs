@@ -327,6 +327,18 @@ pub fn kernel_image_volume() -> String {
     format!("{IMAGE_VOLUMES}/kernel-boot")
 }
 
+/// Prefix of the variable that tells a launcher which PCI functions its pod was given; KubeVirt's, as the next two.
+pub const PCI_VARIABLE: &str = "PCI_RESOURCE";
+/// The same for mediated devices.
+pub const MEDIATED_VARIABLE: &str = "MDEV_PCI_RESOURCE";
+/// The same for USB devices.
+pub const USB_VARIABLE: &str = "USB_RESOURCE";
+
+/// Name of that variable for a resource: in capitals, `_` in the place of `/` and `.`.
+pub fn device_variable(prefix: &str, resource: &str) -> String {
+    format!("{prefix}_{}", resource.to_uppercase().replace(['/', '.'], "_"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

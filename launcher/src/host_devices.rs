@@ -10,13 +10,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use barevirt_api::names::{MEDIATED_VARIABLE, PCI_VARIABLE, USB_VARIABLE, device_variable};
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::HostSource;
-
-/// What variables begin with.
-const PCI: &str = "PCI_RESOURCE";
-const MEDIATED: &str = "MDEV_PCI_RESOURCE";
-const USB: &str = "USB_RESOURCE";
 
 /// Why an entry of the manifest has no device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +61,9 @@ pub fn given(
             None => Err(HostDeviceError::Missing {
                 field,
                 resource: resource.to_owned(),
-                variable: [PCI, MEDIATED, USB].map(|prefix| variable(prefix, resource)).join(", "),
+                variable: [PCI_VARIABLE, MEDIATED_VARIABLE, USB_VARIABLE]
+                    .map(|prefix| device_variable(prefix, resource))
+                    .join(", "),
             }),
         })
         .collect()
@@ -78,7 +76,7 @@ fn pool(
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<VecDeque<Vec<HostSource>>, HostDeviceError> {
     let read = |prefix: &str, what: &'static str, parse: fn(&str) -> Option<HostSource>| {
-        let variable = variable(prefix, resource);
+        let variable = device_variable(prefix, resource);
         let text = environment(&variable).unwrap_or_default();
         let values = text.split(',').map(str::trim).filter(|value| !value.is_empty());
         let parsed = values.map(|value| {
@@ -90,15 +88,12 @@ fn pool(
         });
         parsed.collect::<Result<Vec<_>, _>>()
     };
-    let single = [read(PCI, "PCI address", pci)?, read(MEDIATED, "UUID", mediated)?].concat();
-    let usb = read(USB, "number of a bus and a device", usb)?;
+    let single =
+        [read(PCI_VARIABLE, "PCI address", pci)?, read(MEDIATED_VARIABLE, "UUID", mediated)?].concat();
+    let usb = read(USB_VARIABLE, "number of a bus and a device", usb)?;
     let share = usb.len().div_ceil(entries.max(1)).max(1);
     let sets = usb.chunks(share).map(<[_]>::to_vec);
     Ok(single.into_iter().map(|source| vec![source]).chain(sets).collect())
-}
-
-fn variable(prefix: &str, resource: &str) -> String {
-    format!("{prefix}_{}", resource.to_uppercase().replace(['/', '.'], "_"))
 }
 
 /// `0000:65:00.0`. Anything else could be another property of the device.

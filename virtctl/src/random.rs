@@ -2,6 +2,11 @@
 
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
+/// The name of an object that nobody has named.
+pub(crate) fn name(of: &str) -> String {
+    format!("{of}-{}", suffix(5))
+}
+
 /// A word of that many letters.
 pub(crate) fn suffix(length: usize) -> String {
     (0..length).map(|_| char::from(LETTERS[fastrand::usize(..LETTERS.len())])).collect()

@@ -16,6 +16,7 @@ pub mod installation;
 pub mod log;
 pub mod metrics;
 pub mod probes;
+pub mod query;
 pub mod tls;
 pub mod websocket;
 pub mod websocket_client;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use barevirt_api::freeze;
 use barevirt_api::names::{CONDITION_AGENT_CONNECTED, CONDITION_PAUSED, PHASE_RUNNING, PHASE_SCHEDULED};
 use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
+use barevirt_component::query;
 use http::{Method, StatusCode};
 use hyper::body::Bytes;
 use kube::{Api, Client};
@@ -164,7 +165,7 @@ async fn pass(
 }
 
 fn moves_cursor(query: Option<&str>) -> bool {
-    query.unwrap_or_default().split('&').any(|one| one == "moveCursor=true")
+    query::values(query, "moveCursor").any(|value| value == "true")
 }
 
 /// A guest that stands still for a snapshot of its machine does so until that is taken.

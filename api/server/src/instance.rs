@@ -2,6 +2,7 @@
 
 use barevirt_api::names;
 use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_component::query;
 use http::Request;
 use hyper::body::Incoming;
 use kube::{Api, Client};
@@ -72,8 +73,7 @@ fn has_stream(vmi: &VirtualMachineInstance, action: InstanceAction) -> Result<()
 
 /// Whether who has the stream is to keep it. Go's spellings of true; anything else is false, as in KubeVirt.
 fn keeps_session(query: Option<&str>) -> bool {
-    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-    let value = pairs.find(|(name, _)| *name == KEEP_SESSION.name).map(|(_, value)| value);
+    let value = query::values(query, KEEP_SESSION.name).next();
     value.is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 

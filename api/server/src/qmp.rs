@@ -17,6 +17,7 @@ mod stream;
 use std::time::Duration;
 
 use barevirt_api::monitor::{self, Class};
+use barevirt_component::query;
 use http::{Method, Request, StatusCode};
 use hyper::body::{Bytes, Incoming};
 use serde::Deserialize;
@@ -168,8 +169,7 @@ async fn pass(
 
 /// `timeoutSeconds` of a query: whole seconds.
 fn timeout(query: Option<&str>) -> Result<Duration, Refusal> {
-    let mut words = query.unwrap_or_default().split('&').filter_map(|one| one.split_once('='));
-    let Some((_, text)) = words.find(|(key, _)| *key == "timeoutSeconds") else { return Ok(USUAL) };
+    let Some(text) = query::values(query, "timeoutSeconds").next() else { return Ok(USUAL) };
     let seconds = text.parse().ok().filter(|seconds| (1..=LONGEST).contains(seconds));
     let seconds = seconds.ok_or_else(|| {
         Refusal::bad_request(format!(

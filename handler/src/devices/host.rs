@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use barevirt_api::names::{MEDIATED_VARIABLE, PCI_VARIABLE, USB_VARIABLE, device_variable};
 use barevirt_api::settings::{HostDevices, Selector, mediated_type};
 
 /// The driver that hands a PCI function over.
@@ -37,15 +38,15 @@ impl HostDevice {
     /// Name of the variable for the launcher, and this device's part of its value.
     pub fn variable(&self, resource: &str) -> (String, String) {
         let (prefix, value) = match &self.address {
-            Address::Pci(address) => ("PCI_RESOURCE", address.clone()),
-            Address::Mediated(uuid) => ("MDEV_PCI_RESOURCE", uuid.clone()),
+            Address::Pci(address) => (PCI_VARIABLE, address.clone()),
+            Address::Mediated(uuid) => (MEDIATED_VARIABLE, uuid.clone()),
             Address::Usb(devices) => {
                 let devices: Vec<String> =
                     devices.iter().map(|(bus, device)| format!("{bus}:{device}")).collect();
-                ("USB_RESOURCE", devices.join(","))
+                (USB_VARIABLE, devices.join(","))
             }
         };
-        (format!("{prefix}_{}", resource.to_uppercase().replace(['/', '.'], "_")), value)
+        (device_variable(prefix, resource), value)
     }
 }
 

@@ -148,8 +148,7 @@ pub(super) async fn screenshot(
     guest: &Guest,
     launcher: &Launcher,
 ) -> Response<Body> {
-    let query = request.uri().query().unwrap_or_default();
-    let move_cursor = query.split('&').any(|one| one == "moveCursor=true");
+    let move_cursor = super::has_flag(request.uri().query(), "moveCursor");
     match launcher.screenshot(move_cursor, CONTROL).await {
         Ok(png) => {
             let mut answer = Response::new(Body::from(Bytes::from(png)));

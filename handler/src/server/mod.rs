@@ -5,7 +5,7 @@
 //! | `GET /v1/namespaces/{namespace}/virtualmachineinstances/{name}/console` | websocket, the first serial port |
 //! | `GET .../vnc` | websocket, the screen (RFB) |
 //! | `GET .../vnc/screenshot` | what the screen shows, PNG |
-//! | `POST .../qmp` | one QMP command, JSON in and out; `timeout` in the query: seconds that QEMU may take |
+//! | `POST .../qmp` | one QMP command, JSON in and out; `timeoutSeconds` in the query: seconds that QEMU may take |
 //! | `GET .../qmp/stream` | websocket, a session of the people's monitor |
 //! | `GET .../debug` | what the launcher knows of QEMU, JSON |
 //! | `PUT .../{pause,unpause,reset,softreboot,freeze,unfreeze}` | something is done to the guest ([`controls`]) |
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barevirt_component::certificates::Server;
-use barevirt_component::websocket;
+use barevirt_component::{query, websocket};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -178,17 +178,9 @@ async fn serve_guest(
     };
     // From here on whoever had it has it no more, and is told so before the launcher lets them go without a word.
     let mut seat = seats.take(&namespace, &name, stream);
-    let socket = match launcher.take(stream).await {
+    let socket = match take(&launcher, stream).await {
         Ok(socket) => socket,
-        Err(error) => return failed(&error),
-    };
-    let socket = std::os::unix::net::UnixStream::from(socket);
-    let socket = match socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket)) {
-        Ok(socket) => socket,
-        Err(error) => {
-            let message = format!("use the guest's stream: {error}");
-            return refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message);
-        }
+        Err(refusal) => return *refusal,
     };
     let response = upgrade.answer();
     tokio::spawn(async move {
@@ -203,10 +195,19 @@ async fn serve_guest(
     response
 }
 
+/// A stream of the guest's, from its launcher.
+async fn take(launcher: &Launcher, stream: &str) -> Result<UnixStream, Box<Response<Body>>> {
+    let socket = launcher.take(stream).await.map_err(|error| Box::new(failed(&error)))?;
+    let socket = std::os::unix::net::UnixStream::from(socket);
+    socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket)).map_err(|error| {
+        let message = format!("use the guest's stream: {error}");
+        Box::new(refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message))
+    })
+}
+
 /// Whether the query says that this is true.
 fn has_flag(query: Option<&str>, name: &str) -> bool {
-    let mut flags = query.unwrap_or_default().split('&').filter_map(|one| one.split_once('='));
-    flags.any(|(key, value)| key == name && value == "true")
+    query::values(query, name).any(|value| value == "true")
 }
 
 /// The launcher's refusal, as an answer to virt-api.

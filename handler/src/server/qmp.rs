@@ -4,18 +4,17 @@
 
 use std::time::Duration;
 
-use barevirt_component::websocket;
+use barevirt_component::{query, websocket};
 use barevirt_protocol::names::STREAM_QMP;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tracing::info;
 
 use super::answer::{self, Body, refuse};
 use super::route::Guest;
-use super::{REQUEST, failed};
+use super::{REQUEST, failed, take};
 use crate::launchers::{Launcher, LauncherError};
 
 /// How long a QMP command may take when the request does not say.
@@ -62,8 +61,7 @@ pub(super) async fn call(request: Request<Incoming>, guest: &Guest, launcher: &L
 
 /// `timeoutSeconds` of a query, in seconds.
 fn within(query: Option<&str>) -> Duration {
-    let mut words = query.unwrap_or_default().split('&').filter_map(|one| one.split_once('='));
-    let seconds = words.find(|(key, _)| *key == "timeoutSeconds").and_then(|(_, text)| text.parse().ok());
+    let seconds = query::values(query, "timeoutSeconds").next().and_then(|text| text.parse().ok());
     seconds.map_or(USUAL, |seconds: u64| Duration::from_secs(seconds.clamp(1, LONGEST)))
 }
 
@@ -73,16 +71,9 @@ pub(super) async fn stream(request: Request<Incoming>, guest: &Guest, launcher: 
         Ok(upgrade) => upgrade,
         Err(message) => return refuse(StatusCode::BAD_REQUEST, "BadRequest", message),
     };
-    let socket = match launcher.take(STREAM_QMP).await {
-        Ok(socket) => std::os::unix::net::UnixStream::from(socket),
-        Err(error) => return failed(&error),
-    };
-    let socket = match socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket)) {
+    let socket = match take(launcher, STREAM_QMP).await {
         Ok(socket) => socket,
-        Err(error) => {
-            let message = format!("use the monitor's stream: {error}");
-            return refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message);
-        }
+        Err(refusal) => return *refusal,
     };
     let (namespace, name) = (guest.namespace.clone(), guest.name.clone());
     tokio::spawn(async move {

@@ -60,7 +60,7 @@ pub(super) struct Clone {
 impl Clone {
     pub(super) fn manifest(&self, namespace: Option<&str>) -> anyhow::Result<String> {
         let name = self.name.clone().filter(|name| !name.is_empty());
-        let name = name.unwrap_or_else(|| format!("clone-{}", random::suffix(5)));
+        let name = name.unwrap_or_else(|| random::name("clone"));
         let mut object = VirtualMachineClone::new(&name, self.spec()?);
         object.metadata.namespace = namespace.map(str::to_owned);
         yaml::text(&object)

@@ -52,8 +52,7 @@ pub(super) struct Preference {
 impl Preference {
     pub(super) fn manifest(&self, namespace: Option<&str>) -> anyhow::Result<String> {
         let spec = self.spec()?;
-        let named =
-            |default: &str| self.name.clone().unwrap_or_else(|| format!("{default}-{}", random::suffix(5)));
+        let named = |default: &str| self.name.clone().unwrap_or_else(|| random::name(default));
         if self.namespaced || namespace.is_some() {
             let mut object = VirtualMachinePreference::new(&named("preference"), spec);
             object.metadata.namespace = namespace.map(str::to_owned);

@@ -180,7 +180,7 @@ impl Vm {
         };
         let name = self.name.clone().filter(|name| !name.is_empty());
         let mut vm = VirtualMachine::default();
-        vm.metadata.name = Some(name.unwrap_or_else(|| format!("vm-{}", random::suffix(5))));
+        vm.metadata.name = Some(name.unwrap_or_else(|| random::name("vm")));
         vm.metadata.namespace = namespace.map(str::to_owned);
         vm.spec.run_strategy = Some((*run_strategy).to_owned());
         let template = &mut vm.spec.template.spec;

@@ -25,7 +25,7 @@ pub(super) fn volumes(draft: &mut Draft, texts: &[String]) -> anyhow::Result<()>
         if size.is_none() && !matches!(kind.as_str(), "pvc" | "snapshot" | "ds") {
             return Err(params.error("size must be specified"));
         }
-        let name = params.text("name").unwrap_or_else(|| format!("imported-volume-{}", random::suffix(5)));
+        let name = params.text("name").unwrap_or_else(|| random::name("imported-volume"));
         let volume = DataVolumeOfVolume { name: name.clone(), ..DataVolumeOfVolume::default() };
         let volume = Volume { name: name.clone(), data_volume: Some(volume), ..Volume::default() };
         volumes::add(draft, FLAG, volume)?;
