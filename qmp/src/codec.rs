@@ -45,6 +45,8 @@ pub enum Line {
 pub struct Decoder {
     max_line: usize,
     flush: bool,
+    /// Ends of objects end lines as well.
+    brackets: Option<Brackets>,
     partial: Vec<u8>,
     /// Bytes of the present line already thrown away, when it went over the limit.
     skipped: Option<usize>,
@@ -55,7 +57,15 @@ impl Decoder {
     /// A decoder for QMP, that accepts lines of at most `max_line` bytes.
     #[must_use]
     pub fn new(max_line: usize) -> Self {
-        Self { max_line, flush: false, partial: Vec::new(), skipped: None, ready: VecDeque::new() }
+        let (partial, ready) = (Vec::new(), VecDeque::new());
+        Self { max_line, flush: false, brackets: None, partial, skipped: None, ready }
+    }
+
+    /// A decoder for what clients of QMP say. QEMU needs no newline after a command, and its own `qmp-shell` sends none: a
+    /// line ends with its outermost bracket, too.
+    #[must_use]
+    pub fn for_commands(max_line: usize) -> Self {
+        Self { brackets: Some(Brackets::default()), ..Self::new(max_line) }
     }
 
     /// A decoder for the guest agent: [`FLUSH`] discards what precedes it in the present line.
@@ -66,12 +76,21 @@ impl Decoder {
 
     /// Takes in the next bytes of the stream. Complete lines are then given by [`Decoder::take`].
     pub fn push(&mut self, mut bytes: &[u8]) {
-        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            self.extend(&bytes[..end]);
+        while let Some(end) = self.end(bytes) {
+            let (line, rest) = bytes.split_at(end + 1);
+            self.extend(line.strip_suffix(b"\n").unwrap_or(line));
             self.end_line();
-            bytes = &bytes[end + 1..];
+            bytes = rest;
         }
         self.extend(bytes);
+    }
+
+    /// Where the present line ends.
+    fn end(&mut self, bytes: &[u8]) -> Option<usize> {
+        match &mut self.brackets {
+            Some(brackets) => bytes.iter().position(|byte| brackets.end_with(*byte)),
+            None => bytes.iter().position(|byte| *byte == b'\n'),
+        }
     }
 
     /// The next complete line, in the order of the stream.
@@ -115,6 +134,34 @@ impl Decoder {
         }
         self.partial.clear();
         self.partial.shrink_to(KEPT_CAPACITY);
+    }
+}
+
+/// How deep in brackets a line is. A newline begins anew, so that what is broken spoils one line only.
+#[derive(Debug, Default)]
+struct Brackets {
+    depth: usize,
+    quoted: bool,
+    escaped: bool,
+}
+
+impl Brackets {
+    /// Whether the line ends with this byte.
+    fn end_with(&mut self, byte: u8) -> bool {
+        match byte {
+            b'\n' => *self = Self::default(),
+            _ if self.escaped => self.escaped = false,
+            b'\\' if self.quoted => self.escaped = true,
+            b'"' => self.quoted = !self.quoted,
+            _ if self.quoted => {}
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' if self.depth > 0 => {
+                self.depth -= 1;
+                return self.depth == 0;
+            }
+            _ => {}
+        }
+        byte == b'\n'
     }
 }
 
@@ -211,6 +258,21 @@ mod tests {
         assert_eq!(all(&mut decoder), [object(&serde_json::json!({"a": 1}))]);
     }
 
+    #[test]
+    fn a_command_ends_with_its_bracket_or_its_line() {
+        let mut decoder = Decoder::for_commands(1000);
+        decoder.push(br#"{"a":"}\"]","b":[{}]}{"c":1} "#);
+        let first = serde_json::json!({"a": "}\"]", "b": [{}]});
+        assert_eq!(all(&mut decoder), [object(&first), object(&serde_json::json!({"c": 1}))]);
+        decoder.push(b"\n}\n{\"half\n{\"d\":1}\r\n");
+        let seen = all(&mut decoder);
+        assert!(
+            matches!(seen[..2], [Line::Garbage { length: 1, .. }, Line::Garbage { length: 6, .. }]),
+            "{seen:?}"
+        );
+        assert_eq!(seen[2..], [object(&serde_json::json!({"d": 1}))]);
+    }
+
     proptest! {
         /// However a stream is cut, the same lines come out, and never more is held than one line.
         #[test]
@@ -218,9 +280,10 @@ mod tests {
             bytes in proptest::collection::vec(
                 prop_oneof![Just(b'\n'), Just(b'{'), Just(b'}'), Just(FLUSH), any::<u8>()], 0..400),
             cuts in proptest::collection::vec(0usize..40, 0..40),
-            agent in any::<bool>(),
+            make in prop_oneof![Just(Decoder::new as fn(usize) -> Decoder),
+                Just(Decoder::for_agent as _), Just(Decoder::for_commands as _)],
         ) {
-            let make = || if agent { Decoder::for_agent(64) } else { Decoder::new(64) };
+            let make = || make(64);
             let mut whole = make();
             whole.push(&bytes);
             let mut pieces = make();
@@ -241,9 +304,11 @@ mod tests {
         fn encoded_is_decoded(key in ".*", text in ".*", number in any::<i64>()) {
             let message: Map<String, Value> =
                 [(key, Value::from(text)), ("n".to_owned(), Value::from(number))].into_iter().collect();
-            let mut decoder = Decoder::new(DEFAULT_MAX_LINE);
-            decoder.push(&encode(&message));
-            prop_assert_eq!(all(&mut decoder), [Line::Object(message)]);
+            for make in [Decoder::new, Decoder::for_commands] {
+                let mut decoder = make(DEFAULT_MAX_LINE);
+                decoder.push(&encode(&message));
+                prop_assert_eq!(all(&mut decoder), [Line::Object(message.clone())]);
+            }
         }
     }
 }

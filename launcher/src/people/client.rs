@@ -50,7 +50,7 @@ pub(super) async fn serve(guest: Guest, stream: UnixStream) -> Ended {
 }
 
 async fn converse(guest: &Guest, stream: &UnixStream, events: &mut Events) -> Result<Ended, Ended> {
-    let mut decoder = Decoder::new(MAX_LINE);
+    let mut decoder = Decoder::for_commands(MAX_LINE);
     let mut open = false;
     // In-band answers keep the order of their commands, as QEMU keeps it.
     let mut in_band: FuturesOrdered<Answer> = FuturesOrdered::new();
@@ -170,7 +170,7 @@ pub(crate) fn class_of(forbidden: &Forbidden) -> &'static str {
 
 /// Pure: the commands with their arguments that a client's bytes have passed on, once it has negotiated.
 pub(super) fn passed_on(bytes: &[u8]) -> Vec<(String, Value)> {
-    let mut decoder = Decoder::new(MAX_LINE);
+    let mut decoder = Decoder::for_commands(MAX_LINE);
     decoder.push(bytes);
     let mut passed = Vec::new();
     let mut open = false;
