@@ -7,6 +7,7 @@ pub mod launch;
 pub mod scale;
 pub mod size;
 pub mod start;
+pub mod streams;
 
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -35,11 +35,16 @@ impl Forward {
 
     /// What the web server behind the port answers, head and body.
     pub fn get(&self, path: &str) -> Result<String> {
+        String::from_utf8(self.get_bytes(path)?).context("the answer is no text")
+    }
+
+    /// The same, whatever it is.
+    pub fn get_bytes(&self, path: &str) -> Result<Vec<u8>> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
         Ok(answer)
     }
 }

@@ -72,7 +72,7 @@ fn remove(namespace: &Namespace, kind: &str, name: &str) -> Result<()> {
 }
 
 /// The launcher's image, running the QEMU in it without a machine: the same files, no guest.
-fn plain_pod(name: &str) -> Value {
+pub(super) fn plain_pod(name: &str) -> Value {
     let prefix = guest::tiny_image().replace("/guest-tiny:", "/virt-launcher:");
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },

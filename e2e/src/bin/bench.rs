@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use barevirt_e2e::bench::{Figures, launch, scale, size, start, table};
+use barevirt_e2e::bench::{Figures, launch, scale, size, start, streams, table};
 use barevirt_e2e::command::repository;
 use barevirt_e2e::in_namespace;
 use clap::{Parser, ValueEnum};
@@ -35,6 +35,8 @@ enum Part {
     Launch,
     /// Starts on the cluster.
     Start,
+    /// Consoles and forwarded ports on the cluster.
+    Streams,
     /// Many instances on an API server without nodes, with the cluster's definitions.
     Scale,
 }
@@ -53,6 +55,10 @@ fn main() -> Result<()> {
     if wanted(Part::Start) {
         eprintln!("bench: starts on the cluster");
         in_namespace("bench", |namespace| start::measure(namespace, &mut figures));
+    }
+    if wanted(Part::Streams) {
+        eprintln!("bench: consoles and forwarded ports on the cluster");
+        in_namespace("bench-streams", |namespace| streams::measure(namespace, &mut figures));
     }
     if wanted(Part::Scale) {
         eprintln!("bench: {} instances on an API server without nodes", options.instances);
