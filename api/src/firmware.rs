@@ -9,6 +9,10 @@ pub const INITRD_FILE: &str = "kernel-boot/initrd";
 
 /// Where the claim of an instance that keeps state is in its pod.
 pub const STATE_DIRECTORY: &str = "/var/run/kubevirt-state";
+/// Label of that claim; its value is the name of the instance. Names of claims begin with it as well.
+pub const STATE_LABEL: &str = "persistent-state-for";
+/// What that claim is called in the instance's status.
+pub const STATE_VOLUME: &str = "persistent-state-for-this-vm";
 
 /// Path of a kernel boot's file, where it names one.
 pub fn path(path: Option<&String>) -> Option<&str> {

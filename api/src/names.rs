@@ -24,6 +24,8 @@ pub const VM_GENERATION_ANNOTATION: &str = "kubevirt.io/vm-generation";
 pub const PCI_LAYOUT_ANNOTATION: &str = "barevirt.dev/pci-layout";
 /// Annotation on instances: their launcher is to fail at once. KubeVirt's tests of crash loops use it.
 pub const FAIL_FAST_ANNOTATION: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
+/// Annotation on instances: probes by `guestAgentPing` succeed without asking the guest agent.
+pub const PAUSE_AGENT_PROBES_ANNOTATION: &str = "kubevirt.io/pause-guest-agent-probes";
 /// Label on a pool's machines and on their instances: revision of the pool that they were made from.
 pub const POOL_REVISION_LABEL: &str = "kubevirt.io/vm-pool-revision-name";
 /// Label on the revisions that a machine or a pool keeps of itself: whose it is, as [`vmi_id`] shortens names.
@@ -259,6 +261,8 @@ pub const REASON_PAUSED_IO_ERROR: &str = "PausedIOError";
 pub const REASON_IO_ERROR: &str = "IOerror";
 /// Event reason: the guest's kernel panicked.
 pub const REASON_GUEST_PANICKED: &str = "GuestPanicked";
+/// Event reason: a probe by `guestAgentPing` failed.
+pub const REASON_PING_FAILED: &str = "GuestAgentPingFailed";
 /// Event reason: about a migration, also one that cannot be.
 pub const REASON_MIGRATED: &str = "Migrated";
 /// Event reason: the guest's CPUs stand still.

@@ -13,6 +13,9 @@ use std::sync::LazyLock;
 /// Admission asked about gates; what it let pass stays.
 static GATES: LazyLock<Gates> = LazyLock::new(Gates::all);
 
+/// Most queues of a network interface, as in KubeVirt: what the kernel gives a tap.
+const MOST_QUEUES: u32 = 256;
+
 /// An instance that cannot be invalid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidVmi {
@@ -164,6 +167,13 @@ impl ValidVmi {
     /// Interfaces in their order, each with its network.
     pub fn interfaces(&self) -> &[ValidInterface] {
         &self.interfaces
+    }
+
+    /// Queues of an interface: one for each virtual CPU, where that is asked for and its card has more than one.
+    pub fn queues(&self, interface: &Interface) -> u32 {
+        let wanted = self.spec().domain.devices.network_interface_multiqueue == Some(true);
+        let virtio = interface.model.as_deref().is_none_or(|model| model.is_empty() || model == "virtio");
+        if wanted && virtio { self.topology.vcpus().clamp(1, MOST_QUEUES) } else { 1 }
     }
 
     /// Devices of the node that it is given: path of each, and the resource that it is one of. GPUs come first.

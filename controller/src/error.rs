@@ -50,6 +50,8 @@ pub enum Category {
     /// The request is refused (admission, quota, rights): it may be accepted later, when the user or an administrator
     /// changed something.
     Refused,
+    /// The namespace is being deleted and takes nothing new: there is nothing left to try.
+    Ending,
     /// The API server is busy, away, or slow.
     Unavailable,
 }
@@ -61,6 +63,7 @@ impl Category {
             Category::Conflict => "conflict",
             Category::Gone => "gone",
             Category::Refused => "refused",
+            Category::Ending => "ending",
             Category::Unavailable => "unavailable",
         }
     }
@@ -70,6 +73,7 @@ impl Error {
     /// What kind of failure it is.
     pub fn category(&self) -> Category {
         match self {
+            Error::Api { source, .. } if namespace_ends(source) => Category::Ending,
             Error::Api { source, .. } => match response(source).map(|response| response.code) {
                 Some(404 | 410) => Category::Gone,
                 Some(409) => Category::Conflict,
@@ -100,6 +104,13 @@ pub fn response(error: &kube::Error) -> Option<&Status> {
         kube::Error::Api(response) => Some(response),
         _ => None,
     }
+}
+
+/// Whether the API server refused because the namespace is being deleted.
+pub fn namespace_ends(error: &kube::Error) -> bool {
+    let details = response(error).and_then(|response| response.details.as_ref());
+    let causes = details.into_iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// An error and all its sources on one line.
@@ -153,6 +164,21 @@ mod tests {
             assert_eq!(api(code).category(), category, "{code}");
         }
         assert_eq!(api(422).message(), "told why");
+    }
+
+    #[test]
+    fn a_namespace_that_ends_is_no_refusal() {
+        let status = serde_json::from_value(serde_json::json!({
+            "status": "Failure", "reason": "Forbidden", "code": 403,
+            "message": "pods \"a\" is forbidden: unable to create new content in namespace b because it is being terminated",
+            "details": {"name": "a", "kind": "pods", "causes": [
+                {"reason": "NamespaceTerminating", "message": "namespace b is being terminated", "field": "metadata.namespace"}
+            ]},
+        }))
+        .unwrap();
+        let (operation, subject) = ("create", "pod b/a".to_owned());
+        let error = Error::Api { operation, subject, source: Box::new(kube::Error::Api(status)) };
+        assert_eq!(error.category(), Category::Ending);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::shell::DEADLINE;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use tracing::warn;
+use tracing::{debug, warn};
 
 /// An event to be told.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +69,10 @@ impl Notes {
             };
             match tokio::time::timeout(DEADLINE, recorder.publish(&event, &about)).await {
                 Ok(Ok(())) => {}
+                // Where everything is being deleted nothing can be told any more.
+                Ok(Err(error)) if crate::error::namespace_ends(&error) => {
+                    debug!(reason = note.reason, "the namespace takes no event");
+                }
                 Ok(Err(error)) => {
                     warn!(reason = note.reason, error = %crate::error::chain(&error), "cannot record an event");
                 }

@@ -14,7 +14,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// Reconciliations at the same time, for each kind; KubeVirt has ten for instances.
 const WORKERS: u16 = 10;
@@ -125,11 +125,15 @@ async fn drive<K>(
             let category = error.category();
             let pause = match category {
                 Category::Conflict | Category::Gone if failed < 5 => Duration::from_millis(100),
+                // Its end comes as an event.
+                Category::Ending => RESYNC,
                 Category::Conflict | Category::Gone | Category::Refused | Category::Unavailable => {
                     back_off(failed)
                 }
             };
-            if category != Category::Conflict {
+            if category == Category::Ending {
+                debug!(kind, namespace = meta.namespace, name = meta.name, "the namespace is being deleted");
+            } else if category != Category::Conflict {
                 warn!(
                     kind,
                     namespace = meta.namespace,

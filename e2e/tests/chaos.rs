@@ -197,7 +197,8 @@ fn every_machine_ends_as_it_should_whatever_dies() {
         for names in names.chunks(4) {
             for name in names {
                 let mut manifest = guest::machine(name, "Always");
-                guest::spec_of(&mut manifest)["domain"]["resources"] = json!({ "requests": { "cpu": "10m" } });
+                guest::spec_of(&mut manifest)["domain"]["resources"] =
+                    json!({ "requests": { "cpu": "10m" } });
                 namespace.apply(&guest::with_user_data(manifest, guest::COUNTING))?;
             }
             for name in names {

@@ -4,7 +4,7 @@
 //! It changes the `KubeVirt` object, and once takes the operator away, and so is alone in its file.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{kubectl, object, objects, try_kubectl};
+use barevirt_e2e::command::{kubectl, object, objects, try_kubectl, try_virtctl, virtctl};
 use barevirt_e2e::installation::{self, Changed, NAMESPACE, ROLLOUT, condition, kubevirt, wait_available};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Node, alone, guest, in_namespace};
@@ -114,6 +114,108 @@ fn a_changed_setting_reaches_every_component_and_none_is_started_anew() {
         }
         wait_in_force(before.keys())?;
         ensure!(lives(ALL_COMPONENTS)? == before, "a component was started anew");
+        Ok(())
+    });
+}
+
+#[test]
+fn virtctl_sets_how_much_components_log_and_forgets_it_again() {
+    let _alone = alone();
+    in_namespace("verbosity", |_| {
+        wait_available()?;
+        let levels = |arguments: &[&str]| virtctl(&[&["adm", "log-verbosity"], arguments].concat());
+        let _restored = Changed::begin(&json!({"configuration": {"developerConfiguration": {
+            "logVerbosity": {"virtController": 4, "nodeVerbosity": {"nowhere": 3}},
+        }}}))?;
+        let said = levels(&["--virt-handler=6", "--virt-launcher=4"])?;
+        ensure!(said.contains("successfully set/reset the log verbosity"), "{said}");
+        let shown = levels(&["--all"])?;
+        let wanted = "virt-api=2\nvirt-controller=4\nvirt-handler=6\nvirt-launcher=4\nvirt-operator=2\n";
+        ensure!(shown == wanted, "{shown}");
+        for pod in lives("kubevirt.io=virt-handler")?.keys() {
+            wait::until_true("the handler to take its level over", SOON, || {
+                let log = kubectl(&["logs", "-n", NAMESPACE, pod, "--since=1m"])?;
+                Ok(log.lines().any(|line| line.contains("log level") && line.contains("virt_=trace")))
+            })?;
+        }
+        let refused = try_virtctl(&["adm", "log-verbosity", "--virt-api=10", "--virt-handler=3"])?;
+        ensure!(refused.code == 1 && refused.text().contains("only show or set is allowed"), "{refused:?}");
+        levels(&["--reset"])?;
+        let kubevirt = kubevirt()?.context("there is no KubeVirt")?;
+        let left = &kubevirt["spec"]["configuration"]["developerConfiguration"]["logVerbosity"];
+        ensure!(left.as_object().is_none_or(serde_json::Map::is_empty), "{left}");
+        Ok(())
+    });
+}
+
+/// Kinds and names of what is directly beneath the root of a graph, in its order.
+fn children(graph: &str) -> Result<Vec<String>> {
+    let graph: Value = serde_json::from_str(graph).with_context(|| format!("no graph: {graph}"))?;
+    let line = |child: &Value| {
+        let object = &child["objectReference"];
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        format!("{} {}", word(&object["kind"]), word(&object["name"]))
+    };
+    Ok(graph["children"].as_array().into_iter().flatten().map(line).collect())
+}
+
+#[test]
+fn a_machines_objects_are_shown_behind_their_gate() {
+    let _alone = alone();
+    in_namespace("graph", |namespace| {
+        wait_available()?;
+        namespace.apply(&json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "words"}, "stringData": {"root": "secret"},
+        }))?;
+        namespace.apply(&json!({
+            "apiVersion": "instancetype.kubevirt.io/v1", "kind": "VirtualMachineInstancetype",
+            "metadata": {"name": "small"}, "spec": {"cpu": {"guest": 1}, "memory": {"guest": "128Mi"}},
+        }))?;
+        let mut machine = guest::machine("vm", "Always");
+        machine["spec"]["instancetype"] = json!({"name": "small", "kind": "VirtualMachineInstancetype"});
+        let spec = guest::spec_of(&mut machine);
+        // The instance type says what they would say.
+        if let Some(domain) = spec["domain"].as_object_mut() {
+            domain.retain(|field, _| !["cpu", "memory", "resources"].contains(&field.as_str()));
+        }
+        spec["accessCredentials"] = json!([{"userPassword": {
+            "source": {"secret": {"secretName": "words"}}, "propagationMethod": {"qemuGuestAgent": {}},
+        }}]);
+        namespace.apply(&machine)?;
+        let refused = namespace.try_virtctl(&["objectgraph", "vm"])?;
+        let gate = "ObjectGraph feature gate not enabled: Unable to return object graph.";
+        ensure!(refused.code == 1 && refused.text().contains(gate), "{refused:?}");
+
+        let _changed = Changed::begin(&json!({"configuration": {"developerConfiguration": {
+            "featureGates": ["ObjectGraph"],
+        }}}))?;
+        wait_in_force(lives("kubevirt.io=virt-api")?.keys())?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let launcher = namespace.launcher("vm")?;
+        let launcher = launcher["metadata"]["name"].as_str().context("the pod has no name")?;
+
+        let graph = namespace.virtctl(&["objectgraph", "vm"])?;
+        ensure!(graph.contains(launcher), "{graph}");
+        let all = children(&graph)?;
+        let of = |kind: &str| all.iter().filter(|child| child.starts_with(&format!("{kind} "))).count();
+        ensure!(all.first().is_some_and(|child| child == "VirtualMachineInstance vm"), "{all:?}");
+        ensure!(all.contains(&"VirtualMachineInstancetype small".to_owned()), "{all:?}");
+        ensure!(all.contains(&"Secret words".to_owned()), "{all:?}");
+        ensure!(of("ControllerRevision") == 1 && all.len() == 4, "{all:?}");
+        let needed = children(&namespace.virtctl(&["objectgraph", "vm", "--exclude-optional"])?)?;
+        ensure!(
+            needed.len() == 3
+                && !needed.iter().any(|child| child.contains("small") && child.starts_with("Virt")),
+            "{needed:?}"
+        );
+        let compute = ["objectgraph", "vm", "--selector", "kubevirt.io/dependency-type=compute"];
+        ensure!(children(&namespace.virtctl(&compute)?)? == ["VirtualMachineInstance vm"]);
+        let of_instance = children(&namespace.virtctl(&["objectgraph", "--vmi", "vm"])?)?;
+        ensure!(of_instance == [format!("Pod {launcher}"), "Secret words".to_owned()], "{of_instance:?}");
+        let yaml = namespace.virtctl(&["objectgraph", "vm", "-o", "yaml"])?;
+        ensure!(yaml.contains("objectReference:"), "{yaml}");
+        let stranger = namespace.try_virtctl(&["objectgraph", "vm", "--as=nobody"])?;
+        ensure!(stranger.code == 1 && stranger.text().contains("cannot get resource"), "{stranger:?}");
         Ok(())
     });
 }
@@ -365,6 +467,39 @@ fn without_its_gate_an_image_is_a_container_of_the_pod_and_no_volume() {
         }}}))?;
         wait_in_force(lives(RUNNING_COMPONENTS)?.keys())?;
         ensure!(containers("container")? == 2, "the image is no container");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_cluster_that_keeps_no_serial_logs_keeps_those_that_are_asked_for() {
+    let _alone = alone();
+    in_namespace("seriallogs", |namespace| {
+        let _changed = Changed::begin(&json!({"configuration": {"virtualMachineOptions": {
+            "disableSerialConsoleLog": {},
+        }}}))?;
+        wait_in_force(lives(RUNNING_COMPONENTS)?.keys())?;
+        let mut asks = guest::instance("asks");
+        asks["spec"]["domain"]["devices"]["logSerialConsole"] = json!(true);
+        for manifest in [&asks, &guest::instance("silent")] {
+            namespace.apply(manifest)?;
+        }
+        let log = |name: &str| -> Result<String> {
+            namespace.wait_phase(name, "Running", RUNNING)?;
+            let launcher = namespace.launcher(name)?;
+            let pod = launcher["metadata"]["name"].as_str().context("the launcher has no name")?.to_owned();
+            let read = ["exec", &pod, "-c", "compute", "--", "/usr/bin/virt-launcher", "serial-log"];
+            // A log that is not there is a failure of the program.
+            Ok(namespace.try_kubectl(&read)?.stdout)
+        };
+        namespace.wait_phase("asks", "Running", RUNNING)?;
+        wait::until_true("a log of the instance that asks for one", BOOT, || {
+            Ok(log("asks")?.contains("guest-tiny login"))
+        })?;
+        // It runs as long, and its console is as good as any.
+        Console::open(namespace, "silent")?.login(BOOT)?;
+        let kept = log("silent")?;
+        ensure!(!kept.contains("login"), "kept nevertheless: {kept}");
         Ok(())
     });
 }

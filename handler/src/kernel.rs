@@ -22,7 +22,8 @@ const ICMP6_FILTER: c_int = 1;
 ///
 /// The tap is made when it is not there, and goes away when its last descriptor is closed: it is not persistent, so
 /// that nothing is left behind by a pod. Frames carry a virtio-net header (`IFF_VNET_HDR`). `owner` may open it again.
-pub fn attach_tap(tun: File, name: &str, owner: u32) -> io::Result<OwnedFd> {
+/// Each descriptor of one with `multi_queue` is a queue of its own; without, there can be only one.
+pub fn attach_tap(tun: File, name: &str, owner: u32, multi_queue: bool) -> io::Result<OwnedFd> {
     if name.is_empty() || name.len() > INTERFACE_NAME_MAX || name.contains('\0') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a name for an interface"));
     }
@@ -31,7 +32,8 @@ pub fn attach_tap(tun: File, name: &str, owner: u32) -> io::Result<OwnedFd> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    let many = if multi_queue { libc::IFF_MULTI_QUEUE } else { 0 };
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | many;
     request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "flags do not fit"))?;
     // SAFETY: the descriptor is open for the whole call, and `request` is an initialised ifreq, as TUNSETIFF expects;

@@ -21,7 +21,7 @@ use tracing::info;
 use virt_handler::certificate::Own;
 use virt_handler::devices::{self, Resource};
 use virt_handler::launchers::pods_dir::PodsDir;
-use virt_handler::metrics::Guests;
+use virt_handler::metrics::{Guests, Panics};
 use virt_handler::supervisor::Launchers;
 use virt_handler::sync::Context;
 use virt_handler::{heartbeat, labels, server, supervisor};
@@ -79,6 +79,7 @@ async fn main() -> anyhow::Result<()> {
         client: client.clone(),
         pods,
         node: flags.node_name.clone(),
+        panics: Panics::exported(&mut metrics),
     };
     let launchers = Launchers::new(context.recorder.clone());
     let policy = tls::policy(&installation);
@@ -113,7 +114,7 @@ async fn main() -> anyhow::Result<()> {
         kvm: devices::offer(kvm, &plugins),
         kubelet: flags.kubelet_dir,
     };
-    tokio::spawn(heartbeat::run(client, flags.node_name, sources));
+    let beats = tokio::spawn(heartbeat::run(client.clone(), flags.node_name.clone(), sources));
     let supervisor = tokio::spawn(supervisor::run(context, launchers));
 
     let mut terminate = signal(SignalKind::terminate()).context("listen to SIGTERM")?;
@@ -124,6 +125,10 @@ async fn main() -> anyhow::Result<()> {
         ended = supervisor => anyhow::bail!("the watch of instances ended: {ended:?}"),
         ended = probes => anyhow::bail!("the probes ended: {ended:?}"),
     }
+    beats.abort();
+    // The task's end, not its result: a beat on its way must not come after the last word.
+    let _ = beats.await;
+    heartbeat::leave(client, &flags.node_name).await;
     // Nothing is torn down: guests and their networks go on, and the next handler finds them.
     info!("virt-handler ends");
     Ok(())

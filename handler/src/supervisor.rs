@@ -276,6 +276,7 @@ mod tests {
 
     use super::*;
     use crate::launchers::pods_dir::PodsDir;
+    use crate::metrics::Panics;
 
     /// A supervisor whose API server never answers.
     fn supervisor() -> Supervisor {
@@ -292,6 +293,7 @@ mod tests {
             client,
             pods: Arc::new(PodsDir::open(pods.path()).unwrap()),
             node: "node01".to_owned(),
+            panics: Panics::default(),
         };
         Supervisor {
             context,

@@ -76,7 +76,7 @@ pub enum Ask {
 #[derive(Debug, thiserror::Error)]
 pub enum NotDone {
     /// There is no agent.
-    #[error("VMI does not have guest agent connected")]
+    #[error("QEMU guest agent is not connected")]
     NotConnected,
     /// It stands still like the rest of the guest.
     #[error("VMI is paused")]

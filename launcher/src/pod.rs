@@ -211,16 +211,13 @@ async fn launch(
     *kept = connections;
     let Assembly { launch, ends: Ends { people, serial, agent, downward_metrics }, .. } = assembly;
     serve_metrics(pod, downward_metrics, &seat.meter);
-    let logs =
+    let own =
         pod.wanted.borrow().as_ref().and_then(|wanted| wanted.vmi.spec().domain.devices.log_serial_console);
-    let log = match SerialLog::create(&pod.args.private.join(serial_log::FILE), DEFAULT_LIMIT) {
-        _ if logs == Some(false) => None,
-        Ok(log) => Some(log),
-        Err(error) => {
-            tracing::warn!(%error, "the serial output is not logged");
-            None
-        }
-    };
+    let log = own.unwrap_or(!pod.args.without_serial_log).then(|| {
+        SerialLog::create(&pod.args.private.join(serial_log::FILE), DEFAULT_LIMIT)
+            .inspect_err(|error| tracing::warn!(%error, "the serial output is not logged"))
+    });
+    let log = log.and_then(Result::ok);
     spawn_local(console::serve(serial, log, seats));
     let monitor = Monitor { stream: people, status: seat.status.clone(), journal: pod.journal.clone() };
     spawn_local(serve_people(monitor, listener, sent, pod.people.clone()));
@@ -287,12 +284,43 @@ fn serve_probes(pod: &Pod, agent: &Agent, status: &watch::Receiver<Status>) {
     if !pod.wanted.borrow().as_ref().is_some_and(asks) {
         return;
     }
-    let guest =
-        probe::serve::Guest { agent: agent.clone(), status: status.clone(), facts: pod.guest.subscribe() };
+    let pings_paused = watch::Sender::new(false);
+    let failed_pings = watch::Sender::new(0);
+    let guest = probe::serve::Guest {
+        agent: agent.clone(),
+        status: status.clone(),
+        facts: pod.guest.subscribe(),
+        pings_paused: pings_paused.subscribe(),
+        failed_pings: failed_pings.clone(),
+    };
+    spawn_local(pause_pings(pod.wanted.subscribe(), pings_paused));
+    spawn_local(tell_failed_pings(failed_pings.subscribe(), pod.circumstances.clone()));
     match people::listen(&pod.args.private.join(probe::SOCKET)) {
         Ok(listener) => drop(spawn_local(probe::serve::serve(listener, guest))),
         // Each of them fails then, and says that it cannot ask.
         Err(error) => tracing::error!(%error, "probes are not answered"),
+    }
+}
+
+/// Keeps whether pings are paused as the instance's annotation has it.
+async fn pause_pings(mut wanted: watch::Receiver<Option<Arc<Wanted>>>, paused: watch::Sender<bool>) {
+    loop {
+        let now = wanted.borrow_and_update().as_ref().is_some_and(|wanted| wanted.are_agent_pings_paused());
+        if paused.send_replace(now) != now {
+            tracing::info!(paused = now, "probes by guestAgentPing");
+        }
+        if wanted.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Has the handler know of pings that fail.
+async fn tell_failed_pings(mut failed: watch::Receiver<u64>, circumstances: watch::Sender<Circumstances>) {
+    while failed.changed().await.is_ok() {
+        let count = *failed.borrow_and_update();
+        tracing::warn!("a probe by guestAgentPing fails");
+        circumstances.send_modify(|circumstances| circumstances.failed_pings = count);
     }
 }
 

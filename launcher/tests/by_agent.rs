@@ -155,6 +155,8 @@ struct Probed {
     inside: Rc<RefCell<Inside>>,
     status: watch::Sender<Status>,
     facts: watch::Sender<Option<Facts>>,
+    pings_paused: watch::Sender<bool>,
+    failed_pings: watch::Sender<u64>,
 }
 
 impl Probed {
@@ -163,9 +165,16 @@ impl Probed {
         let (agent, inside) = guest();
         let (status, facts) = (status(true), watch::Sender::new(None));
         let listener = people::listen(&directory.path().join(probe::SOCKET)).unwrap();
-        let asked = Guest { agent, status: status.subscribe(), facts: facts.subscribe() };
+        let (pings_paused, failed_pings) = (watch::Sender::new(false), watch::Sender::new(0));
+        let asked = Guest {
+            agent,
+            status: status.subscribe(),
+            facts: facts.subscribe(),
+            pings_paused: pings_paused.subscribe(),
+            failed_pings: failed_pings.clone(),
+        };
         spawn_local(probe::serve::serve(listener, asked));
-        Self { directory, inside, status, facts }
+        Self { directory, inside, status, facts, pings_paused, failed_pings }
     }
 
     /// What the kubelet does.
@@ -223,6 +232,35 @@ fn a_paused_guest_is_alive_and_not_ready_and_a_frozen_one_is_both() {
             status.agent_connected = false;
         });
         assert_eq!(probed.probe(&["--alive"]).await.stderr, b"the guest agent is not connected\n");
+    });
+}
+
+#[test]
+fn pings_that_are_paused_succeed_unasked_and_of_failures_in_a_row_the_first_counts() {
+    local(async {
+        let probed = Probed::begin();
+        let failed = || *probed.failed_pings.borrow();
+        assert_eq!((probed.probe(&[]).await.status.code(), failed()), (Some(0), 0));
+        probed.status.send_modify(|status| status.agent_connected = false);
+        for _ in 0..2 {
+            assert_eq!((probed.probe(&["--alive"]).await.status.code(), failed()), (Some(1), 1));
+        }
+        probed.pings_paused.send_replace(true);
+        assert_eq!((probed.probe(&["--alive"]).await.status.code(), failed()), (Some(0), 1));
+        assert_eq!(probed.inside.borrow().told("guest-ping").len(), 1);
+        // A command is no ping.
+        assert_eq!((probed.probe(&["--", "cat"]).await.status.code(), failed()), (Some(1), 1));
+        probed.pings_paused.send_replace(false);
+        assert_eq!((probed.probe(&[]).await.status.code(), failed()), (Some(1), 1));
+        probed.status.send_modify(|status| status.agent_connected = true);
+        assert_eq!((probed.probe(&[]).await.status.code(), failed()), (Some(0), 1));
+        probed.status.send_modify(|status| status.agent_connected = false);
+        assert_eq!((probed.probe(&[]).await.status.code(), failed()), (Some(1), 2));
+        // It is no failure of the agent that a guest is paused.
+        probed.status.send_modify(|status| status.agent_connected = true);
+        probed.probe(&[]).await;
+        probed.status.send_modify(|status| status.stage = Stage::Paused);
+        assert_eq!((probed.probe(&[]).await.status.code(), failed()), (Some(1), 2));
     });
 }
 

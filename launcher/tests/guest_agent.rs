@@ -152,7 +152,7 @@ fn an_agent_that_comes_is_asked_and_what_it_said_goes_with_it() {
         scene.status.send_modify(|status| status.agent_connected = false);
         scene.until("forgotten", Option::is_none).await;
         let gone = scene.ask(|reply| Ask::Info { reply }).await.unwrap_err();
-        assert_eq!(gone.to_string(), "VMI does not have guest agent connected");
+        assert_eq!(gone.to_string(), "QEMU guest agent is not connected");
     });
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Commands, flags and what they print are KubeVirt's; `qmp` is our own.
 
+mod adm;
 mod console;
 mod create;
 mod credentials;
@@ -13,6 +14,7 @@ mod expose;
 mod guest;
 mod lifecycle;
 mod missing;
+mod object_graph;
 mod permitted_devices;
 mod port_forward;
 mod program;
@@ -25,6 +27,9 @@ mod terminal;
 mod version;
 mod vnc;
 mod yaml;
+
+#[cfg(test)]
+mod kubevirt_tests;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -80,6 +85,11 @@ enum Command {
     Diff(diff::Diff),
     /// Show what a manifest leads to, or what a virtual machine instance that runs was made of.
     Explain(explain::Explain),
+    /// Returns dependency graph related to a VM|VMI.
+    #[command(name = "objectgraph")]
+    ObjectGraph(object_graph::ObjectGraph),
+    /// Administrate KubeVirt configuration.
+    Adm(adm::Adm),
     /// Expose a virtual machine or instance as a new service.
     Expose(expose::Expose),
     /// Forward local ports to a virtual machine or a virtual machine instance.
@@ -122,12 +132,6 @@ enum Command {
     /// Redirect a USB device to a virtual machine instance. Not supported yet.
     #[command(name = "usbredir")]
     UsbRedir(missing::Missing),
-    /// Show the objects that a virtual machine depends on. Not supported yet.
-    #[command(name = "objectgraph")]
-    ObjectGraph(missing::Missing),
-    /// Administrate the installation. Not supported yet.
-    #[command(name = "adm")]
-    Adm(missing::Missing),
     /// Work with templates of virtual machines. Not supported yet.
     #[command(name = "template")]
     Template(missing::Missing),
@@ -157,7 +161,7 @@ async fn main() -> ExitCode {
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
     }
     let called = program::name(std::env::args_os().next().as_deref());
-    let read = program::named(Options::command(), &called).try_get_matches();
+    let read = program::named(program::with_switches(Options::command()), &called).try_get_matches();
     let options = match read.and_then(|mut read| Options::from_arg_matches_mut(&mut read)) {
         Ok(options) => options,
         Err(error) => {
@@ -195,6 +199,8 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::Credentials(credentials) => credentials.run(&connection.open().await?).await,
         Command::Diff(diff) => diff.run(connection).await,
         Command::Explain(explain) => explain.run(connection).await,
+        Command::ObjectGraph(graph) => graph.run(&connection.open().await?).await,
+        Command::Adm(adm) => adm.run(connection).await,
         Command::Expose(expose) => expose.run(&connection.open().await?).await,
         Command::PortForward(forward) => forward.run(&connection.open().await?).await,
         Command::Ssh(ssh) => ssh.run(connection).await,
@@ -205,14 +211,14 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::MigrateCancel(missing) => missing.run("migrate-cancel", "live migration is not there"),
         Command::EvacuateCancel(missing) => missing.run("evacuate-cancel", "live migration is not there"),
         Command::AddVolume(missing) => missing.run("addvolume", "volumes cannot be added to a running guest"),
-        Command::RemoveVolume(missing) => missing.run("removevolume", "volumes cannot be taken from a running guest"),
+        Command::RemoveVolume(missing) => {
+            missing.run("removevolume", "volumes cannot be taken from a running guest")
+        }
         Command::MemoryDump(missing) => missing.run("memory-dump", "memory dumps are not there"),
         Command::ImageUpload(missing) => missing.run("image-upload", "DataVolumes and uploads are not there"),
         Command::VmExport(missing) => missing.run("vmexport", "exports are not there"),
         Command::Guestfs(missing) => missing.run("guestfs", "there is no image with libguestfs"),
         Command::UsbRedir(missing) => missing.run("usbredir", "USB devices of clients cannot be passed on"),
-        Command::ObjectGraph(missing) => missing.run("objectgraph", "the server does not answer with a graph of objects"),
-        Command::Adm(missing) => missing.run("adm", "set the verbosity in spec.configuration.developerConfiguration.logVerbosity of the KubeVirt object instead"),
         Command::Template(missing) => missing.run("template", "templates are not there"),
         Command::Completion { shell } => {
             std::io::stdout().write_all(&program::completion(Options::command(), shell))?;

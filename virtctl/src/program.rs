@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use clap::Command;
+use clap::builder::BoolishValueParser;
+use clap::{Arg, ArgAction, Command};
 use clap_complete::Shell;
 
 /// Name of the program in KubeVirt's examples and ours.
@@ -27,6 +28,24 @@ pub(crate) fn named(command: Command, name: &str) -> Command {
     renamed(command, name)
 }
 
+/// The same commands, with every switch as kubectl's are: `--flag`, or `--flag=true` and `--flag=false`.
+pub(crate) fn with_switches(command: Command) -> Command {
+    let switch = |arg: Arg| match arg.get_action() {
+        ArgAction::SetTrue => arg
+            .action(ArgAction::Set)
+            .num_args(0..=1)
+            .require_equals(true)
+            .value_name("BOOL")
+            .value_parser(BoolishValueParser::new())
+            .hide_possible_values(true)
+            .hide_default_value(true)
+            .default_missing_value("true")
+            .default_value("false"),
+        _ => arg,
+    };
+    command.mut_args(switch).mut_subcommands(with_switches)
+}
+
 fn renamed(mut command: Command, name: &str) -> Command {
     if let Some(help) = command.get_after_help().map(ToString::to_string) {
         command = command.after_help(help.replace(&format!("{NAME} "), &format!("{name} ")));
@@ -48,7 +67,7 @@ pub(crate) fn options(command: &Command) -> String {
         let short = flag.get_short().map(|short| format!("-{short}, ")).unwrap_or_else(|| "    ".to_owned());
         let long = flag.get_long().unwrap_or_default();
         let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
-        text += &format!("  {short}--{long:<12} {help}\n");
+        text += &format!("  {short}--{long:<24} {help}\n");
     }
     text
 }
@@ -67,6 +86,25 @@ mod tests {
         ] {
             assert_eq!(name(file.map(OsStr::new)), called);
         }
+    }
+
+    #[test]
+    fn a_switch_may_say_what_it_is() {
+        let recursive = |arguments: &[&str]| {
+            let switch = Arg::new("recursive").short('r').long("recursive").action(ArgAction::SetTrue);
+            let copy = Command::new("copy").arg(switch).arg(Arg::new("file"));
+            let command = with_switches(Command::new("virtctl").subcommand(copy));
+            let read = command.try_get_matches_from([&["virtctl", "copy"], arguments].concat()).ok()?;
+            let copy = read.subcommand_matches("copy")?;
+            Some((copy.get_flag("recursive"), copy.get_one::<String>("file").cloned()))
+        };
+        let file = Some("a".to_owned());
+        assert_eq!(recursive(&[]), Some((false, None)));
+        assert_eq!(recursive(&["--recursive", "a"]), Some((true, file.clone())));
+        assert_eq!(recursive(&["-r", "a"]), Some((true, file.clone())));
+        assert_eq!(recursive(&["--recursive=true", "a"]), Some((true, file.clone())));
+        assert_eq!(recursive(&["--recursive=false", "a"]), Some((false, file)));
+        assert_eq!(recursive(&["--recursive=maybe"]), None);
     }
 
     #[test]

@@ -23,6 +23,53 @@ pub(crate) struct Connection {
     /// The namespace of the object.
     #[arg(short, long, global = true)]
     namespace: Option<String>,
+    /// The name of the kubeconfig cluster to use.
+    #[arg(long, global = true)]
+    cluster: Option<String>,
+    #[command(flatten)]
+    server: Server,
+    #[command(flatten)]
+    person: Person,
+}
+
+/// What is to be other than the kubeconfig says, of the API server.
+#[derive(Debug, Default, Args)]
+struct Server {
+    /// The address and port of the Kubernetes API server.
+    #[arg(short, long, global = true, value_name = "URL")]
+    server: Option<String>,
+    /// Path to a cert file for the certificate authority.
+    #[arg(long, global = true, value_name = "FILE")]
+    certificate_authority: Option<PathBuf>,
+    /// The name that the server's certificate has to have, instead of the server's own.
+    #[arg(long, global = true, value_name = "NAME")]
+    tls_server_name: Option<String>,
+    /// Do not check the server's certificate: whoever is on the way can read everything.
+    #[arg(long, global = true)]
+    insecure_skip_tls_verify: bool,
+}
+
+/// What is to be other than the kubeconfig says, of who asks.
+#[derive(Debug, Default, Args)]
+struct Person {
+    /// Bearer token for authentication to the API server.
+    #[arg(long, global = true)]
+    token: Option<String>,
+    /// Path to a client certificate file for TLS.
+    #[arg(long, global = true, value_name = "FILE")]
+    client_certificate: Option<PathBuf>,
+    /// Path to a client key file for TLS.
+    #[arg(long, global = true, value_name = "FILE")]
+    client_key: Option<PathBuf>,
+    /// Username to impersonate for the operation.
+    #[arg(long = "as", global = true, value_name = "USER")]
+    impersonate: Option<String>,
+    /// Group to impersonate for the operation, this flag can be repeated.
+    #[arg(long = "as-group", global = true, value_name = "GROUP")]
+    impersonate_groups: Vec<String>,
+    /// UID to impersonate for the operation.
+    #[arg(long = "as-uid", global = true, value_name = "UID")]
+    impersonate_uid: Option<String>,
 }
 
 /// A client and the namespace of the call.
@@ -34,13 +81,37 @@ pub(crate) struct Session {
 impl Connection {
     /// The flags that choose the same cluster in another call of this program; the namespace is left out.
     pub(crate) fn flags(&self) -> Vec<OsString> {
-        let mut flags = vec![];
-        if let Some(path) = &self.kubeconfig {
-            flags.extend(["--kubeconfig".into(), path.clone().into_os_string()]);
-        }
-        if let Some(context) = &self.context {
-            flags.extend(["--context".into(), context.into()]);
-        }
+        let Self { kubeconfig, context, namespace: _, cluster, server, person } = self;
+        let Server { server, certificate_authority, tls_server_name, insecure_skip_tls_verify } = server;
+        let Person {
+            token,
+            client_certificate,
+            client_key,
+            impersonate,
+            impersonate_groups,
+            impersonate_uid,
+        } = person;
+        let files = [
+            ("--kubeconfig", kubeconfig),
+            ("--certificate-authority", certificate_authority),
+            ("--client-certificate", client_certificate),
+            ("--client-key", client_key),
+        ];
+        let words = [
+            ("--context", context),
+            ("--cluster", cluster),
+            ("--server", server),
+            ("--tls-server-name", tls_server_name),
+            ("--token", token),
+            ("--as", impersonate),
+            ("--as-uid", impersonate_uid),
+        ];
+        let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?.into_os_string())));
+        let words = words.into_iter().filter_map(|(flag, word)| Some((flag, word.clone()?.into())));
+        let groups = impersonate_groups.iter().map(|group| ("--as-group", group.into()));
+        let valued = files.chain(words).chain(groups);
+        let mut flags: Vec<OsString> = valued.flat_map(|(flag, value)| [flag.into(), value]).collect();
+        flags.extend(insecure_skip_tls_verify.then(|| "--insecure-skip-tls-verify".into()));
         flags
     }
 
@@ -51,23 +122,95 @@ impl Connection {
 
     /// Reads the configuration; nothing is sent yet.
     pub(crate) async fn open(&self) -> anyhow::Result<Session> {
-        let chosen = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let mut config = match &self.kubeconfig {
-            Some(path) => {
-                let file = Kubeconfig::read_from(path)
-                    .with_context(|| format!("read kubeconfig {}", path.display()))?;
-                Config::from_custom_kubeconfig(file, &chosen).await.context("use kubeconfig")?
-            }
-            None if self.context.is_some() => {
-                Config::from_kubeconfig(&chosen).await.context("use kubeconfig")?
-            }
-            None => Config::infer().await.context("no kubeconfig, and not inside a cluster")?,
-        };
+        let mut config = self.config().await?;
+        self.server.apply(&mut config)?;
+        self.person.apply(&mut config);
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         // What a server refuses is told at once: 503 and 504 are answers about a guest here, and no command is sent twice.
         config.default_retry = false;
         let client = Client::try_from(config).context("make a client")?;
         Ok(Session { client, namespace })
+    }
+}
+
+impl Connection {
+    /// What the kubeconfig says, or the cluster that this runs in.
+    async fn config(&self) -> anyhow::Result<Config> {
+        let chosen = KubeConfigOptions {
+            context: self.context.clone(),
+            cluster: self.cluster.clone(),
+            ..KubeConfigOptions::default()
+        };
+        if let Some(path) = &self.kubeconfig {
+            let file =
+                Kubeconfig::read_from(path).with_context(|| format!("read kubeconfig {}", path.display()))?;
+            return Config::from_custom_kubeconfig(file, &chosen).await.context("use kubeconfig");
+        }
+        if self.context.is_some() || self.cluster.is_some() {
+            return Config::from_kubeconfig(&chosen).await.context("use kubeconfig");
+        }
+        match (Config::infer().await, &self.server.server) {
+            (Ok(config), _) => Ok(config),
+            (Err(_), Some(server)) => Ok(Config::new(address(server)?)),
+            (Err(error), None) => Err(error).context("no kubeconfig, and not inside a cluster"),
+        }
+    }
+}
+
+/// A server's address; https where it does not say, as kubectl has it for all that is not on port 80.
+fn address(server: &str) -> anyhow::Result<http::Uri> {
+    let whole = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
+    whole.parse().with_context(|| format!("--server {server:?} is no address"))
+}
+
+impl Server {
+    fn apply(&self, config: &mut Config) -> anyhow::Result<()> {
+        let Self { server, certificate_authority, tls_server_name, insecure_skip_tls_verify } = self;
+        if let Some(server) = server {
+            config.cluster_url = address(server)?;
+        }
+        if let Some(path) = certificate_authority {
+            (config.root_cert, config.root_cert_file) = (None, Some(path.clone()));
+        }
+        if let Some(name) = tls_server_name {
+            config.tls_server_name = Some(name.clone());
+        }
+        config.accept_invalid_certs |= *insecure_skip_tls_verify;
+        Ok(())
+    }
+}
+
+impl Person {
+    fn apply(&self, config: &mut Config) {
+        let Self { token, client_certificate, client_key, impersonate, impersonate_groups, impersonate_uid } =
+            self;
+        if token.is_some() || client_certificate.is_some() {
+            // Of two identities the server would choose one.
+            let former = std::mem::take(&mut config.auth_info);
+            config.auth_info.impersonate = former.impersonate;
+            config.auth_info.impersonate_uid = former.impersonate_uid;
+            config.auth_info.impersonate_groups = former.impersonate_groups;
+            config.auth_info.impersonate_user_extra = former.impersonate_user_extra;
+        }
+        let (info, text) = (&mut config.auth_info, |path: &PathBuf| path.to_string_lossy().into_owned());
+        if let Some(token) = token {
+            info.token = Some(token.clone().into());
+        }
+        if let Some(path) = client_certificate {
+            (info.client_certificate, info.client_certificate_data) = (Some(text(path)), None);
+        }
+        if let Some(path) = client_key {
+            (info.client_key, info.client_key_data) = (Some(text(path)), None);
+        }
+        if let Some(name) = impersonate {
+            info.impersonate = Some(name.clone());
+        }
+        if let Some(uid) = impersonate_uid {
+            info.impersonate_uid = Some(uid.clone());
+        }
+        if !impersonate_groups.is_empty() {
+            info.impersonate_groups = Some(impersonate_groups.clone());
+        }
     }
 }
 
@@ -150,5 +293,80 @@ pub(crate) fn plain(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => anyhow::anyhow!(status.message.clone()),
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Wrapped {
+        #[command(flatten)]
+        inner: Connection,
+    }
+
+    const ALL: [&str; 23] = [
+        "--kubeconfig",
+        "k",
+        "--certificate-authority",
+        "ca.crt",
+        "--client-certificate",
+        "me.crt",
+        "--client-key",
+        "me.key",
+        "--context",
+        "c",
+        "--cluster",
+        "l",
+        "--server",
+        "here:6443",
+        "--tls-server-name",
+        "there",
+        "--token",
+        "t",
+        "--as",
+        "ann",
+        "--as-uid",
+        "7",
+        "--insecure-skip-tls-verify",
+    ];
+
+    fn read(arguments: &[&str]) -> Connection {
+        Wrapped::parse_from([&["virtctl"], arguments].concat()).inner
+    }
+
+    #[test]
+    fn another_call_gets_the_same_flags() {
+        assert_eq!(read(&ALL).flags(), ALL);
+        assert_eq!(read(&["-n", "shop"]).flags(), Vec::<OsString>::new());
+        let groups = ["--as-group", "a", "--as-group", "b"];
+        assert_eq!(read(&groups).flags(), groups);
+    }
+
+    #[test]
+    fn flags_come_before_the_kubeconfig() {
+        let mut config = Config::new("https://former".parse().unwrap());
+        config.auth_info.client_certificate = Some("former.crt".to_owned());
+        config.auth_info.impersonate = Some("bob".to_owned());
+        let mut left = config.clone();
+        read(&[]).server.apply(&mut left).unwrap();
+        read(&[]).person.apply(&mut left);
+        assert_eq!(left.cluster_url, "https://former");
+        assert_eq!(left.auth_info.client_certificate.as_deref(), Some("former.crt"));
+        assert!(!left.accept_invalid_certs);
+
+        let asked = read(&["-s", "here:6443", "--token=t", "--as-group=a", "--insecure-skip-tls-verify"]);
+        asked.server.apply(&mut config).unwrap();
+        asked.person.apply(&mut config);
+        assert_eq!(config.cluster_url, "https://here:6443");
+        assert!(config.accept_invalid_certs && config.auth_info.token.is_some());
+        // The certificate of the kubeconfig would be somebody else's.
+        assert_eq!(config.auth_info.client_certificate, None);
+        assert_eq!(config.auth_info.impersonate.as_deref(), Some("bob"));
+        assert_eq!(config.auth_info.impersonate_groups, Some(vec!["a".to_owned()]));
+        let wrong = read(&["--server", "no address"]);
+        assert!(wrong.server.apply(&mut config).is_err());
     }
 }

@@ -152,8 +152,7 @@ impl Options {
         if let Some(path) = &self.known_hosts {
             command.arg("-o").arg(format!("UserKnownHostsFile={}", path.display()));
         }
-        // As one word or as several, as people write it.
-        command.args(self.local_ssh_opts.iter().flat_map(|text| text.split_ascii_whitespace()));
+        command.args(self.local_ssh_opts.iter().flat_map(|text| local_options(text)));
         if let Some(path) = &self.identity_file {
             command.arg("-i").arg(path);
         }
@@ -165,6 +164,20 @@ impl Options {
             None => bail!("{client} was ended: {status}"),
         }
     }
+}
+
+/// Options for the local client as people write them, one or several in a text: "-v", "-4 -o A=b", "-o SendEnv=A B". A
+/// letter with a value may be one word with it, or not.
+fn local_options(text: &str) -> Vec<String> {
+    let mut options: Vec<String> = vec![];
+    for word in text.split_ascii_whitespace() {
+        match options.last_mut() {
+            // The value goes on.
+            Some(last) if !word.starts_with('-') && last.len() != 2 => *last = format!("{last} {word}"),
+            _ => options.push(word.to_owned()),
+        }
+    }
+    options
 }
 
 /// The command by which the client reaches the guest.
@@ -233,6 +246,21 @@ mod tests {
         assert_eq!(arguments, ["-p", "jdoe@vmi.a.there:file", "."]);
         assert!(scp(&["a", "b"]).is_err());
         assert!(scp(&["vm/a:b", "vm/c:d"]).is_err());
+    }
+
+    #[test]
+    fn local_options_stay_whole() {
+        for (text, options) in [
+            ("-v", &["-v"][..]),
+            ("-o StrictHostKeyChecking=no", &["-o", "StrictHostKeyChecking=no"]),
+            ("-oStrictHostKeyChecking=no", &["-oStrictHostKeyChecking=no"]),
+            ("-4 -o A=b  -C", &["-4", "-o", "A=b", "-C"]),
+            ("-o SendEnv=A B", &["-o", "SendEnv=A B"]),
+            ("-oSendEnv=A B -v", &["-oSendEnv=A B", "-v"]),
+            ("", &[]),
+        ] {
+            assert_eq!(local_options(text), options, "{text:?}");
+        }
     }
 
     #[test]

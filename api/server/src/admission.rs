@@ -8,10 +8,12 @@
 //! The rules themselves are `barevirt_api`'s; here they are only connected. An answer is either a JSON patch of
 //! defaults, an approval, or a refusal with every cause at once.
 
+mod created;
 mod eviction;
 mod facts;
 mod kinds;
 
+pub use created::Created;
 pub use facts::Facts;
 
 use barevirt_api::defaults;
@@ -66,6 +68,7 @@ pub async fn answer(
     client: &Client,
     namespace: &str,
     config: &Reading,
+    created: &Created,
     hook: Hook,
     body: &[u8],
 ) -> Result<AdmissionReview<DynamicObject>, Refusal> {
@@ -76,7 +79,16 @@ pub async fn answer(
     }
     let facts = facts::observe(client, config, hook, &request).await?;
     let now = Time(jiff::Timestamp::now());
-    respond(hook, &Known { namespace, settings, facts: &facts, now: &now }, &request)
+    let review = respond(hook, &Known { namespace, settings, facts: &facts, now: &now }, &request)?;
+    if creates_machine(hook, &request) && review.response.as_ref().is_some_and(|response| response.allowed) {
+        created.count(request.namespace.as_deref().unwrap_or_default());
+    }
+    Ok(review)
+}
+
+/// Whether there is to be a new machine, if nothing is wrong with it.
+fn creates_machine(hook: Hook, request: &Request) -> bool {
+    hook == Hook::Machine && request.operation == Operation::Create && !request.dry_run
 }
 
 /// Answers one review.

@@ -77,6 +77,8 @@ pub enum Call {
     PortForward,
     /// A machine with its instance type and preference applied.
     Expand,
+    /// What a machine or an instance depends on.
+    ObjectGraph,
     /// Nothing yet: 501.
     NotYet,
 }
@@ -439,6 +441,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "Forgets about the claim with the memory dump.",
         ),
         machine("objectgraph", Get, "vm-objectgraph", "The objects that the machine depends on.")
+            .calls(Call::ObjectGraph)
             .takes(K::ObjectGraphOptions)
             .answers(Object(K::ObjectGraphNode)),
         machine(
@@ -533,6 +536,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
         instance("removevolume", Update, "vmi-removevolume", "Takes a volume that was added away again.")
             .takes(K::RemoveVolumeOptions),
         instance("objectgraph", Get, "vmi-objectgraph", "The objects that the instance depends on.")
+            .calls(Call::ObjectGraph)
             .takes(K::ObjectGraphOptions)
             .answers(Object(K::ObjectGraphNode)),
         instance("sev/fetchcertchain", Get, "SEVFetchCertChain", "Certificates of the node's SEV platform.")

@@ -11,6 +11,7 @@ use crate::answer::{Answer, Refusal};
 use crate::endpoints::{InstanceAction, KEEP_SESSION};
 use crate::front_proxy::User;
 use crate::server::Server;
+use crate::streams::Kind;
 use crate::to_handler::{self, Handler};
 
 /// A stream between the client and the guest.
@@ -25,7 +26,12 @@ pub async fn stream(
     name: &str,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
-    let seat = server.streams.open(&user.name, namespace, name)?;
+    let kind = match action {
+        InstanceAction::Console => Kind::Console,
+        InstanceAction::Vnc => Kind::Display,
+        InstanceAction::Qmp | InstanceAction::QmpStream | InstanceAction::Debug => Kind::Qmp,
+    };
+    let seat = server.streams.open(kind, &user.name, namespace, name)?;
     let vmi = get(&server.client.0, namespace, name).await?;
     has_stream(&vmi, action)?;
     let handler = handler_of(&server.client.0, &server.namespace, vmi).await?;

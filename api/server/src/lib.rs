@@ -11,6 +11,7 @@
 //!                                                     instance: console, vnc -> to_handler -> virt-handler
 //!                                                     qmp: class of each command, access review -> to_handler
 //!                                                     port_forward: TCP and UDP --> the guest's address
+//!                                                     object_graph: what the object names, and its pod
 //!                                                     controls: pause, reset, freeze, ... -> to_handler
 //! ```
 
@@ -24,6 +25,7 @@ pub mod expand;
 pub mod front_proxy;
 pub mod instance;
 pub mod machine;
+pub mod object_graph;
 pub mod openapi;
 pub mod port_forward;
 pub mod qmp;

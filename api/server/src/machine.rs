@@ -11,6 +11,7 @@ use hyper::body::Bytes;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::answer::{self, Answer, Refusal};
@@ -49,8 +50,16 @@ pub enum Change {
 /// # Errors
 /// 400.
 pub fn options(body: &[u8]) -> Result<Options, Refusal> {
+    given(body)
+}
+
+/// The options of a call; without a body, those that say nothing.
+///
+/// # Errors
+/// 400.
+pub fn given<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
     if body.is_empty() {
-        return Ok(Options::default());
+        return Ok(T::default());
     }
     serde_json::from_slice(body).map_err(|error| {
         Refusal::bad_request(format!("Can not unmarshal Request body to struct, error: {error}"))

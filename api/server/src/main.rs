@@ -21,6 +21,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use virt_api::admission::Created;
 use virt_api::front_proxy::{self, CONFIG_MAP, FrontProxy};
 use virt_api::server::{KubeClient, Server, serve};
 use virt_api::streams::Streams;
@@ -62,6 +63,9 @@ async fn main() -> anyhow::Result<()> {
     let mut metrics = Metrics::default();
     let requests = Requests::exported(&mut metrics);
     let ready = metrics.gauge(&VIRT_API_READY);
+    let created = Created::exported(&mut metrics);
+    let streams = Streams::default();
+    metrics.collect(streams.clone());
     let connection = Connection::infer(requests).await.context("read the service account")?;
     let (limit, webhook_limit) = (Limit::new(Rate::CENTRAL), Limit::new(Rate::CENTRAL));
     let client = connection.limited(&limit).context("make a client")?;
@@ -89,7 +93,8 @@ async fn main() -> anyhow::Result<()> {
         certificates,
         front_proxy: front_proxy::Current::empty(),
         probes: Probes { installation: installation.clone(), leading: None, metrics },
-        streams: Streams::default(),
+        streams,
+        created,
     });
     tokio::spawn(follow_front_proxy(direct, server.clone()));
     tokio::spawn(async move {

@@ -25,6 +25,7 @@ use crate::front_proxy::User;
 use crate::instance;
 use crate::route::Called;
 use crate::server::Server;
+use crate::streams::Kind;
 
 /// How long the guest may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -55,7 +56,7 @@ pub async fn open(
 ) -> Result<Answer, Refusal> {
     let Called { endpoint, namespace, name, parameters, .. } = called;
     let client = &server.client.0;
-    let seat = server.streams.open(&user.name, namespace, name)?;
+    let seat = server.streams.open(Kind::Port, &user.name, namespace, name)?;
     let target = target(parameters)?;
     let upgrade = Upgrade::read(&request).map_err(Refusal::bad_request)?;
     let vmi = match endpoint.on {

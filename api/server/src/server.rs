@@ -28,7 +28,8 @@ use crate::route::{self, Called, NoRoute, Route};
 use crate::streams::Streams;
 use crate::tls::Certificates;
 use crate::{
-    admission, authorize, controls, discovery, expand, instance, machine, openapi, port_forward, qmp,
+    admission, authorize, controls, discovery, expand, instance, machine, object_graph, openapi,
+    port_forward, qmp,
 };
 use barevirt_component::installation::Reading;
 use barevirt_component::metrics::CONTENT_TYPE;
@@ -58,6 +59,8 @@ pub struct Server {
     pub probes: Probes,
     /// Streams that are open.
     pub streams: Streams,
+    /// Machines that were admitted.
+    pub created: admission::Created,
 }
 
 impl Server {
@@ -206,6 +209,11 @@ async fn call(
                 name => expand::machine(client, guest, namespace, name).await,
             }
         }
+        Call::ObjectGraph => {
+            let config = server.config()?;
+            let (gates, object) = (&config.settings.gates, (namespace.as_str(), name.as_str()));
+            object_graph::of(&server.client.0, gates, endpoint.on, object, &body(request).await?).await
+        }
         Call::Version | Call::Health | Call::NotYet => open_call(server, called),
     }
 }
@@ -216,9 +224,12 @@ fn open_call(server: &Server, called: &Called) -> Result<Answer, Refusal> {
         Call::Version => Ok(answer::ok(&discovery::version())),
         Call::Health => Ok(answer::ok(&server.probes.health())),
         Call::NotYet => Err(Refusal::not_implemented(&called.endpoint.title())),
-        Call::Machine(_) | Call::Instance(_) | Call::Control(_) | Call::PortForward | Call::Expand => {
-            Err(Refusal::forbidden("no access rule"))
-        }
+        Call::Machine(_)
+        | Call::Instance(_)
+        | Call::Control(_)
+        | Call::PortForward
+        | Call::Expand
+        | Call::ObjectGraph => Err(Refusal::forbidden("no access rule")),
     }
 }
 
@@ -242,7 +253,14 @@ async fn open_route(server: &Server, route: Route, request: Request<Incoming>) -
         Route::Webhook(hook) => {
             let config = server.config()?;
             let body = body(request).await?;
-            let answer = admission::answer(&server.webhooks.0, &server.namespace, &config, hook, &body);
+            let answer = admission::answer(
+                &server.webhooks.0,
+                &server.namespace,
+                &config,
+                &server.created,
+                hook,
+                &body,
+            );
             answer::ok(&answer.await?)
         }
     })

@@ -3,8 +3,15 @@
 //! A stream is a console, a display or a forwarded connection. Without limits one user's loop takes the memory of all, or
 //! all the connections that this server accepts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use barevirt_component::metrics::begin;
+use barevirt_component::metrics::names::{CONSOLES, DISPLAYS, Metric, TUNNELS};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::answer::Refusal;
 
@@ -17,18 +24,44 @@ pub const OF_USER: usize = 512;
 #[derive(Debug, Clone, Default)]
 pub struct Streams(Arc<Mutex<HashMap<Holder, usize>>>);
 
+/// What a stream leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The serial console.
+    Console,
+    /// The display.
+    Display,
+    /// A port of the guest.
+    Port,
+    /// QEMU's monitor. KubeVirt has none, and no name for how many there are.
+    Qmp,
+}
+
+impl Kind {
+    fn metric(self) -> Option<&'static Metric> {
+        match self {
+            Kind::Console => Some(&CONSOLES),
+            Kind::Display => Some(&DISPLAYS),
+            Kind::Port => Some(&TUNNELS),
+            Kind::Qmp => None,
+        }
+    }
+}
+
 /// Who or what has streams.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Holder {
     User(String),
     Guest(String, String),
+    /// A guest's of one kind, for metrics.
+    Kind(Kind, String, String),
 }
 
 /// One that is open, for as long as this value is held.
 #[derive(Debug)]
 pub struct Seat {
     streams: Streams,
-    holders: [Holder; 2],
+    holders: [Holder; 3],
 }
 
 impl Streams {
@@ -36,8 +69,12 @@ impl Streams {
     ///
     /// # Errors
     /// 429 naming the user or the guest that has too many.
-    pub fn open(&self, user: &str, namespace: &str, name: &str) -> Result<Seat, Refusal> {
-        let holders = [Holder::User(user.to_owned()), Holder::Guest(namespace.to_owned(), name.to_owned())];
+    pub fn open(&self, kind: Kind, user: &str, namespace: &str, name: &str) -> Result<Seat, Refusal> {
+        let holders = [
+            Holder::User(user.to_owned()),
+            Holder::Guest(namespace.to_owned(), name.to_owned()),
+            Holder::Kind(kind, namespace.to_owned(), name.to_owned()),
+        ];
         let mut open = self.lock();
         let of = |holder: &Holder| open.get(holder).copied().unwrap_or_default();
         if of(&holders[0]) >= OF_USER {
@@ -64,6 +101,28 @@ impl Streams {
     }
 }
 
+impl Collector for Streams {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        // Copied: nobody waits for whoever reads this.
+        let mut of_kind: BTreeMap<Kind, Vec<(String, String, usize)>> = BTreeMap::new();
+        for (holder, count) in self.lock().iter() {
+            if let Holder::Kind(kind, namespace, name) = holder {
+                of_kind.entry(*kind).or_default().push((namespace.clone(), name.clone(), *count));
+            }
+        }
+        for (kind, guests) in &of_kind {
+            let Some(metric) = kind.metric() else { continue };
+            let mut family = begin(&mut encoder, metric)?;
+            for (namespace, name, count) in guests {
+                let labels = [("namespace", namespace.as_str()), ("vmi", name.as_str())];
+                let count = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
+                count.encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut open = self.streams.lock();
@@ -86,22 +145,42 @@ mod tests {
     fn a_guest_and_a_user_have_so_many_and_no_more() {
         let streams = Streams::default();
         let mut held: Vec<Seat> = (0..OF_GUEST)
-            .map(|number| streams.open(&format!("user{number}"), "shop", "web").unwrap())
+            .map(|number| streams.open(Kind::Port, &format!("user{number}"), "shop", "web").unwrap())
             .collect();
-        let refused = streams.open("jdoe", "shop", "web").unwrap_err();
+        let refused = streams.open(Kind::Port, "jdoe", "shop", "web").unwrap_err();
         assert_eq!((refused.code.as_u16(), refused.reason), (429, "TooManyRequests"));
         assert!(refused.message.contains("virtualmachineinstance shop/web has 128 streams"), "{refused:?}");
-        assert!(streams.open("jdoe", "shop", "db").is_ok());
+        assert!(streams.open(Kind::Port, "jdoe", "shop", "db").is_ok());
         held.pop();
-        assert!(streams.open("jdoe", "shop", "web").is_ok());
+        assert!(streams.open(Kind::Port, "jdoe", "shop", "web").is_ok());
         drop(held);
         let held: Vec<Seat> = (0..OF_USER)
-            .map(|number| streams.open("jdoe", "shop", &format!("vm{number}")).unwrap())
+            .map(|number| streams.open(Kind::Port, "jdoe", "shop", &format!("vm{number}")).unwrap())
             .collect();
-        let refused = streams.open("jdoe", "shop", "web").unwrap_err();
+        let refused = streams.open(Kind::Port, "jdoe", "shop", "web").unwrap_err();
         assert!(refused.message.contains("user \"jdoe\" has 512 streams"), "{refused:?}");
-        assert!(streams.open("other", "shop", "web").is_ok());
+        assert!(streams.open(Kind::Port, "other", "shop", "web").is_ok());
         drop(held);
         assert!(streams.lock().is_empty());
+    }
+
+    #[test]
+    fn what_is_open_is_told_by_kind_and_guest() {
+        let streams = Streams::default();
+        let mut metrics = barevirt_component::metrics::Metrics::default();
+        metrics.collect(streams.clone());
+        let open = |kind, name| streams.open(kind, "jdoe", "shop", name).unwrap();
+        let held = [open(Kind::Console, "web"), open(Kind::Console, "web"), open(Kind::Qmp, "web")];
+        let display = open(Kind::Display, "db");
+        let line = |metric: &str, name: &str, count: u32| {
+            format!("\nkubevirt_{metric}{{namespace=\"shop\",vmi=\"{name}\"}} {count}\n")
+        };
+        let text = metrics.text();
+        assert!(text.contains(&line("console_active_connections", "web", 2)), "{text}");
+        assert!(text.contains(&line("vnc_active_connections", "db", 1)), "{text}");
+        drop(display);
+        let text = metrics.text();
+        assert!(!text.contains("kubevirt_vnc_active") && text.contains("kubevirt_console_active"), "{text}");
+        drop(held);
     }
 }

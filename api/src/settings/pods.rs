@@ -28,6 +28,8 @@ pub struct Pods {
     pub image_volumes: bool,
     /// Storage class of the claims that keep UEFI variables and TPM state.
     pub state_class: Option<String>,
+    /// Nothing is kept of what guests say on their serial consoles, where they do not say so themselves.
+    pub without_serial_log: bool,
 }
 
 /// System call filter of a pod.
@@ -144,6 +146,10 @@ impl Pods {
             quota: QuotaLimits::default(),
             image_volumes: false,
             state_class: configuration.vm_state_storage_class.clone().filter(|name| !name.is_empty()),
+            without_serial_log: configuration
+                .virtual_machine_options
+                .as_ref()
+                .is_some_and(|options| options.disable_serial_console_log.is_some()),
         }
     }
 }
@@ -176,6 +182,7 @@ mod tests {
         let configuration: KubeVirtConfiguration = serde_json::from_value(json!({
             "developerConfiguration": {"nodeSelectors": {"disk": "ssd"}},
             "defaultRuntimeClass": "kata",
+            "virtualMachineOptions": {"disableSerialConsoleLog": {}},
             "seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "vm.json"}}},
             "supportContainerResources": [{"type": "container-disk",
                 "resources": {"limits": {"cpu": "0", "memory": "80Mi"}, "requests": {"cpu": "2m"}}}],
@@ -185,6 +192,7 @@ mod tests {
         assert_eq!(pods.node_selectors.get("disk").map(String::as_str), Some("ssd"));
         assert_eq!(pods.runtime_class.as_deref(), Some("kata"));
         assert_eq!(pods.seccomp, Seccomp::Localhost("vm.json".into()));
+        assert!(pods.without_serial_log);
         let amounts = |list: &BTreeMap<String, Quantity>| {
             list.iter().map(|(name, quantity)| format!("{name}={}", quantity.0)).collect::<Vec<_>>()
         };

@@ -101,7 +101,7 @@ pub use options::{
     SevSessionOptions, StartOptions, StopOptions, UnpauseOptions,
 };
 pub use preset::{VirtualMachineInstancePreset, VirtualMachineInstancePresetSpec};
-pub use probes::{GuestAgentPing, Probe};
+pub use probes::{GuestAgentPing, Probe, are_agent_pings_paused};
 pub use replica_set::{
     VirtualMachineInstanceReplicaSet, VirtualMachineInstanceReplicaSetSpec,
     VirtualMachineInstanceReplicaSetStatus,

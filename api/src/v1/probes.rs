@@ -1,6 +1,8 @@
 //! Readiness and liveness probes.
 
+use crate::names::PAUSE_AGENT_PROBES_ANNOTATION;
 use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, TCPSocketAction};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -48,5 +50,38 @@ impl Probe {
     /// Whether it asks the guest agent, by a process in the launcher's container.
     pub fn is_by_agent(&self) -> bool {
         self.exec.is_some() || self.guest_agent_ping.is_some()
+    }
+}
+
+/// Whether an instance's probes by `guestAgentPing` are paused: they succeed then, and the guest agent is not asked. Those
+/// by `exec` are not meant. The words are those that Go reads as true.
+pub fn are_agent_pings_paused(instance: &ObjectMeta) -> bool {
+    let annotations = instance.annotations.as_ref();
+    let word = annotations.and_then(|annotations| annotations.get(PAUSE_AGENT_PROBES_ANNOTATION));
+    word.is_some_and(|word| ["1", "t", "T", "TRUE", "true", "True"].contains(&word.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pings_are_paused_by_the_words_for_true() {
+        let paused = |word: &str| {
+            let annotations = [(PAUSE_AGENT_PROBES_ANNOTATION.to_owned(), word.to_owned())].into();
+            are_agent_pings_paused(&ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() })
+        };
+        for (word, expected) in [
+            ("true", true),
+            ("1", true),
+            ("TRUE", true),
+            ("false", false),
+            ("0", false),
+            ("foo", false),
+            ("", false),
+        ] {
+            assert_eq!(paused(word), expected, "{word:?}");
+        }
+        assert!(!are_agent_pings_paused(&ObjectMeta::default()));
     }
 }

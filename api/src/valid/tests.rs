@@ -69,6 +69,32 @@ fn every_cause_is_returned_and_a_name_is_needed() {
 }
 
 #[test]
+fn queues_follow_the_cpus_where_that_is_asked_for_and_the_card_has_them() {
+    let queues = |multiqueue: Value, model: Value, sockets: u32| {
+        let mut object = spec();
+        object["domain"]["devices"]["networkInterfaceMultiqueue"] = multiqueue;
+        object["domain"]["devices"]["interfaces"][0]["model"] = model;
+        object["domain"]["cpu"] = json!({"sockets": sockets});
+        let vmi = ValidVmi::new(read(json!({"metadata": {"name": "vm"}, "spec": object}))).unwrap();
+        vmi.queues(&vmi.interfaces()[0].interface)
+    };
+    for (multiqueue, model, sockets, wanted) in [
+        (json!(true), json!(null), 3, 3),
+        (json!(true), json!("virtio"), 1, 1),
+        (json!(true), json!("virtio"), 255, 255),
+        (json!(true), json!("e1000"), 3, 1),
+        (json!(false), json!("virtio"), 3, 1),
+        (json!(null), json!("virtio"), 3, 1),
+    ] {
+        assert_eq!(
+            queues(multiqueue.clone(), model.clone(), sockets),
+            wanted,
+            "{multiqueue} {model} {sockets}"
+        );
+    }
+}
+
+#[test]
 fn a_long_name_gives_a_host_name_that_fits() {
     let mut object = spec();
     object["hostname"] = json!("");

@@ -176,7 +176,6 @@ mod tests {
             "domain": {"devices": {
                 "disks": [{"name": "a"}, {"name": "b", "lun": {"bus": "scsi", "reservation": true}}],
                 "clientPassthrough": {},
-                "networkInterfaceMultiqueue": true,
             }},
         });
         assert_eq!(
@@ -184,7 +183,6 @@ mod tests {
             [
                 "spec.domain.devices.clientPassthrough is not supported yet",
                 "spec.domain.devices.disks[1].lun is not supported yet",
-                "spec.domain.devices.networkInterfaceMultiqueue is not supported yet",
             ]
         );
     }
@@ -195,7 +193,7 @@ mod tests {
             "affinity": {"nodeAffinity": {"anything": [1]}},
             "livenessProbe": null,
             "accessCredentials": [],
-            "domain": {"devices": {"networkInterfaceMultiqueue": false, "disks": [{"cdrom": {"tray": "closed"}}]}},
+            "domain": {"devices": {"disks": [{"shareable": false}]}},
         });
         assert_eq!(refused(&spec), Vec::<String>::new());
     }

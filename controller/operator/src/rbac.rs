@@ -97,6 +97,8 @@ fn api_cluster_rules() -> Vec<Value> {
         rule("kubevirt.io", &["kubevirts"], &["list", "watch"]),
         // Admission: whose launcher a pod is that somebody evicts, and what else a new object's source or target is in.
         rule("", &["pods"], &["get"]),
+        // The graph of a machine's objects: its launcher, and the claim with its state.
+        rule("", &["pods", "persistentvolumeclaims"], &["list"]),
         rule("kubevirt.io", &["virtualmachineinstancemigrations"], &["list"]),
         rule("snapshot.kubevirt.io", &["virtualmachinerestores"], &["list"]),
         rule("backup.kubevirt.io", &["virtualmachinebackups"], &["list"]),
@@ -143,7 +145,7 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("apps", &["controllerrevisions"], &["get", "list", "create", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
         // The claim of an instance that keeps UEFI variables or TPM state, and the class it gets.
-        rule("", &["persistentvolumeclaims"], &["list", "create"]),
+        rule("", &["persistentvolumeclaims"], &["list", "create", "delete"]),
         rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),
         rule("cdi.kubevirt.io", &["storageprofiles"], &["get"]),
         // Instances with an outdated launcher, where the KubeVirt object says so.

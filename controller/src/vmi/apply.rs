@@ -29,6 +29,7 @@ pub(super) async fn apply(
     for action in plan.actions {
         match action {
             Action::CreateClaim(claim) => create_claim(cluster, vmi, &claim).await?,
+            Action::DeleteClaim { name, uid } => delete_claim(cluster, vmi, &name, uid).await?,
             Action::CreatePod(pod) => {
                 if !create_pod(cluster, vmi, &pod).await? {
                     return Ok(Some(Duration::from_millis(200)));
@@ -106,6 +107,28 @@ async fn create_claim(
             return Err(error);
         }
     }
+    Ok(())
+}
+
+async fn delete_claim(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    name: &str,
+    uid: String,
+) -> Result<(), Error> {
+    let namespace = vmi.namespace().unwrap_or_default();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &namespace);
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    call_opt("delete", || format!("claim {namespace}/{name}"), claims.delete(name, &params)).await?;
+    info!(
+        namespace,
+        vmi = vmi.name_any(),
+        claim = name,
+        "deleted the claim for state: nothing is kept any more"
+    );
     Ok(())
 }
 

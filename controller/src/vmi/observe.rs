@@ -1,7 +1,7 @@
 //! Looking at what concerns one instance: caches first, past them where an old answer could do harm.
 
 use super::plan::Observed;
-use super::{phase, state, subject};
+use super::{phase, resize, state, subject};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Error;
@@ -9,7 +9,7 @@ use crate::expectations::{Key, Kind};
 use crate::node::NodeState;
 use crate::pod;
 use crate::shell::{call, call_opt};
-use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING, PHASE_SCHEDULING};
+use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULING};
 use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota};
 use k8s_openapi::jiff::Timestamp;
@@ -58,16 +58,18 @@ pub(super) async fn observe(
     };
     let mut config = cluster.config();
     let starting = !deleting && [PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(&vmi));
-    if launcher.is_none() && starting {
+    let begins = launcher.is_none() && starting;
+    let resizes = !deleting && phase(&vmi) == PHASE_RUNNING && launcher.is_some() && resize::is_due(&vmi);
+    if begins || resizes {
         config = in_namespace(cluster, config, &namespace).await?;
     }
-    let state = if starting { state::observe(cluster, &vmi).await? } else { None };
+    let state = if starting { state::observe(cluster, &vmi, begins).await? } else { None };
     let wants_vsock = vmi.spec.domain.devices.autoattach_vsock == Some(true);
     let context_id = if starting && wants_vsock { cluster.context_ids.of(&uid) } else { None };
     Ok(Some(Observed { state, context_id, vmi, pod: launcher, strays, node, config, now: Timestamp::now() }))
 }
 
-/// The settings for a new pod in that namespace. Its labels are asked for only where something hangs on them.
+/// The settings for a pod in that namespace. Its labels are asked for only where something hangs on them.
 async fn in_namespace(cluster: &Cluster, config: Config, namespace: &str) -> Result<Config, Error> {
     let quotas: Api<ResourceQuota> = Api::namespaced(cluster.client.clone(), namespace);
     let all = ListParams::default();

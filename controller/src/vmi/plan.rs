@@ -67,6 +67,13 @@ pub struct Observed {
 pub enum Action {
     /// Create the claim for what it keeps.
     CreateClaim(Box<PersistentVolumeClaim>),
+    /// Delete a claim that is not needed any more.
+    DeleteClaim {
+        /// Its name.
+        name: String,
+        /// Its UID: no other claim is meant.
+        uid: String,
+    },
     /// Create the launcher pod.
     CreatePod(Box<Pod>),
     /// Delete a pod.
@@ -162,8 +169,13 @@ fn without_pod(observed: &Observed) -> Plan {
                     .again_in(SETTINGS_PATIENCE);
             }
             let mut pod = pod::build(&valid, &observed.config);
+            let mut plan = Plan::default();
             match state::step(vmi, observed.state.as_ref()) {
                 Step::Nothing => {}
+                Step::Forget(claims) => {
+                    let delete = |(name, uid)| Action::DeleteClaim { name, uid };
+                    plan.actions.extend(claims.into_iter().map(delete));
+                }
                 Step::Ready(claim) => pod::state::add(&mut pod, &claim),
                 Step::Create(claim) => {
                     return Plan::default().act(Action::CreateClaim(claim)).again_in(AFTER_CLAIM);
@@ -177,7 +189,7 @@ fn without_pod(observed: &Observed) -> Plan {
                 REASON_SUCCESSFUL_CREATE,
                 format!("Created virtual machine pod {}", pod.name_any()),
             );
-            Plan::default().act(Action::CreatePod(Box::new(pod))).tell(note)
+            plan.act(Action::CreatePod(Box::new(pod))).tell(note)
         }
         Err(causes) => {
             let text: Vec<String> =
@@ -319,9 +331,13 @@ fn end(observed: &Observed, verdict: &Verdict) -> Plan {
     not_running(&mut status, reason, &verdict.message, observed.now);
     let note = if verdict.phase == PHASE_FAILED {
         let text = if verdict.message.is_empty() { &verdict.reason } else { &verdict.message };
-        let reason =
-            if verdict.reason == REASON_NODE_UNRESPONSIVE { &verdict.reason } else { REASON_STOPPED };
-        Note::warning(reason, format!("The VirtualMachineInstance failed: {text}"))
+        match verdict.reason.as_str() {
+            REASON_NODE_UNRESPONSIVE => {
+                Note::warning(&verdict.reason, format!("The VirtualMachineInstance failed: {text}"))
+            }
+            // KubeVirt's word, whatever it was that ended.
+            _ => Note::warning(REASON_STOPPED, format!("The VirtualMachineInstance crashed: {text}")),
+        }
     } else {
         Note::normal(REASON_STOPPED, "The VirtualMachineInstance was shut down.")
     };
@@ -421,7 +437,8 @@ fn note_trouble(
 ) {
     let message = bounded(message);
     let known = Condition::find(&status.conditions, condition).and_then(|known| known.reason.as_deref());
-    if known != Some(reason) {
+    // The scheduler has an event of its own, on the pod; KubeVirt adds none.
+    if known != Some(reason) && condition != CONDITION_POD_SCHEDULED {
         notes.push(Note::warning(reason, message.clone()));
     }
     merge_condition(&mut status.conditions, Condition::new(condition, false, reason, message), &Time(now));

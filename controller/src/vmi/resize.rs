@@ -71,6 +71,13 @@ fn amounts(vmi: &VirtualMachineInstance) -> Option<[Amount; 2]> {
     ])
 }
 
+/// Whether something is to change, or was to: only then what the namespace asks of pods has to be known.
+pub(super) fn is_due(vmi: &VirtualMachineInstance) -> bool {
+    let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    BOTH.iter().any(|type_| Condition::find(conditions, type_).is_some())
+        || amounts(vmi).is_some_and(|amounts| amounts.iter().any(|amount| amount.changes()))
+}
+
 /// The plan for a running instance and its pod.
 pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     let vmi = &observed.vmi;
@@ -79,8 +86,7 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     let under_way = |status: &VirtualMachineInstanceStatus, type_: &str| {
         Condition::find(&status.conditions, type_).cloned()
     };
-    let idle = BOTH.iter().all(|type_| under_way(&status, type_).is_none());
-    if idle && !amounts.iter().any(|amount| amount.changes()) {
+    if !is_due(vmi) {
         return Plan::default();
     }
     let now = Time(observed.now);
@@ -236,11 +242,18 @@ fn like(target: &ResourceRequirements, has: &ResourceRequirements) -> ResourceRe
         }
         Some(kept)
     };
-    ResourceRequirements {
-        requests: keep(target.requests.as_ref(), has.requests.as_ref()),
-        limits: keep(target.limits.as_ref(), has.limits.as_ref()),
-        claims: None,
+    let requests = keep(target.requests.as_ref(), has.requests.as_ref());
+    let mut limits = keep(target.limits.as_ref(), has.limits.as_ref());
+    // A limit that nobody asks for any more, a quota that is gone or a webhook, may not be in the way of the request.
+    let millis = |amount: &Quantity| quantity::millis(amount).unwrap_or(0);
+    for (name, limit) in limits.iter_mut().flatten() {
+        if let Some(request) = requests.as_ref().and_then(|requests| requests.get(name))
+            && millis(limit) < millis(request)
+        {
+            limit.clone_from(request);
+        }
     }
+    ResourceRequirements { requests, limits, claims: None }
 }
 
 /// Whether CPU and memory are the same amounts.
@@ -361,6 +374,35 @@ mod tests {
         assert_eq!(plan(&observed(2, "1Gi", ONE, granted.clone()), &resized).actions, []);
         let done = plan(&observed(2, "1Gi", (2, "1Gi", "1Gi"), granted), &resized);
         assert_eq!(patched(&done), of("", "", ""));
+    }
+
+    #[test]
+    fn limits_grow_with_the_guest() {
+        let limits = json!({"cpu": "1", "memory": "2Gi"});
+        let mut pod = pod_of(&small(), &small(), json!([]));
+        let compute = &mut pod.spec.as_mut().unwrap().containers[0];
+        compute.resources.as_mut().unwrap().limits = serde_json::from_value(limits).unwrap();
+        let under_way = |type_: &str| condition(type_, "True", "PodResizing")[0].clone();
+        let both = json!([under_way("HotVCPUChange"), under_way("HotMemoryChange")]);
+        let mut observed = observed(2, "3Gi", ONE, both);
+        assert!(is_due(&observed.vmi));
+        let asked = |observed: &Observed| {
+            let plan = plan(observed, &pod);
+            let [Action::ResizePod { resources, .. }] = plan.actions.as_slice() else { panic!("{plan:?}") };
+            let resources = (**resources).clone();
+            (resources.requests.unwrap(), resources.limits.unwrap())
+        };
+        // Without a quota that counts them, no more than is requested.
+        let (requests, limits) = asked(&observed);
+        assert_eq!((&limits["cpu"].0[..], &limits["memory"]), ("1", &requests["memory"]));
+        // With one as much as a new pod has.
+        let quota = json!({"metadata": {}, "spec": {"hard": {"limits.cpu": "9", "limits.memory": "99Gi"}}});
+        observed.config = observed.config.in_namespace(None, &[serde_json::from_value(quota).unwrap()]);
+        let new =
+            sizing::pod_resources(&ValidVmi::new(observed.vmi.clone()).unwrap(), &observed.config.settings);
+        let (requests, limits) = asked(&observed);
+        assert_eq!((Some(requests), Some(limits.clone())), (new.requests, new.limits));
+        assert_eq!(limits["cpu"].0, "2");
     }
 
     #[test]

@@ -2,14 +2,15 @@
 //!
 //! It belongs to whom the instance belongs to: a machine's claim outlives its instances and goes with the machine, that of an
 //! instance of nobody goes with the instance. It is found by its label and made under a name that follows from its owner, so
-//! that there cannot be two. Looked up past any cache, and only for instances that need one and have not started.
+//! that there cannot be two. Looked up past any cache, and only for instances that have not started. A machine that no longer
+//! keeps anything loses its claim at its next start, as in KubeVirt.
 
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::generated;
 use crate::kin;
 use crate::shell::{call, call_opt};
-use barevirt_api::firmware;
+use barevirt_api::firmware::{self, STATE_LABEL as LABEL, STATE_VOLUME as VOLUME};
 use barevirt_api::v1::{PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
@@ -21,12 +22,8 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use serde_json::Value;
 
-/// Label of the claim; its value is the name of the instance. Names of claims begin with it as well.
-const LABEL: &str = "persistent-state-for";
 /// Lets CDI, where it is there, fit the claim to its storage class.
 const PROFILE_LABEL: &str = "cdi.kubevirt.io/applyStorageProfile";
-/// Name of the claim in the instance's status.
-const VOLUME: &str = "persistent-state-for-this-vm";
 /// What the variables and the TPM need is less than a mebibyte.
 const SIZE: &str = "10Mi";
 /// Annotations of the classes that are used where nobody names one; the first comes before the second.
@@ -51,6 +48,8 @@ pub struct State {
     pub class_name: Option<String>,
     /// Access mode of a new claim.
     pub access_mode: String,
+    /// Claims of the machine, names and UIDs, where it keeps nothing any more.
+    pub left_over: Vec<(String, String)>,
 }
 
 /// What follows.
@@ -58,6 +57,8 @@ pub struct State {
 pub(super) enum Step {
     /// The instance keeps nothing.
     Nothing,
+    /// Nor does its machine any more: these claims go.
+    Forget(Vec<(String, String)>),
     /// Its claim can be mounted.
     Ready(String),
     /// It gets one.
@@ -68,7 +69,13 @@ pub(super) enum Step {
 
 /// Decides.
 pub(super) fn step(vmi: &VirtualMachineInstance, state: Option<&State>) -> Step {
-    let Some(state) = state.filter(|_| firmware::needs_state(&vmi.spec)) else { return Step::Nothing };
+    let Some(state) = state else { return Step::Nothing };
+    if !firmware::needs_state(&vmi.spec) {
+        return match state.left_over.as_slice() {
+            [] => Step::Nothing,
+            left => Step::Forget(left.to_vec()),
+        };
+    }
     let Some(claim) = &state.claim else {
         return match &state.class_name {
             Some(class) => Step::Create(Box::new(new_claim(vmi, class, &state.access_mode))),
@@ -171,17 +178,27 @@ fn access_mode(named: bool, profile: Option<&Value>) -> String {
     if shared { "ReadWriteMany" } else { "ReadWriteOnce" }.to_owned()
 }
 
-/// Looks. None for an instance that keeps nothing.
-pub(super) async fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<Option<State>, Error> {
-    if !firmware::needs_state(&vmi.spec) {
+/// Looks. None for an instance that keeps nothing, but for what its machine has left over when the instance begins.
+pub(super) async fn observe(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    begins: bool,
+) -> Result<Option<State>, Error> {
+    let needed = firmware::needs_state(&vmi.spec);
+    let machine = kin::controller(&vmi.metadata).filter(|owner| owner.kind == "VirtualMachine");
+    if !needed && (!begins || machine.is_none()) {
         return Ok(None);
     }
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
     let subject = || format!("claims of {}", super::subject(vmi));
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &namespace);
     let labelled = ListParams::default().labels(&format!("{LABEL}={name}"));
-    let found = call("list", subject, claims.list(&labelled)).await?;
-    let claim = found.items.into_iter().find(|claim| claim.metadata.deletion_timestamp.is_none());
+    let found = call("list", subject, claims.list(&labelled)).await?.items;
+    if !needed {
+        let left_over = left_over(machine.map(|machine| machine.uid.as_str()).unwrap_or_default(), &found);
+        return Ok(Some(State { left_over, ..State::default() }));
+    }
+    let claim = found.into_iter().find(|claim| claim.metadata.deletion_timestamp.is_none());
 
     let classes: Api<StorageClass> = Api::all(cluster.client.clone());
     if let Some(claim) = claim {
@@ -206,7 +223,16 @@ pub(super) async fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> 
         None => None,
     };
     let access_mode = access_mode(named.is_some(), profile.as_ref());
-    Ok(Some(State { claim: None, class, class_name, access_mode }))
+    Ok(Some(State { class, class_name, access_mode, ..State::default() }))
+}
+
+/// Of claims with the label, those that belong to the machine; one that somebody labelled is nobody's to delete.
+fn left_over(machine: &str, found: &[PersistentVolumeClaim]) -> Vec<(String, String)> {
+    let ours = |claim: &&PersistentVolumeClaim| {
+        claim.metadata.deletion_timestamp.is_none()
+            && claim.owner_references().iter().any(|owner| owner.uid == machine)
+    };
+    found.iter().filter(ours).map(|claim| (claim.name_any(), claim.uid().unwrap_or_default())).collect()
 }
 
 /// What CDI says of a class; none where there is no CDI.
@@ -297,6 +323,25 @@ mod tests {
         let mut vmi = vmi(json!([]));
         vmi.spec.domain.devices.tpm = None;
         assert_eq!(step(&vmi, Some(&State::default())), Step::Nothing);
+    }
+
+    #[test]
+    fn a_machine_that_keeps_nothing_any_more_loses_its_own_claims() {
+        let claim = |name: &str, owner: &str, deleted: bool| -> PersistentVolumeClaim {
+            let owners = json!([{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web", "uid": owner}]);
+            let deleted = deleted.then_some("2026-01-01T00:00:00Z");
+            serde_json::from_value(json!({"metadata": {"name": name, "uid": format!("uid-{name}"),
+                "ownerReferences": owners, "deletionTimestamp": deleted}}))
+            .unwrap()
+        };
+        let found = [claim("a", "m1", false), claim("b", "m2", false), claim("c", "m1", true)];
+        let left = left_over("m1", &found);
+        assert_eq!(left, [("a".to_owned(), "uid-a".to_owned())]);
+        let state = State { left_over: left.clone(), ..State::default() };
+        let mut vmi = vmi(machine());
+        assert!(!matches!(step(&vmi, Some(&state)), Step::Forget(_)));
+        vmi.spec.domain.devices.tpm = None;
+        assert_eq!(step(&vmi, Some(&state)), Step::Forget(left));
     }
 
     #[test]

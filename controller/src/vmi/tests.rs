@@ -186,7 +186,8 @@ fn an_unschedulable_pod_is_told_at_once() {
     assert_eq!(status["phase"], "Scheduling");
     assert_eq!(status["conditions"][0]["type"], "PodScheduled");
     assert_eq!(status["conditions"][0]["reason"], "Unschedulable");
-    assert_eq!(plan.notes[0].message, "0/2 nodes are available");
+    assert_eq!(status["conditions"][0]["message"], "0/2 nodes are available");
+    assert!(plan.notes.is_empty(), "the scheduler's own event is enough");
 }
 
 #[test]
@@ -406,7 +407,9 @@ mod world {
         fn apply(&mut self, observed: &Observed, plan: Plan) {
             for action in plan.actions {
                 match action {
-                    Action::CreateClaim(_) => panic!("this instance keeps nothing"),
+                    Action::CreateClaim(_) | Action::DeleteClaim { .. } => {
+                        panic!("this instance keeps nothing")
+                    }
                     Action::ResizePod { .. } => panic!("this instance does not grow"),
                     Action::CreatePod(mut pod) => {
                         // The fresh look before creation, and the API server's unique names.

@@ -226,6 +226,13 @@ fn controls_of_what_does_not_run_say_so() {
         }
         let refused = put(namespace, "tiny", "freeze", &json!({ "unfreezeTimeout": "soon" }))?;
         ensure!(refused.code != 0 && refused.text().contains("unfreezeTimeout"), "{}", refused.text());
+        let refused = put(namespace, "tiny", "freeze", &json!({}))?;
+        let why = "command Freeze failed: ";
+        ensure!(
+            refused.text().contains(why) && refused.text().contains("not connected"),
+            "{}",
+            refused.text()
+        );
         Ok(())
     });
 }

@@ -226,7 +226,13 @@ fn a_persistent_tpm_keeps_what_it_holds_over_a_restart() {
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         ensure!(tpm(&mut console, READ)?, "the TPM has forgotten");
-        console.leave().map(drop)
+        console.leave()?;
+        // A machine that keeps nothing any more has no claim either.
+        let claim = claims(namespace, "vm")?.first().context("no claim")?["metadata"]["name"].clone();
+        let without = json!({"spec": {"template": {"spec": {"domain": {"devices": {"tpm": null}}}}}});
+        namespace.kubectl(&["patch", "vm", "vm", "--type=merge", "-p", &without.to_string()])?;
+        restart(namespace, "vm")?;
+        namespace.wait_gone("persistentvolumeclaims", claim.as_str().unwrap_or_default(), RUNNING)
     });
 }
 

@@ -80,6 +80,22 @@ fn a_probe_by_the_agent_fails_and_says_why_where_there_is_none() {
 }
 
 #[test]
+fn pings_of_the_agent_can_be_paused_and_a_failed_one_is_told() {
+    in_namespace("agentping", |namespace| {
+        let mut manifest = probed("readinessProbe", json!({"guestAgentPing": {}, "periodSeconds": 1}));
+        let pause = "kubevirt.io/pause-guest-agent-probes";
+        manifest["metadata"]["annotations"] = json!({ pause: "true" });
+        namespace.apply(&manifest)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        // There is no agent in it.
+        wait_ready(namespace, true)?;
+        namespace.kubectl(&["annotate", "vmi", "vm", &format!("{pause}-")])?;
+        wait_ready(namespace, false)?;
+        namespace.wait_event("vm", "GuestAgentPingFailed").map(drop)
+    });
+}
+
+#[test]
 fn a_guest_whose_kernel_panics_fails_and_says_so() {
     in_namespace("panic", |namespace| {
         namespace.apply(&guest::instance("vm"))?;

@@ -416,9 +416,9 @@ fn what_is_not_there_says_so() {
         // Known, allowed, and nothing behind it.
         says(
             "get",
-            "virtualmachines/vm/objectgraph",
+            "virtualmachineinstances/vm/usbredir",
             None,
-            "virtualmachines/objectgraph is not supported yet",
+            "virtualmachineinstances/usbredir is not supported yet",
         )?;
         says(
             "get",

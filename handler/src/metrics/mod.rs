@@ -10,6 +10,7 @@
 //! [`FRESH`], share a collection; a scrape waits no longer than [`WHOLE`].
 
 mod network;
+mod panics;
 mod samples;
 mod subject;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
+pub use self::panics::Panics;
 use self::samples::Sample;
 pub use self::subject::Subject;
 use crate::launchers::Launcher;

@@ -113,9 +113,9 @@ async fn apply_one(
         Step::Mtu { link, mtu } => {
             change(netlink, "set the MTU of", &link, |builder| builder.mtu(mtu)).await?;
         }
-        Step::OpenTap { name, owner, descriptor } => {
+        Step::OpenTap { name, owner, multi_queue, descriptor } => {
             let tap = File::options().read(true).write(true).open(TUN_DEVICE);
-            let tap = tap.and_then(|tun| kernel::attach_tap(tun, &name, owner));
+            let tap = tap.and_then(|tun| kernel::attach_tap(tun, &name, owner, multi_queue));
             return tap.map(|tap| Some((descriptor, tap))).map_err(|source| ApplyError::Tap { name, source });
         }
         Step::Attach { link, bridge } => {

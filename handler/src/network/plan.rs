@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use barevirt_protocol::names::NetworkDescriptor;
+use barevirt_protocol::names::{NetworkDescriptor, tap_queues};
 
 use super::addresses::{BRIDGE_MAC, MacAddress, Pair};
 use super::nft::rules::{Family, Port, Ruleset, masquerade};
@@ -30,6 +30,8 @@ pub struct Wanted {
     pub tap: String,
     /// Who may open the tap.
     pub tap_owner: u32,
+    /// Queues of the tap, at least one.
+    pub queues: u32,
     /// The guest's MAC address.
     pub mac: MacAddress,
     /// Gateway and guest in IPv4.
@@ -144,12 +146,14 @@ pub enum Step {
         /// Bytes.
         mtu: u32,
     },
-    /// Open the tap, making it.
+    /// Open a queue of the tap, making it.
     OpenTap {
         /// Its name.
         name: String,
         /// Who may open it.
         owner: u32,
+        /// It has more than one queue.
+        multi_queue: bool,
         /// The name that the launcher knows the descriptor by.
         descriptor: String,
     },
@@ -292,9 +296,14 @@ fn plan_bridge(wanted: &Wanted, observed: &Observed, mtu: u32, ipv6: bool, steps
 
 fn plan_tap(wanted: &Wanted, observed: &Observed, mtu: u32, steps: &mut Vec<Step>) {
     let tap = observed.links.get(&wanted.tap);
-    let descriptor = NetworkDescriptor::Tap.of(&wanted.network);
-    if !observed.held.contains(&descriptor) {
-        steps.push(Step::OpenTap { name: wanted.tap.clone(), owner: wanted.tap_owner, descriptor });
+    // The first queue comes last: where it is held all are, and there are as many as there were virtual CPUs then.
+    if !observed.held.contains(&NetworkDescriptor::Tap.of(&wanted.network)) {
+        let names: Vec<String> = tap_queues(&wanted.network, wanted.queues).collect();
+        let multi_queue = names.len() > 1;
+        for descriptor in names.into_iter().rev().filter(|name| !observed.held.contains(name)) {
+            let (name, owner) = (wanted.tap.clone(), wanted.tap_owner);
+            steps.push(Step::OpenTap { name, owner, multi_queue, descriptor });
+        }
     }
     if tap.is_none_or(|link| link.mtu != mtu) {
         steps.push(Step::Mtu { link: wanted.tap.clone(), mtu });
@@ -333,6 +342,7 @@ mod tests {
             bridge: "k6t-eth0".to_owned(),
             tap: "tap0".to_owned(),
             tap_owner: 107,
+            queues: 1,
             mac: MacAddress([0x02, 0, 0, 0, 0, 7]),
             ipv4: IPV4,
             ipv6: IPV6,
@@ -410,6 +420,27 @@ mod tests {
             !steps.iter().any(|step| matches!(step, Step::OpenTap { .. } | Step::Open { .. })),
             "{steps:?}"
         );
+    }
+
+    #[test]
+    fn a_tap_has_its_queues_the_first_one_last() {
+        let opened = |queues, held: &[&str]| -> Vec<_> {
+            let mut observed = pod(DUAL);
+            observed.held = held.iter().map(|name| (*name).to_owned()).collect();
+            let steps = plan(&Wanted { queues, ..wanted() }, &observed).unwrap();
+            let opened = steps.into_iter().filter_map(|step| match step {
+                Step::OpenTap { multi_queue, descriptor, .. } => Some((descriptor, multi_queue)),
+                _ => None,
+            });
+            opened.collect()
+        };
+        let queue = |name: &str, many| (format!("net/default/{name}"), many);
+        assert_eq!(opened(1, &[]), [queue("tap", false)]);
+        assert_eq!(opened(3, &[]), [queue("tap.2", true), queue("tap.1", true), queue("tap", true)]);
+        // A handler that ended half way.
+        assert_eq!(opened(3, &["net/default/tap.2"]), [queue("tap.1", true), queue("tap", true)]);
+        // CPUs that came later bring no queues.
+        assert_eq!(opened(4, &["net/default/tap", "net/default/tap.1"]), []);
     }
 
     #[test]

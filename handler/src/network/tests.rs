@@ -39,6 +39,7 @@ fn wanted(ports: Vec<Port>) -> Wanted {
         bridge: "k6t-eth0".to_owned(),
         tap: "tap0".to_owned(),
         tap_owner: 107,
+        queues: 1,
         mac: MacAddress([0x02, 0, 0, 0, 0, 7]),
         ipv4: IPV4,
         ipv6: IPV6,
@@ -154,7 +155,7 @@ fn guest(tap: OwnedFd, mac: MacAddress) -> OwnedFd {
     let guest = namespace().unwrap();
     let nic = inside(&guest, || {
         let tun = std::fs::File::options().read(true).write(true).open("/dev/net/tun").unwrap();
-        crate::kernel::attach_tap(tun, "nic", 0).unwrap()
+        crate::kernel::attach_tap(tun, "nic", 0, false).unwrap()
     });
     with_netlink(&guest, move |netlink| async move {
         let nic = index(&netlink, "nic").await;
@@ -263,6 +264,34 @@ fn a_second_handler_changes_nothing_and_opens_only_what_is_missing() {
     let (third, opened) = prepare_blocking(&pod, &only, &held);
     assert_eq!((third.steps, names(&opened)), (3, vec!["net/default/dhcp4"]));
     assert_eq!(ask(&node, (POD4, 8080)), None);
+}
+
+#[test]
+fn a_tap_of_several_queues_is_opened_once_for_each_and_survives_a_handler_that_ends_half_way() {
+    let Some((_node, pod)) = node_and_pod(false) else { return };
+    let wanted = Wanted { queues: 3, ..wanted(Vec::new()) };
+    let (_, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    assert_eq!(
+        names(&descriptors),
+        ["net/default/tap.2", "net/default/tap.1", "net/default/tap", "net/default/dhcp4"]
+    );
+    let queues = || {
+        inside(&pod, || {
+            std::fs::read_to_string("/proc/thread-self/net/dev").unwrap().matches("tap0:").count()
+        })
+    };
+    assert_eq!(queues(), 1, "one device for all of them");
+    // Only the first one that was given has arrived.
+    let kept = take(&mut descriptors, "net/default/tap.2");
+    drop(descriptors);
+    let held = BTreeSet::from(["net/default/tap.2".to_owned()]);
+    let (_, again) = prepare_blocking(&pod, &wanted, &held);
+    assert_eq!(names(&again), ["net/default/tap.1", "net/default/tap", "net/default/dhcp4"]);
+    // CPUs that came later change nothing.
+    let held = names(&again).into_iter().chain(["net/default/tap.2"]).map(str::to_owned).collect();
+    let (later, opened) = prepare_blocking(&pod, &Wanted { queues: 4, ..wanted }, &held);
+    assert_eq!((later.steps, names(&opened)), (0, vec![]));
+    drop((kept, again));
 }
 
 #[test]

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::answer::{self, Body, refuse};
-use super::route::{Guest, Tells};
+use super::route::{Guest, Kind, Tells};
 use super::{REQUEST, failed};
 use crate::launchers::{Launcher, LauncherError};
 use crate::supervisor::Launchers;
@@ -75,6 +75,15 @@ pub(super) async fn control(
     match result {
         Ok(()) => done(),
         Err(error) => refusal(guest, &error),
+    }
+}
+
+/// KubeVirt's name of a command that fails in a guest as a whole: a 500 there, and who backs up reads its words.
+fn failing_command(guest: &Guest) -> Option<&'static str> {
+    match guest.kind {
+        Kind::Control(Control::Freeze) => Some("Freeze"),
+        Kind::Control(Control::Unfreeze) => Some("Unfreeze"),
+        _ => None,
     }
 }
 
@@ -185,6 +194,10 @@ fn refusal(guest: &Guest, error: &LauncherError) -> Response<Body> {
     let LauncherError::Call { status, .. } = error else { return failed(error) };
     let message = status.message();
     match status.code() {
+        tonic::Code::FailedPrecondition if let Some(command) = failing_command(guest) => {
+            let message = format!("Internal error occurred: command {command} failed: {message}");
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message)
+        }
         tonic::Code::FailedPrecondition => {
             let name = &guest.name;
             let message = format!(
@@ -209,7 +222,6 @@ fn refusal(guest: &Guest, error: &LauncherError) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::route::Kind;
 
     fn refused(code: tonic::Code) -> LauncherError {
         LauncherError::Call { call: "control", status: Box::new(tonic::Status::new(code, "VMI is paused")) }
@@ -231,6 +243,14 @@ mod tests {
             (tonic::Code::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
         ] {
             assert_eq!(refusal(&guest, &refused(code)).status(), wanted, "{code}");
+        }
+        for (control, wanted) in [
+            (Control::Unfreeze, StatusCode::INTERNAL_SERVER_ERROR),
+            (Control::Freeze, StatusCode::INTERNAL_SERVER_ERROR),
+            (Control::Reset, StatusCode::CONFLICT),
+        ] {
+            let guest = Guest { kind: Kind::Control(control), ..guest.clone() };
+            assert_eq!(refusal(&guest, &refused(tonic::Code::FailedPrecondition)).status(), wanted);
         }
     }
 

@@ -49,6 +49,8 @@ pub struct Interface {
     pub pod_interface: String,
     /// Where the guest is reached: the pod's addresses, the primary one first.
     pub addresses: Vec<String>,
+    /// How many queues it has.
+    pub queues: u32,
 }
 
 /// What the handler sees of a VMI.
@@ -225,7 +227,7 @@ fn interface(seen: &Interface) -> NetworkInterfaceStatus {
         pod_interface_name: Some(seen.pod_interface.clone()),
         info_source: Some(DOMAIN.to_owned()),
         link_state: Some("up".to_owned()),
-        queue_count: Some(1),
+        queue_count: i32::try_from(seen.queues).ok(),
         ..NetworkInterfaceStatus::default()
     }
 }
@@ -317,6 +319,7 @@ mod tests {
             mac: "02:00:00:00:00:07".to_owned(),
             pod_interface: "eth0".to_owned(),
             addresses: vec!["10.244.0.5".to_owned(), "fd00::5".to_owned()],
+            queues: 1,
         }]
     }
 

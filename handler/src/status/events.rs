@@ -4,10 +4,10 @@ use barevirt_api::names::{
     CONDITION_ACCESS_CREDENTIALS, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_SYNCHRONIZED,
     PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_ACCESS_CREDENTIALS_FAILED,
     REASON_ACCESS_CREDENTIALS_SYNCED, REASON_DELETED, REASON_GUEST_PANICKED, REASON_IO_ERROR,
-    REASON_MIGRATED, REASON_PAUSED_IO_ERROR, REASON_SHUTTING_DOWN, REASON_STARTED, REASON_STOPPED,
-    REASON_SYNC_FAILED, is_final_phase,
+    REASON_MIGRATED, REASON_PAUSED_IO_ERROR, REASON_PING_FAILED, REASON_SHUTTING_DOWN, REASON_STARTED,
+    REASON_STOPPED, REASON_SYNC_FAILED, is_final_phase,
 };
-use barevirt_api::v1::{Condition, VirtualMachineInstanceStatus};
+use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus};
 use kube::runtime::events::{Event, EventType};
 
 /// What the events are about, as `action`.
@@ -106,6 +106,12 @@ pub fn not_movable(
 /// The guest is being shut down.
 pub fn shutting_down() -> Event {
     event(EventType::Normal, REASON_SHUTTING_DOWN, "Signaled Graceful Shutdown".to_owned())
+}
+
+/// A probe asked whether the guest agent answers, and it did not.
+pub fn ping_failed(vmi: &VirtualMachineInstance) -> Event {
+    let name = vmi.metadata.name.as_deref().unwrap_or_default();
+    event(EventType::Warning, REASON_PING_FAILED, format!("GuestAgentPing probe failed for VMI {name}"))
 }
 
 fn crashed(status: &VirtualMachineInstanceStatus) -> String {

@@ -1,8 +1,11 @@
 //! From the interfaces of a VMI to what the network module makes, and from what it found to what launcher and API are
 //! told. Pure.
 
+use std::collections::BTreeSet;
+
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_api::valid::{ValidInterface, ValidVmi};
+use barevirt_protocol::names::NetworkDescriptor;
 use barevirt_protocol::v1;
 use thiserror::Error;
 
@@ -50,6 +53,7 @@ pub fn wanted(vmi: &ValidVmi) -> Result<Option<Wanted>, InterfaceError> {
         bridge: format!("k6t-{POD_INTERFACE}"),
         tap: "tap0".to_owned(),
         tap_owner: u32::try_from(LAUNCHER_UID).unwrap_or(u32::MAX),
+        queues: vmi.queues(&first.interface),
         mac,
         ipv4: IPV4,
         ipv6: IPV6,
@@ -69,6 +73,14 @@ fn ports(interface: &ValidInterface) -> Option<Vec<Port>> {
         Some(Port { protocol, number })
     };
     interface.interface.ports.iter().map(port).collect()
+}
+
+/// Queues that the interface has, by the descriptors that the launcher holds or is about to.
+pub fn queues<'a>(wanted: &Wanted, descriptors: impl Iterator<Item = &'a String>) -> u32 {
+    let taps = descriptors.filter(|name| {
+        NetworkDescriptor::parse(name) == Some((wanted.network.as_str(), NetworkDescriptor::Tap))
+    });
+    u32::try_from(taps.collect::<BTreeSet<_>>().len()).unwrap_or(1)
 }
 
 /// What the launcher is told about the interface.

@@ -11,8 +11,8 @@
 use std::borrow::Cow;
 
 use barevirt_api::names::{CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, REASON_POD_RESIZED};
-use barevirt_api::quantity;
-use barevirt_api::v1::{Condition, VirtualMachineInstance};
+use barevirt_api::v1::{Condition, VirtualMachineInstance, are_agent_pings_paused};
+use barevirt_api::{identity, quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// The VMI as the launcher may have it.
@@ -29,6 +29,15 @@ pub fn granted(vmi: &VirtualMachineInstance) -> Cow<'_, VirtualMachineInstance> 
         guest.guest = Some(memory);
     }
     Cow::Owned(told)
+}
+
+/// What stands for all of [`granted`] that the launcher heeds: where it changes, the launcher is told anew.
+pub fn hash(vmi: &VirtualMachineInstance) -> String {
+    let mut hash = identity::spec_hash(&granted(vmi).spec);
+    if are_agent_pings_paused(&vmi.metadata) {
+        hash.push_str("+pings-paused");
+    }
+    hash
 }
 
 /// Sockets that there are, where more are wanted than the pod may have.
@@ -96,6 +105,17 @@ mod tests {
                 "{sockets} {guest} {conditions}"
             );
         }
+    }
+
+    #[test]
+    fn the_launcher_is_told_of_what_it_heeds() {
+        let mut vmi = vmi(2, "2Gi", json!([]));
+        let before = hash(&vmi);
+        vmi.metadata.annotations = Some([("color".to_owned(), "red".to_owned())].into());
+        assert_eq!(hash(&vmi), before);
+        let pause = ("kubevirt.io/pause-guest-agent-probes".to_owned(), "true".to_owned());
+        vmi.metadata.annotations = Some([pause].into());
+        assert_ne!(hash(&vmi), before);
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barevirt_api::identity;
+use barevirt_api::names::REASON_GUEST_PANICKED;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -30,6 +30,7 @@ use self::plan::{Observed, Step};
 use self::session::Session;
 use crate::launchers::Launcher;
 use crate::launchers::pods_dir::PodsDir;
+use crate::metrics::Panics;
 use crate::pods::LauncherPod;
 use crate::status::{compute, events, patch};
 
@@ -51,6 +52,8 @@ pub struct Context {
     pub pods: Arc<PodsDir>,
     /// This node.
     pub node: String,
+    /// Counts kernels that panic.
+    pub panics: Panics,
 }
 
 /// What the API server says about a VM.
@@ -170,7 +173,7 @@ impl Task {
             Some((before, after)) if *before == vmi.metadata.resource_version => Arc::clone(after),
             _ => vmi,
         };
-        let spec_hash = identity::spec_hash(&live::granted(&vmi).spec);
+        let spec_hash = live::hash(&vmi);
         let heard = self.session.as_ref().map(Session::heard);
         let status = heard.as_ref().and_then(|heard| heard.status.as_ref());
         let seen = compute::Seen {
@@ -256,6 +259,12 @@ impl Task {
                     self.publish(&vmi, vec![events::shutting_down()]).await;
                 }
             }
+            Step::TellFailedPings(count) => {
+                self.publish(&vmi, vec![events::ping_failed(&vmi)]).await;
+                if let Some(session) = &mut self.session {
+                    session.told_of_failed_pings(count);
+                }
+            }
             Step::Report => self.report(&vmi, &wanted).await?,
         }
         Ok(())
@@ -284,6 +293,9 @@ impl Task {
         events.extend(events::not_movable(vmi.spec.eviction_strategy.as_deref(), &before, wanted));
         if before.phase != wanted.phase {
             info!(phase = wanted.phase, reason = wanted.reason, "phase reported");
+        }
+        if events.iter().any(|event| event.reason == REASON_GUEST_PANICKED) {
+            self.context.panics.count(namespace, name);
         }
         let seen = self.inputs.borrow().vmi.metadata.resource_version.clone();
         self.patched = Some((seen, Arc::new(after)));

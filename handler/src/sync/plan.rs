@@ -7,6 +7,7 @@
 //!   prepared, spec not known to launcher -> Sync           what should run
 //!   QEMU runs, realtime is asked for     -> RealTime       before the guest is said to run
 //!   VMI is being deleted                 -> Shutdown       once, and again with less time if the grace period shrinks
+//!   pings of the agent began to fail     -> TellFailedPings  an event, and no more: what follows is the kubelet's
 //!   status differs from what is seen     -> Report         one patch
 //!   else                                 -> Wait           for the API server, the launcher, or a retry
 //! ```
@@ -41,6 +42,8 @@ pub struct Session<'a> {
     pub shutdown: Option<u32>,
     /// Process id of the QEMU whose virtual CPUs were made realtime.
     pub real_time: Option<u32>,
+    /// How often pings had begun to fail when an event last told so, or when the launcher was connected to.
+    pub failed_pings: u64,
 }
 
 /// All that the next step depends on.
@@ -81,6 +84,8 @@ pub enum Step {
         /// Seconds until it is ended by force.
         grace: u32,
     },
+    /// Tell of pings of the guest agent that fail.
+    TellFailedPings(u64),
     /// Patch the VMI's status.
     Report,
     /// Nothing to do.
@@ -130,6 +135,10 @@ pub fn plan(observed: Observed<'_>) -> Step {
             && session.real_time != Some(qemu)
         {
             return Step::RealTime { qemu };
+        }
+        let failed = session.status.map_or(0, |status| status.failed_pings);
+        if failed > session.failed_pings {
+            return Step::TellFailedPings(failed);
         }
     }
     if observed.report { Step::Report } else { Step::Wait }
@@ -207,8 +216,15 @@ mod tests {
         LauncherStatus { phase: phase.into(), ..Default::default() }
     }
 
-    const FRESH: Session<'static> =
-        Session { status: None, lost: false, prepared: false, synced: None, shutdown: None, real_time: None };
+    const FRESH: Session<'static> = Session {
+        status: None,
+        lost: false,
+        prepared: false,
+        synced: None,
+        shutdown: None,
+        real_time: None,
+        failed_pings: 0,
+    };
 
     fn next(vmi: &VirtualMachineInstance, session: Option<Session<'_>>, report: bool) -> Step {
         let pod = pod();
@@ -245,6 +261,18 @@ mod tests {
         assert_eq!(next(&vmi, Some(other), true), Step::RealTime { qemu: 12 });
         let done = Session { real_time: Some(12), ..session };
         assert_eq!(next(&vmi, Some(done), true), Step::Report);
+    }
+
+    #[test]
+    fn pings_that_fail_are_told_once_for_each_beginning() {
+        let running = LauncherStatus { failed_pings: 2, ..launcher(Phase::Running) };
+        let session =
+            Session { status: Some(&running), prepared: true, synced: Some("h"), failed_pings: 1, ..FRESH };
+        assert_eq!(next(&vmi(PHASE_RUNNING), Some(session), true), Step::TellFailedPings(2));
+        let told = Session { failed_pings: 2, ..session };
+        assert_eq!(next(&vmi(PHASE_RUNNING), Some(told), true), Step::Report);
+        let ending = Session { shutdown: Some(DEFAULT_GRACE_PERIOD), ..session };
+        assert_eq!(next(&deleted(vmi(PHASE_RUNNING)), Some(ending), false), Step::Wait);
     }
 
     #[test]
@@ -337,6 +365,7 @@ mod tests {
             synced: Some("h"),
             shutdown: None,
             real_time: None,
+            failed_pings: 0,
         };
         assert_eq!(next(&vmi(PHASE_RUNNING), Some(session), true), Step::Disconnect);
     }

@@ -81,6 +81,8 @@ pub struct Heard {
     pub status: Option<LauncherStatus>,
     /// The stream of statuses has ended.
     pub lost: bool,
+    /// How often pings had begun to fail by the first status: whoever listened before has told of them.
+    pub failed_pings_before: Option<u64>,
 }
 
 /// What was made for the guest.
@@ -100,6 +102,7 @@ pub struct Session {
     synced: Option<String>,
     shutdown: Option<u32>,
     real_time: Option<u32>,
+    failed_pings: u64,
 }
 
 impl Drop for Session {
@@ -115,7 +118,16 @@ impl Session {
         let statuses = launcher.watch().await?;
         let (sender, heard) = watch::channel(Heard::default());
         let listener = tokio::spawn(listen(statuses, sender));
-        Ok(Self { launcher, heard, listener, made: None, synced: None, shutdown: None, real_time: None })
+        Ok(Self {
+            launcher,
+            heard,
+            listener,
+            made: None,
+            synced: None,
+            shutdown: None,
+            real_time: None,
+            failed_pings: 0,
+        })
     }
 
     /// The launcher itself, for consoles and monitors.
@@ -157,7 +169,13 @@ impl Session {
             synced: self.synced.as_deref(),
             shutdown: self.shutdown,
             real_time: self.real_time,
+            failed_pings: self.failed_pings.max(heard.failed_pings_before.unwrap_or_default()),
         }
+    }
+
+    /// An event has told of pings that fail.
+    pub fn told_of_failed_pings(&mut self, count: u64) {
+        self.failed_pings = count;
     }
 
     /// The interfaces, once they were looked at.
@@ -201,7 +219,7 @@ impl Session {
             let peer = self.launcher.peer();
             let resolver = Resolver::parse(&peer.resolv_conf()?);
             let (prepared, opened) =
-                network::prepare(peer.network_namespace()?, wanted.clone(), held).await?;
+                network::prepare(peer.network_namespace()?, wanted.clone(), held.clone()).await?;
             done += prepared.steps;
             descriptors.extend(opened);
             let addresses = if pod.addresses.is_empty() {
@@ -210,6 +228,10 @@ impl Session {
                 pod.addresses.clone()
             };
             interfaces.push(compute::Interface {
+                queues: guest_network::queues(
+                    &wanted,
+                    held.iter().chain(descriptors.iter().map(|(name, _)| name)),
+                ),
                 name: wanted.interface.clone(),
                 mac: wanted.mac.to_string(),
                 pod_interface: wanted.pod_interface.clone(),
@@ -289,7 +311,10 @@ fn revision(vmi: &VirtualMachineInstance) -> i64 {
 async fn listen(mut statuses: Streaming<LauncherStatus>, heard: watch::Sender<Heard>) {
     loop {
         match statuses.message().await {
-            Ok(Some(status)) => heard.send_modify(|heard| heard.status = Some(status)),
+            Ok(Some(status)) => heard.send_modify(|heard| {
+                heard.failed_pings_before.get_or_insert(status.failed_pings);
+                heard.status = Some(status);
+            }),
             Ok(None) => break,
             Err(status) => {
                 tracing::debug!(code = ?status.code(), message = status.message(), "launcher's status stream broke off");

@@ -143,6 +143,7 @@ impl Node {
             client,
             pods: Arc::new(PodsDir::open(fake.pods.path()).unwrap()),
             node: NODE.to_owned(),
+            panics: Panics::default(),
         };
         Some(Self { server, fake, context, _network: network })
     }

@@ -46,7 +46,9 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         name: valid.interface.name.clone(),
         mac: valid.mac.clone(),
         mtu: None,
-        backend: NetBackend::Tap(TapFd::Number(numbers.next())),
+        backend: NetBackend::Tap(
+            (0..vmi.queues(&valid.interface)).map(|_| TapFd::Number(numbers.next())).collect(),
+        ),
     };
     let interfaces = vmi.interfaces().iter().map(interface).collect();
     // Of which kind a resource is, and where, is the node's to say.

@@ -57,6 +57,7 @@ pub use device::serial::Serial;
 pub use device::sound::{Sound, SoundModel};
 pub use device::tpm::Tpm;
 pub use device::video::{Video, VideoModel};
+pub use device::virtio::{MOST_TRANSITIONAL, Virtio};
 pub use device::virtio_mem::VirtioMem;
 pub use device::vsock::Vsock;
 pub use device::watchdog::{Watchdog, WatchdogAction};

@@ -18,8 +18,11 @@ use self::enlightenments::Enlightenments;
 use crate::device::balloon::Balloon;
 use crate::device::channel::{DownwardMetrics, GuestAgent};
 use crate::device::controller::{Controllers, RootPort};
+use crate::device::disk::Bus;
+use crate::device::nic::NicModel;
 use crate::device::rng::Rng;
 use crate::device::serial::Serial;
+use crate::device::virtio::{MOST_TRANSITIONAL, Virtio};
 use crate::device::virtio_mem::VirtioMem;
 use crate::device::vsock::Vsock;
 use crate::error::PlanError;
@@ -48,7 +51,8 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let clock = clock::plan(spec.clock.as_ref(), facts)?;
     let boot_order = BootOrder::of(vmi);
     let planned_disks = disks::plan(vmi, facts, &boot_order)?;
-    let planned_nics = nics::plan(vmi, facts)?;
+    let virtio = virtio(devices);
+    let planned_nics = nics::plan(vmi, facts, virtio)?;
     let planned_host_devices = host_devices::plan(devices, facts)?;
     let on_usb = peripherals::on_usb(devices) || planned_host_devices.on_usb();
     let wants_vsock = devices.autoattach_vsock.unwrap_or(false);
@@ -69,15 +73,15 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let layout = place(&names, facts.layout.as_ref())?;
     let ports = Ports(&layout);
 
-    let mut controllers = planned_disks.controllers(&ports)?;
+    let mut controllers = planned_disks.controllers(&ports, virtio)?;
     controllers.usb = on_usb.then(|| ports.of(Controllers::USB)).transpose()?;
     let io_threads = planned_disks.threads();
     let pinning = dedicated::pinning(vmi, facts, io_threads.len())?;
     let cells = dedicated::cells(vmi, facts, pinning.as_ref(), memory)?;
-    let disks = planned_disks.finish(&ports)?;
+    let disks = planned_disks.finish(&ports, virtio)?;
     let host_devices = planned_host_devices.finish(&ports)?;
     let nics = planned_nics.into_iter().map(|nic| nic.finish(&ports)).collect::<Result<_, _>>()?;
-    Ok(Machine {
+    let machine = Machine {
         identity: identity(vmi, facts),
         firmware: firmware::plan(vmi, facts)?,
         accelerator: facts.accelerator.clone(),
@@ -97,7 +101,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         watchdog: peripherals::watchdog(devices, &ports)?,
         sound: peripherals::sound(devices, &ports)?,
         inputs: peripherals::inputs(devices, &ports)?,
-        rng: wants_rng.then(|| ports.of(Rng::ID).map(|port| Rng { port })).transpose()?,
+        rng: wants_rng.then(|| ports.of(Rng::ID).map(|port| Rng { port, virtio })).transpose()?,
         virtio_mem: room
             .map(|room| ports.of(VirtioMem::ID).map(|port| VirtioMem { port, room }))
             .transpose()?,
@@ -105,7 +109,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
             // Memory that a device of the node writes to stays where it is.
             .then(|| {
                 let free_page_reporting = host_devices.is_empty();
-                ports.of(Balloon::ID).map(|port| Balloon { port, free_page_reporting })
+                ports.of(Balloon::ID).map(|port| Balloon { port, virtio, free_page_reporting })
             })
             .transpose()?,
         tpm: firmware::tpm(vmi, facts)?,
@@ -119,7 +123,33 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         on_reboot: on_reboot(spec)?,
         left_out: enlightenments.left_out.into_iter().chain(clock.left_out).collect(),
         layout,
-    })
+    };
+    if transitional(&machine) > MOST_TRANSITIONAL {
+        let (field, value) = (format!("{DEVICES}.useVirtioTransitional"), "true".to_owned());
+        let why = "there are I/O ports for twelve such devices; disks on sata or scsi need none of their own";
+        return Err(PlanError::Unsupported { field, value, why });
+    }
+    Ok(machine)
+}
+
+fn virtio(devices: &Devices) -> Virtio {
+    if devices.use_virtio_transitional == Some(true) { Virtio::Transitional } else { Virtio::Current }
+}
+
+/// How many devices speak the older virtio too.
+fn transitional(machine: &Machine) -> usize {
+    let older = Virtio::Transitional;
+    let Controllers { scsi, virtio, .. } = &machine.controllers;
+    let of = |virtio: Virtio| usize::from(virtio == older);
+    // The one for channels is always there.
+    let controllers = of(*virtio) * (1 + usize::from(scsi.is_some()));
+    let nics = machine.nics.iter().filter(|nic| nic.model == NicModel::Virtio(older)).count();
+    let disks = machine.disks.iter();
+    let disks =
+        disks.filter(|disk| matches!(disk.device.bus, Bus::Virtio(_, virtio) if virtio == older)).count();
+    let small =
+        machine.rng.map_or(0, |rng| of(rng.virtio)) + machine.balloon.map_or(0, |balloon| of(balloon.virtio));
+    controllers + nics + disks + small
 }
 
 /// Without hotplug there is a port for each device, and none to spare: but the first function of a slot, without which

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const QEMU: &str = "qemu-system-x86_64";
 const MIB: u64 = 1 << 20;
@@ -198,6 +198,23 @@ fn block_nodes_have_the_names_that_were_planned() {
 }
 
 #[test]
+fn a_drive_with_an_open_tray_is_empty_and_its_medium_is_at_hand() {
+    let vmi = manifest("devices");
+    let mut qemu = Qemu::start(&vmi, facts(&vmi));
+    qemu.negotiate();
+    let medium = |qemu: &mut Qemu| {
+        let drives = qemu.execute("query-block", json!({})).unwrap();
+        let drive = drives.as_array().unwrap().iter().find(|drive| drive["qdev"] == "disk-tools").cloned();
+        drive.unwrap()["inserted"]["node-name"].clone()
+    };
+    assert_eq!(medium(&mut qemu), Value::Null);
+    let arguments = json!({ "id": "disk-tools", "node-name": "disk-tools" });
+    qemu.execute("blockdev-open-tray", json!({ "id": "disk-tools" })).unwrap();
+    qemu.execute("blockdev-insert-medium", arguments).unwrap();
+    assert_eq!(medium(&mut qemu), "disk-tools");
+}
+
+#[test]
 fn hotplug_takes_the_same_disk_and_undoes_it() {
     let vmi = manifest("tiny");
     let mut qemu = Qemu::start(&vmi, facts(&vmi));
@@ -221,7 +238,8 @@ fn hotplug_takes_the_same_disk_and_undoes_it() {
         },
         device: DiskDevice {
             kind: DiskKind::Disk,
-            bus: Bus::Virtio(port),
+            is_empty: false,
+            bus: Bus::Virtio(port, Virtio::Current),
             boot_index: None,
             serial: None,
             on_error: OnError::Stop,
@@ -248,7 +266,7 @@ fn hotplug_takes_the_same_interface_and_undoes_it() {
     let (_, port) = plan(&vmi, &facts(&vmi)).unwrap().layout.occupy("nic-more").unwrap();
     let nic = Nic {
         name: "more".into(),
-        model: NicModel::Virtio,
+        model: NicModel::Virtio(Virtio::Current),
         mac: "02:00:00:00:00:09".into(),
         mtu: Some(1400),
         backend: NetBackend::User { forwards: Vec::new() },
@@ -290,4 +308,39 @@ fn processors_and_memory_come_and_are_asked_to_go() {
         let refused = qemu.execute(step.execute, step.arguments).unwrap_err();
         assert!(refused["desc"].as_str().unwrap().contains("unplug"), "{refused}");
     }
+}
+
+/// Firmware has to run for this: it gives the buses behind root ports their numbers.
+#[test]
+fn guests_find_their_sound_card() {
+    for (model, expected) in [("ich9", 0x293e), ("ac97", 0x2415)] {
+        let mut vmi = manifest("tiny").vmi().clone();
+        vmi.spec.domain.devices.sound =
+            serde_json::from_value(json!({"name": "noise", "model": model})).unwrap();
+        let vmi = common::valid(vmi);
+        let mut qemu = Qemu::start(&vmi, facts(&vmi));
+        qemu.negotiate();
+        qemu.execute("cont", json!({})).unwrap();
+        let begun = Instant::now();
+        loop {
+            let buses = qemu.execute("query-pci", json!({})).unwrap();
+            if ids(&buses).contains(&(0x8086, expected)) {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "no {model} in {buses}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+/// Vendor and device of everything in an answer to `query-pci`, however deep.
+fn ids(answer: &Value) -> BTreeSet<(u64, u64)> {
+    let id = &answer["id"];
+    let own = id["vendor"].as_u64().zip(id["device"].as_u64());
+    let inside: Vec<&Value> = match answer {
+        Value::Array(values) => values.iter().collect(),
+        Value::Object(fields) => fields.values().collect(),
+        _ => Vec::new(),
+    };
+    own.into_iter().chain(inside.into_iter().flat_map(ids)).collect()
 }

@@ -29,6 +29,11 @@ fn tiny() {
 }
 
 #[test]
+fn older() {
+    insta::assert_snapshot!(command_line("older"));
+}
+
+#[test]
 fn grows() {
     insta::assert_snapshot!(command_line("grows"));
 }

@@ -39,7 +39,7 @@ pub const STREAM_QMP: &str = "qmp";
 /// What a descriptor of a network is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkDescriptor {
-    /// One queue of the tap that QEMU drives.
+    /// One queue of the tap that QEMU drives: the only one, or the first of several. See [`tap_queues`].
     Tap,
     /// UDP socket on port 67, bound to the bridge.
     Dhcp4,
@@ -74,9 +74,32 @@ impl NetworkDescriptor {
         if network.is_empty() || network.contains('/') {
             return None;
         }
-        let kind = Self::ALL.into_iter().find(|kind| kind.suffix() == suffix)?;
+        let is = |kind: &Self| kind.suffix() == suffix || (*kind == Self::Tap && is_further_queue(suffix));
+        let kind = Self::ALL.into_iter().find(is)?;
         Some((network, kind))
     }
+}
+
+/// Most queues that the kernel gives a tap.
+pub const MOST_TAP_QUEUES: u32 = 256;
+
+/// Names of the descriptors of a tap's queues, the first one first: `net/default/tap`, `net/default/tap.1`, ...
+///
+/// The first is handed over last: a launcher that has it has all.
+pub fn tap_queues(network: &str, queues: u32) -> impl Iterator<Item = String> {
+    let first = NetworkDescriptor::Tap.of(network);
+    (0..queues.clamp(1, MOST_TAP_QUEUES)).map(move |queue| match queue {
+        0 => first.clone(),
+        further => format!("{first}.{further}"),
+    })
+}
+
+fn is_further_queue(suffix: &str) -> bool {
+    let number = suffix.strip_prefix(NetworkDescriptor::Tap.suffix()).and_then(|rest| rest.strip_prefix('.'));
+    number.is_some_and(|text| {
+        text.parse()
+            .is_ok_and(|number: u32| (1..MOST_TAP_QUEUES).contains(&number) && number.to_string() == text)
+    })
 }
 
 #[cfg(test)]
@@ -93,10 +116,31 @@ mod tests {
     }
 
     #[test]
+    fn queues_of_a_tap_are_numbered_from_the_second_on() {
+        let names: Vec<_> = tap_queues("default", 3).collect();
+        assert_eq!(names, ["net/default/tap", "net/default/tap.1", "net/default/tap.2"]);
+        for name in names {
+            assert_eq!(NetworkDescriptor::parse(&name), Some(("default", NetworkDescriptor::Tap)));
+        }
+        assert_eq!((tap_queues("a", 0).count(), tap_queues("a", 1000).count()), (1, 256));
+    }
+
+    #[test]
     fn other_names_are_not_networks() {
-        for name in
-            ["kvm", "net/", "net//tap", "net/a/b/tap", "net/default", "net/default/tape", "disk/default/tap"]
-        {
+        for name in [
+            "net/default/tap.0",
+            "net/default/tap.01",
+            "net/default/tap.256",
+            "net/default/tap.",
+            "net/default/ra.1",
+            "kvm",
+            "net/",
+            "net//tap",
+            "net/a/b/tap",
+            "net/default",
+            "net/default/tape",
+            "disk/default/tap",
+        ] {
             assert_eq!(NetworkDescriptor::parse(name), None, "{name}");
         }
     }

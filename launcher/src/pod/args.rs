@@ -75,6 +75,10 @@ pub struct Args {
     #[arg(long)]
     pub image_volumes: bool,
 
+    /// Keep nothing of what the guest says on its serial console, unless the instance says so itself.
+    #[arg(long)]
+    pub without_serial_log: bool,
+
     /// Directory of mounted secrets, one for each volume.
     #[arg(long, value_name = "DIR", default_value = cloudinit::SECRETS)]
     pub secrets: PathBuf,

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK};
 
-/// Most names that are kept: no guest has as many interfaces.
-const MOST: usize = 256;
+/// Most names that are kept: no guest has as many interfaces and queues of them.
+const MOST: usize = 2048;
 
 /// Descriptors by name.
 #[derive(Debug, Default)]

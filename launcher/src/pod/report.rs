@@ -29,6 +29,8 @@ pub struct Circumstances {
     pub credentials: Option<Outcome>,
     /// Processors and memory, once QEMU was asked.
     pub size: Option<MachineSize>,
+    /// How often probes that ask whether the agent answers have begun to fail.
+    pub failed_pings: u64,
 }
 
 /// The whole status.
@@ -47,8 +49,16 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         paused,
         resumes: _,
     } = status.clone();
-    let Circumstances { revision, descriptors, accelerator, waiting_for, pci_layout, credentials, size } =
-        circumstances.clone();
+    let Circumstances {
+        revision,
+        descriptors,
+        accelerator,
+        waiting_for,
+        pci_layout,
+        credentials,
+        size,
+        failed_pings,
+    } = circumstances.clone();
     let since = running_since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let message = if stage == Stage::Waiting { waiting_for } else { message };
     LauncherStatus {
@@ -72,6 +82,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         credentials: credentials
             .map(|Outcome { synchronized, message }| Credentials { synchronized, message }),
         size,
+        failed_pings,
     }
 }
 

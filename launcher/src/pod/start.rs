@@ -339,15 +339,20 @@ fn interface(
     descriptors: &mut Descriptors,
 ) -> Result<(InterfaceFacts, Served), Verdict> {
     let mut take = |kind: NetworkDescriptor| -> Option<OwnedFd> { holdings.take(&kind.of(&facts.network)) };
-    let tap = take(NetworkDescriptor::Tap).ok_or_else(|| {
-        Verdict::failed("DescriptorsMissing", format!("interface {}: its tap is in use already", facts.name))
-    })?;
     let sockets = dhcp::Sockets {
         dhcp4: take(NetworkDescriptor::Dhcp4),
         dhcp6: take(NetworkDescriptor::Dhcp6),
         router: take(NetworkDescriptor::RouterAdvertisement),
         bridge_index: facts.bridge_index,
     };
+    let taps = wanted.taps(facts).into_iter().map(|name| {
+        let tap = holdings.take(&name).ok_or_else(|| {
+            let message = format!("interface {}: its tap is in use already", facts.name);
+            Verdict::failed("DescriptorsMissing", message)
+        })?;
+        Ok(TapFd::Number(descriptors.add(tap)))
+    });
+    let taps = taps.collect::<Result<_, Verdict>>()?;
     let options = wanted.vmi.interfaces().iter().find(|interface| interface.interface.name == facts.name);
     let options = options.and_then(|interface| interface.interface.dhcp_options.as_ref());
     let hostname = wanted.vmi.hostname();
@@ -357,7 +362,7 @@ fn interface(
         name: facts.name.clone(),
         mac: facts.mac.clone(),
         mtu: u16::try_from(facts.mtu).ok(),
-        backend: NetBackend::Tap(TapFd::Number(descriptors.add(tap))),
+        backend: NetBackend::Tap(taps),
     };
     Ok((interface, Some((guest, sockets))))
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::v1::{self, VirtualMachineInstance};
 use barevirt_api::valid::ValidVmi;
-use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK};
-use barevirt_protocol::v1::{Facts, SyncRequest};
+use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK, tap_queues};
+use barevirt_protocol::v1::{Facts, Interface, SyncRequest};
 
 /// A Sync that was accepted.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +70,12 @@ pub fn judge(uid: &str, accepted: Option<&Wanted>, request: SyncRequest) -> Resu
 }
 
 impl Wanted {
+    /// Whether probes by `guestAgentPing` succeed without asking the guest agent.
+    #[must_use]
+    pub fn are_agent_pings_paused(&self) -> bool {
+        v1::are_agent_pings_paused(&self.vmi.vmi().metadata)
+    }
+
     /// Emulation is allowed where acceleration is not there. Either side may allow it.
     #[must_use]
     pub fn may_emulate(&self, by_pod: bool) -> bool {
@@ -92,6 +98,7 @@ impl Wanted {
                         NetworkDescriptor::Dhcp6 | NetworkDescriptor::RouterAdvertisement => v6,
                     })
                     .map(|kind| kind.of(&interface.network))
+                    .chain(self.taps(interface))
             })
             .collect();
         if !may_emulate {
@@ -101,6 +108,14 @@ impl Wanted {
             needed.insert(VHOST_VSOCK.to_owned());
         }
         needed
+    }
+
+    /// Names of the descriptors of an interface's queues.
+    #[must_use]
+    pub fn taps(&self, facts: &Interface) -> Vec<String> {
+        let interface = self.vmi.interfaces().iter().find(|valid| valid.interface.name == facts.name);
+        let queues = interface.map_or(1, |valid| self.vmi.queues(&valid.interface));
+        tap_queues(&facts.network, queues).collect()
     }
 
     /// Interfaces of the spec for which the handler has said nothing.
@@ -115,8 +130,21 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barevirt_protocol::v1::Interface;
     use serde_json::json;
+
+    #[test]
+    fn each_queue_of_a_tap_is_needed() {
+        let mut vmi = judge("u", None, request(1, "u")).unwrap().vmi.vmi().clone();
+        let domain = &mut vmi.spec.domain;
+        domain.devices.network_interface_multiqueue = Some(true);
+        domain.cpu.get_or_insert_default().cores = Some(3);
+        let interface = Interface { name: "default".into(), network: "pod".into(), ..Interface::default() };
+        let facts = Facts { interfaces: vec![interface], ..Facts::default() };
+        let vmi = ValidVmi::new(vmi).unwrap();
+        let wanted = Wanted { revision: 1, spec_hash: String::new(), vmi, facts };
+        let needed = Vec::from_iter(wanted.needed(true));
+        assert_eq!(needed, ["net/pod/dhcp4", "net/pod/tap", "net/pod/tap.1", "net/pod/tap.2"]);
+    }
 
     fn request(revision: i64, uid: &str) -> SyncRequest {
         let vmi = json!({
@@ -156,6 +184,7 @@ mod tests {
         let needed = Vec::from_iter(wanted.needed(false));
         assert_eq!(needed, ["kvm", "net/pod/dhcp4", "net/pod/dhcp6", "net/pod/ra", "net/pod/tap"]);
         assert!(wanted.interfaces_without_facts().is_empty());
+        assert_eq!(wanted.taps(&wanted.facts.interfaces[0]), ["net/pod/tap"]);
         assert!(!wanted.may_emulate(false));
         wanted.facts.allow_emulation = true;
         assert!(wanted.may_emulate(false));

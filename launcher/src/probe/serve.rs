@@ -1,5 +1,6 @@
 //! The launcher's side of probes.
 
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,12 +31,36 @@ pub struct Guest {
     pub status: watch::Receiver<Status>,
     /// What its agent told.
     pub facts: watch::Receiver<Option<Facts>>,
+    /// Pings succeed without asking the agent. Those who look after the guest want it so while they work on it.
+    pub pings_paused: watch::Receiver<bool>,
+    /// How often pings have begun to fail.
+    pub failed_pings: watch::Sender<u64>,
+}
+
+/// Whether the last ping failed: of failures in a row the first is told.
+#[derive(Debug, Default)]
+struct Failing(Cell<bool>);
+
+impl Failing {
+    fn heard(&self, failed: bool, count: &watch::Sender<u64>) {
+        if failed && !self.0.replace(failed) {
+            count.send_modify(|count| *count += 1);
+        }
+        self.0.set(failed);
+    }
+}
+
+/// What probes share.
+#[derive(Debug, Default)]
+struct Shared {
+    begun: Begun,
+    failing: Failing,
 }
 
 /// Answers probes for as long as the launcher lives. Must run within a `LocalSet`.
 pub async fn serve(listener: UnixListener, guest: Guest) {
     let seats = Arc::new(Semaphore::new(MOST));
-    let begun = Rc::new(Begun::default());
+    let shared = Rc::new(Shared::default());
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -47,9 +72,9 @@ pub async fn serve(listener: UnixListener, guest: Guest) {
         };
         // One too many is turned away: it fails, as a guest does that answers too slowly.
         let Ok(seat) = seats.clone().try_acquire_owned() else { continue };
-        let (guest, begun) = (guest.clone(), begun.clone());
+        let (guest, shared) = (guest.clone(), shared.clone());
         tokio::task::spawn_local(async move {
-            if let Err(error) = converse(stream, &guest, &begun).await {
+            if let Err(error) = converse(stream, &guest, &shared).await {
                 tracing::debug!(%error, "a probe has gone");
             }
             drop(seat);
@@ -57,14 +82,14 @@ pub async fn serve(listener: UnixListener, guest: Guest) {
     }
 }
 
-async fn converse(stream: UnixStream, guest: &Guest, begun: &Begun) -> io::Result<()> {
+async fn converse(stream: UnixStream, guest: &Guest, shared: &Shared) -> io::Result<()> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     let (reader, mut writer) = stream.into_split();
     let mut line = Vec::new();
     let mut reader = BufReader::new(reader.take(LONGEST_LINE as u64));
     timeout(TALK, reader.read_until(b'\n', &mut line)).await.map_err(late)??;
     let answer = match serde_json::from_slice(&line) {
-        Ok(question) => answer(question, guest, begun).await,
+        Ok(question) => answer(question, guest, shared).await,
         Err(error) => Answer::failure(format!("not a question: {error}")),
     };
     let mut line = serde_json::to_vec(&answer)?;
@@ -72,7 +97,20 @@ async fn converse(stream: UnixStream, guest: &Guest, begun: &Begun) -> io::Resul
     timeout(TALK, writer.write_all(&line)).await.map_err(late)?
 }
 
-async fn answer(question: Question, guest: &Guest, begun: &Begun) -> Answer {
+async fn answer(question: Question, guest: &Guest, shared: &Shared) -> Answer {
+    let pings = question.command.is_empty();
+    if pings && *guest.pings_paused.borrow() {
+        return Answer::success();
+    }
+    let runs = guest.status.borrow().stage == Stage::Running;
+    let answer = of_guest(question, guest, &shared.begun).await;
+    if pings && runs {
+        shared.failing.heard(answer.code != 0, &guest.failed_pings);
+    }
+    answer
+}
+
+async fn of_guest(question: Question, guest: &Guest, begun: &Begun) -> Answer {
     let Question { command, timeout_ms, alive } = question;
     let within = Duration::from_millis(timeout_ms).min(LONGEST);
     let (connected, stage) = {

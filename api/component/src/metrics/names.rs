@@ -49,6 +49,29 @@ pub const REST_CLIENT_REQUESTS: Metric = counter(
 /// Of virt-api.
 pub const VIRT_API_READY: Metric =
     gauge("kubevirt_virt_api_ready_status", "Whether this virt-api can answer.");
+/// Of virt-api: consoles that are open.
+pub const CONSOLES: Metric = gauge(
+    "kubevirt_console_active_connections",
+    "Consoles that are open through this virt-api, by namespace and instance.",
+);
+/// Of virt-api: displays that are open.
+pub const DISPLAYS: Metric = gauge(
+    "kubevirt_vnc_active_connections",
+    "Displays that are open through this virt-api, by namespace and instance.",
+);
+/// Of virt-api: connections to ports of guests.
+pub const TUNNELS: Metric = gauge(
+    "kubevirt_portforward_active_tunnels",
+    "Forwarded connections that are open through this virt-api, by namespace and instance.",
+);
+/// Of virt-api: machines whose creation it has admitted.
+pub const VMS_CREATED: Metric = counter(
+    "kubevirt_vm_created_by_pod_total",
+    "Virtual machines whose creation this virt-api has admitted, by namespace.",
+);
+/// Of virt-handler: kernels of guests that panicked.
+pub const GUEST_PANICS: Metric =
+    counter("kubevirt_vmi_guest_os_panic_total", "Panics of guests' kernels, by instance and type.");
 /// Of virt-controller.
 pub const VIRT_CONTROLLER_LEADING: Metric =
     gauge("kubevirt_virt_controller_leading_status", "Whether this virt-controller leads.");
@@ -177,6 +200,11 @@ pub const EXPORTED: &[&str] = &[
     EMULATION.name,
     REST_CLIENT_REQUESTS.name,
     VIRT_API_READY.name,
+    CONSOLES.name,
+    DISPLAYS.name,
+    TUNNELS.name,
+    VMS_CREATED.name,
+    GUEST_PANICS.name,
     VIRT_CONTROLLER_LEADING.name,
     VIRT_CONTROLLER_READY.name,
     VIRT_HANDLER_READY.name,

@@ -226,3 +226,24 @@ proptest::proptest! {
         let _answer = reviewed(&Settings::default(), Hook::Machine, body.as_bytes());
     }
 }
+
+#[test]
+fn a_machine_is_counted_when_it_is_made_in_earnest() {
+    let asks = |hook, operation: &str, dry_run: bool| {
+        let kind = json!({ "group": "kubevirt.io", "version": "v1", "kind": "VirtualMachine" });
+        let body = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "u-1", "kind": kind, "name": "web", "namespace": "shop", "operation": operation,
+                "resource": { "group": "kubevirt.io", "version": "v1", "resource": "virtualmachines" },
+                "userInfo": { "username": "jdoe" }, "dryRun": dry_run,
+                "object": { "metadata": { "name": "web" } }, "oldObject": null,
+            },
+        });
+        creates_machine(hook, &request(body.to_string().as_bytes()).unwrap())
+    };
+    assert!(asks(Hook::Machine, "CREATE", false));
+    assert!(!asks(Hook::Machine, "UPDATE", false));
+    assert!(!asks(Hook::Machine, "CREATE", true));
+    assert!(!asks(Hook::MutateMachine, "CREATE", false));
+}

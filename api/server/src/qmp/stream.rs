@@ -43,7 +43,8 @@ pub(super) async fn open(
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
     let upgrade = Upgrade::read(&request).map_err(Refusal::bad_request)?;
-    let place = server.streams.open(&gate.user.name, &gate.namespace, &gate.name)?;
+    let place =
+        server.streams.open(crate::streams::Kind::Qmp, &gate.user.name, &gate.namespace, &gate.name)?;
     let seat = SEATS
         .try_acquire()
         .map_err(|_| Refusal::unavailable(format!("{MOST} QMP streams are open here already")))?;
@@ -81,7 +82,7 @@ async fn converse(
 ) -> &'static str {
     let (mut from_person, mut to_person) = split(person);
     let (mut from_vm, mut to_vm) = split(vm);
-    let (mut asked, mut told) = (Decoder::new(LONGEST_ASKED), Decoder::new(LONGEST_SAID));
+    let (mut asked, mut told) = (Decoder::for_commands(LONGEST_ASKED), Decoder::new(LONGEST_SAID));
     let (mut chunk_asked, mut chunk_told) = (vec![0; 4096], vec![0; 16 << 10]);
     let end = Instant::now() + LONGEST;
     loop {

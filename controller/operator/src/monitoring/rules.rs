@@ -19,9 +19,10 @@ const LED: [(&str, &str); 2] = [
 ];
 
 /// Recordings about machines and nodes. Those without colons are KubeVirt's former names, for dashboards that have them.
-const GUESTS: [(&str, &str); 18] = [
+const GUESTS: [(&str, &str); 19] = [
     ("namespace:kubevirt_vm:sum", "sum by (namespace) (count by (name, namespace) (kubevirt_vm_info))"),
     ("kubevirt_number_of_vms", "namespace:kubevirt_vm:sum"),
+    ("kubevirt_vm_created_total", "sum by (namespace) (kubevirt_vm_created_by_pod_total)"),
     (
         "node:kubevirt_vmi_phase:sum",
         "sum by (node, phase, os, workload, flavor, instance_type, preference, guest_os_kernel_release, \

@@ -208,6 +208,10 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     if config.settings.pods.image_volumes {
         args.push("--image-volumes".to_owned());
     }
+    // An instance that says for itself has its word from its own specification.
+    if config.settings.pods.without_serial_log {
+        args.push("--without-serial-log".to_owned());
+    }
     let annotations = vmi.vmi().metadata.annotations.as_ref();
     if annotations.is_some_and(|annotations| annotations.contains_key(FAIL_FAST_ANNOTATION)) {
         args.push("--simulate-crash".to_owned());

@@ -241,6 +241,19 @@ fn a_guest_that_may_be_emulated_needs_no_kvm() {
 }
 
 #[test]
+fn a_launcher_is_told_where_the_cluster_keeps_no_serial_log() {
+    let vmi = valid(json!({"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}));
+    let told = |config: &Config| {
+        let spec = serde_json::to_value(build(&vmi, config).spec.unwrap()).unwrap();
+        spec["containers"][0]["args"].as_array().unwrap().contains(&json!("--without-serial-log"))
+    };
+    let mut config = config();
+    assert!(!told(&config));
+    config.settings.pods.without_serial_log = true;
+    assert!(told(&config));
+}
+
+#[test]
 fn images_are_volumes_where_the_cluster_has_them() {
     let vmi = valid(json!({
         "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},

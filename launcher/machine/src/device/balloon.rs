@@ -1,5 +1,6 @@
 //! The balloon: memory statistics, and pages given back.
 
+use crate::device::virtio::Virtio;
 use crate::layout::Port;
 use crate::props::Props;
 
@@ -8,6 +9,8 @@ use crate::props::Props;
 pub struct Balloon {
     /// The root port it is behind.
     pub port: Port,
+    /// Which virtio it speaks.
+    pub virtio: Virtio,
     /// The guest tells which pages it does not use, and the host takes them back.
     pub free_page_reporting: bool,
 }
@@ -16,7 +19,8 @@ impl Balloon {
     pub(crate) const ID: &'static str = "balloon0";
 
     pub(crate) fn props(self) -> Props {
-        Props::device("virtio-balloon-pci", Self::ID)
+        let driver = self.virtio.of("virtio-balloon-pci", "virtio-balloon-pci-transitional");
+        Props::device(driver, Self::ID)
             .with("free-page-reporting", self.free_page_reporting)
             .behind(self.port)
     }

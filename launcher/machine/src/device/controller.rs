@@ -1,6 +1,7 @@
 //! What other devices are plugged into: root ports, SATA, SCSI and virtio-serial controllers.
 
 use crate::device::io_thread::Served;
+use crate::device::virtio::Virtio;
 use crate::layout::Port;
 use crate::props::Props;
 
@@ -57,6 +58,8 @@ pub struct Controllers {
     pub usb: Option<Port>,
     /// virtio-serial, for channels.
     pub serial: Port,
+    /// Which virtio they speak.
+    pub virtio: Virtio,
 }
 
 impl Controllers {
@@ -67,11 +70,12 @@ impl Controllers {
 
     pub(crate) fn props(&self) -> Vec<Props> {
         let sata = self.sata.iter().map(|controller| controller.props());
-        let scsi = self
-            .scsi
-            .map(|port| Props::device("virtio-scsi-pci", Self::SCSI).behind(port).served(&self.scsi_served));
+        let driver = self.virtio.of("virtio-scsi-pci", "virtio-scsi-pci-transitional");
+        let scsi =
+            self.scsi.map(|port| Props::device(driver, Self::SCSI).behind(port).served(&self.scsi_served));
         let usb = self.usb.map(|port| Props::device("qemu-xhci", Self::USB).behind(port));
-        let serial = Props::device("virtio-serial-pci", Self::SERIAL).behind(self.serial);
+        let driver = self.virtio.of("virtio-serial-pci", "virtio-serial-pci-transitional");
+        let serial = Props::device(driver, Self::SERIAL).behind(self.serial);
         sata.chain(scsi).chain(usb).chain([serial]).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::device::blockdev::{Cache, Image, ReadMode};
 use crate::device::io_thread::Served;
+use crate::device::virtio::Virtio;
 use crate::layout::Port;
 use crate::name;
 use crate::props::Props;
@@ -11,7 +12,7 @@ use crate::props::Props;
 pub enum DiskKind {
     /// A hard disk.
     Disk,
-    /// A CD drive with a medium in it.
+    /// A CD drive.
     Cdrom,
 }
 
@@ -40,7 +41,7 @@ impl IdeSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bus {
     /// virtio-blk on PCI, behind a root port.
-    Virtio(Port),
+    Virtio(Port, Virtio),
     /// SATA.
     Sata(IdeSlot),
     /// The machine's virtio-scsi controller, at this logical unit of target 0.
@@ -55,6 +56,8 @@ pub enum Bus {
 pub struct DiskDevice {
     /// Disk or CD drive.
     pub kind: DiskKind,
+    /// Its medium is not in it, but at hand: `blockdev-insert-medium` puts it in.
+    pub is_empty: bool,
     /// Its connection.
     pub bus: Bus,
     /// Place in the boot order, lowest first.
@@ -142,7 +145,10 @@ impl Disk {
         let cdrom = self.device.kind == DiskKind::Cdrom;
         let id = self.id();
         let props = match self.device.bus {
-            Bus::Virtio(port) => Props::device("virtio-blk-pci", &id).behind(port),
+            Bus::Virtio(port, virtio) => {
+                let driver = virtio.of("virtio-blk-pci", "virtio-blk-pci-transitional");
+                Props::device(driver, &id).behind(port)
+            }
             Bus::Sata(slot) => {
                 Props::device(if cdrom { "ide-cd" } else { "ide-hd" }, &id).with("bus", slot.bus())
             }
@@ -152,7 +158,7 @@ impl Disk {
                 .with("lun", lun),
         };
         let props = props
-            .with("drive", self.image.node())
+            .maybe("drive", (!self.device.is_empty).then(|| self.image.node()))
             .maybe("bootindex", self.device.boot_index)
             .maybe("serial", self.device.serial.clone())
             .maybe("logical_block_size", self.device.blocks.map(|blocks| blocks.logical))

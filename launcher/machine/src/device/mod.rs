@@ -16,6 +16,7 @@ pub(crate) mod serial;
 pub(crate) mod sound;
 pub(crate) mod tpm;
 pub(crate) mod video;
+pub(crate) mod virtio;
 pub(crate) mod virtio_mem;
 pub(crate) mod vsock;
 pub(crate) mod watchdog;

@@ -1,5 +1,6 @@
 //! Network interfaces: the backend on the host's side, the card on the guest's.
 
+use crate::device::virtio::Virtio;
 use crate::layout::Port;
 use crate::name;
 use crate::props::Props;
@@ -41,8 +42,8 @@ pub struct HostForward {
 /// Where the frames go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetBackend {
-    /// A tap device that someone with the right to do so has opened.
-    Tap(TapFd),
+    /// A tap device that someone with the right to do so has opened: once for each of its queues.
+    Tap(Vec<TapFd>),
     /// QEMU's own network stack: no privilege, no way in but the forwarded ports. The guest sees the addresses of
     /// the masquerade binding: itself 10.0.2.2, the gateway 10.0.2.1.
     User {
@@ -55,7 +56,7 @@ pub enum NetBackend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NicModel {
     /// virtio-net, the default.
-    Virtio,
+    Virtio(Virtio),
     /// Intel 82540EM.
     E1000,
     /// Intel 82574L.
@@ -75,7 +76,7 @@ impl NicModel {
     #[must_use]
     pub fn from_api(name: &str) -> Option<Self> {
         Some(match name {
-            "virtio" => NicModel::Virtio,
+            "virtio" => NicModel::Virtio(Virtio::Current),
             "e1000" => NicModel::E1000,
             "e1000e" => NicModel::E1000e,
             "igb" => NicModel::Igb,
@@ -88,7 +89,7 @@ impl NicModel {
 
     const fn driver(self) -> &'static str {
         match self {
-            NicModel::Virtio => "virtio-net-pci",
+            NicModel::Virtio(virtio) => virtio.of("virtio-net-pci", "virtio-net-pci-transitional"),
             NicModel::E1000 => "e1000",
             NicModel::E1000e => "e1000e",
             NicModel::Igb => "igb",
@@ -131,10 +132,22 @@ impl Nic {
         name::device("net", &self.name)
     }
 
+    /// How many queues it has.
+    fn queues(&self) -> usize {
+        match &self.backend {
+            NetBackend::Tap(queues) => queues.len(),
+            NetBackend::User { .. } => 1,
+        }
+    }
+
     pub(crate) fn backend_props(&self) -> Props {
         let id = self.netdev();
         match &self.backend {
-            NetBackend::Tap(fd) => Props::new("type", "tap").with("id", id).with("fd", fd.text()),
+            NetBackend::Tap(queues) => {
+                let numbers: Vec<String> = queues.iter().map(TapFd::text).collect();
+                let name = if queues.len() > 1 { "fds" } else { "fd" };
+                Props::new("type", "tap").with("id", id).with(name, numbers.join(":"))
+            }
             NetBackend::User { forwards } => {
                 let forwards: Vec<Value> =
                     forwards.iter().map(|forward| json!({ "str": forward.text() })).collect();
@@ -156,7 +169,14 @@ impl Nic {
             .maybe("bootindex", self.boot_index);
         let props = if self.boot_index.is_none() { props.with("romfile", "") } else { props };
         match self.model {
-            NicModel::Virtio => props.maybe("host_mtu", self.mtu),
+            NicModel::Virtio(_) => {
+                let props = props.maybe("host_mtu", self.mtu);
+                match self.queues() {
+                    0 | 1 => props,
+                    // An interrupt for each direction of each queue, one for the settings, one for the control queue.
+                    queues => props.with("mq", true).with("vectors", 2 * queues + 2),
+                }
+            }
             // These models have no way to be told.
             NicModel::E1000
             | NicModel::E1000e

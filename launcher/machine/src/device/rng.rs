@@ -1,5 +1,6 @@
 //! A source of random numbers for the guest.
 
+use crate::device::virtio::Virtio;
 use crate::layout::Port;
 use crate::props::Props;
 
@@ -8,6 +9,8 @@ use crate::props::Props;
 pub struct Rng {
     /// The root port it is behind.
     pub port: Port,
+    /// Which virtio it speaks.
+    pub virtio: Virtio,
 }
 
 impl Rng {
@@ -19,6 +22,7 @@ impl Rng {
     }
 
     pub(crate) fn props(self) -> Props {
-        Props::device("virtio-rng-pci", Self::ID).with("rng", Self::SOURCE).behind(self.port)
+        let driver = self.virtio.of("virtio-rng-pci", "virtio-rng-pci-transitional");
+        Props::device(driver, Self::ID).with("rng", Self::SOURCE).behind(self.port)
     }
 }

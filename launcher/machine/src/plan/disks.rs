@@ -6,6 +6,7 @@ use crate::device::blockdev::{Aio, Cache, Image, ReadMode};
 use crate::device::controller::{Controllers, SataController};
 use crate::device::disk::{Blocks, Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
 use crate::device::io_thread::{IoThread, Served};
+use crate::device::virtio::Virtio;
 use crate::error::PlanError;
 use crate::facts::{Facts, VolumeFacts};
 use crate::name;
@@ -25,6 +26,7 @@ struct Planned {
     name: String,
     connection: Connection,
     kind: DiskKind,
+    is_empty: bool,
     boot_index: Option<u32>,
     serial: Option<String>,
     on_error: OnError,
@@ -67,6 +69,7 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
             name: disk.name.clone(),
             connection,
             kind,
+            is_empty: has_open_tray(disk),
             on_error: on_error(disk, &field)?,
             blocks: blocks(disk, &field)?,
             served,
@@ -77,6 +80,11 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
         });
     }
     Ok(PlannedDisks { disks, threads, sata_controllers: places.sata_controllers() })
+}
+
+/// The guest finds no medium in a drive whose tray is open, as with libvirt.
+fn has_open_tray(disk: &v1::Disk) -> bool {
+    disk.is_cdrom() && disk.cdrom.as_ref().is_some_and(|drive| drive.tray.as_deref() == Some("open"))
 }
 
 /// One for each virtual CPU where that is asked for, and no fewer than the threads that share them.
@@ -219,7 +227,7 @@ impl PlannedDisks {
     }
 
     /// The controllers that these disks need, beside the one for channels.
-    pub(super) fn controllers(&self, ports: &Ports<'_>) -> Result<Controllers, PlanError> {
+    pub(super) fn controllers(&self, ports: &Ports<'_>, virtio: Virtio) -> Result<Controllers, PlanError> {
         Ok(Controllers {
             chipset_sata: self.disks.iter().any(|disk| matches!(disk.connection, Connection::Sata(_))),
             sata: (1..=self.sata_controllers).map(|number| SataController { number }).collect(),
@@ -227,24 +235,36 @@ impl PlannedDisks {
             scsi_served: self.threads.serve_scsi(),
             usb: None,
             serial: ports.of(Controllers::SERIAL)?,
+            virtio,
         })
     }
 
-    pub(super) fn finish(self, ports: &Ports<'_>) -> Result<Vec<Disk>, PlanError> {
-        self.disks.into_iter().map(|disk| disk.finish(ports)).collect()
+    pub(super) fn finish(self, ports: &Ports<'_>, virtio: Virtio) -> Result<Vec<Disk>, PlanError> {
+        self.disks.into_iter().map(|disk| disk.finish(ports, virtio)).collect()
     }
 }
 
 impl Planned {
-    fn finish(self, ports: &Ports<'_>) -> Result<Disk, PlanError> {
-        let Planned { name, connection, kind, boot_index, serial, on_error, blocks, served, queues, image } =
-            self;
+    fn finish(self, ports: &Ports<'_>, virtio: Virtio) -> Result<Disk, PlanError> {
+        let Planned {
+            name,
+            connection,
+            kind,
+            is_empty,
+            boot_index,
+            serial,
+            on_error,
+            blocks,
+            served,
+            queues,
+            image,
+        } = self;
         let bus = match connection {
-            Connection::Virtio => Bus::Virtio(ports.of(&name::device("disk", &name))?),
+            Connection::Virtio => Bus::Virtio(ports.of(&name::device("disk", &name))?, virtio),
             Connection::Sata(slot) => Bus::Sata(slot),
             Connection::Scsi(lun) => Bus::Scsi { lun },
         };
-        let device = DiskDevice { kind, bus, boot_index, serial, on_error, blocks, served, queues };
+        let device = DiskDevice { kind, is_empty, bus, boot_index, serial, on_error, blocks, served, queues };
         Ok(Disk { name, image, device })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Ports, boot_index};
 use crate::device::nic::{Nic, NicModel};
+use crate::device::virtio::Virtio;
 use crate::error::PlanError;
 use crate::facts::{Facts, InterfaceFacts};
 use crate::name;
@@ -15,7 +16,7 @@ pub(super) struct Planned {
     facts: InterfaceFacts,
 }
 
-pub(super) fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Vec<Planned>, PlanError> {
+pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, virtio: Virtio) -> Result<Vec<Planned>, PlanError> {
     let one = |(at, valid): (usize, &barevirt_api::valid::ValidInterface)| {
         let wanted = &valid.interface;
         let field = format!("spec.domain.devices.interfaces[{at}]");
@@ -25,6 +26,7 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Vec<Planned>, PlanEr
             value: model_name.to_owned(),
             why: "no such network card can be built",
         })?;
+        let model = if matches!(model, NicModel::Virtio(_)) { NicModel::Virtio(virtio) } else { model };
         if wanted.boot_order.is_some() && !facts.network_boot {
             return Err(PlanError::Unsupported {
                 field: format!("{field}.bootOrder"),

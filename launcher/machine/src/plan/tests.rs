@@ -53,7 +53,7 @@ pub(super) fn facts(vmi: &ValidVmi) -> Facts {
         name: interface.interface.name.clone(),
         mac: "02:00:00:00:00:01".into(),
         mtu: Some(1500),
-        backend: NetBackend::Tap(TapFd::Number(Fd(9))),
+        backend: NetBackend::Tap(vec![TapFd::Number(Fd(9))]),
     };
     Facts {
         accelerator: Accelerator::Tcg { buffer: Bytes::mib(128) },
@@ -271,4 +271,21 @@ fn the_guest_reads_what_the_installation_says_of_its_system() {
     let expected =
         format!("type=1,manufacturer=Acme,, Inc.,product=None,version=2,uuid={uuid},sku=7,family=KubeVirt");
     assert_eq!(smbios(&own), expected);
+}
+
+#[test]
+fn older_devices_than_there_are_io_ports_for_are_refused_by_name() {
+    let older = |disks: usize, bus: &str| {
+        let disks: Vec<_> = (0..disks).map(|number| disk(&format!("d{number}"), bus)).collect();
+        let mut manifest = vmi(&disks);
+        manifest["spec"]["domain"]["devices"]["useVirtioTransitional"] = json!(true);
+        let vmi = valid(manifest);
+        plan(&vmi, &facts(&vmi)).map(|machine| crate::argv(&machine).join("\n"))
+    };
+    // An interface, the channels and the balloon are there too.
+    let fits = older(9, "virtio").unwrap();
+    assert_eq!(fits.matches("-transitional").count(), 12);
+    let error = older(10, "virtio").unwrap_err().to_string();
+    assert!(error.starts_with("spec.domain.devices.useVirtioTransitional: "), "{error}");
+    assert_eq!(older(20, "scsi").unwrap().matches("-transitional").count(), 4);
 }

@@ -7,9 +7,10 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_machine::*;
 
 /// The manifests, by name.
-pub(crate) const MANIFESTS: [(&str, &str); 7] = [
+pub(crate) const MANIFESTS: [(&str, &str); 8] = [
     ("devices", include_str!("../manifests/devices.yaml")),
     ("features", include_str!("../manifests/features.yaml")),
+    ("older", include_str!("../manifests/older.yaml")),
     ("grows", include_str!("../manifests/grows.yaml")),
     ("tiny", include_str!("../manifests/tiny.yaml")),
     ("cloud-init", include_str!("../manifests/cloud-init.yaml")),
@@ -47,7 +48,9 @@ pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
         name: valid.interface.name.clone(),
         mac: valid.interface.mac_address.clone().unwrap_or_else(|| "02:00:00:00:00:01".to_owned()),
         mtu: Some(1480),
-        backend: NetBackend::Tap(TapFd::Number(Fd(fd))),
+        backend: NetBackend::Tap(
+            (0..vmi.queues(&valid.interface)).map(|queue| TapFd::Number(Fd(fd + 100 * queue))).collect(),
+        ),
     });
     Facts {
         accelerator: TCG,

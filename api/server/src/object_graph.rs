@@ -1,0 +1,141 @@
+//! `objectgraph`: what a machine or an instance depends on, as a tree, for those who copy or move it elsewhere.
+//!
+//! ```text
+//! VirtualMachine -+- VirtualMachineInstance --- Pod
+//!                 +- instance type, preference (optional), and the copies that the machine keeps
+//!                 +- secrets of credentials
+//!                 +- DataVolume --- PersistentVolumeClaim, claims, config maps, secrets, service accounts
+//!                 +- NetworkAttachmentDefinition (optional)
+//! ```
+//!
+//! The tree is computed from the object itself; [`Seen`] is all that is looked up besides. That an object is named says
+//! nothing of whether it exists: who asks may not be allowed to know.
+
+mod tree;
+
+use barevirt_api::firmware::{self, STATE_LABEL};
+use barevirt_api::gates::Gates;
+use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION, is_final_phase};
+use barevirt_api::v1::{ObjectGraphNode, ObjectGraphOptions, VirtualMachine};
+use barevirt_api::validate::kinds::selector;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+
+use crate::answer::{self, Answer, Refusal};
+use crate::endpoints::On;
+use crate::{instance, machine};
+
+/// KubeVirt's gate; without it the call is refused.
+const GATE: &str = "ObjectGraph";
+
+/// What was looked up for a tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// The launcher pod.
+    pod: Option<String>,
+    /// The claim that a machine's UEFI variables and TPM are kept on.
+    state: Option<String>,
+}
+
+/// The tree of a machine or an instance.
+///
+/// # Errors
+/// 400 without the gate, and for a body that is no options; 404 for an object that does not exist.
+pub async fn of(
+    client: &Client,
+    gates: &Gates,
+    on: On,
+    (namespace, name): (&str, &str),
+    body: &[u8],
+) -> Result<Answer, Refusal> {
+    if !gates.is_on(GATE) {
+        let message = "ObjectGraph feature gate not enabled: Unable to return object graph.";
+        return Err(Refusal::bad_request(message));
+    }
+    let options: ObjectGraphOptions = machine::given(body)?;
+    let mut root = match on {
+        On::Machine => {
+            let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+            let vm = vms.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;
+            let seen = Seen {
+                pod: match tree::is_created(&vm) {
+                    true => launcher(client, namespace, name).await?,
+                    false => None,
+                },
+                state: match firmware::needs_state(&vm.spec.template.spec) {
+                    true => state_claim(client, namespace, name).await?,
+                    false => None,
+                },
+            };
+            tree::machine(&vm, &seen)
+        }
+        On::Instance | On::Everyone | On::Cluster | On::Namespace => {
+            let vmi = instance::get(client, namespace, name).await?;
+            tree::instance(&vmi, launcher(client, namespace, name).await?)
+        }
+    };
+    root.children = kept(root.children, &options)?;
+    Ok(answer::ok(&root))
+}
+
+/// The children that the options leave, each with the children that they leave of it: where a node goes, what is below it
+/// goes with it.
+fn kept(
+    children: Vec<ObjectGraphNode>,
+    options: &ObjectGraphOptions,
+) -> Result<Vec<ObjectGraphNode>, Refusal> {
+    let without_optional = options.include_optional_nodes == Some(false);
+    let mut kept = Vec::new();
+    for mut child in children {
+        let selected = match &options.label_selector {
+            Some(wanted) => selector::matches(wanted, Some(&child.labels)).map_err(Refusal::bad_request)?,
+            None => true,
+        };
+        if selected && !(without_optional && child.optional == Some(true)) {
+            child.children = self::kept(child.children, options)?;
+            kept.push(child);
+        }
+    }
+    Ok(kept)
+}
+
+/// The launcher pod of an instance: one that runs before one that has ended, the newest of several.
+async fn launcher(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, Refusal> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let labelled = ListParams::default().labels(&format!("{APP_LABEL}={APP_LAUNCHER}"));
+    let found = pods.list(&labelled).await.map_err(|error| Refusal::from_kube("list pods", error))?;
+    Ok(newest_launcher(&found.items, name))
+}
+
+fn newest_launcher(pods: &[Pod], name: &str) -> Option<String> {
+    let is_of = |pod: &&Pod| {
+        pod.owner_references()
+            .iter()
+            .any(|owner| owner.kind == "VirtualMachineInstance" && owner.name == name)
+            || pod.annotations().get(DOMAIN_ANNOTATION).is_some_and(|instance| instance == name)
+    };
+    let lives = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        !phase.is_some_and(is_final_phase)
+    };
+    let newest = pods.iter().filter(is_of).max_by_key(|pod| (lives(pod), pod.creation_timestamp()));
+    newest.map(ResourceExt::name_any)
+}
+
+/// The claim with a machine's state, where there is one yet: the newest that is not going away.
+async fn state_claim(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, Refusal> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let labelled = ListParams::default().labels(&format!("{STATE_LABEL}={name}"));
+    let found = claims
+        .list(&labelled)
+        .await
+        .map_err(|error| Refusal::from_kube("list persistent volume claims", error))?;
+    let stays = |claim: &&PersistentVolumeClaim| claim.metadata.deletion_timestamp.is_none();
+    let newest = found.items.iter().filter(stays).max_by_key(|claim| claim.creation_timestamp());
+    Ok(newest.map(ResourceExt::name_any))
+}
+
+#[cfg(test)]
+#[path = "object_graph/tests.rs"]
+mod tests;
