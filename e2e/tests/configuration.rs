@@ -168,7 +168,7 @@ fn a_machines_objects_are_shown_behind_their_gate() {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "words"}, "stringData": {"root": "secret"},
         }))?;
         namespace.apply(&json!({
-            "apiVersion": "instancetype.kubevirt.io/v1", "kind": "VirtualMachineInstancetype",
+            "apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype",
             "metadata": {"name": "small"}, "spec": {"cpu": {"guest": 1}, "memory": {"guest": "128Mi"}},
         }))?;
         let mut machine = guest::machine("vm", "Always");
@@ -428,7 +428,8 @@ fn an_obsolete_model_is_on_no_node_and_a_host_of_it_takes_no_host_model() {
         let events = ["get", "events", "-A", "--field-selector", "reason=HostModelIsObsolete", "-o", "name"];
         wait::until_true("the event", SOON, || Ok(!kubectl(&events)?.trim().is_empty()))?;
 
-        let mut manifest = guest::instance("vm");
+        // A machine: a kubelet that has not heard yet that its node offers the model again refuses the pod for good.
+        let mut manifest = guest::machine("vm", "Always");
         guest::spec_of(&mut manifest)["nodeSelector"] = json!({"kubernetes.io/hostname": first});
         namespace.apply(&manifest)?;
         namespace.wait("vmi", "vm", "to find no node", SOON, |vmi| {

@@ -1,7 +1,7 @@
 //! Processes killed with signal 9: the daemons', which no guest may notice, and those of a machine itself.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{cluster_script, kubectl, objects};
+use barevirt_e2e::command::objects;
 use barevirt_e2e::counting::Counting;
 use barevirt_e2e::harm::{component_is_ready, kill_daemon, kill_kubernetes_api};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
@@ -41,23 +41,6 @@ fn a_guest_does_not_notice_the_death_of_the_handler() {
             component_is_ready("virt-handler")
         })
     });
-}
-
-#[test]
-fn a_handler_that_ends_takes_its_node_out_and_the_next_one_puts_it_back() -> Result<()> {
-    let _alone = alone();
-    let handlers = objects(&["pods", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler"])?;
-    let handler = handlers.first().context("no handler")?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (pod, node) = (text(&handler["metadata"]["name"]), text(&handler["spec"]["nodeName"]));
-    let label = r"jsonpath={.metadata.labels.kubevirt\.io/schedulable};";
-    let mut watch =
-        Console::start(cluster_script("kubectl.sh").args(["get", "node", &node, "--watch", "-o", label]))?;
-    watch.expect("true;", SOON)?;
-    kubectl(&["delete", "pod", &pod, "-n", "kubevirt", "--wait=false"])?;
-    watch.expect("false;", SOON)?;
-    watch.expect("true;", SOON)?;
-    component_is_ready("virt-handler")
 }
 
 #[test]

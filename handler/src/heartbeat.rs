@@ -5,8 +5,10 @@
 //! the kubelet knows the resource that launchers ask for; where guests are emulated they ask for none. A change is told at
 //! once. At start a kubelet gets ten seconds.
 //!
-//! A handler that is told to end writes `false`, as KubeVirt's: guests go on, but nobody starts new ones there until the
-//! next handler beats. One that was killed is noticed by the age of its heartbeat, and then virt-controller writes `false`.
+//! KubeVirt sets the label to false when its handler shuts down. This one does not: guests are not affected by its restart,
+//! and a launcher that is placed meanwhile waits for the next handler. With the label it would be placed the moment the label
+//! is back, by a scheduler that knows sooner than the kubelet, which then refuses the pod for good. A handler that stays away
+//! is noticed by the age of its heartbeat, and then virt-controller writes `false`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,8 +36,6 @@ const API_DEADLINE: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(5);
 /// How long the kubelet may take to know the resource before a first beat says that it does not.
 const FIRST: Duration = Duration::from_secs(10);
-/// How long the last word may take: the pod has its grace period.
-const LEAVING: Duration = Duration::from_secs(5);
 /// Longest state file of the kubelet that is read.
 const STATE_MAX: u64 = 1 << 20;
 
@@ -122,18 +122,6 @@ pub async fn run(client: Client, node: String, mut sources: Sources) {
         };
         // The end of the wait, or something to tell.
         let _ = timeout(wait, next).await;
-    }
-}
-
-/// Says that nobody starts guests here until the next handler beats. The beats have to have ended.
-pub async fn leave(client: Client, node: &str) {
-    let api: Api<Node> = Api::all(client);
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let patch = Patch::Merge(json!({ "metadata": { "labels": { SCHEDULABLE_LABEL: "false" } } }));
-    match timeout(LEAVING, api.patch_metadata(node, &params, &patch)).await {
-        Ok(Ok(_)) => info!(node, schedulable = false, "node is told of"),
-        Ok(Err(error)) => warn!(node, %error, "the node is not told that its handler ends"),
-        Err(_) => warn!(node, "the node is not told in time that its handler ends"),
     }
 }
 

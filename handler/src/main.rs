@@ -114,7 +114,7 @@ async fn main() -> anyhow::Result<()> {
         kvm: devices::offer(kvm, &plugins),
         kubelet: flags.kubelet_dir,
     };
-    let beats = tokio::spawn(heartbeat::run(client.clone(), flags.node_name.clone(), sources));
+    tokio::spawn(heartbeat::run(client, flags.node_name, sources));
     let supervisor = tokio::spawn(supervisor::run(context, launchers));
 
     let mut terminate = signal(SignalKind::terminate()).context("listen to SIGTERM")?;
@@ -125,10 +125,6 @@ async fn main() -> anyhow::Result<()> {
         ended = supervisor => anyhow::bail!("the watch of instances ended: {ended:?}"),
         ended = probes => anyhow::bail!("the probes ended: {ended:?}"),
     }
-    beats.abort();
-    // The task's end, not its result: a beat on its way must not come after the last word.
-    let _ = beats.await;
-    heartbeat::leave(client, &flags.node_name).await;
     // Nothing is torn down: guests and their networks go on, and the next handler finds them.
     info!("virt-handler ends");
     Ok(())

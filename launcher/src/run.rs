@@ -67,10 +67,15 @@ pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
     }
     let saves = save::plan(&args.saves, &found, scratch.path())?;
     let verdict = boot(&vmi, assembly, &args).await?;
+    // One that cannot be saved keeps no other from it.
+    let mut failed = Vec::new();
     for one in &saves {
-        save::save(&args.qemu, one).await?;
-        say(&format!("Volume {} is saved as {}.", one.volume, one.to.display()));
+        match save::save(&args.qemu, one).await {
+            Ok(()) => say(&format!("Volume {} is saved as {}.", one.volume, one.to.display())),
+            Err(error) => failed.push(format!("{error:#}")),
+        }
     }
+    anyhow::ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(Some(verdict))
 }
 

@@ -8,6 +8,7 @@ mod manifests;
 mod marked;
 mod print;
 mod running;
+mod started;
 
 use std::path::PathBuf;
 

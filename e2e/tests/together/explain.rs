@@ -28,6 +28,7 @@ fn a_change_is_told_before_it_is_made_and_while_it_waits() {
         let explained = virtctl(&["explain", "vm", "-n", namespace.name(), "-o", "json"])?;
         let explained: Value = serde_json::from_str(&explained)?;
         ensure!(explained["podDiffers"] == json!([]), "{}", explained["podDiffers"]);
+        ensure!(explained["commandLineDiffers"] == json!([]), "{}", explained["commandLineDiffers"]);
         ensure!(explained["pending"] == json!([]), "{}", explained["pending"]);
         let line = explained["commandLine"].as_array().context("a command line")?;
         ensure!(line.iter().any(|part| part["fields"][0] == "spec.domain.devices.disks[0]"), "{line:?}");

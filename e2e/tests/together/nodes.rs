@@ -24,10 +24,7 @@ fn labels(node: &Value, prefix: &str) -> Vec<String> {
 fn nodes_say_what_guests_can_have() -> Result<()> {
     // A handler that has just started says it within seconds.
     wait::until_true("every node to have its labels", SOON, || {
-        Ok(nodes()?.iter().all(|node| {
-            !labels(node, "machine-type.node.kubevirt.io/").is_empty()
-                && node["metadata"]["labels"][SCHEDULABLE] == "true"
-        }))
+        Ok(nodes()?.iter().all(|node| !labels(node, "machine-type.node.kubevirt.io/").is_empty()))
     })?;
     for node in nodes()? {
         let name = &node["metadata"]["name"];
@@ -43,6 +40,7 @@ fn nodes_say_what_guests_can_have() -> Result<()> {
         ensure!(!models.iter().any(|model| model == "qemu64" || model == "pentium3"), "obsolete: {models:?}");
         ensure!(labels(&node, "cpu-model-migration.node.kubevirt.io/").len() > models.len(), "{name}");
         let labels = &node["metadata"]["labels"];
+        ensure!(labels[SCHEDULABLE] == "true", "{name}: {}", labels[SCHEDULABLE]);
         ensure!(labels["kubevirt.io/cpumanager"] == "false", "{name}");
         ensure!(labels["cpumanager"] == "false", "{name}");
     }

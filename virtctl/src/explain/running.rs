@@ -1,19 +1,21 @@
 //! A VM that runs: what it was made of, and what its virtual machine says that it does not have yet.
 //!
-//! The command line is planned from the instance as it is. The running QEMU's own is part of `virtctl debug`.
+//! The command line is planned from the instance as it is, and compared with the one that QEMU was started with. The launcher
+//! tells that one, to who may call `debug`.
 
 use anyhow::Context;
 use barevirt_api::names::CREATED_BY_LABEL;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_plan::config::Config;
 use barevirt_plan::fields::{Change, changed};
+use http::Method;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::explained::{Explained, outcome, told};
-use super::{Explain, Section, print};
+use super::{Explain, Section, print, started};
 use crate::diff;
 use crate::session::{self, Session};
 
@@ -56,6 +58,13 @@ pub(super) async fn explain(asked: &Explain, session: &Session) -> anyhow::Resul
     }
     let planned = explained.outcome.as_ref().map(|outcome| &outcome.pod);
     let in_pod = planned.zip(pod.as_ref()).map(|(planned, pod)| differing(planned, pod)).unwrap_or_default();
+    let in_line = match &explained.outcome {
+        Some(outcome) => line(session, name).await.map(|running| {
+            let planned = outcome.command_line.iter().flat_map(|part| part.arguments.clone());
+            started::differing(&planned.collect::<Vec<_>>(), &running)
+        }),
+        None => Ok(Vec::new()),
+    };
     let pending = match &vm {
         Some(vm) => diff::pending(session, vm).await?,
         None => Vec::new(),
@@ -66,6 +75,10 @@ pub(super) async fn explain(asked: &Explain, session: &Session) -> anyhow::Resul
         let change =
             |Change { path, from, to }: &Change| json!({"field": path, "planned": from, "running": to});
         object["podDiffers"] = in_pod.iter().map(change).collect();
+        match &in_line {
+            Ok(in_line) => object["commandLineDiffers"] = in_line.iter().map(change).collect(),
+            Err(error) => eprintln!("QEMU's command line is not compared: {error:#}"),
+        }
         print!("{}", format.text(&object)?);
         return Ok(());
     }
@@ -79,15 +92,30 @@ pub(super) async fn explain(asked: &Explain, session: &Session) -> anyhow::Resul
         match &pod {
             None => println!("  It has no launcher pod."),
             Some(_) if in_pod.is_empty() => println!("  Launcher pod: as planned."),
-            Some(_) => {
-                println!("  Launcher pod, planned -> running:");
-                for Change { path, from, to } in &in_pod {
-                    println!("    {path}: {} -> {}", print::short(from), print::short(to));
-                }
-            }
+            Some(_) => tell("Launcher pod", &in_pod),
+        }
+        match &in_line {
+            Ok(in_line) if in_line.is_empty() => println!("  QEMU's command line: as planned."),
+            Ok(in_line) => tell("QEMU's command line", in_line),
+            Err(error) => println!("  QEMU's command line is not known: {error:#}"),
         }
     }
     Ok(())
+}
+
+fn tell(what: &str, differing: &[Change]) {
+    println!("  {what}, planned -> running:");
+    for Change { path, from, to } in differing {
+        let path = path.trim_start_matches('.');
+        println!("    {path}: {} -> {}", print::short(from), print::short(to));
+    }
+}
+
+/// The words that QEMU was started with.
+async fn line(session: &Session, vmi: &str) -> anyhow::Result<Vec<String>> {
+    let path = session::path(&session.namespace, "virtualmachineinstances", vmi, "debug");
+    let mut report = session.call_json(Method::GET, path, &Value::Null).await?;
+    serde_json::from_value(report["commandLine"].take()).context("read the launcher's report")
 }
 
 /// With what the namespace says about limits. What may not be read counts as not there, and shows as a difference of the pod.
