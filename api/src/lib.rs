@@ -5,6 +5,7 @@
 //! ```
 
 pub mod backup;
+pub mod boolean;
 pub mod cdi;
 pub mod clone;
 pub mod cloud_init;

@@ -95,9 +95,7 @@ impl Debug {
         parts.push(("events".into(), events.and_then(|events| as_json(&events))));
 
         let call = |subresource| session::path(namespace, "virtualmachineinstances", vmi, subresource);
-        let report = session.call(Method::GET, call("debug"), &Value::Null).await;
-        let report =
-            report.map_err(plain).and_then(|text| serde_json::from_str(&text).map_err(|e| e.to_string()));
+        let report = report(session, vmi).await.map_err(|error| format!("{error:#}"));
         parts.push(("qemu".into(), report));
         parts.extend(ask(session, &call("qmp")).await);
 
@@ -126,6 +124,12 @@ impl Debug {
         );
         Ok(())
     }
+}
+
+/// What only the launcher sees of its QEMU, which need not answer for it.
+pub(crate) async fn report(session: &Session, vmi: &str) -> anyhow::Result<Value> {
+    let path = session::path(&session.namespace, session::INSTANCES, vmi, "debug");
+    session.call_json(Method::GET, path, &Value::Null).await
 }
 
 /// What QEMU tells. After the first time-out it is not asked again.

@@ -47,7 +47,7 @@ pub(crate) struct Pause {
     /// Name of the object.
     name: String,
     /// Only check whether it could be done.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     dry_run: bool,
 }
 

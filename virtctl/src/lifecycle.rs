@@ -24,10 +24,10 @@ pub(crate) struct Start {
     /// Name of the virtual machine.
     vm: String,
     /// Start with the guest's CPUs standing still.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     paused: bool,
     /// Only check whether it could be done.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     dry_run: bool,
 }
 
@@ -46,13 +46,13 @@ pub(crate) struct Stop {
     /// Name of the virtual machine.
     vm: String,
     /// Use with --grace-period: give the guest that time instead of what its spec says.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     force: bool,
     /// Seconds the guest is given to shut down; needs --force.
     #[arg(long, allow_negative_numbers = true)]
     grace_period: Option<i64>,
     /// Only check whether it could be done.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     dry_run: bool,
 }
 
@@ -80,13 +80,13 @@ pub(crate) struct Restart {
     /// Name of the virtual machine.
     vm: String,
     /// Use with --grace-period=0: end the guest at once.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     force: bool,
     /// Seconds the guest is given to shut down; only 0, and needs --force.
     #[arg(long, allow_negative_numbers = true)]
     grace_period: Option<i64>,
     /// Only check whether it could be done.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     dry_run: bool,
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct PortForward {
     #[arg(required = true)]
     ports: Vec<String>,
     /// Forward the one port to standard input and output.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    #[arg(long)]
     stdio: bool,
     /// The address the local ports are opened on.
     #[arg(long, default_value = "127.0.0.1")]

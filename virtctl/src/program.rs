@@ -3,8 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use clap::builder::BoolishValueParser;
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, Command, value_parser};
 use clap_complete::Shell;
 
 /// Name of the program in KubeVirt's examples and ours.
@@ -36,7 +35,7 @@ pub(crate) fn with_switches(command: Command) -> Command {
             .num_args(0..=1)
             .require_equals(true)
             .value_name("BOOL")
-            .value_parser(BoolishValueParser::new())
+            .value_parser(value_parser!(bool))
             .hide_possible_values(true)
             .hide_default_value(true)
             .default_missing_value("true")

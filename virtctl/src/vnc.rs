@@ -47,10 +47,10 @@ pub(crate) struct Vnc {
     #[arg(long, default_value = "127.0.0.1")]
     address: String,
     /// Run only the proxy, and say on which port a viewer can connect.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     proxy_only: bool,
     /// Leave the display to whom it shows to now, instead of taking it.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     preserve_session: bool,
     /// The port; 0 takes a free one.
     #[arg(long, default_value_t = 0)]

@@ -1,7 +1,7 @@
 //! Streams of a running instance, passed to the handler of its node: console and VNC.
 
-use barevirt_api::names;
 use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::{boolean, names};
 use barevirt_component::query;
 use http::Request;
 use hyper::body::Incoming;
@@ -79,8 +79,7 @@ fn has_stream(vmi: &VirtualMachineInstance, action: InstanceAction) -> Result<()
 
 /// Whether who has the stream is to keep it. Go's spellings of true; anything else is false, as in KubeVirt.
 fn keeps_session(query: Option<&str>) -> bool {
-    let value = query::values(query, KEEP_SESSION.name).next();
-    value.is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+    query::values(query, KEEP_SESSION.name).next().is_some_and(boolean::is_true)
 }
 
 /// The handler of the node that an instance runs on.

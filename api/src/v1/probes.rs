@@ -1,5 +1,6 @@
 //! Readiness and liveness probes.
 
+use crate::boolean;
 use crate::names::PAUSE_AGENT_PROBES_ANNOTATION;
 use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -58,7 +59,7 @@ impl Probe {
 pub fn are_agent_pings_paused(instance: &ObjectMeta) -> bool {
     let annotations = instance.annotations.as_ref();
     let word = annotations.and_then(|annotations| annotations.get(PAUSE_AGENT_PROBES_ANNOTATION));
-    word.is_some_and(|word| ["1", "t", "T", "TRUE", "true", "True"].contains(&word.as_str()))
+    word.is_some_and(|word| boolean::is_true(word))
 }
 
 #[cfg(test)]

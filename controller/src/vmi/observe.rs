@@ -56,14 +56,18 @@ pub(super) async fn observe(
         None => None,
         Some(name) => Some(node_state(cluster, &name).await?),
     };
-    let mut config = cluster.config();
     let starting = !deleting && [PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(&vmi));
     let begins = launcher.is_none() && starting;
     let resizes = !deleting && phase(&vmi) == PHASE_RUNNING && launcher.is_some() && resize::is_due(&vmi);
-    if begins || resizes {
-        config = in_namespace(cluster, config, &namespace).await?;
-    }
-    let state = if starting { state::observe(cluster, &vmi, begins).await? } else { None };
+    // At once: a start waits for both.
+    let config = async {
+        match cluster.config() {
+            config if begins || resizes => in_namespace(cluster, config, &namespace).await,
+            config => Ok(config),
+        }
+    };
+    let state = async { if starting { state::observe(cluster, &vmi, begins).await } else { Ok(None) } };
+    let (config, state) = futures::try_join!(config, state)?;
     let wants_vsock = vmi.spec.domain.devices.autoattach_vsock == Some(true);
     let context_id = if starting && wants_vsock { cluster.context_ids.of(&uid) } else { None };
     Ok(Some(Observed { state, context_id, vmi, pod: launcher, strays, node, config, now: Timestamp::now() }))

@@ -91,14 +91,13 @@ impl Wanted {
             .iter()
             .flat_map(|interface| {
                 let v6 = !interface.ipv6.is_empty();
-                NetworkDescriptor::ALL
-                    .into_iter()
-                    .filter(move |kind| match kind {
-                        NetworkDescriptor::Tap | NetworkDescriptor::Dhcp4 => true,
-                        NetworkDescriptor::Dhcp6 | NetworkDescriptor::RouterAdvertisement => v6,
-                    })
-                    .map(|kind| kind.of(&interface.network))
-                    .chain(self.taps(interface))
+                NetworkDescriptor::ALL.into_iter().flat_map(move |kind| match kind {
+                    NetworkDescriptor::Tap => self.taps(interface),
+                    NetworkDescriptor::Dhcp6 | NetworkDescriptor::RouterAdvertisement if !v6 => Vec::new(),
+                    NetworkDescriptor::Dhcp4
+                    | NetworkDescriptor::Dhcp6
+                    | NetworkDescriptor::RouterAdvertisement => vec![kind.of(&interface.network)],
+                })
             })
             .collect();
         if !may_emulate {

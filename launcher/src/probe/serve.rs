@@ -43,10 +43,10 @@ struct Failing(Cell<bool>);
 
 impl Failing {
     fn heard(&self, failed: bool, count: &watch::Sender<u64>) {
-        if failed && !self.0.replace(failed) {
+        let failed_before = self.0.replace(failed);
+        if failed && !failed_before {
             count.send_modify(|count| *count += 1);
         }
-        self.0.set(failed);
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Instancetype {
     #[arg(long)]
     iothreadspolicy: Option<String>,
     /// Create a VirtualMachineInstancetype. By default a VirtualMachineClusterInstancetype is created.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     namespaced: bool,
     /// A GPU that is passed through, name:string,devicename:string; as often as needed.
     #[arg(long)]

@@ -33,7 +33,7 @@ const TOPOLOGIES: [&str; 10] = [
     virtctl create preference --volume-storage-class fast | kubectl create -f -")]
 pub(super) struct Preference {
     /// Create a VirtualMachinePreference. By default a VirtualMachineClusterPreference is created.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     namespaced: bool,
     /// Name of the preference.
     #[arg(long)]

@@ -38,14 +38,13 @@ pub(super) struct AddKey {
     flags: KeyFlags,
     /// Create a new secret for the key. It is not added to a running machine; --force writes it down all the same, for the
     /// next start.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false,
-        conflicts_with = "update_secret")]
+    #[arg(long, conflicts_with = "update_secret")]
     create_secret: bool,
     /// Add the key to a secret that the machine names already. Needs --force where the secret is not owned by the machine.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     update_secret: bool,
     /// Change the secret even if it is not owned by the machine.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     force: bool,
 }
 

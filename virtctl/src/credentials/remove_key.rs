@@ -28,7 +28,7 @@ pub(super) struct RemoveKey {
     #[command(flatten)]
     flags: KeyFlags,
     /// Change the secret even if it is not owned by the machine.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(long)]
     force: bool,
 }
 

@@ -8,7 +8,6 @@ use barevirt_api::names::CREATED_BY_LABEL;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_plan::config::Config;
 use barevirt_plan::fields::{Change, changed};
-use http::Method;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use kube::Api;
 use kube::api::ListParams;
@@ -16,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::explained::{Explained, outcome, told};
 use super::{Explain, Section, print, started};
-use crate::diff;
 use crate::session::{self, Session};
+use crate::{debug, diff};
 
 fn has_image_volumes(pod: &Pod) -> bool {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
@@ -113,8 +112,7 @@ fn tell(what: &str, differing: &[Change]) {
 
 /// The words that QEMU was started with.
 async fn line(session: &Session, vmi: &str) -> anyhow::Result<Vec<String>> {
-    let path = session::path(&session.namespace, "virtualmachineinstances", vmi, "debug");
-    let mut report = session.call_json(Method::GET, path, &Value::Null).await?;
+    let mut report = debug::report(session, vmi).await?;
     serde_json::from_value(report["commandLine"].take()).context("read the launcher's report")
 }
 

@@ -3,6 +3,8 @@
 //! Options are matched by what they are about: an id, a node name, a property. Numbers of descriptors differ from start to
 //! start and mean nothing, and the network's MTU is known on the node only.
 
+use std::collections::BTreeSet;
+
 use barevirt_plan::fields::{Change, changed};
 use serde_json::{Map, Value};
 
@@ -12,14 +14,12 @@ const REMOVED: &str = "(removed)";
 /// The settings of both lines that differ.
 pub(super) fn differing(planned: &[String], running: &[String]) -> Vec<Change> {
     let (mut planned, mut running) = (options(planned), options(running));
-    let hidden = |(_, value): &(&String, &Value)| value.as_str() == Some(REMOVED);
-    let secret: Vec<String> = running.iter().filter(hidden).map(|(about, _)| about.clone()).collect();
-    // One that may not be shown may not be compared: neither its absence nor its presence is told.
-    for about in secret {
-        running.remove(&about);
-        let option = about.split(' ').next().unwrap_or_default();
-        planned.retain(|about, _| about.split(' ').next() != Some(option));
-        running.retain(|about, _| about.split(' ').next() != Some(option));
+    let option = |about: &str| about.split(' ').next().unwrap_or_default().to_owned();
+    let removed = running.iter().filter(|(_, value)| value.as_str() == Some(REMOVED));
+    let secret: BTreeSet<String> = removed.map(|(about, _)| option(about)).collect();
+    // What may not be shown may not be compared: neither its absence nor its presence is told.
+    for options in [&mut planned, &mut running] {
+        options.retain(|about, _| !secret.contains(&option(about)));
     }
     changed("", &Value::Object(planned), &Value::Object(running))
 }

@@ -21,7 +21,7 @@ pub(super) struct Screenshot {
     #[arg(short, long)]
     file: PathBuf,
     /// Move the pointer first, so that a screen that sleeps wakes up.
-    #[arg(short, long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false)]
+    #[arg(short, long)]
     move_cursor: bool,
 }
 
