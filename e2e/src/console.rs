@@ -2,11 +2,12 @@
 
 use crate::command::{cluster_script, repository};
 use crate::namespace::Namespace;
+use crate::running::Running;
 use anyhow::{Context, Result, bail};
 use nix::pty::{Winsize, openpty};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ struct Heard {
 
 /// A program on a pty, most often `virtctl console`.
 pub struct Console {
-    child: Child,
+    child: Running,
     terminal: File,
     heard: Arc<(Mutex<Heard>, Condvar)>,
     /// How far expectations have come in the text.
@@ -49,8 +50,13 @@ impl Console {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let terminal = File::from(pty.master);
         let heard = Arc::default();
-        let console =
-            Self { child, terminal: terminal.try_clone()?, heard: Arc::clone(&heard), at: 0, commands: 0 };
+        let console = Self {
+            child: Running(child),
+            terminal: terminal.try_clone()?,
+            heard: Arc::clone(&heard),
+            at: 0,
+            commands: 0,
+        };
         thread::spawn(move || listen(terminal, &heard));
         Ok(console)
     }
@@ -154,13 +160,6 @@ impl Console {
     /// Process id of the program.
     pub fn pid(&self) -> u32 {
         self.child.id()
-    }
-}
-
-impl Drop for Console {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

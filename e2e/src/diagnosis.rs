@@ -1,6 +1,7 @@
 //! What is shown when a test fails: enough to understand it without the cluster at hand.
 
 use crate::command::{Output, try_kubectl};
+use std::process::Command;
 
 /// Everything about a namespace, and what the components said since then (RFC 3339).
 pub fn print(namespace: &str, since: &str) {
@@ -39,6 +40,18 @@ pub fn print(namespace: &str, since: &str) {
         "--prefix",
         "--tail=80",
     ]);
+}
+
+/// Where each thread of the tests waits, and what processes they have started: for a test that hangs.
+pub fn threads() -> String {
+    let question = "for task in /proc/$PPID/task/*; do
+            echo \"$(basename $task) $(cat $task/comm): $(cat $task/syscall 2>/dev/null)\"; cat $task/stack 2>/dev/null
+        done
+        ps -eo pid,ppid,stat,wchan:32,etimes,args --forest | cut -c1-200";
+    match Command::new("sh").args(["-c", question]).output() {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Err(error) => format!("sh: {error}"),
+    }
 }
 
 fn show(arguments: &[&str]) {

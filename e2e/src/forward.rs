@@ -1,11 +1,10 @@
 //! A program that has opened a port of this machine and says which, for as long as the value lives.
 
-use crate::command::wait_for_exit;
-use crate::wait::SOON;
+use crate::running::Running;
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// How long an answer may take.
@@ -13,7 +12,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 
 /// `kubectl port-forward` or `virtctl port-forward`.
 pub struct Forward {
-    child: Child,
+    _program: Running,
     /// Kept open to the end: the program has more to say, and dies where nobody listens.
     _output: BufReader<ChildStdout>,
     /// The port on 127.0.0.1.
@@ -23,14 +22,14 @@ pub struct Forward {
 impl Forward {
     /// Starts it, and reads the port from its first line.
     pub fn start(command: &mut Command) -> Result<Self> {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let mut output = BufReader::new(child.stdout.take().context("the program has no output")?);
+        let mut program = Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?);
+        let mut output = BufReader::new(program.stdout.take().context("the program has no output")?);
         let mut line = String::new();
         output.read_line(&mut line)?;
         let digits = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next());
         let port = digits.and_then(|digits| digits.trim().parse().ok());
         let port = port.with_context(|| format!("{command:?} says {line:?}"))?;
-        Ok(Self { child, _output: output, port })
+        Ok(Self { _program: program, _output: output, port })
     }
 
     /// What the web server behind the port answers, head and body.
@@ -46,14 +45,5 @@ impl Forward {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
         Ok(answer)
-    }
-}
-
-impl Drop for Forward {
-    fn drop(&mut self) {
-        let ended = self.child.kill().map_err(anyhow::Error::from);
-        if let Err(error) = ended.and_then(|()| wait_for_exit(&mut self.child, SOON)) {
-            eprintln!("a port is still forwarded: {error:#}");
-        }
     }
 }

@@ -30,12 +30,14 @@ pub mod namespace;
 pub mod node;
 pub mod pods;
 pub mod rfb;
+pub mod running;
 pub mod wait;
 
 pub use console::Console;
 pub use forward::Forward;
 pub use namespace::{Namespace, in_namespace};
 pub use node::Node;
+pub use running::Running;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

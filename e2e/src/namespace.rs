@@ -3,31 +3,38 @@
 use crate::command::{Output, kubectl, object, objects, try_kubectl, try_kubectl_with};
 use crate::diagnosis;
 use crate::wait::{self, SOON};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
+/// Longest that a test may take, whatever it waits for: the longest waits ten minutes for certificates to be
+/// renewed, or kills things at random for as long.
+const LONGEST: Duration = Duration::from_secs(20 * 60);
+
 /// A namespace that demands Pod Security `restricted` and ends with its test.
+#[derive(Clone)]
 pub struct Namespace {
     name: String,
 }
 
-/// Runs a test in a namespace of its own.
+/// Runs a test in a namespace of its own, and returns what it finds out.
 ///
 /// When it fails, everything about the namespace is shown; when it succeeds, the namespace has to go away with all
-/// that is in it, or the test fails for that.
+/// that is in it, or the test fails for that. A test that hangs fails too, and where it hangs is shown.
 #[expect(clippy::panic, reason = "this is how a test fails")]
-pub fn in_namespace(name: &str, test: impl FnOnce(&Namespace) -> Result<()>) {
+pub fn in_namespace<T: Send + 'static>(
+    name: &str,
+    test: impl FnOnce(&Namespace) -> Result<T> + Send + 'static,
+) -> T {
     let started = jiff::Timestamp::now();
     // A name that no other run has: names of namespaces that are going away cannot be used.
     let name = format!("e2e-{name}-{:x}", started.as_millisecond() & 0xff_ffff);
     let namespace = Namespace { name };
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        namespace.create()?;
-        test(&namespace)
-    }));
-    let failed = !matches!(result, Ok(Ok(())));
+    let result = within_deadline(namespace.clone(), test);
+    let failed = !matches!(result, Ok(Ok(_)));
     if failed {
         if let Ok(Err(error)) = &result {
             eprintln!("{}: {error:#}", namespace.name);
@@ -38,13 +45,33 @@ pub fn in_namespace(name: &str, test: impl FnOnce(&Namespace) -> Result<()>) {
     match result {
         Err(panic) => resume_unwind(panic),
         Ok(Err(error)) => panic!("{error:#}"),
-        Ok(Ok(())) => {
+        Ok(Ok(result)) => {
             if let Err(error) = removed {
                 diagnosis::print(&namespace.name, &format!("{started:.0}"));
                 panic!("{error:#}");
             }
+            result
         }
     }
+}
+
+/// Runs a test on a thread of its own; `Err` is its panic.
+fn within_deadline<T: Send + 'static>(
+    namespace: Namespace,
+    test: impl FnOnce(&Namespace) -> Result<T> + Send + 'static,
+) -> thread::Result<Result<T>> {
+    let (alive, ended) = mpsc::channel::<()>();
+    let run = thread::spawn(move || {
+        // Dropped when the test ends, by a panic too.
+        let _alive = alive;
+        namespace.create()?;
+        test(&namespace)
+    });
+    if ended.recv_timeout(LONGEST) == Err(RecvTimeoutError::Timeout) {
+        let report = diagnosis::threads();
+        return Ok(Err(anyhow!("it has not ended within {} s:\n{report}", LONGEST.as_secs())));
+    }
+    run.join()
 }
 
 impl Namespace {

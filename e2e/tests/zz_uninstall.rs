@@ -55,7 +55,7 @@ fn only_the_operator_is_left() -> Result<()> {
 fn with_machines_and_leave_to_remove_them_everything_goes_and_comes_again() {
     let _alone = alone();
     let before = made().unwrap_or_default();
-    in_namespace("uninstall", |namespace| {
+    in_namespace("uninstall", move |namespace| {
         // Somebody's, who uses the label for something else.
         let bystander = ["clusterrole", namespace.name()];
         let label = "app.kubernetes.io/managed-by=virt-operator";

@@ -5,6 +5,7 @@
 
 use super::{Figure, Figures};
 use crate::command::repository;
+use crate::running::Running;
 use anyhow::{Context, Result, bail};
 use command_fds::{CommandFdExt, FdMapping};
 use serde_json::Value;
@@ -13,7 +14,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Pairs of runs.
@@ -24,19 +25,6 @@ const PSS_BUDGET: f64 = 8.0;
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// What a busy kernel may add to the launcher's own work: exec of one more program, in milliseconds.
 const ALLOWED_MS: f64 = 10.0;
-
-/// A running launcher, ended when dropped.
-struct Running {
-    child: Child,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself; QEMU ends with it in any case.
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
 
 /// Measures `launch`, `launcher_pss_mib` and `qemu_pss_mib`.
 pub fn measure(launcher: &Path, figures: &mut Figures) -> Result<()> {
@@ -58,7 +46,7 @@ pub fn measure(launcher: &Path, figures: &mut Figures) -> Result<()> {
 
     let (running, _) = start(launcher)?;
     std::thread::sleep(Duration::from_secs(5));
-    let launcher_pid = running.child.id();
+    let launcher_pid = running.id();
     let qemu = child_of(launcher_pid)?;
     figures.insert(
         "launcher_pss_mib".to_owned(),
@@ -80,7 +68,7 @@ fn start(launcher: &Path) -> Result<(Running, f64)> {
         .spawn()
         .with_context(|| format!("start {}", launcher.display()))?;
     let log = child.stderr.take().context("the launcher's log")?;
-    let running = Running { child };
+    let running = Running(child);
     let mut lines = BufReader::new(log).lines();
     for line in &mut lines {
         if line?.contains("to=Running") {
@@ -102,10 +90,10 @@ struct Raw {
 impl Raw {
     fn prepare(launcher: &Path) -> Result<Self> {
         let (running, _) = start(launcher)?;
-        let qemu = child_of(running.child.id())?;
+        let qemu = child_of(running.id())?;
         let line = fs::read_to_string(format!("/proc/{qemu}/cmdline")).context("read QEMU's command line")?;
         let folder = tempfile::tempdir()?;
-        let state = std::env::temp_dir().join(format!("virt-launcher-{}", running.child.id()));
+        let state = std::env::temp_dir().join(format!("virt-launcher-{}", running.id()));
         for entry in fs::read_dir(&state).with_context(|| format!("read {}", state.display()))? {
             let entry = entry?;
             if entry.file_type()?.is_file() {
@@ -142,7 +130,7 @@ impl Raw {
         let mut command = Command::new("qemu-system-x86_64");
         command.args(&self.arguments).current_dir(self.folder.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null()).fd_mappings(mappings)?;
-        let _running = Running { child: command.spawn().context("start QEMU")? };
+        let _running = Running(command.spawn().context("start QEMU")?);
         drop(command);
         let mut answers = BufReader::new(control.try_clone()?).lines();
         let mut say = |text: &str, answered: fn(&Value) -> bool| -> Result<()> {

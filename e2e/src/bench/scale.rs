@@ -8,11 +8,12 @@ use super::{Figure, Figures};
 use crate::command::{cluster_script, kubectl, objects, repository, run, succeed};
 use crate::guest;
 use crate::namespace::Namespace;
+use crate::running::Running;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Instances that are handed to kubectl at once.
@@ -23,17 +24,6 @@ const PORT: u16 = 16_443;
 const NAMESPACE: &str = "scale";
 const START_WITHIN: Duration = Duration::from_secs(60);
 const FILLED_WITHIN: Duration = Duration::from_secs(1800);
-
-/// A process that ends with this value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _gone = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
 
 /// Measures `controller_kb_per_vmi`, `controller_{base,full,after_restart}_mib` and `resync_writes`; `instances` is a multiple of 500.
 pub fn measure(

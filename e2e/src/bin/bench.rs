@@ -54,16 +54,23 @@ fn main() -> Result<()> {
     }
     if wanted(Part::Start) {
         eprintln!("bench: starts on the cluster");
-        in_namespace("bench", |namespace| start::measure(namespace, &mut figures));
+        figures = in_namespace("bench", move |namespace| {
+            start::measure(namespace, &mut figures)?;
+            Ok(figures)
+        });
     }
     if wanted(Part::Streams) {
         eprintln!("bench: consoles and forwarded ports on the cluster");
-        in_namespace("bench-streams", |namespace| streams::measure(namespace, &mut figures));
+        figures = in_namespace("bench-streams", move |namespace| {
+            streams::measure(namespace, &mut figures)?;
+            Ok(figures)
+        });
     }
     if wanted(Part::Scale) {
         eprintln!("bench: {} instances on an API server without nodes", options.instances);
-        in_namespace("bench-scale", |namespace| {
-            scale::measure(namespace, &options.controller, options.instances, &mut figures)
+        figures = in_namespace("bench-scale", move |namespace| {
+            scale::measure(namespace, &options.controller, options.instances, &mut figures)?;
+            Ok(figures)
         });
     }
     let path = repository().join("target/bench.json");

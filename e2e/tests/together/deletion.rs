@@ -28,8 +28,8 @@ fn nothing_is_left(namespace: &Namespace) -> Result<()> {
 }
 
 /// The machine is deleted so; the instance is ended first, and everything goes.
-fn deleted(label: &str, cascade: &str) {
-    in_namespace(label, |namespace| {
+fn deleted(label: &str, cascade: &'static str) {
+    in_namespace(label, move |namespace| {
         run(namespace)?;
         let launcher = namespace.launcher("vm")?;
         namespace.kubectl(&["delete", "vm", "vm", "--wait=false", &format!("--cascade={cascade}")])?;

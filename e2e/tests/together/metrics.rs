@@ -5,13 +5,13 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, objects, repository, succeed};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, Running, guest, in_namespace};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -20,16 +20,9 @@ const SCRAPED: Duration = Duration::from_secs(60);
 
 /// A Prometheus of this test's own.
 struct Prometheus {
-    child: Child,
+    program: Running,
     address: String,
     _files: TempDir,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Prometheus {
@@ -51,9 +44,9 @@ impl Prometheus {
             .stderr(log)
             .spawn()
             .with_context(|| format!("start {program}"))?;
-        let mut prometheus = Prometheus { child, address, _files: files };
+        let mut prometheus = Prometheus { program: Running(child), address, _files: files };
         wait::until_true("Prometheus to be ready", SCRAPED, || {
-            let ended = prometheus.child.try_wait()?;
+            let ended = prometheus.program.try_wait()?;
             ensure!(ended.is_none(), "Prometheus ended with {ended:?}");
             Ok(prometheus.get("/-/ready").is_ok())
         })?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{cluster_script, kubectl, run};
 use barevirt_e2e::wait::{self, SOON};
-use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, Node, Running, guest, in_namespace};
 use serde_json::{Value, json};
 
 use crate::roles::bind_in;
@@ -88,11 +88,11 @@ fn a_person_talks_watches_and_lends_a_socket() {
             command
         };
         let mut watch =
-            virtctl().args(["--watch", "STOP", "--watch", "RESUM*"]).stdout(Stdio::piped()).spawn()?;
+            Running(virtctl().args(["--watch", "STOP", "--watch", "RESUM*"]).stdout(Stdio::piped()).spawn()?);
         // A socket for other tools, which greets as QEMU does.
         let directory = tempfile::tempdir()?;
         let socket = directory.path().join("qmp");
-        let mut proxy = virtctl().arg("--proxy").arg(&socket).stderr(Stdio::null()).spawn()?;
+        let _proxy = Running(virtctl().arg("--proxy").arg(&socket).stderr(Stdio::null()).spawn()?);
         wait::until_true("the socket to be there", SOON, || Ok(UnixStream::connect(&socket).is_ok()))?;
         let mut tool = BufReader::new(UnixStream::connect(&socket)?);
         tool.get_ref().set_read_timeout(Some(SOON))?;
@@ -129,10 +129,6 @@ fn a_person_talks_watches_and_lends_a_socket() {
         events.read_line(&mut two)?;
         events.read_line(&mut two)?;
         ensure!(two.contains("STOP") && two.contains("RESUME"), "{two}");
-        for child in [&mut watch, &mut proxy] {
-            child.kill()?;
-            child.wait()?;
-        }
         Ok(())
     });
 }

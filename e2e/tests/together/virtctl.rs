@@ -4,14 +4,14 @@ use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{cluster_script, try_virtctl};
 use barevirt_e2e::rfb::Screen;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, Running, guest, in_namespace};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// `virtctl vnc --proxy-only`, until it is dropped.
 struct Proxy {
-    child: Child,
+    _program: Running,
     port: u16,
 }
 
@@ -19,19 +19,12 @@ impl Proxy {
     fn start(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
         let mut command: Command = cluster_script("virtctl.sh");
         command.args(["vnc", "vm", "--proxy-only", "-n", namespace.name()]).args(arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut program = Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?);
         let mut line = String::new();
-        BufReader::new(child.stdout.take().context("it has no output")?).read_line(&mut line)?;
+        BufReader::new(program.stdout.take().context("it has no output")?).read_line(&mut line)?;
         let said: Value = serde_json::from_str(&line).with_context(|| format!("it says {line:?}"))?;
         let port = said["port"].as_u64().and_then(|port| port.try_into().ok()).context("no port")?;
-        Ok(Self { child, port })
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Ok(Self { _program: program, port })
     }
 }
 
