@@ -26,6 +26,8 @@ const CHUNK: usize = 64 << 10;
 const LARGEST: usize = 1 << 20;
 /// How long the switch of protocols may take.
 const UPGRADE: Duration = Duration::from_secs(10);
+/// Longest time for the goodbye, and for the user's answer to it.
+const GOODBYE: Duration = Duration::from_secs(1);
 /// How often the other side is asked whether it is there.
 const PING: Duration = Duration::from_secs(30);
 /// How long either side may take nothing, or the user's side say nothing, not even an answer to the question.
@@ -199,6 +201,12 @@ where
     };
     // Says goodbye where there is still someone; what happened is known already.
     let goodbye = CloseFrame { code: goodbye.code, reason: goodbye.reason.into() };
-    let _ = timeout(Duration::from_secs(1), to_user.send(Message::Close(Some(goodbye)))).await;
+    let _ = timeout(GOODBYE, async {
+        to_user.send(Message::Close(Some(goodbye))).await?;
+        // A connection that is closed with something unread is reset, and what was said last may be lost with that.
+        while let Some(Ok(_)) = from_user.next().await {}
+        to_user.close().await
+    })
+    .await;
     ended
 }
