@@ -8,6 +8,8 @@ export BAREVIRT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/barevirt
 export NODES ?= 2
 # How often an end-to-end test may be run before it counts as failed.
 export E2E_TRIES ?= 1
+# How long `make fuzz` gives each target.
+export FUZZ_SECONDS ?= 120
 export PATH := $(HOME)/.cargo/bin:/usr/local/go/bin:$(PATH)
 # ring's C sources under musl: the compiler of musl-tools, or the plain one.
 export CC_x86_64_unknown_linux_musl ?= $(or $(shell command -v musl-gcc),gcc)
@@ -62,6 +64,21 @@ e2e: cluster-up cluster-sync ## the end-to-end tests against the cluster of this
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table
 	@cargo run --locked -q -p barevirt-e2e --bin bench
+
+# The sanitizer is an unstable option of the compiler, which is the stable one.
+.PHONY: fuzz
+fuzz: export RUSTC_BOOTSTRAP := 1
+fuzz: export CARGO_TARGET_DIR := $(CURDIR)/target/fuzz
+fuzz: deps ## what strangers send, made up at random, to each parser for FUZZ_SECONDS (120); FUZZ=NAME for one
+	@cargo fuzz --version >/dev/null 2>&1 || env -u CARGO_TARGET_DIR cargo install --locked --quiet cargo-fuzz
+	@for crate in api launcher qmp; do \
+		cd "$(CURDIR)/$$crate"; \
+		for target in $$(cargo fuzz list); do \
+			[[ -z "$(FUZZ)" || "$(FUZZ)" == "$$target" ]] || continue; \
+			echo "$$crate: $$target"; \
+			cargo fuzz run "$$target" -- -max_total_time="$(FUZZ_SECONDS)" -print_final_stats=1; \
+		done; \
+	done
 
 .PHONY: images
 images: deps ## all container images as OCI archives in target/images
