@@ -80,6 +80,7 @@ setpriv --no-new-privs chroot --userspec=107:107 --groups= "$tree" /usr/bin/qemu
     -drive if=none,id=disk,file=/work/disk.qcow2,format=qcow2 -device virtio-blk-pci,drive=disk,bus=port1,bootindex=1 \
     -netdev user,id=net -device virtio-net-pci,netdev=net,bus=port2 \
     -object rng-random,id=rng,filename=/dev/urandom -device virtio-rng-pci,rng=rng,bus=port3 \
+    -device qemu-xhci,id=usb -chardev socket,id=slot,path=/work/usb,server=on,wait=off -device usb-redir,chardev=slot,bus=usb.0 \
     -serial stdio </dev/null >"$work/console" 2>"$work/errors" &
 qemu=$!
 
@@ -92,5 +93,5 @@ while [[ $console != *' login: '* ]]; do
     console+=$byte
 done
 [ "$(stat -c %u "/proc/$qemu")" = 107 ] || fail "QEMU does not run as user 107"
-[ -S "$tree/work/vnc" ] || fail "QEMU has no VNC socket"
+for socket in vnc usb; do [ -S "$tree/work/$socket" ] || fail "QEMU has no socket $socket"; done
 awk -v n="$size" -v s="$SECONDS" 'BEGIN { printf "launcher image: %.1f MB compressed, boots guest-tiny to its prompt (%d s)\n", n / 1e6, s }'

@@ -22,6 +22,8 @@ pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 pub const VM_GENERATION_ANNOTATION: &str = "kubevirt.io/vm-generation";
 /// On instances and machines: which device sits at which PCI address, so that it stays there at the next start.
 pub const PCI_LAYOUT_ANNOTATION: &str = "barevirt.dev/pci-layout";
+/// On instances: UIDs of launcher pods that a kubelet refused, with commas between them, the first one first.
+pub const REFUSED_PODS_ANNOTATION: &str = "barevirt.dev/refused-pods";
 /// Annotation on instances: their launcher is to fail at once. KubeVirt's tests of crash loops use it.
 pub const FAIL_FAST_ANNOTATION: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
 /// Annotation on instances: probes by `guestAgentPing` succeed without asking the guest agent.
@@ -97,6 +99,8 @@ pub const INSTALL_NAMESPACE: &str = "kubevirt";
 pub const SERVICE_ACCOUNT_API: &str = "kubevirt-apiserver";
 /// Service account of the controller.
 pub const SERVICE_ACCOUNT_CONTROLLER: &str = "kubevirt-controller";
+/// Config map of people's own that says which labels of machines metrics tell.
+pub const VM_LABELS_CONFIG_MAP: &str = "kubevirt-vm-labels-config";
 /// Service account of the handlers.
 pub const SERVICE_ACCOUNT_HANDLER: &str = "kubevirt-handler";
 

@@ -4,6 +4,7 @@
 //! a launcher pod names its instance in an annotation, and whose child an object is is noted ([`Kin`]). Of machines, instances and pods there may be very many: they are kept
 //! packed.
 
+use crate::backlog::Backlogs;
 use crate::config::Config;
 use crate::error::chain;
 use crate::expectations::{Expectations, Key, Kind};
@@ -63,6 +64,8 @@ pub struct Options {
     pub installation: Installation,
     /// What metrics tell of machines and instances.
     pub inventory: Inventory,
+    /// What metrics tell of the queues.
+    pub backlogs: Backlogs,
     /// Namespace of the installation.
     pub namespace: String,
 }

@@ -12,6 +12,7 @@
 //! (pure), *apply*, *report* (status computed whole, written only when it differs). One process of several acts
 //! ([`lease`]).
 
+pub mod backlog;
 pub mod cluster;
 pub mod error;
 pub mod expectations;

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use virt_controller::backlog::Backlogs;
 use virt_controller::inventory::Inventory;
 use virt_controller::{cluster, lease, process, run};
 
@@ -80,6 +81,7 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
     metrics.gauge(&VIRT_CONTROLLER_READY).set(1);
     let inventory = Inventory::new(installation.clone());
     inventory.export(&mut metrics);
+    let backlogs = Backlogs::exported(&mut metrics);
     let shown = files::pair_or(&flags.certificates, tls::self_made(lease::NAME).context("certificate")?);
     let server = Server::follow(shown, Clients::Everybody, tls::policy(&installation), &[b"http/1.1"]);
     let told = Probes { installation: installation.clone(), leading: Some(leading.clone()), metrics };
@@ -104,6 +106,7 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
         node_grace: Duration::from_secs(flags.node_grace_seconds),
         installation,
         inventory,
+        backlogs,
         namespace: flags.namespace,
     };
     let ended = tokio::select! {

@@ -1,12 +1,13 @@
 //! Everything that the leading process does.
 
+use crate::backlog::Backlog;
 use crate::cluster::{Cluster, Options};
 use crate::error::{Category, Error, back_off};
 use crate::notes::Notes;
 use crate::{image_volumes, node, pool, replica_set, vm, vmi, workloads};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::{FutureExt, StreamExt};
-use kube::runtime::controller::{Action, Config, applier};
+use kube::runtime::controller::{self, Action, Config, applier};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
 use std::collections::HashMap;
@@ -28,35 +29,39 @@ const RESYNC: Duration = Duration::from_secs(600);
 /// Runs the controllers; comes back only if the watches end.
 pub async fn run(client: Client, instance: &str, options: Options) {
     let notes = Notes::new(client.clone(), instance);
-    options.inventory.lead();
+    let (inventory, backlogs) = (options.inventory.clone(), options.backlogs.clone());
+    inventory.lead();
     let (cluster, feeds, queues) = Cluster::new(client, notes, options);
     let vms = drive(
         "virtual machine",
         cluster.clone(),
         cluster.vms.clone(),
-        queues.vms,
+        (queues.vms, backlogs.vms),
         |cluster, namespace, name| async move { vm::reconcile(&cluster, &namespace, &name).await }.boxed(),
     );
     let vmis = drive(
         "virtual machine instance",
         cluster.clone(),
         cluster.vmis.clone(),
-        queues.vmis,
+        (queues.vmis, backlogs.vmis),
         |cluster, namespace, name| async move { vmi::reconcile(&cluster, &namespace, &name).await }.boxed(),
     );
     let sets = drive(
         "replica set",
         cluster.clone(),
         cluster.sets.clone(),
-        queues.sets,
+        (queues.sets, backlogs.sets),
         |cluster, namespace, name| {
             async move { replica_set::reconcile(&cluster, &namespace, &name).await }.boxed()
         },
     );
-    let pools =
-        drive("pool", cluster.clone(), cluster.pools.clone(), queues.pools, |cluster, namespace, name| {
-            async move { pool::reconcile(&cluster, &namespace, &name).await }.boxed()
-        });
+    let pools = drive(
+        "pool",
+        cluster.clone(),
+        cluster.pools.clone(),
+        (queues.pools, backlogs.pools),
+        |cluster, namespace, name| async move { pool::reconcile(&cluster, &namespace, &name).await }.boxed(),
+    );
     let work = async {
         if cluster.ready().await {
             info!(
@@ -70,7 +75,8 @@ pub async fn run(client: Client, instance: &str, options: Options) {
         let pause = image_volumes::look(&cluster, cluster.namespace()).await;
         let images = image_volumes::run(&cluster, cluster.namespace(), pause);
         let (workloads, nodes) = (workloads::run(cluster.clone()), node::run(cluster.clone()));
-        tokio::join!(vms, vmis, sets, pools, workloads, nodes, images);
+        let labels = inventory.follow(cluster.client.clone(), cluster.namespace());
+        tokio::join!(vms, vmis, sets, pools, workloads, nodes, images, labels);
     };
     tokio::select! {
         () = feeds.run(cluster.clone()) => warn!("the watches ended"),
@@ -85,7 +91,7 @@ async fn drive<K>(
     kind: &'static str,
     cluster: Arc<Cluster>,
     store: Store<K>,
-    queue: UnboundedReceiver<ObjectRef<K>>,
+    (queue, backlog): (UnboundedReceiver<ObjectRef<K>>, Backlog),
     reconcile: impl Fn(Arc<Cluster>, String, String) -> Reconciliation + Send + Sync + 'static,
 ) where
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
@@ -94,16 +100,23 @@ async fn drive<K>(
     let count = failures.clone();
     // Other caches than the store must be filled, too, before anything is concluded from what is not in them.
     let ready = cluster.clone();
+    let (added, again, dropped) = (backlog.clone(), backlog.clone(), backlog.clone());
     let queue = async move { ready.ready().await }
         .into_stream()
         .flat_map(|_| futures::stream::empty())
-        .chain(queue.map(Ok::<_, Infallible>));
+        .chain(queue.map(move |object| {
+            added.added(object.namespace.as_deref().unwrap_or_default(), &object.name);
+            Ok::<_, Infallible>(object)
+        }));
     let work = applier(
         move |object: Arc<K>, cluster: Arc<Cluster>| {
             let failures = failures.clone();
             let uid = object.meta().uid.clone();
-            let work = reconcile(cluster, object.namespace().unwrap_or_default(), object.name_any());
+            let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+            let running = backlog.begun(&namespace, &name);
+            let work = reconcile(cluster, namespace, name);
             async move {
+                let _running = running;
                 let again = within(DEADLINE, work).await?;
                 failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
                 Ok(Action::requeue(again.unwrap_or(RESYNC)))
@@ -112,6 +125,7 @@ async fn drive<K>(
         },
         move |object: Arc<K>, error: &Error, _| {
             let meta = object.meta();
+            again.failed();
             let failed = {
                 let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
                 if count.len() > FAILURES_KEPT {
@@ -152,8 +166,14 @@ async fn drive<K>(
         queue,
         Config::default().concurrency(WORKERS),
     );
-    // What failed was handled by the policy; an object that is gone needs nothing.
-    work.for_each(|_| std::future::ready(())).await;
+    work.for_each(|done| {
+        // What failed was handled by the policy; an object that is gone needs nothing.
+        if let Err(controller::Error::ObjectNotFound(object)) = done {
+            dropped.dropped(object.namespace.as_deref().unwrap_or_default(), &object.name);
+        }
+        std::future::ready(())
+    })
+    .await;
 }
 
 async fn within<T>(deadline: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {

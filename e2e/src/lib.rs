@@ -31,6 +31,7 @@ pub mod node;
 pub mod pods;
 pub mod rfb;
 pub mod running;
+pub mod ssh;
 pub mod wait;
 
 pub use console::Console;

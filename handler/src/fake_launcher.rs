@@ -24,8 +24,8 @@ use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
     Control, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse,
     HelloRequest, HelloResponse, LauncherStatus, Pause, Phase, ProcessStats, QmpRequest, QmpResponse,
-    ScreenshotRequest, ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse,
-    SyncRequest, SyncResponse, WatchRequest,
+    RealTimeRequest, RealTimeResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
+    ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_protocol::{grpc, seqpacket};
 use tokio::sync::{mpsc, watch};
@@ -290,8 +290,17 @@ impl Launcher for Fake {
         let process = ProcessStats { user_ns: 2_000_000_000, system_ns: 0, resident_bytes: 1 << 20 };
         match self.status.borrow().phase() {
             Phase::Paused => Err(Status::unavailable("it hangs")),
-            _ => Ok(Response::new(StatsResponse { process: Some(process), machine: None, agent: None })),
+            _ => Ok(Response::new(StatsResponse { process: Some(process), ..StatsResponse::default() })),
         }
+    }
+
+    async fn real_time(
+        &self,
+        request: tonic::Request<RealTimeRequest>,
+    ) -> Result<Response<RealTimeResponse>, Status> {
+        let RealTimeRequest { qemu_pid, refusal } = request.into_inner();
+        self.status.send_modify(|status| status.message = format!("{qemu_pid} is not: {refusal}"));
+        Ok(Response::new(RealTimeResponse {}))
     }
 
     async fn debug(&self, _: tonic::Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use barevirt_api::names::START_STRATEGY_PAUSED;
 use barevirt_api::settings::Smbios;
 use barevirt_api::sizing::DedicatedCpus;
+use barevirt_api::v1::ClientPassthroughDevices;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
     Accelerator, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, InterfaceFacts, Layout,
@@ -88,8 +89,19 @@ pub struct Installation {
     pub qemu: PathBuf,
     /// Where its VNC server is to listen.
     pub vnc_socket: PathBuf,
+    /// Where its slots for USB devices of clients are to listen.
+    pub usb_sockets: UsbSockets,
     /// What guests read about their system.
     pub smbios: Smbios,
+}
+
+/// A socket for each slot.
+pub type UsbSockets = [PathBuf; ClientPassthroughDevices::SLOTS];
+
+/// Where the slots for USB devices listen, in that directory.
+#[must_use]
+pub fn usb_sockets(directory: &Path) -> UsbSockets {
+    std::array::from_fn(|slot| directory.join(format!("usb{slot}.sock")))
 }
 
 impl Installation {
@@ -167,6 +179,7 @@ pub fn assemble(
         context_id: vmi.context_id(),
         host_devices: node.host_devices,
         vnc_socket: installation.vnc_socket.display().to_string(),
+        usb_sockets: installation.usb_sockets.each_ref().map(|socket| socket.display().to_string()),
         interfaces,
         volumes: volumes.volumes,
         network_boot: installation.has_network_boot(),
@@ -194,6 +207,7 @@ pub fn assemble(
         monitor,
         answers_within: ANSWERS_WITHIN,
         pins: machine.pinning.map(|pinning| Pins { pinning, cells: machine.cells }),
+        real_time: None,
         acpi: vmi.acpi(),
         paused: vmi.vmi().spec.start_strategy.as_deref() == Some(START_STRATEGY_PAUSED),
         agent_port,

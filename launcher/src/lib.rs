@@ -26,6 +26,7 @@ pub mod pins;
 pub mod pod;
 pub mod probe;
 pub mod process;
+pub mod real_time;
 pub mod run;
 pub mod screenshot;
 pub mod serial_log;

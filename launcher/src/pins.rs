@@ -22,6 +22,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::host_cpus;
+use crate::standstill::threads;
 
 /// How long QEMU may take to name its threads.
 const COMMAND: Duration = Duration::from_secs(10);
@@ -168,8 +169,8 @@ fn planned(pinning: &Pinning, cpus: &Value, io_threads: &Value) -> Result<Planne
 
 /// All threads of the process that this one is of.
 fn threads(of: i32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    let ids = threads::ids(Path::new("/proc"), of.unsigned_abs());
+    ids.filter_map(|id| i32::try_from(id).ok()).collect()
 }
 
 fn put(thread: i32, what: &str, wanted: &CpuSet) -> Result<(), PinsError> {

@@ -4,7 +4,7 @@
 //!              launcher-sock (gRPC)  Sync, Watch, Control, .. ─► service ───┐
 //!  virt-handler                                                            ├─► start ─► supervisor ─► QEMU
 //!              launcher-fds          give ─► holdings ─────────────────────┘      │
-//!                                    take ─► console, people's monitor, VNC       ├─► dhcp
+//!                                    take ─► console, people's monitor, VNC, USB  ├─► dhcp
 //!  container-disk ─ launcher.sock ─► disk::container ─────────────────────────────┘
 //!  kubelet ─ SIGTERM ─► stop ladder
 //! ```
@@ -23,6 +23,7 @@ pub mod settle;
 pub mod start;
 pub mod switchboard;
 pub mod termination;
+pub mod usb;
 pub mod wanted;
 
 use std::cell::RefCell;
@@ -47,8 +48,9 @@ use self::holdings::Holdings;
 use self::report::{Circumstances, report};
 use self::service::Service;
 use self::switchboard::Switchboard;
+use self::usb::UsbSlots;
 use self::wanted::Wanted;
-use crate::assembly::{Assembly, Ends};
+use crate::assembly::{Assembly, Ends, UsbSockets, usb_sockets};
 use crate::credentials::serve::Outcome;
 use crate::credentials::{self, Kinds};
 use crate::disk::ContainerDisks;
@@ -59,7 +61,7 @@ use crate::stats::Meter;
 use crate::status::Status;
 use crate::supervisor::{Launch, Request, supervise};
 use crate::verdict::Verdict;
-use crate::{console, dhcp, downward_metrics, guest_agent, people, probe};
+use crate::{console, dhcp, downward_metrics, guest_agent, people, probe, real_time};
 
 /// How long a handler that watches may take to hear the verdict.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -82,11 +84,17 @@ pub struct Pod {
     journal: people::journal::Journal,
     /// What the guest agent tells.
     guest: watch::Sender<Option<guest_agent::Facts>>,
+    /// What the handler says of virtual CPUs that are to be realtime.
+    real_time: watch::Sender<real_time::Word>,
 }
 
 impl Pod {
     fn vnc_socket(&self) -> PathBuf {
         self.args.private.join("vnc.sock")
+    }
+
+    fn usb_sockets(&self) -> UsbSockets {
+        usb_sockets(&self.args.private)
     }
 }
 
@@ -131,6 +139,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         people: watch::Sender::new(None),
         journal: people::journal::Journal::default(),
         guest: watch::Sender::new(None),
+        real_time: watch::Sender::default(),
     };
     let (agent, agent_asked) = mpsc::channel(8);
     let (requests, asked) = mpsc::channel(8);
@@ -149,6 +158,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         meter: meter.clone(),
         process: status.subscribe(),
         journal: pod.journal.clone(),
+        real_time: pod.real_time.clone(),
     };
     let (over, is_over) = oneshot::channel::<()>();
     let served = spawn_local(grpc::serve(grpc_listener, allowed.clone(), service, async {
@@ -162,6 +172,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         console,
         people: clients,
         vnc: pod.vnc_socket(),
+        usb: UsbSlots::new(pod.usb_sockets()),
         holdings: pod.holdings.clone(),
         circumstances: pod.circumstances.clone(),
     };

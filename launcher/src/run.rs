@@ -31,7 +31,7 @@ use self::args::Args;
 use self::scratch::Scratch;
 use self::terminal::Left;
 use crate::accelerator::processor_virtualises;
-use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
+use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble, usb_sockets};
 use crate::console;
 use crate::descriptors::Descriptors;
 use crate::firmware;
@@ -109,6 +109,7 @@ fn prepare(
     let installation = Installation {
         qemu: args.qemu.clone(),
         vnc_socket: scratch.path().join("vnc.sock"),
+        usb_sockets: usb_sockets(scratch.path()),
         smbios: Smbios::default(),
     };
     let firmware = firmware(vmi, args, scratch, &mut descriptors)?;

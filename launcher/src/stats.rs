@@ -3,6 +3,7 @@
 //! ```text
 //!  handler ─ Stats ─► Meter ─┬─ /proc of QEMU            at once
 //!                            ├─ monitor for people       at most PATIENCE, one question at a time
+//!                            ├─ pages of its memory      what was measured after the question before
 //!                            └─ guest agent's last word  at once
 //! ```
 //!
@@ -10,16 +11,17 @@
 //! monitoring comes by, at most one set of questions waits in its queue.
 
 pub mod answers;
+mod dirty;
 pub mod proc;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
 use barevirt_protocol::v1::{AgentStats, FileSystemStats, LoadStats, MachineStats, StatsResponse};
 use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::guest_agent::Facts;
 use crate::status::Status;
@@ -30,6 +32,10 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(600);
 /// Seconds between two accounts of its memory that the guest is asked for, as in KubeVirt; from the first question on.
 const POLLING: u32 = 10;
+/// From one look at the pages of a guest to the next, however often somebody asks.
+const MEASURED: Duration = Duration::from_secs(10);
+/// For how long what was measured is told.
+const FRESH: Duration = Duration::from_secs(300);
 /// The balloon in QEMU's tree of objects.
 const BALLOON: &str = "/machine/peripheral/balloon0";
 
@@ -40,6 +46,16 @@ pub struct Meter {
     status: watch::Receiver<Status>,
     guest: watch::Receiver<Option<Facts>>,
     asking: Arc<Mutex<Asking>>,
+    written: Arc<Lock<Written>>,
+}
+
+/// What the guest writes to its memory.
+#[derive(Debug, Default)]
+struct Written {
+    /// When a measurement was last begun.
+    begun: Option<Instant>,
+    /// What one gave, in bytes a second, and when.
+    told: Option<(Instant, u64)>,
 }
 
 /// What is held while a question waits for its answer.
@@ -57,14 +73,38 @@ impl Meter {
         status: watch::Receiver<Status>,
         guest: watch::Receiver<Option<Facts>>,
     ) -> Self {
-        Self { people, status, guest, asking: Arc::default() }
+        Self { people, status, guest, asking: Arc::default(), written: Arc::default() }
     }
 
     /// The numbers as they are now.
     pub async fn read(&self) -> StatsResponse {
-        let machine = timeout(PATIENCE, self.ask()).await.ok().flatten();
+        let machine = self.machine().await;
         let pid = self.status.borrow().qemu_pid;
-        StatsResponse { process: proc::process(pid), machine, agent: self.guest.borrow().as_ref().map(agent) }
+        StatsResponse {
+            process: proc::process(pid),
+            machine,
+            agent: self.guest.borrow().as_ref().map(agent),
+            dirty_bytes_per_second: self.written(pid),
+        }
+    }
+
+    /// What QEMU tells, if it does in time.
+    pub async fn machine(&self) -> Option<MachineStats> {
+        timeout(PATIENCE, self.ask()).await.ok().flatten()
+    }
+
+    /// What was measured last. Measures anew for whoever asks next.
+    fn written(&self, pid: u32) -> Option<u64> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if pid != 0 && written.begun.is_none_or(|begun| begun.elapsed() >= MEASURED) {
+            written.begun = Some(Instant::now());
+            let (tell, begun) = (self.written.clone(), Instant::now());
+            tokio::spawn(async move {
+                let rate = dirty::rate(pid).await;
+                tell.lock().unwrap_or_else(PoisonError::into_inner).told = rate.map(|rate| (begun, rate));
+            });
+        }
+        written.told.filter(|(when, _)| when.elapsed() < FRESH).map(|(_, rate)| rate)
     }
 
     /// What QEMU tells. Nothing while it has not answered who asked before.

@@ -89,4 +89,6 @@ pub struct Status {
     pub paused: Option<Paused>,
     /// How often they went on after they had stood still.
     pub resumes: u64,
+    /// The handler is to make virtual CPUs realtime; the guest is let go after that.
+    pub awaits_real_time: bool,
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
+#[path = "support/usb_keyboard.rs"]
+mod usb_keyboard;
 
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -299,6 +301,75 @@ async fn a_disk_of_metrics_is_kept_current() {
     let request = QmpRequest { command: command.to_vec(), deadline_ms: 5000 };
     let answer = client.qmp(grpc::request(request, SOON)).await.unwrap().into_inner().answer;
     assert_eq!(serde_json::from_slice::<Value>(&answer).unwrap()["return"], "org.github.vhostmd.1");
+}
+
+/// A client at a slot for USB devices: blocking, with patience.
+async fn usb_client(taker: &mut descriptors::Client) -> std::os::unix::net::UnixStream {
+    let stream = std::os::unix::net::UnixStream::from(taker.take("usbredir", SOON).await.unwrap());
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn clients_with_usb_devices_get_a_slot_each_until_there_is_none() {
+    let pod = Pod::start(&[]).await;
+    let mut client = pod.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    let mut taker = pod.descriptors().await;
+    let early = taker.take("usbredir", SOON).await.unwrap_err().to_string();
+    assert!(early.contains("the USB slot cannot be connected to"), "{early}");
+    let mut object = vmi();
+    object["spec"]["volumes"] = json!([]);
+    object["spec"]["domain"]["devices"]["disks"] = json!([]);
+    object["spec"]["domain"]["devices"]["clientPassthrough"] = json!({});
+    let mut wanted = sync(1);
+    wanted.get_mut().vmi = object.to_string().into_bytes();
+    client.sync(wanted).await.unwrap();
+    watch.running().await;
+
+    // QEMU says hello to each: type 0, 68 bytes, no number; its name and version, and what it can.
+    let greeted = |stream: &std::os::unix::net::UnixStream| {
+        let mut hello = [0; 80];
+        (&*stream).read_exact(&mut hello).unwrap();
+        assert_eq!(hello[..12], [0, 0, 0, 0, 68, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(
+            hello[12..].starts_with(b"qemu usb-redir guest "),
+            "{}",
+            String::from_utf8_lossy(&hello[12..])
+        );
+    };
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(usb_client(&mut taker).await);
+        greeted(clients.last().unwrap());
+    }
+    let refused = taker.take("usbredir", SOON).await.unwrap_err().to_string();
+    assert!(refused.contains("all 4 USB slots of the guest are in use"), "{refused}");
+
+    // One goes, and the next has its slot: which takes the launcher a moment to see.
+    clients.remove(1);
+    let begun = std::time::Instant::now();
+    let again = loop {
+        match taker.take("usbredir", SOON).await {
+            Ok(stream) => break std::os::unix::net::UnixStream::from(stream),
+            Err(error) => assert!(begun.elapsed() < SOON, "{error}"),
+        }
+    };
+    again.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+    greeted(&again);
+
+    // The guest's firmware finds a keyboard in it, once it looks: which it does when it begins.
+    usb_keyboard::plug_in(&again);
+    let begun = std::time::Instant::now();
+    let configured = loop {
+        let command = br#"{"execute": "system_reset"}"#.to_vec();
+        client.qmp(grpc::request(QmpRequest { command, deadline_ms: 5000 }, SOON)).await.unwrap();
+        match usb_keyboard::answer_until_configured(&again) {
+            Ok(configured) => break configured,
+            Err(error) => assert!(begun.elapsed() < SOON, "the firmware does not look: {error}"),
+        }
+    };
+    assert_eq!(configured, 1);
 }
 
 async fn started(extra: &[&str]) -> (Pod, Watch, LauncherStatus, PacketSocket) {

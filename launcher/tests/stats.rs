@@ -3,12 +3,14 @@
 
 mod support;
 
+use std::io::{Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 use barevirt_qmp::{Deadline, Options, Qmp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::{bare, eventually};
+use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{LocalSet, spawn_local};
 use virt_launcher::guest_agent::Facts;
@@ -76,5 +78,63 @@ fn of_a_qemu_that_runs_and_of_one_that_hangs() {
         kill(pid, Signal::SIGCONT).unwrap();
         assert!(meter.read().await.machine.is_some(), "not asked again once it had answered");
         kill(pid, Signal::SIGKILL).unwrap();
+    });
+}
+
+/// A boot sector: 32 bits, [`BEGUN`] on the serial port, then for ever one word in each page of the second 16 MiB.
+const WRITER: [u8; 94] = [
+    0xfa, 0x31, 0xc0, 0x8e, 0xd8, 0x66, 0x0f, 0x01, 0x16, 0x58, 0x7c, 0x0f, 0x20, 0xc0, 0x0c, 0x01, 0x0f,
+    0x22, 0xc0, 0x66, 0xea, 0x1b, 0x7c, 0x00, 0x00, 0x08, 0x00, 0x66, 0xb8, 0x10, 0x00, 0x8e, 0xd8, 0x66,
+    0xba, 0xf8, 0x03, 0xb0, 0x01, 0xee, 0x40, 0xbf, 0x00, 0x00, 0x00, 0x01, 0x89, 0x07, 0x81, 0xc7, 0x00,
+    0x10, 0x00, 0x00, 0x81, 0xff, 0x00, 0x00, 0x00, 0x02, 0x72, 0xf0, 0xeb, 0xe8, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0x00, 0x00, 0x00, 0x9a, 0xcf, 0x00, 0xff, 0xff, 0x00, 0x00, 0x00,
+    0x92, 0xcf, 0x00, 0x17, 0x00, 0x40, 0x7c, 0x00, 0x00,
+];
+
+/// What firmware, which also writes there, does not.
+const BEGUN: u8 = 1;
+
+#[test]
+fn what_a_guest_writes_to_its_memory_is_told_at_the_next_question() {
+    local(async {
+        let mut disk = tempfile::NamedTempFile::new().unwrap();
+        disk.write_all(&WRITER).unwrap();
+        disk.seek(SeekFrom::Start(510)).unwrap();
+        disk.write_all(&[0x55, 0xaa]).unwrap();
+        // Firmware boots from no smaller one.
+        disk.as_file().set_len(1 << 20).unwrap();
+        let drive = format!("if=none,id=boot,format=raw,file={}", disk.path().display());
+        let mut bare = bare(&[
+            "-machine",
+            "memory-backend=pc.ram",
+            "-object",
+            "memory-backend-memfd,id=pc.ram,size=64M,share=on",
+            "-drive",
+            &drive,
+            "-device",
+            "virtio-blk-pci,drive=boot,bootindex=0",
+        ]);
+        let sender = watch::Sender::new(Status::default());
+        let status = sender.subscribe();
+        let (_requests, asked) = mpsc::channel(4);
+        spawn_local(async move { supervise(std::future::ready(Ok(bare.launch)), asked, &sender).await });
+        let begun = async { while bare.serial.read_u8().await.unwrap() != BEGUN {} };
+        tokio::time::timeout(Duration::from_secs(60), begun).await.expect("it does not boot");
+        let (people, guest) = (watch::Sender::new(None), watch::Sender::new(None));
+        let meter = Meter::new(people.subscribe(), status.clone(), guest.subscribe());
+        let before = meter.read().await;
+        assert_eq!(before.dirty_bytes_per_second, None, "nothing was measured yet");
+        let begun = Instant::now();
+        let rate = loop {
+            assert!(begun.elapsed() < Duration::from_secs(20), "not measured");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if let Some(rate) = meter.read().await.dirty_bytes_per_second {
+                break rate;
+            }
+        };
+        // Each page of 16 MiB, as a sample tells; a second is longer on a machine with much to do.
+        assert!(((2 << 20)..=(22 << 20)).contains(&rate), "{rate}");
+        let pid = status.borrow().qemu_pid;
+        kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
     });
 }

@@ -24,7 +24,9 @@ mod session;
 mod ssh;
 mod stream;
 mod terminal;
+mod usbredir;
 mod version;
+mod visitor;
 mod vnc;
 mod yaml;
 
@@ -75,6 +77,9 @@ enum Command {
     FsList(guest::Instance),
     /// Open a vnc connection to a virtual machine instance.
     Vnc(vnc::Vnc),
+    /// Redirect a USB device to a virtual machine instance.
+    #[command(name = "usbredir")]
+    UsbRedir(usbredir::UsbRedir),
     /// Connect to a console of a virtual machine instance.
     Console(console::Console),
     /// Create a manifest for the specified kind.
@@ -129,9 +134,6 @@ enum Command {
     /// Start a shell with libguestfs on a claim. Not supported yet.
     #[command(name = "guestfs")]
     Guestfs(missing::Missing),
-    /// Redirect a USB device to a virtual machine instance. Not supported yet.
-    #[command(name = "usbredir")]
-    UsbRedir(missing::Missing),
     /// Work with templates of virtual machines. Not supported yet.
     #[command(name = "template")]
     Template(missing::Missing),
@@ -194,6 +196,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::UserList(vmi) => vmi.user_list(&connection.open().await?).await,
         Command::FsList(vmi) => vmi.fs_list(&connection.open().await?).await,
         Command::Vnc(vnc) => vnc.run(&connection.open().await?).await,
+        Command::UsbRedir(usb) => usb.run(&connection.open().await?).await,
         Command::Console(console) => console.run(&connection.open().await?).await,
         Command::Create(create) => create.run(connection.asked_namespace()),
         Command::Credentials(credentials) => credentials.run(&connection.open().await?).await,
@@ -218,7 +221,6 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::ImageUpload(missing) => missing.run("image-upload", "DataVolumes and uploads are not there"),
         Command::VmExport(missing) => missing.run("vmexport", "exports are not there"),
         Command::Guestfs(missing) => missing.run("guestfs", "there is no image with libguestfs"),
-        Command::UsbRedir(missing) => missing.run("usbredir", "USB devices of clients cannot be passed on"),
         Command::Template(missing) => missing.run("template", "templates are not there"),
         Command::Completion { shell } => {
             std::io::stdout().write_all(&program::completion(Options::command(), shell))?;

@@ -13,22 +13,18 @@ use anyhow::{Context, bail};
 use barevirt_api::names::CONDITION_PAUSED;
 use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use clap::{Args, Subcommand};
-use futures::{SinkExt, StreamExt};
-use hyper::body::Bytes;
 use kube::Api;
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream, lookup_host};
-use tokio_tungstenite::tungstenite::Message;
+use tokio::net::lookup_host;
 
 use self::viewer::{Search, Viewer};
 use crate::port_forward;
-use crate::session::{self, INSTANCES, Session};
-use crate::stream::{self, Socket};
+use crate::session::Session;
+use crate::visitor::{self, until_interrupted};
 
 /// How long a viewer may take to come to the port.
 const VIEWER_WITHIN: Duration = Duration::from_secs(60);
-/// What a display may say before anybody answers: its greeting.
-const GREETING: usize = 4096;
+/// What the stream leads to, in errors.
+const DISPLAY: &str = "the display";
 
 /// Arguments of `virtctl vnc`.
 #[derive(Debug, Args)]
@@ -87,24 +83,17 @@ impl Vnc {
             false => Some(Viewer::find(self.vnc_type.as_deref(), self.vnc_path.as_deref(), &Search::here())?),
         };
         let subresource = format!("vnc?preserveSession={}", self.preserve_session);
-        let path = session::path(&session.namespace, INSTANCES, vmi, &subresource);
-        let opened = match stream::open(session, &path).await {
-            Ok(Ok(socket)) => Ok(socket),
-            Ok(Err(refusal)) => Err(anyhow::anyhow!(refusal)),
-            Err(error) => Err(error),
-        };
-        let socket = opened.with_context(|| format!("can't access VMI {vmi}"))?;
+        let socket = visitor::open(session, vmi, &subresource).await?;
         let address =
             if self.proxy_only { resolve(&self.address).await? } else { Ipv4Addr::LOCALHOST.into() };
-        let listener = TcpListener::bind((address, self.port)).await;
-        let listener = listener.with_context(|| format!("open {address} port {}", self.port))?;
+        let listener = visitor::listen(address, self.port).await?;
         let port = listener.local_addr()?.port();
         warn_if_paused(session, vmi).await;
         match viewer {
             None => {
                 println!("{}", serde_json::json!({ "port": port }));
                 until_interrupted(async {
-                    let (socket, client) = wait(socket, &listener).await?;
+                    let (socket, client) = visitor::wait(socket, &listener, DISPLAY).await?;
                     port_forward::carry(socket, client).await
                 })
                 .await
@@ -112,7 +101,8 @@ impl Vnc {
             Some(viewer) => {
                 let mut child = viewer.start(port)?;
                 let shown = async {
-                    let came = tokio::time::timeout(VIEWER_WITHIN, wait(socket, &listener)).await;
+                    let came =
+                        tokio::time::timeout(VIEWER_WITHIN, visitor::wait(socket, &listener, DISPLAY)).await;
                     let (socket, client) = came.context("the viewer did not connect within a minute")??;
                     port_forward::carry(socket, client).await
                 };
@@ -126,36 +116,6 @@ impl Vnc {
             }
         }
     }
-}
-
-/// Ends at ctrl-c, as somebody wants who has seen enough.
-async fn until_interrupted(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::select! {
-        done = work => done,
-        interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
-    }
-}
-
-/// Waits for the one viewer; the stream is kept alive meanwhile. What the display said already is the viewer's first.
-async fn wait(mut socket: Socket, listener: &TcpListener) -> anyhow::Result<(Socket, TcpStream)> {
-    let mut greeting: Vec<u8> = Vec::new();
-    let mut ping = tokio::time::interval(stream::PING_EVERY);
-    let mut client = loop {
-        tokio::select! {
-            accepted = listener.accept() => break accepted.context("accept a viewer")?.0,
-            message = socket.next(), if greeting.len() < GREETING => match message {
-                Some(Ok(Message::Binary(bytes))) => greeting.extend_from_slice(&bytes),
-                Some(Ok(Message::Close(Some(frame)))) => bail!("the display was closed: {}", frame.reason),
-                Some(Ok(Message::Close(None)) | Err(_)) | None => bail!("the display was closed"),
-                Some(Ok(_)) => {}
-            },
-            _ = ping.tick() => socket.send(Message::Ping(Bytes::new())).await.context("send to the display")?,
-        }
-    };
-    // Only a matter of latency.
-    let _ = client.set_nodelay(true);
-    client.write_all(&greeting).await.context("send to the viewer")?;
-    Ok((socket, client))
 }
 
 async fn resolve(address: &str) -> anyhow::Result<IpAddr> {

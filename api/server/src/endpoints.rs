@@ -27,6 +27,8 @@ pub enum InstanceAction {
     Console,
     /// Its display, as a websocket of RFB bytes.
     Vnc,
+    /// A slot for a USB device of the client's, as a websocket.
+    UsbRedir,
     /// One QMP command.
     Qmp,
     /// QMP commands and events, as a websocket.
@@ -213,6 +215,7 @@ impl InstanceAction {
         match self {
             Self::Console => "console",
             Self::Vnc => "vnc",
+            Self::UsbRedir => "usbredir",
             Self::Qmp | Self::QmpStream => "qmp",
             Self::Debug => "debug",
         }
@@ -476,6 +479,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             .asks(&[MOVE_CURSOR])
             .answers(Png),
         instance("usbredir", Get, "usbredir", "A USB device of the client's, as a websocket.")
+            .calls(Call::Instance(InstanceAction::UsbRedir))
             .answers(Stream),
         instance("vsock", Get, "VSOCK", "A stream to a vsock port of the guest.")
             .asks(&[VSOCK_PORT, VSOCK_TLS])

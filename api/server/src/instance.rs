@@ -1,4 +1,4 @@
-//! Streams of a running instance, passed to the handler of its node: console and VNC.
+//! Streams of a running instance, passed to the handler of its node: console, VNC and USB.
 
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::{boolean, names};
@@ -29,6 +29,7 @@ pub async fn stream(
     let kind = match action {
         InstanceAction::Console => Kind::Console,
         InstanceAction::Vnc => Kind::Display,
+        InstanceAction::UsbRedir => Kind::Usb,
         InstanceAction::Qmp | InstanceAction::QmpStream | InstanceAction::Debug => Kind::Qmp,
     };
     let seat = server.streams.open(kind, &user.name, namespace, name)?;
@@ -73,8 +74,17 @@ fn has_stream(vmi: &VirtualMachineInstance, action: InstanceAction) -> Result<()
         InstanceAction::Vnc if is_off(devices.autoattach_graphics_device) => {
             Err(Refusal::bad_request("No graphics devices are present."))
         }
+        InstanceAction::UsbRedir if devices.client_passthrough.is_none() => {
+            let name = vmi.metadata.name.as_deref().unwrap_or_default();
+            Err(Refusal::conflict("virtualmachineinstance", name, "Not configured with USB Redirection"))
+        }
+        InstanceAction::UsbRedir if !is_running(vmi) => Err(Refusal::bad_request("VMI is not running")),
         _ => Ok(()),
     }
+}
+
+fn is_running(vmi: &VirtualMachineInstance) -> bool {
+    vmi.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some(names::PHASE_RUNNING))
 }
 
 /// Whether who has the stream is to keep it. Go's spellings of true; anything else is false, as in KubeVirt.
@@ -91,9 +101,8 @@ pub(crate) async fn handler_of(
     install_namespace: &str,
     vmi: VirtualMachineInstance,
 ) -> Result<Handler, Refusal> {
-    let status = vmi.status.unwrap_or_default();
-    let running = status.phase.as_deref() == Some(names::PHASE_RUNNING);
-    match status.node_name {
+    let running = is_running(&vmi);
+    match vmi.status.unwrap_or_default().node_name {
         Some(node) if running => to_handler::find(client, install_namespace, &node).await,
         _ => {
             let name = vmi.metadata.name.unwrap_or_default();
@@ -124,6 +133,14 @@ mod tests {
             assert_eq!((refusal.code.as_u16(), refusal.message.as_str()), (400, message));
             assert!(has_stream(&vmi(serde_json::json!({})), action).is_ok());
         }
+        let refusal = has_stream(&without, InstanceAction::UsbRedir).unwrap_err();
+        assert_eq!(refusal.code.as_u16(), 409);
+        assert!(refusal.message.ends_with("Not configured with USB Redirection"), "{refusal:?}");
+        let mut with = vmi(serde_json::json!({"clientPassthrough": {}}));
+        let refusal = has_stream(&with, InstanceAction::UsbRedir).unwrap_err();
+        assert_eq!((refusal.code.as_u16(), refusal.message.as_str()), (400, "VMI is not running"));
+        with.status.get_or_insert_default().phase = Some("Running".to_owned());
+        assert!(has_stream(&with, InstanceAction::UsbRedir).is_ok());
     }
 
     #[test]

@@ -15,8 +15,8 @@ mod tree;
 
 use barevirt_api::firmware::{self, STATE_LABEL};
 use barevirt_api::gates::Gates;
-use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION, is_final_phase};
-use barevirt_api::v1::{ObjectGraphNode, ObjectGraphOptions, VirtualMachine};
+use barevirt_api::names::{CREATED_BY_LABEL, is_final_phase};
+use barevirt_api::v1::{ObjectGraphNode, ObjectGraphOptions, VirtualMachine, VirtualMachineInstance};
 use barevirt_api::validate::kinds::selector;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
@@ -60,7 +60,7 @@ pub async fn of(
             let vm = vms.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;
             let seen = Seen {
                 pod: match tree::is_created(&vm) {
-                    true => launcher(client, namespace, name).await?,
+                    true => launcher(client, namespace, instance_of(client, namespace, name).await?).await?,
                     false => None,
                 },
                 state: match firmware::needs_state(&vm.spec.template.spec) {
@@ -72,7 +72,8 @@ pub async fn of(
         }
         On::Instance | On::Everyone | On::Cluster | On::Namespace => {
             let vmi = instance::get(client, namespace, name).await?;
-            tree::instance(&vmi, launcher(client, namespace, name).await?)
+            let pod = launcher(client, namespace, vmi.uid()).await?;
+            tree::instance(&vmi, pod)
         }
     };
     root.children = kept(root.children, &options)?;
@@ -100,26 +101,34 @@ fn kept(
     Ok(kept)
 }
 
-/// The launcher pod of an instance: one that runs before one that has ended, the newest of several.
-async fn launcher(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, Refusal> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let labelled = ListParams::default().labels(&format!("{APP_LABEL}={APP_LAUNCHER}"));
-    let found = pods.list(&labelled).await.map_err(|error| Refusal::from_kube("list pods", error))?;
-    Ok(newest_launcher(&found.items, name))
+/// The UID of a machine's instance; none where it has gone meanwhile.
+async fn instance_of(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, Refusal> {
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
+    let found = vmis.get_metadata_opt(name).await;
+    let found = found.map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))?;
+    Ok(found.and_then(|vmi| vmi.metadata.uid))
 }
 
-fn newest_launcher(pods: &[Pod], name: &str) -> Option<String> {
-    let is_of = |pod: &&Pod| {
-        pod.owner_references()
-            .iter()
-            .any(|owner| owner.kind == "VirtualMachineInstance" && owner.name == name)
-            || pod.annotations().get(DOMAIN_ANNOTATION).is_some_and(|instance| instance == name)
-    };
+/// The launcher pod of the instance with that UID.
+async fn launcher(client: &Client, namespace: &str, uid: Option<String>) -> Result<Option<String>, Refusal> {
+    let Some(uid) = uid else { return Ok(None) };
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let found = pods.list(&made_for(&uid)).await.map_err(|error| Refusal::from_kube("list pods", error))?;
+    Ok(newest_launcher(&found.items))
+}
+
+/// Pods that were made for the instance with that UID: its name may have been another one's before.
+fn made_for(uid: &str) -> ListParams {
+    ListParams::default().labels(&format!("{CREATED_BY_LABEL}={uid}"))
+}
+
+/// One that runs before one that has ended, the newest of several.
+fn newest_launcher(pods: &[Pod]) -> Option<String> {
     let lives = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         !phase.is_some_and(is_final_phase)
     };
-    let newest = pods.iter().filter(is_of).max_by_key(|pod| (lives(pod), pod.creation_timestamp()));
+    let newest = pods.iter().max_by_key(|pod| (lives(pod), pod.creation_timestamp()));
     newest.map(ResourceExt::name_any)
 }
 

@@ -192,9 +192,9 @@ async fn call(
         }
         Call::Instance(InstanceAction::QmpStream) => qmp::stream(server, user, called, request).await,
         Call::Instance(InstanceAction::Debug) => qmp::debug(server, user, called).await,
-        Call::Instance(action @ (InstanceAction::Console | InstanceAction::Vnc)) => {
-            instance::stream(server, user, action, namespace, name, request).await
-        }
+        Call::Instance(
+            action @ (InstanceAction::Console | InstanceAction::Vnc | InstanceAction::UsbRedir),
+        ) => instance::stream(server, user, action, namespace, name, request).await,
         Call::PortForward => port_forward::open(server, user, called, request).await,
         Call::Control(control) => {
             let query = request.uri().query().map(str::to_owned);

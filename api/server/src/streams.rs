@@ -1,6 +1,6 @@
 //! How many streams there are: limits for each guest and each user, and what one costs.
 //!
-//! A stream is a console, a display or a forwarded connection. Without limits one user's loop takes the memory of all, or
+//! A stream is a console, a display, a USB device or a forwarded connection. Without limits one user's loop takes the memory of all, or
 //! all the connections that this server accepts.
 
 use std::collections::{BTreeMap, HashMap};
@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barevirt_component::metrics::begin;
-use barevirt_component::metrics::names::{CONSOLES, DISPLAYS, Metric, TUNNELS};
+use barevirt_component::metrics::names::{CONSOLES, DISPLAYS, Metric, TUNNELS, USB_CLIENTS};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -31,6 +31,8 @@ pub enum Kind {
     Console,
     /// The display.
     Display,
+    /// A slot for a USB device.
+    Usb,
     /// A port of the guest.
     Port,
     /// QEMU's monitor. KubeVirt has none, and no name for how many there are.
@@ -42,6 +44,7 @@ impl Kind {
         match self {
             Kind::Console => Some(&CONSOLES),
             Kind::Display => Some(&DISPLAYS),
+            Kind::Usb => Some(&USB_CLIENTS),
             Kind::Port => Some(&TUNNELS),
             Kind::Qmp => None,
         }
@@ -172,15 +175,17 @@ mod tests {
         let open = |kind, name| streams.open(kind, "jdoe", "shop", name).unwrap();
         let held = [open(Kind::Console, "web"), open(Kind::Console, "web"), open(Kind::Qmp, "web")];
         let display = open(Kind::Display, "db");
+        let usb = [open(Kind::Usb, "db"), open(Kind::Usb, "db")];
         let line = |metric: &str, name: &str, count: u32| {
             format!("\nkubevirt_{metric}{{namespace=\"shop\",vmi=\"{name}\"}} {count}\n")
         };
         let text = metrics.text();
         assert!(text.contains(&line("console_active_connections", "web", 2)), "{text}");
         assert!(text.contains(&line("vnc_active_connections", "db", 1)), "{text}");
+        assert!(text.contains(&line("usbredir_active_connections", "db", 2)), "{text}");
         drop(display);
         let text = metrics.text();
         assert!(!text.contains("kubevirt_vnc_active") && text.contains("kubevirt_console_active"), "{text}");
-        drop(held);
+        drop((held, usb));
     }
 }

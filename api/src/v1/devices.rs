@@ -98,6 +98,11 @@ pub struct Rng {}
 #[serde(rename_all = "camelCase")]
 pub struct ClientPassthroughDevices {}
 
+impl ClientPassthroughDevices {
+    /// How many slots there are.
+    pub const SLOTS: usize = 4;
+}
+
 /// Watchdog of s390x machines (`-device diag288`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

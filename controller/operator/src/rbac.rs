@@ -5,7 +5,7 @@ use crate::certificates::FORMER_SECRETS;
 use crate::{metadata, namespaced};
 use barevirt_api::names::{
     INSTALL_NAMESPACE, SERVICE_ACCOUNT_API as API, SERVICE_ACCOUNT_CONTROLLER as CONTROLLER,
-    SERVICE_ACCOUNT_HANDLER as HANDLER,
+    SERVICE_ACCOUNT_HANDLER as HANDLER, VM_LABELS_CONFIG_MAP,
 };
 use serde_json::{Value, json};
 
@@ -161,13 +161,15 @@ fn controller_cluster_rules() -> Vec<Value> {
     ]
 }
 
-/// The lease, and how many launchers are outdated.
+/// The lease, how many launchers are outdated, and what metrics tell.
 fn controller_local_rules() -> Option<Vec<Value>> {
     Some(vec![
         rule("kubevirt.io", &["kubevirts/status"], &["patch"]),
         named("coordination.k8s.io", &["leases"], &["virt-controller"], &["get", "update"]),
         // A name cannot be asked for when an object is made.
         rule("coordination.k8s.io", &["leases"], &["create"]),
+        // Which labels of machines metrics tell.
+        named("", &["configmaps"], &[VM_LABELS_CONFIG_MAP], &["list", "watch"]),
     ])
 }
 

@@ -1,6 +1,6 @@
 //! A machine, as far as metrics tell of it.
 
-use super::{Described, Labels, OTHER, Vnic, kept};
+use super::{Described, Labels, OTHER, Vnic, kept, labels};
 use barevirt_api::quantity;
 use barevirt_api::sizing::{Topology, guest_memory_bytes};
 use barevirt_api::v1::VirtualMachine;
@@ -34,6 +34,8 @@ pub(super) struct MachineRow {
     /// Resource, unit, amount.
     pub(super) limits: Vec<(&'static str, &'static str, f64)>,
     pub(super) vnics: Box<[Vnic]>,
+    /// What people put on it.
+    pub(super) own: labels::Labels,
 }
 
 impl MachineRow {
@@ -63,6 +65,10 @@ impl MachineRow {
             requests,
             limits,
             vnics: Vnic::all(&domain.devices.interfaces, &template.spec.networks),
+            own: labels::Labels::of([
+                machine.metadata.labels.as_ref(),
+                template.metadata.as_ref().and_then(|meta| meta.labels.as_ref()),
+            ]),
         }
     }
 

@@ -9,6 +9,7 @@
 //! What is told is kept beside the packed caches, and made anew when an object changes: a scrape unpacks nothing.
 
 mod instance;
+mod labels;
 mod machine;
 mod phases;
 
@@ -16,11 +17,13 @@ use crate::workloads::OUTDATED;
 use barevirt_api::v1::{Interface, Network, VirtualMachine, VirtualMachineInstance};
 use barevirt_component::installation::Installation;
 use barevirt_component::metrics::names::{
-    VM_CREATED, VM_INFO, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO, VMI_NON_EVICTABLE,
-    VMI_OUTDATED, VMI_OVERHEAD, VMI_VNIC,
+    VM_CREATED, VM_INFO, VM_LABELS, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO,
+    VMI_NON_EVICTABLE, VMI_OUTDATED, VMI_OVERHEAD, VMI_VNIC,
 };
 use barevirt_component::metrics::{Metrics, begin};
 use instance::InstanceRow;
+use kube::Client;
+use labels::Shown;
 use machine::MachineRow;
 use phases::Phases;
 use prometheus_client::collector::Collector;
@@ -50,6 +53,8 @@ struct Told {
     machines: Mutex<HashMap<Key, MachineRow>>,
     instances: Mutex<HashMap<Key, InstanceRow>>,
     phases: Phases,
+    /// Which labels of machines.
+    shown: Mutex<Shown>,
 }
 
 impl fmt::Debug for Inventory {
@@ -81,6 +86,11 @@ impl Inventory {
     /// This process leads.
     pub fn lead(&self) {
         self.0.leading.store(true, Ordering::Relaxed);
+    }
+
+    /// Watches which labels of machines are to be told, until the future is dropped.
+    pub async fn follow(&self, client: Client, namespace: &str) {
+        labels::follow(client, namespace, |shown| *locked(&self.0.shown) = shown).await;
     }
 
     /// A machine as it is now.
@@ -151,6 +161,17 @@ impl Collector for Inventory {
         let mut family = begin(&mut encoder, &VM_VNIC)?;
         for (key, row) in machines.iter() {
             vnics(&mut family, key, &row.vnics)?;
+        }
+        let shown = locked(&self.0.shown).clone();
+        let mut family = begin(&mut encoder, &VM_LABELS)?;
+        for ((namespace, name), row) in machines.iter() {
+            let told = row.own.told(&shown);
+            if !told.is_empty() {
+                let own = [("namespace", &**namespace), ("name", &**name)];
+                let all: Vec<(&str, &str)> =
+                    own.into_iter().chain(told.iter().map(|(name, value)| (name.as_str(), *value))).collect();
+                ConstGauge::new(1.0).encode(family.encode_family(&all)?)?;
+            }
         }
         drop(machines);
 

@@ -10,7 +10,9 @@ fn given(labels: Labels<'_>) -> String {
 
 fn machine() -> VirtualMachine {
     serde_json::from_value(json!({
-        "metadata": {"name": "web", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "metadata": {
+            "name": "web", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"tier": "front"},
+        },
         "spec": {"instancetype": {"name": "small"}, "template": {
             "metadata": {"annotations": {"vm.kubevirt.io/os": "debian13"}},
             "spec": {
@@ -124,6 +126,10 @@ fn only_the_leader_tells_and_what_is_gone_is_told_no_more() {
     let lines = |wanted: &str| text.lines().filter(|line| line.starts_with(wanted)).collect::<Vec<_>>();
     assert_eq!(lines("kubevirt_vmi_info{").len(), 1, "{text}");
     assert_eq!(lines("kubevirt_vm_vnic_info{").len(), 1, "{text}");
+    assert_eq!(
+        lines("kubevirt_vm_labels{"),
+        [r#"kubevirt_vm_labels{namespace="shop",name="web",label_tier="front"} 1.0"#]
+    );
     assert_eq!(lines("kubevirt_vmi_status_addresses{").len(), 2, "{text}");
     assert_eq!(
         lines("kubevirt_vm_non_running_status_last_transition_timestamp_seconds{"),

@@ -3,21 +3,23 @@
 //! ```text
 //!            pod created              pod runs                (handler)
 //!   Pending ------------> Pending/ -----------> Scheduled ---------------> Running
-//!                        Scheduling                 |                         |
-//!                            |                      |  pod terminal or gone,  |
-//!                            +----------------------+---- node lost ----------+--> Succeeded / Failed
+//!      ^                 Scheduling                 |                         |
+//!      |  pod refused        |                      |  pod terminal or gone,  |
+//!      +---------------------+----------------------+---- node lost ----------+--> Succeeded / Failed
 //! ```
 //!
 //! `Scheduling` is written only where a pod takes longer than three seconds or has trouble: a normal start costs two
 //! writes here, the pod and the patch to `Scheduled`. Statuses are merge patches that carry the resource version they were
 //! computed from, since the handler writes to the same object.
 //!
-//! An instance has at most one launcher pod in its life: the pod's name follows from the instance's UID
-//! ([`crate::pod::name`]), and a pod is created only after a look at the instance past the cache.
+//! An instance has at most one launcher pod at a time: the pod's name follows from the instance's UID
+//! ([`crate::pod::name`]), and a pod is created only after a look at the instance past the cache. It has another one only
+//! where nothing of the former ran ([`refusal`]); once a pod was handed over, its end is the instance's.
 
 mod apply;
 mod observe;
 mod plan;
+mod refusal;
 mod resize;
 mod state;
 #[cfg(test)]

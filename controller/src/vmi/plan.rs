@@ -1,6 +1,7 @@
 //! What to do about an instance. Pure: the same observation gives the same plan.
 
 use super::phase;
+use super::refusal::{self, Refusal};
 use super::resize;
 use super::state::{self, State, Step};
 use super::verdict::{Verdict, bounded};
@@ -14,7 +15,7 @@ use barevirt_api::names::{
     NODE_NAME_LABEL, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SCHEDULING,
     REASON_FAILED_CREATE, REASON_GUEST_NOT_RUNNING, REASON_NODE_UNRESPONSIVE, REASON_NOT_GUARANTEED,
     REASON_POD_NOT_EXISTS, REASON_STOPPED, REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE,
-    REASON_SYNC_FAILED, VMI_FINALIZER, is_final_phase,
+    REASON_SYNC_FAILED, REFUSED_PODS_ANNOTATION, VMI_FINALIZER, is_final_phase,
 };
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
@@ -143,10 +144,38 @@ pub fn plan(observed: &Observed) -> Plan {
         None => without_pod(observed),
         Some(pod) if !is_ours(pod, &observed.vmi) => name_is_taken(observed, pod),
         Some(pod) => match Verdict::of(pod) {
-            Some(verdict) => end(observed, &verdict),
+            Some(verdict) => Refusal::of(&observed.vmi, pod)
+                .and_then(|refusal| replace(observed, pod, &refusal))
+                .unwrap_or_else(|| end(observed, &verdict)),
             None => with_living_pod(observed, pod),
         },
     }
+}
+
+/// The pod never ran: it makes room for another one. None where that was done often enough.
+fn replace(observed: &Observed, pod: &Pod, refusal: &Refusal) -> Option<Plan> {
+    let vmi = &observed.vmi;
+    let mut noted = refusal::noted(vmi);
+    if noted.contains(&refusal.uid.as_str()) {
+        let left = refusal::left(noted.len(), pod, observed.now);
+        if !left.is_zero() {
+            return Some(Plan::default().again_in(left));
+        }
+        return Some(delete_pod(Plan::default(), pod, 0));
+    }
+    if noted.len() >= refusal::MOST {
+        return None;
+    }
+    noted.push(&refusal.uid);
+    let mut status = vmi.status.clone().unwrap_or_default();
+    enter(&mut status, PHASE_PENDING, observed.now);
+    let condition = Condition::new(CONDITION_SYNCHRONIZED, false, REASON_FAILED_CREATE, &refusal.message);
+    merge_condition(&mut status.conditions, condition, &Time(observed.now));
+    not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
+    let metadata = json!({"annotations": {REFUSED_PODS_ANNOTATION: noted.join(",")}});
+    // Also where the status has nothing new to say: all pods of an instance have one name.
+    let patch = patch(vmi, metadata, status_change(vmi, &status));
+    Some(Plan::default().act(patch).tell(Note::warning(REASON_FAILED_CREATE, &refusal.message)))
 }
 
 fn without_pod(observed: &Observed) -> Plan {
@@ -389,23 +418,25 @@ fn delete_pods<'a>(observed: &Observed, pods: impl IntoIterator<Item = &'a Pod>)
     let wanted = if dead { 0 } else { pod::grace_seconds(u64::try_from(given).unwrap_or(0)) };
     let mut plan = Plan::default();
     for pod in pods {
-        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
-        let going = pod.metadata.deletion_timestamp.is_some();
-        let granted = pod.metadata.deletion_grace_period_seconds.unwrap_or(i64::MAX);
-        // A pod that is on its way may be hurried, never slowed down.
-        if going && granted <= i64::from(wanted) {
-            continue;
-        }
-        plan = plan.act(Action::DeletePod { name: name.clone(), uid, grace: wanted });
-        if !going {
-            plan = plan
-                .tell(Note::normal(REASON_SUCCESSFUL_DELETE, format!("Deleted virtual machine pod {name}")));
-        }
+        plan = delete_pod(plan, pod, wanted);
     }
     match observed.node {
         Some(NodeState::NotReady { left }) => plan.again_in(left),
         _ => plan,
     }
+}
+
+fn delete_pod(plan: Plan, pod: &Pod, grace: u32) -> Plan {
+    let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+    let going = pod.metadata.deletion_timestamp.is_some();
+    let granted = pod.metadata.deletion_grace_period_seconds.unwrap_or(i64::MAX);
+    // A pod that is on its way may be hurried, never slowed down.
+    if going && granted <= i64::from(grace) {
+        return plan;
+    }
+    let note = Note::normal(REASON_SUCCESSFUL_DELETE, format!("Deleted virtual machine pod {name}"));
+    let plan = plan.act(Action::DeletePod { name, uid, grace });
+    if going { plan } else { plan.tell(note) }
 }
 
 /// A condition that keeps the instance where it is.
@@ -506,7 +537,7 @@ fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
         || pod.owner_references().iter().any(|owner| owner.uid == uid)
 }
 
-fn age(since: Timestamp, now: Timestamp) -> Duration {
+pub(super) fn age(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO)
 }
 
@@ -516,10 +547,14 @@ pub(super) fn status_patch(
     metadata: Value,
     status: &VirtualMachineInstanceStatus,
 ) -> Option<Action> {
+    status_change(vmi, status).map(|change| patch(vmi, metadata, Some(change)))
+}
+
+fn status_change(vmi: &VirtualMachineInstance, status: &VirtualMachineInstanceStatus) -> Option<Value> {
     // Our types always have a JSON form: no map in them has keys but strings.
     let old = serde_json::to_value(vmi.status.clone().unwrap_or_default()).unwrap_or_default();
     let new = serde_json::to_value(status).unwrap_or_default();
-    merge::difference(&old, &new).map(|change| patch(vmi, metadata, Some(change)))
+    merge::difference(&old, &new)
 }
 
 fn patch(vmi: &VirtualMachineInstance, mut metadata: Value, status: Option<Value>) -> Action {

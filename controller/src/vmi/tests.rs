@@ -1,10 +1,11 @@
 //! Plans for instances: single cases, then random worlds.
 
 use super::plan::{Action, Observed, Plan, plan};
+use super::refusal;
 use crate::config::Config;
 use crate::node::NodeState;
 use crate::pod;
-use barevirt_api::names::{CREATED_BY_LABEL, VMI_FINALIZER};
+use barevirt_api::names::{CREATED_BY_LABEL, REFUSED_PODS_ANNOTATION, VMI_FINALIZER};
 use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -311,6 +312,66 @@ fn a_squatter_is_reported_and_left_alone() {
     assert!(plan.again.is_some());
 }
 
+fn refused() -> Pod {
+    let message = "Pod was rejected: Predicate NodeAffinity failed";
+    pod_with(json!({"phase": "Failed", "reason": "NodeAffinity", "message": message}))
+}
+
+fn with_refused(mut vmi: VirtualMachineInstance, uids: &str) -> VirtualMachineInstance {
+    vmi.metadata.annotations = Some([(REFUSED_PODS_ANNOTATION.to_owned(), uids.to_owned())].into());
+    vmi
+}
+
+#[test]
+fn a_refused_pod_is_noted_then_deleted_and_the_next_one_made() {
+    let first = plan(&observed(vmi(json!({"phase": "Scheduling"})), Some(refused())));
+    let body = patch_of(&first);
+    assert_eq!(body["metadata"]["annotations"], json!({REFUSED_PODS_ANNOTATION: "p1"}));
+    assert_eq!(body["metadata"]["resourceVersion"], "7");
+    assert_eq!(body["status"]["phase"], "Pending");
+    let condition = &body["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["reason"]), (&json!("Synchronized"), &json!("FailedCreate")));
+    let [note] = first.notes.as_slice() else { panic!("{first:?}") };
+    assert!(note.warning && note.reason == "FailedCreate");
+    assert!(note.message.contains("node01") && note.message.contains("NodeAffinity"), "{note:?}");
+
+    let mut noted = observed(with_refused(vmi(json!({"phase": "Pending"})), "p1"), Some(refused()));
+    let waits = plan(&noted);
+    assert_eq!((waits.actions.len(), waits.again), (0, Some(Duration::from_secs(1))));
+    noted.now = at(NOW + 1);
+    let deletes = plan(&noted);
+    let [Action::DeletePod { uid, grace: 0, .. }] = deletes.actions.as_slice() else { panic!("{deletes:?}") };
+    assert_eq!((uid.as_str(), deletes.notes[0].reason.as_str()), ("p1", "SuccessfulDelete"));
+
+    (noted.pod, noted.node) = (None, None);
+    assert!(matches!(plan(&noted).actions.as_slice(), [Action::CreatePod(_)]));
+}
+
+#[test]
+fn each_refusal_is_noted_even_if_it_reads_like_the_one_before() {
+    let mut vmi = vmi(json!({"phase": "Pending"}));
+    let again = plan(&observed(vmi.clone(), Some(refused())));
+    vmi.status = serde_json::from_value(patch_of(&again)["status"].clone()).unwrap();
+    let again = plan(&observed(with_refused(vmi, "p0"), Some(refused())));
+    assert_eq!(patch_of(&again)["metadata"]["annotations"], json!({REFUSED_PODS_ANNOTATION: "p0,p1"}));
+    assert_eq!(again.notes.len(), 1);
+}
+
+#[test]
+fn an_instance_whose_pods_are_refused_too_often_fails() {
+    let noted: Vec<String> = (0..refusal::MOST).map(|number| format!("q{number}")).collect();
+    let vmi = with_refused(vmi(json!({"phase": "Pending"})), &noted.join(","));
+    let plan = plan(&observed(vmi, Some(refused())));
+    let status = &patch_of(&plan)["status"];
+    assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("NodeAffinity")));
+}
+
+#[test]
+fn a_refused_pod_of_a_deleted_instance_just_goes() {
+    let plan = plan(&observed(deleting(vmi(json!({"phase": "Scheduling"}))), Some(refused())));
+    assert!(matches!(plan.actions.as_slice(), [Action::DeletePod { .. }]), "{plan:?}");
+}
+
 mod world {
     //! A model of the API server, kubelet, scheduler, handler, users and nodes, in which plans made from old observations
     //! are carried out as the real shell does: names are unique, preconditions count.
@@ -326,6 +387,8 @@ mod world {
         },
         PodRuns,
         PodEnds,
+        /// The kubelet refuses the pod, also after a restart one that it ran, of which it then says nothing.
+        PodRefused,
         /// The kubelet finishes a deletion.
         PodRemoved,
         UserDeletesPod,
@@ -342,6 +405,7 @@ mod world {
             20 => (0..3usize).prop_map(|pod_lag| Event::Reconcile { pod_lag }),
             8 => Just(Event::PodRuns),
             1 => Just(Event::PodEnds),
+            6 => Just(Event::PodRefused),
             2 => Just(Event::PodRemoved),
             1 => Just(Event::UserDeletesPod),
             3 => Just(Event::UserForcesPod),
@@ -361,7 +425,9 @@ mod world {
         node: NodeState,
         now: i64,
         version: u64,
-        pods_made: u32,
+        pods_made: usize,
+        /// Pods that somebody else took away.
+        pods_lost: usize,
         /// Pods of which the guest may have run: handed over, and not removed by someone who knows.
         guests: Vec<String>,
     }
@@ -376,6 +442,7 @@ mod world {
                 now: NOW,
                 version: 100,
                 pods_made: 0,
+                pods_lost: 0,
                 guests: vec![],
             }
         }
@@ -418,6 +485,8 @@ mod world {
                         {
                             return;
                         }
+                        // Where a guest may have run no pod is made any more.
+                        assert_eq!(self.guests, Vec::<String>::new());
                         self.pods_made += 1;
                         pod.metadata.uid = Some(format!("p{}", self.pods_made));
                         pod.metadata.creation_timestamp =
@@ -479,11 +548,18 @@ mod world {
                         .status;
                     }
                 }
+                Event::PodRefused => {
+                    let lives = |pod: &&mut Pod| crate::vmi::Verdict::of(pod).is_none();
+                    if let Some(pod) = self.pod.as_mut().filter(|_| alive).filter(lives) {
+                        pod.status = refused().status;
+                    }
+                }
                 Event::PodRemoved => {
                     let going =
                         self.pod.as_ref().is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
                     if going && alive {
                         self.pod = None;
+                        self.pods_lost += 1;
                     }
                 }
                 Event::UserDeletesPod => {
@@ -493,7 +569,7 @@ mod world {
                         pod.metadata.deletion_grace_period_seconds = Some(40);
                     }
                 }
-                Event::UserForcesPod => self.pod = None,
+                Event::UserForcesPod => self.pods_lost += usize::from(self.pod.take().is_some()),
                 Event::UserDeletesVmi => {
                     if let Some(vmi) = self.vmi.take() {
                         self.vmi = Some(deleting(vmi));
@@ -524,6 +600,11 @@ mod world {
         fn check(&self) {
             // A guest runs in one pod only, over the whole life of the instance.
             assert!(self.guests.len() <= 1, "guests in {:?}", self.guests);
+            // Each pod but the first has a reason.
+            if let Some(vmi) = &self.vmi {
+                let refused = refusal::noted(vmi).len();
+                assert!(refused <= refusal::MOST && self.pods_made <= 1 + refused + self.pods_lost);
+            }
             // An instance is never gone before its pod, unless it is known that nothing runs.
             if self.vmi.is_none() {
                 assert!(self.pod.is_none(), "a pod outlives its instance");

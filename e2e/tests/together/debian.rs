@@ -1,10 +1,12 @@
 //! The Debian guest of `examples/vm-debian.yaml`: systemd, real cloud-init, the guest agent, sshd.
 
 use anyhow::{Result, ensure};
-use barevirt_e2e::command::repository;
-use barevirt_e2e::wait::RUNNING;
-use barevirt_e2e::{Console, Namespace, in_namespace};
-use serde_json::Value;
+use barevirt_e2e::command::{cluster_script, repository};
+use barevirt_e2e::ssh::Key;
+use barevirt_e2e::wait::{self, RUNNING};
+use barevirt_e2e::{Console, Forward, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 /// systemd and cloud-init, emulated on a busy machine.
@@ -16,9 +18,15 @@ fn condition<'v>(vmi: &'v Value, wanted: &str) -> Option<&'v str> {
     conditions.iter().find(|condition| condition["type"] == wanted)?["status"].as_str()
 }
 
+/// The example, with one more port by which it is reached.
 fn create(namespace: &Namespace) -> Result<()> {
     let example = repository().join("examples/vm-debian.yaml");
-    namespace.kubectl(&["create", "-f", &example.to_string_lossy()]).map(drop)
+    let text =
+        namespace.kubectl(&["create", "--dry-run=client", "-o", "json", "-f", &example.to_string_lossy()])?;
+    let mut machine: Value = serde_json::from_str(&text)?;
+    let interface = &mut guest::spec_of(&mut machine)["domain"]["devices"]["interfaces"][0];
+    guest::push(&mut interface["ports"], json!({ "port": 5300, "protocol": "UDP" }));
+    namespace.apply(&machine)
 }
 
 /// The prompt is there before cloud-init has made the user: until then the login is incorrect.
@@ -48,7 +56,60 @@ fn debian_makes_its_user_by_cloud_init_and_its_agent_connects() {
         namespace.wait("vmi", "debian", "to have its agent connected", BOOT, |vmi| {
             condition(vmi, "AgentConnected") == Some("True")
         })?;
+        copies_files(namespace, &mut console)?;
+        echoes_datagrams(namespace, &mut console)?;
         console.leave()?;
         Ok(())
     });
+}
+
+/// A program of the guest's: whatever comes by UDP goes back.
+const ECHO: &str = "import socket\n\
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+    s.bind((\"\", 5300))\n\
+    while True:\n    s.sendto(*s.recvfrom(2048))\n";
+
+/// `virtctl scp` in both directions, with this machine's client and the guest's sshd.
+fn copies_files(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    let key = Key::make()?;
+    let known = format!("mkdir -p -m 700 ~/.ssh && echo '{}' >~/.ssh/authorized_keys", key.public);
+    console.ok(&known, COMMAND)?;
+    let files = tempfile::tempdir()?;
+    let path = |name: &str| files.path().join(name).display().to_string();
+    std::fs::create_dir(path("dir"))?;
+    std::fs::write(path("dir/echo.py"), ECHO)?;
+    let options = key.options();
+    let scp = |words: &[&str]| {
+        let mut arguments = vec!["scp"];
+        arguments.extend(words);
+        arguments.extend(options.iter().map(String::as_str));
+        namespace.virtctl(&arguments).map(drop)
+    };
+    scp(&["--recursive", &path("dir"), "debian@vmi/debian:there"])?;
+    console.ok("grep -q recvfrom there/echo.py && cp there/echo.py back.py", COMMAND)?;
+    scp(&["debian@vmi/debian:back.py", &path("back.py")])?;
+    ensure!(std::fs::read_to_string(path("back.py"))? == ECHO, "it comes back as another");
+    let missing = scp(&["debian@vmi/debian:no-such-file", &path("none")]);
+    ensure!(missing.is_err(), "what is not there was copied");
+    Ok(())
+}
+
+/// `virtctl port-forward` of a UDP port to the program that was copied: datagrams come back, each whole.
+fn echoes_datagrams(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    console.ok("(python3 there/echo.py >/dev/null 2>&1 &)", COMMAND)?;
+    let mut command = cluster_script("virtctl.sh");
+    command.args(["port-forward", "-n", namespace.name(), "vmi/debian", "udp/0:5300"]);
+    let forward = Forward::start(&mut command)?;
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    socket.connect(("127.0.0.1", forward.port))?;
+    socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+    for datagram in [b"one".to_vec(), vec![7; 1200]] {
+        wait::until_true("the datagram to come back", COMMAND, || {
+            socket.send(&datagram)?;
+            let mut answer = [0; 2048];
+            // Until the program listens nothing comes; answers to what was sent before may.
+            Ok(socket.recv(&mut answer).is_ok_and(|length| answer[..length] == datagram[..]))
+        })?;
+    }
+    Ok(())
 }

@@ -31,5 +31,6 @@ mod rotation;
 mod standalone;
 mod strategies;
 mod streams;
+mod usb;
 mod user_guide;
 mod virtctl;

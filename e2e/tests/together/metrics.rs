@@ -131,6 +131,9 @@ fn prometheus_sees_what_a_guest_does() {
         let mut manifest = guest::instance("vm");
         manifest["metadata"]["labels"]["example.com/tier"] = json!("web-1");
         namespace.apply(&manifest)?;
+        let mut machine = guest::machine("idle", "Halted");
+        machine["metadata"]["labels"]["example.com/tier"] = json!("web-2");
+        namespace.apply(&machine)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
@@ -140,6 +143,11 @@ fn prometheus_sees_what_a_guest_does() {
         let label = ",kubernetes_vmi_label_example_com_tier=\"web-1\"";
         let cpu = prometheus.above(&of("kubevirt_vmi_cpu_usage_seconds_total", namespace, label), 0.0)?;
         prometheus.above(&of("kubevirt_vmi_info", namespace, ",phase=\"running\""), 0.0)?;
+        let labels = format!(
+            "kubevirt_vm_labels{{namespace=\"{}\",label_example_com_tier=\"web-2\"}}",
+            namespace.name()
+        );
+        prometheus.above(&labels, 0.0)?;
         prometheus.above(&of("kubevirt_vmi_launcher_memory_overhead_bytes", namespace, ""), 1e6)?;
         let memory = prometheus.above(&of("kubevirt_vmi_memory_domain_bytes", namespace, ""), 0.0)?;
         ensure!((memory - f64::from(128 << 20)).abs() < 1.0, "the guest was given {memory} bytes");
@@ -150,6 +158,12 @@ fn prometheus_sees_what_a_guest_does() {
         prometheus.above(&unused, 0.0)?;
         let resident = of("kubevirt_vmi_memory_resident_bytes", namespace, "");
         let resident = prometheus.above(&resident, 1e7)?;
+        // Measured after one scrape and told at a later one.
+        prometheus.above(&of("kubevirt_vmi_dirty_rate_bytes_per_second", namespace, ""), -1.0)?;
+        prometheus.above(
+            "max(kubevirt_workqueue_work_duration_seconds_count{name=\"virt-controller-vmi\"})",
+            0.0,
+        )?;
         let written = of("kubevirt_vmi_storage_write_traffic_bytes_total", namespace, ",drive=\"root\"");
         let before = prometheus.above(&written, -1.0)?;
         let sent = of("kubevirt_vmi_network_transmit_bytes_total", namespace, ",interface=\"default\"");

@@ -1,7 +1,7 @@
 //! What nodes say of themselves, and where machines are placed by it.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{kubectl, objects};
+use barevirt_e2e::command::{kubectl, objects, try_kubectl_with};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Node, guest, in_namespace};
 use serde_json::{Value, json};
@@ -87,6 +87,40 @@ fn a_machine_of_a_named_model_runs_where_the_model_is() {
         let selector = namespace.launcher("vm")?["spec"]["nodeSelector"].clone();
         ensure!(selector[format!("cpu-model.node.kubevirt.io/{model}")] == "true", "{selector}");
         ensure!(selector["machine-type.node.kubevirt.io/q35"] == "true", "{selector}");
+        Ok(())
+    });
+}
+
+/// The scheduler's part is played here, badly: the kubelet does not take the pod.
+#[test]
+fn a_pod_that_its_node_refuses_is_replaced() {
+    in_namespace("refused", |namespace| {
+        let nodes = nodes()?;
+        let node = nodes.first().and_then(|node| node["metadata"]["name"].as_str()).context("no node")?;
+        let mut manifest = guest::instance("vm");
+        let spec = guest::spec_of(&mut manifest);
+        spec["schedulerName"] = json!("nobody");
+        spec["nodeSelector"] = json!({"e2e.barevirt.dev/none": "has-this"});
+        namespace.apply(&manifest)?;
+        let launcher = || wait::until("a launcher pod", SOON, || Ok(namespace.launcher("vm").ok()));
+        let first = launcher()?;
+        let pod = first["metadata"]["name"].as_str().context("a pod without a name")?;
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
+        let path = format!("/api/v1/namespaces/{}/pods/{pod}/binding", namespace.name());
+        let bound = try_kubectl_with(&["create", "--raw", &path, "-f", "-"], &binding.to_string())?;
+        ensure!(bound.code == 0, "the pod was not bound: {}", bound.text());
+
+        let told = namespace.wait_event("vm", "FailedCreate")?;
+        ensure!(told.contains(node) && told.contains("NodeAffinity"), "{told}");
+        let next = |pod: &Value| pod["metadata"]["uid"] != first["metadata"]["uid"];
+        let second = namespace.wait("pod", pod, "to be another one", SOON, next)?;
+        ensure!(second["spec"]["nodeName"].is_null(), "{}", second["spec"]["nodeName"]);
+        let vmi = namespace.need("vmi", "vm")?;
+        let noted = &vmi["metadata"]["annotations"]["barevirt.dev/refused-pods"];
+        ensure!(*noted == first["metadata"]["uid"], "{noted}");
+        let phase = vmi["status"]["phase"].as_str().unwrap_or_default();
+        ensure!(["Pending", "Scheduling"].contains(&phase), "{phase}");
         Ok(())
     });
 }

@@ -416,12 +416,6 @@ fn what_is_not_there_says_so() {
         // Known, allowed, and nothing behind it.
         says(
             "get",
-            "virtualmachineinstances/vm/usbredir",
-            None,
-            "virtualmachineinstances/usbredir is not supported yet",
-        )?;
-        says(
-            "get",
             "virtualmachineinstances/vm/sev/fetchcertchain",
             None,
             "sev/fetchcertchain is not supported yet",

@@ -1,7 +1,8 @@
 //! `virtctl port-forward`: ports of this machine that lead to ports of a guest, through the API server.
 
-use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{cluster_script, run, succeed};
+use anyhow::{Result, ensure};
+use barevirt_e2e::command::{cluster_script, run};
+use barevirt_e2e::ssh::Key;
 use barevirt_e2e::wait::{BOOT, RUNNING};
 use barevirt_e2e::{Console, Forward, Namespace, guest, in_namespace};
 use std::process::Command;
@@ -66,20 +67,14 @@ fn a_port_forward_that_cannot_be_says_why() {
 #[test]
 fn ssh_reaches_a_guest_and_ends_as_its_command_does() {
     in_namespace("ssh", |namespace| {
-        let keys = tempfile::tempdir()?;
-        let key = keys.path().join("key");
-        let key = key.to_str().context("the path is text")?;
-        succeed(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", key]), None)?;
-        let public = std::fs::read_to_string(format!("{key}.pub"))?;
-        let user_data = format!("#cloud-config\nssh_authorized_keys:\n- {public}");
+        let key = Key::make()?;
+        let user_data = format!("#cloud-config\nssh_authorized_keys:\n- {}\n", key.public);
         namespace.apply(&guest::with_user_data(guest::instance("vm"), &user_data))?;
         booted(namespace)?;
-        let hosts = format!("{key}.hosts");
-        let options = ["-i", key, "--known-hosts", &hosts, "-t", "-o StrictHostKeyChecking=accept-new"];
-        let ssh = |command: &str| {
-            namespace.try_virtctl(&[&["ssh", "root@vmi/vm", "-c", command], &options[..]].concat())
-        };
-        let output = ssh("hostname; exit 7")?;
+        let options = key.options();
+        let mut arguments = vec!["ssh", "root@vmi/vm", "-c", "hostname; exit 7"];
+        arguments.extend(options.iter().map(String::as_str));
+        let output = namespace.try_virtctl(&arguments)?;
         ensure!(output.code == 7 && output.stdout.trim() == "vm", "{output:?}");
         Ok(())
     });

@@ -46,6 +46,7 @@ fn a_viewer_sees_the_guests_screen_and_the_next_one_takes_it() {
         let mut screen = Screen::connect(proxy.port)?;
         ensure!(screen.name.contains("vm"), "{}", screen.name);
         ensure!(screen.update()? > 0);
+        screen.keep("vnc")?;
         // The same as a picture shows; the guest may set another mode between the two.
         let file = tempfile::NamedTempFile::new()?;
         let path = file.path().to_str().context("the path is text")?;

@@ -22,11 +22,12 @@ use barevirt_protocol::seqpacket::SocketError;
 use barevirt_protocol::v1::launcher_client::LauncherClient;
 use barevirt_protocol::v1::{
     Control, ControlRequest, DebugRequest, GuestRequest, HelloRequest, LauncherStatus, QmpRequest,
-    ScreenshotRequest, ShutdownRequest, StatsRequest, StatsResponse, SyncRequest, WatchRequest,
+    RealTimeRequest, ScreenshotRequest, ShutdownRequest, StatsRequest, StatsResponse, SyncRequest,
+    WatchRequest,
 };
 use thiserror::Error;
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use self::cgroup::Container;
 use self::peer::{Peer, PeerError};
@@ -149,6 +150,16 @@ impl Launcher {
         let mut client = self.client.clone();
         client.shutdown(grpc::request(request, ANSWER)).await.map_err(failed("shutdown"))?;
         Ok(())
+    }
+
+    /// Tells it that the virtual CPUs of that QEMU are realtime, or why they are not.
+    pub async fn real_time(&self, qemu_pid: u32, refusal: String) -> Result<(), LauncherError> {
+        let mut client = self.client.clone();
+        match client.real_time(grpc::request(RealTimeRequest { qemu_pid, refusal }, ANSWER)).await {
+            // One of the previous version does not wait for it.
+            Err(status) if status.code() == Code::Unimplemented => Ok(()),
+            answer => answer.map(drop).map_err(failed("real-time")),
+        }
     }
 
     /// Runs one QMP command on behalf of a person.

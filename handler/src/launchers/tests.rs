@@ -1,8 +1,11 @@
 //! Finding a launcher: another process in real control groups, on real sockets.
 
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 
 use barevirt_protocol::names::{GRPC_SOCKET, SOCKETS_VOLUME};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use super::peer::PeerError;
 use super::pods_dir::PodsDir;
@@ -21,6 +24,43 @@ async fn a_launcher_is_found_in_its_container_and_nowhere_else() {
     let other = Container { id: fake.container.id.replace('0', "f"), ..fake.container.clone() };
     let error = find(&pods, &other).await.unwrap_err();
     assert!(matches!(error, LauncherError::Peer(PeerError::Stranger { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn devices_of_the_container_become_the_launchers_and_nothing_else_does() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let root = fake.pods.path().join(&fake.container.pod_uid).join("root");
+    let (vfio, usb) = (root.join("dev/vfio"), root.join("dev/bus/usb/003"));
+    std::fs::create_dir_all(&vfio).unwrap();
+    std::fs::create_dir_all(usb.join("a/b")).unwrap();
+    let [group, control, deep, too_deep] =
+        [vfio.join("7"), vfio.join("vfio"), usb.join("007"), usb.join("a/b/008")];
+    for device in [&group, &control, &deep, &too_deep] {
+        // The device that swallows everything: it is not opened.
+        if let Err(error) = mknod(device, SFlag::S_IFCHR, Mode::S_IRUSR, makedev(1, 3)) {
+            return eprintln!("skipped: cannot make a device: {error}");
+        }
+    }
+    let (text, link) = (vfio.join("text"), vfio.join("link"));
+    std::fs::write(&text, "").unwrap();
+    std::os::unix::fs::symlink("../bus/usb/003/a/b/008", &link).unwrap();
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let launcher = find(&pods, &fake.container).await.unwrap();
+    let owner = |path: &Path| std::fs::symlink_metadata(path).unwrap().uid();
+
+    assert_eq!(launcher.peer().own_devices("dev/vfio", 107).unwrap(), 2);
+    assert_eq!((owner(&group), owner(&control)), (107, 107));
+    assert_eq!([&text, &link, &deep, &too_deep].map(|path| owner(path)), [0; 4]);
+    assert_eq!(launcher.peer().own_devices("dev/vfio", 107).unwrap(), 0, "they are its own already");
+    assert_eq!(launcher.peer().own_devices("dev/bus/usb", 107).unwrap(), 1);
+    assert_eq!((owner(&deep), owner(&too_deep)), (107, 0));
+    assert_eq!(launcher.peer().own_devices("dev/none", 107).unwrap(), 0);
+
+    // Nobody follows a link that the container made.
+    std::os::unix::fs::symlink("vfio", root.join("dev/elsewhere")).unwrap();
+    let error = launcher.peer().own_devices("dev/elsewhere", 108).unwrap_err();
+    assert!(matches!(error, PeerError::Open { what: "dev/elsewhere", .. }), "{error:?}");
+    assert_eq!(owner(&group), 107);
 }
 
 #[tokio::test]

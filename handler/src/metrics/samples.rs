@@ -72,6 +72,7 @@ pub(super) fn guest(subject: &Subject, told: &StatsResponse) -> Vec<Sample> {
         samples.extend(balloon_bytes.map(|bytes| sample(&names::MEMORY_BALLOON, &[], number(bytes))));
         samples.extend(told.iter().flat_map(memory));
     }
+    samples.extend(told.dirty_bytes_per_second.map(|rate| sample(&names::DIRTY_RATE, &[], number(rate))));
     if let Some(AgentStats { file_systems, load }) = &told.agent {
         let key = |one: &FileSystemStats| (text(&one.disk), text(&one.mount_point), text(&one.r#type));
         for one in once(file_systems, key).take(MOST_FILE_SYSTEMS) {
@@ -234,8 +235,10 @@ mod tests {
                 memory: Some(GuestMemory { free_bytes: Some(5), ..Default::default() }),
             }),
             agent: None,
+            dirty_bytes_per_second: Some(4096),
         };
         let samples = guest(&subject(), &told);
+        assert_eq!(value(&samples, &names::DIRTY_RATE, ""), Some(4096.0));
         assert_eq!(value(&samples, &names::CPU_USAGE, ""), Some(2.0));
         assert_eq!(value(&samples, &names::VCPU_SECONDS, "running"), Some(0.25));
         assert_eq!(value(&samples, &names::CPU_AFFINITY, ""), Some(2.0));

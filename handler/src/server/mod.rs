@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GET /v1/namespaces/{namespace}/virtualmachineinstances/{name}/console` | websocket, the first serial port |
 //! | `GET .../vnc` | websocket, the screen (RFB) |
+//! | `GET .../usbredir` | websocket, a slot for a USB device of the client's; 503 where none is free |
 //! | `GET .../vnc/screenshot` | what the screen shows, PNG |
 //! | `POST .../qmp` | one QMP command, JSON in and out; `timeoutSeconds` in the query: seconds that QEMU may take |
 //! | `GET .../qmp/stream` | websocket, a session of the people's monitor |
@@ -163,6 +164,7 @@ async fn serve_guest(
         Kind::Qmp => return qmp::call(request, guest, &launcher).await,
         Kind::QmpStream => return qmp::stream(request, guest, &launcher).await,
         Kind::Debug => return qmp::debug(&launcher).await,
+        Kind::Usb => return open_usb(request, guest, &launcher).await,
         Kind::Console => barevirt_protocol::names::STREAM_SERIAL0,
         Kind::Vnc => barevirt_protocol::names::STREAM_VNC,
     };
@@ -193,6 +195,26 @@ async fn serve_guest(
         info!(namespace, name, stream, ended, "stream closed");
     });
     response
+}
+
+/// A slot for a USB device: whoever comes gets another one, and takes nobody's.
+async fn open_usb(request: Request<Incoming>, guest: &Guest, launcher: &Launcher) -> Response<Body> {
+    let upgrade = match websocket::Upgrade::read(&request) {
+        Ok(upgrade) => upgrade,
+        Err(message) => return refuse(StatusCode::BAD_REQUEST, "BadRequest", message),
+    };
+    let stream = barevirt_protocol::names::STREAM_USB;
+    let socket = match take(launcher, stream).await {
+        Ok(socket) => socket,
+        Err(refusal) => return *refusal,
+    };
+    let (namespace, name) = (guest.namespace.clone(), guest.name.clone());
+    tokio::spawn(async move {
+        info!(namespace, name, stream, "stream opened");
+        let ended = websocket::run(request, socket, websocket::CLOSED).await;
+        info!(namespace, name, stream, ended, "stream closed");
+    });
+    upgrade.answer()
 }
 
 /// A stream of the guest's, from its launcher.

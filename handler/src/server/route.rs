@@ -10,6 +10,8 @@ pub enum Kind {
     Console,
     /// The screen.
     Vnc,
+    /// A slot for a USB device of the client's.
+    Usb,
     /// One QMP command.
     Qmp,
     /// QMP commands and events.
@@ -41,6 +43,7 @@ impl Kind {
         Some(match words {
             ["console"] => Self::Console,
             ["vnc"] => Self::Vnc,
+            ["usbredir"] => Self::Usb,
             ["vnc", "screenshot"] => Self::Screenshot,
             ["qmp"] => Self::Qmp,
             ["qmp", "stream"] => Self::QmpStream,
@@ -60,9 +63,13 @@ impl Kind {
 
     fn method(self) -> Method {
         match self {
-            Self::Console | Self::Vnc | Self::QmpStream | Self::Debug | Self::Tells(_) | Self::Screenshot => {
-                Method::GET
-            }
+            Self::Console
+            | Self::Vnc
+            | Self::Usb
+            | Self::QmpStream
+            | Self::Debug
+            | Self::Tells(_)
+            | Self::Screenshot => Method::GET,
             Self::Qmp => Method::POST,
             Self::Control(_) => Method::PUT,
         }
@@ -129,6 +136,7 @@ mod tests {
         let guest = |kind| Route::Guest(Guest { namespace: "shop".to_owned(), name: "web".to_owned(), kind });
         assert_eq!(Route::parse(&Method::GET, &format!("{base}/console")), guest(Kind::Console));
         assert_eq!(Route::parse(&Method::GET, &format!("{base}/vnc")), guest(Kind::Vnc));
+        assert_eq!(Route::parse(&Method::GET, &format!("{base}/usbredir")), guest(Kind::Usb));
         assert_eq!(Route::parse(&Method::POST, &format!("{base}/qmp")), guest(Kind::Qmp));
         let pause = guest(Kind::Control(Control::Pause));
         assert_eq!(Route::parse(&Method::PUT, &format!("{base}/pause")), pause);

@@ -248,7 +248,7 @@ impl Task {
             }
             Step::RealTime { qemu } => {
                 let Some(session) = &mut self.session else { return Ok(()) };
-                let count = session.make_real_time(&vmi, qemu)?;
+                let count = session.make_real_time(&vmi, qemu).await?;
                 info!(count, "virtual CPUs are realtime");
             }
             Step::Shutdown { grace } => {

@@ -5,7 +5,7 @@
 //!   no connection                        -> Connect        find the launcher and prove who it is
 //!   connected, network not looked at     -> Prepare        make what is missing, hand over descriptors
 //!   prepared, spec not known to launcher -> Sync           what should run
-//!   QEMU runs, realtime is asked for     -> RealTime       before the guest is said to run
+//!   QEMU is there, realtime is asked for -> RealTime       the launcher lets the guest go after it
 //!   VMI is being deleted                 -> Shutdown       once, and again with less time if the grace period shrinks
 //!   pings of the agent began to fail     -> TellFailedPings  an event, and no more: what follows is the kubelet's
 //!   status differs from what is seen     -> Report         one patch
@@ -130,7 +130,8 @@ pub fn plan(observed: Observed<'_>) -> Step {
             return Step::Sync;
         }
         let realtime = vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.realtime.is_some());
-        let qemu = session.status.filter(|status| realtime && status.ready).map(|status| status.qemu_pid);
+        let answers = |status: &&LauncherStatus| status.ready || status.awaits_real_time;
+        let qemu = session.status.filter(answers).filter(|_| realtime).map(|status| status.qemu_pid);
         if let Some(qemu @ 1..) = qemu
             && session.real_time != Some(qemu)
         {
@@ -257,6 +258,13 @@ mod tests {
         assert_eq!(next(&vmi, Some(session), true), Step::Report);
         vmi.spec.domain.cpu = Some(serde_json::from_value(serde_json::json!({"realtime": {}})).unwrap());
         assert_eq!(next(&vmi, Some(session), true), Step::RealTime { qemu: 12 });
+        let mut waiting = launcher(Phase::Starting);
+        waiting.qemu_pid = 12;
+        let before = Session { status: Some(&waiting), ..session };
+        assert_eq!(next(&vmi, Some(before), false), Step::Wait);
+        let waiting = LauncherStatus { awaits_real_time: true, ..waiting };
+        let before = Session { status: Some(&waiting), ..session };
+        assert_eq!(next(&vmi, Some(before), false), Step::RealTime { qemu: 12 });
         let other = Session { real_time: Some(11), ..session };
         assert_eq!(next(&vmi, Some(other), true), Step::RealTime { qemu: 12 });
         let done = Session { real_time: Some(12), ..session };

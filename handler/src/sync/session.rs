@@ -148,14 +148,23 @@ impl Session {
         }
     }
 
-    /// Makes the virtual CPUs of this QEMU realtime that are to be; gives how many.
-    pub fn make_real_time(&mut self, vmi: &VirtualMachineInstance, qemu: u32) -> Result<usize, StepError> {
+    /// Makes the virtual CPUs of this QEMU realtime that are to be, and tells the launcher, which lets the guest go only then;
+    /// gives how many.
+    pub async fn make_real_time(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        qemu: u32,
+    ) -> Result<usize, StepError> {
         let wanted = vmi.spec.domain.cpu.as_ref().and_then(|cpu| cpu.realtime.as_ref());
         let mask = wanted.and_then(|realtime| realtime.mask.as_deref()).unwrap_or_default();
         let mask = VcpuMask::parse(mask)
             .ok_or_else(|| StepError::Invalid(format!("spec.domain.cpu.realtime.mask: {mask}")))?;
         let (launcher, container) = (self.launcher.peer().pid(), self.launcher.container());
-        let count = real_time::schedule(launcher, container, qemu, &mask)?;
+        let scheduled = real_time::schedule(launcher, container, qemu, &mask);
+        let refusal = scheduled.as_ref().err().map(|error| super::chain(error)).unwrap_or_default();
+        let told = self.launcher.real_time(qemu, refusal).await;
+        let count = scheduled?;
+        told?;
         self.real_time = Some(qemu);
         Ok(count)
     }

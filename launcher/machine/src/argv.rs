@@ -348,6 +348,11 @@ fn devices(argv: &mut Arguments, machine: &Machine) {
         argv.of_list("input", &input.name, "inputs", index);
         argv.json("-device", &input.props());
     }
+    argv.of("USB slots of clients", &["spec.domain.devices.clientPassthrough"]);
+    for slot in &machine.usb_slots {
+        argv.option("-chardev", slot.chardev());
+        argv.json("-device", &slot.props());
+    }
     argv.of("panic", &["spec.domain.devices.panicDevices"]);
     if let Some(vsock) = machine.vsock {
         argv.json("-device", &vsock.props());

@@ -73,6 +73,7 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         // The lowest that a guest can have.
         context_id: wants_vsock.then(|| vmi.context_id().unwrap_or(3)),
         vnc_socket: format!("{PRIVATE}/vnc.sock"),
+        usb_sockets: std::array::from_fn(|slot| format!("{PRIVATE}/usb{slot}.sock")),
         interfaces,
         volumes,
         network_boot: true,

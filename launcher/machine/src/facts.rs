@@ -9,6 +9,7 @@ use crate::host_cpus::HostCpus;
 use crate::layout::Layout;
 use crate::units::{Bytes, Fd};
 use barevirt_api::settings::Smbios;
+use barevirt_api::v1::ClientPassthroughDevices;
 
 /// What runs the guest's instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +122,8 @@ pub struct Facts {
     pub downward_metrics: Option<Fd>,
     /// Where the VNC server listens. Not used where the manifest wants no display.
     pub vnc_socket: String,
+    /// Where slots for USB devices of clients listen. Not used where the manifest wants none.
+    pub usb_sockets: [String; ClientPassthroughDevices::SLOTS],
     /// Interfaces, in any order.
     pub interfaces: Vec<InterfaceFacts>,
     /// Volumes, in any order.

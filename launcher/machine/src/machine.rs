@@ -16,6 +16,7 @@ use crate::device::rng::Rng;
 use crate::device::serial::Serial;
 use crate::device::sound::Sound;
 use crate::device::tpm::Tpm;
+use crate::device::usb_redirection::UsbSlot;
 use crate::device::video::Video;
 use crate::device::virtio_mem::VirtioMem;
 use crate::device::vsock::Vsock;
@@ -137,6 +138,8 @@ pub struct Machine {
     pub sound: Option<Sound>,
     /// Tablets.
     pub inputs: Vec<Input>,
+    /// Slots for USB devices of clients.
+    pub usb_slots: Vec<UsbSlot>,
     /// Threads that serve disks.
     pub io_threads: Vec<IoThread>,
     /// Which thread runs on which CPU of the host, where they are the guest's own.

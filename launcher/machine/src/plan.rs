@@ -17,7 +17,7 @@ pub use self::dedicated::demand;
 use self::enlightenments::Enlightenments;
 use crate::device::balloon::Balloon;
 use crate::device::channel::{DownwardMetrics, GuestAgent};
-use crate::device::controller::{Controllers, RootPort};
+use crate::device::controller::{Controllers, RootPort, UsbController};
 use crate::device::disk::Bus;
 use crate::device::nic::NicModel;
 use crate::device::rng::Rng;
@@ -54,7 +54,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let virtio = virtio(devices);
     let planned_nics = nics::plan(vmi, facts, virtio)?;
     let planned_host_devices = host_devices::plan(devices, facts)?;
-    let on_usb = peripherals::on_usb(devices) || planned_host_devices.on_usb();
+    let on_usb = peripherals::on_usb(devices) + planned_host_devices.on_usb();
     let wants_vsock = devices.autoattach_vsock.unwrap_or(false);
 
     // The order decides who gets which port on a first start, so it is part of the layout's version.
@@ -65,7 +65,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         .chain([Controllers::SERIAL.to_owned()])
         .chain(wants_balloon.then(|| Balloon::ID.to_owned()))
         .chain(wants_rng.then(|| Rng::ID.to_owned()))
-        .chain(peripherals::pci_names(devices, on_usb))
+        .chain(peripherals::pci_names(devices, on_usb > 0))
         .chain(room.map(|_| VirtioMem::ID.to_owned()))
         .chain(wants_vsock.then(|| Vsock::ID.to_owned()))
         .chain(planned_host_devices.pci_names())
@@ -74,7 +74,8 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let ports = Ports(&layout);
 
     let mut controllers = planned_disks.controllers(&ports, virtio)?;
-    controllers.usb = on_usb.then(|| ports.of(Controllers::USB)).transpose()?;
+    let usb = |port| UsbController { port, devices: on_usb };
+    controllers.usb = (on_usb > 0).then(|| ports.of(Controllers::USB).map(usb)).transpose()?;
     let io_threads = planned_disks.threads();
     let pinning = dedicated::pinning(vmi, facts, io_threads.len())?;
     let cells = dedicated::cells(vmi, facts, pinning.as_ref(), memory)?;
@@ -101,6 +102,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         watchdog: peripherals::watchdog(devices, &ports)?,
         sound: peripherals::sound(devices, &ports)?,
         inputs: peripherals::inputs(devices, &ports)?,
+        usb_slots: peripherals::usb_slots(devices, facts),
         rng: wants_rng.then(|| ports.of(Rng::ID).map(|port| Rng { port, virtio })).transpose()?,
         virtio_mem: room
             .map(|room| ports.of(VirtioMem::ID).map(|port| VirtioMem { port, room }))

@@ -55,6 +55,9 @@ impl Qemu {
             interface.backend = NetBackend::User { forwards: Vec::new() };
         }
         facts.vnc_socket = files.path().join("vnc,1.sock").to_str().unwrap().to_owned();
+        facts.usb_sockets = std::array::from_fn(|slot| {
+            files.path().join(format!("usb,{slot}.sock")).to_str().unwrap().to_owned()
+        });
         for volume in &mut facts.volumes {
             for source in [Some(&mut volume.source), volume.overlay.as_mut()].into_iter().flatten() {
                 if let FileSource::Path(path) = source {

@@ -33,6 +33,9 @@ pub const STREAM_SERIAL0: &str = "serial0";
 /// Stream that speaks RFB, the VNC protocol.
 pub const STREAM_VNC: &str = "vnc";
 
+/// Stream that is a slot for a USB device of the client's: any that is free.
+pub const STREAM_USB: &str = "usbredir";
+
 /// Stream that is a client of the people's monitor.
 pub const STREAM_QMP: &str = "qmp";
 

@@ -16,8 +16,9 @@ use barevirt_protocol::seqpacket::PacketListener;
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
     ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse, HelloRequest,
-    HelloResponse, LauncherStatus, QmpRequest, QmpResponse, ScreenshotRequest, ScreenshotResponse,
-    ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
+    HelloResponse, LauncherStatus, QmpRequest, QmpResponse, RealTimeRequest, RealTimeResponse,
+    ScreenshotRequest, ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse,
+    SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_protocol::{grpc, v1::Phase};
 use tokio::sync::mpsc;
@@ -82,6 +83,10 @@ impl Launcher for Counter {
 
     async fn qmp(&self, _: GrpcRequest<QmpRequest>) -> Result<Response<QmpResponse>, Status> {
         std::future::pending().await
+    }
+
+    async fn real_time(&self, _: GrpcRequest<RealTimeRequest>) -> Result<Response<RealTimeResponse>, Status> {
+        Ok(Response::new(RealTimeResponse {}))
     }
 
     async fn debug(&self, _: GrpcRequest<DebugRequest>) -> Result<Response<DebugResponse>, Status> {

@@ -5,7 +5,7 @@
 use barevirt_protocol::v1::{
     Control, ControlRequest, Credentials, Facts, GuestFacts, GuestInterface, GuestOs, GuestResponse,
     HelloRequest, HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest, QmpResponse,
-    ScreenshotRequest, ScreenshotResponse, ShutdownRequest, SyncRequest, SyncResponse,
+    RealTimeRequest, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, SyncRequest, SyncResponse,
 };
 use barevirt_protocol::v1::{MachineStats, ProcessStats, StatsResponse, VcpuStats};
 use prost::Message;
@@ -163,10 +163,21 @@ fn what_the_guest_tells() {
 }
 
 #[test]
+fn realtime() {
+    golden(&RealTimeRequest { qemu_pid: 12, refusal: "no".into() }, "080c 1202 6e6f");
+    golden(&LauncherStatus { awaits_real_time: true, ..LauncherStatus::default() }, "8002 01");
+}
+
+#[test]
 fn numbers_for_monitoring() {
     let process = ProcessStats { user_ns: 1, system_ns: 2, resident_bytes: 3 };
     let vcpu = VcpuStats { index: 1, run_ns: 2, ..VcpuStats::default() };
     let machine = MachineStats { vcpus: vec![vcpu], blocks: vec![], balloon_bytes: Some(0), memory: None };
-    let stats = StatsResponse { process: Some(process), machine: Some(machine), agent: None };
-    golden(&stats, "0a06 0801 1002 1803 1208 0a04 0801 1002 1800");
+    let stats = StatsResponse {
+        process: Some(process),
+        machine: Some(machine),
+        agent: None,
+        dirty_bytes_per_second: Some(0),
+    };
+    golden(&stats, "0a06 0801 1002 1803 1208 0a04 0801 1002 1800 2000");
 }

@@ -63,7 +63,7 @@ impl Source {
 
     /// The numbers as they are now, as XML; none while QEMU does not answer.
     pub async fn report(&mut self) -> Option<String> {
-        let machine = self.meter.read().await.machine?;
+        let machine = self.meter.machine().await?;
         if self.version.is_none() {
             self.version = Some(self.ask_version().await?);
         }

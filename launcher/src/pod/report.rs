@@ -48,6 +48,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         running_since,
         paused,
         resumes: _,
+        awaits_real_time,
     } = status.clone();
     let Circumstances {
         revision,
@@ -83,6 +84,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
             .map(|Outcome { synchronized, message }| Credentials { synchronized, message }),
         size,
         failed_pings,
+        awaits_real_time,
     }
 }
 

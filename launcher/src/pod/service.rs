@@ -9,9 +9,9 @@ use barevirt_protocol::names::{LOWEST_VERSION, VERSION};
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
     Control as Wish, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest,
-    GuestResponse, HelloRequest, HelloResponse, LauncherStatus, QmpRequest, QmpResponse, ScreenshotRequest,
-    ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse, SyncRequest,
-    SyncResponse, WatchRequest,
+    GuestResponse, HelloRequest, HelloResponse, LauncherStatus, QmpRequest, QmpResponse, RealTimeRequest,
+    RealTimeResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest,
+    StatsResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Value, json};
@@ -25,6 +25,7 @@ use crate::guest_agent::{self, Ask};
 use crate::lifecycle::{self, Control};
 use crate::people::journal::Journal;
 use crate::people::refused;
+use crate::real_time::Word;
 use crate::screenshot::{self, NoPicture};
 use crate::standstill;
 use crate::stats::Meter;
@@ -60,6 +61,8 @@ pub struct Service {
     pub process: watch::Receiver<crate::status::Status>,
     /// Its last events.
     pub journal: Journal,
+    /// What the handler says of virtual CPUs that are to be realtime.
+    pub real_time: watch::Sender<Word>,
 }
 
 impl Service {
@@ -231,6 +234,20 @@ impl Launcher for Service {
 
     async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
         Ok(Response::new(self.meter.read().await))
+    }
+
+    async fn real_time(
+        &self,
+        request: Request<RealTimeRequest>,
+    ) -> Result<Response<RealTimeResponse>, Status> {
+        let RealTimeRequest { qemu_pid, refusal } = request.into_inner();
+        if refusal.is_empty() {
+            tracing::info!("virtual CPUs are realtime");
+        } else {
+            tracing::warn!(refusal, "virtual CPUs are not realtime");
+        }
+        self.real_time.send_replace(Word { qemu: qemu_pid, refusal });
+        Ok(Response::new(RealTimeResponse {}))
     }
 
     async fn debug(&self, _: Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {

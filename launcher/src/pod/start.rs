@@ -34,6 +34,7 @@ use crate::disk::{ContainerDisk, ContainerDiskError, container};
 use crate::firmware::Kernel;
 use crate::host_cpu;
 use crate::host_devices;
+use crate::real_time::{self, RealTime};
 use crate::state;
 use crate::verdict::Verdict;
 use crate::volumes::{self, Base, Places};
@@ -254,6 +255,7 @@ fn put_together(
     let installation = Installation {
         qemu: pod.args.qemu.clone(),
         vnc_socket: pod.vnc_socket(),
+        usb_sockets: pod.usb_sockets(),
         smbios: pod.args.smbios.clone(),
     };
     let layout = saved_layout(&wanted.vmi);
@@ -267,8 +269,11 @@ fn put_together(
     let node = FromNode { vhost_vsock, host_devices };
     let parts =
         Parts { firmware, accelerator, fd_sets, volumes, interfaces, descriptors, layout, host_cpu, node };
-    let assembly = assemble(&wanted.vmi, parts, &installation)
+    let mut assembly = assemble(&wanted.vmi, parts, &installation)
         .map_err(|error| Verdict::failed("MachineRefused", error.to_string()))?;
+    let real_time = wanted.vmi.spec().domain.cpu.as_ref().and_then(|cpu| cpu.realtime.as_ref());
+    assembly.launch.real_time =
+        real_time.map(|_| RealTime { word: pod.real_time.subscribe(), within: real_time::WITHIN });
     pod.circumstances.send_modify(|circumstances: &mut Circumstances| {
         circumstances.pci_layout = assembly.layout.to_saved();
     });

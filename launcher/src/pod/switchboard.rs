@@ -2,21 +2,22 @@
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use barevirt_protocol::descriptors::{Call, Reply};
 use barevirt_protocol::message::{Give, Request, Take};
-use barevirt_protocol::names::{STREAM_QMP, STREAM_SERIAL0, STREAM_VNC};
+use barevirt_protocol::names::{STREAM_QMP, STREAM_SERIAL0, STREAM_USB, STREAM_VNC};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::holdings::Holdings;
 use super::report::Circumstances;
+use super::usb::UsbSlots;
 
-/// How long QEMU's VNC server may take to accept.
+/// How long a socket of QEMU's may take to accept.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Where streams lead. A client of the console or the monitor may come before the guest, and is served when it is
@@ -29,6 +30,8 @@ pub struct Switchboard {
     pub people: mpsc::Sender<UnixStream>,
     /// Where QEMU's VNC server listens.
     pub vnc: PathBuf,
+    /// Slots for USB devices of clients.
+    pub usb: UsbSlots,
     /// What was given.
     pub holdings: Rc<RefCell<Holdings>>,
     /// Told what is held.
@@ -74,17 +77,19 @@ impl Switchboard {
         match take.stream.as_str() {
             STREAM_SERIAL0 => lead_to(&self.console, "the serial console"),
             STREAM_QMP => lead_to(&self.people, "the monitor"),
-            STREAM_VNC => {
-                let connected = timeout(CONNECT, UnixStream::connect(&self.vnc)).await;
-                let stream = match connected {
-                    Ok(Ok(stream)) => stream,
-                    Ok(Err(error)) => return Err(format!("the display cannot be connected to: {error}")),
-                    Err(_) => return Err("the display does not accept".to_owned()),
-                };
-                hand_over(stream)
-            }
+            STREAM_VNC => hand_over(connect(&self.vnc, "the display").await?),
+            STREAM_USB => hand_over(self.usb.open().await?),
             other => Err(format!("there is no stream {other}")),
         }
+    }
+}
+
+/// A connection to a socket that QEMU listens on.
+pub(super) async fn connect(socket: &Path, what: &str) -> Result<UnixStream, String> {
+    match timeout(CONNECT, UnixStream::connect(socket)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(format!("{what} cannot be connected to: {error}")),
+        Err(_) => Err(format!("{what} does not accept")),
     }
 }
 

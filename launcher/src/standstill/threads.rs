@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -68,12 +68,20 @@ impl fmt::Display for Thread {
 /// The threads of a process, the main one first. None where there is no such process.
 #[must_use]
 pub fn of(proc: &Path, pid: u32) -> Vec<Thread> {
-    let tasks = proc.join(pid.to_string()).join("task");
-    let Ok(entries) = fs::read_dir(&tasks) else { return Vec::new() };
-    let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).take(MOST);
-    let mut threads: Vec<Thread> = ids.filter_map(|id: u32| one(&tasks, id)).collect();
+    let tasks = tasks(proc, pid);
+    let mut threads: Vec<Thread> = ids(proc, pid).take(MOST).filter_map(|id| one(&tasks, id)).collect();
     threads.sort_by_key(|thread| (thread.id != pid, thread.id));
     threads
+}
+
+/// Ids of all threads of the process that this one is of.
+pub fn ids(proc: &Path, thread: u32) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(tasks(proc, thread)).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+fn tasks(proc: &Path, thread: u32) -> PathBuf {
+    proc.join(thread.to_string()).join("task")
 }
 
 /// One thread; nothing where it is gone.

@@ -81,6 +81,7 @@ pub fn bare(extra: &[&str]) -> Bare {
         monitor,
         answers_within: Duration::from_secs(60),
         pins: None,
+        real_time: None,
         acpi: true,
         paused: false,
         agent_port: "agent0".to_owned(),

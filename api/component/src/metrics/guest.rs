@@ -45,6 +45,8 @@ metrics! {
     MEMORY_DOMAIN = gauge("memory_domain_bytes", "Memory that the guest was given.");
     /// QEMU whole.
     MEMORY_RESIDENT = gauge("memory_resident_bytes", "Resident memory of QEMU, guest included.");
+    /// Sampled.
+    DIRTY_RATE = gauge("dirty_rate_bytes_per_second", "Memory that the guest writes in a second, from a sample of its pages.");
     /// Of the balloon.
     MEMORY_BALLOON = gauge("memory_actual_balloon_bytes", "Memory that the balloon leaves the guest.");
     /// Of the guest's balloon driver.

@@ -59,6 +59,11 @@ pub const DISPLAYS: Metric = gauge(
     "kubevirt_vnc_active_connections",
     "Displays that are open through this virt-api, by namespace and instance.",
 );
+/// Of virt-api: slots for USB devices that clients have.
+pub const USB_CLIENTS: Metric = gauge(
+    "kubevirt_usbredir_active_connections",
+    "Clients with USB devices for guests through this virt-api, by namespace and instance.",
+);
 /// Of virt-api: connections to ports of guests.
 pub const TUNNELS: Metric = gauge(
     "kubevirt_portforward_active_tunnels",
@@ -126,6 +131,9 @@ pub const VM_CREATED: Metric = gauge(
 );
 /// Of the leading virt-controller, by interface.
 pub const VM_VNIC: Metric = gauge("kubevirt_vm_vnic_info", "Network interfaces of virtual machines.");
+/// Of the leading virt-controller, by machine and `label_KEY`.
+pub const VM_LABELS: Metric =
+    gauge("kubevirt_vm_labels", "Labels of virtual machines and of their templates.");
 /// Of the leading virt-controller, by machine.
 pub const VM_STARTING: Metric = gauge(
     "kubevirt_vm_starting_status_last_transition_timestamp_seconds",
@@ -165,6 +173,33 @@ pub const PHASE_TIME_FROM_DELETION: Metric = histogram(
     "Time from the deletion of an instance to its last phase, in seconds.",
 );
 
+/// Of the leading virt-controller, by `name` of a queue.
+pub const QUEUE_ADDS: Metric =
+    counter("kubevirt_workqueue_adds_total", "How often an object was to be looked at.");
+/// Of the leading virt-controller, by `name` of a queue.
+pub const QUEUE_DEPTH: Metric = gauge("kubevirt_workqueue_depth", "Objects that nobody has looked at yet.");
+/// Of the leading virt-controller, by `name` of a queue.
+pub const QUEUE_WAIT: Metric = histogram(
+    "kubevirt_workqueue_queue_duration_seconds",
+    "How long objects wait until somebody looks at them.",
+);
+/// Of the leading virt-controller, by `name` of a queue.
+pub const QUEUE_WORK: Metric =
+    histogram("kubevirt_workqueue_work_duration_seconds", "How long a look at an object takes.");
+/// Of the leading virt-controller, by `name` of a queue.
+pub const QUEUE_RETRIES: Metric =
+    counter("kubevirt_workqueue_retries_total", "Looks at objects that failed and are done again.");
+/// Of the leading virt-controller, by `name` of a queue.
+pub const QUEUE_UNFINISHED: Metric = gauge(
+    "kubevirt_workqueue_unfinished_work_seconds",
+    "How long looks at objects that are not done have taken so far, summed.",
+);
+/// Of the leading virt-controller, by `name` of a queue.
+pub const QUEUE_LONGEST: Metric = gauge(
+    "kubevirt_workqueue_longest_running_processor_seconds",
+    "How long the longest look at an object that is not done has taken so far.",
+);
+
 /// Of virt-handler, by `part`: whoever did not answer.
 pub const GUESTS_MISSED: Metric = counter(
     "barevirt_guest_stats_missed_total",
@@ -202,6 +237,7 @@ pub const EXPORTED: &[&str] = &[
     VIRT_API_READY.name,
     CONSOLES.name,
     DISPLAYS.name,
+    USB_CLIENTS.name,
     TUNNELS.name,
     VMS_CREATED.name,
     GUEST_PANICS.name,
@@ -221,6 +257,7 @@ pub const EXPORTED: &[&str] = &[
     VM_LIMITS.name,
     VM_CREATED.name,
     VM_VNIC.name,
+    VM_LABELS.name,
     VM_STARTING.name,
     VM_RUNNING.name,
     VM_MIGRATING.name,
@@ -229,6 +266,13 @@ pub const EXPORTED: &[&str] = &[
     PHASE_TIME.name,
     PHASE_TIME_FROM_CREATION.name,
     PHASE_TIME_FROM_DELETION.name,
+    QUEUE_ADDS.name,
+    QUEUE_DEPTH.name,
+    QUEUE_WAIT.name,
+    QUEUE_WORK.name,
+    QUEUE_RETRIES.name,
+    QUEUE_UNFINISHED.name,
+    QUEUE_LONGEST.name,
     GUESTS_MISSED.name,
     PROCESS_CPU.name,
     PROCESS_OPEN_FDS.name,

@@ -182,21 +182,24 @@ fn options_leave_what_they_select() {
 
 #[test]
 fn the_launcher_that_runs_comes_before_those_that_ran() {
-    let pod = |name: &str, made: &str, phase: &str, owner: &str| -> Pod {
+    let pod = |name: &str, made: &str, phase: &str| -> Pod {
         serde_json::from_value(json!({
-            "metadata": {"name": name, "creationTimestamp": made, "ownerReferences": [
-                {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": owner, "uid": "u"}]},
+            "metadata": {"name": name, "creationTimestamp": made},
             "status": {"phase": phase},
         }))
         .unwrap()
     };
     let pods = [
-        pod("first", "2026-01-01T00:00:00Z", "Succeeded", "web"),
-        pod("second", "2026-01-02T00:00:00Z", "Running", "web"),
-        pod("failed", "2026-01-03T00:00:00Z", "Failed", "web"),
-        pod("other", "2026-01-04T00:00:00Z", "Running", "db"),
+        pod("first", "2026-01-01T00:00:00Z", "Succeeded"),
+        pod("second", "2026-01-02T00:00:00Z", "Running"),
+        pod("failed", "2026-01-03T00:00:00Z", "Failed"),
     ];
-    assert_eq!(newest_launcher(&pods, "web").as_deref(), Some("second"));
-    assert_eq!(newest_launcher(&pods[..1], "web").as_deref(), Some("first"));
-    assert_eq!(newest_launcher(&pods, "mail"), None);
+    assert_eq!(newest_launcher(&pods).as_deref(), Some("second"));
+    assert_eq!(newest_launcher(&[pods[2].clone(), pods[0].clone()]).as_deref(), Some("failed"));
+    assert_eq!(newest_launcher(&[]), None);
+}
+
+#[test]
+fn a_launcher_is_known_by_the_uid_of_its_instance() {
+    assert_eq!(made_for("u-1").label_selector.as_deref(), Some("kubevirt.io/created-by=u-1"));
 }

@@ -133,6 +133,25 @@ async fn an_invalid_instance_is_refused_with_its_causes_and_nothing_is_touched()
     assert!(session.interfaces().is_none());
 }
 
+#[tokio::test]
+async fn the_launcher_hears_why_virtual_cpus_are_not_realtime() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let mut session = Session::open(&pods, &fake.container).await.unwrap();
+    heard(&mut session, Phase::Waiting).await;
+    // It has no QEMU.
+    let error = session.make_real_time(&vmi(), 12).await.unwrap_err();
+    assert!(matches!(error, StepError::RealTime(RealTimeError::NoQemu { .. })), "{error}");
+    let expected = format!("12 is not: {error}");
+    let told = async {
+        while session.heard().status.is_none_or(|status| status.message != expected) {
+            session.hear().await;
+        }
+    };
+    timeout(WAIT, told).await.unwrap();
+    assert_eq!(session.view(&session.heard()).real_time, None);
+}
+
 #[test]
 fn virtualization_is_read_from_the_flags_only() {
     assert!(has_virtualization("processor\t: 0\nflags\t\t: fpu vmx sse2\n"));

@@ -43,6 +43,29 @@ impl SataController {
     }
 }
 
+/// The USB 3 controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsbController {
+    /// Where it is.
+    pub port: Port,
+    /// How many devices are on it from the start.
+    pub devices: usize,
+}
+
+impl UsbController {
+    /// Sockets where nothing is said.
+    const USUAL: usize = 4;
+    /// Most that QEMU gives it.
+    const MOST: usize = 15;
+
+    fn props(self) -> Props {
+        let props = Props::device("qemu-xhci", Controllers::USB).behind(self.port);
+        // Into the last free socket QEMU puts a hub, which is of USB 1 and too slow for what is behind it: one to spare.
+        let sockets = (self.devices + 1).clamp(Self::USUAL, Self::MOST);
+        if sockets == Self::USUAL { props } else { props.with("p2", sockets).with("p3", sockets) }
+    }
+}
+
 /// Controllers that there is at most one of, and the port that each is behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controllers {
@@ -55,7 +78,7 @@ pub struct Controllers {
     /// Who serves its queues.
     pub scsi_served: Served,
     /// USB 3, when a device is on it.
-    pub usb: Option<Port>,
+    pub usb: Option<UsbController>,
     /// virtio-serial, for channels.
     pub serial: Port,
     /// Which virtio they speak.
@@ -73,7 +96,7 @@ impl Controllers {
         let driver = self.virtio.of("virtio-scsi-pci", "virtio-scsi-pci-transitional");
         let scsi =
             self.scsi.map(|port| Props::device(driver, Self::SCSI).behind(port).served(&self.scsi_served));
-        let usb = self.usb.map(|port| Props::device("qemu-xhci", Self::USB).behind(port));
+        let usb = self.usb.map(UsbController::props);
         let driver = self.virtio.of("virtio-serial-pci", "virtio-serial-pci-transitional");
         let serial = Props::device(driver, Self::SERIAL).behind(self.serial);
         sata.chain(scsi).chain(usb).chain([serial]).collect()

@@ -15,6 +15,7 @@ pub(crate) mod rng;
 pub(crate) mod serial;
 pub(crate) mod sound;
 pub(crate) mod tpm;
+pub(crate) mod usb_redirection;
 pub(crate) mod video;
 pub(crate) mod virtio;
 pub(crate) mod virtio_mem;

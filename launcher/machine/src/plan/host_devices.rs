@@ -93,9 +93,9 @@ impl PlannedHostDevices {
         self.0.iter().filter(|device| !device.is_usb()).map(|device| device.id.clone())
     }
 
-    /// Whether it takes a USB controller.
-    pub(super) fn on_usb(&self) -> bool {
-        self.0.iter().any(Planned::is_usb)
+    /// How many are on the USB controller.
+    pub(super) fn on_usb(&self) -> usize {
+        self.0.iter().filter(|device| device.is_usb()).count()
     }
 
     pub(super) fn finish(self, ports: &Ports<'_>) -> Result<Vec<HostDevice>, PlanError> {

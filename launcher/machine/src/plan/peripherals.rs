@@ -5,11 +5,12 @@ use crate::device::controller::Controllers;
 use crate::device::input::{Input, InputBus};
 use crate::device::panic::Panic;
 use crate::device::sound::{Sound, SoundModel};
+use crate::device::usb_redirection::UsbSlot;
 use crate::device::video::{Video, VideoModel};
 use crate::device::watchdog::{Watchdog, WatchdogAction};
 use crate::error::PlanError;
 use crate::facts::Facts;
-use barevirt_api::v1::{self, Devices};
+use barevirt_api::v1::{self, ClientPassthroughDevices, Devices};
 use barevirt_api::valid::ValidVmi;
 
 /// Names in the PCI layout, in the order in which they came to this project: a later one goes to the end.
@@ -22,9 +23,18 @@ pub(super) fn pci_names(devices: &Devices, on_usb: bool) -> Vec<String> {
     watchdog.into_iter().chain(sound).chain(usb).chain(tablets).collect()
 }
 
-/// Whether one of them takes a USB controller, which is there only for what is on it.
-pub(super) fn on_usb(devices: &Devices) -> bool {
-    devices.inputs.iter().any(|input| !is_virtio(input))
+/// How many of them are on the USB controller, which is there only for what is on it.
+pub(super) fn on_usb(devices: &Devices) -> usize {
+    let slots = if devices.client_passthrough.is_some() { ClientPassthroughDevices::SLOTS } else { 0 };
+    devices.inputs.iter().filter(|input| !is_virtio(input)).count() + slots
+}
+
+pub(super) fn usb_slots(devices: &Devices, facts: &Facts) -> Vec<UsbSlot> {
+    if devices.client_passthrough.is_none() {
+        return Vec::new();
+    }
+    let slot = |(number, socket): (usize, &String)| UsbSlot { number, socket: socket.clone() };
+    facts.usb_sockets.iter().enumerate().map(slot).collect()
 }
 
 fn is_virtio(input: &v1::Input) -> bool {

@@ -66,6 +66,7 @@ pub(super) fn facts(vmi: &ValidVmi) -> Facts {
         context_id: None,
         host_devices: Vec::new(),
         vnc_socket: "/vnc".into(),
+        usb_sockets: std::array::from_fn(|slot| format!("/usb{slot}")),
         interfaces: vmi.interfaces().iter().map(interface).collect(),
         volumes: vmi.volumes().iter().map(volume).collect(),
         network_boot: false,

@@ -65,6 +65,7 @@ pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
         context_id: vmi.context_id(),
         host_devices: host_devices(vmi),
         vnc_socket: "/var/run/kubevirt-private/vnc.sock".to_owned(),
+        usb_sockets: std::array::from_fn(|slot| format!("/var/run/kubevirt-private/usb{slot}.sock")),
         network_boot: false,
         firmware: FirmwareFacts::default(),
         machine_type: None,

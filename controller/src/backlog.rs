@@ -1,0 +1,226 @@
+//! What metrics tell of the queues of the controllers, under KubeVirt's names.
+//!
+//! ```text
+//!   event ──► added ─(waiting, each object once)─► begun ─(running)─► its guard is dropped
+//!   again, after a pause that its reconciliation asked for ──► begun, and due when the pause was over
+//! ```
+//!
+//! The queues are kube's, which tells nothing of them; here the same is written down beside what goes in and comes out.
+
+use barevirt_component::metrics::names::{
+    Metric, QUEUE_ADDS, QUEUE_DEPTH, QUEUE_LONGEST, QUEUE_RETRIES, QUEUE_UNFINISHED, QUEUE_WAIT, QUEUE_WORK,
+};
+use barevirt_component::metrics::{Metrics, begin};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Name of a queue.
+type Name = [(&'static str, &'static str); 1];
+/// Namespace and name of an object.
+type Key = (String, String);
+
+/// The queues of this process.
+#[derive(Clone, Debug)]
+pub struct Backlogs {
+    /// Of machines.
+    pub vms: Backlog,
+    /// Of instances.
+    pub vmis: Backlog,
+    /// Of replica sets.
+    pub sets: Backlog,
+    /// Of pools.
+    pub pools: Backlog,
+}
+
+/// One queue.
+#[derive(Clone, Debug)]
+pub struct Backlog {
+    name: Name,
+    objects: Arc<Mutex<Objects>>,
+    adds: Counter,
+    retries: Counter,
+    wait: Histogram,
+    work: Histogram,
+}
+
+#[derive(Debug, Default)]
+struct Objects {
+    /// Since when each is to be looked at.
+    waiting: HashMap<Key, Instant>,
+    /// Since when each is looked at.
+    running: HashMap<Key, Instant>,
+}
+
+impl Backlogs {
+    /// Empty ones, that are told from now on.
+    pub fn exported(metrics: &mut Metrics) -> Self {
+        let counts = |metrics: &mut Metrics, metric: &Metric| {
+            let family = Family::<Name, Counter>::default();
+            metrics.register(metric, family.clone());
+            family
+        };
+        let times = |metrics: &mut Metrics, metric: &Metric| {
+            // From ten nanoseconds to ten seconds, as in KubeVirt.
+            let histogram = || Histogram::new(exponential_buckets(1e-8, 10.0, 10));
+            let family = Family::<Name, Histogram, fn() -> Histogram>::new_with_constructor(histogram);
+            metrics.register(metric, family.clone());
+            family
+        };
+        let (adds, retries) = (counts(metrics, &QUEUE_ADDS), counts(metrics, &QUEUE_RETRIES));
+        let (wait, work) = (times(metrics, &QUEUE_WAIT), times(metrics, &QUEUE_WORK));
+        let one = |name| {
+            let name = [("name", name)];
+            Backlog {
+                objects: Arc::default(),
+                adds: (*adds.get_or_create(&name)).clone(),
+                retries: (*retries.get_or_create(&name)).clone(),
+                wait: (*wait.get_or_create(&name)).clone(),
+                work: (*work.get_or_create(&name)).clone(),
+                name,
+            }
+        };
+        let backlogs = Backlogs {
+            vms: one("virt-controller-vm"),
+            vmis: one("virt-controller-vmi"),
+            sets: one("virt-controller-replicaset"),
+            pools: one("virt-controller-pool"),
+        };
+        metrics.collect(backlogs.clone());
+        backlogs
+    }
+}
+
+impl Backlog {
+    fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An object is to be looked at.
+    pub fn added(&self, namespace: &str, name: &str) {
+        self.objects().waiting.entry((namespace.to_owned(), name.to_owned())).or_insert_with(|| {
+            self.adds.inc();
+            Instant::now()
+        });
+    }
+
+    /// It is not there any more: nobody will look at it.
+    pub fn dropped(&self, namespace: &str, name: &str) {
+        self.objects().waiting.remove(&(namespace.to_owned(), name.to_owned()));
+    }
+
+    /// Somebody looks at it, as long as what is returned lives.
+    pub fn begun(&self, namespace: &str, name: &str) -> Running {
+        let (key, now) = ((namespace.to_owned(), name.to_owned()), Instant::now());
+        let mut objects = self.objects();
+        let waited = objects.waiting.remove(&key).map_or_else(
+            || {
+                // Nobody but its own reconciliation asked for it.
+                self.adds.inc();
+                Duration::ZERO
+            },
+            |since| now.duration_since(since),
+        );
+        self.wait.observe(waited.as_secs_f64());
+        objects.running.insert(key.clone(), now);
+        Running { backlog: self.clone(), key }
+    }
+
+    /// Somebody will look at it again, since it failed.
+    pub fn failed(&self) {
+        self.retries.inc();
+    }
+
+    /// How many wait that nobody looks at.
+    fn depth(&self) -> usize {
+        let objects = self.objects();
+        objects.waiting.keys().filter(|key| !objects.running.contains_key(*key)).count()
+    }
+
+    /// How long those have taken so far that somebody looks at.
+    fn running(&self) -> Vec<Duration> {
+        self.objects().running.values().map(Instant::elapsed).collect()
+    }
+}
+
+/// An object that somebody looks at.
+#[derive(Debug)]
+pub struct Running {
+    backlog: Backlog,
+    key: Key,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let since = self.backlog.objects().running.remove(&self.key);
+        since.iter().for_each(|since| self.backlog.work.observe(since.elapsed().as_secs_f64()));
+    }
+}
+
+/// What a metric tells of a queue.
+type Value = fn(&Backlog) -> f64;
+
+impl Collector for Backlogs {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let told: [(&Metric, Value); 3] = [
+            (&QUEUE_DEPTH, |one| f64::from(u32::try_from(one.depth()).unwrap_or(u32::MAX))),
+            (&QUEUE_UNFINISHED, |one| one.running().iter().sum::<Duration>().as_secs_f64()),
+            (&QUEUE_LONGEST, |one| one.running().into_iter().max().unwrap_or_default().as_secs_f64()),
+        ];
+        for (metric, value) in told {
+            let mut family = begin(&mut encoder, metric)?;
+            for one in [&self.vms, &self.vmis, &self.sets, &self.pools] {
+                ConstGauge::new(value(one)).encode(family.encode_family(&one.name)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barevirt_component::metrics::names::is_exported;
+
+    #[test]
+    fn an_object_waits_once_and_is_looked_at() {
+        let mut metrics = Metrics::default();
+        let backlogs = Backlogs::exported(&mut metrics);
+        let told = |metric: &Metric, part: &str| -> f64 {
+            let text = metrics.text();
+            let start = format!("{}{part}{{name=\"virt-controller-vmi\"}} ", metric.name);
+            let line = text.lines().find_map(|line| line.strip_prefix(&start));
+            line.unwrap_or_else(|| panic!("no {start} in {text}")).parse().unwrap()
+        };
+        let queue = &backlogs.vmis;
+        for name in ["a", "b", "a"] {
+            queue.added("shop", name);
+        }
+        assert_eq!((told(&QUEUE_ADDS, ""), told(&QUEUE_DEPTH, "")), (2.0, 2.0));
+        let running = queue.begun("shop", "a");
+        // It changes while somebody looks: once more afterwards.
+        queue.added("shop", "a");
+        assert_eq!((told(&QUEUE_ADDS, ""), told(&QUEUE_DEPTH, "")), (3.0, 1.0));
+        assert!(told(&QUEUE_UNFINISHED, "") > 0.0 && told(&QUEUE_LONGEST, "") > 0.0);
+        assert_eq!((told(&QUEUE_WAIT, "_count"), told(&QUEUE_WORK, "_count")), (1.0, 0.0));
+        queue.failed();
+        drop(running);
+        queue.dropped("shop", "b");
+        assert_eq!((told(&QUEUE_DEPTH, ""), told(&QUEUE_UNFINISHED, "")), (1.0, 0.0));
+        drop(queue.begun("shop", "a"));
+        // By itself.
+        drop(queue.begun("shop", "a"));
+        assert_eq!((told(&QUEUE_ADDS, ""), told(&QUEUE_DEPTH, "")), (4.0, 0.0));
+        assert_eq!((told(&QUEUE_WORK, "_count"), told(&QUEUE_RETRIES, "")), (3.0, 1.0));
+        for name in barevirt_component::metrics::names_in(&metrics.text()) {
+            assert!(is_exported(&name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! A key of a test's own, for virtctl's `ssh` and `scp`.
+
+use crate::command::succeed;
+use anyhow::{Context, Result};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// It is gone with the value.
+pub struct Key {
+    _files: TempDir,
+    path: String,
+    /// What a guest has to know.
+    pub public: String,
+}
+
+impl Key {
+    /// A new one.
+    pub fn make() -> Result<Self> {
+        let files = tempfile::tempdir()?;
+        let path = files.path().join("key").to_str().context("the path is text")?.to_owned();
+        succeed(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", &path]), None)?;
+        let public = std::fs::read_to_string(format!("{path}.pub"))?;
+        Ok(Self { _files: files, path, public: public.trim_end().to_owned() })
+    }
+
+    /// By which virtctl uses it, and believes what a guest says of itself the first time.
+    pub fn options(&self) -> [String; 6] {
+        let hosts = format!("{}.hosts", self.path);
+        ["-i", &self.path, "--known-hosts", &hosts, "-t", "-o StrictHostKeyChecking=accept-new"]
+            .map(str::to_owned)
+    }
+}

@@ -1,0 +1,98 @@
+//! Virtual CPUs that are to be realtime. A launcher may not make them so: the handler does, and says so.
+//!
+//! ```text
+//!   QEMU answers ──> status awaits_real_time ──> handler schedules the threads ──> its word ──> the guest is let go
+//! ```
+//!
+//! A handler may be restarted meanwhile: the next one sees the same status. A guest without what it was promised is not let
+//! go at all.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long the handler's word is waited for: it may be restarted.
+pub const WITHIN: Duration = Duration::from_secs(60);
+
+/// The handler's word.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Word {
+    /// Process id of the QEMU that is meant.
+    pub qemu: u32,
+    /// Why its virtual CPUs are not realtime; empty: they are.
+    pub refusal: String,
+}
+
+/// What keeps a guest from being let go.
+#[derive(Debug, Clone)]
+pub struct RealTime {
+    /// What the handler said last.
+    pub word: watch::Receiver<Word>,
+    /// How long it is waited for.
+    pub within: Duration,
+}
+
+/// Virtual CPUs did not become realtime.
+#[derive(Debug, thiserror::Error)]
+pub enum RealTimeError {
+    /// Nothing was said.
+    #[error("spec.domain.cpu.realtime: virt-handler did not say within {} s that virtual CPUs are realtime", .0.as_secs())]
+    Silent(Duration),
+    /// The handler could not.
+    #[error("spec.domain.cpu.realtime: not within {} s: {refusal}", .within.as_secs())]
+    Refused {
+        /// How long it was tried.
+        within: Duration,
+        /// What stood in the way last.
+        refusal: String,
+    },
+}
+
+impl RealTime {
+    /// Waits until the virtual CPUs of this QEMU are realtime.
+    ///
+    /// # Errors
+    /// When they are not in time.
+    pub async fn wait(mut self, qemu: u32) -> Result<(), RealTimeError> {
+        let within = self.within;
+        let done = |word: &Word| word.qemu == qemu && word.refusal.is_empty();
+        if matches!(timeout(within, self.word.wait_for(done)).await, Ok(Ok(_))) {
+            return Ok(());
+        }
+        let Word { qemu: meant, refusal } = self.word.borrow().clone();
+        Err(if meant == qemu && !refusal.is_empty() {
+            RealTimeError::Refused { within, refusal }
+        } else {
+            RealTimeError::Silent(within)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn after(words: &[(u32, &str)]) -> Result<(), String> {
+        let word = watch::Sender::new(Word::default());
+        let waiting = RealTime { word: word.subscribe(), within: Duration::from_secs(1) };
+        let saying = async {
+            for (qemu, refusal) in words {
+                word.send_replace(Word { qemu: *qemu, refusal: (*refusal).to_owned() });
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::join!(waiting.wait(12), saying).0.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn only_the_word_that_all_is_well_with_this_qemu_counts() {
+        let good = tokio::join!(after(&[(12, "")]), after(&[(12, "not permitted"), (12, "")]));
+        assert_eq!(good, (Ok(()), Ok(())));
+        let bad = tokio::join!(after(&[]), after(&[(11, "")]), after(&[(12, "not permitted")]));
+        let silent =
+            "spec.domain.cpu.realtime: virt-handler did not say within 1 s that virtual CPUs are realtime";
+        let refused = "spec.domain.cpu.realtime: not within 1 s: not permitted";
+        assert_eq!(bad, (Err(silent.to_owned()), Err(silent.to_owned()), Err(refused.to_owned())));
+    }
+}

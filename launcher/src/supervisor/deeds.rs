@@ -1,0 +1,168 @@
+//! Carrying out effects of the state machine: QEMU is started, told things on its monitor, and sent signals.
+
+use std::future::Future;
+use std::time::Duration;
+
+use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::{Deadline, Error, Options, Qmp};
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{COMMAND, Launch, Outcome, Supervisor};
+use crate::lifecycle::{Effect, Event};
+use crate::pins::PinsError;
+use crate::process::Process;
+use crate::verdict::Verdict;
+
+/// How long `cont` may take: it opens images for writing and may wait for storage.
+const CONTINUE: Duration = Duration::from_secs(60);
+/// How long a QEMU that has closed its monitor while starting may take to exit.
+const GIVING_UP: Duration = Duration::from_secs(5);
+
+/// A guest whose threads are not where they are to be is not let go.
+fn not_pinned(error: &PinsError) -> Verdict {
+    let source = std::error::Error::source(error).map(|source| format!(": {source}"));
+    Verdict::failed("StartFailed", format!("{error}{}", source.unwrap_or_default()))
+}
+
+/// What QEMU is to do when its guest powers itself off.
+async fn on_shutdown(qmp: &Qmp, action: &str, by: Deadline) -> Result<(), Error> {
+    qmp.execute_raw("set-action", json!({"shutdown": action}), by).await.map(drop)
+}
+
+impl Supervisor<'_> {
+    pub(super) fn carry_out(&mut self, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::Spawn => return self.spawn(),
+            Effect::Continue => self.tell("cont", CONTINUE, true, |qmp, by| async move {
+                qmp.execute(qmp::cont {}, by).await.map(drop)
+            }),
+            Effect::Resume => self.tell("cont", CONTINUE, false, |qmp, by| async move {
+                qmp.execute(qmp::cont {}, by).await.map(drop)
+            }),
+            Effect::Hold => self.tell("stop", CONTINUE, false, |qmp, by| async move {
+                qmp.execute(qmp::stop {}, by).await.map(drop)
+            }),
+            Effect::Reset => self.tell("system_reset", COMMAND, false, |qmp, by| async move {
+                qmp.execute(qmp::system_reset {}, by).await.map(drop)
+            }),
+            // In one go: without the first, the second would end the VM.
+            Effect::PressForReboot => self.tell("system_powerdown", COMMAND, false, |qmp, by| async move {
+                on_shutdown(&qmp, "pause", by).await?;
+                qmp.execute(qmp::system_powerdown {}, by).await.map(drop)
+            }),
+            Effect::LeaveOnShutdown => self.tell("set-action", COMMAND, false, |qmp, by| async move {
+                on_shutdown(&qmp, "poweroff", by).await
+            }),
+            Effect::Powerdown => self.tell("system_powerdown", COMMAND, false, |qmp, by| async move {
+                qmp.execute(qmp::system_powerdown {}, by).await.map(drop)
+            }),
+            Effect::Quit => self.tell("quit", COMMAND, false, |qmp, by| async move {
+                qmp.execute(qmp::quit {}, by).await.map(drop)
+            }),
+            Effect::Terminate => self.signal(Signal::SIGTERM),
+            Effect::Kill => self.signal(Signal::SIGKILL),
+            Effect::Wake(at) => self.wake = Some(self.begun + at),
+        }
+        None
+    }
+
+    fn spawn(&mut self) -> Option<Event> {
+        let Launch { command, tpm, monitor, answers_within, pins, real_time, acpi: _, paused: _, agent_port } =
+            self.launch.take()?;
+        self.agent_port = agent_port;
+        if let Some(error) = pins.as_ref().and_then(|pins| pins.prepare().err()) {
+            return Some(Event::CannotStart(not_pinned(&error)));
+        }
+        // The TPM first: QEMU speaks to it as it starts.
+        let started = tpm.map(Process::spawn).transpose().and_then(|tpm| Ok((tpm, Process::spawn(command)?)));
+        match started {
+            Ok((tpm, process)) => {
+                let tpm_pid = tpm.as_ref().map(Process::pid);
+                tracing::info!(pid = process.pid(), tpm_pid, "QEMU started");
+                (self.tpm, self.process) = (tpm, Some(process));
+            }
+            Err(error) => {
+                let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+                let message = format!("{error}{}", source.unwrap_or_default());
+                return Some(Event::CannotStart(Verdict::failed("StartFailed", message)));
+            }
+        }
+        let pid = self.process.as_ref().map_or(0, Process::pid);
+        let status = self.status.clone();
+        self.work.push(Box::pin(async move {
+            let opened = Qmp::open(monitor, Options::default(), Deadline::after(answers_within)).await;
+            if opened.as_ref().is_err_and(Error::is_closed) {
+                // It has closed its monitor because it is exiting, and the exit says more.
+                sleep(GIVING_UP).await;
+            }
+            if let (Ok((qmp, _)), Some(pins)) = (&opened, pins)
+                && let Err(error) = pins.complete(qmp).await
+            {
+                return Outcome::Happened(vec![Event::CannotRun(not_pinned(&error))]);
+            }
+            if let (Ok(_), Some(real_time)) = (&opened, real_time) {
+                status.send_modify(|status| status.awaits_real_time = true);
+                let outcome = real_time.wait(pid).await;
+                status.send_modify(|status| status.awaits_real_time = false);
+                if let Err(error) = outcome {
+                    let verdict = Verdict::failed("RealTimeMissing", error.to_string());
+                    return Outcome::Happened(vec![Event::CannotRun(verdict)]);
+                }
+            }
+            Outcome::Opened(Box::new(opened))
+        }));
+        None
+    }
+
+    /// Has one command executed beside the loop.
+    fn tell<F>(
+        &mut self,
+        name: &'static str,
+        wait: Duration,
+        needed: bool,
+        run: impl FnOnce(Qmp, Deadline) -> F,
+    ) where
+        F: Future<Output = Result<(), Error>> + 'static,
+    {
+        let Some(qmp) = self.qmp.clone() else { return };
+        let running = run(qmp, Deadline::after(wait));
+        let reply = self.reply.take();
+        self.work.push(Box::pin(async move {
+            let result = running.await;
+            let result = match (result, reply) {
+                (Ok(()), Some(reply)) => {
+                    let _ = reply.send(Ok(()));
+                    return Outcome::Nothing;
+                }
+                (Err(error), Some(reply)) => {
+                    tracing::warn!(%error, name, "command failed");
+                    let _ = reply.send(Err(error.into()));
+                    return Outcome::Doubt;
+                }
+                (result, None) => result,
+            };
+            match result {
+                Ok(()) => Outcome::Nothing,
+                // The end of the stream is the end of QEMU, which is told by its exit.
+                Err(error) if error.is_closed() => Outcome::Nothing,
+                Err(error) if needed => {
+                    let message = format!("the guest could not be made to run: {error}");
+                    Outcome::Happened(vec![Event::CannotRun(Verdict::failed("StartFailed", message))])
+                }
+                Err(error) => {
+                    tracing::warn!(%error, name, "command failed");
+                    Outcome::Doubt
+                }
+            }
+        }));
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(process) = &self.process {
+            tracing::info!(%signal, "QEMU is sent a signal");
+            process.signal(signal);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A stream for one program of this machine, which comes to a port of the loopback: a viewer, a USB device's client.
+
+use std::net::IpAddr;
+
+use anyhow::{Context, bail};
+use futures::{SinkExt, StreamExt};
+use hyper::body::Bytes;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::session::{self, INSTANCES, Session};
+use crate::stream::{self, Socket};
+
+/// What the other side may say before anybody answers: its greeting.
+const GREETING: usize = 4096;
+
+/// The stream of an instance's subresource.
+pub(crate) async fn open(session: &Session, vmi: &str, subresource: &str) -> anyhow::Result<Socket> {
+    let path = session::path(&session.namespace, INSTANCES, vmi, subresource);
+    let opened = match stream::open(session, &path).await {
+        Ok(Ok(socket)) => Ok(socket),
+        Ok(Err(refusal)) => Err(anyhow::anyhow!(refusal)),
+        Err(error) => Err(error),
+    };
+    opened.with_context(|| format!("can't access VMI {vmi}"))
+}
+
+/// The port that the visitor comes to; 0 takes a free one.
+pub(crate) async fn listen(address: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((address, port)).await.with_context(|| format!("open {address} port {port}"))
+}
+
+/// Waits for the one visitor; the stream, which is of `what`, is kept alive meanwhile. What it said already is the first that the
+/// visitor hears.
+pub(crate) async fn wait(
+    mut socket: Socket,
+    listener: &TcpListener,
+    what: &str,
+) -> anyhow::Result<(Socket, TcpStream)> {
+    let mut greeting: Vec<u8> = Vec::new();
+    let mut ping = tokio::time::interval(stream::PING_EVERY);
+    let mut visitor = loop {
+        tokio::select! {
+            accepted = listener.accept() => break accepted.context("accept a connection")?.0,
+            message = socket.next(), if greeting.len() < GREETING => match message {
+                Some(Ok(Message::Binary(bytes))) => greeting.extend_from_slice(&bytes),
+                Some(Ok(Message::Close(Some(frame)))) if !frame.reason.is_empty() => {
+                    bail!("{what} was closed: {}", frame.reason)
+                }
+                Some(Ok(Message::Close(_)) | Err(_)) | None => bail!("{what} was closed"),
+                Some(Ok(_)) => {}
+            },
+            _ = ping.tick() => {
+                socket.send(Message::Ping(Bytes::new())).await.with_context(|| format!("send to {what}"))?;
+            }
+        }
+    };
+    // Only a matter of latency.
+    let _ = visitor.set_nodelay(true);
+    visitor.write_all(&greeting).await.with_context(|| format!("pass on what {what} said"))?;
+    Ok((socket, visitor))
+}
+
+/// Ends at ctrl-c, as somebody wants who has seen enough.
+pub(crate) async fn until_interrupted(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::select! {
+        done = work => done,
+        interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
+    }
+}
