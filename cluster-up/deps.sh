@@ -29,7 +29,7 @@ packages=(
     e2fsprogs fdisk mtools dosfstools xorriso extlinux syslinux syslinux-common
     grub-pc-bin grub-common
     # checks
-    shellcheck isc-dhcp-client binutils ovmf swtpm
+    shellcheck isc-dhcp-client binutils ovmf swtpm vncsnapshot
 )
 # From bookworm-backports.
 qemu_packages=(qemu-system-x86 qemu-utils qemu-system-common qemu-system-data seabios ipxe-qemu)

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::command::repository;
-
 /// How long a server may take for anything.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Security type without any.
@@ -20,8 +18,6 @@ pub struct Screen {
     pub size: (u16, u16),
     /// What the server calls it.
     pub name: String,
-    /// What was seen of it: red, green and blue of each pixel, line by line.
-    picture: Vec<u8>,
 }
 
 impl Screen {
@@ -47,8 +43,7 @@ impl Screen {
         let mut name = vec![0; u32::from_be_bytes(length).try_into()?];
         stream.read_exact(&mut name)?;
         let size = (u16::from_be_bytes([w1, w2]), u16::from_be_bytes([h1, h2]));
-        let picture = vec![0; usize::from(size.0) * usize::from(size.1) * 3];
-        Ok(Self { stream, size, name: String::from_utf8_lossy(&name).into_owned(), picture })
+        Ok(Self { stream, size, name: String::from_utf8_lossy(&name).into_owned() })
     }
 
     /// Asks for the whole screen; the number of pixels of the first update, whose bytes are all read.
@@ -61,37 +56,18 @@ impl Screen {
         ensure!(kind == 0, "message {kind} is no update");
         let mut pixels = 0;
         for _ in 0..u16::from_be_bytes([n1, n2]) {
-            let [x1, x2, y1, y2, w1, w2, h1, h2, e1, e2, e3, e4] = read(&mut self.stream)?;
+            let [_, _, _, _, w1, w2, h1, h2, e1, e2, e3, e4] = read(&mut self.stream)?;
             let encoding = i32::from_be_bytes([e1, e2, e3, e4]);
             if encoding != 0 {
                 bail!("encoding {encoding} was not asked for");
             }
-            let [x, y, width, height] =
-                [[x1, x2], [y1, y2], [w1, w2], [h1, h2]].map(|two| usize::from(u16::from_be_bytes(two)));
-            let area = width * height;
+            let area = usize::from(u16::from_be_bytes([w1, w2])) * usize::from(u16::from_be_bytes([h1, h2]));
             // QEMU's own format has four bytes a pixel.
             let mut bytes = vec![0; area * 4];
             self.stream.read_exact(&mut bytes).context("read the pixels")?;
             pixels += area;
-            for (number, pixel) in bytes.chunks_exact(4).enumerate() {
-                let at = ((y + number / width) * usize::from(self.size.0) + x + number % width) * 3;
-                // The guest may have set another mode since.
-                if let Some(seen) = self.picture.get_mut(at..at + 3) {
-                    // Blue comes first.
-                    seen.copy_from_slice(&[pixel[2], pixel[1], pixel[0]]);
-                }
-            }
         }
         Ok(pixels)
-    }
-
-    /// Keeps what was seen, for people: `target/screens/NAME.ppm`.
-    pub fn keep(&self, name: &str) -> Result<()> {
-        let folder = repository().join("target/screens");
-        std::fs::create_dir_all(&folder)?;
-        let mut file = format!("P6\n{} {}\n255\n", self.size.0, self.size.1).into_bytes();
-        file.extend(&self.picture);
-        std::fs::write(folder.join(format!("{name}.ppm")), file).context("keep the picture")
     }
 
     /// Whether the server has ended the session.

@@ -108,10 +108,20 @@ pub async fn act(
     body: Bytes,
 ) -> Result<Answer, Refusal> {
     let answer = pass(server, control, (namespace, name), query, body).await;
+    let answer = answer.or_else(|refusal| in_text(control, refusal));
     let code = answer.as_ref().map_or_else(|refusal| refusal.code, Answer::status);
     let control = control.path();
     tracing::info!(user = user.name, namespace, name, control, code = code.as_u16(), "control of a guest");
     answer
+}
+
+/// KubeVirt's client drops the words of a conflict about `guestosinfo`, and shows those of a 500 in plain text, which
+/// KubeVirt therefore answers.
+fn in_text(control: Control, refusal: Refusal) -> Result<Answer, Refusal> {
+    if control == Control::GuestOsInfo && refusal.code == StatusCode::CONFLICT {
+        return Ok(answer::typed(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", refusal.message));
+    }
+    Err(refusal)
 }
 
 async fn pass(

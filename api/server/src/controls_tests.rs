@@ -125,3 +125,15 @@ fn every_control_has_a_path_of_its_own() {
     }
     assert!(moves_cursor(Some("a=b&moveCursor=true")) && !moves_cursor(Some("moveCursor=false")));
 }
+
+#[test]
+fn kubevirts_client_hears_why_the_agent_says_nothing() {
+    let refused = judge(Control::GuestOsInfo, &vmi("Running", &[], json!({}))).unwrap_err();
+    let answer = in_text(Control::GuestOsInfo, refused.clone()).unwrap();
+    assert_eq!(answer.status(), 500);
+    assert_eq!(answer.headers()["content-type"], "text/plain");
+    // Others read a `Status`.
+    assert_eq!(in_text(Control::UserList, refused.clone()).unwrap_err(), refused);
+    let missing = Refusal::not_found("no such instance");
+    assert_eq!(in_text(Control::GuestOsInfo, missing.clone()).unwrap_err(), missing);
+}

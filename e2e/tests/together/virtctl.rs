@@ -1,7 +1,7 @@
 //! virtctl's commands that have no area of their own: manifests, credentials, displays, consoles that are had again.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{cluster_script, try_virtctl};
+use barevirt_e2e::command::{cluster_script, repository, succeed, try_virtctl};
 use barevirt_e2e::rfb::Screen;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, Running, guest, in_namespace};
@@ -37,16 +37,33 @@ fn png_size(bytes: &[u8]) -> Result<(u16, u16)> {
     Ok((number(16)?, number(20)?))
 }
 
+/// A VNC client that is not ours. It waits for something else than one colour, and keeps what it sees for people.
+fn looked_at_by_another_program(proxy: &Proxy) -> Result<()> {
+    let folder = repository().join("target/screens");
+    std::fs::create_dir_all(&folder)?;
+    let picture = folder.join("vnc.jpg");
+    let mut client = Command::new("vncsnapshot");
+    client.arg("-quiet").arg(format!("127.0.0.1::{}", proxy.port)).arg(&picture);
+    succeed(&mut client, None)?;
+    let bytes = std::fs::read(&picture)?;
+    // The firmware's words are some 100 KiB in this format, a screen of one colour 5.
+    ensure!(bytes.starts_with(&[0xff, 0xd8]) && bytes.len() > 20_000, "{} bytes", bytes.len());
+    Ok(())
+}
+
 #[test]
 fn a_viewer_sees_the_guests_screen_and_the_next_one_takes_it() {
     in_namespace("vnc", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
+        // With nothing on its disk: the firmware says so on the screen, and no more comes.
+        let mut vmi = guest::instance("vm");
+        vmi["spec"]["volumes"] = json!([{ "name": "root", "emptyDisk": { "capacity": "1Mi" } }]);
+        namespace.apply(&vmi)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
+        looked_at_by_another_program(&Proxy::start(namespace, &[])?)?;
         let proxy = Proxy::start(namespace, &[])?;
         let mut screen = Screen::connect(proxy.port)?;
         ensure!(screen.name.contains("vm"), "{}", screen.name);
         ensure!(screen.update()? > 0);
-        screen.keep("vnc")?;
         // The same as a picture shows; the guest may set another mode between the two.
         let file = tempfile::NamedTempFile::new()?;
         let path = file.path().to_str().context("the path is text")?;

@@ -78,7 +78,7 @@ pub fn update(old: &KubeVirt, new: &KubeVirt) -> Vec<Cause> {
     causes
 }
 
-/// What is accepted with a warning: gates that change nothing.
+/// What is accepted with a warning: gates and fields that change nothing.
 pub fn warnings(object: &KubeVirt) -> Vec<String> {
     let developer = object.spec.developer();
     let lists = [
@@ -98,6 +98,11 @@ pub fn warnings(object: &KubeVirt) -> Vec<String> {
             warnings
                 .push(format!("spec.configuration.developerConfiguration.{list}: {} {why}", quoted(gate)));
         }
+    }
+    let configuration = object.spec.configuration.as_ref();
+    if configuration.is_some_and(|given| !given.supported_guest_agent_versions.is_empty()) {
+        let why = "has no effect: guest agents are judged by the commands they list";
+        warnings.push(format!("spec.configuration.supportedGuestAgentVersions {why}"));
     }
     warnings
 }

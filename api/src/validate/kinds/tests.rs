@@ -1217,11 +1217,12 @@ fn a_kubevirt_object_of_older_days_may_change_beside_its_specification() {
 }
 
 #[test]
-fn gates_that_change_nothing_are_told() {
+fn what_changes_nothing_is_told() {
     let lists = json!({"developerConfiguration": {
         "featureGates": ["HostDisk", "LiveMigration", "Macvtap", "Unheard"], "disabledFeatureGates": ["NUMA"],
-    }});
+    }, "supportedGuestAgentVersions": ["5.*"]});
     let object: KubeVirt = read(&with(&stock(), "/spec/configuration", &lists));
+    assert_eq!(kubevirt::create(&object, false, "kubevirt"), []);
     assert_eq!(
         kubevirt::warnings(&object),
         [
@@ -1229,6 +1230,7 @@ fn gates_that_change_nothing_are_told() {
             "spec.configuration.developerConfiguration.featureGates: Macvtap has no effect any more",
             "spec.configuration.developerConfiguration.featureGates: Unheard is not a known feature gate",
             "spec.configuration.developerConfiguration.disabledFeatureGates: NUMA is always on",
+            "spec.configuration.supportedGuestAgentVersions has no effect: guest agents are judged by the commands they list",
         ]
     );
 }
