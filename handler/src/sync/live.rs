@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   grow:    spec ──> controller resizes the pod ──> condition PodResized ──> launcher
-//!   shrink:  spec ──> launcher ──> status ──> controller resizes the pod
+//!   shrink:  spec ──> controller sees it: condition ──> launcher ──> status ──> controller resizes the pod
 //! ```
 //!
 //! More than the pod has would be the guest's end. So until the controller says that the pod has it, the launcher is told of
-//! what there is. All of it is in the VMI's status: a handler that starts anew says the same.
+//! what there is. Less that came before the controller has seen the change would look to it as if nothing had changed. All of it is in the VMI's status: a handler that starts anew says the same.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use barevirt_api::names::{CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, REASON_POD_RESIZED};
 use barevirt_api::v1::{Condition, VirtualMachineInstance, are_agent_pings_paused};
@@ -40,27 +41,34 @@ pub fn hash(vmi: &VirtualMachineInstance) -> String {
     hash
 }
 
-/// Sockets that there are, where more are wanted than the pod may have.
+/// Sockets that there are, where others are wanted and it is not time for them.
 fn held_sockets(vmi: &VirtualMachineInstance) -> Option<u32> {
     let wanted = vmi.spec.domain.cpu.as_ref()?.sockets?;
     let there = vmi.status.as_ref()?.current_cpu_topology.as_ref()?.sockets?;
-    (wanted > there && !has_pod_resized(vmi, CONDITION_HOT_VCPU_CHANGE)).then_some(there)
+    (!is_time(vmi, CONDITION_HOT_VCPU_CHANGE, wanted.cmp(&there))).then_some(there)
 }
 
-/// Memory that was last asked for, where more is wanted than the pod may have.
+/// Memory that was last asked for, where another amount is wanted and it is not time for it.
 fn held_memory(vmi: &VirtualMachineInstance) -> Option<Quantity> {
     let memory = vmi.spec.domain.memory.as_ref()?;
     memory.max_guest.as_ref()?;
     let wanted = quantity::bytes(memory.guest.as_ref()?).ok()?;
     let there = vmi.status.as_ref()?.memory.as_ref()?.guest_requested.as_ref()?;
-    let less = wanted > quantity::bytes(there).ok()?;
-    (less && !has_pod_resized(vmi, CONDITION_HOT_MEMORY_CHANGE)).then(|| there.clone())
+    let than_there = wanted.cmp(&quantity::bytes(there).ok()?);
+    (!is_time(vmi, CONDITION_HOT_MEMORY_CHANGE, than_there)).then(|| there.clone())
 }
 
-fn has_pod_resized(vmi: &VirtualMachineInstance, condition: &str) -> bool {
+/// Whether the launcher may be told of an amount that is so, compared with what is there.
+fn is_time(vmi: &VirtualMachineInstance, condition: &str, than_there: Ordering) -> bool {
     let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    Condition::find(conditions, condition)
-        .is_some_and(|found| found.is_true() && found.reason.as_deref() == Some(REASON_POD_RESIZED))
+    let seen = Condition::find(conditions, condition);
+    match than_there {
+        Ordering::Less => seen.is_some(),
+        Ordering::Equal => true,
+        Ordering::Greater => {
+            seen.is_some_and(|found| found.is_true() && found.reason.as_deref() == Some(REASON_POD_RESIZED))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -85,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn more_only_once_the_pod_has_it_and_less_at_once() {
+    fn more_only_once_the_pod_has_it_and_less_once_the_controller_knows() {
         let of = |reason: &str| {
             let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": reason});
             json!([condition("HotVCPUChange"), condition("HotMemoryChange")])
@@ -96,8 +104,10 @@ mod tests {
             (4, "3Gi", json!([]), both(2, "2Gi")),
             (4, "3Gi", of("PodResizing"), both(2, "2Gi")),
             (4, "3Gi", of("PodResized"), both(4, "3Gi")),
-            (1, "1Gi", json!([]), both(1, "1Gi")),
-            (1, "3Gi", json!([]), both(1, "2Gi")),
+            (1, "1Gi", json!([]), both(2, "2Gi")),
+            (1, "1Gi", of("PodResizing"), both(1, "1Gi")),
+            (1, "3Gi", json!([]), both(2, "2Gi")),
+            (1, "3Gi", of("PodResizing"), both(1, "2Gi")),
         ] {
             assert_eq!(
                 told(&vmi(sockets, guest, conditions.clone())),
