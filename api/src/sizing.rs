@@ -155,7 +155,12 @@ pub fn guest_memory_bytes(spec: &VirtualMachineInstanceSpec) -> Option<u64> {
     given(spec.domain.memory.as_ref().and_then(|memory| memory.guest.as_ref()))
         .or_else(|| given(resources.and_then(|resources| resources.request("memory"))))
         .or_else(|| given(resources.and_then(|resources| resources.limit("memory"))))
-        .map(|bytes| bytes.div_ceil(MIB).saturating_mul(MIB))
+        .map(whole_mib)
+}
+
+/// Bytes rounded up to whole MiB. Amounts of guest memory are compared so: of what was asked for QEMU has that much.
+pub fn whole_mib(bytes: u64) -> u64 {
+    bytes.div_ceil(MIB).saturating_mul(MIB)
 }
 
 /// Changes what is given for the pod by as much as the guest's memory changes, in bytes: it was given for the memory before.
@@ -173,7 +178,7 @@ pub fn move_given_memory(resources: &mut crate::v1::ResourceRequirements, before
 /// Memory that the launcher and QEMU need beyond the guest's.
 pub fn overhead_bytes(vmi: &ValidVmi, settings: &Settings) -> u64 {
     let sum = overhead_parts(vmi, settings).into_iter().map(|(_, bytes)| bytes).sum();
-    settings.pods.overhead.times(sum).div_ceil(MIB).saturating_mul(MIB)
+    whole_mib(settings.pods.overhead.times(sum))
 }
 
 /// The parts of that sum by their names in the table above, before it is multiplied and rounded up; those that this instance

@@ -83,7 +83,8 @@ fn has_stream(vmi: &VirtualMachineInstance, action: InstanceAction) -> Result<()
     }
 }
 
-fn is_running(vmi: &VirtualMachineInstance) -> bool {
+/// Whether its guest has begun and not ended.
+pub(crate) fn is_running(vmi: &VirtualMachineInstance) -> bool {
     vmi.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some(names::PHASE_RUNNING))
 }
 

@@ -132,10 +132,9 @@ async fn instance_of_machine(
 /// Address of the first interface of a guest that can answer.
 fn address(vmi: &VirtualMachineInstance, name: &str) -> Result<IpAddr, Refusal> {
     let conflict = |why: &str| Err(Refusal::conflict("virtualmachineinstances", name, why));
-    let Some(status) = &vmi.status else { return conflict("VMI is not running") };
-    if status.phase.as_deref() != Some(names::PHASE_RUNNING) {
+    let Some(status) = vmi.status.as_ref().filter(|_| instance::is_running(vmi)) else {
         return conflict("VMI is not running");
-    }
+    };
     if Condition::find(&status.conditions, names::CONDITION_PAUSED).is_some() {
         return conflict("VMI is paused");
     }

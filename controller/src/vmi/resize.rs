@@ -61,7 +61,7 @@ fn amounts(vmi: &VirtualMachineInstance) -> Option<[Amount; 2]> {
     let told = status.memory.as_ref().filter(|_| grows);
     let bytes = |quantity: Option<&Quantity>| {
         let bytes = quantity.and_then(|quantity| quantity::bytes(quantity).ok());
-        bytes.map_or(guest, |bytes| bytes.div_ceil(sizing::MIB).saturating_mul(sizing::MIB))
+        bytes.map_or(guest, sizing::whole_mib)
     };
     let asked = bytes(told.and_then(|told| told.guest_requested.as_ref()));
     let current = bytes(told.and_then(|told| told.guest_current.as_ref()));

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 
 use barevirt_api::names::{CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, REASON_POD_RESIZED};
 use barevirt_api::v1::{Condition, VirtualMachineInstance, are_agent_pings_paused};
-use barevirt_api::{identity, quantity};
+use barevirt_api::{identity, quantity, sizing};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// The VMI as the launcher may have it.
@@ -52,9 +52,9 @@ fn held_sockets(vmi: &VirtualMachineInstance) -> Option<u32> {
 fn held_memory(vmi: &VirtualMachineInstance) -> Option<Quantity> {
     let memory = vmi.spec.domain.memory.as_ref()?;
     memory.max_guest.as_ref()?;
-    let wanted = quantity::bytes(memory.guest.as_ref()?).ok()?;
     let there = vmi.status.as_ref()?.memory.as_ref()?.guest_requested.as_ref()?;
-    let than_there = wanted.cmp(&quantity::bytes(there).ok()?);
+    let bytes = |amount| quantity::bytes(amount).ok().map(sizing::whole_mib);
+    let than_there = bytes(memory.guest.as_ref()?)?.cmp(&bytes(there)?);
     (!is_time(vmi, CONDITION_HOT_MEMORY_CHANGE, than_there)).then(|| there.clone())
 }
 
@@ -101,6 +101,8 @@ mod tests {
         let both = |sockets: u32, guest: &str| (sockets, guest.to_owned());
         for (sockets, guest, conditions, expected) in [
             (2, "2Gi", json!([]), both(2, "2Gi")),
+            // As much in whole MiB: there is nothing that the controller would see.
+            (2, "2097151Ki", json!([]), both(2, "2097151Ki")),
             (4, "3Gi", json!([]), both(2, "2Gi")),
             (4, "3Gi", of("PodResizing"), both(2, "2Gi")),
             (4, "3Gi", of("PodResized"), both(4, "3Gi")),

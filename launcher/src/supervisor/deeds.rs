@@ -11,7 +11,6 @@ use tokio::time::sleep;
 
 use super::{COMMAND, Launch, Outcome, Supervisor};
 use crate::lifecycle::{Effect, Event};
-use crate::pins::PinsError;
 use crate::process::Process;
 use crate::verdict::Verdict;
 
@@ -20,9 +19,9 @@ const CONTINUE: Duration = Duration::from_secs(60);
 /// How long a QEMU that has closed its monitor while starting may take to exit.
 const GIVING_UP: Duration = Duration::from_secs(5);
 
-/// A guest whose threads are not where they are to be is not let go.
-fn not_pinned(error: &PinsError) -> Verdict {
-    let source = std::error::Error::source(error).map(|source| format!(": {source}"));
+/// There is no QEMU, or its guest is not let go since its threads are not where they are to be.
+fn not_started(error: &dyn std::error::Error) -> Verdict {
+    let source = error.source().map(|source| format!(": {source}"));
     Verdict::failed("StartFailed", format!("{error}{}", source.unwrap_or_default()))
 }
 
@@ -73,7 +72,7 @@ impl Supervisor<'_> {
             self.launch.take()?;
         self.agent_port = agent_port;
         if let Some(error) = pins.as_ref().and_then(|pins| pins.prepare().err()) {
-            return Some(Event::CannotStart(not_pinned(&error)));
+            return Some(Event::CannotStart(not_started(&error)));
         }
         // The TPM first: QEMU speaks to it as it starts.
         let started = tpm.map(Process::spawn).transpose().and_then(|tpm| Ok((tpm, Process::spawn(command)?)));
@@ -84,9 +83,7 @@ impl Supervisor<'_> {
                 (self.tpm, self.process) = (tpm, Some(process));
             }
             Err(error) => {
-                let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
-                let message = format!("{error}{}", source.unwrap_or_default());
-                return Some(Event::CannotStart(Verdict::failed("StartFailed", message)));
+                return Some(Event::CannotStart(not_started(&error)));
             }
         }
         let pid = self.process.as_ref().map_or(0, Process::pid);
@@ -100,7 +97,7 @@ impl Supervisor<'_> {
             if let (Ok((qmp, _)), Some(pins)) = (&opened, pins)
                 && let Err(error) = pins.complete(qmp).await
             {
-                return Outcome::Happened(vec![Event::CannotRun(not_pinned(&error))]);
+                return Outcome::Happened(vec![Event::CannotRun(not_started(&error))]);
             }
             if let (Ok(_), Some(real_time)) = (&opened, real_time) {
                 status.send_modify(|status| status.awaits_real_time = true);
