@@ -290,6 +290,12 @@ fn disks(spec: &mut VirtualMachineInstanceSpec) {
         if let Some(target) = &mut disk.disk {
             default_bus(&mut target.bus);
         }
+        if let Some(target) = &mut disk.lun
+            && target.bus.as_deref().is_none_or(str::is_empty)
+        {
+            // No other bus has such.
+            target.bus = Some("scsi".to_owned());
+        }
         if let Some(target) = &mut disk.cdrom {
             default_bus(&mut target.bus);
             target.readonly.get_or_insert(true);

@@ -6,7 +6,9 @@
 pub const APP_LABEL: &str = "kubevirt.io";
 /// Value of [`APP_LABEL`] on launcher pods.
 pub const APP_LAUNCHER: &str = "virt-launcher";
-/// Label on launcher pods: UID of the instance they were made for.
+/// Value of [`APP_LABEL`] on attachment pods, and name of their container.
+pub const APP_HOTPLUG_DISK: &str = "hotplug-disk";
+/// Label on launcher and attachment pods: UID of the instance they were made for.
 pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
 /// Label on launcher pods: name of the instance.
 pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
@@ -24,6 +26,10 @@ pub const VM_GENERATION_ANNOTATION: &str = "kubevirt.io/vm-generation";
 pub const PCI_LAYOUT_ANNOTATION: &str = "barevirt.dev/pci-layout";
 /// On instances: UIDs of launcher pods that a kubelet refused, with commas between them, the first one first.
 pub const REFUSED_PODS_ANNOTATION: &str = "barevirt.dev/refused-pods";
+/// On attachment pods: the volume of the instance that they are for.
+pub const VOLUME_ANNOTATION: &str = "barevirt.dev/volume";
+/// On attachment pods: the claim that the volume is on.
+pub const CLAIM_ANNOTATION: &str = "barevirt.dev/claim";
 /// Annotation on instances: their launcher is to fail at once. KubeVirt's tests of crash loops use it.
 pub const FAIL_FAST_ANNOTATION: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
 /// Annotation on instances: probes by `guestAgentPing` succeed without asking the guest agent.
@@ -228,6 +234,8 @@ pub const STATUS_STOPPING: &str = "Stopping";
 pub const STATUS_TERMINATING: &str = "Terminating";
 /// Printable status: no node takes the pod.
 pub const STATUS_UNSCHEDULABLE: &str = "ErrorUnschedulable";
+/// Printable status: the claim of a disk is not there.
+pub const STATUS_PVC_NOT_FOUND: &str = "ErrorPvcNotFound";
 /// Printable status: an image cannot be pulled.
 pub const STATUS_ERR_IMAGE_PULL: &str = "ErrImagePull";
 /// Printable status: an image cannot be pulled, and the next try is some time away.
@@ -237,8 +245,31 @@ pub const STATUS_CRASH_LOOP_BACK_OFF: &str = "CrashLoopBackOff";
 /// Printable status: its node cannot be reached.
 pub const STATUS_UNKNOWN: &str = "Unknown";
 
+/// Phase of a volume that comes and goes: its claim is not there, or not bound.
+pub const VOLUME_PENDING: &str = "Pending";
+/// Phase of a volume: its claim is bound.
+pub const VOLUME_BOUND: &str = "Bound";
+/// Phase of a volume: its attachment pod offers the disk.
+pub const VOLUME_ATTACHED: &str = "AttachedToNode";
+/// Phase of a volume: the launcher has the disk.
+pub const VOLUME_MOUNTED: &str = "MountedToPod";
+/// Phase of a volume: the guest has the disk.
+pub const VOLUME_READY: &str = "Ready";
+/// Phase of a volume: the guest is to give the disk back.
+pub const VOLUME_DETACHING: &str = "Detaching";
+/// Phase of a volume: the launcher has let go of the disk.
+pub const VOLUME_UNMOUNTED: &str = "UnMountedFromPod";
+
 /// Event reason: an object was created.
 pub const REASON_SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
+/// Reason of an instance that waits for the claim of a disk.
+pub const REASON_PVC_NOT_FOUND: &str = "FailedPvcNotFound";
+/// Reason of a volume whose claim is there, and its attachment pod not yet.
+pub const REASON_PVC_NOT_READY: &str = "PVCNotReady";
+/// Reason of a volume that cannot be plugged in, or that the guest does not let go; the handler's.
+pub const REASON_HOTPLUG_FAILED: &str = "FailedHotplugSync";
+/// Reason of a volume whose attachment pod does not run any more.
+pub const REASON_MISSING_ATTACHMENT_POD: &str = "MissingAttachmentPod";
 /// Event reason: an object could not be created.
 pub const REASON_FAILED_CREATE: &str = "FailedCreate";
 /// Failure condition's reason: the instance type that a machine names is not there.
@@ -329,6 +360,11 @@ pub const IMAGE_VOLUMES: &str = "/var/run/kubevirt-image-volume";
 pub fn image_volume(index: usize) -> String {
     format!("{IMAGE_VOLUMES}/disk_{index}")
 }
+
+/// Directory where claims with file systems are mounted into a launcher, each by the name of its volume; KubeVirt's.
+pub const CLAIMS: &str = "/var/run/kubevirt-private/vmi-disks";
+/// Directory where claims that are devices are put into a launcher, each by the name of its volume; KubeVirt's.
+pub const CLAIM_DEVICES: &str = "/dev";
 
 /// Where the image of a kernel boot is mounted.
 pub fn kernel_image_volume() -> String {

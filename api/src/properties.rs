@@ -142,8 +142,8 @@ proptest! {
         };
         if let (Ok(old), Ok(new)) = (make(&before), make(&after)) {
             for requester in [Requester::User, Requester::Component] {
-                prop_assert!(validate::vmi_update(&old, &old, requester).is_empty());
-                let passes = validate::vmi_update(&old, &new, requester).is_empty();
+                prop_assert!(validate::vmi_update(&old, &old, requester, &Gates::all()).is_empty());
+                let passes = validate::vmi_update(&old, &new, requester, &Gates::all()).is_empty();
                 let may = requester == Requester::Component && validate::differs_live(&old, &new);
                 prop_assert!(!passes || may || old.spec == new.spec);
                 prop_assert!(passes || old.spec != new.spec);

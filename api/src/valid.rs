@@ -159,6 +159,16 @@ impl ValidVmi {
         &self.disks
     }
 
+    /// Those of the disks that the guest starts with, each with its place in the list.
+    pub fn boot_disks(&self) -> impl Iterator<Item = (usize, &ValidDisk)> {
+        self.disks.iter().enumerate().filter(|(_, disk)| !disk.volume.is_hotpluggable())
+    }
+
+    /// Those of the volumes that the launcher's pod has, in their order. They stay the same as long as the instance is there.
+    pub fn boot_volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes().iter().filter(|volume| !volume.is_hotpluggable())
+    }
+
     /// Volumes in their order; each has a disk.
     pub fn volumes(&self) -> &[Volume] {
         &self.spec().volumes

@@ -1,7 +1,7 @@
 //! The cluster as this process sees it: caches, what is owed to them, and who is to be reconciled when something changes.
 //!
 //! One watch for each kind. What a change concerns is found by name, in constant time: an instance has its machine's name,
-//! a launcher pod names its instance in an annotation, and whose child an object is is noted ([`Kin`]). Of machines, instances and pods there may be very many: they are kept
+//! a pod names its instance in an annotation, and whose child an object is is noted ([`Kin`]). Of machines, instances and pods there may be very many: they are kept
 //! packed.
 
 use crate::backlog::Backlogs;
@@ -14,8 +14,9 @@ use crate::node::Nodes;
 use crate::notes::Notes;
 use crate::packed::Packed;
 use crate::pool::Pruned;
+use crate::vmi::{self, Pauses};
 use crate::vsock::ContextIds;
-use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};
+use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};
 use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::settings;
 use barevirt_api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
@@ -44,7 +45,7 @@ use tracing::warn;
 pub type Vm = Packed<VirtualMachine>;
 /// An instance that may not be decodable.
 pub type Vmi = Packed<VirtualMachineInstance>;
-/// A launcher pod.
+/// A launcher pod, or an attachment pod.
 pub type Launcher = Packed<Pod>;
 /// A replica set that may not be decodable.
 pub type Set = Packed<VirtualMachineInstanceReplicaSet>;
@@ -84,7 +85,7 @@ pub struct Cluster {
     pub vms: Store<Vm>,
     /// Instances.
     pub vmis: Store<Vmi>,
-    /// Launcher pods.
+    /// Launcher pods and attachment pods.
     pub pods: Store<Launcher>,
     /// Replica sets.
     pub sets: Store<Set>,
@@ -98,6 +99,8 @@ pub struct Cluster {
     pub pruned: Pruned,
     /// Addresses of guests on vsock.
     pub context_ids: ContextIds,
+    /// Attachment pods that were made a moment ago.
+    pub pauses: Pauses,
     kubevirts: Store<DeserializeGuard<KubeVirt>>,
     known_nodes: Store<Node>,
     image_volumes: AtomicBool,
@@ -159,6 +162,7 @@ impl Cluster {
             machines: Kin::default(),
             pruned: Pruned::default(),
             context_ids: ContextIds::default(),
+            pauses: Pauses::default(),
             kubevirts,
             known_nodes,
             image_volumes: AtomicBool::new(false),
@@ -299,7 +303,8 @@ impl Feeds {
             }
         };
 
-        let launchers = watcher::Config::default().labels(&format!("{APP_LABEL}={APP_LAUNCHER}"));
+        let both = format!("{APP_LABEL} in ({APP_LAUNCHER},{APP_HOTPLUG_DISK})");
+        let launchers = watcher::Config::default().labels(&both);
         let any = watcher::Config::default;
         tokio::join!(
             feed(
@@ -394,6 +399,9 @@ impl Feeds {
                     let owner = || pod.owner_references().first().map(|owner| &owner.name);
                     if let Some(name) = pod.annotations().get(DOMAIN_ANNOTATION).or_else(owner) {
                         queue_vmi(name, namespace);
+                        if vmi::is_attachment(&pod) {
+                            return;
+                        }
                         // A machine may be waiting for this pod to be gone.
                         queue_vm(name, namespace);
                         // An instance whose pod leaves is replaced.

@@ -11,8 +11,8 @@ use barevirt_api::sizing::DedicatedCpus;
 use barevirt_api::v1::ClientPassthroughDevices;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
-    Accelerator, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, InterfaceFacts, Layout,
-    Monitors, PlanError, argv, plan,
+    Accelerator, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, HotDisks, InterfaceFacts,
+    Layout, Monitors, PlanError, argv, plan,
 };
 use tokio::net::UnixStream;
 
@@ -135,6 +135,8 @@ pub struct Assembly {
     pub ends: Ends,
     /// Which device has which address; to be kept for the next start.
     pub layout: Layout,
+    /// Where further disks can be plugged in.
+    pub hot_disks: HotDisks,
 }
 
 /// Plans the machine and makes its sockets.
@@ -201,6 +203,7 @@ pub fn assemble(
         descriptors: descriptors.into_numbered(),
     };
     let agent_port = GuestAgent::ID.to_owned();
+    let hot_disks = HotDisks::of(&machine, vmi);
     let launch = Launch {
         command,
         tpm: firmware.tpm,
@@ -212,7 +215,8 @@ pub fn assemble(
         paused: vmi.vmi().spec.start_strategy.as_deref() == Some(START_STRATEGY_PAUSED),
         agent_port,
     };
-    Ok(Assembly { launch, ends: Ends { people, serial, agent, downward_metrics }, layout: machine.layout })
+    let ends = Ends { people, serial, agent, downward_metrics };
+    Ok(Assembly { launch, ends, layout: machine.layout, hot_disks })
 }
 
 /// CPUs for the guest alone, where it is to have such.

@@ -7,7 +7,7 @@ use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use virt_launcher::{node_capabilities, pod, probe, run, serial_log, signals};
+use virt_launcher::{node_capabilities, pod, probe, run, serial_log, signals, volume};
 
 /// Parent of exactly one QEMU.
 #[derive(Debug, Parser)]
@@ -26,6 +26,7 @@ enum Command {
     Run(Box<run::args::Args>),
     Probe(probe::client::Args),
     NodeCapabilities(node_capabilities::Args),
+    Volume(volume::Args),
     /// Print what the guest of this pod has said on its serial console.
     SerialLog {
         /// The log.
@@ -81,12 +82,13 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
             Ok(run::exit::code(block_on(run::run(*args))?))
         }
         Command::NodeCapabilities(args) => {
-            tracing_subscriber::fmt()
-                .json()
-                .flatten_event(true)
-                .with_max_level(level(LevelFilter::INFO))
-                .init();
+            log_as_json(level(LevelFilter::INFO));
             block_on(node_capabilities::run(args))??;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Volume(args) => {
+            log_as_json(level(LevelFilter::INFO));
+            block_on(volume::run(args))??;
             Ok(ExitCode::SUCCESS)
         }
         Command::Probe(args) => Ok(ExitCode::from(probe::client::run(args))),
@@ -104,6 +106,10 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn log_as_json(level: LevelFilter) {
+    tracing_subscriber::fmt().json().flatten_event(true).with_max_level(level).init();
 }
 
 async fn hold() -> std::io::Result<()> {

@@ -16,6 +16,7 @@
 pub mod args;
 pub mod debug;
 pub mod holdings;
+pub mod plug;
 pub mod report;
 pub mod resize;
 pub mod service;

@@ -34,6 +34,7 @@ use crate::accelerator::processor_virtualises;
 use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble, usb_sockets};
 use crate::console;
 use crate::descriptors::Descriptors;
+use crate::disk::claim;
 use crate::firmware;
 use crate::host_cpu;
 use crate::people;
@@ -89,7 +90,10 @@ fn prepare(
 ) -> anyhow::Result<Assembly> {
     let mut descriptors = Descriptors::default();
     let directory = scratch.path().to_owned();
-    let places = Places { secrets: directory.join("secrets"), directory };
+    // What is on a claim in a cluster is a file here, or refused.
+    let claims = claim::Places { directories: directory.join("claims"), devices: directory.join("devices") };
+    let places =
+        Places { secrets: directory.join("secrets"), objects: directory.join("objects"), directory, claims };
     let volumes = volumes::prepare(vmi, bases, &places, &mut descriptors)?;
     let mut forwards: Vec<_> = args.publish.iter().map(|publish| publish.0.clone()).collect();
     if !forwards.is_empty() && vmi.interfaces().is_empty() {

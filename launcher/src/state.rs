@@ -93,7 +93,8 @@ impl Directory {
     }
 }
 
-fn beneath(root: &impl AsFd, path: &Path, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
+/// Opens what is beneath a root, through no link.
+pub(crate) fn beneath(root: &impl AsFd, path: &Path, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
     let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).mode(mode).resolve(
         ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS,
     );

@@ -9,17 +9,20 @@ use std::path::{Path, PathBuf};
 
 use barevirt_api::cloud_init;
 use barevirt_api::names::{CLUSTER_INSTANCETYPE_ANNOTATION, INSTANCETYPE_ANNOTATION};
+use barevirt_api::object_volume;
 use barevirt_api::quantity;
-use barevirt_api::v1::Volume;
+use barevirt_api::v1::{Volume, VolumeClaim};
 use barevirt_api::valid::{ValidDisk, ValidVmi};
-use barevirt_machine::{FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
+use barevirt_machine::{Cache, FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
 
 use crate::cloudinit::{self, CloudInitError, Identity, Seed};
 use crate::credentials;
 use crate::descriptors::Descriptors;
+use crate::disk::claim::{self, ClaimError};
 use crate::disk::qcow2::{self, Qcow2Error};
 use crate::disk::{Format, Image};
 use crate::downward_metrics;
+use crate::object_disk::{self, ObjectDiskError};
 
 /// A volume cannot be prepared. Names it.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +61,30 @@ pub enum VolumeError {
         /// Why.
         source: std::io::Error,
     },
+    /// Its claim has no disk that can be used.
+    #[error("volume {volume}: {source}")]
+    Claim {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: ClaimError,
+    },
+    /// There is no disk of the cluster's object.
+    #[error("volume {volume}: {source}")]
+    Object {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: ObjectDiskError,
+    },
+    /// Its file system has no way past the page cache.
+    #[error("volume {volume}: its file system cannot do without the page cache, which cache none asks for")]
+    Cache {
+        /// The volume.
+        volume: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// Its cloud-init image cannot be made.
     #[error(transparent)]
     CloudInit(#[from] CloudInitError),
@@ -79,6 +106,10 @@ pub struct Places {
     pub directory: PathBuf,
     /// Mounted secrets, one directory for each volume.
     pub secrets: PathBuf,
+    /// Mounted objects with disks, and these disks.
+    pub objects: PathBuf,
+    /// Claims, each by the name of its volume.
+    pub claims: claim::Places,
 }
 
 /// What a plan is to be told of the volumes.
@@ -101,7 +132,7 @@ pub fn prepare(
     descriptors: &mut Descriptors,
 ) -> Result<Prepared, VolumeError> {
     let mut prepared = Prepared::default();
-    for disk in vmi.disks() {
+    for (_, disk) in vmi.boot_disks() {
         let facts = prepare_one(vmi, disk, &mut bases, places, descriptors, &mut prepared.fd_sets)?;
         prepared.volumes.push(facts);
     }
@@ -118,11 +149,9 @@ fn prepare_one(
 ) -> Result<VolumeFacts, VolumeError> {
     let Volume { name, container_disk, empty_disk, .. } = &disk.volume;
     let volume = || name.clone();
-    let make = |path: &Path, size| {
-        // A file that an earlier launcher of the same pod has left is of no further use.
-        let _ = std::fs::remove_file(path);
-        qcow2::create(path, size).map_err(|source| VolumeError::Make { volume: volume(), source })
-    };
+    if let Some(claim) = disk.volume.claim() {
+        return on_claim(vmi, disk, claim, places, descriptors, fd_sets);
+    }
     if container_disk.is_some() {
         let Base { file, image } =
             bases.remove(name).ok_or_else(|| VolumeError::NoImage { volume: volume() })?;
@@ -130,19 +159,16 @@ fn prepare_one(
             None
         } else {
             let path = places.directory.join(format!("{name}.overlay.qcow2"));
-            make(&path, image.virtual_size)?;
+            make(name, &path, image.virtual_size)?;
             Some(source_of(&path))
         };
-        let number = u32::try_from(fd_sets.len()).unwrap_or(u32::MAX) + FIRST_SET;
-        let member = FdSetMember { fd: descriptors.add(file), what: format!("volume {name}") };
-        fd_sets.push(FdSet { number, members: vec![member] });
         return Ok(VolumeFacts {
             name: volume(),
-            source: FileSource::FdSet(number),
+            source: hold(name, file, descriptors, fd_sets),
             format: format_of(image.format),
             read_only: true,
             overlay,
-            disposable: true,
+            cache: Cache::Disposable,
         });
     }
     if disk.volume.downward_metrics.is_some() {
@@ -155,7 +181,7 @@ fn prepare_one(
             format: ImageFormat::Raw,
             read_only: true,
             overlay: None,
-            disposable: true,
+            cache: Cache::Disposable,
         });
     }
     let (path, format) = if let Some(given) = cloud_init::of(&disk.volume) {
@@ -171,17 +197,93 @@ fn prepare_one(
         let seed = Seed::new(&given, &identity, &places.secrets.join(name)).map_err(seed)?;
         cloudinit::write_image(name, &seed, &path)?;
         (path, ImageFormat::Raw)
+    } else if let Some(object) = object_volume::of(&disk.volume) {
+        let path = object_disk::make(&object, &places.objects)
+            .map_err(|source| VolumeError::Object { volume: volume(), source })?;
+        (path, ImageFormat::Raw)
     } else if let Some(source) = empty_disk {
         let size =
             quantity::bytes(&source.capacity).map_err(|_| VolumeError::Capacity { volume: volume() })?;
         let path = places.directory.join(format!("{name}.empty.qcow2"));
-        make(&path, size)?;
+        make(name, &path, size)?;
         (path, ImageFormat::Qcow2)
     } else {
         return Err(VolumeError::NoSource { volume: volume() });
     };
     let source = source_of(&path);
-    Ok(VolumeFacts { name: volume(), source, format, read_only: false, overlay: None, disposable: true })
+    Ok(VolumeFacts {
+        name: volume(),
+        source,
+        format,
+        read_only: false,
+        overlay: None,
+        cache: Cache::Disposable,
+    })
+}
+
+/// The disk of a claim, and an overlay where what is written is to be lost.
+fn on_claim(
+    vmi: &ValidVmi,
+    disk: &ValidDisk,
+    claim: VolumeClaim<'_>,
+    places: &Places,
+    descriptors: &mut Descriptors,
+    fd_sets: &mut Vec<FdSet>,
+) -> Result<VolumeFacts, VolumeError> {
+    let name = &disk.volume.name;
+    let is_written = !disk.disk.is_readonly();
+    let read_only = claim.is_read_only || claim.is_ephemeral;
+    let reads = read_only || !is_written;
+    let found = claim::find(name, reads, claim_size(vmi, name), &places.claims)
+        .map_err(|source| VolumeError::Claim { volume: name.clone(), source })?;
+    let overlay = (claim.is_ephemeral && is_written).then(|| {
+        let path = places.directory.join(format!("{name}.overlay.qcow2"));
+        make(name, &path, found.length()).map(|()| source_of(&path))
+    });
+    let overlay = overlay.transpose()?;
+    let usual = match (&overlay, &found) {
+        (Some(_), _) => Cache::Disposable,
+        (None, claim::Disk::File { direct: false, .. }) => Cache::WriteThrough,
+        (None, claim::Disk::File { .. } | claim::Disk::Device { .. }) => Cache::None,
+    };
+    // The plan refuses what is no word for it.
+    let cache = Cache::of(&disk.disk, usual).unwrap_or(usual);
+    let source = match found {
+        claim::Disk::File { file, .. } => {
+            if overlay.is_none() && cache == Cache::None {
+                claim::pass_by_page_cache(&file)
+                    .map_err(|source| VolumeError::Cache { volume: name.clone(), source })?;
+            }
+            hold(name, file, descriptors, fd_sets)
+        }
+        claim::Disk::Device { path, .. } => FileSource::BlockDevice(path.display().to_string()),
+    };
+    Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay, cache })
+}
+
+/// How large a new disk on the claim is to be: as large as was asked for, where there is more of it.
+fn claim_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
+    let known = &vmi.vmi().status.as_ref()?.volume_status;
+    let claim = known.iter().find(|known| known.name == volume)?.persistent_volume_claim_info.as_ref()?;
+    let sizes = [&claim.requests, &claim.capacity].map(|sizes| sizes.get("storage"));
+    sizes.into_iter().flatten().filter_map(|size| quantity::bytes(size).ok()).min()
+}
+
+/// An empty image for what is written.
+fn make(volume: &str, path: &Path, size: u64) -> Result<(), VolumeError> {
+    // A file that an earlier launcher of the same pod has left is of no further use.
+    let _ = std::fs::remove_file(path);
+    qcow2::create(path, size)
+        .map(drop)
+        .map_err(|source| VolumeError::Make { volume: volume.to_owned(), source })
+}
+
+/// Puts an open image into a set of its own.
+fn hold(volume: &str, file: OwnedFd, descriptors: &mut Descriptors, fd_sets: &mut Vec<FdSet>) -> FileSource {
+    let number = u32::try_from(fd_sets.len()).unwrap_or(u32::MAX) + FIRST_SET;
+    let member = FdSetMember { fd: descriptors.add(file), what: format!("volume {volume}") };
+    fd_sets.push(FdSet { number, members: vec![member] });
+    FileSource::FdSet(number)
 }
 
 /// What the guest is told of itself.

@@ -11,6 +11,7 @@ use barevirt_api::settings::{Settings, deciding};
 use barevirt_api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use barevirt_plan::difference::{self, When};
 use barevirt_plan::fields::Change;
+use barevirt_plan::live_update::Follows;
 use clap::{ArgGroup, Args};
 use http::Method;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -142,8 +143,8 @@ pub(crate) async fn pending(session: &Session, vm: &VirtualMachine) -> anyhow::R
     let kept = revisions.get(&revision).await.map_err(session::plain);
     let kept = kept.with_context(|| format!("get what {name} was started from"))?;
     let wanted = expanded(session, vm).await?;
-    let live = settings(session).await.guest.live_update.is_some();
-    let differences = difference::of(vm, &wanted, &vmi, &kept, live)
+    let follows = Follows::of(&settings(session).await);
+    let differences = difference::of(vm, &wanted, &vmi, &kept, &follows)
         .with_context(|| format!("controller revision {revision} cannot be read"))?;
     Ok(differences.into_iter().map(|(change, when)| tell(change, &when)).collect())
 }

@@ -28,6 +28,7 @@ mod usbredir;
 mod version;
 mod visitor;
 mod vnc;
+mod volumes;
 mod yaml;
 
 #[cfg(test)]
@@ -66,6 +67,12 @@ enum Command {
     SoftReboot(guest::Instance),
     /// Reset a virtual machine instance.
     Reset(guest::Instance),
+    /// Add a volume to a running virtual machine.
+    #[command(name = "addvolume")]
+    AddVolume(volumes::AddVolume),
+    /// Remove a volume from a running virtual machine.
+    #[command(name = "removevolume")]
+    RemoveVolume(volumes::RemoveVolume),
     /// Return guest agent info about operating system.
     #[command(name = "guestosinfo")]
     GuestOsInfo(guest::Instance),
@@ -116,12 +123,6 @@ enum Command {
     /// Cancel evacuation of a virtual machine. Not supported yet.
     #[command(name = "evacuate-cancel")]
     EvacuateCancel(missing::Missing),
-    /// Add a volume to a running virtual machine. Not supported yet.
-    #[command(name = "addvolume")]
-    AddVolume(missing::Missing),
-    /// Remove a volume from a running virtual machine. Not supported yet.
-    #[command(name = "removevolume")]
-    RemoveVolume(missing::Missing),
     /// Dump the memory of a running virtual machine to a claim. Not supported yet.
     #[command(name = "memory-dump")]
     MemoryDump(missing::Missing),
@@ -192,6 +193,8 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::Unpause(pause) => pause.unpause(&connection.open().await?).await,
         Command::SoftReboot(vmi) => vmi.soft_reboot(&connection.open().await?).await,
         Command::Reset(vmi) => vmi.reset(&connection.open().await?).await,
+        Command::AddVolume(add) => add.run(&connection.open().await?).await,
+        Command::RemoveVolume(remove) => remove.run(&connection.open().await?).await,
         Command::GuestOsInfo(vmi) => vmi.guest_os_info(&connection.open().await?).await,
         Command::UserList(vmi) => vmi.user_list(&connection.open().await?).await,
         Command::FsList(vmi) => vmi.fs_list(&connection.open().await?).await,
@@ -213,10 +216,6 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::Migrate(missing) => missing.run("migrate", "live migration is not there"),
         Command::MigrateCancel(missing) => missing.run("migrate-cancel", "live migration is not there"),
         Command::EvacuateCancel(missing) => missing.run("evacuate-cancel", "live migration is not there"),
-        Command::AddVolume(missing) => missing.run("addvolume", "volumes cannot be added to a running guest"),
-        Command::RemoveVolume(missing) => {
-            missing.run("removevolume", "volumes cannot be taken from a running guest")
-        }
         Command::MemoryDump(missing) => missing.run("memory-dump", "memory dumps are not there"),
         Command::ImageUpload(missing) => missing.run("image-upload", "DataVolumes and uploads are not there"),
         Command::VmExport(missing) => missing.run("vmexport", "exports are not there"),

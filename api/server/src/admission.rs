@@ -183,7 +183,7 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
         Hook::InstanceUpdate => {
             let old = read(request.old_object.as_ref())?;
             let new = read(request.object.as_ref())?;
-            let mut causes = validate::vmi_update(&old, &new, requester);
+            let mut causes = validate::vmi_update(&old, &new, requester, gates);
             // Its tokens are spread over all nodes: each may change only what is on its own.
             if component == Some(SERVICE_ACCOUNT_HANDLER) {
                 let node = request.user_info.extra.as_ref().and_then(|extra| extra.get(NODE_NAME)?.first());

@@ -53,6 +53,11 @@ impl Refusal {
         Self { code: StatusCode::CONFLICT, reason: "Conflict", message }
     }
 
+    /// 422: what admission says of a change, or would say.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::UNPROCESSABLE_ENTITY, reason: "Invalid", message: message.into() }
+    }
+
     /// 429: this much and no more.
     pub fn too_many(message: impl Into<String>) -> Self {
         Self { code: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", message: message.into() }

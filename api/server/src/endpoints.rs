@@ -20,6 +20,15 @@ pub enum MachineAction {
     Restart,
 }
 
+/// What a person may ask of a machine's or an instance's volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeAction {
+    /// One more, with its disk.
+    Add,
+    /// One less.
+    Remove,
+}
+
 /// What a person may ask of a running instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceAction {
@@ -71,6 +80,8 @@ pub enum Call {
     Health,
     /// A change of a VirtualMachine.
     Machine(MachineAction),
+    /// A change of the volumes of a machine or an instance.
+    Volume(VolumeAction),
     /// A call on a running instance.
     Instance(InstanceAction),
     /// Something that is done to a running guest, or learnt of it.
@@ -205,6 +216,16 @@ impl MachineAction {
             Self::Start => "start",
             Self::Stop => "stop",
             Self::Restart => "restart",
+        }
+    }
+}
+
+impl VolumeAction {
+    /// Subresource name in paths and rules.
+    pub fn subresource(self) -> &'static str {
+        match self {
+            Self::Add => "addvolume",
+            Self::Remove => "removevolume",
         }
     }
 }
@@ -432,8 +453,10 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "vm-addvolume",
             "Adds a volume and its disk, also while the machine runs.",
         )
+        .calls(Call::Volume(VolumeAction::Add))
         .takes(K::AddVolumeOptions),
         machine("removevolume", Update, "vm-removevolume", "Takes a volume that was added away again.")
+            .calls(Call::Volume(VolumeAction::Remove))
             .takes(K::RemoveVolumeOptions),
         machine("memorydump", Update, "MemoryDump", "Writes the guest's memory to a claim.")
             .takes(K::VirtualMachineMemoryDumpRequest),
@@ -536,8 +559,10 @@ pub static ENDPOINTS: &[Endpoint] = &{
             .calls(Call::Control(Control::FilesystemList))
             .answers(Object(K::VirtualMachineInstanceFileSystemList)),
         instance("addvolume", Update, "vmi-addvolume", "Adds a volume and its disk to the running guest.")
+            .calls(Call::Volume(VolumeAction::Add))
             .takes(K::AddVolumeOptions),
         instance("removevolume", Update, "vmi-removevolume", "Takes a volume that was added away again.")
+            .calls(Call::Volume(VolumeAction::Remove))
             .takes(K::RemoveVolumeOptions),
         instance("objectgraph", Get, "vmi-objectgraph", "The objects that the instance depends on.")
             .calls(Call::ObjectGraph)

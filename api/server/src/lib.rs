@@ -8,6 +8,7 @@
 //!                    admission                            front_proxy (who) -> authorize (may they)
 //!                  (defaults, causes)                                      |
 //!                                                     machine: start, stop, restart -> patches
+//!                                                     volumes: addvolume, removevolume -> patches
 //!                                                     instance: console, vnc -> to_handler -> virt-handler
 //!                                                     qmp: class of each command, access review -> to_handler
 //!                                                     port_forward: TCP and UDP --> the guest's address
@@ -35,3 +36,4 @@ pub mod server;
 pub mod streams;
 pub mod tls;
 pub mod to_handler;
+pub mod volumes;

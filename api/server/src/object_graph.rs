@@ -15,7 +15,7 @@ mod tree;
 
 use barevirt_api::firmware::{self, STATE_LABEL};
 use barevirt_api::gates::Gates;
-use barevirt_api::names::{CREATED_BY_LABEL, is_final_phase};
+use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, CREATED_BY_LABEL, is_final_phase};
 use barevirt_api::v1::{ObjectGraphNode, ObjectGraphOptions, VirtualMachine, VirtualMachineInstance};
 use barevirt_api::validate::kinds::selector;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -117,9 +117,9 @@ async fn launcher(client: &Client, namespace: &str, uid: Option<String>) -> Resu
     Ok(newest_launcher(&found.items))
 }
 
-/// Pods that were made for the instance with that UID: its name may have been another one's before.
+/// Launchers that were made for the instance with that UID: its name may have been another one's before.
 fn made_for(uid: &str) -> ListParams {
-    ListParams::default().labels(&format!("{CREATED_BY_LABEL}={uid}"))
+    ListParams::default().labels(&format!("{APP_LABEL}={APP_LAUNCHER},{CREATED_BY_LABEL}={uid}"))
 }
 
 /// One that runs before one that has ended, the newest of several.

@@ -29,7 +29,7 @@ use crate::streams::Streams;
 use crate::tls::Certificates;
 use crate::{
     admission, authorize, controls, discovery, expand, instance, machine, object_graph, openapi,
-    port_forward, qmp,
+    port_forward, qmp, volumes,
 };
 use barevirt_component::installation::Reading;
 use barevirt_component::metrics::CONTENT_TYPE;
@@ -185,6 +185,11 @@ async fn call(
             let body = body(request).await?;
             machine::act(&server.client.0, user, action, namespace, name, &body).await
         }
+        Call::Volume(action) => {
+            let config = server.config()?;
+            let (gates, object) = (&config.settings.gates, (endpoint.on, namespace.as_str(), name.as_str()));
+            volumes::act(&server.client.0, gates, user, action, object, &body(request).await?).await
+        }
         Call::Instance(InstanceAction::Qmp) => {
             let query = request.uri().query().map(str::to_owned);
             let body = body(request).await?;
@@ -225,6 +230,7 @@ fn open_call(server: &Server, called: &Called) -> Result<Answer, Refusal> {
         Call::Health => Ok(answer::ok(&server.probes.health())),
         Call::NotYet => Err(Refusal::not_implemented(&called.endpoint.title())),
         Call::Machine(_)
+        | Call::Volume(_)
         | Call::Instance(_)
         | Call::Control(_)
         | Call::PortForward

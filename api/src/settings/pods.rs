@@ -19,6 +19,8 @@ pub struct Pods {
     pub overhead: Factor,
     /// Resources of the helper of a container disk, where they are not the built-in ones.
     pub container_disk: HelperResources,
+    /// The same of the program of an attachment pod.
+    pub hotplug_disk: HelperResources,
     /// Labels of namespaces where a pod that has no CPU limit gets one.
     pub cpu_limit: Option<LabelSelector>,
     /// Limits that quotas of the pod's namespace ask for; for who has looked at the namespace to set.
@@ -103,7 +105,9 @@ pub struct HelperResources {
 /// Resources that can be given to a helper.
 pub const HELPER_RESOURCES: [&str; 2] = ["cpu", "memory"];
 /// The helpers that there are, in KubeVirt's words.
-pub const HELPERS: [&str; 1] = ["container-disk"];
+pub const HELPERS: [&str; 2] = [CONTAINER_DISK, HOTPLUG_DISK];
+const CONTAINER_DISK: &str = "container-disk";
+const HOTPLUG_DISK: &str = "hotplug-disk";
 
 impl HelperResources {
     fn of(given: &ResourceRequirementsWithoutClaims) -> Self {
@@ -127,11 +131,11 @@ impl Pods {
             .and_then(|seccomp| seccomp.virtual_machine_instance_profile.as_ref())
             .and_then(|profile| profile.custom_profile.as_ref())
             .and_then(|custom| custom.localhost_profile.clone());
-        let helper = configuration
-            .support_container_resources
-            .iter()
-            .find(|helper| HELPERS.contains(&helper.type_.as_str()))
-            .map(|helper| HelperResources::of(&helper.resources));
+        let helper = |kind: &str| {
+            let mut given = configuration.support_container_resources.iter();
+            let given = given.find(|helper| helper.type_ == kind);
+            given.map(|helper| HelperResources::of(&helper.resources)).unwrap_or_default()
+        };
         Pods {
             node_selectors: developer.map(|developer| developer.node_selectors.clone()).unwrap_or_default(),
             runtime_class: configuration.default_runtime_class.clone().filter(|name| !name.is_empty()),
@@ -141,7 +145,8 @@ impl Pods {
                 .as_deref()
                 .and_then(Factor::parse)
                 .unwrap_or_default(),
-            container_disk: helper.unwrap_or_default(),
+            container_disk: helper(CONTAINER_DISK),
+            hotplug_disk: helper(HOTPLUG_DISK),
             cpu_limit: configuration.auto_cpu_limit_namespace_label_selector.clone(),
             quota: QuotaLimits::default(),
             image_volumes: false,
@@ -184,8 +189,11 @@ mod tests {
             "defaultRuntimeClass": "kata",
             "virtualMachineOptions": {"disableSerialConsoleLog": {}},
             "seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "vm.json"}}},
-            "supportContainerResources": [{"type": "container-disk",
-                "resources": {"limits": {"cpu": "0", "memory": "80Mi"}, "requests": {"cpu": "2m"}}}],
+            "supportContainerResources": [
+                {"type": "hotplug-disk", "resources": {"limits": {"memory": "1Gi"}}},
+                {"type": "container-disk",
+                    "resources": {"limits": {"cpu": "0", "memory": "80Mi"}, "requests": {"cpu": "2m"}}},
+            ],
         }))
         .unwrap();
         let pods = Pods::of_configuration(&configuration);
@@ -198,6 +206,8 @@ mod tests {
         };
         assert_eq!(amounts(&pods.container_disk.limits), ["memory=80Mi"]);
         assert_eq!(amounts(&pods.container_disk.requests), ["cpu=2m"]);
+        assert_eq!(amounts(&pods.hotplug_disk.limits), ["memory=1Gi"]);
+        assert_eq!(amounts(&pods.hotplug_disk.requests), [""; 0]);
         assert_eq!(Pods::of_configuration(&KubeVirtConfiguration::default()), Pods::default());
     }
 }

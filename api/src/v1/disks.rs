@@ -104,7 +104,16 @@ impl Disk {
 
     /// Whether the guest cannot write to it.
     pub fn is_readonly(&self) -> bool {
-        self.is_cdrom() || self.disk.as_ref().is_some_and(|disk| disk.readonly.unwrap_or(false))
+        let readonly = match (&self.disk, &self.lun) {
+            (Some(disk), _) => disk.readonly,
+            (None, lun) => lun.as_ref().and_then(|lun| lun.readonly),
+        };
+        self.is_cdrom() || readonly.unwrap_or(false)
+    }
+
+    /// Whether the guest speaks to the device itself.
+    pub fn is_lun(&self) -> bool {
+        self.disk.is_none() && self.cdrom.is_none() && self.lun.is_some()
     }
 }
 

@@ -126,7 +126,7 @@ pub use volumes::{
     ContainerPathVolumeSource, DataVolumeSource, DownwardApiVolumeSource, DownwardMetricsVolumeSource,
     EmptyDiskSource, EphemeralVolumeSource, HostDisk, LocalSecret, MemoryDumpVolumeSource,
     PersistentVolumeClaimVolumeSource, SecretVolumeSource, ServiceAccountVolumeSource, SysprepSource,
-    UtilityVolume, Volume,
+    UtilityVolume, Volume, VolumeClaim,
 };
 
 use schemars::{Schema, SchemaGenerator, json_schema};

@@ -61,6 +61,47 @@ pub struct Volume {
     pub sysprep: Option<SysprepSource>,
 }
 
+/// The claim that a volume is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeClaim<'a> {
+    /// Its name, in the namespace of the instance.
+    pub name: &'a str,
+    /// The pod has it for reading alone.
+    pub is_read_only: bool,
+    /// What the guest writes is lost with the instance.
+    pub is_ephemeral: bool,
+    /// A DataVolume of the same name fills it.
+    pub is_filled: bool,
+}
+
+impl Volume {
+    /// The claim that it is on, if it is on one.
+    pub fn claim(&self) -> Option<VolumeClaim<'_>> {
+        let ephemeral = self.ephemeral.as_ref().and_then(|source| source.persistent_volume_claim.as_ref());
+        if let Some(source) = self.persistent_volume_claim.as_ref().or(ephemeral) {
+            return Some(VolumeClaim {
+                name: &source.claim_name,
+                is_read_only: source.read_only.unwrap_or(false),
+                is_ephemeral: self.persistent_volume_claim.is_none(),
+                is_filled: false,
+            });
+        }
+        self.data_volume.as_ref().map(|source| VolumeClaim {
+            name: &source.name,
+            is_read_only: false,
+            is_ephemeral: false,
+            is_filled: true,
+        })
+    }
+
+    /// Whether it comes and goes while the guest runs: it is no part of the launcher's pod.
+    pub fn is_hotpluggable(&self) -> bool {
+        let claim = self.persistent_volume_claim.as_ref().and_then(|source| source.hotpluggable);
+        let data_volume = self.data_volume.as_ref().and_then(|source| source.hotpluggable);
+        claim.or(data_volume).unwrap_or(false)
+    }
+}
+
 /// A disk in a container image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -56,7 +56,7 @@ pub(super) fn validate(
 pub(super) fn target_name(disk: &Disk) -> &'static str {
     match disk {
         _ if disk.is_cdrom() => "cdrom",
-        Disk { disk: None, lun: Some(_), .. } => "lun",
+        _ if disk.is_lun() => "lun",
         _ => "disk",
     }
 }
@@ -89,6 +89,14 @@ fn shown(field: &Path, disk: &Disk, volume: &Volume, causes: &mut Vec<Cause>) {
             &field,
             format!("{field} can only be mapped to a DataVolume or PersistentVolumeClaim volume."),
         ));
+    }
+    if volume.is_hotpluggable() && disk.dedicated_io_thread == Some(true) {
+        let what = "of a disk that is plugged into a running machine";
+        causes.push(Cause::not_supported_yet(&field.child("dedicatedIOThread"), what));
+    }
+    if volume.is_hotpluggable() && disk.is_cdrom() {
+        let what = "with a volume that is hotpluggable (a disc that is exchanged)";
+        causes.push(Cause::not_supported_yet(&field.child("cdrom"), what));
     }
     if volume.downward_metrics.is_some() {
         let field = field.child("disk");
@@ -129,9 +137,9 @@ fn target(field: &Path, disk: &Disk, causes: &mut Vec<Cause>) {
         "sata" if disk.disk.as_ref().is_some_and(|target| target.readonly == Some(true)) => {
             causes.push(Cause::invalid(&field_bus, "sata hard-disks do not support read-only."));
         }
+        // Commands of the guest's are passed on to the device of the node, which is a SCSI device.
+        "virtio" | "sata" if disk.lun.is_some() => causes.push(Cause::not_supported_yet(&field_bus, bus)),
         "" | "virtio" | "scsi" | "sata" => {}
-        // What a LUN has is refused as a whole.
-        "usb" if disk.lun.is_some() => {}
         "usb" => causes.push(Cause::not_supported_yet(&field_bus, bus)),
         other => causes.push(Cause::invalid(
             &field_bus,
@@ -189,6 +197,16 @@ fn attributes(field: &Path, disk: &Disk, causes: &mut Vec<Cause>) {
     {
         let field = field.child("cache");
         causes.push(Cause::invalid(&field, format!("{field} has invalid value {}", quoted(cache))));
+    }
+    if disk.shareable == Some(true)
+        && let Some(cache @ ("writethrough" | "writeback")) = disk.cache.as_deref()
+    {
+        let field = field.child("cache");
+        causes.push(Cause::invalid(&field, format!("a sharable disk requires {field} none, not {cache}")));
+    }
+    // Its own serial number is what the guest sees of a LUN, as with libvirt; its blocks cannot be others either.
+    if disk.lun.is_some() && disk.block_size.is_some() {
+        causes.push(Cause::not_supported_yet(&field.child("blockSize"), "of a lun"));
     }
     if let Some(io) = disk.io.as_deref()
         && !matches!(io, "" | "native" | "threads")

@@ -1,10 +1,11 @@
-//! What our components may change on a running instance: sockets, memory and placement. Disks are not plugged in yet: such a
-//! change that follows the rules here is still refused, one that breaks them has the rule's cause.
+//! What our components may change on a running instance: sockets, memory, placement, and volumes that come and go with their
+//! disks. They do so for a person, who asked for it by a subresource or by changing the machine.
 
 use super::text::quoted;
 use super::{Cause, Path};
-use crate::quantity;
+use crate::gates::Gates;
 use crate::v1::{Disk, UtilityVolume, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
+use crate::{hotplug, quantity};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Copies what may change.
@@ -12,6 +13,7 @@ pub(super) fn take_over(old: &mut VirtualMachineInstanceSpec, new: &VirtualMachi
     old.node_selector.clone_from(&new.node_selector);
     old.affinity.clone_from(&new.affinity);
     old.tolerations.clone_from(&new.tolerations);
+    hotplug::take_over(old, new);
     if let (Some(old), Some(new)) = (&mut old.domain.cpu, &new.domain.cpu) {
         old.sockets = new.sockets;
     }
@@ -69,7 +71,6 @@ pub(super) fn validate(old: &VirtualMachineInstance, new: &VirtualMachineInstanc
         causes.push(Cause::invalid(&domain.child("memory.maxGuest"), "Memory maxGuest changed"));
     }
     utility_volumes(old, new, causes);
-    volumes(old, new, causes);
 }
 
 fn utility_volumes(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
@@ -108,17 +109,56 @@ fn utility_volumes(old: &VirtualMachineInstance, new: &VirtualMachineInstance, c
     }
 }
 
-/// Volumes that the instance started with, and those plugged in since.
-fn volumes(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
-    let field = Path::new("spec.volumes");
-    let field_disks = Path::new("spec.domain.devices.disks");
-    let status = old.status.as_ref();
-    let permanent: BTreeSet<&str> = status
+/// Volumes that the instance started with stay as they are; others come and go with their disks.
+pub(super) fn volumes(
+    old: &VirtualMachineInstance,
+    new: &VirtualMachineInstance,
+    gates: &Gates,
+    causes: &mut Vec<Cause>,
+) {
+    let disks = |vmi: &VirtualMachineInstance| vmi.spec.domain.devices.disks.clone();
+    if old.spec.volumes == new.spec.volumes && disks(old) == disks(new) {
+        return;
+    }
+    let broken = causes.len();
+    declared(new, causes);
+    if causes.len() == broken {
+        exchanged(old, new, causes);
+    }
+    if causes.len() == broken {
+        in_themselves(old, new, gates, causes);
+    }
+}
+
+/// Each disk has its volume, but for a CD drive, which may be empty, and each volume is shown to the guest once.
+fn declared(new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
+    let devices = &new.spec.domain.devices;
+    let names: BTreeSet<&str> = new
+        .spec
+        .volumes
         .iter()
-        .flat_map(|status| &status.volume_status)
-        .filter(|volume| volume.hotplug_volume.is_none())
+        .filter(|volume| volume.memory_dump.is_none())
         .map(|volume| volume.name.as_str())
         .collect();
+    let full = |disk: &&Disk| !disk.is_cdrom() || names.contains(disk.name.as_str());
+    let required = devices.filesystems.len() + devices.disks.iter().filter(full).count();
+    if required != names.len() {
+        let message =
+            format!("mismatch between volumes declared ({}) and required ({required})", names.len());
+        causes.push(Cause::invalid(&Path::new("spec.volumes"), message));
+    }
+}
+
+/// What may come, what may go, and what has to stay.
+fn exchanged(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
+    let field = Path::new("spec.volumes");
+    let field_disks = Path::new("spec.domain.devices.disks");
+    let told = old.status.iter().flat_map(|status| &status.volume_status);
+    let started_with =
+        told.filter(|volume| volume.hotplug_volume.is_none()).map(|volume| volume.name.as_str());
+    // A guest that has just begun does not tell of its volumes yet.
+    let fixed = old.spec.volumes.iter().filter(|volume| !volume.is_hotpluggable());
+    let permanent: BTreeSet<&str> = started_with.chain(fixed.map(|volume| volume.name.as_str())).collect();
     let is_permanent = |volume: &&Volume| permanent.contains(volume.name.as_str());
     let count = |vmi: &VirtualMachineInstance| vmi.spec.volumes.iter().filter(is_permanent).count();
     if count(old) != count(new) {
@@ -152,9 +192,31 @@ fn volumes(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes: &
                 None => {
                     causes.push(Cause::invalid(&field_disks, format!("disk {shown} does not exist")));
                 }
-                Some(disk) => plugged(&field_disks, disk, causes),
+                // The drive was there, and is given a disc.
+                Some(_) if before.0.contains_key(name) => {}
+                Some(disk) => causes.extend(plugged(&field_disks, disk, "Hotplug configuration")),
             },
         }
+    }
+}
+
+/// What comes is as right as it would have to be from the start.
+fn in_themselves(
+    old: &VirtualMachineInstance,
+    new: &VirtualMachineInstance,
+    gates: &Gates,
+    causes: &mut Vec<Cause>,
+) {
+    let (before, after) = (Disks::of(old), Disks::of(new));
+    let mut disks = after.0.iter();
+    let comes =
+        disks.any(|(name, disk)| before.0.get(name) != Some(disk) || before.1.get(name) != after.1.get(name));
+    if comes {
+        // What was wrong before, by rules that came later, stays.
+        let path = Path::new("spec");
+        let known = super::spec(&path, &old.spec, gates);
+        let found = super::spec(&path, &new.spec, gates);
+        causes.extend(found.into_iter().filter(|cause| !known.contains(cause)));
     }
 }
 
@@ -171,26 +233,25 @@ impl<'a> Disks<'a> {
     }
 }
 
-/// A disk that comes while the guest runs sits on a bus that knows hotplug.
-fn plugged(field: &Path, disk: &Disk, causes: &mut Vec<Cause>) {
-    const WHAT: &str = "Hotplug configuration";
+/// What keeps a disk from coming while the guest runs: it sits on a bus that knows hotplug. `what` begins the message.
+pub fn plugged(field: &Path, disk: &Disk, what: &str) -> Option<Cause> {
     let name = quoted(&disk.name);
     let bus = disk.bus().unwrap_or_default();
     let shown = quoted(bus);
     let message = match disk {
         Disk { disk: Some(_), .. } if !matches!(bus, "scsi" | "virtio") => format!(
-            "{WHAT} for disk [{name}] requires bus to be 'scsi' or 'virtio'. [{shown}] is not permitted."
+            "{what} for disk [{name}] requires bus to be 'scsi' or 'virtio'. [{shown}] is not permitted."
         ),
         Disk { disk: None, lun: Some(_), .. } if bus != "scsi" => {
-            format!("{WHAT} for LUN [{name}] requires bus to be 'scsi'. [{shown}] is not permitted.")
+            format!("{what} for LUN [{name}] requires bus to be 'scsi'. [{shown}] is not permitted.")
         }
         Disk { disk: None, lun: None, .. } => {
-            format!("{WHAT} for [{name}] requires diskDevice of type 'disk' or 'lun' to be used.")
+            format!("{what} for [{name}] requires diskDevice of type 'disk' or 'lun' to be used.")
         }
         _ if disk.dedicated_io_thread == Some(true) && bus != "virtio" => {
-            format!("{WHAT} for [{name}] requires virtio bus for IOThreads.")
+            format!("{what} for [{name}] requires virtio bus for IOThreads.")
         }
-        _ => return,
+        _ => return None,
     };
-    causes.push(Cause::invalid(field, message));
+    Some(Cause::invalid(field, message))
 }

@@ -27,6 +27,7 @@ mod live_update;
 mod memory;
 mod metadata;
 mod networks;
+mod object_volumes;
 mod peripherals;
 mod pod;
 mod port_ranges;
@@ -46,6 +47,7 @@ pub use cpu::{MAX_VCPUS, is_cpu_model};
 pub use firmware::{is_machine_type_of_amd64, may_be_machine_type_of_amd64};
 #[cfg(test)]
 pub(crate) use hotplug::differs_live;
+pub use hotplug::plugged as disk_cannot_be_plugged;
 pub use interfaces::{BRIDGE_MAC, MODELS, parse_mac};
 pub use live_update::obstacle as memory_cannot_grow;
 pub use update::{Requester, handler_update, protected_status, vmi_update};

@@ -177,7 +177,7 @@ mod tests {
                 "disks": [{"name": "a"}, {"name": "b", "lun": {"bus": "scsi", "reservation": true}}],
             }},
         });
-        assert_eq!(refused(&spec), ["spec.domain.devices.disks[1].lun is not supported yet"]);
+        assert_eq!(refused(&spec), ["spec.domain.devices.disks[1].lun.reservation is not supported yet"]);
     }
 
     #[test]

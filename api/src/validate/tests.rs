@@ -11,6 +11,7 @@ mod gates;
 mod host_devices;
 mod machine;
 mod network;
+mod object_volumes;
 mod pod;
 mod update;
 mod volumes;

@@ -1,6 +1,7 @@
 //! What may change on an instance, and who may change it.
 
 use super::{Cause, Path, hotplug, metadata};
+use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 
 /// Who asks.
@@ -17,15 +18,17 @@ pub fn vmi_update(
     old: &VirtualMachineInstance,
     new: &VirtualMachineInstance,
     requester: Requester,
+    gates: &Gates,
 ) -> Vec<Cause> {
     let mut causes = Vec::new();
-    // What virt-controller changes on a running guest, and a stop with a shorter grace period, recorded by virt-api.
+    // What virt-controller and virt-api change on a running guest, and a stop with a shorter grace period, recorded by virt-api.
     let mut before = old.spec.clone();
     if requester == Requester::Component {
         before.termination_grace_period_seconds = new.spec.termination_grace_period_seconds;
         hotplug::take_over(&mut before, &new.spec);
         if old.spec != new.spec {
             hotplug::sockets(new, &mut causes);
+            hotplug::volumes(old, new, gates, &mut causes);
         }
     }
     if before != new.spec {

@@ -3,7 +3,7 @@
 use super::memory::not_negative;
 use super::supported::given;
 use super::text::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
-use super::{Cause, CauseKind, Path, cloud_init, firmware};
+use super::{Cause, CauseKind, Path, cloud_init, firmware, object_volumes};
 use crate::gates::Gates;
 use crate::v1::{ContainerDiskSource, HostDisk, VirtualMachineInstanceSpec, Volume};
 use std::collections::{HashMap, HashSet};
@@ -148,24 +148,30 @@ fn source(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
     if volume.data_volume.as_ref().is_some_and(|source| source.name.is_empty()) {
         causes.push(Cause::required(&field.child("dataVolume.name"), "DataVolume 'name' must be set"));
     }
-    let missing = |name: Option<&String>| name.is_none_or(String::is_empty);
-    for (missing, name) in [
-        (volume.config_map.as_ref().is_some_and(|source| missing(source.name.as_ref())), "configMap.name"),
-        (
-            volume.secret.as_ref().is_some_and(|source| missing(source.secret_name.as_ref())),
-            "secret.secretName",
-        ),
-        (
-            volume
-                .service_account
-                .as_ref()
-                .is_some_and(|source| missing(source.service_account_name.as_ref())),
-            "serviceAccount.serviceAccountName",
-        ),
-    ] {
-        if missing {
-            let field = field.child(name);
-            causes.push(Cause::invalid(&field, format!("{field} is a required field")));
+    claim(field, volume, causes);
+    object_volumes::validate(field, volume, causes);
+}
+
+/// A claim has a name that a claim can have.
+fn claim(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
+    let ephemeral = volume.ephemeral.as_ref().map(|source| source.persistent_volume_claim.as_ref());
+    if ephemeral == Some(None) {
+        let field = field.child("ephemeral.persistentVolumeClaim");
+        causes.push(Cause::required(&field, format!("{field} is a required field")));
+    }
+    let sources = [
+        ("persistentVolumeClaim.claimName", volume.persistent_volume_claim.as_ref()),
+        ("ephemeral.persistentVolumeClaim.claimName", ephemeral.flatten()),
+    ];
+    for (name, source) in sources {
+        let field = field.child(name);
+        match source.map(|source| source.claim_name.as_str()) {
+            Some("") => causes.push(Cause::required(&field, format!("{field} is a required field"))),
+            Some(claim) if !is_dns_subdomain(claim) => causes.push(Cause::invalid(
+                &field,
+                format!("{field} '{}' is not the name of a claim", quoted(claim)),
+            )),
+            _ => {}
         }
     }
 }

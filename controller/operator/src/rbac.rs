@@ -141,11 +141,15 @@ fn controller_cluster_rules() -> Vec<Value> {
             &["update"],
         ),
         rule("pool.kubevirt.io", &["virtualmachinepools/finalizers"], &["update"]),
+        // The launcher's pod is the owner of those that bring disks to its guest.
+        rule("", &["pods/finalizers"], &["update"]),
         rule("instancetype.kubevirt.io", &NAMED, &["get"]),
         rule("apps", &["controllerrevisions"], &["get", "list", "create", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
         // The claim of an instance that keeps UEFI variables or TPM state, and the class it gets.
-        rule("", &["persistentvolumeclaims"], &["list", "create", "delete"]),
+        rule("", &["persistentvolumeclaims"], &["get", "list", "create", "delete"]),
+        // Whether the claim of a disk is filled.
+        rule("cdi.kubevirt.io", &["datavolumes"], &["get"]),
         rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),
         rule("cdi.kubevirt.io", &["storageprofiles"], &["get"]),
         // Instances with an outdated launcher, where the KubeVirt object says so.

@@ -249,7 +249,7 @@ fn webhooks_ask_only_where_they_must() {
     assert_eq!(conditions.len(), 3);
     assert_eq!(
         of("virt-launcher-eviction-interceptor"),
-        "object.metadata.name.startsWith(\"virt-launcher\")"
+        "object.metadata.name.startsWith(\"virt-launcher\") || object.metadata.name.startsWith(\"hp-volume-\")"
     );
     for name in ["kubevirt-crd-status-validator", "kubevirt-update-validator"] {
         let condition = of(name);

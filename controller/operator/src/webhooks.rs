@@ -67,7 +67,10 @@ fn condition(hook: Hook) -> Option<(&'static str, String)> {
     match hook {
         // The object of the request is the eviction, which has the pod's name and not its labels: no other pod's eviction
         // waits for virt-api.
-        Hook::Eviction => Some(("only-vms", "object.metadata.name.startsWith(\"virt-launcher\")".to_owned())),
+        Hook::Eviction => {
+            let begins = |with: &str| format!("object.metadata.name.startsWith(\"{with}\")");
+            Some(("only-vms", format!("{} || {}", begins("virt-launcher"), begins("hp-volume-"))))
+        }
         // What our components write there does not depend on whether virt-api runs, virt-api's own start among it.
         Hook::Status | Hook::KubeVirtUpdate => Some(("not-by-a-component", not_by_a_component())),
         Hook::MutateMachine

@@ -2,7 +2,8 @@
 //! what the controller decides with ([`revision`] and [`live_update`]).
 
 use crate::fields::{Change, changed};
-use crate::live_update::{self, Live};
+use crate::hotplug;
+use crate::live_update::{self, Follows, Live};
 use crate::merge;
 use crate::revision;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
@@ -28,15 +29,15 @@ const TOGETHER: &str = "nothing is applied in place as long as another change ta
 const NOT_LIVE: &str = "cannot be changed while the guest runs";
 
 /// All differences of a machine from its running instance. `wanted` is its template with instance type, preference and
-/// defaults; `kept` is what the instance was started from; `live`: whether the installation applies changes in place.
+/// defaults; `kept` is what the instance was started from; `follows` is what the installation applies in place.
 pub fn of(
     vm: &VirtualMachine,
     wanted: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,
     kept: &ControllerRevision,
-    live: bool,
+    follows: &Follows,
 ) -> Option<Vec<(Change, When)>> {
-    let (then, now) = revision::guests(vm, kept, live)?;
+    let (then, now) = revision::guests(vm, kept, follows)?;
     let mut differences: Vec<(Change, When)> = changed("spec", &then, &now)
         .into_iter()
         .map(|change| {
@@ -45,11 +46,48 @@ pub fn of(
             (change, when)
         })
         .collect();
-    if live {
-        let blocked = differences.iter().any(|(_, when)| matches!(when, When::Restart(_)));
-        differences.extend(in_place(wanted, vmi, blocked));
+    let blocked = differences.iter().any(|(_, when)| matches!(when, When::Restart(_)));
+    if follows.volumes {
+        differences.extend(volumes(wanted, vmi, follows));
+    }
+    if follows.size {
+        let follows = Follows { volumes: false, ..follows.clone() };
+        differences.extend(in_place(wanted, vmi, &follows, blocked));
     }
     Some(differences)
+}
+
+/// Volumes that come and go, with their disks, each as a whole.
+fn volumes(
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    follows: &Follows,
+) -> Vec<(Change, When)> {
+    let plugs = hotplug::plan(wanted, vmi, &follows.gates);
+    let runs = live_update::is_running(vmi);
+    let mut differences = Vec::new();
+    for name in hotplug::names(wanted, vmi) {
+        let when = match plugs.refused.get(&name) {
+            Some(why) => When::Restart(why.clone()),
+            None if !runs || plugs.waits.contains(&name) => When::Waits,
+            None => When::InPlace,
+        };
+        let volume = |spec: &VirtualMachineInstanceSpec| {
+            spec.volumes.iter().find(|volume| volume.name == name).map_or(Value::Null, |volume| json!(volume))
+        };
+        let disk = |spec: &VirtualMachineInstanceSpec| {
+            let mut disks = spec.domain.devices.disks.iter();
+            disks.find(|disk| disk.name == name).map_or(Value::Null, |disk| json!(disk))
+        };
+        for (field, from, to) in [
+            ("volumes", volume(&vmi.spec), volume(wanted)),
+            ("domain.devices.disks", disk(&vmi.spec), disk(wanted)),
+        ] {
+            let path = format!("spec.template.spec.{field}[{name}]");
+            differences.extend(changed(&path, &from, &to).into_iter().map(|change| (change, when.clone())));
+        }
+    }
+    differences
 }
 
 /// Fields that a running instance can take over.
@@ -59,17 +97,18 @@ const LIVE: [&str; 5] =
 fn in_place(
     wanted: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,
+    follows: &Follows,
     blocked: bool,
 ) -> Vec<(Change, When)> {
     let json = |spec: &VirtualMachineInstanceSpec| serde_json::to_value(spec).unwrap_or_default();
     let (now, wanted_json) = (json(&vmi.spec), json(wanted));
-    let applied = live_update::plan(wanted, vmi);
+    let applied = live_update::plan(wanted, vmi, follows);
     let (next, rest) = match applied {
         Live::Apply { spec, whole } => {
             let mut next = now.clone();
             merge::apply(&mut next, &spec);
             // What is left is refused, or waits, for a reason of its own.
-            let rest = if whole { Live::Done } else { after(wanted, vmi, &next) };
+            let rest = if whole { Live::Done } else { after(wanted, vmi, follows, &next) };
             (next, rest)
         }
         rest => (now.clone(), rest),
@@ -94,14 +133,19 @@ fn in_place(
     differences
 }
 
-fn after(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance, next: &Value) -> Live {
+fn after(
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    follows: &Follows,
+    next: &Value,
+) -> Live {
     let mut vmi = vmi.clone();
     match serde_json::from_value(next.clone()) {
         Ok(spec) => vmi.spec = spec,
         // It was made from such a specification a moment ago.
         Err(_) => return Live::Wait,
     }
-    live_update::plan(wanted, &vmi)
+    live_update::plan(wanted, &vmi, follows)
 }
 
 /// Changes of a machine beyond what its guest would be, which its controller follows at once.
@@ -119,6 +163,7 @@ pub fn of_machine(old: &VirtualMachine, new: &VirtualMachine) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use barevirt_api::settings::Settings;
 
     fn vm(generation: i64, change: Value) -> VirtualMachine {
         let mut vm = json!({
@@ -141,7 +186,8 @@ mod tests {
         instance["spec"]["domain"]["memory"]["maxGuest"] = json!("4Gi");
         let vmi: VirtualMachineInstance = serde_json::from_value(instance).unwrap();
         let wanted = now.spec.template.spec.clone();
-        let differences = of(&now, &wanted, &vmi, &revision::of(&then), true).unwrap();
+        let differences =
+            of(&now, &wanted, &vmi, &revision::of(&then), &Follows::of(&Settings::default())).unwrap();
         let word = |when: When| match when {
             When::InPlace => "in place",
             When::Waits => "waits",
@@ -175,6 +221,26 @@ mod tests {
         assert_eq!(told(domain(json!({"cpu": {"cores": 2}}))), of("spec.domain.cpu.cores", "restart"));
         let labels = json!({"spec": {"template": {"metadata": {"labels": {"a": "c"}}}}});
         assert_eq!(told(labels), of("metadata.labels.a", "next start"));
+    }
+
+    #[test]
+    fn a_volume_comes_in_place_whatever_else_takes_a_restart() {
+        let plugged = |bus: &str| {
+            let volumes = json!([{"name": "a", "dataVolume": {"name": "a", "hotpluggable": true}}]);
+            let disks = json!([{"name": "a", "disk": {"bus": bus}}]);
+            json!({"spec": {"template": {"spec": {"volumes": volumes, "domain": {"devices": {"disks": disks}}}}}})
+        };
+        let of = |word: &'static str| {
+            ["volumes[a]", "domain.devices.disks[a]"]
+                .map(|at| (format!("spec.template.spec.{at}"), word))
+                .to_vec()
+        };
+        assert_eq!(told(plugged("virtio")), of("in place"));
+        assert_eq!(told(plugged("sata")), of("restart, refused"));
+        let mut more = plugged("scsi");
+        more["spec"]["template"]["spec"]["domain"]["cpu"] = json!({"cores": 2});
+        let cores = ("spec.template.spec.domain.cpu.cores".to_owned(), "restart");
+        assert_eq!(told(more), [vec![cores], of("in place")].concat());
     }
 
     #[test]

@@ -4,13 +4,15 @@
 //! ```text
 //!   VirtualMachine --template--> VirtualMachineInstance --pod--> Pod
 //!         |                              |
-//!         +---- revision, live_update ---+   what of a change is taken over while the guest runs (difference: field by field)
+//!         +---- revision, live_update,   +   what of a change is taken over while the guest runs (difference: field by field)
+//!               hotplug -----------------+
 //! ```
 
 pub mod config;
 pub mod difference;
 pub mod fields;
 pub mod generated;
+pub mod hotplug;
 pub mod live_update;
 pub mod merge;
 pub mod owner;

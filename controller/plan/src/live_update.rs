@@ -1,17 +1,51 @@
-//! What of a machine's change its running instance takes over: sockets, memory and placement. Pure.
+//! What of a machine's change its running instance takes over: sockets, memory, placement, and volumes that come and go
+//! ([`hotplug`]). Pure.
 //!
 //! The instance's specification is changed in place; its pod and its guest follow by the instance's own reconciler and the
 //! node's handler. What cannot be taken over is told in KubeVirt's words, as a reason to restart. Sockets can also become
 //! fewer here, which in KubeVirt they cannot.
 
-use crate::merge;
+use crate::{hotplug, merge};
+use barevirt_api::gates::Gates;
 use barevirt_api::names::{CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, PHASE_RUNNING};
 use barevirt_api::quantity;
+use barevirt_api::settings::Settings;
 use barevirt_api::sizing;
 use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use barevirt_api::validate;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
+
+/// The gate of volumes that come and go by a change of their machine.
+const VOLUMES_GATE: &str = "DeclarativeHotplugVolumes";
+
+/// What instances take over while they run, by the installation's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Follows {
+    /// Sockets, memory and placement.
+    pub size: bool,
+    /// Volumes that come and go.
+    pub volumes: bool,
+    /// What may be in a specification.
+    pub(crate) gates: Gates,
+}
+
+impl Follows {
+    /// What the settings say.
+    pub fn of(settings: &Settings) -> Self {
+        Follows {
+            size: settings.guest.live_update.is_some(),
+            volumes: settings.gates.is_on(VOLUMES_GATE),
+            gates: settings.gates.clone(),
+        }
+    }
+
+    /// The same where something else takes a restart, which size and placement wait for.
+    #[must_use]
+    pub fn before_a_restart(self) -> Self {
+        Follows { size: false, ..self }
+    }
+}
 
 /// What is to be done about the instance.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,29 +79,44 @@ pub fn failure(vmi: &VirtualMachineInstance) -> Option<String> {
 }
 
 /// Decides. `wanted` is the machine's template with its instance type, preference and defaults.
-pub fn plan(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> Live {
-    if crate::phase(vmi) != PHASE_RUNNING {
+pub fn plan(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance, follows: &Follows) -> Live {
+    if !is_running(vmi) {
         return Live::Wait;
     }
     let mut next = vmi.spec.clone();
-    next.node_selector.clone_from(&wanted.node_selector);
-    next.affinity.clone_from(&wanted.affinity);
-    next.tolerations.clone_from(&wanted.tolerations);
-    let (sockets, memory) = (sockets(wanted, vmi, &mut next), memory(wanted, vmi, &mut next));
+    let mut turns = Vec::new();
+    if follows.size {
+        next.node_selector.clone_from(&wanted.node_selector);
+        next.affinity.clone_from(&wanted.affinity);
+        next.tolerations.clone_from(&wanted.tolerations);
+        turns.extend([sockets(wanted, vmi, &mut next), memory(wanted, vmi, &mut next)]);
+    }
+    if follows.volumes {
+        turns.push(volumes(wanted, vmi, follows, &mut next));
+    }
     // Our types always have a JSON form: no map in them has keys but strings.
     let (old, new) = (
         serde_json::to_value(&vmi.spec).unwrap_or_default(),
         serde_json::to_value(&next).unwrap_or_default(),
     );
     if let Some(patch) = merge::difference(&old, &new) {
-        let whole = matches!((sockets, memory), (Turn::Taken, Turn::Taken));
+        let whole = turns.iter().all(|turn| matches!(turn, Turn::Taken));
         return Live::Apply { spec: Box::new(patch), whole };
     }
-    match (sockets, memory) {
-        (Turn::Refused(why), _) | (_, Turn::Refused(why)) => Live::Refused(why),
-        (Turn::Wait, _) | (_, Turn::Wait) => Live::Wait,
-        (Turn::Taken, Turn::Taken) => Live::Done,
+    let mut live = Live::Done;
+    for turn in turns {
+        match turn {
+            Turn::Refused(why) => return Live::Refused(why),
+            Turn::Wait => live = Live::Wait,
+            Turn::Taken => {}
+        }
     }
+    live
+}
+
+/// Before its guest runs, an instance takes nothing over.
+pub(crate) fn is_running(vmi: &VirtualMachineInstance) -> bool {
+    crate::phase(vmi) == PHASE_RUNNING
 }
 
 /// How a change stands.
@@ -91,6 +140,22 @@ fn free(vmi: &VirtualMachineInstance, condition: &str, goes_back: bool) -> Resul
         Some(_) if goes_back => Ok(()),
         Some(found) if found.is_true() => Err(Turn::Wait),
         Some(_) => Err(Turn::Refused(failure(vmi).unwrap_or_default())),
+    }
+}
+
+fn volumes(
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    follows: &Follows,
+    next: &mut VirtualMachineInstanceSpec,
+) -> Turn {
+    let plugs = hotplug::plan(wanted, vmi, &follows.gates);
+    next.volumes = plugs.volumes;
+    next.domain.devices.disks = plugs.disks;
+    match plugs.refused.into_iter().next() {
+        Some((name, why)) => Turn::Refused(format!("volume {name} updated in template spec. {why}")),
+        None if !plugs.waits.is_empty() => Turn::Wait,
+        None => Turn::Taken,
     }
 }
 
@@ -178,6 +243,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn plan(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> Live {
+        super::plan(wanted, vmi, &Follows::of(&Settings::default()))
+    }
+
     fn spec(sockets: u32, guest: &str) -> VirtualMachineInstanceSpec {
         serde_json::from_value(json!({
             "architecture": "amd64", "nodeSelector": {"a": "b"},
@@ -220,6 +289,45 @@ mod tests {
         assert_eq!(applied(&moved, json!([])), json!({"nodeSelector": {"a": null, "c": "d"}}));
         moved.node_selector = None;
         assert_eq!(applied(&moved, json!([])), json!({"nodeSelector": null}));
+    }
+
+    #[test]
+    fn volumes_come_whatever_else_waits_for_a_restart() {
+        let mut wanted = spec(1, "2Gi");
+        let volume = |claim: &str| json!({"name": "a", "persistentVolumeClaim": {"claimName": claim, "hotpluggable": true}});
+        wanted.volumes = vec![serde_json::from_value(volume("a")).unwrap()];
+        wanted.domain.devices.disks =
+            vec![serde_json::from_value(json!({"name": "a", "disk": {"bus": "scsi"}})).unwrap()];
+        let plugged =
+            json!({"volumes": wanted.volumes, "domain": {"devices": {"disks": wanted.domain.devices.disks}}});
+        let both = applied(&wanted, json!([]));
+        assert_eq!((&both["volumes"], &both["domain"]["cpu"]), (&plugged["volumes"], &json!({"sockets": 1})));
+        let follows = Follows::of(&Settings::default()).before_a_restart();
+        let Live::Apply { spec, whole: true } = super::plan(&wanted, &vmi(json!([])), &follows) else {
+            panic!()
+        };
+        assert_eq!(*spec, plugged);
+        // Another claim: the former has to go first, which is not all.
+        let mut there = vmi(json!([]));
+        merge_into(&mut there, &plugged);
+        wanted.volumes = vec![serde_json::from_value(volume("b")).unwrap()];
+        let Live::Apply { spec, whole: false } = super::plan(&wanted, &there, &follows) else { panic!() };
+        assert_eq!(*spec, json!({"volumes": null, "domain": {"devices": {"disks": null}}}));
+        let status = json!([{"name": "a", "target": "sda", "hotplugVolume": {}}]);
+        merge_into(&mut there, &spec);
+        there.status.as_mut().unwrap().volume_status = serde_json::from_value(status).unwrap();
+        assert_eq!(super::plan(&wanted, &there, &follows), Live::Wait);
+        wanted.domain.devices.disks[0].disk.as_mut().unwrap().bus = Some("sata".to_owned());
+        there.status.as_mut().unwrap().volume_status.clear();
+        assert!(
+            matches!(super::plan(&wanted, &there, &follows), Live::Refused(why) if why.contains("volume a"))
+        );
+    }
+
+    fn merge_into(vmi: &mut VirtualMachineInstance, patch: &Value) {
+        let mut spec = serde_json::to_value(&vmi.spec).unwrap();
+        merge::apply(&mut spec, patch);
+        vmi.spec = serde_json::from_value(spec).unwrap();
     }
 
     #[test]

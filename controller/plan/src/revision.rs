@@ -1,7 +1,9 @@
 //! What a machine was like when its instance was started, and how far it has moved on. Name and content of the copy are
 //! KubeVirt's, whose snapshots of running machines read them.
 
+use crate::live_update::Follows;
 use crate::owner::owner;
+use barevirt_api::hotplug;
 use barevirt_api::instancetype::matcher::Family;
 use barevirt_api::names::{REVISION_OF_LABEL, VM_GENERATION_ANNOTATION, vmi_id};
 use barevirt_api::v1::{
@@ -70,8 +72,8 @@ pub fn generation(vmi: &VirtualMachineInstance) -> Option<i64> {
 }
 
 impl Drift {
-    /// Whether what is taken over by a running instance may be: where anything else of the guest has changed, all waits for
-    /// the restart.
+    /// Whether size and placement may be taken over by a running instance: where anything else of the guest has changed, they
+    /// wait for the restart. Volumes that come and go do not.
     pub fn leaves_the_guest(self) -> bool {
         matches!(self, Drift::Generation | Drift::Metadata)
     }
@@ -81,20 +83,23 @@ impl Drift {
 fn both(
     vm: &VirtualMachine,
     revision: &ControllerRevision,
-    live: bool,
+    follows: &Follows,
 ) -> Option<(VirtualMachineSpec, VirtualMachineSpec)> {
     let spec = |data: Option<&RawExtension>| data.map(|data| data.0["spec"].clone()).unwrap_or_default();
     let mut then: VirtualMachineSpec = serde_json::from_value(spec(revision.data.as_ref())).ok()?;
     let now: VirtualMachineSpec = serde_json::from_value(spec(of(vm).data.as_ref())).ok()?;
-    if live {
-        forget_live(&mut then.template.spec, &now.template.spec);
+    if follows.size {
+        forget_size(&mut then.template.spec, &now.template.spec);
+    }
+    if follows.volumes {
+        hotplug::take_over(&mut then.template.spec, &now.template.spec);
     }
     Some((then, now))
 }
 
 /// What a revision says about the machine as it is now.
-pub fn compare(vm: &VirtualMachine, revision: &ControllerRevision, live: bool) -> Drift {
-    let Some((then, now)) = both(vm, revision, live) else { return Drift::Unknown };
+pub fn compare(vm: &VirtualMachine, revision: &ControllerRevision, follows: &Follows) -> Drift {
+    let Some((then, now)) = both(vm, revision, follows) else { return Drift::Unknown };
     let guest = |spec: &VirtualMachineSpec| {
         (spec.template.spec.clone(), spec.instancetype.clone(), spec.preference.clone())
     };
@@ -108,8 +113,12 @@ pub fn compare(vm: &VirtualMachine, revision: &ControllerRevision, live: bool) -
 }
 
 /// The parts that [`compare`] looks at, as JSON: as they were kept, and as they are. None where what was kept cannot be read.
-pub fn guests(vm: &VirtualMachine, revision: &ControllerRevision, live: bool) -> Option<(Value, Value)> {
-    let (then, now) = both(vm, revision, live)?;
+pub fn guests(
+    vm: &VirtualMachine,
+    revision: &ControllerRevision,
+    follows: &Follows,
+) -> Option<(Value, Value)> {
+    let (then, now) = both(vm, revision, follows)?;
     let guest = |spec: VirtualMachineSpec| {
         let mut guest = json!({ "template": spec.template });
         let members = [("instancetype", json!(spec.instancetype)), ("preference", json!(spec.preference))];
@@ -122,7 +131,7 @@ pub fn guests(vm: &VirtualMachine, revision: &ControllerRevision, live: bool) ->
 }
 
 /// Takes over what a running instance takes over: that is compared with the instance itself (`live_update`).
-fn forget_live(then: &mut VirtualMachineInstanceSpec, now: &VirtualMachineInstanceSpec) {
+fn forget_size(then: &mut VirtualMachineInstanceSpec, now: &VirtualMachineInstanceSpec) {
     then.node_selector.clone_from(&now.node_selector);
     then.affinity.clone_from(&now.affinity);
     then.tolerations.clone_from(&now.tolerations);
@@ -137,6 +146,8 @@ fn forget_live(then: &mut VirtualMachineInstanceSpec, now: &VirtualMachineInstan
 #[cfg(test)]
 mod tests {
     use super::*;
+    use barevirt_api::gates::Gates;
+    use barevirt_api::settings::Settings;
 
     fn vm(generation: i64, change: impl FnOnce(&mut Value)) -> VirtualMachine {
         let mut vm = json!({
@@ -149,6 +160,11 @@ mod tests {
         });
         change(&mut vm);
         serde_json::from_value(vm).unwrap()
+    }
+
+    fn follows(size: bool) -> Follows {
+        let follows = Follows::of(&Settings::default());
+        if size { follows } else { follows.before_a_restart() }
     }
 
     #[test]
@@ -175,10 +191,10 @@ mod tests {
         ] {
             let (pointer, value) = change;
             let now = vm(4, |vm| *vm.pointer_mut(pointer).unwrap() = value);
-            assert_eq!(compare(&now, &then, true), drift, "{pointer}");
+            assert_eq!(compare(&now, &then, &follows(true)), drift, "{pointer}");
         }
         let garbage = ControllerRevision { data: Some(RawExtension(json!({"spec": 1}))), ..then };
-        assert_eq!(compare(&vm(4, |_| {}), &garbage, true), Drift::Unknown);
+        assert_eq!(compare(&vm(4, |_| {}), &garbage, &follows(true)), Drift::Unknown);
     }
 
     #[test]
@@ -190,7 +206,22 @@ mod tests {
         let then = of(&machine(3, cores(1)));
         let mut more = cores(2);
         more["memory"] = json!({"guest": "2Gi"});
-        assert_eq!(compare(&machine(4, more.clone()), &then, true), Drift::Generation);
-        assert_eq!(compare(&machine(4, more), &then, false), Drift::Guest);
+        assert_eq!(compare(&machine(4, more.clone()), &then, &follows(true)), Drift::Generation);
+        assert_eq!(compare(&machine(4, more), &then, &follows(false)), Drift::Guest);
+    }
+    #[test]
+    fn a_volume_that_comes_is_no_difference_and_one_that_is_changed_is() {
+        let machine = |generation, volume: Value| {
+            vm(generation, |vm| vm["spec"]["template"]["spec"]["volumes"] = json!([volume]))
+        };
+        let claim = |hotpluggable: bool| json!({"name": "a", "persistentVolumeClaim": {"claimName": "a", "hotpluggable": hotpluggable}});
+        let then = of(&vm(3, |_| {}));
+        assert_eq!(compare(&machine(4, claim(true)), &then, &follows(false)), Drift::Generation);
+        assert_eq!(compare(&machine(4, claim(false)), &then, &follows(true)), Drift::Guest);
+        let off = Settings {
+            gates: Gates::new([], ["DeclarativeHotplugVolumes".to_owned()]),
+            ..Settings::default()
+        };
+        assert_eq!(compare(&machine(4, claim(true)), &then, &Follows::of(&off)), Drift::Guest);
     }
 }

@@ -40,7 +40,8 @@ use crate::cluster::Cluster;
 use crate::error::{Error, chain};
 use crate::expectations::{Key, Kind};
 use barevirt_api::v1::VirtualMachine;
-use barevirt_plan::{live_update, template};
+use barevirt_plan::live_update::Follows;
+use barevirt_plan::{hotplug, live_update, template};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
@@ -79,17 +80,24 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
     apply::apply(cluster, &observed, step).await
 }
 
-/// What of the machine's change its instance takes over. Asks for instance type and preference only where there is a change.
+/// What of the machine's change its instance takes over. Asks for instance type and preference only where there is a change
+/// that could be.
 async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
-    let changed = observed.drift.leaves_the_guest();
-    let (Some(vmi), true) = (observed.own_vmi(), changed) else { return Ok(Live::Done) };
-    if cluster.config().settings.guest.live_update.is_none() {
+    let (Some(vmi), true) = (observed.own_vmi(), observed.drift != Drift::None) else {
+        return Ok(Live::Done);
+    };
+    let mut follows = Follows::of(&cluster.config().settings);
+    if !observed.drift.leaves_the_guest() {
+        follows = follows.before_a_restart();
+    }
+    follows.volumes &= hotplug::concerns(&observed.vm.spec.template.spec, vmi);
+    if !follows.size && !follows.volumes {
         return Ok(Live::Done);
     }
     match instancetype::applied(cluster, &observed.vm, template::instance(&observed.vm)).await? {
         Ok(mut wanted) => {
             barevirt_api::defaults::spec(&mut wanted.spec);
-            Ok(live_update::plan(&wanted.spec, vmi))
+            Ok(live_update::plan(&wanted.spec, vmi, &follows))
         }
         // The next start will tell.
         Err(_) => Ok(Live::Done),

@@ -14,6 +14,7 @@ use crate::kin;
 use crate::shell::{FIELD_MANAGER, call, call_opt};
 use barevirt_api::names::{REVISION_OF_LABEL, is_final_phase, vmi_id};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_plan::live_update::Follows;
 pub(super) use barevirt_plan::revision::generation;
 use barevirt_plan::revision::{Drift, PREFIX, compare, name, of};
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -42,8 +43,8 @@ pub(super) async fn drift(
     let revisions: Api<ControllerRevision> = Api::namespaced(cluster.client.clone(), &namespace);
     let subject = || format!("controller revision {namespace}/{kept}");
     let found = call_opt("get", subject, revisions.get(kept)).await?;
-    let live = cluster.config().settings.guest.live_update.is_some();
-    Ok(found.map_or(Drift::Unknown, |revision| compare(vm, &revision, live)))
+    let follows = Follows::of(&cluster.config().settings);
+    Ok(found.map_or(Drift::Unknown, |revision| compare(vm, &revision, &follows)))
 }
 
 /// Keeps the machine as it is now, and nothing that is older.

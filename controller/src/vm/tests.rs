@@ -424,6 +424,22 @@ fn a_change_that_is_not_the_instances_is_noted_on_it() {
     assert_eq!(with(running, Drift::Guest), Step::Rest);
 }
 
+#[test]
+fn an_instance_takes_volumes_over_while_something_else_waits_for_a_restart() {
+    let running = Some(ran(vmi("i1", "Running")));
+    let mut machine = vm("Always", json!({}));
+    machine.metadata.generation = Some(3);
+    let patch = Box::new(json!({"volumes": null}));
+    for (drift, generation) in [(Drift::Generation, Some(3)), (Drift::Guest, None), (Drift::Unknown, None)] {
+        let live = crate::vm::Live::Apply { spec: patch.clone(), whole: true };
+        let observed = Observed { vm: machine.clone(), vmi: running.clone(), drift, live, now: at(NOW) };
+        assert_eq!(plan(&observed), Step::Update(patch.clone(), generation), "{drift:?}");
+        // The volume is on its way out: nothing to do, and the generation is not that of the instance yet.
+        let waits = Observed { live: crate::vm::Live::Wait, ..observed };
+        assert_eq!(plan(&waits), Step::Rest, "{drift:?}");
+    }
+}
+
 mod world {
     //! Machines under random commands, ends and deletions. The API server's part: one object for a name, finalizers.
 

@@ -1,13 +1,17 @@
 //! Carrying out a plan for an instance.
 
 use super::plan::{self, Action, Plan};
-use super::{resize, state, subject};
+use super::{hotplug, resize, state, subject};
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
+use crate::notes::Note;
 use crate::shell::{FIELD_MANAGER, call, call_opt};
 use crate::write;
-use barevirt_api::names::{COMPUTE_CONTAINER, CREATED_BY_LABEL, REASON_FAILED_CREATE};
+use barevirt_api::names::{
+    COMPUTE_CONTAINER, CREATED_BY_LABEL, REASON_FAILED_CREATE, REASON_FAILED_DELETE,
+    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE,
+};
 use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::jiff::Timestamp;
@@ -20,19 +24,36 @@ use tracing::{info, warn};
 /// When to look again after a pod could not be resized: its end, or a change, comes as an event.
 const REFUSED: Duration = Duration::from_secs(60);
 
+/// When to try an attachment pod again that was refused.
+const REFUSED_ATTACHMENT: Duration = Duration::from_secs(30);
+/// When to look again at an instance that changed meanwhile.
+const CHANGED: Duration = Duration::from_millis(200);
+
 /// Does what the plan says; the time of the next look.
 pub(super) async fn apply(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
     plan: Plan,
 ) -> Result<Option<Duration>, Error> {
+    let mut again = plan.again;
     for action in plan.actions {
         match action {
             Action::CreateClaim(claim) => create_claim(cluster, vmi, &claim).await?,
             Action::DeleteClaim { name, uid } => delete_claim(cluster, vmi, &name, uid).await?,
             Action::CreatePod(pod) => {
                 if !create_pod(cluster, vmi, &pod).await? {
-                    return Ok(Some(Duration::from_millis(200)));
+                    return Ok(Some(CHANGED));
+                }
+            }
+            // A pod that is refused keeps no other volume waiting.
+            Action::Attach { pod, volume } => match attach(cluster, vmi, &pod, &volume).await? {
+                Attached::Made => {}
+                Attached::Refused => again = again.into_iter().chain([REFUSED_ATTACHMENT]).min(),
+                Attached::Changed => return Ok(Some(CHANGED)),
+            },
+            Action::Detach { name, uid, wanted } => {
+                if !detach(cluster, vmi, &name, uid, wanted).await? {
+                    return Ok(Some(CHANGED));
                 }
             }
             Action::DeletePod { name, uid, grace } => delete_pod(cluster, vmi, &name, uid, grace).await?,
@@ -47,26 +68,45 @@ pub(super) async fn apply(
     for note in plan.notes {
         cluster.notes.tell(note, vmi.object_ref(&()));
     }
-    Ok(plan.again)
+    Ok(again)
+}
+
+/// Whether the instance is as it was observed.
+async fn is_current(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<bool, Error> {
+    let namespace = vmi.namespace().unwrap_or_default();
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
+    let fresh = call_opt("get", || subject(vmi), vmis.get_metadata(&vmi.name_any())).await?;
+    Ok(fresh.is_some_and(|fresh| {
+        fresh.metadata.uid == vmi.metadata.uid
+            && fresh.metadata.resource_version == vmi.metadata.resource_version
+    }))
 }
 
 /// Creates the pod, unless the instance changed since it was observed: then false.
 async fn create_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) -> Result<bool, Error> {
-    let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
-    let fresh = call_opt("get", || subject(vmi), vmis.get_metadata(&vmi.name_any())).await?;
-    if fresh.is_none_or(|fresh| {
-        fresh.metadata.uid != vmi.metadata.uid
-            || fresh.metadata.resource_version != vmi.metadata.resource_version
-    }) {
+    if !is_current(cluster, vmi).await? {
         return Ok(false);
     }
+    if let Err(error) = make_pod(cluster, vmi, pod).await {
+        if matches!(error, Error::Api { .. }) && error.category() == Category::Refused {
+            tell_refusal(cluster, vmi, REASON_FAILED_CREATE, "pod", &error).await?;
+        }
+        return Err(error);
+    }
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
+    info!(namespace, vmi = vmi.name_any(), pod = name, "created the launcher pod");
+    Ok(true)
+}
+
+/// Makes a pod; false where it is there already.
+async fn make_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) -> Result<bool, Error> {
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     let pod_subject = || format!("pod {namespace}/{name}");
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let write = cluster.expectations.begin(Key::new(Kind::Pod, &namespace, &name), Instant::now());
-    let version = match call("create", pod_subject, pods.create(&params, pod)).await {
-        Ok(created) => created.metadata.resource_version,
+    let (version, made) = match call("create", pod_subject, pods.create(&params, pod)).await {
+        Ok(created) => (created.metadata.resource_version, true),
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
             let existing = call("get", pod_subject, pods.get(&name)).await?;
             if existing.labels().get(CREATED_BY_LABEL) != vmi.metadata.uid.as_ref() {
@@ -74,17 +114,92 @@ async fn create_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) 
                 let owner = owner.map_or("nothing".to_owned(), |o| format!("{} {}", o.kind, o.name));
                 return Err(Error::Foreign { subject: pod_subject(), owner });
             }
-            existing.metadata.resource_version
+            (existing.metadata.resource_version, false)
         }
-        Err(error) => {
-            if error.category() == Category::Refused {
-                tell_refusal(cluster, vmi, REASON_FAILED_CREATE, "pod", &error).await?;
-            }
-            return Err(error);
-        }
+        Err(error) => return Err(error),
     };
     write.done(version.as_deref());
-    info!(namespace, vmi = vmi.name_any(), pod = name, "created the launcher pod");
+    Ok(made)
+}
+
+/// What became of an attachment pod that was to be made.
+enum Attached {
+    /// It is there.
+    Made,
+    /// It was not let in; that is told.
+    Refused,
+    /// The instance has changed since it was observed.
+    Changed,
+}
+
+async fn attach(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+    volume: &str,
+) -> Result<Attached, Error> {
+    if !is_current(cluster, vmi).await? {
+        return Ok(Attached::Changed);
+    }
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
+    match make_pod(cluster, vmi, pod).await {
+        Ok(made) => {
+            cluster.pauses.begin(&namespace, &name, Instant::now());
+            if made {
+                let note = Note::normal(REASON_SUCCESSFUL_CREATE, format!("Created attachment pod {name}"));
+                cluster.notes.tell(note, vmi.object_ref(&()));
+                info!(namespace, vmi = vmi.name_any(), pod = name, volume, "created an attachment pod");
+            }
+            Ok(Attached::Made)
+        }
+        Err(error) if error.category() == Category::Refused => {
+            cluster.pauses.begin(&namespace, &name, Instant::now());
+            warn!(vmi = subject(vmi), pod = name, volume, error = error.message(), "no attachment pod");
+            let plan = hotplug::refused(vmi, volume, &error.message());
+            for action in plan.actions {
+                if let Action::Patch(body) = action {
+                    patch(cluster, vmi, &body).await?;
+                }
+            }
+            for note in plan.notes {
+                cluster.notes.tell(note, vmi.object_ref(&()));
+            }
+            Ok(Attached::Refused)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes an attachment pod, unless the instance changed since it was observed: then false.
+async fn detach(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    name: &str,
+    uid: String,
+    wanted: bool,
+) -> Result<bool, Error> {
+    if !is_current(cluster, vmi).await? {
+        return Ok(false);
+    }
+    let namespace = vmi.namespace().unwrap_or_default();
+    let params = DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    if let Err(error) = write::delete::<Pod>(cluster, &namespace, name, &params).await {
+        let message = format!("Failed to delete attachment pod {name}");
+        if error.category() == Category::Refused {
+            cluster.notes.tell(Note::warning(REASON_FAILED_DELETE, message), vmi.object_ref(&()));
+        }
+        return Err(error);
+    }
+    if !wanted {
+        cluster.pauses.end(&namespace, name);
+    }
+    let note = Note::normal(REASON_SUCCESSFUL_DELETE, format!("Deleted attachment pod {name}"));
+    cluster.notes.tell(note, vmi.object_ref(&()));
+    info!(namespace, vmi = vmi.name_any(), pod = name, "deleted an attachment pod");
     Ok(true)
 }
 

@@ -17,6 +17,8 @@
 //! where nothing of the former ran ([`refusal`]); once a pod was handed over, its end is the instance's.
 
 mod apply;
+mod claims;
+mod hotplug;
 mod observe;
 mod plan;
 mod refusal;
@@ -26,6 +28,9 @@ mod state;
 mod tests;
 mod verdict;
 
+pub use claims::Claims;
+pub(crate) use hotplug::is_attachment;
+pub use hotplug::{Attachments, Pauses};
 pub use plan::{Action, NOT_RUNNING_MESSAGE, Observed, Plan, plan};
 pub use state::State;
 pub use verdict::Verdict;

@@ -1,7 +1,10 @@
 //! Looking at what concerns one instance: caches first, past them where an old answer could do harm.
 
+use super::claims::{self, Claims};
+use super::hotplug::Attachments;
 use super::plan::Observed;
-use super::{phase, resize, state, subject};
+use super::verdict::Verdict;
+use super::{hotplug, phase, resize, state, subject};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Error;
@@ -9,7 +12,7 @@ use crate::expectations::{Key, Kind};
 use crate::node::NodeState;
 use crate::pod;
 use crate::shell::{call, call_opt};
-use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULING};
+use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULING, is_final_phase};
 use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota};
 use k8s_openapi::jiff::Timestamp;
@@ -47,6 +50,17 @@ pub(super) async fn observe(
         launcher = call_opt("get", || format!("pod {namespace}/{pod_name}"), pods.get(&pod_name)).await?;
     }
 
+    let lives = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && Verdict::of(pod).is_none();
+    let runs = !deleting && phase(&vmi) == PHASE_RUNNING && launcher.as_ref().is_some_and(lives);
+    let attachments = if runs || (!deleting && is_final_phase(phase(&vmi))) {
+        let Some(found) = hotplug::observe(cluster, &vmi, launcher.as_ref().filter(|_| runs)).await? else {
+            return Ok(None);
+        };
+        found
+    } else {
+        Attachments::default()
+    };
+
     let node_name = launcher
         .iter()
         .chain(&strays)
@@ -58,7 +72,7 @@ pub(super) async fn observe(
     };
     let starting = !deleting && [PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(&vmi));
     let begins = launcher.is_none() && starting;
-    let resizes = !deleting && phase(&vmi) == PHASE_RUNNING && launcher.is_some() && resize::is_due(&vmi);
+    let resizes = runs && resize::is_due(&vmi);
     // At once: a start waits for both.
     let config = async {
         match cluster.config() {
@@ -67,10 +81,24 @@ pub(super) async fn observe(
         }
     };
     let state = async { if starting { state::observe(cluster, &vmi, begins).await } else { Ok(None) } };
-    let (config, state) = futures::try_join!(config, state)?;
+    let claims =
+        async { if starting { claims::observe(cluster, &vmi).await } else { Ok(Claims::default()) } };
+    let (config, state, claims) = futures::try_join!(config, state, claims)?;
     let wants_vsock = vmi.spec.domain.devices.autoattach_vsock == Some(true);
     let context_id = if starting && wants_vsock { cluster.context_ids.of(&uid) } else { None };
-    Ok(Some(Observed { state, context_id, vmi, pod: launcher, strays, node, config, now: Timestamp::now() }))
+    let now = Timestamp::now();
+    Ok(Some(Observed {
+        state,
+        claims,
+        attachments,
+        context_id,
+        vmi,
+        pod: launcher,
+        strays,
+        node,
+        config,
+        now,
+    }))
 }
 
 /// The settings for a pod in that namespace. Its labels are asked for only where something hangs on them.

@@ -1,5 +1,7 @@
 //! What to do about an instance. Pure: the same observation gives the same plan.
 
+use super::claims::Claims;
+use super::hotplug::{self, Attachments};
 use super::phase;
 use super::refusal::{self, Refusal};
 use super::resize;
@@ -34,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// How soon a claim that was created is looked at.
 const AFTER_CLAIM: Duration = Duration::from_millis(50);
 /// How often a claim is looked at that cannot be mounted yet.
-const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 /// How often settings are looked at that keep an instance from its pod.
 const SETTINGS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a pod may outlive its instance's last phase, so that the launcher ends by itself.
@@ -49,12 +51,16 @@ pub struct Observed {
     pub vmi: VirtualMachineInstance,
     /// The pod that has the name of its launcher.
     pub pod: Option<Pod>,
-    /// Other pods that were created for it; looked for when it is being deleted.
+    /// Other pods that were created for it, attachment pods among them; looked for when it is being deleted.
     pub strays: Vec<Pod>,
     /// The node of the pod.
     pub node: Option<NodeState>,
     /// The claim with what it keeps, where it needs one and does not run yet.
     pub state: Option<State>,
+    /// Claims that its disks are on, while it does not run yet.
+    pub claims: Claims,
+    /// What is there for volumes that come and go, while it runs and once it has ended.
+    pub attachments: Attachments,
     /// Its address on vsock, where it wants one and does not run yet.
     pub context_id: Option<u32>,
     /// Settings.
@@ -85,6 +91,22 @@ pub enum Action {
         uid: String,
         /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
         grace: u32,
+    },
+    /// Create the attachment pod of a volume.
+    Attach {
+        /// The pod.
+        pod: Box<Pod>,
+        /// Name of the volume.
+        volume: String,
+    },
+    /// Delete an attachment pod.
+    Detach {
+        /// Its name.
+        name: String,
+        /// Its UID: no other pod is meant.
+        uid: String,
+        /// Another one takes its place.
+        wanted: bool,
     },
     /// Change what the launcher's container asks for while it runs.
     ResizePod {
@@ -123,6 +145,13 @@ impl Plan {
 
     fn tell(mut self, note: Note) -> Self {
         self.notes.push(note);
+        self
+    }
+
+    fn and(mut self, other: Plan) -> Self {
+        self.actions.extend(other.actions);
+        self.notes.extend(other.notes);
+        self.again = [self.again, other.again].into_iter().flatten().min();
         self
     }
 
@@ -197,7 +226,11 @@ fn without_pod(observed: &Observed) -> Plan {
                 return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
                     .again_in(SETTINGS_PATIENCE);
             }
+            if let Some((reason, message)) = observed.claims.trouble(vmi) {
+                return trouble(observed, CONDITION_SYNCHRONIZED, reason, &message).again_in(CLAIM_PATIENCE);
+            }
             let mut pod = pod::build(&valid, &observed.config);
+            pod::claims::add(&mut pod, &valid, |claim| observed.claims.mode(claim));
             let mut plan = Plan::default();
             match state::step(vmi, observed.state.as_ref()) {
                 Step::Nothing => {}
@@ -276,7 +309,9 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
                 return end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message));
             }
             if phase(vmi) == PHASE_RUNNING && pod.metadata.deletion_timestamp.is_none() {
-                resize::plan(observed, pod)
+                let plan = resize::plan(observed, pod);
+                // One patch at a time; a change that was made is an event.
+                if plan.actions.is_empty() { plan.and(hotplug::plan(observed, pod)) } else { plan }
             } else {
                 Plan::default()
             }
@@ -336,6 +371,7 @@ fn hand_over(observed: &Observed, pod: &Pod, node: &str) -> Plan {
     status.node_name = Some(node.to_owned());
     status.vsockcid = status.vsockcid.or(observed.context_id.map(i64::from));
     state::note(observed.state.as_ref(), &mut status.volume_status);
+    observed.claims.note(vmi, &mut status.volume_status);
     status.active_pods = [(pod.uid().unwrap_or_default(), node.to_owned())].into();
     status.qos_class = pod.status.as_ref().and_then(|status| status.qos_class.clone());
     status.launcher_container_image_version = pod
@@ -378,7 +414,8 @@ fn clean_up(observed: &Observed) -> Plan {
     let vmi = &observed.vmi;
     let Some(pod) = observed.pod.as_ref().filter(|pod| is_ours(pod, vmi) && Verdict::of(pod).is_none())
     else {
-        return Plan::default();
+        // As long as the launcher ran, its guest may have had their disks.
+        return hotplug::remove(observed.attachments.pods().filter(|pod| is_ours(pod, vmi)));
     };
     let status = vmi.status.as_ref();
     let unresponsive = status.and_then(|status| status.reason.as_deref()) == Some(REASON_NODE_UNRESPONSIVE);
@@ -394,13 +431,16 @@ fn clean_up(observed: &Observed) -> Plan {
     delete_pods(observed, [pod])
 }
 
-/// The instance is being deleted: first its pods, then its finalizer.
+/// The instance is being deleted: first its launcher, then the pods that have the disks of its guest, then its finalizer.
 fn take_down(observed: &Observed) -> Plan {
     let vmi = &observed.vmi;
-    let pods: Vec<&Pod> =
-        observed.pod.iter().chain(&observed.strays).filter(|pod| is_ours(pod, vmi)).collect();
-    if !pods.is_empty() {
-        return delete_pods(observed, pods);
+    let pods = observed.pod.iter().chain(&observed.strays).filter(|pod| is_ours(pod, vmi));
+    let (attachments, launchers): (Vec<&Pod>, Vec<&Pod>) = pods.partition(|pod| hotplug::is_attachment(pod));
+    if !launchers.is_empty() {
+        return delete_pods(observed, launchers);
+    }
+    if !attachments.is_empty() {
+        return hotplug::remove(attachments);
     }
     let finalizers = vmi.finalizers();
     if !finalizers.iter().any(|finalizer| finalizer == VMI_FINALIZER) {
@@ -488,7 +528,7 @@ fn not_running(status: &mut VirtualMachineInstanceStatus, reason: &str, message:
 }
 
 /// Why the scheduler found no node.
-fn unschedulable(pod: &Pod) -> Option<(String, String)> {
+pub(super) fn unschedulable(pod: &Pod) -> Option<(String, String)> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let condition = conditions
         .iter()
@@ -500,7 +540,7 @@ fn unschedulable(pod: &Pod) -> Option<(String, String)> {
 }
 
 /// A container that waits for something that does not come by itself.
-fn stuck_container(pod: &Pod) -> Option<(String, String)> {
+pub(super) fn stuck_container(pod: &Pod) -> Option<(String, String)> {
     const NORMAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
     let status = pod.status.as_ref()?;
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();

@@ -281,6 +281,7 @@ fn is_confirmed(pod: &Pod, has: &ResourceRequirements) -> bool {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::vmi::{Attachments, Claims};
     use barevirt_api::settings::Settings;
     use serde_json::Value;
 
@@ -298,7 +299,19 @@ mod tests {
         let settings = Settings::default();
         let config = Config { launcher_image: "launcher".into(), image_pull_policy: None, settings };
         let now = Timestamp::from_second(NOW).unwrap();
-        Observed { vmi, pod: None, strays: vec![], node: None, state: None, context_id: None, config, now }
+        let claims = Claims::default();
+        Observed {
+            vmi,
+            pod: None,
+            strays: vec![],
+            node: None,
+            state: None,
+            claims,
+            attachments: Attachments::default(),
+            context_id: None,
+            config,
+            now,
+        }
     }
 
     fn pod(cpu: &str, memory: &str, real: (&str, &str), conditions: Value) -> Pod {

@@ -1,5 +1,7 @@
 //! Plans for instances: single cases, then random worlds.
 
+use super::claims::Claims;
+use super::hotplug::Attachments;
 use super::plan::{Action, Observed, Plan, plan};
 use super::refusal;
 use crate::config::Config;
@@ -67,6 +69,8 @@ fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observed {
         pod,
         strays: vec![],
         state: None,
+        claims: Claims::default(),
+        attachments: Attachments::default(),
         context_id: None,
         config: config(),
         now: at(NOW),
@@ -478,6 +482,7 @@ mod world {
                         panic!("this instance keeps nothing")
                     }
                     Action::ResizePod { .. } => panic!("this instance does not grow"),
+                    Action::Attach { .. } | Action::Detach { .. } => panic!("it has no such volumes"),
                     Action::CreatePod(mut pod) => {
                         // The fresh look before creation, and the API server's unique names.
                         let fresh = self.vmi.as_ref().map(|vmi| vmi.metadata.resource_version.clone());

@@ -180,9 +180,9 @@ fn a_feature_that_no_node_has_is_named_by_the_failed_instance() {
 fn what_is_not_there_is_refused_by_name() {
     in_namespace("refused", |namespace| {
         let mut manifest = guest::instance("vm");
-        manifest["spec"]["domain"]["devices"]["disks"][0]["shareable"] = json!(true);
+        manifest["spec"]["domain"]["devices"]["disks"][0]["blockSize"] = json!({"matchVolume": {}});
         let refusal = namespace.refusal(&manifest)?;
-        ensure!(refusal.contains("spec.domain.devices.disks[0].shareable is not supported yet"), "{refusal}");
+        ensure!(refusal.contains("disks[0].blockSize.matchVolume is not supported yet"), "{refusal}");
         Ok(())
     });
 }

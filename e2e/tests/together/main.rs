@@ -2,6 +2,7 @@
 //! takes ten minutes, most of them waited.
 
 mod bad_input;
+mod claims;
 mod controls;
 mod credentials;
 mod debian;
@@ -13,6 +14,7 @@ mod explain;
 mod features;
 mod firmware;
 mod guest;
+mod hotplug_volumes;
 mod identity;
 mod instancetypes;
 mod kinds;
@@ -21,6 +23,7 @@ mod machine;
 mod metrics;
 mod network;
 mod nodes;
+mod objects;
 mod overhead;
 mod pools;
 mod probes;

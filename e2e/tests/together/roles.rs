@@ -408,8 +408,8 @@ fn what_is_not_there_says_so() {
             ensure!(output.code != 0 && output.text().contains(words), "{path}: {}", output.text());
             Ok(())
         };
-        let change = "virtualmachineinstances/vm/addvolume";
-        let refusal = "virtualmachineinstances/addvolume is not supported yet";
+        let change = "virtualmachines/vm/memorydump";
+        let refusal = "virtualmachines/memorydump is not supported yet";
         wait::until_true("the binding to be known", SOON, || {
             Ok(raw("replace", &format!("{base}/{change}"), Some(&edit))?.text().contains(refusal))
         })?;

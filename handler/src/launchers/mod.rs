@@ -4,6 +4,7 @@
 //! ([`pods_dir`]), connects, and looks at who listens there ([`peer`]): it has to be in that pod's `compute` container
 //! ([`cgroup`]). Labels, owner references and names are the tenant's to write and prove nothing.
 
+pub mod attachment;
 pub mod cgroup;
 pub mod peer;
 pub mod pods_dir;
@@ -55,6 +56,9 @@ pub enum LauncherError {
     /// The peer of the second socket is unknown.
     #[error("look at the peer of the launcher's descriptor socket")]
     DescriptorCredentials(#[source] SocketError),
+    /// The pod of a disk handed over something else.
+    #[error("what pod {0} offers is neither a regular file nor a block device")]
+    NoDisk(String),
     /// Somebody else answers there.
     #[error(transparent)]
     Peer(#[from] PeerError),

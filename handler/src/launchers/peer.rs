@@ -68,6 +68,16 @@ pub enum PeerError {
         /// Where the launcher is.
         expected: Container,
     },
+    /// It is in another pod.
+    #[error("process {pid} on the socket of pod {expected} is in pod {found}")]
+    OtherPod {
+        /// Its process id.
+        pid: i32,
+        /// UID of the pod where it is.
+        found: String,
+        /// UID of the pod that the socket is of.
+        expected: String,
+    },
     /// Something of the verified process could not be opened.
     #[error("open {what} of launcher process {pid}")]
     Open {
@@ -90,6 +100,21 @@ pub struct Peer {
 impl Peer {
     /// Makes sure that process `pid`, which a socket named as its peer, is in container `expected`.
     pub fn verify(pid: i32, expected: &Container) -> Result<Self, PeerError> {
+        match Self::look(pid)? {
+            (peer, found) if found == *expected => Ok(peer),
+            (_, found) => Err(PeerError::Stranger { pid, found, expected: expected.clone() }),
+        }
+    }
+
+    /// Makes sure that process `pid`, which a socket named as its peer, is in a container of the pod with that UID.
+    pub fn verify_pod(pid: i32, uid: &str) -> Result<Self, PeerError> {
+        match Self::look(pid)? {
+            (peer, found) if found.pod_uid == uid => Ok(peer),
+            (_, found) => Err(PeerError::OtherPod { pid, found: found.pod_uid, expected: uid.to_owned() }),
+        }
+    }
+
+    fn look(pid: i32) -> Result<(Self, Container), PeerError> {
         let id = u32::try_from(pid).ok().filter(|pid| *pid > 0).ok_or(PeerError::NoProcess)?;
         let gone = |errno: nix::Error| PeerError::Gone { pid, source: errno.into() };
         let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -102,10 +127,7 @@ impl Peer {
             .map_err(|source| PeerError::Gone { pid, source })?;
         let paths = paths.map_err(|error| PeerError::Cgroups { pid, reason: error.to_string() })?;
         let found = cgroup::container(&paths).map_err(|source| PeerError::Container { pid, source })?;
-        if found != *expected {
-            return Err(PeerError::Stranger { pid, found, expected: expected.clone() });
-        }
-        Ok(Self { pid, process })
+        Ok((Self { pid, process }, found))
     }
 
     /// Its process id, for logs.

@@ -62,6 +62,8 @@ pub struct Seen<'a> {
     pub interfaces: Option<&'a [Interface]>,
     /// Why what is asked for could not be put into effect for some time now.
     pub failure: Option<&'a str>,
+    /// The launcher was told of the specification as it is, and what it says is said after that.
+    pub told: bool,
     /// What the pod says of its readiness, where the guest has a probe for it.
     pub readiness: Option<&'a Readiness>,
 }
@@ -86,6 +88,7 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
         if let Some(size) = &launcher.size {
             super::size::report(&mut status, &vmi.spec, size, now);
         }
+        super::volumes::report(&mut status.volume_status, vmi, launcher, seen.told);
         let guest = launcher.guest.as_ref();
         if let Some(interfaces) = seen.interfaces {
             status.interfaces = interfaces.iter().map(interface).collect();
@@ -324,7 +327,7 @@ mod tests {
     }
 
     fn seen(launcher: &LauncherStatus) -> Seen<'_> {
-        Seen { launcher: Some(launcher), interfaces: None, failure: None, readiness: None }
+        Seen { launcher: Some(launcher), interfaces: None, failure: None, told: true, readiness: None }
     }
 
     #[test]
@@ -348,7 +351,7 @@ mod tests {
         let running = launcher(Phase::Running);
         let interfaces = interfaces();
         let status = compute(&scheduled(), Seen { interfaces: Some(&interfaces), ..seen(&running) }, &at(5));
-        let nothing = Seen { launcher: None, interfaces: None, failure: None, readiness: None };
+        let nothing = Seen { launcher: None, interfaces: None, failure: None, told: true, readiness: None };
         assert_eq!(compute(&vmi(status.clone()), nothing, &at(9)), status);
         assert_eq!(compute(&vmi(status.clone()), seen(&running), &at(9)), status);
     }
@@ -506,8 +509,13 @@ mod tests {
 
     #[test]
     fn a_failure_to_synchronize_is_a_condition_while_it_lasts() {
-        let failing =
-            Seen { launcher: None, interfaces: None, failure: Some("open tap tap0"), readiness: None };
+        let failing = Seen {
+            launcher: None,
+            interfaces: None,
+            failure: Some("open tap tap0"),
+            told: true,
+            readiness: None,
+        };
         let status = compute(&scheduled(), failing, &at(5));
         let condition = Condition::find(&status.conditions, CONDITION_SYNCHRONIZED).unwrap();
         assert_eq!(condition.reason.as_deref(), Some("SyncFailed"));

@@ -49,6 +49,7 @@ pub fn transitions(
     }
     events.extend(credentials(before, after));
     events.extend(io_error(before, after));
+    events.extend(volumes(before, after));
     let failure = |status: &VirtualMachineInstanceStatus| {
         Condition::find(&status.conditions, CONDITION_SYNCHRONIZED)
             .filter(|condition| condition.reason.as_deref() == Some(REASON_SYNC_FAILED))
@@ -73,6 +74,23 @@ fn credentials(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInst
     } else {
         let note = format!("Access credentials sync failed: {message}");
         event(EventType::Warning, REASON_ACCESS_CREDENTIALS_FAILED, note)
+    })
+}
+
+/// What has become of hotplugged volumes; a phase goes by KubeVirt's words.
+fn volumes<'a>(
+    before: &'a VirtualMachineInstanceStatus,
+    after: &'a VirtualMachineInstanceStatus,
+) -> impl Iterator<Item = Event> + 'a {
+    after.volume_status.iter().filter_map(|entry| {
+        entry.hotplug_volume.as_ref()?;
+        let (reason, message) = (entry.reason.as_deref()?, entry.message.clone()?);
+        let was = before.volume_status.iter().find(|was| was.name == entry.name);
+        let is_news = was.is_none_or(|was| was.phase != entry.phase || was.message != entry.message);
+        // A word without a step is trouble.
+        let stands = was.is_some_and(|was| was.phase == entry.phase);
+        let type_ = if stands { EventType::Warning } else { EventType::Normal };
+        is_news.then(|| event(type_, reason, message))
     })
 }
 

@@ -5,3 +5,4 @@ pub mod compute;
 pub mod events;
 pub mod patch;
 mod size;
+pub mod volumes;

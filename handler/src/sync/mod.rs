@@ -180,6 +180,10 @@ impl Task {
             launcher: status,
             interfaces: self.session.as_ref().and_then(Session::interfaces),
             failure: self.steps.failure(now),
+            told: match (&self.session, &heard) {
+                (Some(session), Some(heard)) => session.is_told(&spec_hash, heard),
+                _ => false,
+            },
             readiness: pod.as_deref().and_then(|pod| pod.readiness.as_ref()),
         };
         let wanted = compute::compute(&vmi, seen, &Time(Timestamp::now()));
@@ -250,6 +254,11 @@ impl Task {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 let count = session.make_real_time(&vmi, qemu).await?;
                 info!(count, "virtual CPUs are realtime");
+            }
+            Step::Plug(disks) => {
+                let Some(session) = &mut self.session else { return Ok(()) };
+                session.plug(&self.context.pods, &vmi, &disks).await?;
+                info!(count = disks.len(), "disks handed over");
             }
             Step::Shutdown { grace } => {
                 let Some(session) = &mut self.session else { return Ok(()) };

@@ -5,6 +5,7 @@
 //!   no connection                        -> Connect        find the launcher and prove who it is
 //!   connected, network not looked at     -> Prepare        make what is missing, hand over descriptors
 //!   prepared, spec not known to launcher -> Sync           what should run
+//!   a disk is offered, not held          -> Plug           take it from its pod and hand it to the launcher
 //!   QEMU is there, realtime is asked for -> RealTime       the launcher lets the guest go after it
 //!   VMI is being deleted                 -> Shutdown       once, and again with less time if the grace period shrinks
 //!   pings of the agent began to fail     -> TellFailedPings  an event, and no more: what follows is the kubelet's
@@ -16,10 +17,12 @@
 
 use barevirt_api::names::{PHASE_RUNNING, PHASE_SCHEDULED, is_final_phase};
 use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_protocol::names::HotDisk;
 use barevirt_protocol::v1::{LauncherStatus, Phase};
 
 use crate::launchers::cgroup::Container;
 use crate::pods::LauncherPod;
+use crate::status::volumes;
 
 /// Grace period where the spec has none: KubeVirt's default.
 pub const DEFAULT_GRACE_PERIOD: u32 = 30;
@@ -79,6 +82,8 @@ pub enum Step {
         /// QEMU's process id as the launcher knows it.
         qemu: u32,
     },
+    /// Hand over disks that are to be plugged in: each with the UID of the pod that offers it.
+    Plug(Vec<(HotDisk, String)>),
     /// Tell the launcher to shut the guest down.
     Shutdown {
         /// Seconds until it is ended by force.
@@ -136,6 +141,10 @@ pub fn plan(observed: Observed<'_>) -> Step {
             && session.real_time != Some(qemu)
         {
             return Step::RealTime { qemu };
+        }
+        let disks = session.status.filter(|status| status.ready).map(|status| volumes::missing(vmi, status));
+        if let Some(disks) = disks.filter(|disks| !disks.is_empty()) {
+            return Step::Plug(disks);
         }
         let failed = session.status.map_or(0, |status| status.failed_pings);
         if failed > session.failed_pings {

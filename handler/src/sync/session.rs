@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::vcpu_mask::VcpuMask;
-use barevirt_protocol::names::{KVM, VHOST_VSOCK};
+use barevirt_protocol::names::{HotDisk, KVM, VHOST_VSOCK};
 use barevirt_protocol::v1::{Facts, LauncherStatus, SyncRequest};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tonic::Streaming;
 
 use super::guest_network::{self, InterfaceError};
@@ -22,7 +24,7 @@ use crate::kernel;
 use crate::launchers::cgroup::Container;
 use crate::launchers::peer::PeerError;
 use crate::launchers::pods_dir::PodsDir;
-use crate::launchers::{self, Launcher, LauncherError};
+use crate::launchers::{self, Launcher, LauncherError, attachment};
 use crate::network::resolv::Resolver;
 use crate::network::{self, NetworkError};
 use crate::pods::LauncherPod;
@@ -35,6 +37,9 @@ const KVM_DEVICE: &str = "/dev/kvm";
 const MAPPED_BYTES: u64 = 1 << 30;
 /// The device of vsock's traffic.
 const VSOCK_DEVICE: &str = "/dev/vhost-vsock";
+
+/// How long a launcher may take to say that it holds what it was given.
+const HEARD: Duration = Duration::from_secs(1);
 
 /// Why a step failed.
 #[derive(Debug, Error)]
@@ -66,6 +71,14 @@ pub enum StepError {
     /// The VMI cannot be written as JSON.
     #[error("write the instance as json")]
     Json(#[from] serde_json::Error),
+    /// A disk is not handed over.
+    #[error("volume {volume} cannot be plugged in")]
+    Disk {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: Box<LauncherError>,
+    },
     /// Virtual CPUs are not realtime.
     #[error(transparent)]
     RealTime(#[from] RealTimeError),
@@ -99,7 +112,8 @@ pub struct Session {
     heard: watch::Receiver<Heard>,
     listener: JoinHandle<()>,
     made: Option<Made>,
-    synced: Option<String>,
+    /// Hash of the specification that the launcher was told, and the revision that it goes by.
+    synced: Option<(String, i64)>,
     shutdown: Option<u32>,
     real_time: Option<u32>,
     failed_pings: u64,
@@ -175,11 +189,17 @@ impl Session {
             status: heard.status.as_ref(),
             lost: heard.lost,
             prepared: self.made.is_some(),
-            synced: self.synced.as_deref(),
+            synced: self.synced.as_ref().map(|(hash, _)| hash.as_str()),
             shutdown: self.shutdown,
             real_time: self.real_time,
             failed_pings: self.failed_pings.max(heard.failed_pings_before.unwrap_or_default()),
         }
+    }
+
+    /// Whether the launcher was told of that specification, and what was heard of it is said after that.
+    pub fn is_told(&self, spec_hash: &str, heard: &Heard) -> bool {
+        let heard = heard.status.as_ref().map_or(0, |status| status.observed_revision);
+        self.synced.as_ref().is_some_and(|(hash, revision)| hash == spec_hash && heard >= *revision)
     }
 
     /// An event has told of pings that fail.
@@ -276,8 +296,36 @@ impl Session {
             facts: Some(made.facts.clone()),
         };
         self.launcher.sync(request).await?;
-        self.synced = Some(spec_hash.to_owned());
+        self.synced = Some((spec_hash.to_owned(), revision(vmi)));
         Ok(())
+    }
+
+    /// Hands over disks that their pods offer. One that cannot be had keeps no other from it.
+    pub async fn plug(
+        &mut self,
+        pods: &PodsDir,
+        vmi: &VirtualMachineInstance,
+        disks: &[(HotDisk, String)],
+    ) -> Result<(), StepError> {
+        let mut outcome = Ok(());
+        for (disk, uid) in disks {
+            let given = match attachment::disk(pods, uid).await {
+                Ok(opened) => self.launcher.give(revision(vmi), &[(disk.descriptor(), opened)]).await,
+                Err(error) => Err(error),
+            };
+            let failed = |source| StepError::Disk { volume: disk.volume.clone(), source: Box::new(source) };
+            outcome = outcome.and(given.map_err(failed));
+        }
+        if outcome.is_ok() {
+            // Until it says that it has them, the same step would follow.
+            let has = |heard: &Heard| {
+                let held =
+                    heard.status.as_ref().map(|status| status.descriptors.as_slice()).unwrap_or_default();
+                heard.lost || disks.iter().all(|(disk, _)| held.contains(&disk.descriptor()))
+            };
+            let _ = timeout(HEARD, self.heard.clone().wait_for(has)).await;
+        }
+        outcome
     }
 
     /// Tells the launcher to shut the guest down within `grace` seconds. Gives whether it was told for the first time.

@@ -33,6 +33,14 @@ pub enum PlanError {
         /// The volume.
         volume: String,
     },
+    /// A LUN on what is no device.
+    #[error("{field}: volume {volume} is not a block device")]
+    NoDevice {
+        /// Path of the disk's target.
+        field: String,
+        /// The volume.
+        volume: String,
+    },
     /// An interface for which no network has been made.
     #[error("{field}: interface {interface} has not been prepared")]
     InterfaceMissing {
@@ -106,6 +114,7 @@ impl PlanError {
             PlanError::Unsupported { field, .. }
             | PlanError::VolumeMissing { field, .. }
             | PlanError::VolumeReadOnly { field, .. }
+            | PlanError::NoDevice { field, .. }
             | PlanError::InterfaceMissing { field, .. }
             | PlanError::Unprepared { field, .. }
             | PlanError::BusFull { field, .. }

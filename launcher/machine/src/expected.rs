@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use barevirt_api::cloud_init::{self, Layout};
 use barevirt_api::firmware;
+use barevirt_api::object_volume;
 use barevirt_api::settings::Smbios;
 use barevirt_api::sizing::DedicatedCpus;
 use barevirt_api::v1::Volume;
 use barevirt_api::valid::{ValidDisk, ValidVmi};
 use serde_json::{Map, Value, json};
 
-use crate::device::blockdev::{FileSource, ImageFormat};
+use crate::device::blockdev::{Cache, FileSource, ImageFormat};
 use crate::device::flash::Flash;
 use crate::device::host::HostSource;
 use crate::device::nic::{NetBackend, TapFd};
@@ -107,12 +108,28 @@ fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<
             format,
             read_only: false,
             overlay: None,
-            disposable: true,
+            cache: Cache::Disposable,
         };
-        if container_disk.is_some() {
+        let mut open = || {
             let number = FIRST_VOLUME_SET + u32::try_from(sets.len()).unwrap_or_default();
             let member = FdSetMember { fd: numbers.next(), what: format!("volume {name}") };
             sets.push(FdSet { number, members: vec![member] });
+            number
+        };
+        if let Some(claim) = disk.volume.claim() {
+            // Which of both it is, the claim says: a file on a file system, or a device.
+            let source = if disk.disk.is_lun() {
+                FileSource::BlockDevice(format!("/dev/{name}"))
+            } else {
+                FileSource::FdSet(open())
+            };
+            let overlay = (claim.is_ephemeral && !disk.disk.is_readonly()).then(|| file("overlay.qcow2"));
+            let cache = if overlay.is_some() { Cache::Disposable } else { Cache::None };
+            let read_only = claim.is_read_only || claim.is_ephemeral;
+            return VolumeFacts { read_only, overlay, cache, ..ready(source, ImageFormat::Raw) };
+        }
+        if container_disk.is_some() {
+            let number = open();
             let overlay = (!disk.disk.is_cdrom()).then(|| file("overlay.qcow2"));
             let ready = ready(FileSource::FdSet(number), ImageFormat::Qcow2);
             return VolumeFacts { read_only: true, overlay, ..ready };
@@ -128,12 +145,15 @@ fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<
             let path = format!("{FILES}/cloud-init-data/{}/{}/{iso}", vmi.namespace(), vmi.name());
             return ready(FileSource::Path(path), ImageFormat::Raw);
         }
+        if let Some(object) = object_volume::of(&disk.volume) {
+            return ready(FileSource::Path(format!("{PRIVATE}/{}", object.disk())), ImageFormat::Raw);
+        }
         if empty_disk.is_some() {
             return ready(file("empty.qcow2"), ImageFormat::Qcow2);
         }
         ready(file("img"), ImageFormat::Raw)
     };
-    vmi.disks().iter().map(&mut one).collect()
+    vmi.boot_disks().map(|(_, disk)| one(disk)).collect()
 }
 
 fn firmware_facts(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> FirmwareFacts {

@@ -1,6 +1,6 @@
 //! What the launcher found or opened: everything a plan needs that is not in the manifest.
 
-use crate::device::blockdev::{FileSource, ImageFormat};
+use crate::device::blockdev::{Cache, FileSource, ImageFormat};
 use crate::device::flash::Flash;
 use crate::device::host::HostSource;
 use crate::device::nic::NetBackend;
@@ -73,8 +73,8 @@ pub struct VolumeFacts {
     pub read_only: bool,
     /// An empty qcow2 file for what the guest writes, of the image's virtual size and without a backing file.
     pub overlay: Option<FileSource>,
-    /// What is written ends with the pod: overlays, emptyDisk, cloud-init.
-    pub disposable: bool,
+    /// How it is cached where the manifest does not say.
+    pub cache: Cache,
 }
 
 /// Both monitors: QEMU's ends of two socket pairs.

@@ -52,6 +52,12 @@ pub fn attach_nic(nic: &Nic) -> Vec<Step> {
     vec![backend, device(&nic.props(), nic.id())]
 }
 
+/// The step that adds a device by its properties.
+pub(crate) fn attach_device(props: &Props) -> Step {
+    let id = props.to_value()["id"].as_str().unwrap_or_default().to_owned();
+    device(props, id)
+}
+
 fn device(props: &Props, id: String) -> Step {
     Step {
         forward: Command { execute: "device_add", arguments: props.to_value() },

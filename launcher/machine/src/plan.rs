@@ -9,6 +9,7 @@ mod disks;
 mod enlightenments;
 mod firmware;
 mod host_devices;
+pub(crate) mod hot_disk;
 mod io_threads;
 mod nics;
 mod peripherals;

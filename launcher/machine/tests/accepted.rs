@@ -238,6 +238,7 @@ fn hotplug_takes_the_same_disk_and_undoes_it() {
             mode: ReadMode::ReadWrite,
             cache: Cache::WriteBack,
             aio: Aio::Threads,
+            is_shared: false,
         },
         device: DiskDevice {
             kind: DiskKind::Disk,

@@ -25,7 +25,7 @@ pub const KVM: &str = "kvm";
 pub const VHOST_VSOCK: &str = "vhost-vsock";
 
 /// Longest descriptor name that is accepted, in bytes.
-pub const LONGEST_NAME: usize = 256;
+pub const LONGEST_NAME: usize = 512;
 
 /// Stream that is the guest's first serial port.
 pub const STREAM_SERIAL0: &str = "serial0";
@@ -38,6 +38,34 @@ pub const STREAM_USB: &str = "usbredir";
 
 /// Stream that is a client of the people's monitor.
 pub const STREAM_QMP: &str = "qmp";
+
+/// Stream of an attachment pod that is its disk.
+pub const STREAM_DISK: &str = "disk";
+
+/// A disk that is plugged into a running guest: a volume, on a claim.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HotDisk {
+    /// Name of the volume.
+    pub volume: String,
+    /// Name of the claim. A volume that is on another one is another disk.
+    pub claim: String,
+}
+
+impl HotDisk {
+    /// Name of its descriptor, e.g. `disk/data/claim`.
+    #[must_use]
+    pub fn descriptor(&self) -> String {
+        format!("{STREAM_DISK}/{}/{}", self.volume, self.claim)
+    }
+
+    /// The disk that a name stands for, if it is the name of a disk's descriptor.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let (volume, claim) = name.strip_prefix(STREAM_DISK)?.strip_prefix('/')?.split_once('/')?;
+        let sound = |part: &str| !part.is_empty() && !part.contains('/');
+        (sound(volume) && sound(claim)).then(|| Self { volume: volume.to_owned(), claim: claim.to_owned() })
+    }
+}
 
 /// What a descriptor of a network is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +143,16 @@ mod tests {
         assert_eq!(names, ["net/default/tap", "net/default/dhcp4", "net/default/dhcp6", "net/default/ra"]);
         for (name, kind) in names.iter().zip(NetworkDescriptor::ALL) {
             assert_eq!(NetworkDescriptor::parse(name), Some(("default", kind)));
+        }
+    }
+
+    #[test]
+    fn a_disk_is_named_by_its_volume_and_its_claim() {
+        let disk = HotDisk { volume: "data".to_owned(), claim: "a.b".to_owned() };
+        assert_eq!(disk.descriptor(), "disk/data/a.b");
+        assert_eq!(HotDisk::parse("disk/data/a.b"), Some(disk));
+        for name in ["disk", "disk/", "disk/data", "disk//a", "disk/data/", "disk/data/a/b", "net/data/tap"] {
+            assert_eq!(HotDisk::parse(name), None, "{name}");
         }
     }
 

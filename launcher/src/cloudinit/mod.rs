@@ -17,14 +17,13 @@
 pub mod iso;
 pub mod seed;
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use barevirt_api::cloud_init::Layout;
 
-pub use iso::IsoError;
+use crate::iso::IsoError;
+
 pub use seed::{Identity, Seed, SeedError};
 
 /// Where the kubelet mounts the secrets of a volume: beneath this, by the volume's name.
@@ -86,17 +85,7 @@ pub fn image_path(
 pub fn write_image(volume: &str, seed: &Seed, path: &Path) -> Result<u64, CloudInitError> {
     let image =
         iso::image(seed).map_err(|source| CloudInitError::Iso { volume: volume.to_owned(), source })?;
-    let part = path.with_extension("part");
-    let write = || -> io::Result<()> {
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory)?;
-        }
-        // User data may hold passwords: for this user only.
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-        file.write_all(&image)?;
-        std::fs::rename(&part, path)
-    };
-    write().map_err(|source| CloudInitError::Write {
+    crate::iso::save(&image, path).map_err(|source| CloudInitError::Write {
         volume: volume.to_owned(),
         path: path.to_owned(),
         source,

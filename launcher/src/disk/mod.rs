@@ -11,6 +11,7 @@
 //! its format is told to QEMU and never probed by it, and an image that names another file is refused. Writes go to an
 //! overlay that names no base either; the base is put beneath it on QEMU's command line.
 
+pub mod claim;
 pub mod container;
 pub mod header;
 pub mod qcow2;

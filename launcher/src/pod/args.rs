@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = barevirt_protocol::names::SOCKETS_DIRECTORY)]
     pub sockets: PathBuf,
 
-    /// Directory of the people's monitor, the display's socket and the serial log.
+    /// Directory of the people's monitor, the display's socket, the serial log, mounted objects and their disks.
     #[arg(long, value_name = "DIR", default_value = "/var/run/kubevirt-private")]
     pub private: PathBuf,
 
@@ -82,6 +82,14 @@ pub struct Args {
     /// Directory of mounted secrets, one for each volume.
     #[arg(long, value_name = "DIR", default_value = cloudinit::SECRETS)]
     pub secrets: PathBuf,
+
+    /// Directory of the claims' file systems, one for each volume.
+    #[arg(long, value_name = "DIR", default_value = barevirt_api::names::CLAIMS)]
+    pub claims: PathBuf,
+
+    /// Directory of the claims' devices, each by the name of its volume.
+    #[arg(long, value_name = "DIR", default_value = barevirt_api::names::CLAIM_DEVICES)]
+    pub claim_devices: PathBuf,
 
     /// Where Kubernetes looks for the last word.
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
-use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK};
+use barevirt_protocol::names::{HotDisk, KVM, NetworkDescriptor, VHOST_VSOCK};
 
 /// Most names that are kept: no guest has as many interfaces and queues of them.
 const MOST: usize = 2048;
@@ -20,7 +20,10 @@ impl Holdings {
     /// # Errors
     /// Says why it is not wanted.
     pub fn give(&mut self, name: &str, mut descriptors: Vec<OwnedFd>) -> Result<(), String> {
-        if ![KVM, VHOST_VSOCK].contains(&name) && NetworkDescriptor::parse(name).is_none() {
+        let known = [KVM, VHOST_VSOCK].contains(&name)
+            || NetworkDescriptor::parse(name).is_some()
+            || HotDisk::parse(name).is_some();
+        if !known {
             return Err(format!("{name} is no descriptor that this launcher knows"));
         }
         if matches!(self.slots.get(name), Some(None)) {
@@ -41,6 +44,11 @@ impl Holdings {
     /// Takes a descriptor for good; its name stays held.
     pub fn take(&mut self, name: &str) -> Option<OwnedFd> {
         self.slots.get_mut(name)?.take()
+    }
+
+    /// Forgets a name: what it stood for is gone, and may be given again.
+    pub fn forget(&mut self, name: &str) {
+        self.slots.remove(name);
     }
 
     /// Another descriptor of the same thing, which stays to be taken.
@@ -74,6 +82,8 @@ mod tests {
         assert!(holdings.take(tap).is_none());
         assert_eq!(holdings.give(tap, vec![descriptor()]).unwrap_err(), "net/default/tap is in use");
         assert_eq!(Vec::from_iter(holdings.names()), [tap]);
+        holdings.forget(tap);
+        holdings.give(tap, vec![descriptor()]).unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use barevirt_api::v1::GuestOsInfo;
 use barevirt_protocol::v1::{
-    Credentials, GuestFacts, GuestInterface, GuestOs, LauncherStatus, MachineSize, Pause, Phase,
+    Credentials, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus, MachineSize, Pause, Phase,
 };
 
 use crate::credentials::serve::Outcome;
@@ -29,6 +29,8 @@ pub struct Circumstances {
     pub credentials: Option<Outcome>,
     /// Processors and memory, once QEMU was asked.
     pub size: Option<MachineSize>,
+    /// Disks that were plugged in, or are to be.
+    pub hot_disks: Vec<HotDisk>,
     /// How often probes that ask whether the agent answers have begun to fail.
     pub failed_pings: u64,
 }
@@ -58,6 +60,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         pci_layout,
         credentials,
         size,
+        hot_disks,
         failed_pings,
     } = circumstances.clone();
     let since = running_since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
@@ -85,6 +88,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         size,
         failed_pings,
         awaits_real_time,
+        hot_disks,
     }
 }
 

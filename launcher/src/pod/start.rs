@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Pod;
 use super::holdings::Holdings;
+use super::plug::Plugs;
 use super::report::Circumstances;
 use super::resize;
 use super::wanted::Wanted;
@@ -30,7 +31,7 @@ use crate::accelerator::processor_virtualises;
 use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
 use crate::descriptors::Descriptors;
 use crate::dhcp;
-use crate::disk::{ContainerDisk, ContainerDiskError, container};
+use crate::disk::{ContainerDisk, ContainerDiskError, claim, container};
 use crate::firmware::Kernel;
 use crate::host_cpu;
 use crate::host_devices;
@@ -185,7 +186,7 @@ impl InImage {
 
 /// What the images of an instance have to have.
 fn images(vmi: &ValidVmi) -> Vec<InImage> {
-    let disks = vmi.volumes().iter().enumerate().filter_map(|(index, volume)| {
+    let disks = vmi.boot_volumes().enumerate().filter_map(|(index, volume)| {
         let path = volume.container_disk.as_ref()?.path.as_deref().filter(|path| !path.is_empty());
         Some(InImage {
             volume: volume.name.clone(),
@@ -228,7 +229,11 @@ fn put_together(
         bases.insert(volume, Base { file, image });
         connections.extend(connection);
     }
-    let places = Places { directory: pod.args.ephemeral_disks.clone(), secrets: pod.args.secrets.clone() };
+    let claims =
+        claim::Places { directories: pod.args.claims.clone(), devices: pod.args.claim_devices.clone() };
+    let secrets = pod.args.secrets.clone();
+    let objects = pod.args.private.clone();
+    let places = Places { directory: pod.args.ephemeral_disks.clone(), secrets, objects, claims };
     let volumes = volumes::prepare(&wanted.vmi, bases, &places, &mut descriptors)
         .map_err(|error| Verdict::failed("VolumeFailed", error.to_string()))?;
 
@@ -280,8 +285,9 @@ fn put_together(
     let boot = Bytes(wanted.vmi.guest_memory());
     let people = pod.people.subscribe();
     let pins = assembly.launch.pins.clone();
-    let wanted = pod.wanted.subscribe();
-    spawn_local(resize::serve(people, wanted, boot, pins, pod.circumstances.clone()));
+    spawn_local(resize::serve(people.clone(), pod.wanted.subscribe(), boot, pins, pod.circumstances.clone()));
+    let plugs = Plugs::new(assembly.hot_disks.clone(), pod.holdings.clone(), pod.circumstances.clone());
+    spawn_local(plugs.serve(people, pod.wanted.subscribe()));
     Ok(Prepared { assembly, dhcp, connections })
 }
 

@@ -12,7 +12,7 @@ use barevirt_api::instancetype::matcher::Family;
 use barevirt_api::settings::{Binding, Settings};
 use barevirt_api::sizing;
 use barevirt_api::unknown;
-use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::{self, Cause, CauseKind, Path, Requester};
 use barevirt_machine::{Accelerator, Bytes, Facts, Part, PlanError};
@@ -313,6 +313,9 @@ fn assumptions(vmi: &ValidVmi, facts: &Facts) -> Vec<&'static str> {
     let kvm = matches!(facts.accelerator, Accelerator::Kvm { .. });
     if !facts.volumes.is_empty() && vmi.volumes().iter().any(|volume| volume.container_disk.is_some()) {
         list.push("container disks are taken for qcow2; the launcher looks");
+    }
+    if vmi.volumes().iter().any(Volume::is_hotpluggable) {
+        list.push("hotpluggable volumes are added once the guest runs, and are in neither the pod nor this command line");
     }
     if kvm && vmi.cpu_model() == "host-model" {
         list.push("host-model: the launcher names the CPU features of its node one by one");

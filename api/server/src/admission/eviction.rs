@@ -1,9 +1,10 @@
-//! Evictions of launcher pods: looks at the pod and its instance, and marks the instance where it is to move away.
+//! Evictions of launcher pods: looks at the pod and its instance, and marks the instance where it is to move away. Attachment
+//! pods stay as long as their instance: its guest has their disks.
 //!
-//! A pod is a launcher if the controller has recorded it on its instance; its name and labels are its owner's to write.
+//! A pod is one of them if the controller has recorded it on its instance; its name and labels are its owner's to write.
 //! What cannot be looked at stays where it is, and who evicts tries again, as with a disruption budget.
 
-use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};
+use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION, is_final_phase};
 use barevirt_api::settings::Settings;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::validate::kinds::eviction::{Verdict, decide};
@@ -47,7 +48,16 @@ async fn evict(client: &Client, settings: &Settings, request: &Request) -> Resul
     let instances: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
     let instance = instances.get_opt(name).await;
     let instance = instance.map_err(|error| format!("kubevirt failed getting the vmi: {error}"))?;
-    let Some(instance) = instance.filter(|instance| is_launcher_of(instance, pod)) else { return Ok(()) };
+    let Some(instance) = instance else { return Ok(()) };
+    if holds_disk_of(&instance, pod) {
+        let pod = &request.name;
+        return Err(format!(
+            "cannot evict hotplug pod: {pod} associated with running vmi: {name} in namespace {namespace}"
+        ));
+    }
+    if !is_launcher_of(&instance, pod) {
+        return Ok(());
+    }
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     match decide(&instance, settings.eviction_strategy.as_deref(), node) {
         Verdict::Pass => Ok(()),
@@ -63,12 +73,22 @@ async fn evict(client: &Client, settings: &Settings, request: &Request) -> Resul
     }
 }
 
-/// The instance of a pod that says to be a launcher and has not ended.
+/// The instance of a pod that says to be a launcher or an attachment pod and has not ended.
 fn instance_name(pod: &Pod) -> Option<&str> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let ended = matches!(phase, Some("Succeeded" | "Failed"));
-    let launcher = pod.labels().get(APP_LABEL).is_some_and(|app| app == APP_LAUNCHER);
-    pod.annotations().get(DOMAIN_ANNOTATION).filter(|_| launcher && !ended).map(String::as_str)
+    let ours = [APP_LAUNCHER, APP_HOTPLUG_DISK];
+    let is_ours = pod.labels().get(APP_LABEL).is_some_and(|app| ours.contains(&app.as_str()));
+    pod.annotations().get(DOMAIN_ANNOTATION).filter(|_| is_ours && !ended).map(String::as_str)
+}
+
+/// Whether a pod is an attachment pod of an instance that has not ended.
+fn holds_disk_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
+    let Some(status) = &instance.status else { return false };
+    let mut recorded = status.volume_status.iter().filter_map(|volume| volume.hotplug_volume.as_ref());
+    !is_final_phase(status.phase.as_deref().unwrap_or_default())
+        && pod.metadata.uid.is_some()
+        && recorded.any(|recorded| recorded.attach_pod_uid == pod.metadata.uid)
 }
 
 fn is_launcher_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
@@ -127,6 +147,24 @@ mod tests {
             }))
             .unwrap();
             assert_eq!(is_launcher_of(&instance, &pod(&label, "Running")), known);
+        }
+    }
+
+    #[test]
+    fn an_attachment_pod_stays_as_long_as_its_instance() {
+        let label = json!({ "kubevirt.io": "hotplug-disk" });
+        assert_eq!(instance_name(&pod(&label, "Running")), Some("web"));
+        assert_eq!(instance_name(&pod(&label, "Failed")), None);
+        for (phase, recorded, holds) in
+            [("Running", "p-1", true), ("Running", "p-2", false), ("Failed", "p-1", false)]
+        {
+            let instance: VirtualMachineInstance = from_value(json!({
+                "metadata": { "name": "web" }, "spec": { "domain": { "devices": {} } },
+                "status": { "phase": phase, "volumeStatus": [{ "name": "root", "target": "vda" },
+                    { "name": "data", "target": "sda", "hotplugVolume": { "attachPodUID": recorded } }] },
+            }))
+            .unwrap();
+            assert_eq!(holds_disk_of(&instance, &pod(&label, "Running")), holds, "{phase} {recorded}");
         }
     }
 

@@ -201,5 +201,6 @@ fn the_launcher_that_runs_comes_before_those_that_ran() {
 
 #[test]
 fn a_launcher_is_known_by_the_uid_of_its_instance() {
-    assert_eq!(made_for("u-1").label_selector.as_deref(), Some("kubevirt.io/created-by=u-1"));
+    let selector = "kubevirt.io=virt-launcher,kubevirt.io/created-by=u-1";
+    assert_eq!(made_for("u-1").label_selector.as_deref(), Some(selector));
 }

@@ -17,8 +17,8 @@ fn reserved_labels_are_for_components() {
     );
     assert!(vmi_create(&labelled, Requester::Component, &Gates::default()).is_empty());
     let plain = instance(right());
-    assert_eq!(vmi_update(&plain, &labelled, Requester::User).len(), 1);
-    assert!(vmi_update(&plain, &labelled, Requester::Component).is_empty());
+    assert_eq!(vmi_update(&plain, &labelled, Requester::User, &Gates::default()).len(), 1);
+    assert!(vmi_update(&plain, &labelled, Requester::Component, &Gates::default()).is_empty());
     let template = json!({"metadata": {"labels": {"kubevirt.io/nodeName": "n"}}, "spec": right()["spec"]});
     let causes =
         vm(&machine(json!({"running": true, "template": template})), Requester::User, &Gates::default());
@@ -29,12 +29,12 @@ fn reserved_labels_are_for_components() {
 fn a_specification_does_not_change() {
     let old = instance(right());
     let mut new = old.clone();
-    assert!(vmi_update(&old, &new, Requester::User).is_empty());
+    assert!(vmi_update(&old, &new, Requester::User, &Gates::default()).is_empty());
     new.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into());
-    assert!(vmi_update(&old, &new, Requester::User).is_empty());
+    assert!(vmi_update(&old, &new, Requester::User, &Gates::default()).is_empty());
     new.spec.hostname = Some("other".into());
     for requester in [Requester::User, Requester::Component] {
-        let causes = vmi_update(&old, &new, requester);
+        let causes = vmi_update(&old, &new, requester, &Gates::default());
         assert_eq!(causes[0].message, "update of VMI object is restricted");
         assert_eq!(causes[0].kind.reason(), "FieldValueNotSupported");
     }
@@ -65,7 +65,7 @@ fn a_handler_changes_what_is_on_its_node() {
     assert!(!handler_update(&instance(right()), &instance(right()), Some("a")).is_empty());
 }
 
-/// A component changes what can be changed on a running guest one day; the rules for that hold already.
+/// A component changes what can be changed on a running guest, within rules.
 #[test]
 fn hotplug_rules() {
     let status = json!({"volumeStatus": [
@@ -78,10 +78,12 @@ fn hotplug_rules() {
     let disks = "spec.domain.devices.disks";
     let plug = |disk: Value| {
         vec![
-            ("/spec/volumes/-", json!({"name": "new", "dataVolume": {"name": "new"}})),
+            ("/spec/volumes/-", json!({"name": "new", "dataVolume": {"name": "new", "hotpluggable": true}})),
             ("/spec/domain/devices/disks/-", disk),
         ]
     };
+    let scsi = |name: &str| ("/spec/domain/devices/disks/-", json!({"name": name, "disk": {"bus": "scsi"}}));
+    let fixed = |name: &str| ("/spec/volumes/-", json!({"name": name, "dataVolume": {"name": name}}));
     let restricted = "update of VMI object is restricted";
     for (changes, field, message) in [
         (
@@ -94,7 +96,16 @@ fn hotplug_rules() {
             "spec.domain.memory.maxGuest",
             "Memory maxGuest changed",
         ),
-        (vec![("/spec/volumes", json!([]))], "spec.volumes", "Number of permanent volumes has changed"),
+        (
+            vec![("/spec/volumes", json!([])), ("/spec/domain/devices/disks", json!([]))],
+            "spec.volumes",
+            "Number of permanent volumes has changed",
+        ),
+        (
+            vec![("/spec/domain/devices/disks", json!([]))],
+            "spec.volumes",
+            "mismatch between volumes declared (3) and required (0)",
+        ),
         (
             vec![("/spec/volumes/0/containerDisk/image", json!("other"))],
             "spec.volumes[0]",
@@ -106,15 +117,13 @@ fn hotplug_rules() {
             "permanent disk root, changed",
         ),
         (
-            vec![("/spec/volumes/-", json!({"name": "new", "emptyDisk": {"capacity": "1Gi"}}))],
+            vec![("/spec/volumes/-", json!({"name": "new", "emptyDisk": {"capacity": "1Gi"}})), scsi("new")],
             "spec.volumes[3]",
             "volume new is not a PVC or DataVolume",
         ),
-        (
-            vec![("/spec/volumes/-", json!({"name": "new", "dataVolume": {"name": "new"}}))],
-            disks,
-            "disk new does not exist",
-        ),
+        (vec![fixed("new")], "spec.volumes", "mismatch between volumes declared (4) and required (3)"),
+        (vec![scsi("new")], "spec.volumes", "mismatch between volumes declared (3) and required (4)"),
+        (vec![fixed("new"), scsi("other")], disks, "disk new does not exist"),
         (
             plug(json!({"name": "new", "disk": {"bus": "sata"}})),
             disks,
@@ -155,8 +164,13 @@ fn hotplug_rules() {
             "spec.utilityVolumes[1].name",
             "spec.utilityVolumes[1] conflicts with spec.volumes[0]. UtilityVolume names must be unique across both volumes and utilityVolumes.",
         ),
-        // Right, and not there yet.
-        (plug(json!({"name": "new", "disk": {"bus": "virtio"}})), "spec", restricted),
+        // Nothing that could be taken out again, and a drive, which is there from the start or not at all.
+        (vec![fixed("new"), scsi("new")], "spec", restricted),
+        (
+            plug(json!({"name": "new", "disk": {"bus": "virtio"}, "errorPolicy": "wait"})),
+            "spec.domain.devices.disks[3].errorPolicy",
+            "spec.domain.devices.disks[3].errorPolicy has invalid value \"wait\"",
+        ),
         (
             vec![("/spec/domain/cpu/sockets", json!(99))],
             "spec.domain.cpu.sockets",
@@ -165,13 +179,86 @@ fn hotplug_rules() {
     ] {
         let new = changes.iter().fold(old.clone(), |object, (at, value)| with(object, at, value.clone()));
         let (old, new) = (instance(old.clone()), instance(new));
-        let causes = vmi_update(&old, &new, Requester::Component);
+        let causes = vmi_update(&old, &new, Requester::Component, &Gates::default());
         assert_eq!(causes.len(), 1, "{changes:?}: {causes:#?}");
         assert_eq!((causes[0].field.as_str(), causes[0].message.as_str()), (field, message));
-        let by_user = vmi_update(&old, &new, Requester::User);
+        let by_user = vmi_update(&old, &new, Requester::User, &Gates::default());
         assert_eq!(by_user.len(), 1);
         assert_eq!(by_user[0].message, restricted);
     }
+}
+
+/// What is given: as it runs and as it is to be.
+fn changed(from: &Value, to: &Value) -> Vec<Cause> {
+    vmi_update(&instance(from.clone()), &instance(to.clone()), Requester::Component, &Gates::default())
+}
+
+#[test]
+fn volumes_come_and_go() {
+    let claim = |hotpluggable: Value| json!({"claimName": "data", "hotpluggable": hotpluggable});
+    let plugged = |disk: Value, source: Value| {
+        let volume = json!({"name": "data", "persistentVolumeClaim": source});
+        with(with(right(), "/spec/volumes/-", volume), "/spec/domain/devices/disks/-", disk)
+    };
+    let scsi = || json!({"name": "data", "disk": {"bus": "scsi"}, "serial": "S2"});
+    let without = right();
+    let hot = plugged(scsi(), claim(json!(true)));
+    assert_eq!(changed(&without, &hot), []);
+    assert_eq!(changed(&hot, &without), []);
+    assert_eq!(
+        vmi_update(&instance(without.clone()), &instance(hot.clone()), Requester::User, &Gates::default())
+            .len(),
+        1
+    );
+
+    let told = |change: Value| with(hot.clone(), "/status", json!({"volumeStatus": [change]}));
+    let count = "Number of permanent volumes has changed";
+    let other_claim = with(hot.clone(), "/spec/volumes/3/persistentVolumeClaim/claimName", json!("b"));
+    for (from, to, message) in [
+        // There from the start, by its status or by itself.
+        (told(json!({"name": "data", "target": "sda"})), without.clone(), count),
+        (plugged(scsi(), claim(json!(false))), without.clone(), count),
+        // In one step: what is in the guest has to go first.
+        (hot.clone(), other_claim, "hotplug volume data, changed"),
+        (
+            hot.clone(),
+            with(hot.clone(), "/spec/domain/devices/disks/3/serial", json!("S3")),
+            "hotplug disk data, changed",
+        ),
+    ] {
+        let causes = changed(&from, &to);
+        assert_eq!(causes.len(), 1, "{causes:?}");
+        assert_eq!(causes[0].message, message);
+    }
+    let plugged_in = told(json!({"name": "data", "target": "sda", "hotplugVolume": {}}));
+    assert_eq!(changed(&plugged_in, &without), []);
+}
+
+/// Rules that came after an instance was made are no reason to keep its volumes in it.
+#[test]
+fn what_was_wrong_before_is_not_in_the_way() {
+    let odd = with(right(), "/spec/domain/devices/disks/0/errorPolicy", json!("wait"));
+    let volume = json!({"name": "data", "dataVolume": {"name": "data", "hotpluggable": true}});
+    let disk = json!({"name": "data", "disk": {"bus": "virtio"}});
+    let hot = with(with(odd.clone(), "/spec/volumes/-", volume), "/spec/domain/devices/disks/-", disk);
+    assert_eq!(changed(&odd, &hot), []);
+    assert_eq!(changed(&hot, &odd), []);
+}
+
+#[test]
+fn a_drive_stays_where_it_is() {
+    let volume = json!({"name": "cd", "dataVolume": {"name": "cd", "hotpluggable": true}});
+    let drive = json!({"name": "cd", "cdrom": {"bus": "sata"}});
+    let empty = with(right(), "/spec/domain/devices/disks/-", drive);
+    let full = with(empty.clone(), "/spec/volumes/-", volume);
+    let causes = changed(&empty, &full);
+    assert_eq!(causes[0].field, "spec.domain.devices.disks[3].cdrom");
+    assert!(causes[0].message.contains("(a disc that is exchanged) is not supported yet"), "{causes:?}");
+    // Rules of its own say whether a drive may be empty.
+    let alone = vmi(&instance(empty.clone()), &Gates::default());
+    assert_eq!(changed(&full, &empty), alone);
+    let causes = changed(&full, &right());
+    assert_eq!(causes[0].message, "update of VMI object is restricted");
 }
 
 #[test]
@@ -185,8 +272,8 @@ fn what_changes_in_a_running_guest_is_a_components_affair() {
         ("/spec/tolerations", json!([{"key": "a", "operator": "Exists"}])),
     ] {
         let (old, new) = (instance(old.clone()), instance(with(old.clone(), at, value)));
-        assert_eq!(vmi_update(&old, &new, Requester::Component), [], "{at}");
-        assert_eq!(vmi_update(&old, &new, Requester::User).len(), 1, "{at}");
+        assert_eq!(vmi_update(&old, &new, Requester::Component, &Gates::default()), [], "{at}");
+        assert_eq!(vmi_update(&old, &new, Requester::User, &Gates::default()).len(), 1, "{at}");
     }
 }
 

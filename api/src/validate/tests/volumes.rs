@@ -44,10 +44,6 @@ fn rules_of_volumes_that_are_not_there_yet() {
             ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "/a", "type": "Disk", "capacity": "1Gi"}}] => "spec.volumes[0].hostDisk.capacity", "spec.volumes[0].hostDisk.capacity is allowed to pass only with spec.volumes[0].hostDisk.type equal to 'DiskOrCreate'";
             ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "/a", "type": "DiskOrCreate", "capacity": "-1"}}] => "spec.volumes[0].hostDisk.capacity", "must be greater than or equal to 0.";
             ["/spec/volumes/0" => {"name": "root", "dataVolume": {"name": ""}}] => "spec.volumes[0].dataVolume.name", "DataVolume 'name' must be set";
-            ["/spec/volumes/0" => {"name": "root", "configMap": {}}] => "spec.volumes[0].configMap.name", "spec.volumes[0].configMap.name is a required field";
-            ["/spec/volumes/0" => {"name": "root", "secret": {"secretName": ""}}] => "spec.volumes[0].secret.secretName", "is a required field";
-            ["/spec/volumes/0" => {"name": "root", "serviceAccount": {}}] => "spec.volumes[0].serviceAccount.serviceAccountName", "is a required field";
-            ["/spec/volumes/0" => {"name": "root", "serviceAccount": {"serviceAccountName": "a"}}, "/spec/volumes/2" => {"name": "scratch", "serviceAccount": {"serviceAccountName": "a"}}] => "spec.volumes", "spec.volumes must have max one serviceAccount volume set";
             ["/spec/volumes/0" => {"name": "root", "downwardMetrics": {}}, "/spec/volumes/2" => {"name": "scratch", "downwardMetrics": {}}, "/spec/domain/devices/disks/2/disk" => {"bus": "virtio"}] => "spec.volumes", "spec.volumes must have max one downwardMetric volume set";
             ["/spec/volumes/-" => {"name": "a", "memoryDump": {"claimName": "a"}}, "/spec/volumes/-" => {"name": "b", "memoryDump": {"claimName": "b"}}] => "spec.volumes", "spec.volumes must have max one memory dump volume set";
             ["/spec/utilityVolumes" => [{"name": "a", "claimName": "a"}]] => "spec.utilityVolumes", "cannot create VMI with utility volumes in spec, utility volumes can only be added via hotplug";
@@ -59,7 +55,18 @@ fn rules_of_volumes_that_are_not_there_yet() {
         ],
     );
     check_refused(rows![
-        ["/spec/volumes/-" => {"name": "a", "configMap": {"name": "a"}}, "/spec/domain/devices/filesystems" => [{"name": "a", "virtiofs": {}}]] => "spec.domain.devices.filesystems", "", "spec.volumes[3].configMap", "";
-        ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": "a"}}] => "spec.volumes[0].persistentVolumeClaim", "";
+        ["/spec/volumes/-" => {"name": "a", "configMap": {"name": "a"}}, "/spec/domain/devices/filesystems" => [{"name": "a", "virtiofs": {}}]] => "spec.domain.devices.filesystems", "";
+    ]);
+}
+
+#[test]
+fn rules_of_claims() {
+    check(rows![
+        ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": ""}}] => "spec.volumes[0].persistentVolumeClaim.claimName", "is a required field";
+        ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": "../a"}}] => "spec.volumes[0].persistentVolumeClaim.claimName", "'../a' is not the name of a claim";
+        ["/spec/volumes/0" => {"name": "root", "ephemeral": {}}] => "spec.volumes[0].ephemeral.persistentVolumeClaim", "is a required field";
+        ["/spec/volumes/0" => {"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "A"}}}] => "spec.volumes[0].ephemeral.persistentVolumeClaim.claimName", "'A' is not the name of a claim";
+        ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": "a", "hotpluggable": true}}, "/spec/domain/devices/disks/0" => {"name": "root", "cdrom": {}}] => "spec.domain.devices.disks[0].cdrom", "(a disc that is exchanged) is not supported yet";
+        ["/spec/domain/devices/disks/0/shareable" => true, "/spec/domain/devices/disks/0/cache" => "writeback"] => "spec.domain.devices.disks[0].cache", "a sharable disk requires";
     ]);
 }

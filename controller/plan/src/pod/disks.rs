@@ -71,7 +71,7 @@ impl Disks {
 
 pub(super) fn of(vmi: &ValidVmi, config: &Config) -> Disks {
     let mut disks = Disks::default();
-    for (index, volume) in vmi.volumes().iter().enumerate() {
+    for (index, volume) in vmi.boot_volumes().enumerate() {
         if let Some(source) = &volume.container_disk {
             let image = UserImage {
                 mount: &format!("image-{index}"),
@@ -100,7 +100,7 @@ pub(super) fn binary(config: &Config) -> Container {
         image: Some(config.launcher_image.clone()),
         image_pull_policy: config.pull_policy().map(str::to_owned),
         command: Some(words(["/usr/bin/container-disk", "copy", "/init/container-disk"])),
-        resources: Some(helper_resources(&config.settings.pods.container_disk)),
+        resources: Some(container_disk_resources(config)),
         security_context: Some(unprivileged()),
         volume_mounts: Some(vec![mount("virt-bin-share-dir", "/init")]),
         ..Container::default()
@@ -126,7 +126,7 @@ fn container_disk<'a>(
         image: Some(source.image.clone()),
         image_pull_policy: source.image_pull_policy.clone(),
         command: Some(command),
-        resources: Some(helper_resources(&config.settings.pods.container_disk)),
+        resources: Some(container_disk_resources(config)),
         security_context: Some(unprivileged()),
         volume_mounts: Some(vec![
             mount("container-disks", CONTAINER_DISKS),
@@ -165,14 +165,23 @@ fn secrets(volume: &str, given: &CloudInit<'_>) -> Option<Volume> {
     }
 }
 
-/// The helper passes one descriptor and then sleeps. What the installation gives takes the place of what is built in; of two
-/// that do not fit, the one that was not given makes way.
-fn helper_resources(given: &HelperResources) -> ResourceRequirements {
-    let built_in = |list: [(&str, &str); 2]| -> BTreeMap<String, Quantity> {
-        list.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into()
+/// The helper passes one descriptor and then sleeps.
+fn container_disk_resources(config: &Config) -> ResourceRequirements {
+    helper_resources(&config.settings.pods.container_disk, ["1m", "4Mi"], ["100m", "40Mi"])
+}
+
+/// What a helper asks for: of CPU, then of memory. What the installation gives takes the place of what is built in; of two that
+/// do not fit, the one that was not given makes way.
+pub(super) fn helper_resources(
+    given: &HelperResources,
+    requests: [&str; 2],
+    limits: [&str; 2],
+) -> ResourceRequirements {
+    let built_in = |amounts: [&str; 2]| -> BTreeMap<String, Quantity> {
+        let amounts = amounts.map(|amount| Quantity(amount.to_owned()));
+        HELPER_RESOURCES.map(str::to_owned).into_iter().zip(amounts).collect()
     };
-    let mut requests = built_in([("cpu", "1m"), ("memory", "4Mi")]);
-    let mut limits = built_in([("cpu", "100m"), ("memory", "40Mi")]);
+    let (mut requests, mut limits) = (built_in(requests), built_in(limits));
     let millis = |amount: &Quantity| quantity::millis(amount).unwrap_or_default();
     for name in HELPER_RESOURCES {
         let (request, limit) = (given.requests.get(name), given.limits.get(name));

@@ -17,9 +17,12 @@
 //! Nothing in it needs privilege: it is admitted under the Pod Security level `restricted`. Whatever does need privilege is
 //! opened by the node's handler and handed over as a descriptor.
 
+pub mod attachment;
+pub mod claims;
 mod credentials;
 mod disks;
 mod kernel;
+mod objects;
 mod placement;
 mod probes;
 pub mod state;
@@ -33,6 +36,7 @@ use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, FAIL_FAST_ANNOTATION,
     LAUNCHER_UID, MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
 };
+use barevirt_api::object_volume;
 use barevirt_api::settings::{Component, Seccomp, Smbios};
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
@@ -78,6 +82,7 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
     let spec = vmi.spec();
     let mut disks = disks::of(vmi, config);
     credentials::add(vmi, &mut disks);
+    objects::add(vmi, &mut disks);
     kernel::add(vmi, config, &mut disks);
     let empty = |name: &str| Volume {
         name: name.to_owned(),
@@ -100,19 +105,13 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
         metadata: metadata(vmi, config),
         spec: Some(PodSpec {
             restart_policy: Some("Never".to_owned()),
+            service_account_name: object_volume::service_account(spec).map(str::to_owned),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             termination_grace_period_seconds: Some(i64::from(grace_seconds(vmi.grace_period_seconds()))),
             hostname: Some(vmi.hostname()),
             subdomain: spec.subdomain.clone(),
-            security_context: Some(PodSecurityContext {
-                run_as_non_root: Some(true),
-                run_as_user: Some(LAUNCHER_UID),
-                run_as_group: Some(LAUNCHER_UID),
-                fs_group: Some(LAUNCHER_UID),
-                seccomp_profile: Some(seccomp(&config.settings.pods.seccomp)),
-                ..PodSecurityContext::default()
-            }),
+            security_context: Some(pod_security(config)),
             node_selector: Some(placement::node_selector(vmi, config)),
             runtime_class_name: config.settings.pods.runtime_class.clone(),
             affinity: placement::affinity(vmi),
@@ -326,6 +325,18 @@ fn seccomp(profile: &Seccomp) -> SeccompProfile {
         Seccomp::Localhost(path) => {
             SeccompProfile { type_: "Localhost".to_owned(), localhost_profile: Some(path.clone()) }
         }
+    }
+}
+
+/// What `restricted` asks of the pod.
+fn pod_security(config: &Config) -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(LAUNCHER_UID),
+        run_as_group: Some(LAUNCHER_UID),
+        fs_group: Some(LAUNCHER_UID),
+        seccomp_profile: Some(seccomp(&config.settings.pods.seccomp)),
+        ..PodSecurityContext::default()
     }
 }
 

@@ -12,6 +12,7 @@
 
 use crate::name;
 use crate::props::Props;
+use barevirt_api::v1::Disk;
 use serde_json::Value;
 
 /// Where the bytes of one image are.
@@ -22,8 +23,11 @@ pub enum FileSource {
     /// A block device, by path.
     BlockDevice(String),
     /// A regular file that is open already: the number of a set of [`FdSet`](crate::FdSet)s. The set must hold a
-    /// descriptor with the access mode that is asked for; one opened for reading and writing does not serve a reader.
+    /// descriptor with the access mode that is asked for; one opened for reading and writing does not serve a reader. Past the
+    /// page cache, it must be open so (`O_DIRECT`), and otherwise not (QEMU 9.1).
     FdSet(u32),
+    /// A block device that is open already, in the same way.
+    DeviceFdSet(u32),
 }
 
 /// Format of an image. It is told by whoever looked at the image, never probed by QEMU.
@@ -84,6 +88,8 @@ pub struct Image {
     pub cache: Cache,
     /// How reads and writes of that layer are made.
     pub aio: Aio,
+    /// Others may write to it at the same time: it is not locked.
+    pub is_shared: bool,
 }
 
 impl Image {
@@ -131,11 +137,28 @@ impl Image {
         file_node(node, source, self.mode)
             .with("discard", "unmap")
             .with("aio", aio)
+            .maybe("locking", self.is_shared.then_some("off"))
             .nest("cache", &self.cache.flags())
     }
 }
 
 impl Cache {
+    /// How a disk is cached: as the manifest has it, else in the way that fits its image.
+    ///
+    /// # Errors
+    /// Gives back a word that is none for it.
+    pub fn of(disk: &Disk, usual: Cache) -> Result<Self, String> {
+        match disk.cache.as_deref() {
+            Some("none") => Ok(Cache::None),
+            Some("writethrough") => Ok(Cache::WriteThrough),
+            Some("writeback") => Ok(Cache::WriteBack),
+            Some(other) => Err(other.to_owned()),
+            // Who shares it is to see what is written.
+            None if disk.shareable == Some(true) => Ok(Cache::None),
+            None => Ok(usual),
+        }
+    }
+
     fn flags(self) -> Props {
         Props::new("direct", self == Cache::None).with("no-flush", self == Cache::Disposable)
     }
@@ -160,6 +183,7 @@ impl FileSource {
             FileSource::Path(path) => ("file", path.clone()),
             FileSource::BlockDevice(path) => ("host_device", path.clone()),
             FileSource::FdSet(set) => ("file", format!("/dev/fdset/{set}")),
+            FileSource::DeviceFdSet(set) => ("host_device", format!("/dev/fdset/{set}")),
         }
     }
 }
@@ -193,6 +217,7 @@ mod tests {
             mode: ReadMode::ReadWrite,
             cache: Cache::Disposable,
             aio: Aio::Threads,
+            is_shared: false,
         }
     }
 

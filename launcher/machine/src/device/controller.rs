@@ -91,11 +91,15 @@ impl Controllers {
     pub(crate) const USB: &'static str = "usb0";
     pub(crate) const SERIAL: &'static str = "virtio-serial0";
 
+    /// The SCSI controller.
+    pub(crate) fn scsi(port: Port, virtio: Virtio, served: &Served) -> Props {
+        let driver = virtio.of("virtio-scsi-pci", "virtio-scsi-pci-transitional");
+        Props::device(driver, Self::SCSI).behind(port).served(served)
+    }
+
     pub(crate) fn props(&self) -> Vec<Props> {
         let sata = self.sata.iter().map(|controller| controller.props());
-        let driver = self.virtio.of("virtio-scsi-pci", "virtio-scsi-pci-transitional");
-        let scsi =
-            self.scsi.map(|port| Props::device(driver, Self::SCSI).behind(port).served(&self.scsi_served));
+        let scsi = self.scsi.map(|port| Self::scsi(port, self.virtio, &self.scsi_served));
         let usb = self.usb.map(UsbController::props);
         let driver = self.virtio.of("virtio-serial-pci", "virtio-serial-pci-transitional");
         let serial = Props::device(driver, Self::SERIAL).behind(self.serial);

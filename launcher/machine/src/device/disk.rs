@@ -14,6 +14,28 @@ pub enum DiskKind {
     Disk,
     /// A CD drive.
     Cdrom,
+    /// A SCSI device of the node, which the guest's commands are passed on to.
+    Lun,
+}
+
+impl DiskKind {
+    /// What its target is called in the API.
+    pub(crate) const fn target(self) -> &'static str {
+        match self {
+            DiskKind::Disk => "disk",
+            DiskKind::Cdrom => "cdrom",
+            DiskKind::Lun => "lun",
+        }
+    }
+
+    /// Its driver on a SCSI bus.
+    const fn on_scsi(self) -> &'static str {
+        match self {
+            DiskKind::Disk => "scsi-hd",
+            DiskKind::Cdrom => "scsi-cd",
+            DiskKind::Lun => "scsi-block",
+        }
+    }
 }
 
 /// A port of a SATA controller; each takes one drive.
@@ -152,7 +174,7 @@ impl Disk {
             Bus::Sata(slot) => {
                 Props::device(if cdrom { "ide-cd" } else { "ide-hd" }, &id).with("bus", slot.bus())
             }
-            Bus::Scsi { lun } => Props::device(if cdrom { "scsi-cd" } else { "scsi-hd" }, &id)
+            Bus::Scsi { lun } => Props::device(self.device.kind.on_scsi(), &id)
                 .with("bus", "scsi0.0")
                 .with("scsi-id", 0)
                 .with("lun", lun),
@@ -165,13 +187,17 @@ impl Disk {
             .maybe("physical_block_size", self.device.blocks.map(|blocks| blocks.physical))
             .maybe("discard_granularity", self.device.blocks.and_then(|blocks| blocks.discard))
             .maybe("num-queues", self.device.queues)
+            .maybe("share-rw", self.image.is_shared.then_some(true))
             .served(&self.device.served);
         if self.image.mode == ReadMode::ReadOnly {
             return props;
         }
         let (on_write, on_read) = self.device.on_error.names();
+        let write_cache = if self.image.cache == Cache::WriteThrough { "off" } else { "on" };
+        // That of a device of the node is the device's affair.
+        let own_cache = self.device.kind != DiskKind::Lun;
         props
-            .with("write-cache", if self.image.cache == Cache::WriteThrough { "off" } else { "on" })
+            .maybe("write-cache", own_cache.then_some(write_cache))
             .with("werror", on_write)
             .with("rerror", on_read)
     }

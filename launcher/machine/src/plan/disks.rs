@@ -2,7 +2,7 @@
 
 use super::io_threads::IoThreads;
 use super::{BootOrder, Ports};
-use crate::device::blockdev::{Aio, Cache, Image, ReadMode};
+use crate::device::blockdev::{Aio, Cache, FileSource, Image, ReadMode};
 use crate::device::controller::{Controllers, SataController};
 use crate::device::disk::{Blocks, Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
 use crate::device::io_thread::{IoThread, Served};
@@ -15,14 +15,14 @@ use barevirt_api::valid::{ValidDisk, ValidVmi};
 
 /// Buses, without the place on them.
 #[derive(Clone, Copy, PartialEq)]
-enum Connection {
+pub(super) enum Connection {
     Virtio,
     Sata(IdeSlot),
     Scsi(u16),
 }
 
 /// A disk that only lacks its port.
-struct Planned {
+pub(super) struct Planned {
     name: String,
     connection: Connection,
     kind: DiskKind,
@@ -48,10 +48,10 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
     let mut threads = IoThreads::of(&vmi.spec().domain)?;
     let many_queues = vmi.spec().domain.devices.block_multi_queue.unwrap_or(false);
     let mut disks = Vec::new();
-    for (at, valid) in vmi.disks().iter().enumerate() {
+    for (at, valid) in vmi.boot_disks() {
         let disk = &valid.disk;
         let field = format!("spec.domain.devices.disks[{at}]");
-        let kind = if disk.is_cdrom() { DiskKind::Cdrom } else { DiskKind::Disk };
+        let kind = kind(disk);
         let ready =
             facts.volumes.iter().find(|volume| volume.name == disk.name).ok_or_else(|| {
                 PlanError::VolumeMissing { field: field.clone(), volume: disk.name.clone() }
@@ -65,21 +65,43 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
             }
             Connection::Sata(_) | Connection::Scsi(_) => (Served::ByMainLoop, None),
         };
-        disks.push(Planned {
-            name: disk.name.clone(),
-            connection,
-            kind,
-            is_empty: has_open_tray(disk),
-            on_error: on_error(disk, &field)?,
-            blocks: blocks(disk, &field)?,
-            served,
-            queues,
-            boot_index: boot_order.index(disk.boot_order, at),
-            serial: disk.serial.clone(),
-            image: image(valid, ready, &field)?,
-        });
+        let boot_index = boot_order.index(disk.boot_order, at);
+        let planned = planned(valid, ready, connection, &field)?.booted_from(boot_index);
+        disks.push(Planned { served, queues, ..planned });
     }
     Ok(PlannedDisks { disks, threads, sata_controllers: places.sata_controllers() })
+}
+
+/// A disk by itself: what serves it, and when it is booted from, hangs on the others.
+pub(super) fn planned(
+    valid: &ValidDisk,
+    ready: &VolumeFacts,
+    connection: Connection,
+    field: &str,
+) -> Result<Planned, PlanError> {
+    let disk = &valid.disk;
+    Ok(Planned {
+        name: disk.name.clone(),
+        connection,
+        kind: kind(disk),
+        is_empty: has_open_tray(disk),
+        on_error: on_error(disk, field)?,
+        blocks: blocks(disk, field)?,
+        served: Served::ByMainLoop,
+        queues: None,
+        boot_index: None,
+        serial: disk.serial.clone(),
+        image: image(valid, ready, field)?,
+    })
+}
+
+/// What the guest sees.
+pub(super) fn kind(disk: &v1::Disk) -> DiskKind {
+    match disk {
+        _ if disk.is_cdrom() => DiskKind::Cdrom,
+        _ if disk.is_lun() => DiskKind::Lun,
+        _ => DiskKind::Disk,
+    }
 }
 
 /// The guest finds no medium in a drive whose tray is open, as with libvirt.
@@ -133,7 +155,7 @@ impl Places {
         let full = |bus, limit| PlanError::BusFull { field: field.to_owned(), bus, limit };
         match (bus, kind) {
             ("virtio", DiskKind::Disk) => Ok(Connection::Virtio),
-            ("sata", _) => {
+            ("sata", DiskKind::Disk | DiskKind::Cdrom) => {
                 if self.sata == Self::SATA {
                     return Err(full("sata", Self::SATA.into()));
                 }
@@ -150,11 +172,12 @@ impl Places {
                 Ok(Connection::Scsi(self.scsi - 1))
             }
             (other, kind) => Err(PlanError::Unsupported {
-                field: format!("{field}.{}.bus", if kind == DiskKind::Cdrom { "cdrom" } else { "disk" }),
+                field: format!("{field}.{}.bus", kind.target()),
                 value: other.to_owned(),
                 why: match kind {
                     DiskKind::Disk => "a disk is on virtio, sata or scsi",
                     DiskKind::Cdrom => "a CD drive is on sata or scsi",
+                    DiskKind::Lun => "a LUN is on scsi",
                 },
             }),
         }
@@ -175,17 +198,14 @@ fn image(valid: &ValidDisk, ready: &VolumeFacts, field: &str) -> Result<Image, P
     if mode == ReadMode::ReadWrite && overlay.is_none() && ready.read_only {
         return Err(PlanError::VolumeReadOnly { field: field.to_owned(), volume: ready.name.clone() });
     }
-    let cache = match disk.cache.as_deref() {
-        Some("none") => Cache::None,
-        Some("writethrough") => Cache::WriteThrough,
-        Some("writeback") => Cache::WriteBack,
-        None if ready.disposable => Cache::Disposable,
-        None => Cache::WriteBack,
-        Some(other) => {
-            return Err(unsupported(field, "cache", other, "none, writethrough and writeback are"));
-        }
-    };
+    let cache = Cache::of(disk, ready.cache)
+        .map_err(|given| unsupported(field, "cache", &given, "none, writethrough and writeback are"))?;
+    let device = matches!(ready.source, FileSource::BlockDevice(_) | FileSource::DeviceFdSet(_));
+    if disk.is_lun() && !device {
+        return Err(PlanError::NoDevice { field: format!("{field}.lun"), volume: ready.name.clone() });
+    }
     let aio = match disk.io.as_deref() {
+        None if device && cache == Cache::None => Aio::Native,
         None | Some("threads") => Aio::Threads,
         Some("native") if cache == Cache::None => Aio::Native,
         Some("native") => return Err(unsupported(field, "io", "native", "it needs cache none")),
@@ -199,6 +219,7 @@ fn image(valid: &ValidDisk, ready: &VolumeFacts, field: &str) -> Result<Image, P
         mode,
         cache,
         aio,
+        is_shared: disk.shareable == Some(true),
     })
 }
 
@@ -245,7 +266,11 @@ impl PlannedDisks {
 }
 
 impl Planned {
-    fn finish(self, ports: &Ports<'_>, virtio: Virtio) -> Result<Disk, PlanError> {
+    pub(super) fn booted_from(self, boot_index: Option<u32>) -> Self {
+        Self { boot_index, ..self }
+    }
+
+    pub(super) fn finish(self, ports: &Ports<'_>, virtio: Virtio) -> Result<Disk, PlanError> {
         let Planned {
             name,
             connection,

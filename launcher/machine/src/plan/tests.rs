@@ -1,6 +1,6 @@
 use super::*;
 use crate::cpu::CpuModel;
-use crate::device::blockdev::{FileSource, ImageFormat};
+use crate::device::blockdev::{Cache, FileSource, ImageFormat};
 use crate::device::nic::{NetBackend, TapFd};
 use crate::facts::Accelerator;
 use crate::facts::{FirmwareFacts, InterfaceFacts, Monitors, VolumeFacts};
@@ -47,7 +47,7 @@ pub(super) fn facts(vmi: &ValidVmi) -> Facts {
         format: ImageFormat::Raw,
         read_only: true,
         overlay: Some(FileSource::Path(format!("/overlays/{}", volume.name))),
-        disposable: true,
+        cache: Cache::Disposable,
     };
     let interface = |interface: &barevirt_api::valid::ValidInterface| InterfaceFacts {
         name: interface.interface.name.clone(),

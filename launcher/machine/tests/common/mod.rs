@@ -91,19 +91,26 @@ fn volume_facts(volume: &Volume, sets: &mut Vec<FdSet>) -> VolumeFacts {
             format: ImageFormat::Raw,
             read_only: true,
             overlay,
-            disposable: true,
+            cache: Cache::Disposable,
         };
     }
     if volume.downward_metrics.is_some() {
         let (source, format) = (file("vhostmd"), ImageFormat::Raw);
-        return VolumeFacts { name, source, format, read_only: true, overlay: None, disposable: true };
+        return VolumeFacts {
+            name,
+            source,
+            format,
+            read_only: true,
+            overlay: None,
+            cache: Cache::Disposable,
+        };
     }
     let (source, format) = if volume.empty_disk.is_some() {
         (file("qcow2"), ImageFormat::Qcow2)
     } else {
         (file("iso"), ImageFormat::Raw)
     };
-    VolumeFacts { name, source, format, read_only: false, overlay: None, disposable: true }
+    VolumeFacts { name, source, format, read_only: false, overlay: None, cache: Cache::Disposable }
 }
 
 /// Each entry is a device of the kind that its resource is named after.

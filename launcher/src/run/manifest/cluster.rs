@@ -92,6 +92,10 @@ mod tests {
                 {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
                 {"name": "seed", "cloudInitNoCloud": {"userData": "x", "networkDataSecretRef": {"name": "s"}}},
                 {"name": "conf", "configMap": {"name": "m"}},
+                {"name": "key", "secret": {"secretName": "s"}},
+                {"name": "account", "serviceAccount": {"serviceAccountName": "a"}},
+                {"name": "me", "downwardAPI": {}},
+                {"name": "answers", "sysprep": {"secret": {"name": "s"}}},
             ]}}}});
         let fields = settle(&mut manifest, &["root"]);
         assert_eq!(
@@ -101,6 +105,10 @@ mod tests {
                 "spec.template.spec.volumes[1].persistentVolumeClaim (give its image with --disk data=PATH)",
                 "spec.template.spec.volumes[2].cloudInitNoCloud.networkDataSecretRef",
                 "spec.template.spec.volumes[3].configMap",
+                "spec.template.spec.volumes[4].secret",
+                "spec.template.spec.volumes[5].serviceAccount",
+                "spec.template.spec.volumes[6].downwardAPI",
+                "spec.template.spec.volumes[7].sysprep",
                 "spec.template.spec.networks[1].multus",
                 "spec.template.spec.domain.devices.gpus",
                 "spec.template.spec.domain.cpu.dedicatedCpuPlacement",

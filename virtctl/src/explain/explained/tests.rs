@@ -43,6 +43,19 @@ spec: {cpu: {guest: 2}, memory: {guest: 256Mi}}
 ";
 
 #[test]
+fn a_volume_that_comes_later_is_told_as_such() {
+    let claim =
+        "volumes:\n      - {name: data, persistentVolumeClaim: {claimName: data, hotpluggable: true}}\n";
+    let disk = "disks: [{name: data, disk: {bus: scsi}}, ";
+    let explained =
+        explained(&format!("{}{SMALL}", VM.replace("volumes:\n", claim).replace("disks: [", disk)));
+    assert_eq!(explained.causes, []);
+    let outcome = explained.outcome.as_ref().unwrap();
+    assert!(outcome.command_line.iter().all(|part| part.what != "disk data"));
+    assert!(outcome.assumptions.iter().any(|told| told.starts_with("hotpluggable volumes")));
+}
+
+#[test]
 fn a_machine_with_its_instance_type() {
     let explained = explained(&format!("{VM}{SMALL}"));
     assert_eq!(explained.causes, []);
@@ -81,6 +94,22 @@ fn a_machine_with_its_instance_type() {
     }
     let only = print::text(&explained, &[Section::Qemu]);
     assert!(only.contains("-blockdev") && !only.contains("Launcher pod"), "{only}");
+}
+
+#[test]
+fn a_disk_of_an_object_is_mounted_and_shown() {
+    let source = "serviceAccount: {serviceAccountName: robot}";
+    let text = VM.replace(r##"cloudInitNoCloud: {userData: "#cloud-config\npassword: hunter2\n"}"##, source);
+    assert!(text.contains(source));
+    let explained = explained(&format!("{text}{SMALL}"));
+    assert_eq!(explained.causes, []);
+    let outcome = explained.outcome.as_ref().unwrap();
+    let disk = outcome.command_line.iter().find(|part| part.what == "disk seed").unwrap();
+    let image = "/var/run/kubevirt-private/service-account-disk/service-account.iso";
+    assert!(disk.arguments.iter().any(|word| word.contains(image)), "{:?}", disk.arguments);
+    let pod = print::text(&explained, &[Section::Pod]);
+    assert!(pod.contains("serviceAccountName: robot"), "{pod}");
+    assert!(pod.contains("mountPath: /var/run/kubevirt-private/service-account/seed"), "{pod}");
 }
 
 #[test]

@@ -1,0 +1,261 @@
+//! addvolume and removevolume: a volume with its disk, put into a machine's template or into an instance, and taken out again.
+//!
+//! ```text
+//!   of a machine    --> its template, whether it runs or not; virt-controller has a running instance follow
+//!   of an instance  --> its specification, where no machine owns it, which would undo that
+//! ```
+//!
+//! Patches test what they were decided on: of two people at once the second one's call looks anew. What is decided is pure, on
+//! the lists as they are stored.
+
+use barevirt_api::gates::Gates;
+use barevirt_api::names;
+use barevirt_api::v1::{Disk, DiskTarget, VirtualMachine, VirtualMachineInstance};
+use barevirt_api::validate::{Path, disk_cannot_be_plugged};
+use hyper::body::Bytes;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::answer::{self, Answer, Refusal};
+use crate::endpoints::{On, VolumeAction};
+use crate::front_proxy::User;
+use crate::machine;
+
+/// KubeVirt's gate, which is on unless it is switched off.
+const GATE: &str = "DeclarativeHotplugVolumes";
+/// Bus of a disk that names none: `virtctl`'s default, and one of the two that know hotplug.
+const BUS: &str = "scsi";
+/// How often a call looks anew where somebody changes the object between its look and its change.
+const LOOKS: usize = 5;
+
+/// `AddVolumeOptions` and `RemoveVolumeOptions` in one: each call looks at its own fields.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Options {
+    name: String,
+    disk: Option<Value>,
+    volume_source: Option<Value>,
+    dry_run: Vec<String>,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq)]
+enum Wish {
+    /// A volume and its disk, both of that name.
+    Add { volume: Value, disk: Value },
+    /// A volume of that name, or on a claim of that name.
+    Remove(String),
+}
+
+/// Carries a call out. 202 says that the wish stands, not that it came true.
+///
+/// # Errors
+/// 400 without the gate and for options that are not whole; 404 for an object that does not exist; 409 for one that cannot do
+/// it; 422 with what admission says of the change.
+pub async fn act(
+    client: &Client,
+    gates: &Gates,
+    user: &User,
+    action: VolumeAction,
+    (on, namespace, name): (On, &str, &str),
+    body: &Bytes,
+) -> Result<Answer, Refusal> {
+    if !gates.is_on(GATE) {
+        let message = "Enable DeclarativeHotplugVolumes or HotplugVolumes feature gate to use this API.";
+        return Err(Refusal::bad_request(message));
+    }
+    let options: Options = machine::given(body)?;
+    let dry_run = options.dry_run.first().is_some_and(|word| word == "All");
+    let wish = wish(action, options)?;
+    let kind = match on {
+        On::Machine => ApiResource::erase::<VirtualMachine>(&()),
+        On::Instance | On::Everyone | On::Cluster | On::Namespace => {
+            ApiResource::erase::<VirtualMachineInstance>(&())
+        }
+    };
+    let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
+    let params = PatchParams { dry_run, ..PatchParams::default() };
+    let mut refused: Option<(Option<String>, Refusal)> = None;
+    for _ in 0..LOOKS {
+        let object = objects
+            .get(name)
+            .await
+            .map_err(|error| Refusal::from_kube(&format!("get {}", kind.kind), error))?;
+        let version = object.metadata.resource_version.clone();
+        if let Some((seen, refusal)) = &refused
+            && *seen == version
+        {
+            // Nobody was faster: it is the change itself that is wrong.
+            return Err(refusal.clone());
+        }
+        let change = match on {
+            On::Machine => of_machine(name, &object.data, &wish)?,
+            On::Instance | On::Everyone | On::Cluster | On::Namespace => {
+                of_instance((namespace, name), &object, &wish)?
+            }
+        };
+        let patch = serde_json::from_value(change)
+            .map(Patch::<()>::Json)
+            .map_err(|error| Refusal::internal(format!("write patch: {error}")))?;
+        match objects.patch(name, &params, &patch).await {
+            Ok(_) => {
+                let object = kind.plural.as_str();
+                let action = action.subresource();
+                tracing::info!(user = user.name, namespace, name, object, action, dry_run, "accepted");
+                return Ok(answer::accepted());
+            }
+            Err(kube::Error::Api(status)) if status.code == 422 => {
+                refused = Some((version, Refusal::invalid(status.message)));
+            }
+            Err(error) => {
+                let what = format!("unable to patch {}", if on == On::Machine { "vm" } else { "vmi" });
+                return Err(match error {
+                    kube::Error::Api(status) => Refusal::internal(format!("{what}: {}", status.message)),
+                    other => Refusal::internal(format!("{what}: {other}")),
+                });
+            }
+        }
+    }
+    Err(refused.map_or_else(|| Refusal::internal("no look was taken"), |(_, refusal)| refusal))
+}
+
+/// Reads what is asked for; an added disk has the volume's name, and its volume is one that can go again.
+fn wish(action: VolumeAction, options: Options) -> Result<Wish, Refusal> {
+    let Options { name, disk, volume_source, dry_run: _ } = options;
+    let requires = |kind: &str, what: &str| Err(Refusal::bad_request(format!("{kind} requires {what}")));
+    if action == VolumeAction::Remove {
+        return match name.as_str() {
+            "" => requires("RemoveVolumeOptions", "name to be set"),
+            _ => Ok(Wish::Remove(name)),
+        };
+    }
+    let kind = "AddVolumeOptions";
+    if name.is_empty() {
+        return requires(kind, "name to be set");
+    }
+    let Some(mut disk) = disk else { return requires(kind, "disk to not be nil") };
+    let Some(mut source) = volume_source else { return requires(kind, "VolumeSource to not be nil") };
+    let unreadable = |error: serde_json::Error| {
+        Refusal::bad_request(format!("Can not unmarshal Request body to struct, error: {error}"))
+    };
+    let given: Vec<&str> =
+        SOURCES.into_iter().map(|(member, _)| member).filter(|member| !source[member].is_null()).collect();
+    match given[..] {
+        [member] if source[member].is_object() => source[member]["hotpluggable"] = json!(true),
+        [] => return requires(kind, "volumeSource.dataVolume or volumeSource.persistentVolumeClaim"),
+        _ => return requires(kind, "one object in volumeSource: dataVolume or persistentVolumeClaim"),
+    }
+    let member = given[0];
+    if !disk.is_object() {
+        return requires(kind, "disk to be an object");
+    }
+    disk["name"] = json!(name);
+    let mut disk: Disk = serde_json::from_value(disk).map_err(unreadable)?;
+    if let Some(DiskTarget { bus, .. }) = &mut disk.disk {
+        default_bus(bus);
+    }
+    if let Some(lun) = &mut disk.lun {
+        default_bus(&mut lun.bus);
+    }
+    if let Some(cause) = disk_cannot_be_plugged(&Path::new("disk"), &disk, "AddVolume request") {
+        return Err(Refusal::invalid(cause.message));
+    }
+    let volume = json!({"name": name, member: source[member]});
+    Ok(Wish::Add { volume, disk: serde_json::to_value(&disk).map_err(unreadable)? })
+}
+
+fn default_bus(bus: &mut Option<String>) {
+    if bus.as_deref().is_none_or(str::is_empty) {
+        *bus = Some(BUS.to_owned());
+    }
+}
+
+/// Sources that can come and go, and the member of each with the name of what it is on.
+const SOURCES: [(&str, &str); 2] = [("dataVolume", "name"), ("persistentVolumeClaim", "claimName")];
+
+/// The change of a machine.
+fn of_machine(name: &str, vm: &Value, wish: &Wish) -> Result<Value, Refusal> {
+    patch("/spec/template/spec", &vm["spec"]["template"]["spec"], wish)
+        .map_err(|why| Refusal::conflict("virtualmachine", name, why))
+}
+
+/// The change of an instance, which runs by itself.
+fn of_instance((namespace, name): (&str, &str), vmi: &DynamicObject, wish: &Wish) -> Result<Value, Refusal> {
+    let conflict = |why: String| Refusal::conflict("virtualmachineinstance", name, why);
+    let owner = vmi.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    let is_machine = |kind: &str, version: &str| {
+        kind == VirtualMachine::kind(&()) && version == VirtualMachine::api_version(&())
+    };
+    if owner.is_some_and(|owner| is_machine(&owner.kind, &owner.api_version)) {
+        return Err(Refusal::bad_request(format!("VMI {namespace}/{name} is owned by a VM")));
+    }
+    if vmi.data["status"]["phase"] != names::PHASE_RUNNING {
+        return Err(conflict("VMI is not running".to_owned()));
+    }
+    patch("/spec", &vmi.data["spec"], wish).map_err(conflict)
+}
+
+/// The patch of a specification at that path; a conflict in KubeVirt's words.
+fn patch(path: &str, spec: &Value, wish: &Wish) -> Result<Value, String> {
+    let (mut volumes, mut disks) = (list(&spec["volumes"]), list(&spec["domain"]["devices"]["disks"]));
+    match wish {
+        Wish::Add { volume, disk } => {
+            let (name, source) = (name_of(volume), source_of(volume).unwrap_or_default());
+            if volumes.iter().any(|other| name_of(other) == name) {
+                return Err(format!(
+                    "Unable to add volume [{name}] because volume with that name already exists"
+                ));
+            }
+            if volumes.iter().any(|other| source_of(other) == Some(source)) {
+                return Err(format!("Unable to add volume source [{source}] because it already exists"));
+            }
+            volumes.push(volume.clone());
+            disks.push(disk.clone());
+        }
+        Wish::Remove(wanted) => {
+            let mut named = volumes.iter().filter(|volume| name_of(volume) == wanted);
+            let mut on = volumes.iter().filter(|volume| source_of(volume) == Some(wanted));
+            let Some(volume) = named.next().or_else(|| on.next()) else {
+                return Err(format!("Unable to remove volume [{wanted}] because it does not exist"));
+            };
+            let name = name_of(volume).to_owned();
+            if !SOURCES.into_iter().any(|(member, _)| volume[member]["hotpluggable"] == true) {
+                return Err(format!("Unable to remove volume [{name}] because it is not hotpluggable"));
+            }
+            volumes.retain(|volume| name_of(volume) != name);
+            disks.retain(|disk| name_of(disk) != name);
+        }
+    }
+    let mut changes = Vec::new();
+    let lists = [
+        (format!("{path}/volumes"), &spec["volumes"], volumes),
+        (format!("{path}/domain/devices/disks"), &spec["domain"]["devices"]["disks"], disks),
+    ];
+    for (path, before, _) in &lists {
+        changes.push(json!({"op": "test", "path": path, "value": before}));
+    }
+    for (path, before, after) in lists {
+        let op = if before.is_null() { "add" } else { "replace" };
+        changes.push(json!({"op": op, "path": path, "value": after}));
+    }
+    Ok(Value::Array(changes))
+}
+
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}
+
+fn name_of(item: &Value) -> &str {
+    item["name"].as_str().unwrap_or_default()
+}
+
+/// Name of the DataVolume or claim that a volume is on.
+fn source_of(volume: &Value) -> Option<&str> {
+    SOURCES.into_iter().find_map(|(member, name)| volume[member][name].as_str())
+}
+
+#[cfg(test)]
+#[path = "volumes_tests.rs"]
+mod tests;

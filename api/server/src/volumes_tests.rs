@@ -1,0 +1,189 @@
+//! What a call asks for, and the patch that it leads to.
+
+use super::*;
+
+fn claim(name: &str) -> Value {
+    json!({"persistentVolumeClaim": {"claimName": name}})
+}
+
+fn asked(action: VolumeAction, body: &Value) -> Result<Wish, (u16, String)> {
+    let options = machine::given(body.to_string().as_bytes()).unwrap();
+    wish(action, options).map_err(|refusal| (refusal.code.as_u16(), refusal.message))
+}
+
+fn add(name: &str, source: &Value) -> Wish {
+    let body = json!({"name": name, "disk": {"disk": {}}, "volumeSource": source});
+    asked(VolumeAction::Add, &body).unwrap()
+}
+
+fn spec() -> Value {
+    let volumes = json!([
+        {"name": "root", "containerDisk": {"image": "a"}},
+        {"name": "fixed", "persistentVolumeClaim": {"claimName": "kept"}},
+        {"name": "hot", "dataVolume": {"name": "data", "hotpluggable": true}},
+    ]);
+    let disks =
+        json!([{"name": "root", "disk": {}}, {"name": "fixed", "disk": {}}, {"name": "hot", "lun": {}}]);
+    json!({"volumes": volumes, "domain": {"devices": {"disks": disks}}})
+}
+
+/// The specification after the change, where the patch's tests hold.
+fn changed(spec: &Value, wish: &Wish) -> Result<Value, String> {
+    let mut object = json!({ "spec": spec });
+    let operations: json_patch::Patch = serde_json::from_value(patch("/spec", spec, wish)?).unwrap();
+    // A test of a member that is not there holds in Kubernetes where its value is null.
+    let absent = |operation: &json_patch::PatchOperation| matches!(operation, json_patch::PatchOperation::Test(test) if test.value.is_null());
+    let (absent, operations): (Vec<_>, Vec<_>) = operations.0.into_iter().partition(absent);
+    assert!(absent.iter().all(|operation| object.pointer(operation.path().as_str()).is_none()), "{absent:?}");
+    json_patch::patch(&mut object, &operations).unwrap();
+    Ok(object["spec"].take())
+}
+
+#[test]
+fn what_is_added_can_go_again() {
+    let body = json!({
+        "name": "new", "volumeSource": {"dataVolume": {"name": "dv"}},
+        "disk": {"name": "other", "serial": "S", "disk": {"bus": "virtio"}},
+    });
+    let Wish::Add { volume, disk } = asked(VolumeAction::Add, &body).unwrap() else { panic!() };
+    assert_eq!(volume, json!({"name": "new", "dataVolume": {"name": "dv", "hotpluggable": true}}));
+    assert_eq!(disk, json!({"name": "new", "serial": "S", "disk": {"bus": "virtio"}}));
+    for target in ["disk", "lun"] {
+        let body = json!({"name": "new", "volumeSource": claim("c"), "disk": {target: {}}});
+        let Wish::Add { volume, disk } = asked(VolumeAction::Add, &body).unwrap() else { panic!() };
+        assert_eq!(volume["persistentVolumeClaim"], json!({"claimName": "c", "hotpluggable": true}));
+        assert_eq!(disk[target], json!({"bus": "scsi"}));
+    }
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let source = claim("c");
+    for (body, code, message) in [
+        (json!({}), 400, "AddVolumeOptions requires name to be set"),
+        (json!({"name": "a"}), 400, "AddVolumeOptions requires disk to not be nil"),
+        (json!({"name": "a", "disk": {}}), 400, "AddVolumeOptions requires VolumeSource to not be nil"),
+        (
+            json!({"name": "a", "disk": {}, "volumeSource": {}}),
+            400,
+            "AddVolumeOptions requires volumeSource.dataVolume or volumeSource.persistentVolumeClaim",
+        ),
+        (
+            json!({"name": "a", "disk": {}, "volumeSource": {"dataVolume": {}, "persistentVolumeClaim": {}}}),
+            400,
+            "AddVolumeOptions requires one object in volumeSource: dataVolume or persistentVolumeClaim",
+        ),
+        (
+            json!({"name": "a", "disk": [], "volumeSource": source}),
+            400,
+            "AddVolumeOptions requires disk to be an object",
+        ),
+        (
+            json!({"name": "a", "disk": {}, "volumeSource": source}),
+            422,
+            "AddVolume request for [a] requires diskDevice of type 'disk' or 'lun' to be used.",
+        ),
+        (
+            json!({"name": "a", "disk": {"cdrom": {}}, "volumeSource": source}),
+            422,
+            "AddVolume request for [a] requires diskDevice of type 'disk' or 'lun' to be used.",
+        ),
+        (
+            json!({"name": "a", "disk": {"disk": {"bus": "sata"}}, "volumeSource": source}),
+            422,
+            "AddVolume request for disk [a] requires bus to be 'scsi' or 'virtio'. [sata] is not permitted.",
+        ),
+        (
+            json!({"name": "a", "disk": {"lun": {"bus": "virtio"}}, "volumeSource": source}),
+            422,
+            "AddVolume request for LUN [a] requires bus to be 'scsi'. [virtio] is not permitted.",
+        ),
+    ] {
+        assert_eq!(asked(VolumeAction::Add, &body), Err((code, message.to_owned())), "{body}");
+    }
+    let refused = asked(VolumeAction::Remove, &json!({}));
+    assert_eq!(refused, Err((400, "RemoveVolumeOptions requires name to be set".to_owned())));
+}
+
+#[test]
+fn a_volume_comes_with_its_disk_and_goes_with_it() {
+    let wish = add("new", &claim("c"));
+    let after = changed(&spec(), &wish).unwrap();
+    assert_eq!(after["volumes"].as_array().unwrap().len(), 4);
+    assert_eq!(after["domain"]["devices"]["disks"][3], json!({"name": "new", "disk": {"bus": "scsi"}}));
+    // By its own name, and by that of its claim.
+    for name in ["new", "c"] {
+        assert_eq!(changed(&after, &Wish::Remove(name.to_owned())), Ok(spec()), "{name}");
+    }
+    // A template with neither list, and one with empty ones.
+    for bare in
+        [json!({"domain": {"devices": {}}}), json!({"volumes": [], "domain": {"devices": {"disks": []}}})]
+    {
+        let after = changed(&bare, &wish).unwrap();
+        assert_eq!(after["volumes"][0]["name"], "new");
+        assert_eq!(after["domain"]["devices"]["disks"][0]["name"], "new");
+    }
+}
+
+#[test]
+fn a_name_goes_before_a_claim_s() {
+    let both = changed(&spec(), &add("data", &claim("c"))).unwrap();
+    let after = changed(&both, &Wish::Remove("data".to_owned())).unwrap();
+    assert_eq!(after, spec());
+}
+
+#[test]
+fn conflicts_are_kubevirts() {
+    for (wish, why) in [
+        (
+            add("root", &claim("c")),
+            "Unable to add volume [root] because volume with that name already exists",
+        ),
+        (add("new", &claim("kept")), "Unable to add volume source [kept] because it already exists"),
+        (
+            add("new", &json!({"dataVolume": {"name": "data"}})),
+            "Unable to add volume source [data] because it already exists",
+        ),
+        (Wish::Remove("gone".to_owned()), "Unable to remove volume [gone] because it does not exist"),
+        (Wish::Remove("root".to_owned()), "Unable to remove volume [root] because it is not hotpluggable"),
+        (Wish::Remove("fixed".to_owned()), "Unable to remove volume [fixed] because it is not hotpluggable"),
+    ] {
+        assert_eq!(changed(&spec(), &wish), Err(why.to_owned()));
+    }
+    let vm = json!({"spec": {"template": {"spec": spec()}}});
+    let refusal = of_machine("web", &vm, &Wish::Remove("gone".to_owned())).unwrap_err();
+    assert_eq!(refusal.code.as_u16(), 409);
+    assert!(
+        refusal.message.starts_with("Operation cannot be fulfilled on virtualmachine.kubevirt.io \"web\": ")
+    );
+    assert!(
+        of_machine("web", &vm, &Wish::Remove("hot".to_owned())).unwrap()[0]["path"]
+            == "/spec/template/spec/volumes"
+    );
+}
+
+#[test]
+fn an_instance_runs_and_is_nobodys() {
+    let vmi = |phase: &str, owner: Option<&str>| -> DynamicObject {
+        let owners: Vec<Value> = owner
+            .map(|kind| {
+                json!({"apiVersion": "kubevirt.io/v1", "kind": kind, "name": "web", "uid": "u", "controller": true})
+            })
+            .into_iter()
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": "web", "ownerReferences": owners}, "spec": spec(), "status": {"phase": phase},
+        }))
+        .unwrap()
+    };
+    let wish = Wish::Remove("hot".to_owned());
+    let asked = |vmi: &DynamicObject| of_instance(("shop", "web"), vmi, &wish);
+    assert!(asked(&vmi("Running", None)).is_ok());
+    assert!(asked(&vmi("Running", Some("VirtualMachineInstanceReplicaSet"))).is_ok());
+    let owned = asked(&vmi("Scheduled", Some("VirtualMachine"))).unwrap_err();
+    assert_eq!((owned.code.as_u16(), owned.message.as_str()), (400, "VMI shop/web is owned by a VM"));
+    let waiting = asked(&vmi("Scheduled", None)).unwrap_err();
+    let words =
+        "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"web\": VMI is not running";
+    assert_eq!((waiting.code.as_u16(), waiting.message.as_str()), (409, words));
+}

@@ -1,0 +1,271 @@
+//! Volumes of a machine that come and go while its instance runs, and their disks. Pure.
+//!
+//! ```text
+//!   in the instance, not in the machine   --> taken away
+//!   in the machine, not in the instance   --> added, once the guest tells nothing of a volume of that name any more
+//!   in both, and not the same             --> taken away, then added
+//! ```
+//!
+//! Each is checked by the rules that admission has for such a change: what would be refused there is told here, and the others
+//! come and go all the same.
+
+use barevirt_api::gates::Gates;
+use barevirt_api::hotplug;
+use barevirt_api::v1::{Disk, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
+use barevirt_api::validate::{self, Requester};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The volumes and disks that an instance is to have next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Plugs {
+    /// All its volumes.
+    pub volumes: Vec<Volume>,
+    /// All its disks.
+    pub disks: Vec<Disk>,
+    /// Volumes that wait until a former one of their name has left the guest.
+    pub waits: BTreeSet<String>,
+    /// Volumes that take a restart, each with the reason.
+    pub refused: BTreeMap<String, String>,
+}
+
+/// Whether a machine or its instance has any volume that comes and goes.
+pub fn concerns(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> bool {
+    [wanted, &vmi.spec].into_iter().any(|spec| !hotplug::names(spec).is_empty())
+}
+
+/// Names of the volumes that come and go in either, and do not stay in the instance whatever the machine says.
+pub(crate) fn names(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> BTreeSet<String> {
+    let stays =
+        |name: &String| volume(&vmi.spec.volumes, name).is_some_and(|volume| !volume.is_hotpluggable());
+    let mut names = hotplug::names(wanted);
+    names.extend(hotplug::names(&vmi.spec));
+    // What comes and goes in one of them alone takes a restart, which the comparison with the start tells.
+    let fixed = |name: &String| volume(&wanted.volumes, name).is_some_and(|volume| !volume.is_hotpluggable());
+    names.retain(|name| !stays(name) && !fixed(name));
+    names
+}
+
+/// Decides. `wanted` is the machine's template with its instance type, preference and defaults.
+pub(crate) fn plan(
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    gates: &Gates,
+) -> Plugs {
+    let mut next = vmi.clone();
+    let (mut waits, mut refused) = (BTreeSet::new(), BTreeMap::new());
+    for name in names(wanted, vmi) {
+        let (is, wants) = (volume(&vmi.spec.volumes, &name), volume(&wanted.volumes, &name));
+        let (disk_is, disk_wants) =
+            (disk(&vmi.spec.domain.devices.disks, &name), disk(&wanted.domain.devices.disks, &name));
+        let drive = |disk: Option<&Disk>| disk.is_some_and(Disk::is_cdrom);
+        let mut changed = next.clone();
+        match (is, wants) {
+            (Some(is), Some(wants)) if is == wants && disk_is == disk_wants => continue,
+            (Some(is), Some(wants)) if is == wants => {
+                refused.insert(name, "the disk of a volume that is plugged in was changed".to_owned());
+                continue;
+            }
+            (Some(_), wants) => {
+                changed.spec.volumes.retain(|volume| volume.name != name);
+                if !(drive(disk_is) && drive(disk_wants)) {
+                    changed.spec.domain.devices.disks.retain(|disk| disk.name != name);
+                }
+                if wants.is_some() {
+                    waits.insert(name.clone());
+                }
+            }
+            (None, Some(_)) if is_told(vmi, &name) => {
+                waits.insert(name);
+                continue;
+            }
+            (None, Some(wants)) => {
+                changed.spec.volumes.push(wants.clone());
+                if disk_is.is_none() {
+                    changed.spec.domain.devices.disks.extend(disk_wants.cloned());
+                }
+            }
+            (None, None) => continue,
+        }
+        match validate::vmi_update(vmi, &changed, Requester::Component, gates).first() {
+            None => next = changed,
+            Some(cause) => {
+                waits.remove(&name);
+                refused.insert(name, cause.to_string());
+            }
+        }
+    }
+    Plugs { volumes: next.spec.volumes, disks: next.spec.domain.devices.disks, waits, refused }
+}
+
+/// Whether the instance tells of a volume of that name: also of one that is on its way out.
+fn is_told(vmi: &VirtualMachineInstance, name: &str) -> bool {
+    let told = vmi.status.iter().flat_map(|status| &status.volume_status);
+    told.into_iter().any(|volume| volume.name == name)
+}
+
+fn volume<'a>(volumes: &'a [Volume], name: &str) -> Option<&'a Volume> {
+    volumes.iter().find(|volume| volume.name == name)
+}
+
+fn disk<'a>(disks: &'a [Disk], name: &str) -> Option<&'a Disk> {
+    disks.iter().find(|disk| disk.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    /// A template whose volumes `names` are on claims of the names that follow a colon.
+    fn spec(names: &[&str]) -> VirtualMachineInstanceSpec {
+        let (mut volumes, mut disks) = (
+            vec![json!({"name": "root", "containerDisk": {"image": "a"}})],
+            vec![json!({"name": "root", "disk": {"bus": "virtio"}})],
+        );
+        for name in names {
+            let (name, claim) = name.split_once(':').unwrap_or((name, name));
+            volumes.push(
+                json!({"name": name, "persistentVolumeClaim": {"claimName": claim, "hotpluggable": true}}),
+            );
+            disks.push(json!({"name": name, "disk": {"bus": "scsi"}, "serial": name}));
+        }
+        serde_json::from_value(json!({
+            "architecture": "amd64", "volumes": volumes,
+            "domain": {"devices": {"disks": disks}, "memory": {"guest": "1Gi"}},
+        }))
+        .unwrap()
+    }
+
+    fn vmi(names: &[&str], told: &[&str]) -> VirtualMachineInstance {
+        let told: Vec<Value> =
+            told.iter().map(|name| json!({"name": name, "target": "sda", "hotplugVolume": {}})).collect();
+        let mut vmi: VirtualMachineInstance = serde_json::from_value(json!({
+            "metadata": {"name": "vm"}, "spec": {"domain": {"devices": {}}},
+            "status": {"phase": "Running", "volumeStatus": told},
+        }))
+        .unwrap();
+        vmi.spec = spec(names);
+        vmi
+    }
+
+    /// Names of volumes after the plan, those that wait, those that are refused.
+    fn planned(
+        wanted: &VirtualMachineInstanceSpec,
+        vmi: &VirtualMachineInstance,
+    ) -> (String, String, String) {
+        let plugs = plan(wanted, vmi, &Gates::default());
+        let volumes: Vec<&str> = plugs.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let disks: Vec<&str> = plugs.disks.iter().map(|disk| disk.name.as_str()).collect();
+        assert_eq!(volumes, disks);
+        let waits: Vec<String> = plugs.waits.into_iter().collect();
+        let refused: Vec<String> = plugs.refused.into_keys().collect();
+        (volumes.join(" "), waits.join(" "), refused.join(" "))
+    }
+
+    #[test]
+    fn volumes_come_and_go_at_once() {
+        for (wanted, has, told, volumes, waits) in [
+            (&["a", "b"][..], &[][..], &[][..], "root a b", ""),
+            (&[], &["a", "b"], &["a"], "root", ""),
+            (&["a", "c"], &["a", "b"], &["a", "b"], "root a c", ""),
+            (&["a"], &["a"], &[], "root a", ""),
+            // Another claim by the same name, and one that is still on its way out.
+            (&["a:x"], &["a"], &["a"], "root", "a"),
+            (&["a:x", "b"], &[], &["a"], "root b", "a"),
+        ] {
+            let (volumes, waits) = (volumes.to_owned(), waits.to_owned());
+            assert_eq!(
+                planned(&spec(wanted), &vmi(has, told)),
+                (volumes, waits, String::new()),
+                "{wanted:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_plugged_does_not_keep_the_others_away() {
+        let mut wanted = spec(&["a", "b"]);
+        wanted.domain.devices.disks[1].disk.as_mut().unwrap().bus = Some("sata".to_owned());
+        let plugs = plan(&wanted, &vmi(&[], &[]), &Gates::default());
+        assert_eq!(plugs.volumes.len(), 2);
+        assert_eq!(plugs.volumes[1].name, "b");
+        assert!(
+            plugs.refused["a"].contains("requires bus to be 'scsi' or 'virtio'. [sata] is not permitted.")
+        );
+        // By another serial number, the disk would be another one.
+        let mut wanted = spec(&["a"]);
+        wanted.domain.devices.disks[1].serial = Some("other".to_owned());
+        assert_eq!(planned(&wanted, &vmi(&["a"], &["a"])), ("root a".into(), String::new(), "a".into()));
+    }
+
+    #[test]
+    fn what_is_there_from_the_start_stays() {
+        let fixed = |spec: &mut VirtualMachineInstanceSpec| {
+            spec.volumes[1].persistent_volume_claim.as_mut().unwrap().hotpluggable = None;
+        };
+        let (mut here, mut there) = (vmi(&["a"], &[]), spec(&["a"]));
+        assert!(concerns(&there, &here));
+        fixed(&mut there);
+        assert_eq!(names(&there, &here), BTreeSet::new());
+        fixed(&mut here.spec);
+        assert_eq!(names(&spec(&["a"]), &here), BTreeSet::new());
+        assert!(!concerns(&spec(&[]), &here));
+        assert_eq!(planned(&spec(&[]), &here), ("root a".into(), String::new(), String::new()));
+    }
+
+    #[test]
+    fn a_disc_is_exchanged_in_its_drive() {
+        let drive = |mut spec: VirtualMachineInstanceSpec| {
+            let disk = &mut spec.domain.devices.disks[1];
+            *disk = serde_json::from_value(json!({"name": "a", "cdrom": {"bus": "sata"}})).unwrap();
+            spec
+        };
+        let mut empty = vmi(&["a"], &[]);
+        empty.spec = drive(empty.spec);
+        empty.spec.volumes.truncate(1);
+        let plugs = plan(&drive(spec(&["a"])), &empty, &Gates::default());
+        assert_eq!((plugs.volumes.len(), plugs.disks.len(), plugs.refused.len()), (2, 2, 0));
+    }
+
+    fn list() -> impl Strategy<Value = Vec<&'static str>> {
+        proptest::sample::subsequence(vec!["a", "b", "c", "d"], 0..=4)
+    }
+
+    proptest! {
+        /// Whatever there was, the instance comes to have what the machine wants, in steps that admission lets pass.
+        #[test]
+        fn the_instance_comes_to_have_what_is_wanted(
+            has in list(), wants in list(), moved in any::<bool>(), told in list()
+        ) {
+            let moved: Vec<String> =
+                wants.iter().map(|name| if moved { format!("{name}:x") } else { (*name).to_owned() }).collect();
+            let moved: Vec<&str> = moved.iter().map(String::as_str).collect();
+            let wanted = spec(&moved);
+            let mut vmi = vmi(&has, &told);
+            for _ in 0..3 {
+                let plugs = plan(&wanted, &vmi, &Gates::default());
+                prop_assert!(plugs.refused.is_empty());
+                let mut next = vmi.clone();
+                next.spec.volumes = plugs.volumes;
+                next.spec.domain.devices.disks = plugs.disks;
+                let causes = validate::vmi_update(&vmi, &next, Requester::Component, &Gates::default());
+                prop_assert!(causes.is_empty());
+                // The guest tells of what it has, and of nothing else.
+                let volumes = next.spec.volumes.iter().map(|volume| volume.name.clone());
+                let there: BTreeSet<String> = volumes.collect();
+                next.status.as_mut().unwrap().volume_status.retain(|told| there.contains(&told.name));
+                vmi = next;
+            }
+            let sorted = |spec: &VirtualMachineInstanceSpec| {
+                let mut names: Vec<String> = spec.volumes.iter().map(|volume| format!("{volume:?}")).collect();
+                names.sort();
+                names
+            };
+            prop_assert_eq!(sorted(&vmi.spec), sorted(&wanted));
+            let plugs = plan(&wanted, &vmi, &Gates::default());
+            prop_assert!(plugs.waits.is_empty());
+            prop_assert_eq!(plugs.volumes, vmi.spec.volumes);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The pod that brings the claim of a volume to the node of a guest that runs. Building it is pure and cannot fail.
+//!
+//! ```text
+//!   hotplug-disk   opens the disk on the claim, and offers its descriptor to the node's handler
+//!
+//!   emptyDir sockets   where it does so         (the handler finds it beneath the kubelet's directory)
+//!   claim    disk      mounted where it is a file system, a device where it is not
+//! ```
+//!
+//! Nothing of the claim is mounted into the launcher's pod: what the launcher gets is a descriptor. A pod that could not have
+//! the claim is not admitted, here as anywhere else. One pod for each volume: one that waits for its claim keeps no other
+//! waiting, and none is replaced because another comes or goes.
+
+use super::claims::Mode;
+use super::{disks, mount, pod_security, pull_secrets, some, unprivileged};
+use crate::config::Config;
+use crate::generated;
+use crate::owner::owner;
+use barevirt_api::names::{
+    APP_HOTPLUG_DISK, APP_LABEL, CLAIM_ANNOTATION, CLAIM_DEVICES, CLAIMS, CREATED_BY_LABEL,
+    DOMAIN_ANNOTATION, VOLUME_ANNOTATION,
+};
+use barevirt_api::v1::VolumeClaim;
+use barevirt_api::valid::ValidVmi;
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, EmptyDirVolumeSource, NodeAffinity, NodeSelector, NodeSelectorRequirement,
+    NodeSelectorTerm, PersistentVolumeClaimVolumeSource, Pod, PodSpec, Toleration, Volume, VolumeDevice,
+    VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Names of the pod's volumes. The handler looks for the first.
+const SOCKETS: &str = "sockets";
+const DISK: &str = "disk";
+/// Most characters of a volume's name in that of its pod.
+const SHOWN: usize = 42;
+
+/// Taints that do not keep the pod from its node: the guest is there already. The same as KubeVirt's.
+const TOLERATED: [&str; 5] = [
+    "node.kubernetes.io/unschedulable",
+    "node.kubernetes.io/network-unavailable",
+    "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/pid-pressure",
+];
+
+/// A volume that is to be brought to its guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// Its name.
+    pub volume: &'a str,
+    /// The claim that it is on.
+    pub claim: VolumeClaim<'a>,
+    /// What the pod sees of the claim.
+    pub mode: Mode,
+    /// Bytes of a new disk, where they are known.
+    pub size: Option<u64>,
+}
+
+/// The name of a volume's pod. It follows from the instance, the volume and its claim, so that there cannot be two of them;
+/// volumes of many instances are called the same, so more characters follow than of a launcher's name.
+pub fn name(vmi_uid: &str, volume: &str, claim: &str) -> String {
+    let seed = format!("{vmi_uid}/{volume}/{claim}");
+    let shown: String = volume.chars().take(SHOWN).collect();
+    let half = generated::name("", &seed);
+    generated::name(&format!("hp-volume-{shown}-{half}"), &format!("{half}/{seed}"))
+}
+
+/// Builds the pod. It belongs to the launcher's, and goes where that one is.
+pub fn build(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod, config: &Config) -> Pod {
+    let spec = launcher.spec.as_ref();
+    let node = spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    let tolerations = spec.and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
+    let read_only = wanted.claim.is_read_only.then_some(true);
+    let source = PersistentVolumeClaimVolumeSource { claim_name: wanted.claim.name.to_owned(), read_only };
+    Pod {
+        metadata: metadata(vmi, wanted, launcher),
+        spec: Some(PodSpec {
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            // A program that only holds a descriptor has nothing to end.
+            termination_grace_period_seconds: Some(0),
+            security_context: Some(pod_security(config)),
+            affinity: Some(on_node(node)),
+            tolerations: Some(with_tolerated(tolerations)),
+            priority_class_name: vmi.spec().priority_class_name.clone(),
+            image_pull_secrets: some(&pull_secrets(vec![], config)),
+            containers: vec![container(vmi, wanted, config)],
+            volumes: Some(vec![
+                Volume {
+                    name: SOCKETS.to_owned(),
+                    empty_dir: Some(EmptyDirVolumeSource::default()),
+                    ..Volume::default()
+                },
+                Volume { name: DISK.to_owned(), persistent_volume_claim: Some(source), ..Volume::default() },
+            ]),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// It has none of the labels by which services and people select guests: it would be an address of theirs.
+fn metadata(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod) -> ObjectMeta {
+    let labels = [(APP_LABEL, APP_HOTPLUG_DISK), (CREATED_BY_LABEL, vmi.uid())];
+    let annotations = [
+        (DOMAIN_ANNOTATION, vmi.name()),
+        (VOLUME_ANNOTATION, wanted.volume),
+        (CLAIM_ANNOTATION, wanted.claim.name),
+    ];
+    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    ObjectMeta {
+        name: Some(name(vmi.uid(), wanted.volume, wanted.claim.name)),
+        namespace: Some(vmi.namespace().to_owned()),
+        labels: Some(labels.map(owned).into()),
+        annotations: Some(annotations.map(owned).into()),
+        owner_references: Some(vec![owner(launcher)]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn container(vmi: &ValidVmi, wanted: &Wanted<'_>, config: &Config) -> Container {
+    let disks = &vmi.spec().domain.devices.disks;
+    let disk_is_read_only = disks.iter().any(|disk| disk.name == wanted.volume && disk.is_readonly());
+    let mut args = vec!["--volume".to_owned(), wanted.volume.to_owned()];
+    if wanted.claim.is_read_only || disk_is_read_only {
+        args.push("--read-only".to_owned());
+    }
+    if let Some(size) = wanted.size {
+        args.extend(["--size".to_owned(), size.to_string()]);
+    }
+    let mut mounts = vec![mount(SOCKETS, "/var/run/kubevirt/sockets")];
+    let mut devices = vec![];
+    match wanted.mode {
+        Mode::Filesystem => mounts.push(VolumeMount {
+            read_only: wanted.claim.is_read_only.then_some(true),
+            ..mount(DISK, &format!("{CLAIMS}/{}", wanted.volume))
+        }),
+        Mode::Block => devices.push(VolumeDevice {
+            name: DISK.to_owned(),
+            device_path: format!("{CLAIM_DEVICES}/{}", wanted.volume),
+        }),
+    }
+    Container {
+        name: APP_HOTPLUG_DISK.to_owned(),
+        image: Some(config.launcher_image.clone()),
+        image_pull_policy: config.pull_policy().map(str::to_owned),
+        command: Some(vec!["/usr/bin/virt-launcher".to_owned(), "volume".to_owned()]),
+        args: Some(args),
+        resources: Some(disks::helper_resources(
+            &config.settings.pods.hotplug_disk,
+            ["10m", "2M"],
+            ["100m", "80M"],
+        )),
+        security_context: Some(unprivileged()),
+        volume_mounts: Some(mounts),
+        volume_devices: some(&devices),
+        ..Container::default()
+    }
+}
+
+/// Not by `nodeName`: the scheduler binds claims that wait for their first consumer.
+fn on_node(node: &str) -> Affinity {
+    let is_it = NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![node.to_owned()]),
+    };
+    let term = NodeSelectorTerm { match_fields: Some(vec![is_it]), ..NodeSelectorTerm::default() };
+    Affinity {
+        node_affinity: Some(NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(NodeSelector {
+                node_selector_terms: vec![term],
+            }),
+            ..NodeAffinity::default()
+        }),
+        ..Affinity::default()
+    }
+}
+
+fn with_tolerated(mut tolerations: Vec<Toleration>) -> Vec<Toleration> {
+    for key in TOLERATED {
+        let toleration = Toleration {
+            key: Some(key.to_owned()),
+            operator: Some("Exists".to_owned()),
+            effect: Some("NoSchedule".to_owned()),
+            ..Toleration::default()
+        };
+        if !tolerations.contains(&toleration) {
+            tolerations.push(toleration);
+        }
+    }
+    tolerations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barevirt_api::settings::Settings;
+    use serde_json::{Value, json};
+
+    const UID: &str = "4f2a9bd2-5a0c-4d7e-9d4e-0c6b1a2f3e4d";
+
+    fn valid(volume: &Value, disk: &Value) -> ValidVmi {
+        let vmi = json!({
+            "metadata": {"name": "testvm", "namespace": "ns", "uid": UID, "labels": {"app": "web"}},
+            "spec": {
+                "domain": {"memory": {"guest": "64Mi"}, "devices": {"disks": [disk]}},
+                "volumes": [volume], "priorityClassName": "high",
+            },
+        });
+        ValidVmi::new(serde_json::from_value(vmi).unwrap()).unwrap_or_else(|causes| panic!("{causes:?}"))
+    }
+
+    fn pod(volume: &Value, disk: &Value, mode: Mode, size: Option<u64>) -> Pod {
+        let config = Config {
+            launcher_image: "registry/virt-launcher:1".to_owned(),
+            image_pull_policy: Some("IfNotPresent".to_owned()),
+            settings: Settings::default(),
+        };
+        let launcher = serde_json::from_value(json!({
+            "metadata": {"name": "virt-launcher-testvm-x", "uid": "p1", "labels": {"app": "web"}},
+            "spec": {"nodeName": "node01", "containers": [], "tolerations": [
+                {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
+                {"key": "vm", "operator": "Exists"}]},
+        }));
+        let vmi = valid(volume, disk);
+        let volume = &vmi.volumes()[0];
+        let wanted = Wanted { volume: &volume.name, claim: volume.claim().unwrap(), mode, size };
+        build(&vmi, &wanted, &launcher.unwrap(), &config)
+    }
+
+    fn files(read_only: bool) -> Value {
+        json!({"name": "data", "persistentVolumeClaim":
+            {"claimName": "claim", "readOnly": read_only, "hotpluggable": true}})
+    }
+
+    #[test]
+    fn files_on_a_claim() {
+        let pod = pod(
+            &files(false),
+            &json!({"name": "data", "disk": {"bus": "scsi"}}),
+            Mode::Filesystem,
+            Some(1 << 30),
+        );
+        insta::assert_snapshot!(serde_saphyr::to_string(&serde_json::to_value(&pod).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_device_is_no_mount() {
+        let volume = json!({"name": "data", "dataVolume": {"name": "filled", "hotpluggable": true}});
+        let pod = serde_json::to_value(pod(&volume, &json!({"name": "data", "lun": {}}), Mode::Block, None))
+            .unwrap();
+        let container = &pod["spec"]["containers"][0];
+        assert_eq!(container["args"], json!(["--volume", "data"]));
+        assert_eq!(container["volumeDevices"], json!([{"name": "disk", "devicePath": "/dev/data"}]));
+        assert_eq!(container["volumeMounts"].as_array().unwrap().len(), 1);
+        assert_eq!(
+            pod["spec"]["volumes"][1],
+            json!({"name": "disk", "persistentVolumeClaim": {"claimName": "filled"}})
+        );
+    }
+
+    #[test]
+    fn what_the_guest_may_only_read_is_opened_for_reading() {
+        let disk = |readonly: bool| json!({"name": "data", "disk": {"bus": "scsi", "readonly": readonly}});
+        for (volume, disk, opened, mounted) in [
+            (files(true), disk(false), true, json!(true)),
+            (files(false), disk(true), true, Value::Null),
+            (files(false), json!({"name": "data", "cdrom": {"bus": "sata"}}), true, Value::Null),
+            (files(false), disk(false), false, Value::Null),
+        ] {
+            let pod = serde_json::to_value(pod(&volume, &disk, Mode::Filesystem, None)).unwrap();
+            let container = &pod["spec"]["containers"][0];
+            let args = container["args"].as_array().unwrap();
+            assert_eq!(args.contains(&json!("--read-only")), opened, "{volume} {disk}");
+            assert_eq!(container["volumeMounts"][1]["readOnly"], mounted, "{volume} {disk}");
+        }
+    }
+
+    #[test]
+    fn names_follow_and_fit() {
+        let data = name(UID, "data", "a");
+        assert!(data.starts_with("hp-volume-data-") && data.len() == 25, "{data}");
+        assert_eq!(data, name(UID, "data", "a"));
+        for other in [name("other", "data", "a"), name(UID, "data", "b"), name(UID, "date", "a")] {
+            assert_ne!(other, data);
+        }
+        let long = ["x", "y"].map(|last| name(UID, &format!("{}{last}", "v".repeat(62)), "a"));
+        assert!(long.iter().all(|name| name.len() <= 63), "{long:?}");
+        assert_ne!(long[0], long[1]);
+    }
+}

@@ -1,0 +1,102 @@
+//! Claims with disks, in the pod: mounted where they are file systems, devices where they are not.
+
+use super::mount;
+use barevirt_api::names::{CLAIM_DEVICES, CLAIMS, COMPUTE_CONTAINER};
+use barevirt_api::valid::ValidVmi;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, Volume, VolumeDevice, VolumeMount};
+
+/// What a pod's containers see of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Files.
+    Filesystem,
+    /// A device.
+    Block,
+}
+
+impl Mode {
+    /// The mode of a claim, by its `volumeMode`.
+    #[must_use]
+    pub fn of(volume_mode: Option<&str>) -> Self {
+        if volume_mode == Some("Block") { Mode::Block } else { Mode::Filesystem }
+    }
+}
+
+/// Puts the claims of an instance where the launcher looks for them. `mode` tells that of a claim, by its name.
+pub fn add(pod: &mut Pod, vmi: &ValidVmi, mode: impl Fn(&str) -> Mode) {
+    let Some(spec) = &mut pod.spec else { return };
+    for volume in vmi.boot_volumes() {
+        let Some(claim) = volume.claim() else { continue };
+        // The volumes of the pod have names of their own; one of the instance may be called as one of them.
+        let name = format!("disk-{}", volume.name);
+        let read_only = claim.is_read_only.then_some(true);
+        spec.volumes.get_or_insert_default().push(Volume {
+            name: name.clone(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: claim.name.to_owned(),
+                read_only,
+            }),
+            ..Volume::default()
+        });
+        for container in spec.containers.iter_mut().filter(|container| container.name == COMPUTE_CONTAINER) {
+            match mode(claim.name) {
+                Mode::Filesystem => {
+                    let path = format!("{CLAIMS}/{}", volume.name);
+                    let mounted = VolumeMount { read_only, ..mount(&name, &path) };
+                    container.volume_mounts.get_or_insert_default().push(mounted);
+                }
+                Mode::Block => {
+                    let device_path = format!("{CLAIM_DEVICES}/{}", volume.name);
+                    let device = VolumeDevice { name: name.clone(), device_path };
+                    container.volume_devices.get_or_insert_default().push(device);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_claim_is_mounted_or_a_device_and_one_that_is_plugged_in_later_is_neither() {
+        let disks = ["files", "device", "kept", "later"].map(|name| json!({"name": name, "disk": {}}));
+        let vmi = json!({
+            "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
+            "spec": {
+                "domain": {"memory": {"guest": "64Mi"}, "devices": {"disks": disks}},
+                "volumes": [
+                    {"name": "files", "persistentVolumeClaim": {"claimName": "a"}},
+                    {"name": "device", "dataVolume": {"name": "b"}},
+                    {"name": "kept", "ephemeral": {"persistentVolumeClaim": {"claimName": "c", "readOnly": true}}},
+                    {"name": "later", "persistentVolumeClaim": {"claimName": "d", "hotpluggable": true}},
+                ],
+            },
+        });
+        let vmi = ValidVmi::new(serde_json::from_value(vmi).unwrap()).unwrap();
+        let pod = json!({"spec": {"containers": [{"name": "compute"}, {"name": "other"}]}});
+        let mut pod: Pod = serde_json::from_value(pod).unwrap();
+        add(&mut pod, &vmi, |claim| Mode::of((claim == "b").then_some("Block")));
+        let found = serde_json::to_value(pod).unwrap();
+        assert_eq!(
+            found["spec"],
+            json!({
+                "containers": [{
+                    "name": "compute",
+                    "volumeMounts": [
+                        {"name": "disk-files", "mountPath": "/var/run/kubevirt-private/vmi-disks/files"},
+                        {"name": "disk-kept", "mountPath": "/var/run/kubevirt-private/vmi-disks/kept", "readOnly": true},
+                    ],
+                    "volumeDevices": [{"name": "disk-device", "devicePath": "/dev/device"}],
+                }, {"name": "other"}],
+                "volumes": [
+                    {"name": "disk-files", "persistentVolumeClaim": {"claimName": "a"}},
+                    {"name": "disk-device", "persistentVolumeClaim": {"claimName": "b"}},
+                    {"name": "disk-kept", "persistentVolumeClaim": {"claimName": "c", "readOnly": true}},
+                ],
+            })
+        );
+    }
+}

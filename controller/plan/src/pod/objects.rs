@@ -1,0 +1,187 @@
+//! Volumes made of the cluster's objects: the kubelet mounts them where the launcher makes a disk of each. Nothing else of
+//! ours reads them.
+
+use super::disks::Disks;
+use super::mount;
+use barevirt_api::object_volume::{self, DIRECTORY};
+use barevirt_api::v1;
+use barevirt_api::valid::ValidVmi;
+use k8s_openapi::api::core::v1::{
+    ConfigMapProjection, ConfigMapVolumeSource, DownwardAPIProjection, DownwardAPIVolumeFile,
+    DownwardAPIVolumeSource, KeyToPath, ObjectFieldSelector, ProjectedVolumeSource, SecretVolumeSource,
+    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+};
+
+/// Where each namespace has the certificate of its cluster's API server.
+const ROOT_CERTIFICATE: &str = "kube-root-ca.crt";
+/// How long a token is asked for, in seconds: what Kubernetes asks for in other pods. API servers know this number, and take
+/// such a token for a year where they are set up as usual; the guest is not shown a newer one before it is started again.
+const TOKEN_SECONDS: i64 = 3607;
+
+/// Adds a mount for each such volume. The pod calls it by its place in the list: the user's name for it may be that of another
+/// volume of the pod.
+pub(super) fn add(vmi: &ValidVmi, disks: &mut Disks) {
+    for (index, volume) in vmi.volumes().iter().enumerate() {
+        let Some(object) = object_volume::of(volume) else { continue };
+        let name = format!("object-{index}");
+        disks.compute_mounts.push(VolumeMount {
+            read_only: Some(true),
+            ..mount(&name, &format!("{DIRECTORY}/{}", object.files()))
+        });
+        disks.volumes.push(Volume { name, ..source(volume) });
+    }
+}
+
+/// What the kubelet mounts. Admission lets one source of a volume through.
+fn source(volume: &v1::Volume) -> Volume {
+    let mut mounted = Volume::default();
+    if let Some(given) = &volume.config_map {
+        mounted.config_map = Some(config_map(given.name.clone().unwrap_or_default(), given.optional));
+    }
+    if let Some(given) = &volume.secret {
+        mounted.secret = Some(secret(given.secret_name.clone(), given.optional));
+    }
+    if let Some(given) = &volume.downward_api {
+        mounted.downward_api = Some(DownwardAPIVolumeSource {
+            items: Some(given.fields.clone()),
+            ..DownwardAPIVolumeSource::default()
+        });
+    }
+    if volume.service_account.is_some() {
+        mounted.projected = Some(service_account());
+    }
+    if let Some(given) = &volume.sysprep {
+        mounted.config_map = given.config_map.as_ref().map(|object| config_map(object.name.clone(), None));
+        mounted.secret = given.secret.as_ref().map(|object| secret(Some(object.name.clone()), None));
+    }
+    mounted
+}
+
+fn config_map(name: String, optional: Option<bool>) -> ConfigMapVolumeSource {
+    ConfigMapVolumeSource { name, optional, ..ConfigMapVolumeSource::default() }
+}
+
+fn secret(secret_name: Option<String>, optional: Option<bool>) -> SecretVolumeSource {
+    SecretVolumeSource { secret_name, optional, ..SecretVolumeSource::default() }
+}
+
+/// What Kubernetes mounts by itself into all containers of other pods; here it is in the launcher's alone, since others are
+/// users' images.
+fn service_account() -> ProjectedVolumeSource {
+    let token = ServiceAccountTokenProjection {
+        expiration_seconds: Some(TOKEN_SECONDS),
+        path: "token".to_owned(),
+        ..ServiceAccountTokenProjection::default()
+    };
+    let certificate = ConfigMapProjection {
+        name: ROOT_CERTIFICATE.to_owned(),
+        items: Some(vec![KeyToPath {
+            key: "ca.crt".to_owned(),
+            path: "ca.crt".to_owned(),
+            ..KeyToPath::default()
+        }]),
+        ..ConfigMapProjection::default()
+    };
+    let namespace = DownwardAPIProjection {
+        items: Some(vec![DownwardAPIVolumeFile {
+            path: "namespace".to_owned(),
+            field_ref: Some(ObjectFieldSelector {
+                api_version: Some("v1".to_owned()),
+                field_path: "metadata.namespace".to_owned(),
+            }),
+            ..DownwardAPIVolumeFile::default()
+        }]),
+    };
+    ProjectedVolumeSource {
+        default_mode: None,
+        sources: Some(vec![
+            VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() },
+            VolumeProjection { config_map: Some(certificate), ..VolumeProjection::default() },
+            VolumeProjection { downward_api: Some(namespace), ..VolumeProjection::default() },
+        ]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use barevirt_api::settings::Settings;
+    use barevirt_api::valid::ValidVmi;
+    use k8s_openapi::api::core::v1::PodSpec;
+    use serde_json::{Value, json};
+
+    fn pod(volumes: Value) -> PodSpec {
+        let vmi = serde_json::from_value(json!({
+            "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
+            "spec": {"domain": {"memory": {"guest": "128Mi"}, "devices": {}}, "volumes": volumes},
+        }));
+        let mut vmi = vmi.unwrap();
+        barevirt_api::defaults::vmi(&mut vmi);
+        let vmi = ValidVmi::new(vmi).unwrap_or_else(|causes| panic!("{causes:?}"));
+        let config = Config {
+            launcher_image: "launcher".to_owned(),
+            image_pull_policy: None,
+            settings: Settings::default(),
+        };
+        crate::pod::build(&vmi, &config).spec.unwrap()
+    }
+
+    #[test]
+    fn each_object_is_mounted_for_reading_in_the_launchers_container_alone() {
+        let spec = pod(json!([
+            {"name": "root", "containerDisk": {"image": "a"}},
+            {"name": "private", "configMap": {"name": "settings", "optional": true, "volumeLabel": "l"}},
+            {"name": "key-access-cred", "secret": {"secretName": "key"}},
+            {"name": "me", "downwardAPI": {"fields": [
+                {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+            {"name": "token", "serviceAccount": {"serviceAccountName": "robot"}},
+            {"name": "answers", "sysprep": {"secret": {"name": "unattend"}}},
+            {"name": "more", "sysprep": {"configMap": {"name": "unattend"}}},
+        ]));
+        let value = serde_json::to_value(&spec).unwrap();
+        let of = |list: &Value| -> Vec<Value> {
+            let list = list.as_array().unwrap().iter().cloned();
+            list.filter(|one| one["name"].as_str().unwrap().starts_with("object-")).collect()
+        };
+        let mounts = [
+            (1, "config-map/private"),
+            (2, "secret-volume/key-access-cred"),
+            (3, "downwardapi/me"),
+            (4, "service-account/token"),
+            (5, "sysprep/answers"),
+            (6, "sysprep/more"),
+        ];
+        let mounts = mounts.map(|(index, path)| {
+            json!({"name": format!("object-{index}"), "mountPath": format!("/var/run/kubevirt-private/{path}"),
+                "readOnly": true})
+        });
+        assert_eq!(of(&value["containers"][0]["volumeMounts"]), mounts);
+        for other in [&value["containers"][1], &value["initContainers"][0]] {
+            assert_eq!(of(&other["volumeMounts"]), Vec::<Value>::new());
+        }
+        let token = json!([
+            {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [
+                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
+        ]);
+        let volumes = [
+            json!({"name": "object-1", "configMap": {"name": "settings", "optional": true}}),
+            json!({"name": "object-2", "secret": {"secretName": "key"}}),
+            json!({"name": "object-3", "downwardAPI": {"items": [
+                {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}}),
+            json!({"name": "object-4", "projected": {"sources": token}}),
+            json!({"name": "object-5", "secret": {"secretName": "unattend"}}),
+            json!({"name": "object-6", "configMap": {"name": "unattend"}}),
+        ];
+        assert_eq!(of(&value["volumes"]), volumes);
+        assert_eq!(spec.service_account_name.as_deref(), Some("robot"));
+        assert_eq!(spec.automount_service_account_token, Some(false));
+    }
+
+    #[test]
+    fn without_such_a_volume_the_pod_has_no_account_of_its_own() {
+        let spec = pod(json!([{"name": "settings", "configMap": {"name": "settings"}}]));
+        assert_eq!(spec.service_account_name, None);
+    }
+}

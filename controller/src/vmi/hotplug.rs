@@ -1,0 +1,553 @@
+//! Volumes that come and go while the guest runs: a pod of its own for each, and what the status tells of it.
+//!
+//! ```text
+//!            claim bound           its pod runs                 (handler)
+//!   Pending ─────────────> Bound ──────────────> AttachedToNode ─────────> MountedToPod, Ready
+//!      │ not wanted          │                          │ not wanted               │
+//!      │                     │                          └────────> Detaching <─────┘
+//!      │                     │                                         │ (handler)
+//!      └──────> pod deleted, entry removed <──────────────── UnMountedFromPod
+//! ```
+//!
+//! A pod's name follows from instance, volume and claim. It stands in the status before the pod is made, so that none is
+//! forgotten whatever happens in between, and it tells whether an entry is about the claim that is wanted now: a volume on
+//! another claim comes only when the former one has gone.
+//!
+//! Once a disk was offered, the launcher may have it: then nobody but the handler knows when the guest has let go of it, and no
+//! pod that runs is deleted before. A pod that ended by itself is replaced, and nothing is taken from the guest meanwhile.
+
+use super::claims::{self, Found};
+use super::plan::{self, Action, Observed, Plan};
+use super::verdict::bounded;
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::expectations::{Key, Kind};
+use crate::kin;
+use crate::notes::Note;
+use crate::shell::call_opt;
+use barevirt_api::names::{
+    APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL, REASON_FAILED_CREATE, REASON_HOTPLUG_FAILED,
+    REASON_MISSING_ATTACHMENT_POD, REASON_PVC_NOT_FOUND, REASON_PVC_NOT_READY, REASON_SUCCESSFUL_CREATE,
+    VOLUME_ATTACHED, VOLUME_BOUND, VOLUME_DETACHING, VOLUME_PENDING, VOLUME_UNMOUNTED,
+};
+use barevirt_api::quantity;
+use barevirt_api::v1::{
+    HotplugVolumeStatus, PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeClaim, VolumeStatus,
+};
+use barevirt_api::valid::ValidVmi;
+use barevirt_plan::pod::attachment;
+use barevirt_plan::pod::claims::Mode;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+use kube::api::Api;
+use kube::runtime::reflector::ObjectRef;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time between a volume's pod and the next one that takes its place.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How often something is looked at that is in the way.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is there for the volumes that come and go.
+#[derive(Clone, Debug, Default)]
+pub struct Attachments {
+    /// Claims that pods are to be made for, by the names of their volumes.
+    claims: BTreeMap<String, Found>,
+    /// Pods that have the names of attachment pods.
+    pods: BTreeMap<String, Pod>,
+    /// How long there is no other pod of that name yet.
+    pauses: BTreeMap<String, Duration>,
+}
+
+/// When pods were made: the next one of the same name follows after a while.
+#[derive(Default)]
+pub struct Pauses(Mutex<HashMap<(String, String), Instant>>);
+
+impl Pauses {
+    /// A pod was made, or refused.
+    pub(super) fn begin(&self, namespace: &str, pod: &str, now: Instant) {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|_, since| now.duration_since(*since) < PAUSE);
+        made.insert((namespace.to_owned(), pod.to_owned()), now);
+    }
+
+    /// A pod was not wanted any more: should it be once more, that is no repetition.
+    pub(super) fn end(&self, namespace: &str, pod: &str) {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.remove(&(namespace.to_owned(), pod.to_owned()));
+    }
+
+    fn left(&self, namespace: &str, pod: &str, now: Instant) -> Duration {
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = made.get(&(namespace.to_owned(), pod.to_owned()));
+        since.map_or(Duration::ZERO, |since| PAUSE.saturating_sub(now.duration_since(*since)))
+    }
+}
+
+/// A volume of the specification.
+struct Wanted<'a> {
+    name: &'a str,
+    claim: VolumeClaim<'a>,
+    pod: String,
+}
+
+fn wanted(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
+    let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
+    let hot = vmi.spec.volumes.iter().filter(|volume| volume.is_hotpluggable());
+    let wanted = |name, claim: VolumeClaim<'_>| attachment::name(uid, name, claim.name);
+    hot.filter_map(|volume| {
+        let (name, claim) = (volume.name.as_str(), volume.claim()?);
+        Some(Wanted { name, claim, pod: wanted(name, claim) })
+    })
+    .collect()
+}
+
+fn entries(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&VolumeStatus, &HotplugVolumeStatus)> {
+    let volumes = vmi.status.iter().flat_map(|status| &status.volume_status);
+    volumes.filter_map(|entry| Some((entry, entry.hotplug_volume.as_ref()?)))
+}
+
+/// How far a volume has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nobody but us knows of it.
+    Waiting,
+    /// Its pod offers the disk: the launcher may have it at any time.
+    Offered,
+    /// The launcher or the guest has it; the entry is the handler's.
+    Taken,
+    /// The handler takes it out.
+    Leaving,
+    /// The launcher has let go of it.
+    Left,
+}
+
+impl Stage {
+    fn of(entry: &VolumeStatus) -> Self {
+        match entry.phase.as_deref().unwrap_or_default() {
+            "" | VOLUME_PENDING | VOLUME_BOUND => Stage::Waiting,
+            VOLUME_ATTACHED => Stage::Offered,
+            VOLUME_DETACHING => Stage::Leaving,
+            VOLUME_UNMOUNTED => Stage::Left,
+            _ => Stage::Taken,
+        }
+    }
+}
+
+/// How an attachment pod is.
+#[derive(Clone, Copy, Debug)]
+enum Standing<'a> {
+    Absent,
+    /// Something else has its name.
+    Foreign,
+    /// It offers its disk.
+    Serves(&'a Pod),
+    /// It may do so yet, or again.
+    Starts(&'a Pod),
+    /// It is over, or being deleted.
+    Ended(&'a Pod),
+}
+
+impl Attachments {
+    fn standing(&self, name: &str, vmi: &VirtualMachineInstance, launcher: &Pod) -> Standing<'_> {
+        let Some(pod) = self.pods.get(name) else { return Standing::Absent };
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        let ready = || {
+            let mut containers = status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+            containers.any(|container| container.name == APP_HOTPLUG_DISK && container.ready)
+        };
+        if !is_ours(pod, vmi, launcher) {
+            Standing::Foreign
+        } else if pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")) {
+            Standing::Ended(pod)
+        } else if ready() {
+            Standing::Serves(pod)
+        } else {
+            Standing::Starts(pod)
+        }
+    }
+
+    /// All pods that were found.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.values()
+    }
+}
+
+/// Whether a pod is an attachment pod of this very instance, for this very launcher.
+fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance, launcher: &Pod) -> bool {
+    let created_by = pod.labels().get(CREATED_BY_LABEL);
+    created_by.is_some()
+        && created_by == vmi.metadata.uid.as_ref()
+        && launcher.metadata.uid.is_some()
+        && kin::is_controlled_by(&pod.metadata, &launcher.metadata)
+}
+
+/// Whether a pod is an attachment pod, and no launcher.
+pub(crate) fn is_attachment(pod: &Pod) -> bool {
+    pod.labels().get(APP_LABEL).map(String::as_str) == Some(APP_HOTPLUG_DISK)
+}
+
+/// Looks; nothing is asked for an instance that has no such volumes. None while the pods' cache is behind our own writes.
+pub(super) async fn observe(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    launcher: Option<&Pod>,
+) -> Result<Option<Attachments>, Error> {
+    let namespace = vmi.namespace().unwrap_or_default();
+    let (wanted, now) = (wanted(vmi), Instant::now());
+    let noted = entries(vmi).filter_map(|(_, noted)| noted.attach_pod_name.as_deref());
+    let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.pod.as_str()).chain(noted).collect();
+    let mut found = Attachments::default();
+    for name in names {
+        if cluster.expectations.owes(&Key::new(Kind::Pod, &namespace, name), now) {
+            return Ok(None);
+        }
+        let cached = cluster.pods.get(&ObjectRef::new(name).within(&namespace));
+        let mut pod = cached.and_then(|pod| pod.unpack().ok());
+        if pod.is_none() && launcher.is_some() && wanted.iter().all(|wanted| wanted.pod != name) {
+            // The entry goes with it: only where the API server itself says that nothing is left.
+            let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
+            pod = call_opt("get", || format!("pod {namespace}/{name}"), pods.get(name)).await?;
+        }
+        if let Some(pod) = pod {
+            found.pods.insert(name.to_owned(), pod);
+        }
+        let left = cluster.pauses.left(&namespace, name, now);
+        if !left.is_zero() {
+            found.pauses.insert(name.to_owned(), left);
+        }
+    }
+    let Some(launcher) = launcher else { return Ok(Some(found)) };
+    for wanted in &wanted {
+        if !is_asked_for(vmi, wanted, launcher, &found) {
+            continue;
+        }
+        let (name, is_filled) = (wanted.claim.name, wanted.claim.is_filled);
+        let claim = claims::look(&cluster.client, &namespace, name, is_filled).await?;
+        found.claims.insert(wanted.name.to_owned(), claim);
+    }
+    Ok(Some(found))
+}
+
+/// Whether a volume's claim has to be looked at: not while it is with the guest and its pod serves.
+fn is_asked_for(
+    vmi: &VirtualMachineInstance,
+    wanted: &Wanted<'_>,
+    launcher: &Pod,
+    found: &Attachments,
+) -> bool {
+    let entry = entries(vmi).find(|(entry, _)| entry.name == wanted.name);
+    let settled = entry.is_some_and(|(entry, noted)| {
+        Stage::of(entry) != Stage::Waiting
+            && entry.persistent_volume_claim_info.is_some()
+            && noted.attach_pod_name.as_deref() == Some(&wanted.pod)
+    });
+    let standing = found.standing(&wanted.pod, vmi, launcher);
+    !(settled && matches!(standing, Standing::Serves(_) | Standing::Starts(_)))
+}
+
+/// The plan for a running instance and its launcher.
+pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
+    let vmi = &observed.vmi;
+    let wanted = wanted(vmi);
+    if wanted.is_empty() && entries(vmi).next().is_none() {
+        return Plan::default();
+    }
+    let mut work = Work { observed, launcher, valid: None, actions: vec![], plan: Plan::default() };
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let mut kept = Vec::new();
+    for mut entry in std::mem::take(&mut status.volume_status) {
+        let stays = match &entry.hotplug_volume {
+            None => true,
+            Some(noted) => {
+                let same = wanted.iter().find(|wanted| {
+                    wanted.name == entry.name && noted.attach_pod_name.as_ref() == Some(&wanted.pod)
+                });
+                match same {
+                    Some(wanted) if Stage::of(&entry) != Stage::Left => {
+                        work.keep(wanted, &mut entry);
+                        true
+                    }
+                    same => work.leave(&mut entry, same.is_some()),
+                }
+            }
+        };
+        if stays {
+            kept.push(entry);
+        }
+    }
+    for wanted in &wanted {
+        let known = kept.iter_mut().find(|entry| entry.name == wanted.name);
+        if known.as_ref().is_some_and(|entry| entry.hotplug_volume.is_some()) {
+            // It was dealt with, or the one before it has not gone yet.
+            continue;
+        }
+        let mut entry = known
+            .as_deref()
+            .cloned()
+            .unwrap_or_else(|| VolumeStatus { name: wanted.name.to_owned(), ..VolumeStatus::default() });
+        work.keep(wanted, &mut entry);
+        match known {
+            Some(known) => *known = entry,
+            None => kept.push(entry),
+        }
+    }
+    status.volume_status = kept;
+    let Work { actions, mut plan, .. } = work;
+    // The status comes first: it names the pods that are made, and keeps those that the handler still needs.
+    match plan::status_patch(vmi, json!({}), &status) {
+        Some(patch) => plan.actions.push(patch),
+        None => plan.actions.extend(actions),
+    }
+    plan
+}
+
+/// Pods that are not needed any more, whoever had their disks.
+pub(super) fn remove<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Plan {
+    let stay = pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    Plan { actions: stay.map(|pod| detach(pod, false)).collect(), ..Plan::default() }
+}
+
+/// A pod was refused: by a quota, or by Pod Security. What is told of it in an entry of the handler's would be overwritten.
+pub(super) fn refused(vmi: &VirtualMachineInstance, volume: &str, message: &str) -> Plan {
+    let message = bounded(&format!("Error creating attachment pod: {message}"));
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let entry = status.volume_status.iter_mut().find(|entry| entry.name == volume);
+    if let Some(entry) = entry.filter(|entry| Stage::of(entry) != Stage::Taken && !is_told_by_handler(entry))
+    {
+        tell(entry, REASON_FAILED_CREATE, message.clone());
+    }
+    let actions = plan::status_patch(vmi, json!({}), &status).into_iter().collect();
+    Plan { actions, notes: vec![Note::warning(REASON_FAILED_CREATE, message)], again: None }
+}
+
+fn detach(pod: &Pod, wanted: bool) -> Action {
+    Action::Detach { name: pod.name_any(), uid: pod.uid().unwrap_or_default(), wanted }
+}
+
+/// Whether the handler has told why the launcher does not have the disk: what we know is less.
+fn is_told_by_handler(entry: &VolumeStatus) -> bool {
+    entry.reason.as_deref() == Some(REASON_HOTPLUG_FAILED)
+}
+
+fn tell(entry: &mut VolumeStatus, reason: &str, message: impl Into<String>) {
+    (entry.reason, entry.message) = (Some(reason.to_owned()), Some(message.into()));
+}
+
+/// A plan in the making.
+struct Work<'a> {
+    observed: &'a Observed,
+    launcher: &'a Pod,
+    /// Whether the instance may have pods; looked at where one is to be made.
+    valid: Option<Result<ValidVmi, String>>,
+    /// What is done once the status says so.
+    actions: Vec<Action>,
+    plan: Plan,
+}
+
+impl Work<'_> {
+    fn again_in(&mut self, pause: Duration) {
+        self.plan.again = Some(self.plan.again.map_or(pause, |again| again.min(pause)));
+    }
+
+    /// An entry whose volume is not wanted, or not so; whether it stays. `again` where the same one is wanted once more.
+    fn leave(&mut self, entry: &mut VolumeStatus, again: bool) -> bool {
+        let observed = self.observed;
+        let noted = entry.hotplug_volume.as_ref().and_then(|noted| noted.attach_pod_name.as_deref());
+        let standing = observed.attachments.standing(noted.unwrap_or_default(), &observed.vmi, self.launcher);
+        match Stage::of(entry) {
+            Stage::Leaving => {}
+            Stage::Offered | Stage::Taken => {
+                entry.phase = Some(VOLUME_DETACHING.to_owned());
+                (entry.reason, entry.message) = (None, None);
+            }
+            Stage::Waiting | Stage::Left => match standing {
+                Standing::Absent | Standing::Foreign => return false,
+                Standing::Serves(pod) | Standing::Starts(pod) | Standing::Ended(pod) => {
+                    self.delete(pod, again);
+                }
+            },
+        }
+        true
+    }
+
+    /// Deletes a pod, unless that is under way: its end comes as an event.
+    fn delete(&mut self, pod: &Pod, wanted: bool) {
+        if pod.metadata.deletion_timestamp.is_none() {
+            self.actions.push(detach(pod, wanted));
+        }
+    }
+
+    /// An entry whose volume is wanted as it is.
+    fn keep(&mut self, wanted: &Wanted<'_>, entry: &mut VolumeStatus) {
+        let observed = self.observed;
+        let found = observed.attachments.claims.get(wanted.name);
+        if let Some(claim) = found.and_then(|found| found.claim.as_ref()) {
+            entry.persistent_volume_claim_info = Some(claims::info(claim));
+        }
+        let stage = Stage::of(entry);
+        let noted = entry.hotplug_volume.get_or_insert_default();
+        let is_noted = noted.attach_pod_name.as_ref() == Some(&wanted.pod);
+        noted.attach_pod_name = Some(wanted.pod.clone());
+        let standing = observed.attachments.standing(&wanted.pod, &observed.vmi, self.launcher);
+        if let Standing::Serves(pod) = standing {
+            noted.attach_pod_uid = pod.uid();
+            self.offer(wanted, entry, stage);
+            return;
+        }
+        // Once it was offered the handler goes by what is noted, also to tell that the launcher has let go of it.
+        if stage == Stage::Waiting {
+            noted.attach_pod_uid = None;
+        }
+        let trouble = match standing {
+            Standing::Absent => self.make(wanted, entry, is_noted, found),
+            Standing::Foreign => {
+                self.again_in(PATIENCE);
+                let message =
+                    format!("a pod with the name {} exists and belongs to something else", wanted.pod);
+                Some((REASON_FAILED_CREATE.to_owned(), message))
+            }
+            Standing::Ended(pod) => {
+                self.delete(pod, true);
+                None
+            }
+            Standing::Starts(pod) | Standing::Serves(pod) => {
+                plan::unschedulable(pod).or_else(|| plan::stuck_container(pod))
+            }
+        };
+        let (phase, reason, message) = match stage {
+            Stage::Taken => return,
+            Stage::Offered if is_told_by_handler(entry) => return,
+            Stage::Waiting | Stage::Left => told_of_claim(wanted.claim.name, found, &observed.vmi),
+            // The launcher may have it, also where the handler was to take it out.
+            Stage::Offered | Stage::Leaving => {
+                let message = format!("attachment pod {} does not run", wanted.pod);
+                (VOLUME_ATTACHED, REASON_MISSING_ATTACHMENT_POD.to_owned(), message)
+            }
+        };
+        entry.phase = Some(phase.to_owned());
+        let (reason, message) = trouble.unwrap_or((reason, message));
+        tell(entry, &reason, bounded(&message));
+    }
+
+    /// The pod offers the disk.
+    fn offer(&mut self, wanted: &Wanted<'_>, entry: &mut VolumeStatus, stage: Stage) {
+        let message = format!("Created hotplug attachment pod {}, for volume {}", wanted.pod, wanted.name);
+        match stage {
+            Stage::Taken => return,
+            Stage::Offered if is_told_by_handler(entry) => return,
+            Stage::Offered => {}
+            Stage::Waiting | Stage::Leaving | Stage::Left => {
+                self.plan.notes.push(Note::normal(REASON_SUCCESSFUL_CREATE, message.clone()));
+            }
+        }
+        entry.phase = Some(VOLUME_ATTACHED.to_owned());
+        tell(entry, REASON_SUCCESSFUL_CREATE, message);
+    }
+
+    /// There is no pod: makes one where that can be; else why not, where it is more than the claim.
+    fn make(
+        &mut self,
+        wanted: &Wanted<'_>,
+        entry: &VolumeStatus,
+        is_noted: bool,
+        found: Option<&Found>,
+    ) -> Option<(String, String)> {
+        let observed = self.observed;
+        let claim = found.and_then(|found| usable(found, &observed.vmi, wanted.claim.name));
+        let Some(claim) = claim else {
+            self.again_in(plan::CLAIM_PATIENCE);
+            return None;
+        };
+        if let Some(left) = observed.attachments.pauses.get(&wanted.pod) {
+            self.again_in(*left);
+            return refusal(entry);
+        }
+        let valid = self.valid.get_or_insert_with(|| {
+            ValidVmi::new(observed.vmi.clone()).map_err(|causes| {
+                let texts = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message));
+                texts.collect::<Vec<_>>().join("; ")
+            })
+        });
+        let valid = match valid {
+            Ok(valid) => valid,
+            Err(causes) => return Some((REASON_FAILED_CREATE.to_owned(), causes.clone())),
+        };
+        let volume_mode = claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());
+        let wanted = attachment::Wanted {
+            volume: wanted.name,
+            claim: wanted.claim,
+            mode: Mode::of(volume_mode),
+            size: size(&claims::info(claim)),
+        };
+        let pod = attachment::build(valid, &wanted, self.launcher, &observed.config);
+        if is_noted {
+            self.actions.push(Action::Attach { pod: Box::new(pod), volume: wanted.volume.to_owned() });
+        }
+        refusal(entry)
+    }
+}
+
+/// Why the last pod was refused: it stays until there is one.
+fn refusal(entry: &VolumeStatus) -> Option<(String, String)> {
+    let reason = entry.reason.clone().filter(|reason| reason == REASON_FAILED_CREATE)?;
+    Some((reason, entry.message.clone().unwrap_or_default()))
+}
+
+/// The claim, where a pod can be made for it. One that is not bound yet may wait for just that pod.
+fn usable<'a>(
+    found: &'a Found,
+    vmi: &VirtualMachineInstance,
+    name: &str,
+) -> Option<&'a PersistentVolumeClaim> {
+    let claim = found.claim.as_ref()?;
+    let in_trouble = found.trouble(&vmi.namespace().unwrap_or_default(), name).is_some();
+    (!in_trouble && claim_phase(claim) != "Lost").then_some(claim)
+}
+
+fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase.filter(|phase| !phase.is_empty()).unwrap_or("Pending")
+}
+
+/// Bytes that a new disk may have: no more than was asked for, and no more than there is.
+fn size(info: &PersistentVolumeClaimInfo) -> Option<u64> {
+    let amounts = [&info.requests, &info.capacity];
+    let bytes = amounts.into_iter().filter_map(|amounts| quantity::bytes(amounts.get("storage")?).ok());
+    bytes.min()
+}
+
+/// Phase, reason and message of a volume that has no disk yet, by its claim; KubeVirt's words.
+fn told_of_claim(
+    name: &str,
+    found: Option<&Found>,
+    vmi: &VirtualMachineInstance,
+) -> (&'static str, String, String) {
+    let Some((found, claim)) = found.and_then(|found| Some((found, found.claim.as_ref()?))) else {
+        let filling = found.and_then(|found| found.filling.as_ref()).is_some();
+        let trouble = found.filter(|_| filling).and_then(|found| trouble(found, vmi, name));
+        let absent = || (REASON_PVC_NOT_FOUND.to_owned(), format!("PVC {name} not found"));
+        let (reason, message) = trouble.unwrap_or_else(absent);
+        return (VOLUME_PENDING, reason, message);
+    };
+    let (phase, message) = match claim_phase(claim) {
+        "Bound" => (VOLUME_BOUND, "PVC is in phase Bound"),
+        "Lost" => (VOLUME_PENDING, "PVC is in phase Lost"),
+        _ => (VOLUME_PENDING, "PVC is in phase ClaimPending"),
+    };
+    let plain = || (REASON_PVC_NOT_READY.to_owned(), message.to_owned());
+    let (reason, message) = trouble(found, vmi, name).unwrap_or_else(plain);
+    (phase, reason, message)
+}
+
+fn trouble(found: &Found, vmi: &VirtualMachineInstance, name: &str) -> Option<(String, String)> {
+    let trouble = found.trouble(&vmi.namespace().unwrap_or_default(), name);
+    trouble.map(|(reason, message)| (reason.to_owned(), message))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,804 @@
+//! Plans for volumes that come and go: single cases, then random worlds.
+
+use super::*;
+use crate::config::Config;
+use crate::vmi::Claims;
+use crate::vmi::plan::plan as whole_plan;
+use barevirt_api::settings::Settings;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+const NOW: i64 = 1_800_000_000;
+
+fn now() -> Timestamp {
+    Timestamp::from_second(NOW).unwrap()
+}
+
+/// A running instance with these volumes, each on a claim, and these entries in its status.
+fn vmi(volumes: &[(&str, &str)], entries: Value) -> VirtualMachineInstance {
+    let mut all = vec![json!({"name": "root", "containerDisk": {"image": "a"}})];
+    let mut disks = vec![json!({"name": "root", "disk": {"bus": "virtio"}})];
+    for (name, claim) in volumes {
+        all.push(json!({"name": name, "persistentVolumeClaim": {"claimName": claim, "hotpluggable": true}}));
+        disks.push(json!({"name": name, "disk": {"bus": "scsi"}}));
+    }
+    serde_json::from_value(json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "7"},
+        "spec": {"domain": {"memory": {"guest": "64Mi"}, "devices": {"disks": disks}}, "volumes": all},
+        "status": {"phase": "Running", "activePods": {"p0": "node01"}, "volumeStatus": entries},
+    }))
+    .unwrap()
+}
+
+fn pod_name(volume: &str, claim: &str) -> String {
+    attachment::name("u1", volume, claim)
+}
+
+fn entry(phase: &str, volume: &str, claim: &str, uid: Option<&str>) -> Value {
+    json!({"name": volume, "target": "sda", "phase": phase,
+        "persistentVolumeClaimInfo": {"claimName": claim},
+        "hotplugVolume": {"attachPodName": pod_name(volume, claim), "attachPodUID": uid}})
+}
+
+fn launcher() -> Pod {
+    let compute = json!({"name": "compute", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+        "state": {"running": {}}});
+    serde_json::from_value(json!({
+        "metadata": {"name": crate::pod::name("a", "u1"), "namespace": "ns", "uid": "p0",
+            "labels": {CREATED_BY_LABEL: "u1"}},
+        "spec": {"nodeName": "node01", "containers": [{"name": "compute"}]},
+        "status": {"phase": "Running", "containerStatuses": [compute]},
+    }))
+    .unwrap()
+}
+
+fn pod(volume: &str, claim: &str, uid: &str, status: Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": pod_name(volume, claim), "namespace": "ns", "uid": uid,
+            "labels": {APP_LABEL: APP_HOTPLUG_DISK, CREATED_BY_LABEL: "u1"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "l", "uid": "p0", "controller": true}]},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn serves() -> Value {
+    json!({"phase": "Running", "containerStatuses": [{"name": "hotplug-disk", "image": "", "imageID": "",
+        "ready": true, "restartCount": 0}]})
+}
+
+fn claim(name: &str, phase: &str) -> Found {
+    let claim = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"volumeMode": "Block", "resources": {"requests": {"storage": "1Gi"}}},
+        "status": {"phase": phase, "capacity": {"storage": "2Gi"}},
+    }));
+    Found { claim: claim.unwrap(), filling: None }
+}
+
+fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<Pod>) -> Observed {
+    let attachments = Attachments {
+        claims: claims.into_iter().map(|(volume, found)| (volume.to_owned(), found)).collect(),
+        pods: pods.into_iter().map(|pod| (pod.name_any(), pod)).collect(),
+        pauses: BTreeMap::new(),
+    };
+    Observed {
+        vmi,
+        pod: Some(launcher()),
+        strays: vec![],
+        node: None,
+        state: None,
+        claims: Claims::default(),
+        attachments,
+        context_id: None,
+        config: Config {
+            launcher_image: "launcher".to_owned(),
+            image_pull_policy: None,
+            settings: Settings::default(),
+        },
+        now: now(),
+    }
+}
+
+/// The entries that a plan leaves, from the one patch that it makes.
+fn told(plan: &Plan) -> Vec<Value> {
+    let [Action::Patch(body)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(body["metadata"]["resourceVersion"], "7");
+    let entries = &body["status"]["volumeStatus"];
+    assert!(entries.is_array() || entries.is_null(), "{body}");
+    entries.as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn an_instance_without_such_volumes_has_no_plan() {
+    let entries = json!([{"name": "root", "target": "vda"}]);
+    assert_eq!(plan(&observed(vmi(&[], entries), vec![], vec![]), &launcher()), Plan::default());
+}
+
+#[test]
+fn the_entry_comes_first_and_then_the_pod() {
+    let root = json!({"name": "root", "target": "vda"});
+    let wanted = [("data", "c")];
+    let first = plan(
+        &observed(vmi(&wanted, json!([root])), vec![("data", claim("c", "Bound"))], vec![]),
+        &launcher(),
+    );
+    let entries = told(&first);
+    assert_eq!(entries[0], root);
+    assert_eq!(entries[1]["phase"], "Bound");
+    assert_eq!(
+        (&entries[1]["reason"], &entries[1]["message"]),
+        (&json!("PVCNotReady"), &json!("PVC is in phase Bound"))
+    );
+    assert_eq!(entries[1]["hotplugVolume"], json!({"attachPodName": pod_name("data", "c")}));
+    assert_eq!(entries[1]["persistentVolumeClaimInfo"]["claimName"], "c");
+    assert_eq!(entries[1]["target"], "");
+
+    let noted = vmi(&wanted, json!(entries));
+    let second = observed(noted.clone(), vec![("data", claim("c", "Bound"))], vec![]);
+    let planned = plan(&second, &launcher());
+    let [Action::Attach { pod, volume }] = planned.actions.as_slice() else { panic!("{planned:?}") };
+    assert_eq!((pod.name_any(), volume.as_str()), (pod_name("data", "c"), "data"));
+    let container = &pod.spec.as_ref().unwrap().containers[0];
+    let args = container.args.clone().unwrap();
+    assert_eq!(args, ["--volume", "data", "--size", "1073741824"]);
+    assert!(container.volume_devices.is_some());
+
+    let mut paused = second;
+    paused.attachments.pauses.insert(pod_name("data", "c"), Duration::from_secs(3));
+    let planned = plan(&paused, &launcher());
+    assert_eq!((planned.actions.len(), planned.again), (0, Some(Duration::from_secs(3))));
+}
+
+#[test]
+fn a_claim_that_is_not_there_yet_is_told_in_kubevirts_words() {
+    let going = serde_json::from_value(
+        json!({"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "status": {"phase": "Bound"}}),
+    )
+    .unwrap();
+    let filled = |phase: &str, filling: &str| Found {
+        filling: Some(filling.to_owned()),
+        claim: (!phase.is_empty()).then(|| claim("c", phase).claim.unwrap()),
+    };
+    let filling = "DataVolume ns/c is not ready: ImportInProgress";
+    for (found, phase, reason, message, is_usable) in [
+        (Found::default(), "Pending", "FailedPvcNotFound", "PVC c not found", false),
+        (claim("c", "Pending"), "Pending", "PVCNotReady", "PVC is in phase ClaimPending", true),
+        (claim("c", ""), "Pending", "PVCNotReady", "PVC is in phase ClaimPending", true),
+        (claim("c", "Lost"), "Pending", "PVCNotReady", "PVC is in phase Lost", false),
+        (claim("c", "Bound"), "Bound", "PVCNotReady", "PVC is in phase Bound", true),
+        (filled("Bound", "Succeeded"), "Bound", "PVCNotReady", "PVC is in phase Bound", true),
+        (filled("Bound", "ImportInProgress"), "Bound", "DataVolumeNotReady", filling, false),
+        (filled("", "ImportInProgress"), "Pending", "DataVolumeNotReady", filling, false),
+        (
+            Found { claim: going, filling: None },
+            "Bound",
+            "FailedPvcNotFound",
+            "PVC ns/c is being deleted",
+            false,
+        ),
+    ] {
+        let wanted = [("data", "c")];
+        let first =
+            plan(&observed(vmi(&wanted, json!([])), vec![("data", found.clone())], vec![]), &launcher());
+        let entries = told(&first);
+        let found_words =
+            ["phase", "reason", "message"].map(|field| entries[0][field].as_str().unwrap().to_owned());
+        assert_eq!(found_words, [phase, reason, message]);
+        let second =
+            plan(&observed(vmi(&wanted, json!(entries)), vec![("data", found)], vec![]), &launcher());
+        assert_eq!(second.actions.len(), usize::from(is_usable), "{message}: {second:?}");
+        assert_eq!(second.again.is_some(), !is_usable, "{message}");
+    }
+}
+
+#[test]
+fn a_pod_that_serves_is_offered_under_its_uid() {
+    let waiting = vmi(&[("data", "c")], json!([entry("Bound", "data", "c", None)]));
+    let bound = || vec![("data", claim("c", "Bound"))];
+    let starts = observed(
+        waiting.clone(),
+        bound(),
+        vec![pod(
+            "data",
+            "c",
+            "a1",
+            json!({"phase": "Pending", "conditions":
+        [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}]}),
+        )],
+    );
+    let entries = told(&plan(&starts, &launcher()));
+    assert_eq!(
+        (&entries[0]["phase"], &entries[0]["reason"], &entries[0]["message"]),
+        (&json!("Bound"), &json!("Unschedulable"), &json!("no room"))
+    );
+
+    let offers = plan(&observed(waiting, bound(), vec![pod("data", "c", "a1", serves())]), &launcher());
+    let entries = told(&offers);
+    let message = format!("Created hotplug attachment pod {}, for volume data", pod_name("data", "c"));
+    assert_eq!(
+        (&entries[0]["phase"], &entries[0]["reason"], &entries[0]["message"]),
+        (&json!("AttachedToNode"), &json!("SuccessfulCreate"), &json!(message))
+    );
+    assert_eq!(entries[0]["hotplugVolume"]["attachPodUID"], "a1");
+    assert_eq!(entries[0]["target"], "sda");
+    assert_eq!(offers.notes, [Note::normal("SuccessfulCreate", message)]);
+}
+
+#[test]
+fn nobody_elses_pod_is_ever_offered() {
+    let foreign = |change: &dyn Fn(&mut Pod)| {
+        let mut pod = pod("data", "c", "a1", serves());
+        change(&mut pod);
+        pod
+    };
+    let owner =
+        |pod: &mut Pod,
+         field: &dyn Fn(&mut k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference)| {
+            field(&mut pod.metadata.owner_references.as_mut().unwrap()[0]);
+        };
+    for squatter in [
+        foreign(&|pod| pod.metadata.labels = None),
+        foreign(&|pod| pod.metadata.owner_references = None),
+        foreign(&|pod| owner(pod, &|owner| owner.uid = "p9".to_owned())),
+        foreign(&|pod| owner(pod, &|owner| owner.controller = None)),
+        foreign(&|pod| drop(pod.labels_mut().insert(CREATED_BY_LABEL.to_owned(), "u2".to_owned()))),
+    ] {
+        let vmi = vmi(&[("data", "c")], json!([entry("Bound", "data", "c", None)]));
+        let planned =
+            plan(&observed(vmi, vec![("data", claim("c", "Bound"))], vec![squatter.clone()]), &launcher());
+        let entries = told(&planned);
+        assert_eq!((&entries[0]["phase"], &entries[0]["reason"]), (&json!("Bound"), &json!("FailedCreate")));
+        assert_eq!(entries[0]["hotplugVolume"]["attachPodUID"], Value::Null);
+        assert!(planned.again.is_some());
+        // Nor is it deleted.
+        let left = self::vmi(&[], json!([entry("UnMountedFromPod", "data", "c", None)]));
+        assert_eq!(told(&plan(&observed(left, vec![], vec![squatter]), &launcher())), Vec::<Value>::new());
+    }
+}
+
+#[test]
+fn what_the_handler_says_stays() {
+    for phase in ["MountedToPod", "Ready"] {
+        let vmi = vmi(&[("data", "c")], json!([entry(phase, "data", "c", Some("a1"))]));
+        let planned = plan(&observed(vmi, vec![], vec![pod("data", "c", "a1", serves())]), &launcher());
+        assert_eq!(planned, Plan::default());
+    }
+}
+
+#[test]
+fn why_a_disk_cannot_be_plugged_in_is_not_talked_over() {
+    let mut told = entry("AttachedToNode", "data", "c", Some("a1"));
+    (told["reason"], told["message"]) = (json!("FailedHotplugSync"), json!("no room on the bus"));
+    let vmi = vmi(&[("data", "c")], json!([told]));
+    let serving = observed(vmi.clone(), vec![], vec![pod("data", "c", "a1", serves())]);
+    assert_eq!(plan(&serving, &launcher()), Plan::default());
+    let starting = pod("data", "c", "a1", json!({"phase": "Pending"}));
+    assert_eq!(plan(&observed(vmi.clone(), vec![], vec![starting]), &launcher()), Plan::default());
+    assert_eq!(refused(&vmi, "data", "exceeded quota").actions, []);
+}
+
+#[test]
+fn a_guest_keeps_its_disk_when_the_pod_is_lost_and_another_one_is_made() {
+    let ready = vmi(&[("data", "c")], json!([entry("Ready", "data", "c", Some("a1"))]));
+    let bound = || vec![("data", claim("c", "Bound"))];
+    let failed = pod("data", "c", "a1", json!({"phase": "Failed", "reason": "Evicted"}));
+    let with_info = {
+        let patched = plan(&observed(ready.clone(), bound(), vec![failed.clone()]), &launcher());
+        let entries = told(&patched);
+        assert_eq!((&entries[0]["phase"], &entries[0]["target"]), (&json!("Ready"), &json!("sda")));
+        assert_eq!(entries[0]["hotplugVolume"]["attachPodUID"], "a1");
+        vmi(&[("data", "c")], json!(entries))
+    };
+    let over = plan(&observed(with_info.clone(), bound(), vec![failed]), &launcher());
+    let name = pod_name("data", "c");
+    assert_eq!(over.actions, [Action::Detach { name, uid: "a1".to_owned(), wanted: true }]);
+    let gone = plan(&observed(with_info.clone(), bound(), vec![]), &launcher());
+    assert!(matches!(gone.actions.as_slice(), [Action::Attach { .. }]), "{gone:?}");
+    let next = plan(&observed(with_info, bound(), vec![pod("data", "c", "a2", serves())]), &launcher());
+    let entries = told(&next);
+    assert_eq!(entries[0]["phase"], "Ready");
+    assert_eq!(entries[0]["hotplugVolume"]["attachPodUID"], "a2");
+    assert_eq!(next.notes, []);
+}
+
+#[test]
+fn what_was_offered_once_stays_so_and_the_handler_still_knows_it() {
+    let offered = vmi(&[("data", "c")], json!([entry("AttachedToNode", "data", "c", Some("a1"))]));
+    let mut dying = pod("data", "c", "a1", serves());
+    dying.metadata.deletion_timestamp = Some(Time(now()));
+    for pods in [vec![], vec![dying], vec![pod("data", "c", "a2", json!({"phase": "Pending"}))]] {
+        let bound = vec![("data", claim("c", "Bound"))];
+        let entries = told(&plan(&observed(offered.clone(), bound, pods), &launcher()));
+        assert_eq!(
+            (&entries[0]["phase"], &entries[0]["reason"]),
+            (&json!("AttachedToNode"), &json!("MissingAttachmentPod"))
+        );
+        assert_eq!(entries[0]["hotplugVolume"]["attachPodUID"], "a1");
+    }
+}
+
+#[test]
+fn a_disk_is_let_go_of_before_its_pod_goes() {
+    let serving = || vec![pod("data", "c", "a1", serves())];
+    for phase in ["AttachedToNode", "MountedToPod", "Ready"] {
+        let vmi = vmi(&[], json!([entry(phase, "data", "c", Some("a1"))]));
+        let entries = told(&plan(&observed(vmi, vec![], serving()), &launcher()));
+        assert_eq!((&entries[0]["phase"], &entries[0]["target"]), (&json!("Detaching"), &json!("sda")));
+        assert_eq!(entries[0]["hotplugVolume"]["attachPodUID"], "a1");
+    }
+    let leaving = vmi(&[], json!([entry("Detaching", "data", "c", Some("a1"))]));
+    for pods in [serving(), vec![]] {
+        assert_eq!(plan(&observed(leaving.clone(), vec![], pods), &launcher()), Plan::default());
+    }
+    for phase in ["Pending", "Bound", "UnMountedFromPod"] {
+        let vmi = vmi(&[], json!([entry(phase, "data", "c", Some("a1"))]));
+        let with = plan(&observed(vmi.clone(), vec![], serving()), &launcher());
+        let name = pod_name("data", "c");
+        assert_eq!(with.actions, [Action::Detach { name, uid: "a1".to_owned(), wanted: false }]);
+        assert_eq!(told(&plan(&observed(vmi, vec![], vec![]), &launcher())), Vec::<Value>::new());
+    }
+}
+
+#[test]
+fn a_volume_on_another_claim_waits_until_the_former_one_has_gone() {
+    let on_other = |phase: &str| vmi(&[("data", "d")], json!([entry(phase, "data", "c", Some("a1"))]));
+    let other = || vec![("data", claim("d", "Bound"))];
+    let entries = told(&plan(
+        &observed(on_other("Ready"), other(), vec![pod("data", "c", "a1", serves())]),
+        &launcher(),
+    ));
+    assert_eq!(entries.len(), 1);
+    assert_eq!(entries[0]["phase"], "Detaching");
+    assert_eq!(entries[0]["persistentVolumeClaimInfo"]["claimName"], "c");
+    let leaving = observed(on_other("Detaching"), other(), vec![pod("data", "c", "a1", serves())]);
+    assert_eq!(plan(&leaving, &launcher()), Plan::default());
+    let left = observed(on_other("UnMountedFromPod"), other(), vec![pod("data", "c", "a1", serves())]);
+    assert!(matches!(plan(&left, &launcher()).actions.as_slice(), [Action::Detach { .. }]));
+    let entries = told(&plan(&observed(on_other("UnMountedFromPod"), other(), vec![]), &launcher()));
+    assert_eq!(entries[0]["hotplugVolume"], json!({"attachPodName": pod_name("data", "d")}));
+    assert_eq!((&entries[0]["phase"], &entries[0]["target"]), (&json!("Bound"), &json!("")));
+}
+
+#[test]
+fn a_volume_that_is_wanted_again_while_it_leaves_is_offered_again() {
+    let back = |phase: &str, pods: Vec<Pod>| {
+        let vmi = vmi(&[("data", "c")], json!([entry(phase, "data", "c", Some("a1"))]));
+        plan(&observed(vmi, vec![("data", claim("c", "Bound"))], pods), &launcher())
+    };
+    let entries = told(&back("Detaching", vec![pod("data", "c", "a1", serves())]));
+    assert_eq!(entries[0]["phase"], "AttachedToNode");
+    // The launcher has let go of it: from the beginning.
+    let left = back("UnMountedFromPod", vec![pod("data", "c", "a1", serves())]);
+    assert!(matches!(left.actions.as_slice(), [Action::Detach { wanted: true, .. }]), "{left:?}");
+    assert_eq!(told(&back("UnMountedFromPod", vec![]))[0]["phase"], "Bound");
+}
+
+#[test]
+fn a_refusal_is_told_once_and_stays_until_there_is_a_pod() {
+    let waiting = vmi(&[("data", "c")], json!([entry("Bound", "data", "c", None)]));
+    let plan_of = |vmi: &VirtualMachineInstance, pods: Vec<Pod>| {
+        plan(&observed(vmi.clone(), vec![("data", claim("c", "Bound"))], pods), &launcher())
+    };
+    let waiting = vmi(&[("data", "c")], json!(told(&plan_of(&waiting, vec![]))));
+    let first = refused(&waiting, "data", "exceeded quota");
+    let entries = told(&first);
+    let message = "Error creating attachment pod: exceeded quota";
+    assert_eq!((&entries[0]["reason"], &entries[0]["message"]), (&json!("FailedCreate"), &json!(message)));
+    assert_eq!(first.notes, [Note::warning("FailedCreate", message)]);
+    let told_of = vmi(&[("data", "c")], json!(entries));
+    assert_eq!(refused(&told_of, "data", "exceeded quota").actions, []);
+    // Tried again without a write in between.
+    assert!(matches!(plan_of(&told_of, vec![]).actions.as_slice(), [Action::Attach { .. }]));
+    let starts = told(&plan_of(&told_of, vec![pod("data", "c", "a1", json!({"phase": "Pending"}))]));
+    assert_eq!(starts[0]["reason"], "PVCNotReady");
+    let ready = vmi(&[("data", "c")], json!([entry("Ready", "data", "c", Some("a1"))]));
+    assert_eq!(refused(&ready, "data", "exceeded quota").actions, []);
+}
+
+#[test]
+fn an_instance_that_is_not_valid_gets_no_pod() {
+    let mut waiting = vmi(&[("data", "c")], json!([entry("Bound", "data", "c", None)]));
+    waiting.spec.domain.memory = None;
+    let bound = vec![("data", claim("c", "Bound"))];
+    let entries = told(&plan(&observed(waiting, bound, vec![]), &launcher()));
+    assert_eq!(entries[0]["reason"], "FailedCreate");
+    assert!(entries[0]["message"].as_str().unwrap().contains("spec.domain"), "{}", entries[0]);
+}
+
+#[test]
+fn an_ended_instance_gives_its_pods_back_once_its_launcher_ended() {
+    let mut vmi = vmi(&[("data", "c")], json!([entry("Ready", "data", "c", Some("a1"))]));
+    vmi.status.as_mut().unwrap().phase = Some("Succeeded".to_owned());
+    let mut observed = observed(vmi, vec![], vec![pod("data", "c", "a1", serves())]);
+    assert!(!whole_plan(&observed).actions.iter().any(|action| matches!(action, Action::Detach { .. })));
+    let ended = json!({"phase": "Succeeded", "containerStatuses": [{"name": "compute", "image": "", "imageID": "",
+        "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": 0}}}]});
+    observed.pod.as_mut().unwrap().status = serde_json::from_value(ended).unwrap();
+    assert!(matches!(whole_plan(&observed).actions.as_slice(), [Action::Detach { .. }]));
+    observed.pod = None;
+    assert!(matches!(whole_plan(&observed).actions.as_slice(), [Action::Detach { .. }]));
+    observed.attachments.pods.clear();
+    assert_eq!(whole_plan(&observed), Plan::default());
+}
+
+#[test]
+fn a_deleted_instance_loses_its_launcher_first_and_keeps_its_finalizer_to_the_end() {
+    let mut vmi = vmi(&[("data", "c")], json!([entry("Ready", "data", "c", Some("a1"))]));
+    vmi.metadata.deletion_timestamp = Some(Time(now()));
+    vmi.metadata.finalizers = Some(vec![barevirt_api::names::VMI_FINALIZER.to_owned()]);
+    let mut observed = observed(vmi, vec![], vec![]);
+    observed.strays = vec![pod("data", "c", "a1", serves())];
+    assert!(
+        matches!(whole_plan(&observed).actions.as_slice(), [Action::DeletePod { uid, .. }] if uid == "p0")
+    );
+    observed.pod = None;
+    let planned = whole_plan(&observed);
+    assert!(matches!(planned.actions.as_slice(), [Action::Detach { uid, .. }] if uid == "a1"), "{planned:?}");
+    observed.strays[0].metadata.deletion_timestamp = Some(Time(now()));
+    assert_eq!(whole_plan(&observed).actions, []);
+    observed.strays.clear();
+    assert!(matches!(whole_plan(&observed).actions.as_slice(), [Action::Patch(_)]));
+}
+
+#[test]
+fn pods_of_one_name_follow_each_other_with_a_pause() {
+    let (pauses, start) = (Pauses::default(), Instant::now());
+    assert_eq!(pauses.left("ns", "a", start), Duration::ZERO);
+    pauses.begin("ns", "a", start);
+    assert_eq!(pauses.left("ns", "a", start + Duration::from_secs(2)), Duration::from_secs(3));
+    assert_eq!(pauses.left("other", "a", start), Duration::ZERO);
+    assert_eq!(pauses.left("ns", "a", start + PAUSE), Duration::ZERO);
+    pauses.begin("ns", "b", start + PAUSE);
+    assert_eq!(pauses.0.lock().unwrap().len(), 1);
+    pauses.end("ns", "b");
+    assert_eq!(pauses.left("ns", "b", start + PAUSE), Duration::ZERO);
+}
+
+mod world {
+    //! A model of the API server, kubelet, handler and users, in which plans made from old observations are carried out as
+    //! the real shell does: names are unique, writes carry the version that they were computed from.
+
+    use super::*;
+    use proptest::prelude::*;
+
+    const VOLUMES: [&str; 2] = ["data", "logs"];
+    const CLAIMS: [&str; 2] = ["c", "d"];
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        /// Reconcile with the pods and the instance as they were so many events ago.
+        Reconcile {
+            pod_lag: usize,
+            vmi_lag: usize,
+        },
+        UserAdds {
+            volume: usize,
+            claim: usize,
+        },
+        UserRemoves {
+            volume: usize,
+        },
+        ClaimComes {
+            claim: usize,
+        },
+        PodServes {
+            pod: usize,
+        },
+        PodStops {
+            pod: usize,
+        },
+        PodFails {
+            pod: usize,
+        },
+        PodForced {
+            pod: usize,
+        },
+        /// The handler takes a disk that is offered, without a word of it yet.
+        HandlerTakes {
+            volume: usize,
+        },
+        HandlerTells,
+        HandlerLetsGo {
+            volume: usize,
+        },
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            20 => (0..3usize, 0..3usize).prop_map(|(pod_lag, vmi_lag)| Event::Reconcile { pod_lag, vmi_lag }),
+            6 => (0..2usize, 0..2usize).prop_map(|(volume, claim)| Event::UserAdds { volume, claim }),
+            4 => (0..2usize).prop_map(|volume| Event::UserRemoves { volume }),
+            3 => (0..2usize).prop_map(|claim| Event::ClaimComes { claim }),
+            10 => (0..4usize).prop_map(|pod| Event::PodServes { pod }),
+            2 => (0..4usize).prop_map(|pod| Event::PodStops { pod }),
+            2 => (0..4usize).prop_map(|pod| Event::PodFails { pod }),
+            2 => (0..4usize).prop_map(|pod| Event::PodForced { pod }),
+            8 => (0..2usize).prop_map(|volume| Event::HandlerTakes { volume }),
+            6 => Just(Event::HandlerTells),
+            6 => (0..2usize).prop_map(|volume| Event::HandlerLetsGo { volume }),
+        ];
+        proptest::collection::vec(event, 1..80)
+    }
+
+    type Pods = BTreeMap<String, Pod>;
+
+    struct World {
+        vmi: VirtualMachineInstance,
+        pods: Pods,
+        history: Vec<(VirtualMachineInstance, Pods)>,
+        bound: BTreeSet<&'static str>,
+        /// Volumes and claims whose disks the launcher has.
+        taken: BTreeSet<(String, String)>,
+        version: u64,
+        pods_made: usize,
+    }
+
+    impl World {
+        fn new() -> Self {
+            World {
+                vmi: vmi(&[], json!([])),
+                pods: Pods::new(),
+                history: vec![],
+                bound: BTreeSet::new(),
+                taken: BTreeSet::new(),
+                version: 100,
+                pods_made: 0,
+            }
+        }
+
+        fn bump(&mut self) {
+            self.version += 1;
+            self.vmi.metadata.resource_version = Some(self.version.to_string());
+        }
+
+        fn entries_mut(&mut self) -> &mut Vec<VolumeStatus> {
+            &mut self.vmi.status.as_mut().unwrap().volume_status
+        }
+
+        fn set_volumes(&mut self, change: impl FnOnce(&mut Vec<(String, String)>)) {
+            let mut volumes: Vec<(String, String)> = wanted(&self.vmi)
+                .iter()
+                .map(|wanted| (wanted.name.to_owned(), wanted.claim.name.to_owned()))
+                .collect();
+            change(&mut volumes);
+            let list: Vec<(&str, &str)> =
+                volumes.iter().map(|(name, claim)| (name.as_str(), claim.as_str())).collect();
+            self.vmi.spec = vmi(&list, json!([])).spec;
+            self.bump();
+        }
+
+        fn observe(&self, pod_lag: usize, vmi_lag: usize) -> Observed {
+            let before = |lag: usize| self.history.len().checked_sub(lag).and_then(|at| self.history.get(at));
+            let vmi = before(vmi_lag).filter(|_| vmi_lag > 0).map_or(&self.vmi, |(vmi, _)| vmi).clone();
+            let mut pods =
+                before(pod_lag).filter(|_| pod_lag > 0).map_or(&self.pods, |(_, pods)| pods).clone();
+            // As `observe` does: what an entry's end follows from is asked of the API server.
+            let names: Vec<String> = wanted(&vmi).into_iter().map(|wanted| wanted.pod).collect();
+            for (name, pod) in &self.pods {
+                if !names.contains(name) && !pods.contains_key(name) {
+                    pods.insert(name.clone(), pod.clone());
+                }
+            }
+            let claims = wanted(&vmi)
+                .iter()
+                .filter(|wanted| {
+                    is_asked_for(
+                        &vmi,
+                        wanted,
+                        &launcher(),
+                        &Attachments { pods: pods.clone(), ..Attachments::default() },
+                    )
+                })
+                .map(|wanted| {
+                    let found = match self.bound.contains(wanted.claim.name) {
+                        true => claim(wanted.claim.name, "Bound"),
+                        false => Found::default(),
+                    };
+                    (wanted.name.to_owned(), found)
+                })
+                .collect();
+            let mut observed = observed(vmi, vec![], vec![]);
+            observed.attachments = Attachments { claims, pods, pauses: BTreeMap::new() };
+            observed
+        }
+
+        fn apply(&mut self, observed: &Observed, plan: Plan) {
+            let seen = observed.vmi.metadata.resource_version.clone();
+            for action in plan.actions {
+                // The fresh look before each, and the precondition of a patch.
+                if self.vmi.metadata.resource_version != seen {
+                    return;
+                }
+                match action {
+                    Action::Patch(body) => {
+                        assert_eq!(body["metadata"]["resourceVersion"], json!(seen));
+                        let mut value = serde_json::to_value(&self.vmi).unwrap();
+                        crate::merge::apply(&mut value, &body);
+                        self.vmi = serde_json::from_value(value).unwrap();
+                        self.bump();
+                    }
+                    Action::Attach { mut pod, .. } => {
+                        let name = pod.name_any();
+                        // None is made that the status does not name.
+                        assert!(
+                            entries(&self.vmi)
+                                .any(|(_, noted)| noted.attach_pod_name.as_ref() == Some(&name))
+                        );
+                        if !self.pods.contains_key(&name) {
+                            self.pods_made += 1;
+                            pod.metadata.uid = Some(format!("a{}", self.pods_made));
+                            self.pods.insert(name, *pod);
+                        }
+                    }
+                    Action::Detach { name, uid, .. } => {
+                        let Some(pod) = self.pods.get(&name).filter(|pod| pod.metadata.uid == Some(uid))
+                        else {
+                            continue;
+                        };
+                        let over =
+                            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
+                        let disk = |name: &str| pod.annotations().get(name).cloned().unwrap();
+                        let disk = (
+                            disk(barevirt_api::names::VOLUME_ANNOTATION),
+                            disk(barevirt_api::names::CLAIM_ANNOTATION),
+                        );
+                        // No pod that runs is deleted while the launcher has its disk.
+                        assert!(over || !self.taken.contains(&disk), "{disk:?} is in use");
+                        self.pods.remove(&name);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+
+        fn with_pod(&mut self, index: usize, change: impl FnOnce(&mut Pod)) {
+            if let Some(pod) = self.pods.values_mut().nth(index) {
+                let over = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
+                if !over {
+                    change(pod);
+                }
+            }
+        }
+
+        /// The handler opens a disk only of the very pod that the status names, and hands it to the launcher.
+        fn take(&mut self, volume: &str) {
+            let Some(wanted) = wanted(&self.vmi).into_iter().find(|wanted| wanted.name == volume) else {
+                return;
+            };
+            let disk = (volume.to_owned(), wanted.claim.name.to_owned());
+            let offered = entries(&self.vmi).any(|(entry, noted)| {
+                entry.name == volume
+                    && Stage::of(entry) == Stage::Offered
+                    && noted.attach_pod_name.as_ref() == Some(&wanted.pod)
+                    && self.pods.get(&wanted.pod).is_some_and(|pod| pod.metadata.uid == noted.attach_pod_uid)
+            });
+            if offered {
+                self.taken.insert(disk);
+            }
+        }
+
+        /// It says what the launcher has, and what it has no more.
+        fn tell(&mut self) {
+            let taken = self.taken.clone();
+            let mut told = false;
+            // As it does: of an entry that names no pod it says nothing.
+            let named = |entry: &&mut VolumeStatus| {
+                entry.hotplug_volume.as_ref().is_some_and(|noted| noted.attach_pod_uid.is_some())
+            };
+            for entry in self.entries_mut().iter_mut().filter(named) {
+                let claim =
+                    entry.persistent_volume_claim_info.as_ref().and_then(|info| info.claim_name.clone());
+                let has = taken.contains(&(entry.name.clone(), claim.unwrap_or_default()));
+                let phase = match Stage::of(entry) {
+                    Stage::Offered if has => "Ready",
+                    Stage::Leaving if !has => "UnMountedFromPod",
+                    _ => continue,
+                };
+                entry.phase = Some(phase.to_owned());
+                told = true;
+            }
+            if told {
+                self.bump();
+            }
+        }
+
+        /// The guest gives back what is not wanted any more.
+        fn let_go(&mut self, volume: &str) {
+            let wanted: Vec<(String, String)> = wanted(&self.vmi)
+                .iter()
+                .map(|wanted| (wanted.name.to_owned(), wanted.claim.name.to_owned()))
+                .collect();
+            self.taken.retain(|disk| disk.0 != volume || wanted.contains(disk));
+        }
+
+        fn step(&mut self, event: &Event) {
+            match *event {
+                Event::Reconcile { pod_lag, vmi_lag } => {
+                    let observed = self.observe(pod_lag, vmi_lag);
+                    let plan = plan(&observed, &launcher());
+                    self.apply(&observed, plan);
+                }
+                Event::UserAdds { volume, claim } => self.set_volumes(|volumes| {
+                    volumes.retain(|(name, _)| name != VOLUMES[volume]);
+                    volumes.push((VOLUMES[volume].to_owned(), CLAIMS[claim].to_owned()));
+                }),
+                Event::UserRemoves { volume } => {
+                    self.set_volumes(|volumes| volumes.retain(|(name, _)| name != VOLUMES[volume]));
+                }
+                Event::ClaimComes { claim } => drop(self.bound.insert(CLAIMS[claim])),
+                Event::PodServes { pod } => {
+                    self.with_pod(pod, |pod| pod.status = serde_json::from_value(serves()).unwrap());
+                }
+                Event::PodStops { pod } => self.with_pod(pod, |pod| pod.status = None),
+                Event::PodFails { pod } => self.with_pod(pod, |pod| {
+                    pod.status = serde_json::from_value(json!({"phase": "Failed"})).unwrap();
+                }),
+                Event::PodForced { pod } => {
+                    let name = self.pods.keys().nth(pod).cloned();
+                    name.and_then(|name| self.pods.remove(&name));
+                }
+                Event::HandlerTakes { volume } => self.take(VOLUMES[volume]),
+                Event::HandlerTells => self.tell(),
+                Event::HandlerLetsGo { volume } => self.let_go(VOLUMES[volume]),
+            }
+            self.history.push((self.vmi.clone(), self.pods.clone()));
+        }
+
+        /// Everybody does what he has to, until nothing changes.
+        fn settle(&mut self) {
+            for _ in 0..40 {
+                let before = (self.vmi.clone(), self.pods.clone(), self.taken.clone());
+                for volume in VOLUMES {
+                    self.take(volume);
+                    self.let_go(volume);
+                }
+                self.tell();
+                for pod in 0..self.pods.len() {
+                    self.step(&Event::PodServes { pod });
+                }
+                self.step(&Event::Reconcile { pod_lag: 0, vmi_lag: 0 });
+                if before == (self.vmi.clone(), self.pods.clone(), self.taken.clone()) {
+                    return;
+                }
+            }
+            panic!("does not settle: {:?}", self.vmi.status);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+        #[test]
+        fn pods_are_there_for_what_is_wanted_and_for_nothing_else(events in events()) {
+            let mut world = World::new();
+            for event in &events {
+                world.step(event);
+            }
+            world.settle();
+            let there: Vec<String> = wanted(&world.vmi)
+                .into_iter()
+                .filter(|wanted| world.bound.contains(wanted.claim.name))
+                .map(|wanted| wanted.pod)
+                .collect();
+            prop_assert_eq!(
+                world.pods.keys().cloned().collect::<BTreeSet<_>>(),
+                there.iter().cloned().collect::<BTreeSet<_>>()
+            );
+            // Each wanted volume has its entry, which is the guest's where its claim is there; no other has one.
+            let mut told: Vec<(String, bool)> = entries(&world.vmi)
+                .map(|(entry, _)| (entry.name.clone(), entry.phase.as_deref() == Some("Ready")))
+                .collect();
+            told.sort();
+            let mut expected: Vec<(String, bool)> = wanted(&world.vmi)
+                .iter()
+                .map(|wanted| (wanted.name.to_owned(), there.contains(&wanted.pod)))
+                .collect();
+            expected.sort();
+            prop_assert_eq!(told, expected);
+            prop_assert_eq!(world.taken.len(), there.len());
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Disks on claims that the pod has from the start.
+
+use anyhow::{Result, ensure};
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+
+/// A claim of the cluster's own storage class.
+fn claim(namespace: &Namespace, name: &str) -> Result<()> {
+    namespace.apply(&json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "16Mi" } } },
+    }))
+}
+
+/// guest-tiny with a disk `data` on that source.
+fn with_disk(mut manifest: Value, source: &Value) -> Value {
+    let spec = guest::spec_of(&mut manifest);
+    let disk = json!({ "name": "data", "serial": "DATA", "disk": { "bus": "virtio" } });
+    guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+    let mut volume = source.clone();
+    volume["name"] = json!("data");
+    guest::push(&mut spec["volumes"], volume);
+    manifest
+}
+
+fn console(namespace: &Namespace) -> Result<Console> {
+    namespace.wait_phase("vm", "Running", RUNNING)?;
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(BOOT)?;
+    Ok(console)
+}
+
+/// The disk's device in the guest.
+const DISK: &str = "/dev/$(basename $(dirname $(grep -lx DATA /sys/block/*/serial)))";
+
+fn first_line(console: &mut Console) -> Result<String> {
+    console.ok(&format!("head -c 100 {DISK} | head -n 1 | tr -d '\\000'"), SOON)
+}
+
+#[test]
+fn what_a_guest_writes_outlives_it_and_a_claim_may_come_later() {
+    in_namespace("claim", |namespace| {
+        let source = json!({ "persistentVolumeClaim": { "claimName": "data" } });
+        namespace.apply(&with_disk(guest::machine("vm", "Always"), &source))?;
+        namespace.wait("vm", "vm", "to miss its claim", SOON, |vm| {
+            vm["status"]["printableStatus"] == "ErrorPvcNotFound"
+        })?;
+        claim(namespace, "data")?;
+        let mut guest = console(namespace)?;
+        let size = guest.ok(&format!("blockdev --getsize64 {DISK} || cat /sys/block/vd?/size"), SOON)?;
+        ensure!(size.contains("16777216"), "{size}");
+        guest.ok(&format!("echo kept >{DISK} && sync"), SOON)?;
+        guest.leave()?;
+        let vmi = namespace.need("vmi", "vm")?;
+        let told = vmi["status"]["volumeStatus"].as_array().cloned().unwrap_or_default();
+        let told = told.iter().find(|volume| volume["name"] == "data").cloned().unwrap_or_default();
+        ensure!(told["persistentVolumeClaimInfo"]["requests"]["storage"] == "16Mi", "{told}");
+
+        namespace.virtctl(&["restart", "vm"])?;
+        let uid = vmi["metadata"]["uid"].clone();
+        namespace.wait("vmi", "vm", "to be another one", RUNNING, |vmi| vmi["metadata"]["uid"] != uid)?;
+        let mut guest = console(namespace)?;
+        let found = first_line(&mut guest)?;
+        ensure!(found == "kept", "{found:?}");
+        guest.leave().map(drop)
+    });
+}
+
+#[test]
+fn what_is_written_over_an_ephemeral_claim_is_lost() {
+    in_namespace("ephemeral", |namespace| {
+        claim(namespace, "data")?;
+        let kept = json!({ "persistentVolumeClaim": { "claimName": "data" } });
+        namespace.apply(&with_disk(guest::instance("vm"), &kept))?;
+        let mut guest = console(namespace)?;
+        guest.ok(&format!("echo golden >{DISK} && sync"), SOON)?;
+        guest.leave()?;
+        namespace.kubectl(&["delete", "vmi", "vm"])?;
+
+        let over = json!({ "ephemeral": { "persistentVolumeClaim": { "claimName": "data" } } });
+        for _ in 0..2 {
+            namespace.apply(&with_disk(guest::instance("vm"), &over))?;
+            let mut guest = console(namespace)?;
+            let found = first_line(&mut guest)?;
+            ensure!(found == "golden", "{found:?}");
+            guest.ok(&format!("echo dross >{DISK} && sync"), SOON)?;
+            guest.leave()?;
+            namespace.kubectl(&["delete", "vmi", "vm"])?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn two_guests_do_not_write_to_one_disk() {
+    in_namespace("claimtwice", |namespace| {
+        claim(namespace, "data")?;
+        let source = json!({ "persistentVolumeClaim": { "claimName": "data" } });
+        namespace.apply(&with_disk(guest::instance("vm"), &source))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        namespace.apply(&with_disk(guest::instance("second"), &source))?;
+        let failed = namespace.wait_phase("second", "Failed", RUNNING)?;
+        let conditions = failed["status"]["conditions"].to_string();
+        ensure!(conditions.contains("lock"), "{conditions}");
+        namespace.wait_phase("vm", "Running", SOON).map(drop)
+    });
+}

@@ -1,0 +1,272 @@
+//! Volumes that come and go while a guest runs.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::try_kubectl_with;
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A claim is filled, a pod holds it, and the guest finds a disk or loses one.
+const CHANGE: Duration = Duration::from_secs(120);
+
+/// A claim of the cluster's own storage class.
+fn claim(namespace: &Namespace, name: &str) -> Result<()> {
+    namespace.apply(&json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "16Mi" } } },
+    }))
+}
+
+/// A guest that runs, and its console.
+fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
+    namespace.apply(manifest)?;
+    namespace.wait_phase("vm", "Running", RUNNING)?;
+    open(namespace)
+}
+
+/// Its console, with the drivers that a guest with udev would load by itself.
+fn open(namespace: &Namespace) -> Result<Console> {
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(BOOT)?;
+    console.ok("modprobe -a virtio_scsi sd_mod", SOON)?;
+    Ok(console)
+}
+
+/// The disk with that serial number, as the guest names it; nothing where there is none.
+fn disk(console: &mut Console, serial: &str) -> Result<String> {
+    let line = format!(
+        "for d in /sys/block/*; do cat $d/serial $d/device/vpd_pg80 2>/dev/null | tr -d '\\000' | grep -q '{serial}$' && basename $d; done; true"
+    );
+    console.ok(&line, SOON)
+}
+
+fn wait_disk(console: &mut Console, serial: &str, there: bool) -> Result<String> {
+    let what = if there { "to have a disk" } else { "to lose its disk" };
+    wait::until(&format!("the guest {what} {serial}"), CHANGE, || {
+        let found = disk(console, serial)?;
+        Ok((found.is_empty() != there).then_some(found))
+    })
+}
+
+/// What the instance tells of a volume.
+fn told(vmi: &Value, name: &str) -> Option<Value> {
+    vmi["status"]["volumeStatus"].as_array()?.iter().find(|volume| volume["name"] == name).cloned()
+}
+
+/// Waits until the volume is in the guest, and nothing in it needs a restart.
+fn wait_ready(namespace: &Namespace, name: &str) -> Result<()> {
+    let vmi = namespace.wait("vmi", "vm", &format!("to have the volume {name}"), CHANGE, |vmi| {
+        told(vmi, name).is_some_and(|volume| volume["phase"] == "Ready")
+    })?;
+    let volume = told(&vmi, name).context("no such volume")?;
+    ensure!(volume["hotplugVolume"]["attachPodName"].is_string(), "{volume}");
+    Ok(())
+}
+
+fn wait_untold(namespace: &Namespace, name: &str) -> Result<()> {
+    let gone = format!("to have lost the volume {name}");
+    namespace.wait("vmi", "vm", &gone, CHANGE, |vmi| told(vmi, name).is_none()).map(drop)
+}
+
+/// Names of the volumes of a manifest that is stored.
+fn volumes(namespace: &Namespace, kind: &str) -> Result<Vec<String>> {
+    let mut object = namespace.need(kind, "vm")?;
+    let spec = if kind == "vm" { object["spec"]["template"]["spec"].take() } else { object["spec"].take() };
+    let names = spec["volumes"].as_array().context("a list of volumes")?.iter();
+    Ok(names.filter_map(|volume| volume["name"].as_str().map(str::to_owned)).collect())
+}
+
+fn needs_no_restart(namespace: &Namespace) -> Result<()> {
+    let vm = namespace.need("vm", "vm")?;
+    let conditions = vm["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    ensure!(!conditions.iter().any(|condition| condition["type"] == "RestartRequired"), "{conditions:?}");
+    Ok(())
+}
+
+#[test]
+fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
+    in_namespace("plug-vm", |namespace| {
+        claim(namespace, "data")?;
+        let mut console = boot(namespace, &guest::machine("vm", "Always"))?;
+        let uid = namespace.need("vmi", "vm")?["metadata"]["uid"].clone();
+        let add = ["addvolume", "vm", "--volume-name=data", "--serial=PLUGGED"];
+        let output = namespace.virtctl(&add)?;
+        ensure!(
+            output.contains("Successfully submitted add volume request to VM vm for volume data"),
+            "{output}"
+        );
+        wait_ready(namespace, "data")?;
+        let name = wait_disk(&mut console, "PLUGGED", true)?;
+        console.ok(&format!("echo what was written >/dev/{name} && sync"), SOON)?;
+        ensure!(volumes(namespace, "vm")? == ["root", "data"], "it is in the template");
+        needs_no_restart(namespace)?;
+        ensure!(namespace.need("vmi", "vm")?["metadata"]["uid"] == uid, "another instance");
+        console.leave()?;
+
+        namespace.virtctl(&["restart", "vm"])?;
+        namespace.wait("vmi", "vm", "to be another, and Running", RUNNING, |vmi| {
+            vmi["metadata"]["uid"] != uid && vmi["status"]["phase"] == "Running"
+        })?;
+        let mut console = open(namespace)?;
+        let name = wait_disk(&mut console, "PLUGGED", true)?;
+        let kept = console.ok(&format!("head -n 1 /dev/{name}"), SOON)?;
+        ensure!(kept == "what was written", "{kept}");
+
+        let output = namespace.virtctl(&["removevolume", "vm", "--volume-name=data"])?;
+        ensure!(
+            output.contains("Successfully submitted remove volume request to VM vm for volume data"),
+            "{output}"
+        );
+        wait_disk(&mut console, "PLUGGED", false)?;
+        wait_untold(namespace, "data")?;
+        ensure!(volumes(namespace, "vm")? == ["root"] && volumes(namespace, "vmi")? == ["root"]);
+        needs_no_restart(namespace)
+    });
+}
+
+#[test]
+fn an_instance_of_nobody_is_given_a_volume_on_virtio() {
+    in_namespace("plug-vmi", |namespace| {
+        claim(namespace, "data")?;
+        let mut console = boot(namespace, &guest::instance("vm"))?;
+        namespace.virtctl(&[
+            "addvolume",
+            "vm",
+            "--volume-name=data",
+            "--disk-name=scratch",
+            "--bus=virtio",
+            "--cache=none",
+        ])?;
+        wait_ready(namespace, "scratch")?;
+        let name = wait_disk(&mut console, "scratch", true)?;
+        ensure!(name.starts_with("vd"), "{name} is not on virtio");
+        // By the name of its claim, too.
+        namespace.virtctl(&["removevolume", "vm", "--volume-name=data"])?;
+        wait_disk(&mut console, "scratch", false)?;
+        wait_untold(namespace, "scratch")
+    });
+}
+
+#[test]
+fn a_changed_template_brings_volumes_and_takes_them() {
+    in_namespace("plug-declared", |namespace| {
+        for name in ["one", "two"] {
+            claim(namespace, name)?;
+        }
+        let mut machine = guest::machine("vm", "Always");
+        let mut console = boot(namespace, &machine)?;
+        let bare = machine.clone();
+        let spec = guest::spec_of(&mut machine);
+        for name in ["one", "two"] {
+            let source = json!({ "claimName": name, "hotpluggable": true });
+            guest::push(&mut spec["volumes"], json!({ "name": name, "persistentVolumeClaim": source }));
+            let disk = json!({ "name": name, "serial": name, "disk": { "bus": "scsi" } });
+            guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+        }
+        namespace.apply(&machine)?;
+        for name in ["one", "two"] {
+            wait_ready(namespace, name)?;
+            wait_disk(&mut console, name, true)?;
+        }
+        needs_no_restart(namespace)?;
+        // `apply` takes away what it brought.
+        namespace.apply(&bare)?;
+        for name in ["one", "two"] {
+            wait_disk(&mut console, name, false)?;
+            wait_untold(namespace, name)?;
+        }
+        needs_no_restart(namespace)
+    });
+}
+
+#[test]
+fn a_dry_run_of_a_volume_changes_nothing() {
+    in_namespace("plug-dry", |namespace| {
+        claim(namespace, "data")?;
+        namespace.apply(&guest::machine("vm", "Halted"))?;
+        let before = namespace.need("vm", "vm")?["metadata"]["resourceVersion"].clone();
+        let add = ["addvolume", "vm", "--volume-name=data"];
+        let output = namespace.virtctl(&[&add[..], &["--dry-run"]].concat())?;
+        ensure!(output.starts_with("Dry Run execution") && output.contains("Successfully"), "{output}");
+        ensure!(namespace.need("vm", "vm")?["metadata"]["resourceVersion"] == before);
+
+        // A machine that does not run keeps it for its next start.
+        namespace.virtctl(&add)?;
+        ensure!(volumes(namespace, "vm")? == ["root", "data"]);
+        let before = namespace.need("vm", "vm")?["metadata"]["resourceVersion"].clone();
+        namespace.virtctl(&["removevolume", "vm", "--volume-name=data", "--dry-run"])?;
+        ensure!(namespace.need("vm", "vm")?["metadata"]["resourceVersion"] == before);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_cannot_be_added_or_removed_is_refused_by_words() {
+    in_namespace("plug-refused", |namespace| {
+        claim(namespace, "data")?;
+        claim(namespace, "other")?;
+        namespace.apply(&guest::machine("vm", "Halted"))?;
+        namespace.virtctl(&["addvolume", "vm", "--volume-name=data"])?;
+        let conflict = "Operation cannot be fulfilled on virtualmachine.kubevirt.io \"vm\"";
+        for (words, why) in [
+            (
+                &["addvolume", "vm", "--volume-name=none"][..],
+                "error adding volume, Volume none is not a DataVolume or PersistentVolumeClaim".to_owned(),
+            ),
+            (
+                &["addvolume", "vm", "--volume-name=other", "--disk-name=root"],
+                format!(
+                    "error adding volume, {conflict}: Unable to add volume [root] because volume with that name already exists"
+                ),
+            ),
+            (
+                &["addvolume", "vm", "--volume-name=data", "--disk-name=again"],
+                format!(
+                    "error adding volume, {conflict}: Unable to add volume source [data] because it already exists"
+                ),
+            ),
+            (
+                &["removevolume", "vm", "--volume-name=root"],
+                format!(
+                    "error removing volume, {conflict}: Unable to remove volume [root] because it is not hotpluggable"
+                ),
+            ),
+            (
+                &["removevolume", "vm", "--volume-name=none"],
+                format!(
+                    "error removing volume, {conflict}: Unable to remove volume [none] because it does not exist"
+                ),
+            ),
+            (
+                &["addvolume", "vm", "--volume-name=other", "--bus=sata"],
+                "Invalid bus type 'sata' for disk. Only 'scsi' and 'virtio' are supported.".to_owned(),
+            ),
+            (
+                &["addvolume", "nobody", "--volume-name=other"],
+                "virtualmachineinstances.kubevirt.io \"nobody\" not found".to_owned(),
+            ),
+        ] {
+            let output = namespace.try_virtctl(words)?;
+            ensure!(output.code == 1 && output.text().contains(&why), "{words:?}: {output:?}");
+        }
+        ensure!(volumes(namespace, "vm")? == ["root", "data"]);
+
+        // Nobody changes an instance by hand, and none that a machine owns goes its own way.
+        let base = format!("/apis/subresources.kubevirt.io/v1/namespaces/{}", namespace.name());
+        namespace.virtctl(&["start", "vm"])?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let body = json!({ "name": "data" }).to_string();
+        let path = format!("{base}/virtualmachineinstances/vm/removevolume");
+        let output = replace(&path, &body)?;
+        ensure!(output.contains("is owned by a VM"), "{output}");
+        Ok(())
+    });
+}
+
+/// Makes a call of the subresource API that is to be refused.
+fn replace(path: &str, body: &str) -> Result<String> {
+    let output = try_kubectl_with(&["replace", "--raw", path, "-f", "-"], body)?;
+    ensure!(output.code != 0, "{path} is not refused");
+    Ok(output.text())
+}

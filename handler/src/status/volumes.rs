@@ -1,0 +1,161 @@
+//! Hotplugged volumes in a VMI's status, from the moment on at which the launcher has to do with them. What comes before, and
+//! that a volume is to go, is written by the controller.
+
+use barevirt_api::names::{REASON_HOTPLUG_FAILED, VOLUME_READY, VOLUME_UNMOUNTED};
+use barevirt_api::v1::{VirtualMachineInstance, VolumeStatus};
+use barevirt_protocol::names;
+use barevirt_protocol::v1::{HotDisk, LauncherStatus};
+
+/// The guest has it; KubeVirt's words, as the next.
+const REASON_READY: &str = "VolumeReady";
+/// The launcher has let go of it.
+const REASON_UNMOUNTED: &str = "VolumeUnMountedFromPod";
+
+/// Writes down what the launcher tells. It says nothing of a disk that it does not have: that one is gone where `told`, where the
+/// launcher has spoken since it knows the specification.
+pub(super) fn report(
+    volumes: &mut [VolumeStatus],
+    vmi: &VirtualMachineInstance,
+    launcher: &LauncherStatus,
+    told: bool,
+) {
+    for entry in volumes.iter_mut().filter(|entry| is_offered(entry)) {
+        let Some(claim) = claim(entry).map(str::to_owned) else { continue };
+        let is_it = |disk: &&HotDisk| disk.volume == entry.name && disk.claim == claim;
+        let (reason, message) = match launcher.hot_disks.iter().find(is_it) {
+            Some(disk) if !disk.trouble.is_empty() => (REASON_HOTPLUG_FAILED, disk.trouble.clone()),
+            Some(disk) if disk.plugged && is_wanted(vmi, &entry.name, &claim) => {
+                entry.phase = Some(VOLUME_READY.to_owned());
+                entry.target.clone_from(&disk.target);
+                (REASON_READY, format!("Successfully attach hotplugged volume {} to VM", entry.name))
+            }
+            // On its way in or out.
+            Some(_) => continue,
+            None if told && is_gone(vmi, &entry.name, &claim, launcher) => {
+                entry.phase = Some(VOLUME_UNMOUNTED.to_owned());
+                entry.target.clear();
+                let text = format!("Volume {} has been unmounted from virt-launcher pod", entry.name);
+                (REASON_UNMOUNTED, text)
+            }
+            None => continue,
+        };
+        entry.reason = Some(reason.to_owned());
+        entry.message = Some(message);
+    }
+}
+
+/// Disks that are to be handed to the launcher: each with the UID of the pod that offers it.
+pub fn missing(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Vec<(names::HotDisk, String)> {
+    let volumes = vmi.status.iter().flat_map(|status| &status.volume_status);
+    let offered = volumes.filter_map(|entry| {
+        let pod = entry.hotplug_volume.as_ref()?.attach_pod_uid.clone().filter(|uid| !uid.is_empty())?;
+        let disk = names::HotDisk { volume: entry.name.clone(), claim: claim(entry)?.to_owned() };
+        let is_missing = is_wanted(vmi, &disk.volume, &disk.claim)
+            && entry.phase.as_deref() != Some(VOLUME_UNMOUNTED)
+            && !launcher.descriptors.contains(&disk.descriptor());
+        is_missing.then_some((disk, pod))
+    });
+    offered.collect()
+}
+
+fn is_offered(entry: &VolumeStatus) -> bool {
+    let pod = entry.hotplug_volume.as_ref().and_then(|hotplug| hotplug.attach_pod_uid.as_deref());
+    pod.is_some_and(|uid| !uid.is_empty())
+}
+
+fn claim(entry: &VolumeStatus) -> Option<&str> {
+    entry.persistent_volume_claim_info.as_ref()?.claim_name.as_deref()
+}
+
+fn is_wanted(vmi: &VirtualMachineInstance, name: &str, claim: &str) -> bool {
+    vmi.spec.volumes.iter().any(|volume| {
+        volume.name == name && volume.is_hotpluggable() && volume.claim().is_some_and(|on| on.name == claim)
+    })
+}
+
+/// It is not wanted, and the launcher holds nothing of it.
+fn is_gone(vmi: &VirtualMachineInstance, name: &str, claim: &str, launcher: &LauncherStatus) -> bool {
+    let disk = names::HotDisk { volume: name.to_owned(), claim: claim.to_owned() };
+    !is_wanted(vmi, name, claim) && !launcher.descriptors.contains(&disk.descriptor())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn vmi(claim: Option<&str>, phase: &str) -> VirtualMachineInstance {
+        let volumes: Vec<Value> = claim
+            .map(|claim| json!({"name": "data", "persistentVolumeClaim": {"claimName": claim, "hotpluggable": true}}))
+            .into_iter()
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {}, "spec": {"domain": {"devices": {}}, "volumes": volumes},
+            "status": {"volumeStatus": [
+                {"name": "boot", "target": ""},
+                {
+                    "name": "data", "target": "", "phase": phase, "persistentVolumeClaimInfo": {"claimName": "c"},
+                    "hotplugVolume": {"attachPodName": "hp-volume-data", "attachPodUID": "p1"},
+                },
+            ]},
+        }))
+        .unwrap()
+    }
+
+    fn launcher(held: bool, disk: Option<(bool, &str)>) -> LauncherStatus {
+        let disk = disk.map(|(plugged, trouble)| HotDisk {
+            volume: "data".to_owned(),
+            claim: "c".to_owned(),
+            plugged,
+            target: "sda".to_owned(),
+            trouble: trouble.to_owned(),
+        });
+        LauncherStatus {
+            descriptors: held.then(|| "disk/data/c".to_owned()).into_iter().collect(),
+            hot_disks: disk.into_iter().collect(),
+            ..LauncherStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_disk_is_ready_when_the_guest_has_it_and_unmounted_when_nothing_is_left_of_it() {
+        for (claim, launcher, expected) in [
+            (Some("c"), launcher(false, None), ("AttachedToNode", "", None)),
+            (Some("c"), launcher(true, None), ("AttachedToNode", "", None)),
+            (Some("c"), launcher(true, Some((true, ""))), ("Ready", "sda", Some("VolumeReady"))),
+            (
+                Some("c"),
+                launcher(true, Some((false, "no"))),
+                ("AttachedToNode", "", Some("FailedHotplugSync")),
+            ),
+            (None, launcher(true, Some((true, ""))), ("AttachedToNode", "", None)),
+            (None, launcher(true, Some((true, "kept"))), ("AttachedToNode", "", Some("FailedHotplugSync"))),
+            (None, launcher(true, None), ("AttachedToNode", "", None)),
+            (None, launcher(false, None), ("UnMountedFromPod", "", Some("VolumeUnMountedFromPod"))),
+            // The volume is on another claim now: the one on this claim leaves.
+            (Some("d"), launcher(false, None), ("UnMountedFromPod", "", Some("VolumeUnMountedFromPod"))),
+        ] {
+            let vmi = vmi(claim, "AttachedToNode");
+            let mut volumes = vmi.status.clone().unwrap().volume_status;
+            let mut early = volumes.clone();
+            report(&mut volumes, &vmi, &launcher, true);
+            assert_eq!(volumes[0], vmi.status.as_ref().unwrap().volume_status[0]);
+            let entry = &volumes[1];
+            let seen = (entry.phase.as_deref().unwrap(), entry.target.as_str(), entry.reason.as_deref());
+            assert_eq!(seen, expected, "{claim:?} {launcher:?}");
+            report(&mut early, &vmi, &launcher, false);
+            assert_ne!(early[1].phase.as_deref(), Some(VOLUME_UNMOUNTED), "it may not know yet");
+        }
+    }
+
+    #[test]
+    fn what_is_offered_and_wanted_is_handed_over_once() {
+        let count = |vmi: &VirtualMachineInstance, held| missing(vmi, &launcher(held, None)).len();
+        assert_eq!(missing(&vmi(Some("c"), "AttachedToNode"), &launcher(false, None))[0].1, "p1");
+        assert_eq!(count(&vmi(Some("c"), "Ready"), false), 1);
+        assert_eq!(count(&vmi(Some("c"), "AttachedToNode"), true), 0);
+        assert_eq!(count(&vmi(Some("c"), "UnMountedFromPod"), false), 0);
+        assert_eq!(count(&vmi(Some("d"), "AttachedToNode"), false), 0);
+        assert_eq!(count(&vmi(None, "Detaching"), false), 0);
+    }
+}

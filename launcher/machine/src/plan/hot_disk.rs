@@ -1,0 +1,262 @@
+//! Disks that come and go while the machine runs: where each is plugged in.
+//!
+//! On virtio a disk takes a free root port. On SCSI it takes a free unit of the controller, which is plugged in with the first
+//! of them where the machine did not start with one: guests that never get such a disk do not pay for it. Other buses cannot
+//! be plugged into.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use barevirt_api::valid::{Bus as ApiBus, ValidVmi};
+
+use super::disks::{self, Connection};
+use super::{DEVICES, Ports, boot_index, virtio};
+use crate::device::controller::Controllers;
+use crate::device::disk::{Bus, Disk};
+use crate::device::io_thread::Served;
+use crate::error::PlanError;
+use crate::facts::VolumeFacts;
+use crate::hotplug::{Step, attach_device, attach_disk};
+use crate::layout::{Layout, LayoutError};
+use crate::machine::Machine;
+use crate::name;
+
+/// Most units that a SCSI target has.
+const UNITS: u16 = 256;
+
+/// What there is room for in a machine that runs.
+#[derive(Clone, Debug)]
+pub struct HotDisks {
+    layout: Layout,
+    has_ports: bool,
+    has_scsi: bool,
+    units: BTreeSet<u16>,
+    /// Names of disks in the style of a kernel, by the names of the disks.
+    targets: BTreeMap<String, String>,
+}
+
+/// How a disk is plugged in.
+#[derive(Clone, Debug)]
+pub struct HotDisk {
+    /// The disk.
+    pub disk: Disk,
+    /// Commands that plug it in.
+    pub steps: Vec<Step>,
+    /// What there is room for after them.
+    pub room: HotDisks,
+    /// Its name in the style of a kernel, such as `sda`; the guest's own may be another one.
+    pub target: String,
+}
+
+impl HotDisks {
+    /// The room that a machine has when it has just started.
+    #[must_use]
+    pub fn of(machine: &Machine, vmi: &ValidVmi) -> Self {
+        let mut room = Self {
+            layout: machine.layout.clone(),
+            has_ports: vmi.spec().domain.devices.disable_hotplug != Some(true),
+            has_scsi: machine.controllers.scsi.is_some(),
+            units: BTreeSet::new(),
+            targets: BTreeMap::new(),
+        };
+        for disk in &machine.disks {
+            room.take(disk);
+        }
+        room
+    }
+
+    /// Where devices are now.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Plans a disk of the specification.
+    ///
+    /// # Errors
+    /// When there is no room for it, or it is not as a disk of this kind can be.
+    pub fn plan(&self, vmi: &ValidVmi, ready: &VolumeFacts) -> Result<HotDisk, PlanError> {
+        let found = vmi.disks().iter().enumerate().find(|(_, disk)| disk.volume.name == ready.name);
+        let (at, valid) = found.ok_or_else(|| PlanError::VolumeMissing {
+            field: format!("{DEVICES}.disks"),
+            volume: ready.name.clone(),
+        })?;
+        let field = format!("{DEVICES}.disks[{at}]");
+        let id = name::device("disk", &ready.name);
+        let mut next = self.clone();
+        let mut steps = Vec::new();
+        let virtio = virtio(&vmi.spec().domain.devices);
+        let connection = match valid.bus {
+            ApiBus::Virtio => {
+                next.occupy(&id, &field)?;
+                Connection::Virtio
+            }
+            ApiBus::Scsi => {
+                if !next.has_scsi {
+                    let port = next.occupy(Controllers::SCSI, &field)?;
+                    steps.push(attach_device(&Controllers::scsi(port, virtio, &Served::ByMainLoop)));
+                    next.has_scsi = true;
+                }
+                let unit = (0..UNITS).find(|unit| !next.units.contains(unit));
+                let full = PlanError::BusFull { field: field.clone(), bus: "scsi", limit: UNITS };
+                Connection::Scsi(unit.ok_or(full)?)
+            }
+            ApiBus::Sata => {
+                let field = format!("{field}.{}.bus", disks::kind(&valid.disk).target());
+                let why = "what is plugged into a running machine is on virtio or scsi";
+                return Err(PlanError::Unsupported { field, value: "sata".to_owned(), why });
+            }
+        };
+        let planned = disks::planned(valid, ready, connection, &field)?;
+        let planned = planned.booted_from(boot_index(valid.disk.boot_order));
+        let disk = planned.finish(&Ports(&next.layout), virtio)?;
+        next.take(&disk);
+        steps.extend(attach_disk(&disk));
+        let target = next.targets.get(&disk.name).cloned().unwrap_or_default();
+        Ok(HotDisk { disk, steps, room: next, target })
+    }
+
+    /// Gives back the room of a disk that is gone.
+    pub fn free(&mut self, disk: &Disk) {
+        self.layout.forget(&disk.id());
+        if let Bus::Scsi { lun } = disk.device.bus {
+            self.units.remove(&lun);
+        }
+        self.targets.remove(&disk.name);
+    }
+
+    fn occupy(&mut self, id: &str, field: &str) -> Result<crate::layout::Port, PlanError> {
+        let full = || PlanError::Layout {
+            field: field.to_owned(),
+            source: LayoutError::Full { wanted: self.layout.ports().count() + 1 },
+        };
+        let (layout, port) = self.layout.occupy(id).filter(|_| self.has_ports).ok_or_else(full)?;
+        self.layout = layout;
+        Ok(port)
+    }
+
+    fn take(&mut self, disk: &Disk) {
+        let prefix = match disk.device.bus {
+            Bus::Virtio(..) => "vd",
+            Bus::Sata(_) => "sd",
+            Bus::Scsi { lun } => {
+                self.units.insert(lun);
+                "sd"
+            }
+        };
+        let taken: BTreeSet<&String> = self.targets.values().collect();
+        let free =
+            (0..).map(|number| format!("{prefix}{}", letters(number))).find(|name| !taken.contains(name));
+        self.targets.insert(disk.name.clone(), free.unwrap_or_default());
+    }
+}
+
+/// a to z, then aa and so on.
+fn letters(number: u32) -> String {
+    let letter = char::from(b'a' + u8::try_from(number % 26).unwrap_or_default());
+    match number / 26 {
+        0 => letter.to_string(),
+        more => letters(more - 1) + &letter.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::blockdev::{Cache, FileSource, ImageFormat};
+    use crate::expected;
+    use crate::facts::Accelerator;
+    use crate::units::Bytes;
+    use barevirt_api::settings::Smbios;
+    use serde_json::{Value, json};
+
+    fn vmi(devices: &Value) -> ValidVmi {
+        let mut devices = devices.clone();
+        let hot = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": true}});
+        devices["disks"] = json!([
+            {"name": "root", "disk": {"bus": "virtio"}}, {"name": "one", "disk": {"bus": "scsi"}},
+            {"name": "two", "disk": {"bus": "virtio"}, "serial": "S"}, {"name": "three", "disk": {"bus": "scsi"}},
+            {"name": "four", "disk": {"bus": "sata"}},
+        ]);
+        let volumes = json!([{"name": "root", "emptyDisk": {"capacity": "1Gi"}}, hot("one"), hot("two"), hot("three"), hot("four")]);
+        let object = json!({
+            "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
+            "spec": {"domain": {"memory": {"guest": "64Mi"}, "devices": devices}, "volumes": volumes},
+        });
+        ValidVmi::new(serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn ready(name: &str) -> VolumeFacts {
+        VolumeFacts {
+            name: name.to_owned(),
+            source: FileSource::FdSet(1000),
+            format: ImageFormat::Raw,
+            read_only: false,
+            overlay: None,
+            cache: Cache::None,
+        }
+    }
+
+    fn room(vmi: &ValidVmi) -> HotDisks {
+        let facts = expected(vmi, Accelerator::Tcg { buffer: Bytes::mib(32) }, Smbios::default());
+        let machine = crate::plan(vmi, &facts).unwrap();
+        assert_eq!(machine.disks.len(), 1, "what is plugged in later is not there at the start");
+        HotDisks::of(&machine, vmi)
+    }
+
+    fn commands(disk: &HotDisk) -> Vec<String> {
+        let name = |step: &Step| {
+            let of = &step.forward.arguments;
+            let what = of["id"].as_str().or(of["node-name"].as_str()).unwrap_or_default();
+            format!("{} {what}", step.forward.execute)
+        };
+        disk.steps.iter().map(name).collect()
+    }
+
+    #[test]
+    fn the_first_disk_on_scsi_brings_its_controller() {
+        let vmi = vmi(&json!({}));
+        let one = room(&vmi).plan(&vmi, &ready("one")).unwrap();
+        assert_eq!(
+            commands(&one),
+            ["device_add scsi0", "blockdev-add file-one", "blockdev-add disk-one", "device_add disk-one"]
+        );
+        assert_eq!((one.target.as_str(), &one.disk.device.bus), ("sda", &Bus::Scsi { lun: 0 }));
+        let three = one.room.plan(&vmi, &ready("three")).unwrap();
+        assert_eq!(three.steps.len(), 3);
+        assert_eq!((three.target.as_str(), &three.disk.device.bus), ("sdb", &Bus::Scsi { lun: 1 }));
+        let mut room = three.room;
+        room.free(&one.disk);
+        let again = room.plan(&vmi, &ready("one")).unwrap();
+        assert_eq!((again.target.as_str(), &again.disk.device.bus), ("sda", &Bus::Scsi { lun: 0 }));
+    }
+
+    #[test]
+    fn a_disk_on_virtio_takes_a_port_and_gives_it_back() {
+        let vmi = vmi(&json!({}));
+        let room = room(&vmi);
+        let before = room.layout().clone();
+        let two = room.plan(&vmi, &ready("two")).unwrap();
+        let mut room = two.room;
+        assert_eq!(two.target, "vdb");
+        let device = &two.steps.last().unwrap().forward.arguments;
+        assert_eq!(
+            (device["driver"].as_str(), device["serial"].as_str()),
+            (Some("virtio-blk-pci"), Some("S"))
+        );
+        assert_ne!(*room.layout(), before);
+        room.free(&two.disk);
+        assert_eq!(*room.layout(), before);
+    }
+
+    #[test]
+    fn where_there_is_no_room_nothing_is_taken() {
+        let without = vmi(&json!({"disableHotplug": true}));
+        let room = room(&without);
+        assert!(room.plan(&without, &ready("two")).is_err() && room.plan(&without, &ready("one")).is_err());
+        let vmi = vmi(&json!({}));
+        let room = super::tests::room(&vmi);
+        let error = room.plan(&vmi, &ready("four")).unwrap_err();
+        assert_eq!(error.field(), "spec.domain.devices.disks[4].disk.bus");
+        assert_eq!(letters(25) + &letters(26) + &letters(701) + &letters(702), "zaazzaaa");
+    }
+}

@@ -1,0 +1,289 @@
+//! Disks on claims: the file `disk.img` on a file system, or a device. What is there tells which of both it is.
+//!
+//! A claim is its owner's, who may have put anything there from another pod: the file is opened beneath the claim's root,
+//! through no link. What is on it are the guest's own bytes, as in KubeVirt: never a format that somebody wrote there, which
+//! could name another file.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::fstatvfs;
+
+use crate::state::beneath;
+
+/// The disk on a file system; KubeVirt's name.
+const IMAGE: &str = "disk.img";
+/// A new image is of whole mebibytes.
+const ALIGNMENT: u64 = 1 << 20;
+/// What a new image leaves of its file system, in bytes, as in KubeVirt.
+const RESERVE: u64 = 128 << 10;
+/// By how much a new image may be smaller than asked for, as in KubeVirt.
+const TOLERATED_PERCENT: u64 = 10;
+
+/// Where claims are in this container: a directory or a device of the volume's name.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// Of file systems.
+    pub directories: PathBuf,
+    /// Of devices.
+    pub devices: PathBuf,
+}
+
+/// The disk of a claim.
+#[derive(Debug)]
+pub enum Disk {
+    /// A file, open.
+    File {
+        /// It.
+        file: OwnedFd,
+        /// Its length in bytes.
+        length: u64,
+        /// Its file system can pass by the page cache.
+        direct: bool,
+    },
+    /// A device, which can be opened.
+    Device {
+        /// Where it is.
+        path: PathBuf,
+        /// Its size in bytes.
+        length: u64,
+    },
+}
+
+impl Disk {
+    /// Its length in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        match self {
+            Disk::File { length, .. } | Disk::Device { length, .. } => *length,
+        }
+    }
+}
+
+/// A claim has no disk that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// Neither a directory nor a device.
+    #[error("its claim is neither mounted nor a device of this pod")]
+    Missing,
+    /// It may not be written, and has no image yet.
+    #[error("{IMAGE} is not on its claim, which is read-only")]
+    NoImage,
+    /// Nothing says how large a new image is to be.
+    #[error("{IMAGE} is not on its claim, and the claim has no size of a mebibyte or more")]
+    NoSize,
+    /// No room for a new image.
+    #[error(
+        "cannot make {IMAGE}: {wanted} bytes are wanted and {there} are free, less than {TOLERATED_PERCENT} % fewer are tolerated"
+    )]
+    NoRoom {
+        /// Size that was asked for.
+        wanted: u64,
+        /// Bytes that are free.
+        there: u64,
+    },
+    /// It is something else.
+    #[error("{0} is no regular file")]
+    NoFile(&'static str),
+    /// It may not be opened.
+    #[error("open {what}: user {uid} may not: {hint}")]
+    Forbidden {
+        /// What.
+        what: String,
+        /// Who.
+        uid: u32,
+        /// What helps.
+        hint: &'static str,
+    },
+    /// The system has a reason.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was done.
+        what: String,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+/// Opens the disk of a volume. Where its file system has none, an empty one of `size` bytes is made, unless it is only read.
+///
+/// # Errors
+/// Says what is wrong with the claim.
+pub fn find(volume: &str, reads: bool, size: Option<u64>, places: &Places) -> Result<Disk, ClaimError> {
+    let directory = places.directories.join(volume);
+    match open(&directory, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
+        Ok(root) => image(&root, reads, size),
+        Err(Errno::ENOENT) => device(places.devices.join(volume), reads),
+        Err(errno) => Err(failed(format!("open {}", directory.display()), errno)),
+    }
+}
+
+fn image(root: &OwnedFd, reads: bool, size: Option<u64>) -> Result<Disk, ClaimError> {
+    let access = if reads { OFlag::O_RDONLY } else { OFlag::O_RDWR };
+    // Without O_NONBLOCK the open of a fifo would wait.
+    let open = |flags| {
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP | Mode::S_IWGRP;
+        let mode = if OFlag::contains(&flags, OFlag::O_CREAT) { mode } else { Mode::empty() };
+        beneath(root, Path::new(IMAGE), access | OFlag::O_NONBLOCK | flags, mode).map(File::from)
+    };
+    let hint = "the claim's files are to be readable and writable for that user or its group";
+    let found = match open(OFlag::empty()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && reads => return Err(ClaimError::NoImage),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => open(OFlag::O_CREAT),
+        found => found,
+    };
+    let file = found.map_err(|error| refused(IMAGE.to_owned(), error, hint))?;
+    let stat = |source| ClaimError::Io { what: format!("look at {IMAGE}"), source };
+    let found = file.metadata().map_err(stat)?;
+    if !found.is_file() {
+        return Err(ClaimError::NoFile(IMAGE));
+    }
+    let mut length = found.len();
+    // Also one that was begun and not finished.
+    if length == 0 {
+        if reads {
+            return Err(ClaimError::NoImage);
+        }
+        length = new_size(root, size)?;
+        file.set_len(length)
+            .and_then(|()| file.sync_all())
+            .map_err(|source| ClaimError::Io { what: format!("make {IMAGE}"), source })?;
+        tracing::info!(length, "the claim was empty: its disk is new");
+    }
+    let direct = open(OFlag::O_DIRECT).is_ok();
+    // The flag travels with the open file.
+    fcntl(&file, FcntlArg::F_SETFL(access)).map_err(|errno| failed(format!("open {IMAGE}"), errno))?;
+    Ok(Disk::File { file: file.into(), length, direct })
+}
+
+/// Has a file or device pass by the page cache from now on, as QEMU expects of one that it is given for that.
+///
+/// # Errors
+/// When it cannot.
+pub fn pass_by_page_cache(disk: &OwnedFd) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(disk, FcntlArg::F_GETFL)?);
+    fcntl(disk, FcntlArg::F_SETFL(flags | OFlag::O_DIRECT))?;
+    Ok(())
+}
+
+/// What is free decides where it is a little less than asked for.
+fn new_size(root: &OwnedFd, size: Option<u64>) -> Result<u64, ClaimError> {
+    let wanted = size.map_or(0, aligned);
+    if wanted == 0 {
+        return Err(ClaimError::NoSize);
+    }
+    let readable = beneath(root, Path::new("."), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
+    let looked = readable.and_then(|root| fstatvfs(root.as_fd()).map_err(io::Error::from));
+    let found = looked.map_err(|source| ClaimError::Io { what: "look at the claim".to_owned(), source })?;
+    let there = found.blocks_available().saturating_mul(found.fragment_size()).saturating_sub(RESERVE);
+    if wanted <= there {
+        return Ok(wanted);
+    }
+    let room = aligned(there);
+    if room == 0 || there < wanted / 100 * (100 - TOLERATED_PERCENT) {
+        return Err(ClaimError::NoRoom { wanted, there });
+    }
+    tracing::warn!(wanted, room, "the claim has less room than it was asked for");
+    Ok(room)
+}
+
+fn aligned(bytes: u64) -> u64 {
+    bytes / ALIGNMENT * ALIGNMENT
+}
+
+fn device(path: PathBuf, reads: bool) -> Result<Disk, ClaimError> {
+    let what = || path.display().to_string();
+    let hint = "the container runtime's device_ownership_from_security_context is to be on";
+    match path.metadata() {
+        Ok(found) if found.file_type().is_block_device() => {}
+        Ok(_) => return Err(ClaimError::Missing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ClaimError::Missing),
+        Err(source) => return Err(ClaimError::Io { what: format!("look at {}", what()), source }),
+    }
+    let mut file =
+        File::options().read(true).write(!reads).open(&path).map_err(|error| refused(what(), error, hint))?;
+    let length = io::Seek::seek(&mut file, io::SeekFrom::End(0));
+    let length =
+        length.map_err(|source| ClaimError::Io { what: format!("find the size of {}", what()), source })?;
+    Ok(Disk::Device { path, length })
+}
+
+fn refused(what: String, error: io::Error, hint: &'static str) -> ClaimError {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EACCES | Errno::EPERM) => {
+            ClaimError::Forbidden { what, uid: nix::unistd::geteuid().as_raw(), hint }
+        }
+        Some(Errno::ENXIO) if what == IMAGE => ClaimError::NoFile(IMAGE),
+        _ => ClaimError::Io { what: format!("open {what}"), source: error },
+    }
+}
+
+fn failed(what: String, errno: Errno) -> ClaimError {
+    ClaimError::Io { what, source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    const MIB: u64 = 1 << 20;
+
+    fn places() -> (tempfile::TempDir, Places, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let places = Places { directories: root.path().join("claims"), devices: root.path().join("dev") };
+        std::fs::create_dir_all(places.directories.join("data")).unwrap();
+        let image = places.directories.join("data/disk.img");
+        (root, places, image)
+    }
+
+    #[test]
+    fn an_empty_claim_gets_a_disk_and_the_next_start_finds_it() {
+        let (_root, places, image) = places();
+        let length = |size| find("data", false, size, &places).unwrap().length();
+        assert_eq!(length(Some(3 * MIB + 7)), 3 * MIB);
+        std::fs::write(&image, b"x").unwrap();
+        assert_eq!(length(Some(9 * MIB)), 1);
+        // One that was begun.
+        std::fs::write(&image, b"").unwrap();
+        assert_eq!(length(Some(2 * MIB)), 2 * MIB);
+        assert!(
+            matches!(find("data", true, None, &places).unwrap(), Disk::File { length, .. } if length == 2 * MIB)
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_or_does_not_fit_is_named() {
+        let (_root, places, image) = places();
+        let error = |volume, reads, size| find(volume, reads, size, &places).unwrap_err().to_string();
+        assert_eq!(error("data", true, Some(MIB)), "disk.img is not on its claim, which is read-only");
+        assert!(!image.exists());
+        assert!(error("data", false, None).contains("has no size"));
+        assert!(error("data", false, Some(1 << 60)).contains("are free"));
+        assert_eq!(error("other", false, None), "its claim is neither mounted nor a device of this pod");
+    }
+
+    #[test]
+    fn what_was_put_on_a_claim_leads_nowhere_else() {
+        let (root, places, image) = places();
+        let elsewhere = root.path().join("elsewhere");
+        std::fs::write(&elsewhere, b"secret").unwrap();
+        symlink(&elsewhere, &image).unwrap();
+        assert!(find("data", false, Some(MIB), &places).is_err());
+        std::fs::remove_file(&image).unwrap();
+        nix::unistd::mkfifo(&image, Mode::S_IRWXU).unwrap();
+        assert_eq!(
+            find("data", false, None, &places).unwrap_err().to_string(),
+            "disk.img is no regular file"
+        );
+        std::fs::create_dir(&places.devices).unwrap();
+        std::fs::write(places.devices.join("file"), b"").unwrap();
+        assert!(matches!(find("file", false, None, &places), Err(ClaimError::Missing)));
+    }
+}

@@ -1,0 +1,345 @@
+//! Plugs disks into the running machine, and takes out those that are not wanted any more.
+//!
+//! ```text
+//!  accepted Sync ──┐                 ┌─ wanted, its descriptor is held ──> add-fd, blockdev-add, device_add ──> plugged
+//!  a descriptor  ──┴─> look, act ────┤
+//!                         ^          └─ plugged, not wanted ──> device_del ─ guest lets go ─> blockdev-del, remove-fd
+//!                         └── 0.5 s while a guest is asked to let go, 10 s after QEMU refused ──┘
+//! ```
+//!
+//! A disk is a volume on a claim: a volume that moves to another claim leaves first, and comes again. The descriptor of one
+//! that QEMU refuses is kept for another try. What the guest is to let go it may keep: it is asked again, for good.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_api::valid::ValidVmi;
+use barevirt_machine::{Cache, Command, Disk, FileSource, HotDisks, ImageFormat, VolumeFacts};
+use barevirt_protocol::names::HotDisk;
+use barevirt_protocol::v1;
+use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::{Deadline, Error, Qmp};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::holdings::Holdings;
+use super::report::Circumstances;
+use super::wanted::Wanted;
+use crate::disk::claim;
+
+/// How long QEMU may take for one command.
+const COMMAND: Duration = Duration::from_secs(10);
+/// Between two looks at a disk that a guest is to let go.
+const SOON: Duration = Duration::from_millis(500);
+/// Before what QEMU refused is tried again.
+const LATER: Duration = Duration::from_secs(10);
+/// Before a guest is asked again for a disk that it has not let go.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How long it may take for that before it is told as trouble.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Numbers of sets of descriptors; those below are of disks that the machine started with.
+const FIRST_SET: u32 = 100_000;
+
+/// A disk that the guest has.
+#[derive(Debug)]
+struct Plugged {
+    key: HotDisk,
+    disk: Disk,
+    set: u32,
+    target: String,
+    leaving: Option<Leaving>,
+}
+
+/// It is not wanted any more.
+#[derive(Debug, Clone, Copy)]
+struct Leaving {
+    since: Instant,
+    asked: Instant,
+}
+
+/// A disk that QEMU did not take.
+#[derive(Debug)]
+struct Refused {
+    key: HotDisk,
+    why: String,
+    at: Instant,
+}
+
+/// Disks of one machine that come and go.
+#[derive(Debug)]
+pub struct Plugs {
+    room: HotDisks,
+    holdings: Rc<RefCell<Holdings>>,
+    circumstances: watch::Sender<Circumstances>,
+    plugged: Vec<Plugged>,
+    refused: Vec<Refused>,
+    next_set: u32,
+}
+
+impl Plugs {
+    /// Of a machine that has such room when it starts.
+    #[must_use]
+    pub fn new(
+        room: HotDisks,
+        holdings: Rc<RefCell<Holdings>>,
+        circumstances: watch::Sender<Circumstances>,
+    ) -> Self {
+        let (plugged, refused) = (Vec::new(), Vec::new());
+        Self { room, holdings, circumstances, plugged, refused, next_set: FIRST_SET }
+    }
+
+    /// Serves the machine to its end.
+    pub async fn serve(
+        mut self,
+        mut people: watch::Receiver<Option<Qmp>>,
+        mut wanted: watch::Receiver<Option<Arc<Wanted>>>,
+    ) {
+        let mut circumstances = self.circumstances.subscribe();
+        loop {
+            let monitor = people.borrow_and_update().clone();
+            let latest = wanted.borrow_and_update().clone();
+            circumstances.borrow_and_update();
+            if let (Some(monitor), Some(latest)) = (monitor, latest)
+                && let Err(error) = self.turn(&monitor, &latest.vmi).await
+            {
+                // The end of the stream is the end of QEMU.
+                if !error.is_closed() {
+                    tracing::warn!(%error, "disks could not be plugged");
+                }
+            }
+            let pause = self.pause();
+            let rest = async {
+                match pause {
+                    Some(pause) => sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let on = tokio::select! {
+                changed = people.changed() => changed.is_ok(),
+                changed = wanted.changed() => changed.is_ok(),
+                changed = circumstances.changed() => changed.is_ok(),
+                () = rest => true,
+            };
+            if !on {
+                return;
+            }
+        }
+    }
+
+    fn pause(&self) -> Option<Duration> {
+        let leaving = self.plugged.iter().any(|plugged| plugged.leaving.is_some());
+        if leaving { Some(SOON) } else { (!self.refused.is_empty()).then_some(LATER) }
+    }
+
+    /// One look, and what follows from it.
+    async fn turn(&mut self, qmp: &Qmp, vmi: &ValidVmi) -> Result<(), Error> {
+        let wanted = wanted(vmi);
+        let mut outcome = Ok(());
+        for key in self.plugged.iter().map(|plugged| plugged.key.clone()).collect::<Vec<_>>() {
+            if !wanted.contains(&key) {
+                outcome = outcome.and(self.take_out(qmp, &key).await);
+            }
+        }
+        self.refused.retain(|refused| wanted.contains(&refused.key));
+        for key in &wanted {
+            let tried =
+                self.refused.iter().any(|refused| refused.key == *key && refused.at.elapsed() < LATER);
+            if !tried && !self.plugged.iter().any(|plugged| plugged.key.volume == key.volume) {
+                outcome = outcome.and(self.plug_in(qmp, vmi, key).await);
+            }
+        }
+        self.drop_unwanted(&wanted);
+        self.tell();
+        outcome
+    }
+
+    /// What was given, and is not wanted before it came into use.
+    fn drop_unwanted(&self, wanted: &[HotDisk]) {
+        let mut holdings = self.holdings.borrow_mut();
+        for name in holdings.names() {
+            let Some(key) = HotDisk::parse(&name) else { continue };
+            if !wanted.contains(&key) && !self.plugged.iter().any(|plugged| plugged.key == key) {
+                holdings.forget(&name);
+            }
+        }
+    }
+
+    async fn plug_in(&mut self, qmp: &Qmp, vmi: &ValidVmi, key: &HotDisk) -> Result<(), Error> {
+        let Some(descriptor) = self.holdings.borrow().copy(&key.descriptor()) else { return Ok(()) };
+        self.refused.retain(|refused| refused.key != *key);
+        let set = self.next_set;
+        self.next_set = self.next_set.saturating_add(1);
+        let ready = match facts(key, vmi, &descriptor, set) {
+            Ok(ready) => ready,
+            Err(why) => return self.refuse(key, why),
+        };
+        let hot = match self.room.plan(vmi, &ready) {
+            Ok(hot) => hot,
+            Err(error) => return self.refuse(key, error.to_string()),
+        };
+        let add = qmp::add_fd { fdset_id: Some(set.into()), opaque: Some(format!("volume {}", key.volume)) };
+        qmp.execute_with_fds(add, &[descriptor.as_fd()], Deadline::after(COMMAND)).await?;
+        for (done, step) in hot.steps.iter().enumerate() {
+            let Command { execute, arguments } = &step.forward;
+            let answer = qmp.execute_raw(execute, arguments.clone(), Deadline::after(COMMAND)).await;
+            let Err(error) = answer else { continue };
+            let why = format!("QEMU refuses {execute}: {error}");
+            self.undo(qmp, &hot.disk, set).await?;
+            if done > 0 {
+                // What other disks need too has come to stay.
+                self.room = hot.room;
+                self.room.free(&hot.disk);
+            }
+            return if matches!(error, Error::Refused { .. }) { self.refuse(key, why) } else { Err(error) };
+        }
+        tracing::info!(volume = key.volume, claim = key.claim, target = hot.target, "disk plugged in");
+        self.room = hot.room;
+        // It is in use: under this name no other is given.
+        drop(self.holdings.borrow_mut().take(&key.descriptor()));
+        self.plugged.push(Plugged {
+            key: key.clone(),
+            disk: hot.disk,
+            set,
+            target: hot.target,
+            leaving: None,
+        });
+        Ok(())
+    }
+
+    fn refuse(&mut self, key: &HotDisk, why: String) -> Result<(), Error> {
+        tracing::warn!(volume = key.volume, claim = key.claim, why, "disk not plugged in");
+        self.refused.push(Refused { key: key.clone(), why, at: Instant::now() });
+        Ok(())
+    }
+
+    /// Asks the guest for a disk; when it has let go, the rest follows.
+    async fn take_out(&mut self, qmp: &Qmp, key: &HotDisk) -> Result<(), Error> {
+        let Some(at) = self.plugged.iter().position(|plugged| plugged.key == *key) else { return Ok(()) };
+        let id = self.plugged[at].disk.id();
+        let leaving = self.plugged[at].leaving;
+        if leaving.is_none_or(|leaving| leaving.asked.elapsed() >= AGAIN) {
+            let now = Instant::now();
+            let since = leaving.map_or(now, |leaving| leaving.since);
+            self.plugged[at].leaving = Some(Leaving { since, asked: now });
+            tracing::info!(volume = key.volume, claim = key.claim, "the guest is asked for a disk");
+            match qmp.execute_raw("device_del", json!({ "id": id }), Deadline::after(COMMAND)).await {
+                // It may have gone a moment ago, or the guest is asked already.
+                Ok(_) | Err(Error::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if has_device(qmp, &id).await? {
+            return Ok(());
+        }
+        let Plugged { disk, set, .. } = &self.plugged[at];
+        self.undo(qmp, disk, *set).await?;
+        // A device that is gone holds its disk for another moment.
+        if has_nodes(qmp, disk).await? {
+            return Ok(());
+        }
+        let gone = self.plugged.remove(at);
+        self.room.free(&gone.disk);
+        self.holdings.borrow_mut().forget(&key.descriptor());
+        tracing::info!(volume = key.volume, claim = key.claim, "disk taken out");
+        Ok(())
+    }
+
+    /// Takes away what is behind a device that is not there.
+    async fn undo(&self, qmp: &Qmp, disk: &Disk, set: u32) -> Result<(), Error> {
+        let nodes = disk.image.node_names();
+        let nodes = nodes.iter().rev().map(|node| ("blockdev-del", json!({ "node-name": node })));
+        for (name, arguments) in nodes.chain([("remove-fd", json!({ "fdset-id": set }))]) {
+            match qmp.execute_raw(name, arguments, Deadline::after(COMMAND)).await {
+                // It was never made, or is in use.
+                Ok(_) | Err(Error::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the handler and the controller go by.
+    fn tell(&self) {
+        let of = |key: &HotDisk| v1::HotDisk {
+            volume: key.volume.clone(),
+            claim: key.claim.clone(),
+            ..v1::HotDisk::default()
+        };
+        let plugged = self.plugged.iter().map(|plugged| {
+            let late = plugged.leaving.is_some_and(|leaving| leaving.since.elapsed() >= PATIENCE);
+            let trouble = format!("the guest has not let go of the disk within {} s", PATIENCE.as_secs());
+            let trouble = if late { trouble } else { String::new() };
+            v1::HotDisk { plugged: true, target: plugged.target.clone(), trouble, ..of(&plugged.key) }
+        });
+        let refused = self
+            .refused
+            .iter()
+            .map(|refused| v1::HotDisk { trouble: refused.why.clone(), ..of(&refused.key) });
+        let disks: Vec<v1::HotDisk> = plugged.chain(refused).collect();
+        let (names, layout) = (self.holdings.borrow().names(), self.room.layout().to_saved());
+        self.circumstances.send_if_modified(|told| {
+            let new = told.hot_disks != disks || told.descriptors != names || told.pci_layout != layout;
+            (told.hot_disks, told.descriptors, told.pci_layout) = (disks, names, layout);
+            new
+        });
+    }
+}
+
+/// The disks that are to be plugged in, in the order of the list.
+fn wanted(vmi: &ValidVmi) -> Vec<HotDisk> {
+    let hot = vmi.disks().iter().filter(|disk| disk.volume.is_hotpluggable());
+    hot.filter_map(|disk| {
+        let claim = disk.volume.claim()?.name.to_owned();
+        Some(HotDisk { volume: disk.volume.name.clone(), claim })
+    })
+    .collect()
+}
+
+/// What a plan is to be told of a disk that was given.
+fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) -> Result<VolumeFacts, String> {
+    let looked = |error: std::io::Error| format!("cannot look at the disk: {error}");
+    let file = File::from(given.try_clone().map_err(looked)?);
+    let source = match file.metadata().map_err(looked)?.file_type() {
+        kind if kind.is_file() => FileSource::FdSet(set),
+        kind if kind.is_block_device() => FileSource::DeviceFdSet(set),
+        _ => return Err("the disk is neither a regular file nor a block device".to_owned()),
+    };
+    let flags = fcntl(&file, FcntlArg::F_GETFL).map_err(|errno| looked(errno.into()))?;
+    let read_only = OFlag::from_bits_retain(flags) & OFlag::O_ACCMODE == OFlag::O_RDONLY;
+    let disk = vmi.disks().iter().find(|disk| disk.volume.name == key.volume);
+    let wanted = disk.map_or(Cache::None, |disk| Cache::of(&disk.disk, Cache::None).unwrap_or(Cache::None));
+    let asked = disk.is_some_and(|disk| disk.disk.cache.is_some());
+    let cache = match wanted {
+        Cache::None => match claim::pass_by_page_cache(given) {
+            Ok(()) => Cache::None,
+            Err(error) if asked => return Err(format!("cache none cannot be had: {error}")),
+            Err(_) => Cache::WriteThrough,
+        },
+        other => other,
+    };
+    let name = key.volume.clone();
+    Ok(VolumeFacts { name, source, format: ImageFormat::Raw, read_only, overlay: None, cache })
+}
+
+/// Whether a device that was plugged in is still there.
+async fn has_device(qmp: &Qmp, id: &str) -> Result<bool, Error> {
+    let all = json!({ "path": "/machine/peripheral" });
+    let all = qmp.execute_raw("qom-list", all, Deadline::after(COMMAND)).await?;
+    Ok(all.as_array().into_iter().flatten().any(|one| one["name"] == id))
+}
+
+/// Whether anything is left of what is behind a disk.
+async fn has_nodes(qmp: &Qmp, disk: &Disk) -> Result<bool, Error> {
+    let flat = json!({ "flat": true });
+    let all = qmp.execute_raw("query-named-block-nodes", flat, Deadline::after(COMMAND)).await?;
+    let names = disk.image.node_names();
+    let ours = |node: &Value| names.iter().any(|name| node["node-name"] == name.as_str());
+    Ok(all.as_array().into_iter().flatten().any(ours))
+}

@@ -1,0 +1,136 @@
+//! `virt-launcher volume`: the program of an attachment pod. It opens the disk of the claim that its pod was given, and offers
+//! the descriptor on the descriptor socket to the node's handler, who hands it to the launcher of the guest.
+//!
+//! So a disk gets into a running pod without a mount, by nobody's privilege but that of the pod that was admitted with the
+//! claim. The pod lives until the guest has let go of the disk: as long, the kubelet keeps the claim where it is.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use barevirt_protocol::descriptors::{self, Call, Reply};
+use barevirt_protocol::message::Request;
+use barevirt_protocol::names::{DESCRIPTOR_SOCKET, SOCKETS_DIRECTORY, STREAM_DISK};
+use barevirt_protocol::seqpacket::PacketListener;
+use tokio::sync::mpsc;
+use tokio::task::spawn_local;
+
+use crate::disk::claim::{self, ClaimError, Disk, Places};
+use crate::signals::Stops;
+
+/// Offer the disk of a claim to virt-handler, until told to end.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The volume that is on the claim.
+    #[arg(long, value_name = "NAME")]
+    pub volume: String,
+
+    /// Open it for reading alone.
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// Bytes of a new disk, where the claim has none yet.
+    #[arg(long, value_name = "BYTES")]
+    pub size: Option<u64>,
+
+    /// Directory of the socket.
+    #[arg(long, value_name = "DIR", default_value = SOCKETS_DIRECTORY)]
+    pub sockets: PathBuf,
+
+    /// Directory of the claims' file systems.
+    #[arg(long, value_name = "DIR", default_value = barevirt_api::names::CLAIMS)]
+    pub claims: PathBuf,
+
+    /// Directory of the claims' devices.
+    #[arg(long, value_name = "DIR", default_value = barevirt_api::names::CLAIM_DEVICES)]
+    pub claim_devices: PathBuf,
+}
+
+/// Offers it. Must run within a `LocalSet`.
+///
+/// # Errors
+/// When the pod is not as it should be.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let mut stops = Stops::new().context("cannot wait for signals")?;
+    let listener = PacketListener::bind(&args.sockets.join(DESCRIPTOR_SOCKET))
+        .with_context(|| format!("cannot listen in {}", args.sockets.display()))?;
+    let (calls, mut called) = mpsc::channel(8);
+    let allowed = vec![0, nix::unistd::getuid().as_raw()];
+    spawn_local(descriptors::serve(listener, allowed, calls));
+    tracing::info!(volume = args.volume, "disk offered");
+    loop {
+        tokio::select! {
+            why = stops.next() => {
+                tracing::info!(why, "told to end");
+                return Ok(());
+            }
+            Some(Call { request, reply, .. }) = called.recv() => {
+                // Fails when the client has gone; the descriptor is closed with it.
+                let _ = reply.send(answer(&args, &request));
+            }
+        }
+    }
+}
+
+fn answer(args: &Args, request: &Request) -> Reply {
+    match request {
+        Request::Take(take) if take.stream == STREAM_DISK => match open(args) {
+            Ok(disk) => {
+                tracing::info!(volume = args.volume, "disk handed over");
+                Ok(vec![disk])
+            }
+            Err(error) => {
+                tracing::warn!(volume = args.volume, %error, "there is no disk to hand over");
+                Err(error.to_string())
+            }
+        },
+        Request::Take(take) => Err(format!("there is no stream {}", take.stream)),
+        Request::Give(_) => Err("nothing is wanted here".to_owned()),
+    }
+}
+
+fn open(args: &Args) -> Result<OwnedFd, ClaimError> {
+    let places = Places { directories: args.claims.clone(), devices: args.claim_devices.clone() };
+    match claim::find(&args.volume, args.read_only, args.size, &places)? {
+        Disk::File { file, .. } => Ok(file),
+        Disk::Device { path, .. } => {
+            let opened = File::options().read(true).write(!args.read_only).open(&path);
+            let what = || format!("open {}", path.display());
+            opened.map(OwnedFd::from).map_err(|source| ClaimError::Io { what: what(), source })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barevirt_protocol::message::{Give, Take};
+
+    #[test]
+    fn the_disk_is_given_to_who_asks_for_it_and_why_there_is_none_is_said() {
+        let root = tempfile::tempdir().unwrap();
+        let claims = root.path().join("claims");
+        let args = |read_only| Args {
+            volume: "data".to_owned(),
+            read_only,
+            size: Some(1 << 20),
+            sockets: root.path().to_owned(),
+            claims: claims.clone(),
+            claim_devices: root.path().join("dev"),
+        };
+        let take = |stream: &str| Request::Take(Take { stream: stream.to_owned() });
+        let refusal = |args, request| answer(&args, &request).unwrap_err();
+        assert_eq!(
+            refusal(args(false), take("disk")),
+            "its claim is neither mounted nor a device of this pod"
+        );
+        std::fs::create_dir_all(claims.join("data")).unwrap();
+        assert_eq!(refusal(args(true), take("disk")), "disk.img is not on its claim, which is read-only");
+        let disk = File::from(answer(&args(false), &take("disk")).unwrap().pop().unwrap());
+        assert_eq!(disk.metadata().unwrap().len(), 1 << 20);
+        assert_eq!(refusal(args(false), take("serial0")), "there is no stream serial0");
+        let give = Request::Give(Give { revision: 0, name: "kvm".to_owned() });
+        assert_eq!(refusal(args(false), give), "nothing is wanted here");
+    }
+}
