@@ -251,8 +251,6 @@ pub const VOLUME_PENDING: &str = "Pending";
 pub const VOLUME_BOUND: &str = "Bound";
 /// Phase of a volume: its attachment pod offers the disk.
 pub const VOLUME_ATTACHED: &str = "AttachedToNode";
-/// Phase of a volume: the launcher has the disk.
-pub const VOLUME_MOUNTED: &str = "MountedToPod";
 /// Phase of a volume: the guest has the disk.
 pub const VOLUME_READY: &str = "Ready";
 /// Phase of a volume: the guest is to give the disk back.

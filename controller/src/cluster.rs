@@ -1,8 +1,8 @@
 //! The cluster as this process sees it: caches, what is owed to them, and who is to be reconciled when something changes.
 //!
 //! One watch for each kind. What a change concerns is found by name, in constant time: an instance has its machine's name,
-//! a pod names its instance in an annotation, and whose child an object is is noted ([`Kin`]). Of machines, instances and pods there may be very many: they are kept
-//! packed.
+//! a pod names its instance in an annotation, and whose child an object is is noted ([`Kin`]). Of machines, instances and pods
+//! there may be very many: they are kept packed.
 
 use crate::backlog::Backlogs;
 use crate::config::Config;

@@ -77,8 +77,12 @@ impl Debug {
         parts.push(("vm".into(), client.request(Request::get(machine).body(vec![])?).await.map_err(plain)));
 
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let launchers =
-            pods.list(&ListParams::default().labels(&format!("kubevirt.io/created-by={uid}"))).await;
+        let launchers = pods
+            .list(
+                &ListParams::default()
+                    .labels(&format!("kubevirt.io=virt-launcher,kubevirt.io/created-by={uid}")),
+            )
+            .await;
         let names: Vec<String> = launchers
             .iter()
             .flat_map(|list| &list.items)

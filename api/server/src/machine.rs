@@ -257,6 +257,11 @@ fn grace(vmi: &VirtualMachineInstance, seconds: i64) -> Change {
 /// How often a call looks anew where somebody changes the machine between its look and its change.
 const LOOKS: usize = 5;
 
+/// Whether a call only tries what it asks for, as its options say.
+pub(crate) fn is_dry_run(words: &[String]) -> bool {
+    words.iter().any(|word| word == "All")
+}
+
 /// Carries a call out: looks, decides, patches. 202 says that the wish stands, not that it came true.
 ///
 /// # Errors
@@ -272,7 +277,7 @@ pub async fn act(
     let options = options(body)?;
     let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
-    let dry_run = options.dry_run.iter().any(|word| word == "All");
+    let dry_run = is_dry_run(&options.dry_run);
     let params = PatchParams { dry_run, ..PatchParams::default() };
     for look in 1..=LOOKS {
         let vm = vms.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;

@@ -67,7 +67,7 @@ pub async fn act(
         return Err(Refusal::bad_request(message));
     }
     let options: Options = machine::given(body)?;
-    let dry_run = options.dry_run.first().is_some_and(|word| word == "All");
+    let dry_run = machine::is_dry_run(&options.dry_run);
     let wish = wish(action, options)?;
     let kind = match on {
         On::Machine => ApiResource::erase::<VirtualMachine>(&()),

@@ -94,6 +94,10 @@ fn shown(field: &Path, disk: &Disk, volume: &Volume, causes: &mut Vec<Cause>) {
         let what = "of a disk that is plugged into a running machine";
         causes.push(Cause::not_supported_yet(&field.child("dedicatedIOThread"), what));
     }
+    if volume.is_hotpluggable() && disk.boot_order.is_some() {
+        let what = "of a disk that is plugged into a running machine";
+        causes.push(Cause::not_supported_yet(&field.child("bootOrder"), what));
+    }
     if volume.is_hotpluggable() && disk.is_cdrom() {
         let what = "with a volume that is hotpluggable (a disc that is exchanged)";
         causes.push(Cause::not_supported_yet(&field.child("cdrom"), what));

@@ -23,13 +23,11 @@ pub fn vmi_update(
     let mut causes = Vec::new();
     // What virt-controller and virt-api change on a running guest, and a stop with a shorter grace period, recorded by virt-api.
     let mut before = old.spec.clone();
-    if requester == Requester::Component {
+    if requester == Requester::Component && old.spec != new.spec {
         before.termination_grace_period_seconds = new.spec.termination_grace_period_seconds;
         hotplug::take_over(&mut before, &new.spec);
-        if old.spec != new.spec {
-            hotplug::sockets(new, &mut causes);
-            hotplug::volumes(old, new, gates, &mut causes);
-        }
+        hotplug::sockets(new, &mut causes);
+        hotplug::volumes(old, new, gates, &mut causes);
     }
     if before != new.spec {
         if requester == Requester::Component {

@@ -5,7 +5,9 @@ use super::supported::given;
 use super::text::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use super::{Cause, CauseKind, Path, cloud_init, firmware, object_volumes};
 use crate::gates::Gates;
-use crate::v1::{ContainerDiskSource, HostDisk, VirtualMachineInstanceSpec, Volume};
+use crate::v1::{
+    ContainerDiskSource, HostDisk, PersistentVolumeClaimVolumeSource, VirtualMachineInstanceSpec, Volume,
+};
 use std::collections::{HashMap, HashSet};
 
 /// Names become parts of container and pod volume names (`volume<name>`, `<name>-udata`), which are DNS labels.
@@ -159,13 +161,20 @@ fn claim(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
         let field = field.child("ephemeral.persistentVolumeClaim");
         causes.push(Cause::required(&field, format!("{field} is a required field")));
     }
+    let claim =
+        |source: Option<&'_ PersistentVolumeClaimVolumeSource>| source.map(|on| on.claim_name.clone());
     let sources = [
-        ("persistentVolumeClaim.claimName", volume.persistent_volume_claim.as_ref()),
-        ("ephemeral.persistentVolumeClaim.claimName", ephemeral.flatten()),
+        ("persistentVolumeClaim.claimName", claim(volume.persistent_volume_claim.as_ref())),
+        ("ephemeral.persistentVolumeClaim.claimName", claim(ephemeral.flatten())),
+        // Where it is empty, KubeVirt has words of its own.
+        (
+            "dataVolume.name",
+            volume.data_volume.as_ref().map(|on| on.name.clone()).filter(|name| !name.is_empty()),
+        ),
     ];
     for (name, source) in sources {
         let field = field.child(name);
-        match source.map(|source| source.claim_name.as_str()) {
+        match source.as_deref() {
             Some("") => causes.push(Cause::required(&field, format!("{field} is a required field"))),
             Some(claim) if !is_dns_subdomain(claim) => causes.push(Cause::invalid(
                 &field,

@@ -183,7 +183,6 @@ async fn detach(
     }
     let namespace = vmi.namespace().unwrap_or_default();
     let params = DeleteParams {
-        grace_period_seconds: Some(0),
         preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
         ..DeleteParams::default()
     };

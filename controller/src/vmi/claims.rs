@@ -13,9 +13,13 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Client, ResourceExt};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Reason of an instance whose DataVolume is being filled.
 pub(super) const NOT_FILLED: &str = "DataVolumeNotReady";
+
+/// How often a claim of somebody else's is looked for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is there of the claims that volumes name, by their names.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            claim bound           its pod runs                 (handler)
-//!   Pending ─────────────> Bound ──────────────> AttachedToNode ─────────> MountedToPod, Ready
+//!   Pending ─────────────> Bound ──────────────> AttachedToNode ─────────> Ready
 //!      │ not wanted          │                          │ not wanted               │
 //!      │                     │                          └────────> Detaching <─────┘
 //!      │                     │                                         │ (handler)
@@ -91,16 +91,17 @@ impl Pauses {
 struct Wanted<'a> {
     name: &'a str,
     claim: VolumeClaim<'a>,
+    reads: bool,
     pod: String,
 }
 
 fn wanted(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
     let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
     let hot = vmi.spec.volumes.iter().filter(|volume| volume.is_hotpluggable());
-    let wanted = |name, claim: VolumeClaim<'_>| attachment::name(uid, name, claim.name);
     hot.filter_map(|volume| {
         let (name, claim) = (volume.name.as_str(), volume.claim()?);
-        Some(Wanted { name, claim, pod: wanted(name, claim) })
+        let reads = attachment::reads(&vmi.spec, name, claim);
+        Some(Wanted { name, claim, reads, pod: attachment::name(uid, name, claim.name, reads) })
     })
     .collect()
 }
@@ -460,7 +461,7 @@ impl Work<'_> {
         let observed = self.observed;
         let claim = found.and_then(|found| usable(found, &observed.vmi, wanted.claim.name));
         let Some(claim) = claim else {
-            self.again_in(plan::CLAIM_PATIENCE);
+            self.again_in(claims::PATIENCE);
             return None;
         };
         if let Some(left) = observed.attachments.pauses.get(&wanted.pod) {
@@ -483,6 +484,7 @@ impl Work<'_> {
             claim: wanted.claim,
             mode: Mode::of(volume_mode),
             size: size(&claims::info(claim)),
+            reads: wanted.reads,
         };
         let pod = attachment::build(valid, &wanted, self.launcher, &observed.config);
         if is_noted {

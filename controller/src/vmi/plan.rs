@@ -1,6 +1,6 @@
 //! What to do about an instance. Pure: the same observation gives the same plan.
 
-use super::claims::Claims;
+use super::claims::{self, Claims};
 use super::hotplug::{self, Attachments};
 use super::phase;
 use super::refusal::{self, Refusal};
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// How soon a claim that was created is looked at.
 const AFTER_CLAIM: Duration = Duration::from_millis(50);
 /// How often a claim is looked at that cannot be mounted yet.
-pub(super) const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
+const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 /// How often settings are looked at that keep an instance from its pod.
 const SETTINGS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a pod may outlive its instance's last phase, so that the launcher ends by itself.
@@ -227,7 +227,8 @@ fn without_pod(observed: &Observed) -> Plan {
                     .again_in(SETTINGS_PATIENCE);
             }
             if let Some((reason, message)) = observed.claims.trouble(vmi) {
-                return trouble(observed, CONDITION_SYNCHRONIZED, reason, &message).again_in(CLAIM_PATIENCE);
+                return trouble(observed, CONDITION_SYNCHRONIZED, reason, &message)
+                    .again_in(claims::PATIENCE);
             }
             let mut pod = pod::build(&valid, &observed.config);
             pod::claims::add(&mut pod, &valid, |claim| observed.claims.mode(claim));
@@ -435,7 +436,10 @@ fn clean_up(observed: &Observed) -> Plan {
 fn take_down(observed: &Observed) -> Plan {
     let vmi = &observed.vmi;
     let pods = observed.pod.iter().chain(&observed.strays).filter(|pod| is_ours(pod, vmi));
-    let (attachments, launchers): (Vec<&Pod>, Vec<&Pod>) = pods.partition(|pod| hotplug::is_attachment(pod));
+    // By its name: labels can be written by those whose pods they are.
+    let name = pod::name(&vmi.name_any(), &vmi.uid().unwrap_or_default());
+    let (launchers, attachments): (Vec<&Pod>, Vec<&Pod>) =
+        pods.partition(|pod| pod.name_any() == name || !hotplug::is_attachment(pod));
     if !launchers.is_empty() {
         return delete_pods(observed, launchers);
     }

@@ -88,7 +88,10 @@ fn needs_no_restart(namespace: &Namespace) -> Result<()> {
 fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
     in_namespace("plug-vm", |namespace| {
         claim(namespace, "data")?;
-        let mut console = boot(namespace, &guest::machine("vm", "Always"))?;
+        // The cluster's claims are each on one node, and what is plugged in has no say in where the next run is placed.
+        let mut machine = guest::machine("vm", "Always");
+        guest::spec_of(&mut machine)["nodeSelector"] = json!({ "kubernetes.io/hostname": "node01" });
+        let mut console = boot(namespace, &machine)?;
         let uid = namespace.need("vmi", "vm")?["metadata"]["uid"].clone();
         let add = ["addvolume", "vm", "--volume-name=data", "--serial=PLUGGED"];
         let output = namespace.virtctl(&add)?;

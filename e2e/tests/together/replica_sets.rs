@@ -180,9 +180,13 @@ fn a_template_may_not_do_what_an_instance_may_not() {
         let message = namespace.refusal(&wrong)?;
         ensure!(message.contains("reserved kubevirt.io/ labels"), "{message}");
         let mut wrong = manifest(1);
-        wrong["spec"]["template"]["spec"]["domain"]["devices"]["disks"][0]["shareable"] = json!(true);
+        wrong["spec"]["template"]["spec"]["domain"]["devices"]["disks"][0]["blockSize"] =
+            json!({"matchVolume": {}});
         let message = namespace.refusal(&wrong)?;
-        ensure!(message.contains("spec.template.spec.domain.devices.disks[0].shareable"), "{message}");
+        ensure!(
+            message.contains("spec.template.spec.domain.devices.disks[0].blockSize.matchVolume"),
+            "{message}"
+        );
         namespace.apply(&manifest(0))?;
         let patch = r#"{"spec":{"selector":{"matchLabels":{"guest":"other"}}}}"#;
         let output = namespace.try_kubectl(&["patch", SET, "web", "--type=merge", "-p", patch])?;

@@ -56,9 +56,6 @@ pub enum LauncherError {
     /// The peer of the second socket is unknown.
     #[error("look at the peer of the launcher's descriptor socket")]
     DescriptorCredentials(#[source] SocketError),
-    /// The pod of a disk handed over something else.
-    #[error("what pod {0} offers is neither a regular file nor a block device")]
-    NoDisk(String),
     /// Somebody else answers there.
     #[error(transparent)]
     Peer(#[from] PeerError),

@@ -5,10 +5,10 @@
 //!   no connection                        -> Connect        find the launcher and prove who it is
 //!   connected, network not looked at     -> Prepare        make what is missing, hand over descriptors
 //!   prepared, spec not known to launcher -> Sync           what should run
-//!   a disk is offered, not held          -> Plug           take it from its pod and hand it to the launcher
 //!   QEMU is there, realtime is asked for -> RealTime       the launcher lets the guest go after it
 //!   VMI is being deleted                 -> Shutdown       once, and again with less time if the grace period shrinks
 //!   pings of the agent began to fail     -> TellFailedPings  an event, and no more: what follows is the kubelet's
+//!   a disk is offered, not held          -> Plug           take it from its pod and hand it to the launcher
 //!   status differs from what is seen     -> Report         one patch
 //!   else                                 -> Wait           for the API server, the launcher, or a retry
 //! ```
@@ -142,13 +142,13 @@ pub fn plan(observed: Observed<'_>) -> Step {
         {
             return Step::RealTime { qemu };
         }
-        let disks = session.status.filter(|status| status.ready).map(|status| volumes::missing(vmi, status));
-        if let Some(disks) = disks.filter(|disks| !disks.is_empty()) {
-            return Step::Plug(disks);
-        }
         let failed = session.status.map_or(0, |status| status.failed_pings);
         if failed > session.failed_pings {
             return Step::TellFailedPings(failed);
+        }
+        let disks = session.status.filter(|status| status.ready).map(|status| volumes::missing(vmi, status));
+        if let Some(disks) = disks.filter(|disks| !disks.is_empty()) {
+            return Step::Plug(disks);
         }
     }
     if observed.report { Step::Report } else { Step::Wait }

@@ -12,9 +12,10 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_api::vcpu_mask::VcpuMask;
 use barevirt_protocol::names::{HotDisk, KVM, VHOST_VSOCK};
 use barevirt_protocol::v1::{Facts, LauncherStatus, SyncRequest};
+use futures::future::join_all;
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 use tonic::Streaming;
 
@@ -307,15 +308,19 @@ impl Session {
         vmi: &VirtualMachineInstance,
         disks: &[(HotDisk, String)],
     ) -> Result<(), StepError> {
-        let mut outcome = Ok(());
-        for (disk, uid) in disks {
-            let given = match attachment::disk(pods, uid).await {
-                Ok(opened) => self.launcher.give(revision(vmi), &[(disk.descriptor(), opened)]).await,
-                Err(error) => Err(error),
-            };
+        let hand_over = async |disk: &HotDisk, uid: &str| {
+            let opened = attachment::disk(pods, uid).await?;
+            let given = [(disk.descriptor(), opened)];
+            let outcome = self.launcher.give(revision(vmi), &given).await;
+            // To close a file may wait for its storage.
+            spawn_blocking(move || drop(given));
+            outcome
+        };
+        let all = disks.iter().map(async |(disk, uid)| {
             let failed = |source| StepError::Disk { volume: disk.volume.clone(), source: Box::new(source) };
-            outcome = outcome.and(given.map_err(failed));
-        }
+            hand_over(disk, uid).await.map_err(failed)
+        });
+        let outcome: Result<(), StepError> = join_all(all).await.into_iter().collect();
         if outcome.is_ok() {
             // Until it says that it has them, the same step would follow.
             let has = |heard: &Heard| {

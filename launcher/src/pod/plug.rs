@@ -19,7 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barevirt_api::valid::ValidVmi;
-use barevirt_machine::{Cache, Command, Disk, FileSource, HotDisks, ImageFormat, VolumeFacts};
+use barevirt_machine::{
+    Cache, Command, Disk, FileSource, HotDisk as Plan, HotDisks, ImageFormat, VolumeFacts,
+};
 use barevirt_protocol::names::HotDisk;
 use barevirt_protocol::v1;
 use barevirt_qmp::qapi::qmp;
@@ -57,11 +59,13 @@ struct Plugged {
     leaving: Option<Leaving>,
 }
 
-/// It is not wanted any more.
-#[derive(Debug, Clone, Copy)]
+/// It is to go: not wanted any more, or not taken by QEMU, of which something may be there all the same.
+#[derive(Debug, Clone)]
 struct Leaving {
     since: Instant,
-    asked: Instant,
+    asked: Option<Instant>,
+    /// What QEMU said, where it was not taken.
+    refused: Option<String>,
 }
 
 /// A disk that QEMU did not take.
@@ -106,15 +110,18 @@ impl Plugs {
             let monitor = people.borrow_and_update().clone();
             let latest = wanted.borrow_and_update().clone();
             circumstances.borrow_and_update();
-            if let (Some(monitor), Some(latest)) = (monitor, latest)
-                && let Err(error) = self.turn(&monitor, &latest.vmi).await
-            {
-                // The end of the stream is the end of QEMU.
-                if !error.is_closed() {
+            let mut pause = None;
+            if let (Some(monitor), Some(latest)) = (monitor, latest) {
+                let outcome = self.turn(&monitor, &latest.vmi).await;
+                pause = self.pause();
+                if let Err(error) = outcome
+                    // The end of the stream is the end of QEMU.
+                    && !error.is_closed()
+                {
                     tracing::warn!(%error, "disks could not be plugged");
+                    pause = Some(LATER);
                 }
             }
-            let pause = self.pause();
             let rest = async {
                 match pause {
                     Some(pause) => sleep(pause).await,
@@ -142,10 +149,10 @@ impl Plugs {
     async fn turn(&mut self, qmp: &Qmp, vmi: &ValidVmi) -> Result<(), Error> {
         let wanted = wanted(vmi);
         let mut outcome = Ok(());
-        for key in self.plugged.iter().map(|plugged| plugged.key.clone()).collect::<Vec<_>>() {
-            if !wanted.contains(&key) {
-                outcome = outcome.and(self.take_out(qmp, &key).await);
-            }
+        // One that was asked for goes, also where it is wanted again: it comes anew.
+        let go = self.plugged.iter().filter(|one| one.leaving.is_some() || !wanted.contains(&one.key));
+        for key in go.map(|plugged| plugged.key.clone()).collect::<Vec<_>>() {
+            outcome = outcome.and(self.take_out(qmp, &key).await);
         }
         self.refused.retain(|refused| wanted.contains(&refused.key));
         for key in &wanted {
@@ -180,36 +187,32 @@ impl Plugs {
             Ok(ready) => ready,
             Err(why) => return self.refuse(key, why),
         };
+        // An answer may have been lost: what there is counts.
+        self.room.set_scsi(has_device(qmp, HotDisks::SCSI).await?);
         let hot = match self.room.plan(vmi, &ready) {
             Ok(hot) => hot,
             Err(error) => return self.refuse(key, error.to_string()),
         };
         let add = qmp::add_fd { fdset_id: Some(set.into()), opaque: Some(format!("volume {}", key.volume)) };
         qmp.execute_with_fds(add, &[descriptor.as_fd()], Deadline::after(COMMAND)).await?;
-        for (done, step) in hot.steps.iter().enumerate() {
+        let Plan { disk, steps, room, target } = hot;
+        self.room = room;
+        let mut plugged = Plugged { key: key.clone(), disk, set, target, leaving: None };
+        for step in &steps {
             let Command { execute, arguments } = &step.forward;
             let answer = qmp.execute_raw(execute, arguments.clone(), Deadline::after(COMMAND)).await;
             let Err(error) = answer else { continue };
             let why = format!("QEMU refuses {execute}: {error}");
-            self.undo(qmp, &hot.disk, set).await?;
-            if done > 0 {
-                // What other disks need too has come to stay.
-                self.room = hot.room;
-                self.room.free(&hot.disk);
-            }
-            return if matches!(error, Error::Refused { .. }) { self.refuse(key, why) } else { Err(error) };
+            tracing::warn!(volume = key.volume, claim = key.claim, why, "disk not plugged in");
+            // A command without an answer may be carried out yet: it is known as one that has to go.
+            plugged.leaving = Some(Leaving { since: Instant::now(), asked: None, refused: Some(why) });
+            self.plugged.push(plugged);
+            return if matches!(error, Error::Refused { .. }) { Ok(()) } else { Err(error) };
         }
-        tracing::info!(volume = key.volume, claim = key.claim, target = hot.target, "disk plugged in");
-        self.room = hot.room;
+        tracing::info!(volume = key.volume, claim = key.claim, target = plugged.target, "disk plugged in");
         // It is in use: under this name no other is given.
         drop(self.holdings.borrow_mut().take(&key.descriptor()));
-        self.plugged.push(Plugged {
-            key: key.clone(),
-            disk: hot.disk,
-            set,
-            target: hot.target,
-            leaving: None,
-        });
+        self.plugged.push(plugged);
         Ok(())
     }
 
@@ -222,12 +225,13 @@ impl Plugs {
     /// Asks the guest for a disk; when it has let go, the rest follows.
     async fn take_out(&mut self, qmp: &Qmp, key: &HotDisk) -> Result<(), Error> {
         let Some(at) = self.plugged.iter().position(|plugged| plugged.key == *key) else { return Ok(()) };
-        let id = self.plugged[at].disk.id();
-        let leaving = self.plugged[at].leaving;
-        if leaving.is_none_or(|leaving| leaving.asked.elapsed() >= AGAIN) {
-            let now = Instant::now();
-            let since = leaving.map_or(now, |leaving| leaving.since);
-            self.plugged[at].leaving = Some(Leaving { since, asked: now });
+        let now = Instant::now();
+        let Plugged { disk, set, leaving, .. } = &mut self.plugged[at];
+        let leaving = leaving.get_or_insert(Leaving { since: now, asked: None, refused: None });
+        let is_due = leaving.asked.is_none_or(|asked| asked.elapsed() >= AGAIN);
+        let id = disk.id();
+        if is_due {
+            leaving.asked = Some(now);
             tracing::info!(volume = key.volume, claim = key.claim, "the guest is asked for a disk");
             match qmp.execute_raw("device_del", json!({ "id": id }), Deadline::after(COMMAND)).await {
                 // It may have gone a moment ago, or the guest is asked already.
@@ -238,28 +242,18 @@ impl Plugs {
         if has_device(qmp, &id).await? {
             return Ok(());
         }
-        let Plugged { disk, set, .. } = &self.plugged[at];
-        self.undo(qmp, disk, *set).await?;
+        undo(qmp, disk, *set).await?;
         // A device that is gone holds its disk for another moment.
         if has_nodes(qmp, disk).await? {
             return Ok(());
         }
         let gone = self.plugged.remove(at);
         self.room.free(&gone.disk);
-        self.holdings.borrow_mut().forget(&key.descriptor());
-        tracing::info!(volume = key.volume, claim = key.claim, "disk taken out");
-        Ok(())
-    }
-
-    /// Takes away what is behind a device that is not there.
-    async fn undo(&self, qmp: &Qmp, disk: &Disk, set: u32) -> Result<(), Error> {
-        let nodes = disk.image.node_names();
-        let nodes = nodes.iter().rev().map(|node| ("blockdev-del", json!({ "node-name": node })));
-        for (name, arguments) in nodes.chain([("remove-fd", json!({ "fdset-id": set }))]) {
-            match qmp.execute_raw(name, arguments, Deadline::after(COMMAND)).await {
-                // It was never made, or is in use.
-                Ok(_) | Err(Error::Refused { .. }) => {}
-                Err(error) => return Err(error),
+        match gone.leaving.and_then(|leaving| leaving.refused) {
+            Some(why) => self.refused.push(Refused { key: key.clone(), why, at: now }),
+            None => {
+                self.holdings.borrow_mut().forget(&key.descriptor());
+                tracing::info!(volume = key.volume, claim = key.claim, "disk taken out");
             }
         }
         Ok(())
@@ -273,10 +267,15 @@ impl Plugs {
             ..v1::HotDisk::default()
         };
         let plugged = self.plugged.iter().map(|plugged| {
-            let late = plugged.leaving.is_some_and(|leaving| leaving.since.elapsed() >= PATIENCE);
-            let trouble = format!("the guest has not let go of the disk within {} s", PATIENCE.as_secs());
-            let trouble = if late { trouble } else { String::new() };
-            v1::HotDisk { plugged: true, target: plugged.target.clone(), trouble, ..of(&plugged.key) }
+            let trouble = match &plugged.leaving {
+                Some(Leaving { refused: Some(why), .. }) => why.clone(),
+                Some(leaving) if leaving.since.elapsed() >= PATIENCE => {
+                    format!("the guest has not let go of the disk within {} s", PATIENCE.as_secs())
+                }
+                _ => String::new(),
+            };
+            let is_plugged = plugged.leaving.is_none();
+            v1::HotDisk { plugged: is_plugged, target: plugged.target.clone(), trouble, ..of(&plugged.key) }
         });
         let refused = self
             .refused
@@ -326,6 +325,20 @@ fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) -> Result<Vol
     };
     let name = key.volume.clone();
     Ok(VolumeFacts { name, source, format: ImageFormat::Raw, read_only, overlay: None, cache })
+}
+
+/// Takes away what is behind a device that is not there.
+async fn undo(qmp: &Qmp, disk: &Disk, set: u32) -> Result<(), Error> {
+    let nodes = disk.image.node_names();
+    let nodes = nodes.iter().rev().map(|node| ("blockdev-del", json!({ "node-name": node })));
+    for (name, arguments) in nodes.chain([("remove-fd", json!({ "fdset-id": set }))]) {
+        match qmp.execute_raw(name, arguments, Deadline::after(COMMAND)).await {
+            // It was never made, or is in use.
+            Ok(_) | Err(Error::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Whether a device that was plugged in is still there.

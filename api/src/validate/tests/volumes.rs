@@ -64,6 +64,8 @@ fn rules_of_claims() {
     check(rows![
         ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": ""}}] => "spec.volumes[0].persistentVolumeClaim.claimName", "is a required field";
         ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": "../a"}}] => "spec.volumes[0].persistentVolumeClaim.claimName", "'../a' is not the name of a claim";
+        ["/spec/volumes/0" => {"name": "root", "dataVolume": {"name": "a?watch=true"}}] => "spec.volumes[0].dataVolume.name", "'a?watch=true' is not the name of a claim";
+        ["/spec/volumes/0" => {"name": "root", "dataVolume": {"name": "a", "hotpluggable": true}}, "/spec/domain/devices/disks/0" => {"name": "root", "bootOrder": 1, "disk": {"bus": "scsi"}}] => "spec.domain.devices.disks[0].bootOrder", "of a disk that is plugged into a running machine is not supported yet";
         ["/spec/volumes/0" => {"name": "root", "ephemeral": {}}] => "spec.volumes[0].ephemeral.persistentVolumeClaim", "is a required field";
         ["/spec/volumes/0" => {"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "A"}}}] => "spec.volumes[0].ephemeral.persistentVolumeClaim.claimName", "'A' is not the name of a claim";
         ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": "a", "hotpluggable": true}}, "/spec/domain/devices/disks/0" => {"name": "root", "cdrom": {}}] => "spec.domain.devices.disks[0].cdrom", "(a disc that is exchanged) is not supported yet";

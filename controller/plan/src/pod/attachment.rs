@@ -20,7 +20,7 @@ use barevirt_api::names::{
     APP_HOTPLUG_DISK, APP_LABEL, CLAIM_ANNOTATION, CLAIM_DEVICES, CLAIMS, CREATED_BY_LABEL,
     DOMAIN_ANNOTATION, VOLUME_ANNOTATION,
 };
-use barevirt_api::v1::VolumeClaim;
+use barevirt_api::v1::{VirtualMachineInstanceSpec, VolumeClaim};
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, EmptyDirVolumeSource, NodeAffinity, NodeSelector, NodeSelectorRequirement,
@@ -55,12 +55,21 @@ pub struct Wanted<'a> {
     pub mode: Mode,
     /// Bytes of a new disk, where they are known.
     pub size: Option<u64>,
+    /// The guest only reads it: so it is opened.
+    pub reads: bool,
+}
+
+/// Whether a volume's disk is only read: its claim is so, or the guest's drive.
+pub fn reads(spec: &VirtualMachineInstanceSpec, volume: &str, claim: VolumeClaim<'_>) -> bool {
+    let disks = &spec.domain.devices.disks;
+    claim.is_read_only || disks.iter().any(|disk| disk.name == volume && disk.is_readonly())
 }
 
 /// The name of a volume's pod. It follows from the instance, the volume and its claim, so that there cannot be two of them;
 /// volumes of many instances are called the same, so more characters follow than of a launcher's name.
-pub fn name(vmi_uid: &str, volume: &str, claim: &str) -> String {
-    let seed = format!("{vmi_uid}/{volume}/{claim}");
+pub fn name(vmi_uid: &str, volume: &str, claim: &str, reads: bool) -> String {
+    // One that is opened in another way is another pod.
+    let seed = format!("{vmi_uid}/{volume}/{claim}{}", if reads { "/reads" } else { "" });
     let shown: String = volume.chars().take(SHOWN).collect();
     let half = generated::name("", &seed);
     generated::name(&format!("hp-volume-{shown}-{half}"), &format!("{half}/{seed}"))
@@ -78,14 +87,14 @@ pub fn build(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod, config: &Confi
         spec: Some(PodSpec {
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
-            // A program that only holds a descriptor has nothing to end.
-            termination_grace_period_seconds: Some(0),
+            // With none, the object would go before the kubelet has said that the claim is free.
+            termination_grace_period_seconds: Some(1),
             security_context: Some(pod_security(config)),
             affinity: Some(on_node(node)),
             tolerations: Some(with_tolerated(tolerations)),
             priority_class_name: vmi.spec().priority_class_name.clone(),
             image_pull_secrets: some(&pull_secrets(vec![], config)),
-            containers: vec![container(vmi, wanted, config)],
+            containers: vec![container(wanted, config)],
             volumes: Some(vec![
                 Volume {
                     name: SOCKETS.to_owned(),
@@ -110,7 +119,7 @@ fn metadata(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod) -> ObjectMeta {
     ];
     let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
     ObjectMeta {
-        name: Some(name(vmi.uid(), wanted.volume, wanted.claim.name)),
+        name: Some(name(vmi.uid(), wanted.volume, wanted.claim.name, wanted.reads)),
         namespace: Some(vmi.namespace().to_owned()),
         labels: Some(labels.map(owned).into()),
         annotations: Some(annotations.map(owned).into()),
@@ -119,11 +128,9 @@ fn metadata(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod) -> ObjectMeta {
     }
 }
 
-fn container(vmi: &ValidVmi, wanted: &Wanted<'_>, config: &Config) -> Container {
-    let disks = &vmi.spec().domain.devices.disks;
-    let disk_is_read_only = disks.iter().any(|disk| disk.name == wanted.volume && disk.is_readonly());
+fn container(wanted: &Wanted<'_>, config: &Config) -> Container {
     let mut args = vec!["--volume".to_owned(), wanted.volume.to_owned()];
-    if wanted.claim.is_read_only || disk_is_read_only {
+    if wanted.reads {
         args.push("--read-only".to_owned());
     }
     if let Some(size) = wanted.size {
@@ -226,7 +233,9 @@ mod tests {
         }));
         let vmi = valid(volume, disk);
         let volume = &vmi.volumes()[0];
-        let wanted = Wanted { volume: &volume.name, claim: volume.claim().unwrap(), mode, size };
+        let claim = volume.claim().unwrap();
+        let reads = reads(vmi.spec(), &volume.name, claim);
+        let wanted = Wanted { volume: &volume.name, claim, mode, size, reads };
         build(&vmi, &wanted, &launcher.unwrap(), &config)
     }
 
@@ -267,7 +276,6 @@ mod tests {
         for (volume, disk, opened, mounted) in [
             (files(true), disk(false), true, json!(true)),
             (files(false), disk(true), true, Value::Null),
-            (files(false), json!({"name": "data", "cdrom": {"bus": "sata"}}), true, Value::Null),
             (files(false), disk(false), false, Value::Null),
         ] {
             let pod = serde_json::to_value(pod(&volume, &disk, Mode::Filesystem, None)).unwrap();
@@ -280,13 +288,18 @@ mod tests {
 
     #[test]
     fn names_follow_and_fit() {
-        let data = name(UID, "data", "a");
+        let data = name(UID, "data", "a", false);
         assert!(data.starts_with("hp-volume-data-") && data.len() == 25, "{data}");
-        assert_eq!(data, name(UID, "data", "a"));
-        for other in [name("other", "data", "a"), name(UID, "data", "b"), name(UID, "date", "a")] {
+        assert_eq!(data, name(UID, "data", "a", false));
+        for other in [
+            name(UID, "data", "a", true),
+            name("other", "data", "a", false),
+            name(UID, "data", "b", false),
+            name(UID, "date", "a", false),
+        ] {
             assert_ne!(other, data);
         }
-        let long = ["x", "y"].map(|last| name(UID, &format!("{}{last}", "v".repeat(62)), "a"));
+        let long = ["x", "y"].map(|last| name(UID, &format!("{}{last}", "v".repeat(62)), "a", false));
         assert!(long.iter().all(|name| name.len() <= 63), "{long:?}");
         assert_ne!(long[0], long[1]);
     }

@@ -32,7 +32,7 @@ fn vmi(volumes: &[(&str, &str)], entries: Value) -> VirtualMachineInstance {
 }
 
 fn pod_name(volume: &str, claim: &str) -> String {
-    attachment::name("u1", volume, claim)
+    attachment::name("u1", volume, claim, false)
 }
 
 fn entry(phase: &str, volume: &str, claim: &str, uid: Option<&str>) -> Value {
@@ -261,7 +261,7 @@ fn nobody_elses_pod_is_ever_offered() {
 
 #[test]
 fn what_the_handler_says_stays() {
-    for phase in ["MountedToPod", "Ready"] {
+    for phase in ["Ready"] {
         let vmi = vmi(&[("data", "c")], json!([entry(phase, "data", "c", Some("a1"))]));
         let planned = plan(&observed(vmi, vec![], vec![pod("data", "c", "a1", serves())]), &launcher());
         assert_eq!(planned, Plan::default());
@@ -323,7 +323,7 @@ fn what_was_offered_once_stays_so_and_the_handler_still_knows_it() {
 #[test]
 fn a_disk_is_let_go_of_before_its_pod_goes() {
     let serving = || vec![pod("data", "c", "a1", serves())];
-    for phase in ["AttachedToNode", "MountedToPod", "Ready"] {
+    for phase in ["AttachedToNode", "Ready"] {
         let vmi = vmi(&[], json!([entry(phase, "data", "c", Some("a1"))]));
         let entries = told(&plan(&observed(vmi, vec![], serving()), &launcher()));
         assert_eq!((&entries[0]["phase"], &entries[0]["target"]), (&json!("Detaching"), &json!("sda")));

@@ -182,7 +182,8 @@ impl Disk {
         let props = props
             .maybe("drive", (!self.device.is_empty).then(|| self.image.node()))
             .maybe("bootindex", self.device.boot_index)
-            .maybe("serial", self.device.serial.clone())
+            // A device of the node has its own, as with libvirt.
+            .maybe("serial", self.device.serial.clone().filter(|_| self.device.kind != DiskKind::Lun))
             .maybe("logical_block_size", self.device.blocks.map(|blocks| blocks.logical))
             .maybe("physical_block_size", self.device.blocks.map(|blocks| blocks.physical))
             .maybe("discard_granularity", self.device.blocks.and_then(|blocks| blocks.discard))

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use barevirt_api::valid::{Bus as ApiBus, ValidVmi};
 
 use super::disks::{self, Connection};
-use super::{DEVICES, Ports, boot_index, virtio};
+use super::{DEVICES, Ports, virtio};
 use crate::device::controller::Controllers;
 use crate::device::disk::{Bus, Disk};
 use crate::device::io_thread::Served;
@@ -64,6 +64,14 @@ impl HotDisks {
         room
     }
 
+    /// Id of the SCSI controller.
+    pub const SCSI: &str = Controllers::SCSI;
+
+    /// Notes whether the SCSI controller is there.
+    pub fn set_scsi(&mut self, there: bool) {
+        self.has_scsi = there;
+    }
+
     /// Where devices are now.
     #[must_use]
     pub fn layout(&self) -> &Layout {
@@ -107,7 +115,6 @@ impl HotDisks {
             }
         };
         let planned = disks::planned(valid, ready, connection, &field)?;
-        let planned = planned.booted_from(boot_index(valid.disk.boot_order));
         let disk = planned.finish(&Ports(&next.layout), virtio)?;
         next.take(&disk);
         steps.extend(attach_disk(&disk));
