@@ -18,6 +18,9 @@ pub enum State {
     Gone,
 }
 
+/// Volumes come and go by a change of the specification, and drives may be empty.
+pub const DECLARATIVE_HOTPLUG_VOLUMES: &str = "DeclarativeHotplugVolumes";
+
 /// Every gate that KubeVirt registers.
 pub const GATES: &[(&str, State)] = &[
     ("AlignCPUs", State::Alpha),
@@ -31,7 +34,7 @@ pub const GATES: &[(&str, State)] = &[
     ("ContainerPathVolumes", State::Alpha),
     ("CrossArchitectureVirtualization", State::Alpha),
     ("DecentralizedLiveMigration", State::Beta),
-    ("DeclarativeHotplugVolumes", State::Beta),
+    (DECLARATIVE_HOTPLUG_VOLUMES, State::Beta),
     ("DisableCustomSELinuxPolicy", State::General),
     ("DisableMDEVConfiguration", State::Gone),
     ("DockerSELinuxMCSWorkaround", State::Gone),

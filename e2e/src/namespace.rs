@@ -4,7 +4,7 @@ use crate::command::{Output, kubectl, object, objects, try_kubectl, try_kubectl_
 use crate::diagnosis;
 use crate::wait::{self, SOON};
 use anyhow::{Context, Result, anyhow, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::panic::resume_unwind;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -171,6 +171,17 @@ impl Namespace {
     ) -> Result<Value> {
         let what = format!("{kind} {name} {what}");
         wait::until(&what, within, || Ok(self.get(kind, name)?.filter(|object| wanted(object))))
+    }
+
+    /// Makes a claim of 16 MiB, of the cluster's own storage class.
+    ///
+    /// # Errors
+    /// When the API server does not take it.
+    pub fn claim(&self, name: &str) -> Result<()> {
+        self.apply(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
+            "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "16Mi" } } },
+        }))
     }
 
     /// Waits until a VMI is in a phase.

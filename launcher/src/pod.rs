@@ -362,6 +362,14 @@ async fn serve_people(
     }
 }
 
+/// Waits so long; for good where nothing moves by itself.
+async fn rest(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Keeps the handler's view whole and current.
 async fn tell(
     mut status: watch::Receiver<Status>,

@@ -4,7 +4,6 @@
 //! So a disk gets into a running pod without a mount, by nobody's privilege but that of the pod that was admitted with the
 //! claim. The pod lives until the guest has let go of the disk: as long, the kubelet keeps the claim where it is.
 
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -16,7 +15,7 @@ use barevirt_protocol::seqpacket::PacketListener;
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 
-use crate::disk::claim::{self, ClaimError, Disk, Places};
+use crate::disk::claim::{self, ClaimError, Places};
 use crate::signals::Stops;
 
 /// Offer the disk of a claim to virt-handler, until told to end.
@@ -38,13 +37,9 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = SOCKETS_DIRECTORY)]
     pub sockets: PathBuf,
 
-    /// Directory of the claims' file systems.
-    #[arg(long, value_name = "DIR", default_value = barevirt_api::names::CLAIMS)]
-    pub claims: PathBuf,
-
-    /// Directory of the claims' devices.
-    #[arg(long, value_name = "DIR", default_value = barevirt_api::names::CLAIM_DEVICES)]
-    pub claim_devices: PathBuf,
+    /// Where the claim is.
+    #[command(flatten)]
+    pub claims: Places,
 }
 
 /// Offers it. Must run within a `LocalSet`.
@@ -75,7 +70,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
 fn answer(args: &Args, request: &Request) -> Reply {
     match request {
-        Request::Take(take) if take.stream == STREAM_DISK => match open(args) {
+        Request::Take(take) if take.stream == STREAM_DISK => match find(args) {
             Ok(disk) => {
                 tracing::info!(volume = args.volume, "disk handed over");
                 Ok(vec![disk])
@@ -90,22 +85,15 @@ fn answer(args: &Args, request: &Request) -> Reply {
     }
 }
 
-fn open(args: &Args) -> Result<OwnedFd, ClaimError> {
-    let places = Places { directories: args.claims.clone(), devices: args.claim_devices.clone() };
-    match claim::find(&args.volume, args.read_only, args.size, &places)? {
-        Disk::File { file, .. } => Ok(file),
-        Disk::Device { path, .. } => {
-            let opened = File::options().read(true).write(!args.read_only).open(&path);
-            let what = || format!("open {}", path.display());
-            opened.map(OwnedFd::from).map_err(|source| ClaimError::Io { what: what(), source })
-        }
-    }
+fn find(args: &Args) -> Result<OwnedFd, ClaimError> {
+    claim::find(&args.volume, args.read_only, args.size, &args.claims).map(|disk| disk.file)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use barevirt_protocol::message::{Give, Take};
+    use std::fs::File;
 
     #[test]
     fn the_disk_is_given_to_who_asks_for_it_and_why_there_is_none_is_said() {
@@ -116,8 +104,7 @@ mod tests {
             read_only,
             size: Some(1 << 20),
             sockets: root.path().to_owned(),
-            claims: claims.clone(),
-            claim_devices: root.path().join("dev"),
+            claims: Places { directories: claims.clone(), devices: root.path().join("dev") },
         };
         let take = |stream: &str| Request::Take(Take { stream: stream.to_owned() });
         let refusal = |args, request| answer(&args, &request).unwrap_err();

@@ -236,37 +236,29 @@ fn on_claim(
     let reads = read_only || !is_written;
     let found = claim::find(name, reads, claim_size(vmi, name), &places.claims)
         .map_err(|source| VolumeError::Claim { volume: name.clone(), source })?;
+    let claim::Disk { file, length, device } = found;
     let overlay = (claim.is_ephemeral && is_written).then(|| {
         let path = places.directory.join(format!("{name}.overlay.qcow2"));
-        make(name, &path, found.length()).map(|()| source_of(&path))
+        make(name, &path, length).map(|()| source_of(&path))
     });
     let overlay = overlay.transpose()?;
-    let usual = match (&overlay, &found) {
-        (Some(_), _) => Cache::Disposable,
-        (None, claim::Disk::File { direct: false, .. }) => Cache::WriteThrough,
-        (None, claim::Disk::File { .. } | claim::Disk::Device { .. }) => Cache::None,
+    let cache = match &overlay {
+        Some(_) => Cache::Disposable,
+        None => claim::cached(&disk.disk, &file)
+            .map_err(|source| VolumeError::Cache { volume: name.clone(), source })?,
     };
-    // The plan refuses what is no word for it.
-    let cache = Cache::of(&disk.disk, usual).unwrap_or(usual);
-    let source = match found {
-        claim::Disk::File { file, .. } => {
-            if overlay.is_none() && cache == Cache::None {
-                claim::pass_by_page_cache(&file)
-                    .map_err(|source| VolumeError::Cache { volume: name.clone(), source })?;
-            }
-            hold(name, file, descriptors, fd_sets)
-        }
-        claim::Disk::Device { path, .. } => FileSource::BlockDevice(path.display().to_string()),
+    let source = match device {
+        // QEMU opens it once more.
+        Some(path) => FileSource::BlockDevice(path.display().to_string()),
+        None => hold(name, file, descriptors, fd_sets),
     };
     Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay, cache })
 }
 
-/// How large a new disk on the claim is to be: as large as was asked for, where there is more of it.
+/// How large a new disk on the claim is to be.
 fn claim_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
     let known = &vmi.vmi().status.as_ref()?.volume_status;
-    let claim = known.iter().find(|known| known.name == volume)?.persistent_volume_claim_info.as_ref()?;
-    let sizes = [&claim.requests, &claim.capacity].map(|sizes| sizes.get("storage"));
-    sizes.into_iter().flatten().filter_map(|size| quantity::bytes(size).ok()).min()
+    known.iter().find(|known| known.name == volume)?.persistent_volume_claim_info.as_ref()?.disk_bytes()
 }
 
 /// An empty image for what is written.

@@ -8,7 +8,7 @@
 //! Patches test what they were decided on: of two people at once the second one's call looks anew. What is decided is pure, on
 //! the lists as they are stored.
 
-use barevirt_api::gates::Gates;
+use barevirt_api::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
 use barevirt_api::names;
 use barevirt_api::v1::{Disk, DiskTarget, VirtualMachine, VirtualMachineInstance};
 use barevirt_api::validate::{Path, disk_cannot_be_plugged};
@@ -23,8 +23,6 @@ use crate::endpoints::{On, VolumeAction};
 use crate::front_proxy::User;
 use crate::machine;
 
-/// KubeVirt's gate, which is on unless it is switched off.
-const GATE: &str = "DeclarativeHotplugVolumes";
 /// Bus of a disk that names none: `virtctl`'s default, and one of the two that know hotplug.
 const BUS: &str = "scsi";
 /// How often a call looks anew where somebody changes the object between its look and its change.
@@ -62,7 +60,7 @@ pub async fn act(
     (on, namespace, name): (On, &str, &str),
     body: &Bytes,
 ) -> Result<Answer, Refusal> {
-    if !gates.is_on(GATE) {
+    if !gates.is_on(DECLARATIVE_HOTPLUG_VOLUMES) {
         let message = "Enable DeclarativeHotplugVolumes or HotplugVolumes feature gate to use this API.";
         return Err(Refusal::bad_request(message));
     }

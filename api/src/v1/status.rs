@@ -1,6 +1,7 @@
 //! Status of a `VirtualMachineInstance`.
 
 use super::{Condition, CpuTopology, Machine, MemoryStatus, VirtualMachineInstanceMigrationState};
+use crate::quantity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -292,6 +293,14 @@ pub struct PersistentVolumeClaimInfo {
     /// `FromStorageProfile` leaves the choice to CDI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_mode: Option<String>,
+}
+
+impl PersistentVolumeClaimInfo {
+    /// Bytes that a new disk on it may have: no more than was asked for, and no more than there is. None where nothing is known.
+    pub fn disk_bytes(&self) -> Option<u64> {
+        let amounts = [&self.requests, &self.capacity].map(|amounts| amounts.get("storage"));
+        amounts.into_iter().flatten().filter_map(|amount| quantity::bytes(amount).ok()).min()
+    }
 }
 
 /// One volume moving from a claim to another.

@@ -57,6 +57,13 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
+    /// Several in one line, each with its field.
+    pub fn joined(causes: &[Cause]) -> String {
+        let texts: Vec<String> =
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        texts.join("; ")
+    }
+
     /// A cause of that kind.
     pub fn new(kind: CauseKind, field: &Path, message: impl Into<String>) -> Self {
         Cause { field: field.to_string(), message: message.into(), kind }

@@ -2,7 +2,7 @@
 
 use super::text::{DNS_LABEL, is_dns_label, is_pci_address, is_serial, quoted};
 use super::{Cause, Path};
-use crate::gates::Gates;
+use crate::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
 use crate::v1::{BlockSize, Disk, FeatureState, VirtualMachineInstanceSpec, Volume};
 use std::collections::HashMap;
 
@@ -10,8 +10,6 @@ use std::collections::HashMap;
 const SERIAL_LIMIT: usize = 256;
 /// Least and largest size of a sector.
 const SECTORS: std::ops::RangeInclusive<i32> = 512..=2 << 20;
-/// The gate of drives without a disc.
-const EMPTY_DRIVES: &str = "DeclarativeHotplugVolumes";
 
 pub(super) fn validate(
     path: &Path,
@@ -68,7 +66,7 @@ fn missing(field: &Path, disk: &Disk, gates: &Gates, causes: &mut Vec<Cause>) {
             &field.child("name"),
             format!("{} '{}' not found.", field.child("Name"), quoted(&disk.name)),
         ));
-    } else if gates.is_on(EMPTY_DRIVES) {
+    } else if gates.is_on(DECLARATIVE_HOTPLUG_VOLUMES) {
         causes.push(Cause::not_supported_yet(
             &field.child("cdrom"),
             &format!("without a volume named '{}' (an empty drive)", quoted(&disk.name)),
@@ -76,7 +74,9 @@ fn missing(field: &Path, disk: &Disk, gates: &Gates, causes: &mut Vec<Cause>) {
     } else {
         causes.push(Cause::invalid(
             &field.child("name"),
-            format!("{EMPTY_DRIVES} feature gate not enabled, cannot define an empty CD-ROM disk"),
+            format!(
+                "{DECLARATIVE_HOTPLUG_VOLUMES} feature gate not enabled, cannot define an empty CD-ROM disk"
+            ),
         ));
     }
 }

@@ -72,13 +72,9 @@ fn volumes(
             None if !runs || plugs.waits.contains(&name) => When::Waits,
             None => When::InPlace,
         };
-        let volume = |spec: &VirtualMachineInstanceSpec| {
-            spec.volumes.iter().find(|volume| volume.name == name).map_or(Value::Null, |volume| json!(volume))
-        };
-        let disk = |spec: &VirtualMachineInstanceSpec| {
-            let mut disks = spec.domain.devices.disks.iter();
-            disks.find(|disk| disk.name == name).map_or(Value::Null, |disk| json!(disk))
-        };
+        let volume = |spec: &VirtualMachineInstanceSpec| json!(hotplug::volume(&spec.volumes, &name));
+        let disk =
+            |spec: &VirtualMachineInstanceSpec| json!(hotplug::disk(&spec.domain.devices.disks, &name));
         for (field, from, to) in [
             ("volumes", volume(&vmi.spec), volume(wanted)),
             ("domain.devices.disks", disk(&vmi.spec), disk(wanted)),

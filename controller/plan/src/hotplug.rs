@@ -103,11 +103,11 @@ fn is_told(vmi: &VirtualMachineInstance, name: &str) -> bool {
     told.into_iter().any(|volume| volume.name == name)
 }
 
-fn volume<'a>(volumes: &'a [Volume], name: &str) -> Option<&'a Volume> {
+pub(crate) fn volume<'a>(volumes: &'a [Volume], name: &str) -> Option<&'a Volume> {
     volumes.iter().find(|volume| volume.name == name)
 }
 
-fn disk<'a>(disks: &'a [Disk], name: &str) -> Option<&'a Disk> {
+pub(crate) fn disk<'a>(disks: &'a [Disk], name: &str) -> Option<&'a Disk> {
     disks.iter().find(|disk| disk.name == name)
 }
 

@@ -6,7 +6,7 @@
 //! fewer here, which in KubeVirt they cannot.
 
 use crate::{hotplug, merge};
-use barevirt_api::gates::Gates;
+use barevirt_api::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
 use barevirt_api::names::{CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, PHASE_RUNNING};
 use barevirt_api::quantity;
 use barevirt_api::settings::Settings;
@@ -15,9 +15,6 @@ use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstance
 use barevirt_api::validate;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
-
-/// The gate of volumes that come and go by a change of their machine.
-const VOLUMES_GATE: &str = "DeclarativeHotplugVolumes";
 
 /// What instances take over while they run, by the installation's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +32,7 @@ impl Follows {
     pub fn of(settings: &Settings) -> Self {
         Follows {
             size: settings.guest.live_update.is_some(),
-            volumes: settings.gates.is_on(VOLUMES_GATE),
+            volumes: settings.gates.is_on(DECLARATIVE_HOTPLUG_VOLUMES),
             gates: settings.gates.clone(),
         }
     }

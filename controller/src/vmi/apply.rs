@@ -155,15 +155,7 @@ async fn attach(
         Err(error) if error.category() == Category::Refused => {
             cluster.pauses.begin(&namespace, &name, Instant::now());
             warn!(vmi = subject(vmi), pod = name, volume, error = error.message(), "no attachment pod");
-            let plan = hotplug::refused(vmi, volume, &error.message());
-            for action in plan.actions {
-                if let Action::Patch(body) = action {
-                    patch(cluster, vmi, &body).await?;
-                }
-            }
-            for note in plan.notes {
-                cluster.notes.tell(note, vmi.object_ref(&()));
-            }
+            tell(cluster, vmi, hotplug::refused(vmi, volume, &error.message())).await?;
             Ok(Attached::Refused)
         }
         Err(error) => Err(error),
@@ -255,7 +247,13 @@ async fn tell_refusal(
     error: &Error,
 ) -> Result<(), Error> {
     let message = format!("Error creating {what}: {}", error.message());
-    let plan = plan::refused(vmi, reason, &message, Timestamp::now());
+    tell(cluster, vmi, plan::refused(vmi, reason, &message, Timestamp::now())).await?;
+    warn!(vmi = subject(vmi), error = error.message(), what, "creation was refused");
+    Ok(())
+}
+
+/// Writes down and tells what a plan has to say.
+async fn tell(cluster: &Cluster, vmi: &VirtualMachineInstance, plan: Plan) -> Result<(), Error> {
     for action in plan.actions {
         if let Action::Patch(body) = action {
             patch(cluster, vmi, &body).await?;
@@ -264,7 +262,6 @@ async fn tell_refusal(
     for note in plan.notes {
         cluster.notes.tell(note, vmi.object_ref(&()));
     }
-    warn!(vmi = subject(vmi), error = error.message(), what, "creation was refused");
     Ok(())
 }
 

@@ -16,76 +16,37 @@
 //! Once a disk was offered, the launcher may have it: then nobody but the handler knows when the guest has let go of it, and no
 //! pod that runs is deleted before. A pod that ended by itself is replaced, and nothing is taken from the guest meanwhile.
 
+mod attachments;
+
+pub(crate) use self::attachments::is_attachment;
+pub(super) use self::attachments::observe;
+pub use self::attachments::{Attachments, Pauses};
+
+use self::attachments::Standing;
 use super::claims::{self, Found};
 use super::plan::{self, Action, Observed, Plan};
+use super::progress;
 use super::verdict::bounded;
-use crate::cluster::Cluster;
-use crate::error::Error;
-use crate::expectations::{Key, Kind};
-use crate::kin;
 use crate::notes::Note;
-use crate::shell::call_opt;
 use barevirt_api::names::{
-    APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL, REASON_FAILED_CREATE, REASON_HOTPLUG_FAILED,
-    REASON_MISSING_ATTACHMENT_POD, REASON_PVC_NOT_FOUND, REASON_PVC_NOT_READY, REASON_SUCCESSFUL_CREATE,
-    VOLUME_ATTACHED, VOLUME_BOUND, VOLUME_DETACHING, VOLUME_PENDING, VOLUME_UNMOUNTED,
+    REASON_FAILED_CREATE, REASON_HOTPLUG_FAILED, REASON_MISSING_ATTACHMENT_POD, REASON_PVC_NOT_FOUND,
+    REASON_PVC_NOT_READY, REASON_SUCCESSFUL_CREATE, VOLUME_ATTACHED, VOLUME_BOUND, VOLUME_DETACHING,
+    VOLUME_PENDING, VOLUME_UNMOUNTED,
 };
-use barevirt_api::quantity;
-use barevirt_api::v1::{
-    HotplugVolumeStatus, PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeClaim, VolumeStatus,
-};
+use barevirt_api::v1::{HotplugVolumeStatus, VirtualMachineInstance, VolumeClaim, VolumeStatus};
 use barevirt_api::valid::ValidVmi;
+use barevirt_api::validate::Cause;
 use barevirt_plan::pod::attachment;
 use barevirt_plan::pod::claims::Mode;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
-use kube::api::Api;
-use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between a volume's pod and the next one that takes its place.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How often something is looked at that is in the way.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What is there for the volumes that come and go.
-#[derive(Clone, Debug, Default)]
-pub struct Attachments {
-    /// Claims that pods are to be made for, by the names of their volumes.
-    claims: BTreeMap<String, Found>,
-    /// Pods that have the names of attachment pods.
-    pods: BTreeMap<String, Pod>,
-    /// How long there is no other pod of that name yet.
-    pauses: BTreeMap<String, Duration>,
-}
-
-/// When pods were made: the next one of the same name follows after a while.
-#[derive(Default)]
-pub struct Pauses(Mutex<HashMap<(String, String), Instant>>);
-
-impl Pauses {
-    /// A pod was made, or refused.
-    pub(super) fn begin(&self, namespace: &str, pod: &str, now: Instant) {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        made.retain(|_, since| now.duration_since(*since) < PAUSE);
-        made.insert((namespace.to_owned(), pod.to_owned()), now);
-    }
-
-    /// A pod was not wanted any more: should it be once more, that is no repetition.
-    pub(super) fn end(&self, namespace: &str, pod: &str) {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        made.remove(&(namespace.to_owned(), pod.to_owned()));
-    }
-
-    fn left(&self, namespace: &str, pod: &str, now: Instant) -> Duration {
-        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = made.get(&(namespace.to_owned(), pod.to_owned()));
-        since.map_or(Duration::ZERO, |since| PAUSE.saturating_sub(now.duration_since(*since)))
-    }
-}
 
 /// A volume of the specification.
 struct Wanted<'a> {
@@ -136,119 +97,6 @@ impl Stage {
             _ => Stage::Taken,
         }
     }
-}
-
-/// How an attachment pod is.
-#[derive(Clone, Copy, Debug)]
-enum Standing<'a> {
-    Absent,
-    /// Something else has its name.
-    Foreign,
-    /// It offers its disk.
-    Serves(&'a Pod),
-    /// It may do so yet, or again.
-    Starts(&'a Pod),
-    /// It is over, or being deleted.
-    Ended(&'a Pod),
-}
-
-impl Attachments {
-    fn standing(&self, name: &str, vmi: &VirtualMachineInstance, launcher: &Pod) -> Standing<'_> {
-        let Some(pod) = self.pods.get(name) else { return Standing::Absent };
-        let status = pod.status.as_ref();
-        let phase = status.and_then(|status| status.phase.as_deref());
-        let ready = || {
-            let mut containers = status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-            containers.any(|container| container.name == APP_HOTPLUG_DISK && container.ready)
-        };
-        if !is_ours(pod, vmi, launcher) {
-            Standing::Foreign
-        } else if pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")) {
-            Standing::Ended(pod)
-        } else if ready() {
-            Standing::Serves(pod)
-        } else {
-            Standing::Starts(pod)
-        }
-    }
-
-    /// All pods that were found.
-    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.pods.values()
-    }
-}
-
-/// Whether a pod is an attachment pod of this very instance, for this very launcher.
-fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance, launcher: &Pod) -> bool {
-    let created_by = pod.labels().get(CREATED_BY_LABEL);
-    created_by.is_some()
-        && created_by == vmi.metadata.uid.as_ref()
-        && launcher.metadata.uid.is_some()
-        && kin::is_controlled_by(&pod.metadata, &launcher.metadata)
-}
-
-/// Whether a pod is an attachment pod, and no launcher.
-pub(crate) fn is_attachment(pod: &Pod) -> bool {
-    pod.labels().get(APP_LABEL).map(String::as_str) == Some(APP_HOTPLUG_DISK)
-}
-
-/// Looks; nothing is asked for an instance that has no such volumes. None while the pods' cache is behind our own writes.
-pub(super) async fn observe(
-    cluster: &Cluster,
-    vmi: &VirtualMachineInstance,
-    launcher: Option<&Pod>,
-) -> Result<Option<Attachments>, Error> {
-    let namespace = vmi.namespace().unwrap_or_default();
-    let (wanted, now) = (wanted(vmi), Instant::now());
-    let noted = entries(vmi).filter_map(|(_, noted)| noted.attach_pod_name.as_deref());
-    let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.pod.as_str()).chain(noted).collect();
-    let mut found = Attachments::default();
-    for name in names {
-        if cluster.expectations.owes(&Key::new(Kind::Pod, &namespace, name), now) {
-            return Ok(None);
-        }
-        let cached = cluster.pods.get(&ObjectRef::new(name).within(&namespace));
-        let mut pod = cached.and_then(|pod| pod.unpack().ok());
-        if pod.is_none() && launcher.is_some() && wanted.iter().all(|wanted| wanted.pod != name) {
-            // The entry goes with it: only where the API server itself says that nothing is left.
-            let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
-            pod = call_opt("get", || format!("pod {namespace}/{name}"), pods.get(name)).await?;
-        }
-        if let Some(pod) = pod {
-            found.pods.insert(name.to_owned(), pod);
-        }
-        let left = cluster.pauses.left(&namespace, name, now);
-        if !left.is_zero() {
-            found.pauses.insert(name.to_owned(), left);
-        }
-    }
-    let Some(launcher) = launcher else { return Ok(Some(found)) };
-    for wanted in &wanted {
-        if !is_asked_for(vmi, wanted, launcher, &found) {
-            continue;
-        }
-        let (name, is_filled) = (wanted.claim.name, wanted.claim.is_filled);
-        let claim = claims::look(&cluster.client, &namespace, name, is_filled).await?;
-        found.claims.insert(wanted.name.to_owned(), claim);
-    }
-    Ok(Some(found))
-}
-
-/// Whether a volume's claim has to be looked at: not while it is with the guest and its pod serves.
-fn is_asked_for(
-    vmi: &VirtualMachineInstance,
-    wanted: &Wanted<'_>,
-    launcher: &Pod,
-    found: &Attachments,
-) -> bool {
-    let entry = entries(vmi).find(|(entry, _)| entry.name == wanted.name);
-    let settled = entry.is_some_and(|(entry, noted)| {
-        Stage::of(entry) != Stage::Waiting
-            && entry.persistent_volume_claim_info.is_some()
-            && noted.attach_pod_name.as_deref() == Some(&wanted.pod)
-    });
-    let standing = found.standing(&wanted.pod, vmi, launcher);
-    !(settled && matches!(standing, Standing::Serves(_) | Standing::Starts(_)))
 }
 
 /// The plan for a running instance and its launcher.
@@ -417,7 +265,7 @@ impl Work<'_> {
                 None
             }
             Standing::Starts(pod) | Standing::Serves(pod) => {
-                plan::unschedulable(pod).or_else(|| plan::stuck_container(pod))
+                progress::unschedulable(pod).or_else(|| progress::stuck_container(pod))
             }
         };
         let (phase, reason, message) = match stage {
@@ -469,10 +317,7 @@ impl Work<'_> {
             return refusal(entry);
         }
         let valid = self.valid.get_or_insert_with(|| {
-            ValidVmi::new(observed.vmi.clone()).map_err(|causes| {
-                let texts = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message));
-                texts.collect::<Vec<_>>().join("; ")
-            })
+            ValidVmi::new(observed.vmi.clone()).map_err(|causes| Cause::joined(&causes))
         });
         let valid = match valid {
             Ok(valid) => valid,
@@ -483,7 +328,7 @@ impl Work<'_> {
             volume: wanted.name,
             claim: wanted.claim,
             mode: Mode::of(volume_mode),
-            size: size(&claims::info(claim)),
+            size: claims::info(claim).disk_bytes(),
             reads: wanted.reads,
         };
         let pod = attachment::build(valid, &wanted, self.launcher, &observed.config);
@@ -514,13 +359,6 @@ fn usable<'a>(
 fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     phase.filter(|phase| !phase.is_empty()).unwrap_or("Pending")
-}
-
-/// Bytes that a new disk may have: no more than was asked for, and no more than there is.
-fn size(info: &PersistentVolumeClaimInfo) -> Option<u64> {
-    let amounts = [&info.requests, &info.capacity];
-    let bytes = amounts.into_iter().filter_map(|amounts| quantity::bytes(amounts.get("storage")?).ok());
-    bytes.min()
 }
 
 /// Phase, reason and message of a volume that has no disk yet, by its claim; KubeVirt's words.

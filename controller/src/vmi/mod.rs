@@ -21,6 +21,7 @@ mod claims;
 mod hotplug;
 mod observe;
 mod plan;
+mod progress;
 mod refusal;
 mod resize;
 mod state;

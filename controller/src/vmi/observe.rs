@@ -4,7 +4,7 @@ use super::claims::{self, Claims};
 use super::hotplug::Attachments;
 use super::plan::Observed;
 use super::verdict::Verdict;
-use super::{hotplug, phase, resize, state, subject};
+use super::{hotplug, phase, progress, resize, state, subject};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Error;
@@ -81,8 +81,9 @@ pub(super) async fn observe(
         }
     };
     let state = async { if starting { state::observe(cluster, &vmi, begins).await } else { Ok(None) } };
-    let claims =
-        async { if starting { claims::observe(cluster, &vmi).await } else { Ok(Claims::default()) } };
+    // Its pod is made by them, and they are noted when it runs.
+    let is_due = starting && launcher.as_ref().is_none_or(progress::runs);
+    let claims = async { if is_due { claims::observe(cluster, &vmi).await } else { Ok(Claims::default()) } };
     let (config, state, claims) = futures::try_join!(config, state, claims)?;
     let wants_vsock = vmi.spec.domain.devices.autoattach_vsock == Some(true);
     let context_id = if starting && wants_vsock { cluster.context_ids.of(&uid) } else { None };

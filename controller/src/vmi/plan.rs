@@ -3,6 +3,7 @@
 use super::claims::{self, Claims};
 use super::hotplug::{self, Attachments};
 use super::phase;
+use super::progress::{runs, stuck_container, unschedulable};
 use super::refusal::{self, Refusal};
 use super::resize;
 use super::state::{self, State, Step};
@@ -23,7 +24,8 @@ use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
 };
 use barevirt_api::valid::ValidVmi;
-use k8s_openapi::api::core::v1::{ContainerStatus, PersistentVolumeClaim, Pod, ResourceRequirements};
+use barevirt_api::validate::Cause;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -254,11 +256,7 @@ fn without_pod(observed: &Observed) -> Plan {
             );
             plan.act(Action::CreatePod(Box::new(pod))).tell(note)
         }
-        Err(causes) => {
-            let text: Vec<String> =
-                causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
-            trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &text.join("; "))
-        }
+        Err(causes) => trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &Cause::joined(&causes)),
     }
 }
 
@@ -529,48 +527,6 @@ fn enter(status: &mut VirtualMachineInstanceStatus, phase: &str, now: Timestamp)
 fn not_running(status: &mut VirtualMachineInstanceStatus, reason: &str, message: &str, now: Timestamp) {
     let condition = Condition::new(CONDITION_READY, false, reason, message);
     merge_condition(&mut status.conditions, condition, &Time(now));
-}
-
-/// Why the scheduler found no node.
-pub(super) fn unschedulable(pod: &Pod) -> Option<(String, String)> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions
-        .iter()
-        .find(|condition| condition.type_ == CONDITION_POD_SCHEDULED && condition.status == "False")?;
-    Some((
-        condition.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
-        condition.message.clone().unwrap_or_default(),
-    ))
-}
-
-/// A container that waits for something that does not come by itself.
-pub(super) fn stuck_container(pod: &Pod) -> Option<(String, String)> {
-    const NORMAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
-    let status = pod.status.as_ref()?;
-    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    containers
-        .filter_map(|container| Some((container, container.state.as_ref()?.waiting.as_ref()?)))
-        .find_map(|(container, waiting)| {
-            let reason = waiting.reason.clone().filter(|reason| !NORMAL.contains(&reason.as_str()))?;
-            let text = waiting.message.clone().unwrap_or_default();
-            Some((reason, format!("container {} ({}): {text}", container.name, container.image)))
-        })
-}
-
-/// Whether the launcher runs, every helper was started, and the pod can be reached.
-fn runs(pod: &Pod) -> bool {
-    let Some(status) = &pod.status else { return false };
-    let started = |container: &ContainerStatus| {
-        container.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
-    };
-    let containers: Vec<&ContainerStatus> = status.container_statuses.iter().flatten().collect();
-    status.pod_ip.as_ref().is_some_and(|ip| !ip.is_empty())
-        && pod.spec.as_ref().is_some_and(|spec| spec.containers.len() == containers.len())
-        && containers.iter().all(|container| started(container))
-        && containers.iter().any(|container| {
-            container.name == COMPUTE_CONTAINER
-                && container.state.as_ref().is_some_and(|state| state.running.is_some())
-        })
 }
 
 /// Whether a pod was made for this very instance. The owner reference goes when someone deletes the instance and orphans

@@ -5,14 +5,6 @@ use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 
-/// A claim of the cluster's own storage class.
-fn claim(namespace: &Namespace, name: &str) -> Result<()> {
-    namespace.apply(&json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
-        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "16Mi" } } },
-    }))
-}
-
 /// guest-tiny with a disk `data` on that source.
 fn with_disk(mut manifest: Value, source: &Value) -> Value {
     let spec = guest::spec_of(&mut manifest);
@@ -46,7 +38,7 @@ fn what_a_guest_writes_outlives_it_and_a_claim_may_come_later() {
         namespace.wait("vm", "vm", "to miss its claim", SOON, |vm| {
             vm["status"]["printableStatus"] == "ErrorPvcNotFound"
         })?;
-        claim(namespace, "data")?;
+        namespace.claim("data")?;
         let mut guest = console(namespace)?;
         let size = guest.ok(&format!("blockdev --getsize64 {DISK} || cat /sys/block/vd?/size"), SOON)?;
         ensure!(size.contains("16777216"), "{size}");
@@ -70,7 +62,7 @@ fn what_a_guest_writes_outlives_it_and_a_claim_may_come_later() {
 #[test]
 fn what_is_written_over_an_ephemeral_claim_is_lost() {
     in_namespace("ephemeral", |namespace| {
-        claim(namespace, "data")?;
+        namespace.claim("data")?;
         let kept = json!({ "persistentVolumeClaim": { "claimName": "data" } });
         namespace.apply(&with_disk(guest::instance("vm"), &kept))?;
         let mut guest = console(namespace)?;
@@ -95,7 +87,7 @@ fn what_is_written_over_an_ephemeral_claim_is_lost() {
 #[test]
 fn two_guests_do_not_write_to_one_disk() {
     in_namespace("claimtwice", |namespace| {
-        claim(namespace, "data")?;
+        namespace.claim("data")?;
         let source = json!({ "persistentVolumeClaim": { "claimName": "data" } });
         namespace.apply(&with_disk(guest::instance("vm"), &source))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;

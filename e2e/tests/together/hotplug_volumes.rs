@@ -10,14 +10,6 @@ use std::time::Duration;
 /// A claim is filled, a pod holds it, and the guest finds a disk or loses one.
 const CHANGE: Duration = Duration::from_secs(120);
 
-/// A claim of the cluster's own storage class.
-fn claim(namespace: &Namespace, name: &str) -> Result<()> {
-    namespace.apply(&json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
-        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "16Mi" } } },
-    }))
-}
-
 /// A guest that runs, and its console.
 fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
     namespace.apply(manifest)?;
@@ -87,7 +79,7 @@ fn needs_no_restart(namespace: &Namespace) -> Result<()> {
 #[test]
 fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
     in_namespace("plug-vm", |namespace| {
-        claim(namespace, "data")?;
+        namespace.claim("data")?;
         // The cluster's claims are each on one node, and what is plugged in has no say in where the next run is placed.
         let mut machine = guest::machine("vm", "Always");
         guest::spec_of(&mut machine)["nodeSelector"] = json!({ "kubernetes.io/hostname": "node01" });
@@ -131,7 +123,7 @@ fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
 #[test]
 fn an_instance_of_nobody_is_given_a_volume_on_virtio() {
     in_namespace("plug-vmi", |namespace| {
-        claim(namespace, "data")?;
+        namespace.claim("data")?;
         let mut console = boot(namespace, &guest::instance("vm"))?;
         namespace.virtctl(&[
             "addvolume",
@@ -155,7 +147,7 @@ fn an_instance_of_nobody_is_given_a_volume_on_virtio() {
 fn a_changed_template_brings_volumes_and_takes_them() {
     in_namespace("plug-declared", |namespace| {
         for name in ["one", "two"] {
-            claim(namespace, name)?;
+            namespace.claim(name)?;
         }
         let mut machine = guest::machine("vm", "Always");
         let mut console = boot(namespace, &machine)?;
@@ -186,7 +178,7 @@ fn a_changed_template_brings_volumes_and_takes_them() {
 #[test]
 fn a_dry_run_of_a_volume_changes_nothing() {
     in_namespace("plug-dry", |namespace| {
-        claim(namespace, "data")?;
+        namespace.claim("data")?;
         namespace.apply(&guest::machine("vm", "Halted"))?;
         let before = namespace.need("vm", "vm")?["metadata"]["resourceVersion"].clone();
         let add = ["addvolume", "vm", "--volume-name=data"];
@@ -207,8 +199,8 @@ fn a_dry_run_of_a_volume_changes_nothing() {
 #[test]
 fn what_cannot_be_added_or_removed_is_refused_by_words() {
     in_namespace("plug-refused", |namespace| {
-        claim(namespace, "data")?;
-        claim(namespace, "other")?;
+        namespace.claim("data")?;
+        namespace.claim("other")?;
         namespace.apply(&guest::machine("vm", "Halted"))?;
         namespace.virtctl(&["addvolume", "vm", "--volume-name=data"])?;
         let conflict = "Operation cannot be fulfilled on virtualmachine.kubevirt.io \"vm\"";

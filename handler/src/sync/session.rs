@@ -9,6 +9,7 @@ use std::time::Duration;
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
+use barevirt_api::validate::Cause;
 use barevirt_api::vcpu_mask::VcpuMask;
 use barevirt_protocol::names::{HotDisk, KVM, VHOST_VSOCK};
 use barevirt_protocol::v1::{Facts, LauncherStatus, SyncRequest};
@@ -341,11 +342,7 @@ impl Session {
 }
 
 fn valid(vmi: &VirtualMachineInstance) -> Result<ValidVmi, StepError> {
-    ValidVmi::new(vmi.clone()).map_err(|causes| {
-        let causes: Vec<String> =
-            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
-        StepError::Invalid(causes.join("; "))
-    })
+    ValidVmi::new(vmi.clone()).map_err(|causes| StepError::Invalid(Cause::joined(&causes)))
 }
 
 /// Opens the device of hardware acceleration. It may exist where the processor cannot do it (nested under a hypervisor

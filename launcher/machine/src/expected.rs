@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use barevirt_api::cloud_init::{self, Layout};
 use barevirt_api::firmware;
+use barevirt_api::names::CLAIM_DEVICES;
 use barevirt_api::object_volume;
 use barevirt_api::settings::Smbios;
 use barevirt_api::sizing::DedicatedCpus;
@@ -119,7 +120,7 @@ fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<
         if let Some(claim) = disk.volume.claim() {
             // Which of both it is, the claim says: a file on a file system, or a device.
             let source = if disk.disk.is_lun() {
-                FileSource::BlockDevice(format!("/dev/{name}"))
+                FileSource::BlockDevice(format!("{CLAIM_DEVICES}/{name}"))
             } else {
                 FileSource::FdSet(open())
             };

@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
+use barevirt_api::v1;
+use barevirt_machine::Cache;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::Mode;
@@ -27,43 +29,26 @@ const RESERVE: u64 = 128 << 10;
 const TOLERATED_PERCENT: u64 = 10;
 
 /// Where claims are in this container: a directory or a device of the volume's name.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Places {
-    /// Of file systems.
+    /// Directory of the claims' file systems, one for each volume.
+    #[arg(long = "claims", value_name = "DIR", default_value = barevirt_api::names::CLAIMS)]
     pub directories: PathBuf,
-    /// Of devices.
+
+    /// Directory of the claims' devices, each by the name of its volume.
+    #[arg(long = "claim-devices", value_name = "DIR", default_value = barevirt_api::names::CLAIM_DEVICES)]
     pub devices: PathBuf,
 }
 
-/// The disk of a claim.
+/// The disk of a claim, open.
 #[derive(Debug)]
-pub enum Disk {
-    /// A file, open.
-    File {
-        /// It.
-        file: OwnedFd,
-        /// Its length in bytes.
-        length: u64,
-        /// Its file system can pass by the page cache.
-        direct: bool,
-    },
-    /// A device, which can be opened.
-    Device {
-        /// Where it is.
-        path: PathBuf,
-        /// Its size in bytes.
-        length: u64,
-    },
-}
-
-impl Disk {
+pub struct Disk {
+    /// The file, or the device.
+    pub file: OwnedFd,
     /// Its length in bytes.
-    #[must_use]
-    pub fn length(&self) -> u64 {
-        match self {
-            Disk::File { length, .. } | Disk::Device { length, .. } => *length,
-        }
-    }
+    pub length: u64,
+    /// Where it is, if it is a device.
+    pub device: Option<PathBuf>,
 }
 
 /// A claim has no disk that can be used.
@@ -156,20 +141,28 @@ fn image(root: &OwnedFd, reads: bool, size: Option<u64>) -> Result<Disk, ClaimEr
             .map_err(|source| ClaimError::Io { what: format!("make {IMAGE}"), source })?;
         tracing::info!(length, "the claim was empty: its disk is new");
     }
-    let direct = open(OFlag::O_DIRECT).is_ok();
     // The flag travels with the open file.
     fcntl(&file, FcntlArg::F_SETFL(access)).map_err(|errno| failed(format!("open {IMAGE}"), errno))?;
-    Ok(Disk::File { file: file.into(), length, direct })
+    Ok(Disk { file: file.into(), length, device: None })
 }
 
-/// Has a file or device pass by the page cache from now on, as QEMU expects of one that it is given for that.
+/// How a disk is cached that is this file or device: past the page cache where that can be, unless the manifest says otherwise.
+/// The descriptor becomes one that QEMU takes for it.
 ///
 /// # Errors
-/// When it cannot.
-pub fn pass_by_page_cache(disk: &OwnedFd) -> io::Result<()> {
-    let flags = OFlag::from_bits_retain(fcntl(disk, FcntlArg::F_GETFL)?);
-    fcntl(disk, FcntlArg::F_SETFL(flags | OFlag::O_DIRECT))?;
-    Ok(())
+/// When the manifest has it pass by the page cache, and it cannot.
+pub fn cached(disk: &v1::Disk, file: &OwnedFd) -> io::Result<Cache> {
+    // What is no word for it is refused by the plan.
+    let wanted = |usual| Cache::of(disk, usual).unwrap_or(usual);
+    if wanted(Cache::None) != Cache::None {
+        return Ok(wanted(Cache::None));
+    }
+    let flags = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL)?);
+    match fcntl(file, FcntlArg::F_SETFL(flags | OFlag::O_DIRECT)) {
+        Ok(_) => Ok(Cache::None),
+        Err(_) if wanted(Cache::WriteThrough) != Cache::None => Ok(Cache::WriteThrough),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// What is free decides where it is a little less than asked for.
@@ -211,7 +204,7 @@ fn device(path: PathBuf, reads: bool) -> Result<Disk, ClaimError> {
     let length = io::Seek::seek(&mut file, io::SeekFrom::End(0));
     let length =
         length.map_err(|source| ClaimError::Io { what: format!("find the size of {}", what()), source })?;
-    Ok(Disk::Device { path, length })
+    Ok(Disk { file: file.into(), length, device: Some(path) })
 }
 
 fn refused(what: String, error: io::Error, hint: &'static str) -> ClaimError {
@@ -246,16 +239,14 @@ mod tests {
     #[test]
     fn an_empty_claim_gets_a_disk_and_the_next_start_finds_it() {
         let (_root, places, image) = places();
-        let length = |size| find("data", false, size, &places).unwrap().length();
+        let length = |size| find("data", false, size, &places).unwrap().length;
         assert_eq!(length(Some(3 * MIB + 7)), 3 * MIB);
         std::fs::write(&image, b"x").unwrap();
         assert_eq!(length(Some(9 * MIB)), 1);
         // One that was begun.
         std::fs::write(&image, b"").unwrap();
         assert_eq!(length(Some(2 * MIB)), 2 * MIB);
-        assert!(
-            matches!(find("data", true, None, &places).unwrap(), Disk::File { length, .. } if length == 2 * MIB)
-        );
+        assert_eq!(find("data", true, None, &places).unwrap().length, 2 * MIB);
     }
 
     #[test]

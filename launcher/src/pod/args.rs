@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use barevirt_api::settings::Smbios;
 
 use crate::cloudinit;
-use crate::disk::container;
+use crate::disk::{claim, container};
 
 /// Run the VM that virt-handler says, in its pod.
 #[derive(Debug, Clone, clap::Args)]
@@ -83,13 +83,9 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = cloudinit::SECRETS)]
     pub secrets: PathBuf,
 
-    /// Directory of the claims' file systems, one for each volume.
-    #[arg(long, value_name = "DIR", default_value = barevirt_api::names::CLAIMS)]
-    pub claims: PathBuf,
-
-    /// Directory of the claims' devices, each by the name of its volume.
-    #[arg(long, value_name = "DIR", default_value = barevirt_api::names::CLAIM_DEVICES)]
-    pub claim_devices: PathBuf,
+    /// Where claims are.
+    #[command(flatten)]
+    pub claims: claim::Places,
 
     /// Where Kubernetes looks for the last word.
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]

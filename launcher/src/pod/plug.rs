@@ -29,10 +29,11 @@ use barevirt_qmp::{Deadline, Error, Qmp};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::holdings::Holdings;
 use super::report::Circumstances;
+use super::rest;
 use super::wanted::Wanted;
 use crate::disk::claim;
 
@@ -122,17 +123,11 @@ impl Plugs {
                     pause = Some(LATER);
                 }
             }
-            let rest = async {
-                match pause {
-                    Some(pause) => sleep(pause).await,
-                    None => std::future::pending().await,
-                }
-            };
             let on = tokio::select! {
                 changed = people.changed() => changed.is_ok(),
                 changed = wanted.changed() => changed.is_ok(),
                 changed = circumstances.changed() => changed.is_ok(),
-                () = rest => true,
+                () = rest(pause) => true,
             };
             if !on {
                 return;
@@ -313,15 +308,12 @@ fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) -> Result<Vol
     let flags = fcntl(&file, FcntlArg::F_GETFL).map_err(|errno| looked(errno.into()))?;
     let read_only = OFlag::from_bits_retain(flags) & OFlag::O_ACCMODE == OFlag::O_RDONLY;
     let disk = vmi.disks().iter().find(|disk| disk.volume.name == key.volume);
-    let wanted = disk.map_or(Cache::None, |disk| Cache::of(&disk.disk, Cache::None).unwrap_or(Cache::None));
-    let asked = disk.is_some_and(|disk| disk.disk.cache.is_some());
-    let cache = match wanted {
-        Cache::None => match claim::pass_by_page_cache(given) {
-            Ok(()) => Cache::None,
-            Err(error) if asked => return Err(format!("cache none cannot be had: {error}")),
-            Err(_) => Cache::WriteThrough,
-        },
-        other => other,
+    let cache = match disk {
+        Some(disk) => {
+            claim::cached(&disk.disk, given).map_err(|error| format!("cache none cannot be had: {error}"))?
+        }
+        // The plan has the words for it.
+        None => Cache::None,
     };
     let name = key.volume.clone();
     Ok(VolumeFacts { name, source, format: ImageFormat::Raw, read_only, overlay: None, cache })

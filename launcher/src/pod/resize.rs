@@ -17,9 +17,10 @@ use barevirt_protocol::v1::MachineSize;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::report::Circumstances;
+use super::rest;
 use super::wanted::Wanted;
 use crate::pins::{self, Pins};
 
@@ -144,16 +145,10 @@ pub async fn serve(
                 }
             }
         }
-        let rest = async {
-            match pause {
-                Some(pause) => sleep(pause).await,
-                None => std::future::pending().await,
-            }
-        };
         let on = tokio::select! {
             changed = people.changed() => changed.is_ok(),
             changed = wanted.changed() => changed.is_ok(),
-            () = rest => true,
+            () = rest(pause) => true,
         };
         if !on {
             return;

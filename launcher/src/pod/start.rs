@@ -31,7 +31,7 @@ use crate::accelerator::processor_virtualises;
 use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
 use crate::descriptors::Descriptors;
 use crate::dhcp;
-use crate::disk::{ContainerDisk, ContainerDiskError, claim, container};
+use crate::disk::{ContainerDisk, ContainerDiskError, container};
 use crate::firmware::Kernel;
 use crate::host_cpu;
 use crate::host_devices;
@@ -229,8 +229,7 @@ fn put_together(
         bases.insert(volume, Base { file, image });
         connections.extend(connection);
     }
-    let claims =
-        claim::Places { directories: pod.args.claims.clone(), devices: pod.args.claim_devices.clone() };
+    let claims = pod.args.claims.clone();
     let secrets = pod.args.secrets.clone();
     let objects = pod.args.private.clone();
     let places = Places { directory: pod.args.ephemeral_disks.clone(), secrets, objects, claims };

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use barevirt_api::v1::{self, VirtualMachineInstance};
 use barevirt_api::valid::ValidVmi;
+use barevirt_api::validate::Cause;
 use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK, tap_queues};
 use barevirt_protocol::v1::{Facts, Interface, SyncRequest};
 
@@ -61,11 +62,7 @@ pub fn judge(uid: &str, accepted: Option<&Wanted>, request: SyncRequest) -> Resu
     if given != uid {
         return Err(Refusal::Other { expected: uid.to_owned(), given });
     }
-    let vmi = ValidVmi::new(vmi).map_err(|causes| {
-        let causes: Vec<_> =
-            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
-        Refusal::Invalid(causes.join("; "))
-    })?;
+    let vmi = ValidVmi::new(vmi).map_err(|causes| Refusal::Invalid(Cause::joined(&causes)))?;
     Ok(Wanted { revision, spec_hash, vmi, facts: facts.unwrap_or_default() })
 }
 

@@ -13,6 +13,9 @@ use crate::name;
 use barevirt_api::v1;
 use barevirt_api::valid::{ValidDisk, ValidVmi};
 
+/// Most units that a SCSI target has.
+pub(super) const SCSI_UNITS: u16 = 256;
+
 /// Buses, without the place on them.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Connection {
@@ -149,7 +152,6 @@ struct Places {
 
 impl Places {
     const SATA: u8 = IdeSlot::UNITS * (1 + SataController::MAX);
-    const SCSI: u16 = 256;
 
     fn next(&mut self, bus: &str, kind: DiskKind, field: &str) -> Result<Connection, PlanError> {
         let full = |bus, limit| PlanError::BusFull { field: field.to_owned(), bus, limit };
@@ -165,8 +167,8 @@ impl Places {
                 Ok(Connection::Sata(slot))
             }
             ("scsi", _) => {
-                if self.scsi == Self::SCSI {
-                    return Err(full("scsi", Self::SCSI));
+                if self.scsi == SCSI_UNITS {
+                    return Err(full("scsi", SCSI_UNITS));
                 }
                 self.scsi += 1;
                 Ok(Connection::Scsi(self.scsi - 1))

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use barevirt_api::valid::{Bus as ApiBus, ValidVmi};
 
-use super::disks::{self, Connection};
+use super::disks::{self, Connection, SCSI_UNITS};
 use super::{DEVICES, Ports, virtio};
 use crate::device::controller::Controllers;
 use crate::device::disk::{Bus, Disk};
@@ -19,9 +19,6 @@ use crate::hotplug::{Step, attach_device, attach_disk};
 use crate::layout::{Layout, LayoutError};
 use crate::machine::Machine;
 use crate::name;
-
-/// Most units that a SCSI target has.
-const UNITS: u16 = 256;
 
 /// What there is room for in a machine that runs.
 #[derive(Clone, Debug)]
@@ -104,8 +101,8 @@ impl HotDisks {
                     steps.push(attach_device(&Controllers::scsi(port, virtio, &Served::ByMainLoop)));
                     next.has_scsi = true;
                 }
-                let unit = (0..UNITS).find(|unit| !next.units.contains(unit));
-                let full = PlanError::BusFull { field: field.clone(), bus: "scsi", limit: UNITS };
+                let unit = (0..SCSI_UNITS).find(|unit| !next.units.contains(unit));
+                let full = PlanError::BusFull { field: field.clone(), bus: "scsi", limit: SCSI_UNITS };
                 Connection::Scsi(unit.ok_or(full)?)
             }
             ApiBus::Sata => {

@@ -1,0 +1,168 @@
+//! What is there for volumes that come and go: their claims, and the pods that offer their disks. Looked up in the pods' cache, and
+//! past it where an entry of the status would go.
+
+use super::{PAUSE, Stage, Wanted, entries, wanted};
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::expectations::{Key, Kind};
+use crate::kin;
+use crate::shell::call_opt;
+use crate::vmi::claims::{self, Found};
+use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
+use barevirt_api::v1::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::Api;
+use kube::runtime::reflector::ObjectRef;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What is there for the volumes that come and go.
+#[derive(Clone, Debug, Default)]
+pub struct Attachments {
+    /// Claims that pods are to be made for, by the names of their volumes.
+    pub(super) claims: BTreeMap<String, Found>,
+    /// Pods that have the names of attachment pods.
+    pub(super) pods: BTreeMap<String, Pod>,
+    /// How long there is no other pod of that name yet.
+    pub(super) pauses: BTreeMap<String, Duration>,
+}
+
+/// When pods were made: the next one of the same name follows after a while.
+#[derive(Default)]
+pub struct Pauses(pub(super) Mutex<HashMap<(String, String), Instant>>);
+
+impl Pauses {
+    /// A pod was made, or refused.
+    pub(in crate::vmi) fn begin(&self, namespace: &str, pod: &str, now: Instant) {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|_, since| now.duration_since(*since) < PAUSE);
+        made.insert((namespace.to_owned(), pod.to_owned()), now);
+    }
+
+    /// A pod was not wanted any more: should it be once more, that is no repetition.
+    pub(in crate::vmi) fn end(&self, namespace: &str, pod: &str) {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.remove(&(namespace.to_owned(), pod.to_owned()));
+    }
+
+    pub(super) fn left(&self, namespace: &str, pod: &str, now: Instant) -> Duration {
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = made.get(&(namespace.to_owned(), pod.to_owned()));
+        since.map_or(Duration::ZERO, |since| PAUSE.saturating_sub(now.duration_since(*since)))
+    }
+}
+
+/// How an attachment pod is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Standing<'a> {
+    Absent,
+    /// Something else has its name.
+    Foreign,
+    /// It offers its disk.
+    Serves(&'a Pod),
+    /// It may do so yet, or again.
+    Starts(&'a Pod),
+    /// It is over, or being deleted.
+    Ended(&'a Pod),
+}
+
+impl Attachments {
+    pub(super) fn standing(&self, name: &str, vmi: &VirtualMachineInstance, launcher: &Pod) -> Standing<'_> {
+        let Some(pod) = self.pods.get(name) else { return Standing::Absent };
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        let ready = || {
+            let mut containers = status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+            containers.any(|container| container.name == APP_HOTPLUG_DISK && container.ready)
+        };
+        if !is_ours(pod, vmi, launcher) {
+            Standing::Foreign
+        } else if pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")) {
+            Standing::Ended(pod)
+        } else if ready() {
+            Standing::Serves(pod)
+        } else {
+            Standing::Starts(pod)
+        }
+    }
+
+    /// All pods that were found.
+    pub(in crate::vmi) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.values()
+    }
+}
+
+/// Whether a pod is an attachment pod of this very instance, for this very launcher.
+fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance, launcher: &Pod) -> bool {
+    let created_by = pod.labels().get(CREATED_BY_LABEL);
+    created_by.is_some()
+        && created_by == vmi.metadata.uid.as_ref()
+        && launcher.metadata.uid.is_some()
+        && kin::is_controlled_by(&pod.metadata, &launcher.metadata)
+}
+
+/// Whether a pod is an attachment pod, and no launcher.
+pub(crate) fn is_attachment(pod: &Pod) -> bool {
+    pod.labels().get(APP_LABEL).map(String::as_str) == Some(APP_HOTPLUG_DISK)
+}
+
+/// Looks; nothing is asked for an instance that has no such volumes. None while the pods' cache is behind our own writes.
+pub(in crate::vmi) async fn observe(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    launcher: Option<&Pod>,
+) -> Result<Option<Attachments>, Error> {
+    let namespace = vmi.namespace().unwrap_or_default();
+    let (wanted, now) = (wanted(vmi), Instant::now());
+    let noted = entries(vmi).filter_map(|(_, noted)| noted.attach_pod_name.as_deref());
+    let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.pod.as_str()).chain(noted).collect();
+    let mut found = Attachments::default();
+    for name in names {
+        if cluster.expectations.owes(&Key::new(Kind::Pod, &namespace, name), now) {
+            return Ok(None);
+        }
+        let cached = cluster.pods.get(&ObjectRef::new(name).within(&namespace));
+        let mut pod = cached.and_then(|pod| pod.unpack().ok());
+        if pod.is_none() && launcher.is_some() && wanted.iter().all(|wanted| wanted.pod != name) {
+            // The entry goes with it: only where the API server itself says that nothing is left.
+            let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
+            pod = call_opt("get", || format!("pod {namespace}/{name}"), pods.get(name)).await?;
+        }
+        if let Some(pod) = pod {
+            found.pods.insert(name.to_owned(), pod);
+        }
+        let left = cluster.pauses.left(&namespace, name, now);
+        if !left.is_zero() {
+            found.pauses.insert(name.to_owned(), left);
+        }
+    }
+    let Some(launcher) = launcher else { return Ok(Some(found)) };
+    for wanted in &wanted {
+        if !is_asked_for(vmi, wanted, launcher, &found) {
+            continue;
+        }
+        let (name, is_filled) = (wanted.claim.name, wanted.claim.is_filled);
+        let claim = claims::look(&cluster.client, &namespace, name, is_filled).await?;
+        found.claims.insert(wanted.name.to_owned(), claim);
+    }
+    Ok(Some(found))
+}
+
+/// Whether a volume's claim has to be looked at: not while it is with the guest and its pod serves.
+pub(super) fn is_asked_for(
+    vmi: &VirtualMachineInstance,
+    wanted: &Wanted<'_>,
+    launcher: &Pod,
+    found: &Attachments,
+) -> bool {
+    let entry = entries(vmi).find(|(entry, _)| entry.name == wanted.name);
+    let settled = entry.is_some_and(|(entry, noted)| {
+        Stage::of(entry) != Stage::Waiting
+            && entry.persistent_volume_claim_info.is_some()
+            && noted.attach_pod_name.as_deref() == Some(&wanted.pod)
+    });
+    let standing = found.standing(&wanted.pod, vmi, launcher);
+    !(settled && matches!(standing, Standing::Serves(_) | Standing::Starts(_)))
+}

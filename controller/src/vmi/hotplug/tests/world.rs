@@ -1,0 +1,341 @@
+//! A model of the API server, kubelet, handler and users, in which plans made from old observations are carried out as
+//! the real shell does: names are unique, writes carry the version that they were computed from.
+
+use super::super::attachments::is_asked_for;
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const VOLUMES: [&str; 2] = ["data", "logs"];
+const CLAIMS: [&str; 2] = ["c", "d"];
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// Reconcile with the pods and the instance as they were so many events ago.
+    Reconcile {
+        pod_lag: usize,
+        vmi_lag: usize,
+    },
+    UserAdds {
+        volume: usize,
+        claim: usize,
+    },
+    UserRemoves {
+        volume: usize,
+    },
+    ClaimComes {
+        claim: usize,
+    },
+    PodServes {
+        pod: usize,
+    },
+    PodStops {
+        pod: usize,
+    },
+    PodFails {
+        pod: usize,
+    },
+    PodForced {
+        pod: usize,
+    },
+    /// The handler takes a disk that is offered, without a word of it yet.
+    HandlerTakes {
+        volume: usize,
+    },
+    HandlerTells,
+    HandlerLetsGo {
+        volume: usize,
+    },
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        20 => (0..3usize, 0..3usize).prop_map(|(pod_lag, vmi_lag)| Event::Reconcile { pod_lag, vmi_lag }),
+        6 => (0..2usize, 0..2usize).prop_map(|(volume, claim)| Event::UserAdds { volume, claim }),
+        4 => (0..2usize).prop_map(|volume| Event::UserRemoves { volume }),
+        3 => (0..2usize).prop_map(|claim| Event::ClaimComes { claim }),
+        10 => (0..4usize).prop_map(|pod| Event::PodServes { pod }),
+        2 => (0..4usize).prop_map(|pod| Event::PodStops { pod }),
+        2 => (0..4usize).prop_map(|pod| Event::PodFails { pod }),
+        2 => (0..4usize).prop_map(|pod| Event::PodForced { pod }),
+        8 => (0..2usize).prop_map(|volume| Event::HandlerTakes { volume }),
+        6 => Just(Event::HandlerTells),
+        6 => (0..2usize).prop_map(|volume| Event::HandlerLetsGo { volume }),
+    ];
+    proptest::collection::vec(event, 1..80)
+}
+
+type Pods = BTreeMap<String, Pod>;
+
+struct World {
+    vmi: VirtualMachineInstance,
+    pods: Pods,
+    history: Vec<(VirtualMachineInstance, Pods)>,
+    bound: BTreeSet<&'static str>,
+    /// Volumes and claims whose disks the launcher has.
+    taken: BTreeSet<(String, String)>,
+    version: u64,
+    pods_made: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        World {
+            vmi: vmi(&[], json!([])),
+            pods: Pods::new(),
+            history: vec![],
+            bound: BTreeSet::new(),
+            taken: BTreeSet::new(),
+            version: 100,
+            pods_made: 0,
+        }
+    }
+
+    fn bump(&mut self) {
+        self.version += 1;
+        self.vmi.metadata.resource_version = Some(self.version.to_string());
+    }
+
+    fn entries_mut(&mut self) -> &mut Vec<VolumeStatus> {
+        &mut self.vmi.status.as_mut().unwrap().volume_status
+    }
+
+    fn set_volumes(&mut self, change: impl FnOnce(&mut Vec<(String, String)>)) {
+        let mut volumes: Vec<(String, String)> = wanted(&self.vmi)
+            .iter()
+            .map(|wanted| (wanted.name.to_owned(), wanted.claim.name.to_owned()))
+            .collect();
+        change(&mut volumes);
+        let list: Vec<(&str, &str)> =
+            volumes.iter().map(|(name, claim)| (name.as_str(), claim.as_str())).collect();
+        self.vmi.spec = vmi(&list, json!([])).spec;
+        self.bump();
+    }
+
+    fn observe(&self, pod_lag: usize, vmi_lag: usize) -> Observed {
+        let before = |lag: usize| self.history.len().checked_sub(lag).and_then(|at| self.history.get(at));
+        let vmi = before(vmi_lag).filter(|_| vmi_lag > 0).map_or(&self.vmi, |(vmi, _)| vmi).clone();
+        let mut pods = before(pod_lag).filter(|_| pod_lag > 0).map_or(&self.pods, |(_, pods)| pods).clone();
+        // As `observe` does: what an entry's end follows from is asked of the API server.
+        let names: Vec<String> = wanted(&vmi).into_iter().map(|wanted| wanted.pod).collect();
+        for (name, pod) in &self.pods {
+            if !names.contains(name) && !pods.contains_key(name) {
+                pods.insert(name.clone(), pod.clone());
+            }
+        }
+        let claims = wanted(&vmi)
+            .iter()
+            .filter(|wanted| {
+                is_asked_for(
+                    &vmi,
+                    wanted,
+                    &launcher(),
+                    &Attachments { pods: pods.clone(), ..Attachments::default() },
+                )
+            })
+            .map(|wanted| {
+                let found = match self.bound.contains(wanted.claim.name) {
+                    true => claim(wanted.claim.name, "Bound"),
+                    false => Found::default(),
+                };
+                (wanted.name.to_owned(), found)
+            })
+            .collect();
+        let mut observed = observed(vmi, vec![], vec![]);
+        observed.attachments = Attachments { claims, pods, pauses: BTreeMap::new() };
+        observed
+    }
+
+    fn apply(&mut self, observed: &Observed, plan: Plan) {
+        let seen = observed.vmi.metadata.resource_version.clone();
+        for action in plan.actions {
+            // The fresh look before each, and the precondition of a patch.
+            if self.vmi.metadata.resource_version != seen {
+                return;
+            }
+            match action {
+                Action::Patch(body) => {
+                    assert_eq!(body["metadata"]["resourceVersion"], json!(seen));
+                    let mut value = serde_json::to_value(&self.vmi).unwrap();
+                    crate::merge::apply(&mut value, &body);
+                    self.vmi = serde_json::from_value(value).unwrap();
+                    self.bump();
+                }
+                Action::Attach { mut pod, .. } => {
+                    let name = pod.name_any();
+                    // None is made that the status does not name.
+                    assert!(
+                        entries(&self.vmi).any(|(_, noted)| noted.attach_pod_name.as_ref() == Some(&name))
+                    );
+                    if !self.pods.contains_key(&name) {
+                        self.pods_made += 1;
+                        pod.metadata.uid = Some(format!("a{}", self.pods_made));
+                        self.pods.insert(name, *pod);
+                    }
+                }
+                Action::Detach { name, uid, .. } => {
+                    let Some(pod) = self.pods.get(&name).filter(|pod| pod.metadata.uid == Some(uid)) else {
+                        continue;
+                    };
+                    let over =
+                        pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
+                    let disk = |name: &str| pod.annotations().get(name).cloned().unwrap();
+                    let disk = (
+                        disk(barevirt_api::names::VOLUME_ANNOTATION),
+                        disk(barevirt_api::names::CLAIM_ANNOTATION),
+                    );
+                    // No pod that runs is deleted while the launcher has its disk.
+                    assert!(over || !self.taken.contains(&disk), "{disk:?} is in use");
+                    self.pods.remove(&name);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn with_pod(&mut self, index: usize, change: impl FnOnce(&mut Pod)) {
+        if let Some(pod) = self.pods.values_mut().nth(index) {
+            let over = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
+            if !over {
+                change(pod);
+            }
+        }
+    }
+
+    /// The handler opens a disk only of the very pod that the status names, and hands it to the launcher.
+    fn take(&mut self, volume: &str) {
+        let Some(wanted) = wanted(&self.vmi).into_iter().find(|wanted| wanted.name == volume) else {
+            return;
+        };
+        let disk = (volume.to_owned(), wanted.claim.name.to_owned());
+        let offered = entries(&self.vmi).any(|(entry, noted)| {
+            entry.name == volume
+                && Stage::of(entry) == Stage::Offered
+                && noted.attach_pod_name.as_ref() == Some(&wanted.pod)
+                && self.pods.get(&wanted.pod).is_some_and(|pod| pod.metadata.uid == noted.attach_pod_uid)
+        });
+        if offered {
+            self.taken.insert(disk);
+        }
+    }
+
+    /// It says what the launcher has, and what it has no more.
+    fn tell(&mut self) {
+        let taken = self.taken.clone();
+        let mut told = false;
+        // As it does: of an entry that names no pod it says nothing.
+        let named = |entry: &&mut VolumeStatus| {
+            entry.hotplug_volume.as_ref().is_some_and(|noted| noted.attach_pod_uid.is_some())
+        };
+        for entry in self.entries_mut().iter_mut().filter(named) {
+            let claim = entry.persistent_volume_claim_info.as_ref().and_then(|info| info.claim_name.clone());
+            let has = taken.contains(&(entry.name.clone(), claim.unwrap_or_default()));
+            let phase = match Stage::of(entry) {
+                Stage::Offered if has => "Ready",
+                Stage::Leaving if !has => "UnMountedFromPod",
+                _ => continue,
+            };
+            entry.phase = Some(phase.to_owned());
+            told = true;
+        }
+        if told {
+            self.bump();
+        }
+    }
+
+    /// The guest gives back what is not wanted any more.
+    fn let_go(&mut self, volume: &str) {
+        let wanted: Vec<(String, String)> = wanted(&self.vmi)
+            .iter()
+            .map(|wanted| (wanted.name.to_owned(), wanted.claim.name.to_owned()))
+            .collect();
+        self.taken.retain(|disk| disk.0 != volume || wanted.contains(disk));
+    }
+
+    fn step(&mut self, event: &Event) {
+        match *event {
+            Event::Reconcile { pod_lag, vmi_lag } => {
+                let observed = self.observe(pod_lag, vmi_lag);
+                let plan = plan(&observed, &launcher());
+                self.apply(&observed, plan);
+            }
+            Event::UserAdds { volume, claim } => self.set_volumes(|volumes| {
+                volumes.retain(|(name, _)| name != VOLUMES[volume]);
+                volumes.push((VOLUMES[volume].to_owned(), CLAIMS[claim].to_owned()));
+            }),
+            Event::UserRemoves { volume } => {
+                self.set_volumes(|volumes| volumes.retain(|(name, _)| name != VOLUMES[volume]));
+            }
+            Event::ClaimComes { claim } => drop(self.bound.insert(CLAIMS[claim])),
+            Event::PodServes { pod } => {
+                self.with_pod(pod, |pod| pod.status = serde_json::from_value(serves()).unwrap());
+            }
+            Event::PodStops { pod } => self.with_pod(pod, |pod| pod.status = None),
+            Event::PodFails { pod } => self.with_pod(pod, |pod| {
+                pod.status = serde_json::from_value(json!({"phase": "Failed"})).unwrap();
+            }),
+            Event::PodForced { pod } => {
+                let name = self.pods.keys().nth(pod).cloned();
+                name.and_then(|name| self.pods.remove(&name));
+            }
+            Event::HandlerTakes { volume } => self.take(VOLUMES[volume]),
+            Event::HandlerTells => self.tell(),
+            Event::HandlerLetsGo { volume } => self.let_go(VOLUMES[volume]),
+        }
+        self.history.push((self.vmi.clone(), self.pods.clone()));
+    }
+
+    /// Everybody does what he has to, until nothing changes.
+    fn settle(&mut self) {
+        for _ in 0..40 {
+            let before = (self.vmi.clone(), self.pods.clone(), self.taken.clone());
+            for volume in VOLUMES {
+                self.take(volume);
+                self.let_go(volume);
+            }
+            self.tell();
+            for pod in 0..self.pods.len() {
+                self.step(&Event::PodServes { pod });
+            }
+            self.step(&Event::Reconcile { pod_lag: 0, vmi_lag: 0 });
+            if before == (self.vmi.clone(), self.pods.clone(), self.taken.clone()) {
+                return;
+            }
+        }
+        panic!("does not settle: {:?}", self.vmi.status);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pods_are_there_for_what_is_wanted_and_for_nothing_else(events in events()) {
+        let mut world = World::new();
+        for event in &events {
+            world.step(event);
+        }
+        world.settle();
+        let there: Vec<String> = wanted(&world.vmi)
+            .into_iter()
+            .filter(|wanted| world.bound.contains(wanted.claim.name))
+            .map(|wanted| wanted.pod)
+            .collect();
+        prop_assert_eq!(
+            world.pods.keys().cloned().collect::<BTreeSet<_>>(),
+            there.iter().cloned().collect::<BTreeSet<_>>()
+        );
+        // Each wanted volume has its entry, which is the guest's where its claim is there; no other has one.
+        let mut told: Vec<(String, bool)> = entries(&world.vmi)
+            .map(|(entry, _)| (entry.name.clone(), entry.phase.as_deref() == Some("Ready")))
+            .collect();
+        told.sort();
+        let mut expected: Vec<(String, bool)> = wanted(&world.vmi)
+            .iter()
+            .map(|wanted| (wanted.name.to_owned(), there.contains(&wanted.pod)))
+            .collect();
+        expected.sort();
+        prop_assert_eq!(told, expected);
+        prop_assert_eq!(world.taken.len(), there.len());
+    }
+}
