@@ -12,6 +12,7 @@ mod expand;
 mod explain;
 mod expose;
 mod guest;
+mod image_upload;
 mod lifecycle;
 mod missing;
 mod object_graph;
@@ -126,9 +127,9 @@ enum Command {
     /// Dump the memory of a running virtual machine to a claim. Not supported yet.
     #[command(name = "memory-dump")]
     MemoryDump(missing::Missing),
-    /// Upload a disk image to a DataVolume or claim. Not supported yet.
+    /// Upload a VM image to a DataVolume/PersistentVolumeClaim.
     #[command(name = "image-upload")]
-    ImageUpload(missing::Missing),
+    ImageUpload(Box<image_upload::ImageUpload>),
     /// Export volumes of a virtual machine. Not supported yet.
     #[command(name = "vmexport")]
     VmExport(missing::Missing),
@@ -217,7 +218,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::MigrateCancel(missing) => missing.run("migrate-cancel", "live migration is not there"),
         Command::EvacuateCancel(missing) => missing.run("evacuate-cancel", "live migration is not there"),
         Command::MemoryDump(missing) => missing.run("memory-dump", "memory dumps are not there"),
-        Command::ImageUpload(missing) => missing.run("image-upload", "DataVolumes and uploads are not there"),
+        Command::ImageUpload(upload) => upload.run(&connection.open().await?).await,
         Command::VmExport(missing) => missing.run("vmexport", "exports are not there"),
         Command::Guestfs(missing) => missing.run("guestfs", "there is no image with libguestfs"),
         Command::Template(missing) => missing.run("template", "templates are not there"),

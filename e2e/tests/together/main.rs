@@ -16,6 +16,7 @@ mod firmware;
 mod guest;
 mod hotplug_volumes;
 mod identity;
+mod image_upload;
 mod instancetypes;
 mod kinds;
 mod live_update;

@@ -1,0 +1,238 @@
+//! What an upload asks of the API server: objects read and made, tokens, and the proxy's URL.
+
+use anyhow::{Context, bail, ensure};
+use http::Method;
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Resource};
+use serde_json::{Value, json};
+
+use super::annotation;
+use super::asked::{Asked, Target};
+use super::existing::{self, Filled};
+use super::objects;
+use crate::session::{self, Session};
+
+/// Group of CDI's objects, and of its tokens.
+const GROUPS: [&str; 2] = ["cdi.kubevirt.io", "upload.cdi.kubevirt.io"];
+/// Name of the one CDIConfig there is.
+const CONFIG: &str = "config";
+
+/// The namespace of an upload, and what is around it.
+pub(super) struct Cluster<'a> {
+    session: &'a Session,
+}
+
+/// Whether an API server refused with that status.
+fn refused_with(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+fn kind(name: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(GROUPS[0], "v1beta1", name))
+}
+
+impl<'a> Cluster<'a> {
+    pub(super) fn new(session: &'a Session) -> Self {
+        Self { session }
+    }
+
+    /// The namespace of the upload.
+    pub(super) fn namespace(&self) -> &str {
+        &self.session.namespace
+    }
+
+    fn claims(&self) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.session.client.clone(), self.namespace())
+    }
+
+    fn of_cdi(&self, name: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.session.client.clone(), self.namespace(), &kind(name))
+    }
+
+    /// Fails where nobody serves what an upload needs: what would be made would wait for ever.
+    pub(super) async fn need_cdi(&self) -> anyhow::Result<()> {
+        let served = match self.session.client.list_api_groups().await {
+            Ok(served) => served,
+            // Who may not ask finds out by what is asked next.
+            Err(error) if refused_with(&error, 403) => return Ok(()),
+            Err(error) => return Err(session::plain(error)).context("list the API groups of the cluster"),
+        };
+        for group in GROUPS {
+            ensure!(
+                served.groups.iter().any(|found| found.name == group),
+                "this cluster has no CDI, which takes uploads: nothing serves {group}. Install the Containerized Data Importer, and upload again"
+            );
+        }
+        Ok(())
+    }
+
+    /// The claim to upload to, where there is one already. Fails where there is one that cannot be used, and where there is
+    /// none and none is to be made.
+    pub(super) async fn existing(&self, asked: &Asked) -> anyhow::Result<Option<PersistentVolumeClaim>> {
+        let (namespace, name) = (self.namespace(), &asked.name);
+        let found = self.claims().get_opt(name).await.map_err(session::plain);
+        let Some(claim) = found.with_context(|| format!("get PVC {namespace}/{name}"))? else {
+            println!("PVC {namespace}/{name} not found");
+            ensure!(
+                asked.create,
+                "persistentvolumeclaims \"{name}\" not found in namespace {namespace}: leave out --no-create to make it"
+            );
+            return Ok(None);
+        };
+        let claim = match asked.target {
+            Target::Claim => claim,
+            Target::DataVolume => {
+                let data_volume = self.data_volume(name).await?;
+                let filled = existing::filled(&claim, data_volume.as_ref(), namespace, name);
+                match filled.map_err(anyhow::Error::msg)? {
+                    Filled::Own => claim,
+                    Filled::By(prime) => {
+                        let found = self.claims().get(&prime).await.map_err(session::plain);
+                        found.with_context(|| format!("Unable to get PVC Prime {namespace}/{prime}"))?
+                    }
+                }
+            }
+        };
+        existing::usable(asked, &claim).map_err(anyhow::Error::msg)?;
+        Ok(Some(claim))
+    }
+
+    /// Has CDI open a claim for an upload.
+    pub(super) async fn mark_for_upload(&self, claim: &PersistentVolumeClaim) -> anyhow::Result<()> {
+        if existing::annotated(claim, annotation::UPLOAD).is_some() {
+            return Ok(());
+        }
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let patch = json!({ "metadata": { "annotations": { (annotation::UPLOAD): "" } } });
+        let marked = self.claims().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let context = || format!("annotate PVC {}/{name}", self.namespace());
+        marked.map(drop).map_err(session::plain).with_context(context)
+    }
+
+    /// Makes the claim or DataVolume, and returns its kind.
+    pub(super) async fn create(&self, asked: &Asked) -> anyhow::Result<&'static str> {
+        let Some(size) = &asked.size else {
+            bail!("when creating a resource, the size must be specified: add --size")
+        };
+        if let Some(class) = &asked.storage_class {
+            let classes: Api<StorageClass> = Api::all(self.session.client.clone());
+            let found = classes.get_metadata_opt(class).await.map_err(session::plain);
+            let found = found.with_context(|| format!("get storage class {class}"))?;
+            ensure!(found.is_some(), "storageclasses.storage.k8s.io \"{class}\" not found");
+        }
+        let (params, name) = (PostParams::default(), &asked.name);
+        let (kind, made) = match asked.target {
+            Target::Claim => {
+                let claim = objects::claim(asked, size);
+                ("PersistentVolumeClaim", self.claims().create(&params, &claim).await.map(drop))
+            }
+            Target::DataVolume => {
+                let object = serde_json::from_value(objects::data_volume(asked, size))?;
+                ("DataVolume", self.of_cdi("DataVolume").create(&params, &object).await.map(drop))
+            }
+        };
+        let context = || format!("create {kind} {}/{name}", self.namespace());
+        made.map_err(session::plain).with_context(context)?;
+        Ok(kind)
+    }
+
+    /// A claim that has to be there.
+    pub(super) async fn claim(&self, name: &str) -> anyhow::Result<PersistentVolumeClaim> {
+        let found = self.claims().get(name).await.map_err(session::plain);
+        found.with_context(|| format!("get PVC {}/{name}", self.namespace()))
+    }
+
+    /// A claim that may be there.
+    pub(super) async fn claim_opt(&self, name: &str) -> anyhow::Result<Option<PersistentVolumeClaim>> {
+        let found = self.claims().get_opt(name).await.map_err(session::plain);
+        found.with_context(|| format!("get PVC {}/{name}", self.namespace()))
+    }
+
+    /// A DataVolume that may be there.
+    pub(super) async fn data_volume(&self, name: &str) -> anyhow::Result<Option<DynamicObject>> {
+        let found = self.of_cdi("DataVolume").get_opt(name).await.map_err(session::plain);
+        found.with_context(|| format!("get DataVolume {}/{name}", self.namespace()))
+    }
+
+    /// Events about objects of a kind and name. None where they are not this person's to read.
+    pub(super) async fn events(&self, kind: &str, name: &str) -> anyhow::Result<Vec<Event>> {
+        let events: Api<Event> = Api::namespaced(self.session.client.clone(), self.namespace());
+        let about =
+            ListParams::default().fields(&format!("involvedObject.kind={kind},involvedObject.name={name}"));
+        match events.list(&about).await {
+            Ok(list) => Ok(list.items),
+            Err(error) if refused_with(&error, 403) => Ok(Vec::new()),
+            Err(error) => Err(session::plain(error)).with_context(|| format!("list events of {kind} {name}")),
+        }
+    }
+
+    /// Where the cluster says that its upload proxy is.
+    pub(super) async fn proxy_url(&self) -> anyhow::Result<String> {
+        let configs: Api<DynamicObject> = Api::all_with(self.session.client.clone(), &kind("CDIConfig"));
+        let found = configs.get(CONFIG).await.map_err(session::plain);
+        let config =
+            found.with_context(|| format!("get CDIConfig {CONFIG}; --uploadproxy-url does without"))?;
+        url_of(&config.data)
+            .context("uploadproxy URL not found: CDIConfig config has none, say it with --uploadproxy-url")
+    }
+
+    /// A token that lets its bearer upload to the claim, for five minutes.
+    pub(super) async fn token(&self, claim: &str) -> anyhow::Result<String> {
+        let namespace = self.namespace();
+        let path = format!("/apis/{}/v1beta1/namespaces/{namespace}/uploadtokenrequests", GROUPS[1]);
+        let request = json!({
+            "apiVersion": format!("{}/v1beta1", GROUPS[1]), "kind": "UploadTokenRequest",
+            "metadata": { "generateName": "token-for-virtctl-", "namespace": namespace },
+            "spec": { "pvcName": claim },
+        });
+        let answer = self.session.call_json(Method::POST, path, &request).await;
+        let answer = answer.with_context(|| format!("request a token for PVC {namespace}/{claim}"))?;
+        let token = answer["status"]["token"].as_str().filter(|token| !token.is_empty());
+        token.map(str::to_owned).context("CDI answers a request for a token without one")
+    }
+
+    /// Has the DataSource of the claim's name point to it, and returns what was done.
+    pub(super) async fn point_data_source(&self, asked: &Asked) -> anyhow::Result<String> {
+        let (sources, namespace, name) = (self.of_cdi("DataSource"), self.namespace(), &asked.name);
+        let found = sources.get_metadata_opt(name).await.map_err(session::plain);
+        let found = found.with_context(|| format!("get DataSource {namespace}/{name}"))?;
+        let (done, pointed) = match found.map(|source| source.meta().name.clone()) {
+            Some(_) => {
+                let patch = Patch::Merge(objects::data_source_patch(asked, namespace));
+                let patched = sources.patch(name, &PatchParams::default(), &patch).await;
+                ("Updated an existing", patched)
+            }
+            None => {
+                let object = serde_json::from_value(objects::data_source(asked, namespace))?;
+                ("Created a new", sources.create(&PostParams::default(), &object).await)
+            }
+        };
+        pointed.map_err(session::plain).with_context(|| format!("write DataSource {namespace}/{name}"))?;
+        Ok(format!("{done} DataSource {namespace}/{name}"))
+    }
+}
+
+/// The proxy's URL in a CDIConfig: what somebody wants it to be, else what was found.
+fn url_of(config: &Value) -> Option<String> {
+    let wanted = config["spec"]["uploadProxyURLOverride"].as_str();
+    let url = wanted.or_else(|| config["status"]["uploadProxyURL"].as_str())?;
+    Some(url.to_owned()).filter(|url| !url.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_proxy_is_where_the_configuration_says() {
+        let found = json!({ "spec": {}, "status": { "uploadProxyURL": "proxy.found" } });
+        assert_eq!(url_of(&found).as_deref(), Some("proxy.found"));
+        let wanted = json!({
+            "spec": { "uploadProxyURLOverride": "proxy.wanted" }, "status": { "uploadProxyURL": "proxy.found" },
+        });
+        assert_eq!(url_of(&wanted).as_deref(), Some("proxy.wanted"));
+        assert_eq!(url_of(&json!({ "spec": {}, "status": {} })), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! The file that is uploaded, as the body of a request.
+//!
+//! It is read piece by piece, each when the one before is on its way: however large the file, one piece is in memory. Pieces are
+//! read at their place, so that a try that is over leaves nothing behind for the next one.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context as Task, Poll, ready};
+
+use anyhow::{Context, ensure};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use tokio::task::JoinHandle;
+
+/// What is read at once.
+const PIECE: u64 = 256 << 10;
+
+/// A file to be uploaded.
+#[derive(Debug)]
+pub(super) struct Image {
+    file: Arc<File>,
+    length: u64,
+}
+
+impl Image {
+    /// Opens a file, or a disk.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let mut file = File::open(path).with_context(|| format!("open {shown}"))?;
+        let metadata = file.metadata().with_context(|| format!("open {shown}"))?;
+        ensure!(!metadata.is_dir(), "{shown} is a directory, not an image");
+        // A disk has no length in its metadata.
+        let length = io::Seek::seek(&mut file, io::SeekFrom::End(0));
+        let length = length.with_context(|| format!("{shown} cannot be sent again if need be"))?;
+        ensure!(length > 0, "{shown} is empty: there is nothing to upload");
+        Ok(Self { file: Arc::new(file), length })
+    }
+
+    /// Its length in bytes.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// All of it, from the beginning; `sent` tells how far it is.
+    pub(super) fn body(&self, sent: Arc<AtomicU64>) -> Pieces {
+        Pieces { file: self.file.clone(), length: self.length, at: 0, sent, reading: None }
+    }
+}
+
+/// The body of one try.
+pub(super) struct Pieces {
+    file: Arc<File>,
+    length: u64,
+    at: u64,
+    sent: Arc<AtomicU64>,
+    reading: Option<JoinHandle<io::Result<Bytes>>>,
+}
+
+fn piece(file: &File, at: u64, length: u64) -> io::Result<Bytes> {
+    let mut bytes = vec![0; usize::try_from(length.min(PIECE)).unwrap_or(usize::MAX)];
+    let read = file.read_at(&mut bytes, at)?;
+    if read == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the file became shorter while it was sent",
+        ));
+    }
+    bytes.truncate(read);
+    Ok(bytes.into())
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let (at, left) = (self.at, self.length - self.at);
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        if self.reading.is_none() {
+            let file = self.file.clone();
+            self.reading = Some(tokio::task::spawn_blocking(move || piece(&file, at, left)));
+        }
+        let Some(reading) = &mut self.reading else { return Poll::Ready(None) };
+        let read = ready!(Pin::new(reading).poll(task));
+        self.reading = None;
+        let bytes = match read.map_err(io::Error::other).flatten() {
+            Ok(bytes) => bytes,
+            Err(error) => return Poll::Ready(Some(Err(error))),
+        };
+        self.at += bytes.len() as u64;
+        self.sent.store(self.at, Ordering::Relaxed);
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.at == self.length
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.length - self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use std::io::Write;
+
+    fn file(length: usize) -> (tempfile::NamedTempFile, Vec<u8>) {
+        let bytes: Vec<u8> = (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&bytes).unwrap();
+        (file, bytes)
+    }
+
+    #[tokio::test]
+    async fn all_of_a_file_is_sent_in_pieces_and_can_be_sent_again() {
+        let (file, bytes) = file(600 << 10);
+        let image = Image::open(file.path()).unwrap();
+        assert_eq!(image.length(), 600 << 10);
+        for _ in 0..2 {
+            let sent = Arc::new(AtomicU64::new(0));
+            let mut body = image.body(sent.clone());
+            assert_eq!(body.size_hint().exact(), Some(600 << 10));
+            let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!(first.len() as u64, PIECE);
+            assert_eq!(sent.load(Ordering::Relaxed), PIECE);
+            let rest = body.collect().await.unwrap().to_bytes();
+            assert_eq!([&first[..], &rest[..]].concat(), bytes);
+            assert_eq!(sent.load(Ordering::Relaxed), 600 << 10);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_becomes_shorter_is_an_error() {
+        let (file, _) = file(600 << 10);
+        let image = Image::open(file.path()).unwrap();
+        file.as_file().set_len(300 << 10).unwrap();
+        let sent = image.body(Arc::default()).collect().await;
+        assert!(sent.unwrap_err().to_string().contains("became shorter"));
+    }
+
+    #[test]
+    fn what_is_no_image_is_not_opened() {
+        let error = |path: &Path| format!("{:#}", Image::open(path).unwrap_err());
+        let folder = tempfile::tempdir().unwrap();
+        assert!(error(folder.path()).contains("is a directory"));
+        assert!(error(&folder.path().join("none")).contains("No such file"));
+        assert!(error(file(0).0.path()).contains("is empty"));
+    }
+}

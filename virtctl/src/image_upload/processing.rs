@@ -1,0 +1,125 @@
+//! What becomes of an image that is there: CDI converts it into the volume, and says so on the claim.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use tokio::time::Instant;
+
+use super::annotation;
+use super::cluster::Cluster;
+use super::existing::annotated;
+use super::ready::EVERY;
+
+/// Longest that an image may take.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often in a row the API server may fail to answer.
+const FAILURES: u32 = 15;
+
+/// What a claim says of its image.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Done,
+    Going,
+    /// The program that had the image has ended before it was done, and waits for another one.
+    Lost(String),
+}
+
+/// How often the program that takes the upload has been started again.
+pub(super) fn restarts(claim: &PersistentVolumeClaim) -> u32 {
+    annotated(claim, annotation::RESTARTS).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// `before`: how often that was before the image was sent, where it is known.
+fn seen(claim: &PersistentVolumeClaim, before: Option<u32>) -> Seen {
+    if annotated(claim, annotation::PHASE) == Some("Succeeded") {
+        return Seen::Done;
+    }
+    match before {
+        Some(before) if restarts(claim) > before => {
+            Seen::Lost(annotated(claim, annotation::MESSAGE).unwrap_or_default().to_owned())
+        }
+        _ => Seen::Going,
+    }
+}
+
+/// Waits until the volume is filled.
+pub(super) async fn wait(cluster: &Cluster<'_>, name: &str, before: Option<u32>) -> anyhow::Result<()> {
+    let until = Instant::now() + LONGEST;
+    let mut failures = 0;
+    loop {
+        match cluster.claim_opt(name).await {
+            Ok(Some(claim)) => {
+                failures = 0;
+                match seen(&claim, before) {
+                    Seen::Done => {
+                        println!("Processing completed successfully");
+                        return Ok(());
+                    }
+                    Seen::Going => {}
+                    Seen::Lost(message) => bail!(lost(cluster.namespace(), name, &message)),
+                }
+            }
+            Ok(None) => {
+                bail!("persistentvolumeclaims \"{name}\" not found: it went while its image was processed")
+            }
+            // It takes hours for a large image; an API server that is started anew meanwhile is no reason to look away.
+            Err(_) if failures < FAILURES => failures += 1,
+            Err(error) => return Err(error),
+        }
+        if Instant::now() > until {
+            println!(
+                "Timed out waiting for post upload processing to complete, please check upload pod status for progress"
+            );
+            bail!(
+                "timed out waiting for the condition: the image in PVC {}/{name} is processed",
+                cluster.namespace()
+            );
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+fn lost(namespace: &str, name: &str, message: &str) -> String {
+    let why = if message.is_empty() { String::new() } else { format!(" ({message})") };
+    format!(
+        "processing of the image in PVC {namespace}/{name} failed: its upload pod has started anew{why}. The pod's events and log say more; upload again with --no-create"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn look(annotations: Value, before: Option<u32>) -> Seen {
+        let claim = json!({ "metadata": { "annotations": annotations } });
+        seen(&serde_json::from_value(claim).unwrap(), before)
+    }
+
+    #[test]
+    fn a_claim_says_when_its_image_is_processed() {
+        let running = json!({ "cdi.kubevirt.io/storage.pod.phase": "Running" });
+        assert_eq!(look(running, Some(0)), Seen::Going);
+        assert_eq!(look(json!({}), Some(0)), Seen::Going);
+        let done = json!({
+            "cdi.kubevirt.io/storage.pod.phase": "Succeeded", "cdi.kubevirt.io/storage.pod.restarts": "3",
+        });
+        assert_eq!(look(done, Some(0)), Seen::Done);
+    }
+
+    #[test]
+    fn a_server_that_starts_anew_has_lost_the_image() {
+        let anew = json!({
+            "cdi.kubevirt.io/storage.pod.phase": "Running",
+            "cdi.kubevirt.io/storage.pod.restarts": "3",
+            "cdi.kubevirt.io/storage.condition.running.message": "unable to convert",
+        });
+        assert_eq!(look(anew.clone(), Some(3)), Seen::Going);
+        assert_eq!(look(anew.clone(), None), Seen::Going);
+        assert_eq!(look(anew, Some(2)), Seen::Lost("unable to convert".to_owned()));
+        let words = lost("shop", "disk", "unable to convert");
+        assert!(words.starts_with("processing of the image in PVC shop/disk failed"), "{words}");
+        assert!(words.contains("(unable to convert)") && words.contains("--no-create"), "{words}");
+    }
+}

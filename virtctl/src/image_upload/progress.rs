@@ -1,0 +1,93 @@
+//! How far an upload is, in one line of a terminal that is written again and again.
+
+use std::io::{IsTerminal, Write, stdout};
+use std::time::{Duration, Instant};
+
+const BAR: u64 = 30;
+
+/// The line of one try. Nothing is shown where nobody looks.
+pub(super) struct Progress {
+    shown: bool,
+    length: u64,
+    started: Instant,
+}
+
+impl Progress {
+    /// Of so many bytes.
+    pub(super) fn of(length: u64) -> Self {
+        Self { shown: stdout().is_terminal(), length, started: Instant::now() }
+    }
+
+    /// So many of them are on their way.
+    pub(super) fn show(&self, sent: u64) {
+        if self.shown {
+            self.write(&format!("\r{}\x1b[K", line(sent, self.length, self.started.elapsed())));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            self.write("\n");
+        }
+    }
+}
+
+impl Progress {
+    fn write(&self, text: &str) {
+        let mut output = stdout();
+        // A terminal that is gone takes nothing from the upload.
+        let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+    }
+}
+
+/// `12.00 MiB / 48.00 MiB [=======>      ]  25% 6.00 MiB/s`
+fn line(sent: u64, length: u64, since: Duration) -> String {
+    let part = |of: u64| u128::from(sent) * u128::from(of) / u128::from(length.max(1));
+    let filled = usize::try_from(part(BAR)).unwrap_or_default();
+    let width = usize::try_from(BAR).unwrap_or_default();
+    let bar = match filled < width {
+        true => format!("{}>", "=".repeat(filled)),
+        false => "=".repeat(width),
+    };
+    let speed = u128::from(sent) * 1000 / since.as_millis().max(1);
+    format!(
+        "{} / {} [{bar:<width$}] {:>3}% {}/s",
+        amount(sent.into()),
+        amount(length.into()),
+        part(100),
+        amount(speed)
+    )
+}
+
+/// Bytes in the largest unit of which there is one, with two digits behind the point.
+fn amount(bytes: u128) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >> shift > 0) {
+        Some((unit, shift)) => {
+            let hundredths = (bytes * 100) >> shift;
+            format!("{}.{:02} {unit}", hundredths / 100, hundredths % 100)
+        }
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_it_is_and_how_fast() {
+        let mib = 1 << 20;
+        assert_eq!(
+            line(12 * mib, 48 * mib, Duration::from_secs(2)),
+            "12.00 MiB / 48.00 MiB [=======>                      ]  25% 6.00 MiB/s"
+        );
+        assert_eq!(
+            line(3 << 29, 3 << 29, Duration::from_secs(1)),
+            "1.50 GiB / 1.50 GiB [==============================] 100% 1.50 GiB/s"
+        );
+        assert_eq!(line(0, 100, Duration::ZERO), "0 B / 100 B [>                             ]   0% 0 B/s");
+    }
+}

@@ -1,0 +1,96 @@
+//! Sending the file, again where what went wrong may pass.
+//!
+//! ```text
+//!  HEAD upload-async ── 200 ──> POST upload-async ──> 200  done
+//!          └─ anything else ──> POST upload       ──> 401, later than in the first try: another token, again
+//!                                                     5xx, 408, 425, 429, connection lost: again, after a while
+//!                                                     anything else: said, and the end
+//! ```
+
+mod attempts;
+mod proxy;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use http::StatusCode;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::image::Image;
+use super::progress::Progress;
+use attempts::{Attempts, Next, Outcome};
+pub(super) use proxy::Proxy;
+use proxy::{Broken, Said};
+
+/// How often the progress is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// Longest that the proxy may take nothing.
+const STALLED: Duration = Duration::from_secs(5 * 60);
+/// Longest that a try may take: the proxy itself gives up then.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Sends the file in at most so many tries, and returns in how many.
+pub(super) async fn send<F: Future<Output = anyhow::Result<String>>>(
+    proxy: &Proxy,
+    image: &Image,
+    tries: u32,
+    token: impl Fn() -> F,
+) -> anyhow::Result<u32> {
+    let mut bearer = token().await?;
+    let mut attempts = Attempts::new(tries);
+    loop {
+        let outcome = match attempt(proxy, image, &bearer).await {
+            Ok(said) if said.status == StatusCode::OK => return Ok(attempts.made() + 1),
+            Ok(said) => Outcome::Refused(said.status, said.text),
+            Err(Broken::Untrusted(why)) => bail!(why),
+            Err(Broken::Lost(why)) => Outcome::Lost(why),
+        };
+        match attempts.after(outcome) {
+            Next::GiveUp(why) => bail!(why),
+            Next::Again { after, with_another_token, because } => {
+                eprintln!("{because}, trying again");
+                // Others who were refused at the same moment come back at another one.
+                tokio::time::sleep(after + after.mul_f64(fastrand::f64() / 4.0)).await;
+                if with_another_token {
+                    bearer = token().await.context("failed to get upload token")?;
+                }
+            }
+        }
+    }
+}
+
+/// One try. Ends also where the proxy stops taking the file.
+async fn attempt(proxy: &Proxy, image: &Image, token: &str) -> Result<Said, Broken> {
+    let sent = Arc::new(AtomicU64::new(0));
+    let endpoint = proxy.endpoint(token).await;
+    let progress = Progress::of(image.length());
+    let mut answer = std::pin::pin!(proxy.post(&endpoint, token, image.body(sent.clone())));
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let started = Instant::now();
+    let mut moved = (0, started);
+    loop {
+        tokio::select! {
+            said = &mut answer => {
+                progress.show(sent.load(Ordering::Relaxed));
+                return said;
+            }
+            now = look.tick() => {
+                let at = sent.load(Ordering::Relaxed);
+                progress.show(at);
+                if at != moved.0 {
+                    moved = (at, now);
+                }
+                if at < image.length() && now - moved.1 > STALLED {
+                    let why = format!("the upload proxy has taken nothing for {} s", STALLED.as_secs());
+                    return Err(Broken::Lost(why));
+                }
+                if now - started > LONGEST {
+                    return Err(Broken::Lost(format!("no answer within {} h", LONGEST.as_secs() / 3600)));
+                }
+            }
+        }
+    }
+}

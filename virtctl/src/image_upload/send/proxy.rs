@@ -1,0 +1,201 @@
+//! CDI's upload proxy: one connection a request, over TLS as the URL says.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use http::{Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use kube::client::ConfigExt;
+use nix::sys::socket::{setsockopt, sockopt};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::super::endpoint::Endpoints;
+
+/// Until a connection is there, with TLS.
+const CONNECTED: Duration = Duration::from_secs(30);
+/// Until a question without a body is answered: the proxy waits ten seconds for the pod behind it.
+const ANSWERED: Duration = Duration::from_secs(60);
+/// More of an answer's text is not read.
+const LONGEST_TEXT: usize = 4 << 10;
+
+/// What the proxy answered.
+#[derive(Debug)]
+pub(in super::super) struct Said {
+    pub(in super::super) status: StatusCode,
+    pub(in super::super) text: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(in super::super) enum Broken {
+    /// TLS says no, and will again.
+    Untrusted(String),
+    /// The connection did not last, or there was none.
+    Lost(String),
+}
+
+/// The upload proxy of a cluster.
+pub(in super::super) struct Proxy {
+    endpoints: Endpoints,
+    /// `None` for one without TLS.
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl Proxy {
+    /// The one with those endpoints. Its certificate is checked against the authorities that this machine trusts, unless
+    /// `insecure`.
+    pub(in super::super) fn new(endpoints: &Endpoints, insecure: bool) -> anyhow::Result<Self> {
+        let tls = match endpoints.synchronous.scheme_str() {
+            Some("http") => None,
+            _ => Some(Arc::new(tls(&endpoints.synchronous, insecure)?)),
+        };
+        let host = endpoints.synchronous.host().unwrap_or_default();
+        ensure!(
+            ServerName::try_from(bare(host)).is_ok(),
+            "the upload proxy's name {host:?} is no name of a host"
+        );
+        Ok(Self { endpoints: endpoints.clone(), tls })
+    }
+
+    /// Where to send the file: a proxy that does not know the better endpoint has the other one.
+    pub(super) async fn endpoint(&self, token: &str) -> Uri {
+        let synchronous = self.endpoints.synchronous.clone();
+        let Some(asynchronous) = &self.endpoints.asynchronous else { return synchronous };
+        let asked = self.ask(Method::HEAD, asynchronous, token, Empty::<Bytes>::new());
+        match timeout(ANSWERED, asked).await {
+            Ok(Ok(said)) if said.status == StatusCode::OK => asynchronous.clone(),
+            _ => synchronous,
+        }
+    }
+
+    /// Sends the file and waits for what the proxy says to it.
+    pub(super) async fn post<B>(&self, endpoint: &Uri, token: &str, body: B) -> Result<Said, Broken>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.ask(Method::POST, endpoint, token, body).await
+    }
+
+    async fn ask<B>(&self, method: Method, uri: &Uri, token: &str, body: B) -> Result<Said, Broken>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let host = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
+        // What is before an @ is nobody's business but the connection's.
+        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+        let mut request = Request::builder()
+            .method(&method)
+            .uri(path)
+            .header(header::HOST, host)
+            .header(header::USER_AGENT, concat!("virtctl/", env!("CARGO_PKG_VERSION")))
+            .header(header::AUTHORIZATION, format!("Bearer {token}"));
+        if method == Method::POST {
+            request = request.header(header::CONTENT_TYPE, "application/octet-stream");
+        }
+        let request = request.body(body).map_err(|error| Broken::Lost(error.to_string()))?;
+        let stream = match timeout(CONNECTED, self.connect(uri)).await {
+            Ok(connected) => connected?,
+            Err(_) => return Err(lost(uri, &format!("no connection within {} s", CONNECTED.as_secs()))),
+        };
+        // Whatever becomes of the answer, the connection ends with it: a refused file is not sent on.
+        let mut connections = JoinSet::new();
+        let (mut sender, connection) =
+            http1::handshake(stream).await.map_err(|error| lost(uri, &chain(&error)))?;
+        connections.spawn(connection);
+        let answer = sender.send_request(request).await.map_err(|error| lost(uri, &chain(&error)))?;
+        Ok(said(answer).await)
+    }
+
+    async fn connect(&self, uri: &Uri) -> Result<TokioIo<Box<dyn Stream>>, Broken> {
+        let host = bare(uri.host().unwrap_or_default());
+        let port = uri.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
+        let plain = TcpStream::connect((host.as_str(), port)).await;
+        let plain = plain.map_err(|error| lost(uri, &error.to_string()))?;
+        // The answer may take hours: a proxy that is gone without a word is noticed. As good as it can be had.
+        let _ = setsockopt(&plain, sockopt::KeepAlive, &true);
+        let Some(tls) = &self.tls else { return Ok(TokioIo::new(Box::new(plain))) };
+        let name = ServerName::try_from(host).map_err(|error| Broken::Untrusted(error.to_string()))?;
+        match TlsConnector::from(tls.clone()).connect(name, plain).await {
+            Ok(stream) => Ok(TokioIo::new(Box::new(stream))),
+            Err(error) => Err(refused_by_tls(uri, &error)),
+        }
+    }
+}
+
+/// TLS for a proxy.
+fn tls(url: &Uri, insecure: bool) -> anyhow::Result<ClientConfig> {
+    let mut config = kube::Config::new(url.clone());
+    config.accept_invalid_certs = insecure;
+    // A machine without any authorities of its own can do this much.
+    config.root_cert = insecure.then(Vec::new);
+    config.rustls_client_config().context("prepare TLS for the upload proxy")
+}
+
+/// A connection, with TLS or without.
+trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A host's name without the brackets that an IPv6 address has in a URL.
+fn bare(host: &str) -> String {
+    host.trim_start_matches('[').trim_end_matches(']').to_owned()
+}
+
+fn at(uri: &Uri) -> &str {
+    uri.host().unwrap_or_default()
+}
+
+fn lost(uri: &Uri, why: &str) -> Broken {
+    Broken::Lost(format!("the upload proxy at {} cannot be talked to: {why}", at(uri)))
+}
+
+fn refused_by_tls(uri: &Uri, error: &std::io::Error) -> Broken {
+    let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    match of_tls {
+        Some(rustls::Error::InvalidCertificate(why)) => Broken::Untrusted(format!(
+            "the certificate of the upload proxy at {} is not trusted: {why}. Let this machine trust its authority (SSL_CERT_FILE), or use --insecure",
+            at(uri)
+        )),
+        Some(error) => Broken::Untrusted(format!("TLS with the upload proxy at {} failed: {error}", at(uri))),
+        None => lost(uri, &error.to_string()),
+    }
+}
+
+/// An error with what caused it.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text += &format!(": {error}");
+        next = error.source();
+    }
+    text
+}
+
+/// Status and the first words of an answer.
+async fn said(answer: Response<Incoming>) -> Said {
+    let status = answer.status();
+    let mut body = answer.into_body();
+    let mut text = Vec::new();
+    // An answer that breaks off has said what it has said, and one to a file that was taken needs no words.
+    while status != StatusCode::OK
+        && text.len() < LONGEST_TEXT
+        && let Ok(Some(Ok(frame))) = timeout(ANSWERED, body.frame()).await
+    {
+        text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+    }
+    text.truncate(LONGEST_TEXT);
+    Said { status, text: String::from_utf8_lossy(&text).trim().to_owned() }
+}
