@@ -98,6 +98,8 @@ pub const RESERVED_LABEL_PREFIX: &str = "kubevirt.io/";
 pub const VMI_FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
 /// Finalizer of machines: their instance is dealt with before they are gone.
 pub const VM_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
+/// Finalizer of pools, and of machines of theirs that leave something for the next one of their number.
+pub const POOL_FINALIZER: &str = "pool.kubevirt.io/finalizer";
 
 /// Namespace of the components.
 pub const INSTALL_NAMESPACE: &str = "kubevirt";

@@ -12,7 +12,7 @@ pub use guest::{Binding, GuestDefaults, SMBIOS_LIMIT, Smbios};
 pub use host_devices::{HostDevices, Selector, mediated_type};
 pub use live_update::LiveUpdate;
 pub use nodes::CpuModels;
-pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, QuotaLimits, Seccomp};
+pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, QuotaLimits, Room, Seccomp};
 
 use crate::gates::Gates;
 use crate::names::EVEN_PARITY_ANNOTATION;

@@ -93,7 +93,7 @@ pub struct Cluster {
     pub pools: Store<Pool>,
     /// Instances of replica sets, and those of nobody.
     pub instances: Kin,
-    /// Machines of pools.
+    /// Machines of pools, and those of nobody that a pool holds still.
     pub machines: Kin,
     /// Pools that keep nothing of former generations.
     pub pruned: Pruned,
@@ -238,8 +238,8 @@ impl Cluster {
             Ok(vm) => {
                 self.options.inventory.saw_machine(&vm);
                 match Whose::by(vm.meta(), &VirtualMachinePool::kind(&())) {
-                    // A pool adopts no machines.
-                    Whose::Nobodys => Whose::Others,
+                    // A pool adopts no machines. One that it holds still is known, for the pool to let go of it.
+                    Whose::Nobodys if !crate::pool::is_held(&vm) => Whose::Others,
                     whose => whose,
                 }
             }

@@ -91,7 +91,11 @@ fn prepare(
     let mut descriptors = Descriptors::default();
     let directory = scratch.path().to_owned();
     // What is on a claim in a cluster is a file here, or refused.
-    let claims = claim::Places { directories: directory.join("claims"), devices: directory.join("devices") };
+    let claims = claim::Places {
+        directories: directory.join("claims"),
+        devices: directory.join("devices"),
+        room: claim::Room::default(),
+    };
     let places =
         Places { secrets: directory.join("secrets"), objects: directory.join("objects"), directory, claims };
     let volumes = volumes::prepare(vmi, bases, &places, &mut descriptors)?;

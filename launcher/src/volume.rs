@@ -104,7 +104,11 @@ mod tests {
             read_only,
             size: Some(1 << 20),
             sockets: root.path().to_owned(),
-            claims: Places { directories: claims.clone(), devices: root.path().join("dev") },
+            claims: Places {
+                directories: claims.clone(),
+                devices: root.path().join("dev"),
+                room: claim::Room::default(),
+            },
         };
         let take = |stream: &str| Request::Take(Take { stream: stream.to_owned() });
         let refusal = |args, request| answer(&args, &request).unwrap_err();

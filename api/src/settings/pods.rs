@@ -1,7 +1,7 @@
 //! Settings of launcher pods.
 
 use crate::quantity;
-use crate::v1::{KubeVirtConfiguration, ResourceRequirementsWithoutClaims};
+use crate::v1::{DeveloperConfiguration, KubeVirtConfiguration, ResourceRequirementsWithoutClaims};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
@@ -30,8 +30,41 @@ pub struct Pods {
     pub image_volumes: bool,
     /// Storage class of the claims that keep UEFI variables and TPM state.
     pub state_class: Option<String>,
+    /// Room for new disks on claims.
+    pub room: Room,
     /// Nothing is kept of what guests say on their serial consoles, where they do not say so themselves.
     pub without_serial_log: bool,
+}
+
+/// Room for a new disk on a claim's file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that stay free.
+    pub reserve: u64,
+    /// By how many hundredths the disk may be smaller than asked for.
+    pub tolerated_percent: u8,
+}
+
+impl Default for Room {
+    /// As in KubeVirt.
+    fn default() -> Self {
+        Room { reserve: 128 << 10, tolerated_percent: 10 }
+    }
+}
+
+impl Room {
+    /// What the installation says; what is out of range counts as not given.
+    fn of(developer: &DeveloperConfiguration) -> Self {
+        let usual = Room::default();
+        let percent = developer.pvc_tolerate_less_space_up_to_percent;
+        let percent =
+            percent.and_then(|percent| u8::try_from(percent).ok()).filter(|percent| *percent <= 100);
+        let reserve = developer.minimum_reserve_pvc_bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        Room {
+            reserve: reserve.unwrap_or(usual.reserve),
+            tolerated_percent: percent.unwrap_or(usual.tolerated_percent),
+        }
+    }
 }
 
 /// System call filter of a pod.
@@ -150,6 +183,7 @@ impl Pods {
             cpu_limit: configuration.auto_cpu_limit_namespace_label_selector.clone(),
             quota: QuotaLimits::default(),
             image_volumes: false,
+            room: developer.map(Room::of).unwrap_or_default(),
             state_class: configuration.vm_state_storage_class.clone().filter(|name| !name.is_empty()),
             without_serial_log: configuration
                 .virtual_machine_options
@@ -163,6 +197,19 @@ impl Pods {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn room_that_is_out_of_range_counts_as_not_given() {
+        let of = |reserve: i64, percent: i32| {
+            let configuration = json!({"developerConfiguration":
+                {"minimumReservePVCBytes": reserve, "pvcTolerateLessSpaceUpToPercent": percent}});
+            Pods::of_configuration(&serde_json::from_value(configuration).unwrap()).room
+        };
+        assert_eq!(of(0, 0), Room { reserve: 0, tolerated_percent: 0 });
+        assert_eq!(of(1 << 30, 100), Room { reserve: 1 << 30, tolerated_percent: 100 });
+        assert_eq!(of(-1, 101), Room::default());
+        assert_eq!(of(131_072, -1), Room::default());
+    }
 
     #[test]
     fn a_factor_is_at_least_one() {

@@ -128,7 +128,8 @@ fn controller_cluster_rules() -> Vec<Value> {
         ),
         rule("kubevirt.io", &["virtualmachineinstancereplicasets"], &["get", "list", "watch"]),
         rule("kubevirt.io", &["virtualmachineinstancereplicasets/status"], &["patch"]),
-        rule("pool.kubevirt.io", &["virtualmachinepools"], &["list", "watch"]),
+        // Its finalizer, while something is kept of its machines.
+        rule("pool.kubevirt.io", &["virtualmachinepools"], &["list", "watch", "patch"]),
         rule("pool.kubevirt.io", &["virtualmachinepools/status"], &["patch"]),
         // Owner references that block the owner's deletion, where the cluster checks them.
         rule(
@@ -146,10 +147,13 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("instancetype.kubevirt.io", &NAMED, &["get"]),
         rule("apps", &["controllerrevisions"], &["get", "list", "create", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
-        // The claim of an instance that keeps UEFI variables or TPM state, and the class it gets.
-        rule("", &["persistentvolumeclaims"], &["get", "list", "create", "delete"]),
+        // The claim of an instance that keeps UEFI variables or TPM state, and the class it gets; what a pool's machines leave
+        // has other owners then. How large the disks of machines are, for metrics.
+        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "create", "patch", "delete"]),
+        // From which nodes volumes can be reached that are plugged in once the guest runs.
+        rule("", &["persistentvolumes"], &["get"]),
         // Whether the claim of a disk is filled.
-        rule("cdi.kubevirt.io", &["datavolumes"], &["get"]),
+        rule("cdi.kubevirt.io", &["datavolumes"], &["get", "patch"]),
         rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),
         rule("cdi.kubevirt.io", &["storageprofiles"], &["get"]),
         // Instances with an outdated launcher, where the KubeVirt object says so.

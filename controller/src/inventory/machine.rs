@@ -1,5 +1,6 @@
 //! A machine, as far as metrics tell of it.
 
+use super::claims::DiskRow;
 use super::{Described, Labels, OTHER, Vnic, kept, labels};
 use barevirt_api::quantity;
 use barevirt_api::sizing::{Topology, guest_memory_bytes};
@@ -34,6 +35,7 @@ pub(super) struct MachineRow {
     /// Resource, unit, amount.
     pub(super) limits: Vec<(&'static str, &'static str, f64)>,
     pub(super) vnics: Box<[Vnic]>,
+    pub(super) disks: Box<[DiskRow]>,
     /// What people put on it.
     pub(super) own: labels::Labels,
 }
@@ -65,6 +67,7 @@ impl MachineRow {
             requests,
             limits,
             vnics: Vnic::all(&domain.devices.interfaces, &template.spec.networks),
+            disks: DiskRow::all(machine),
             own: labels::Labels::of([
                 machine.metadata.labels.as_ref(),
                 template.metadata.as_ref().and_then(|meta| meta.labels.as_ref()),

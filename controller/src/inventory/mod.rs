@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   watch of machines  ──► MachineRow  ──┐
+//!   watch of claims    ──► ClaimRow    ──┤
 //!   watch of instances ──► InstanceRow ──┼──► lines, whenever somebody asks
 //!                    └──► phase times ───┘
 //! ```
 //!
 //! What is told is kept beside the packed caches, and made anew when an object changes: a scrape unpacks nothing.
 
+mod claims;
 mod instance;
 mod labels;
 mod machine;
@@ -17,10 +19,11 @@ use crate::workloads::OUTDATED;
 use barevirt_api::v1::{Interface, Network, VirtualMachine, VirtualMachineInstance};
 use barevirt_component::installation::Installation;
 use barevirt_component::metrics::names::{
-    VM_CREATED, VM_INFO, VM_LABELS, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO,
+    VM_CREATED, VM_DISKS, VM_INFO, VM_LABELS, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO,
     VMI_NON_EVICTABLE, VMI_OUTDATED, VMI_OVERHEAD, VMI_VNIC,
 };
 use barevirt_component::metrics::{Metrics, begin};
+use claims::Claims;
 use instance::InstanceRow;
 use kube::Client;
 use labels::Shown;
@@ -52,6 +55,7 @@ struct Told {
     leading: AtomicBool,
     machines: Mutex<HashMap<Key, MachineRow>>,
     instances: Mutex<HashMap<Key, InstanceRow>>,
+    claims: Mutex<Claims>,
     phases: Phases,
     /// Which labels of machines.
     shown: Mutex<Shown>,
@@ -88,9 +92,12 @@ impl Inventory {
         self.0.leading.store(true, Ordering::Relaxed);
     }
 
-    /// Watches which labels of machines are to be told, until the future is dropped.
+    /// Watches which labels of machines are to be told, and how large claims are, until the future is dropped.
     pub async fn follow(&self, client: Client, namespace: &str) {
-        labels::follow(client, namespace, |shown| *locked(&self.0.shown) = shown).await;
+        tokio::join!(
+            labels::follow(client.clone(), namespace, |shown| *locked(&self.0.shown) = shown),
+            claims::follow(client, |event| locked(&self.0.claims).saw(event)),
+        );
     }
 
     /// A machine as it is now.
@@ -162,6 +169,21 @@ impl Collector for Inventory {
         for (key, row) in machines.iter() {
             vnics(&mut family, key, &row.vnics)?;
         }
+        let claims = locked(&self.0.claims);
+        let mut family = begin(&mut encoder, &VM_DISKS)?;
+        for (key, row) in machines.iter() {
+            for disk in &row.disks {
+                // What is not there yet has no size.
+                let Some(claim) = claims.get(&key.0, &disk.claim) else { continue };
+                let labels = [
+                    ("persistentvolumeclaim", &*disk.claim),
+                    ("volume_mode", &claim.mode),
+                    ("device", &disk.name),
+                ];
+                line(&mut family, key, &labels, disk.size(claim))?;
+            }
+        }
+        drop(claims);
         let shown = locked(&self.0.shown).clone();
         let mut family = begin(&mut encoder, &VM_LABELS)?;
         for ((namespace, name), row) in machines.iter() {

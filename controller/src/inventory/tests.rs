@@ -1,6 +1,7 @@
 use super::*;
 use crate::pod;
 use barevirt_component::metrics::names::is_exported;
+use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 fn given(labels: Labels<'_>) -> String {
@@ -22,6 +23,10 @@ fn machine() -> VirtualMachine {
                     "resources": {"requests": {"cpu": "1500m"}, "limits": {"memory": "1Gi"}},
                 },
                 "networks": [{"name": "default", "pod": {}}],
+                "volumes": [
+                    {"name": "data", "persistentVolumeClaim": {"claimName": "web-data"}},
+                    {"name": "logs", "persistentVolumeClaim": {"claimName": "none"}},
+                ],
             }}},
         "status": {"printableStatus": "Paused", "conditions": [
             {"type": "Ready", "status": "False", "lastTransitionTime": "1970-01-01T00:01:40Z"},
@@ -118,6 +123,11 @@ fn only_the_leader_tells_and_what_is_gone_is_told_no_more() {
     inventory.saw_machine(&machine());
     inventory.saw_instance(&instance("Scheduled", json!([at("Scheduled", 3)])));
     assert!(!metrics.text().contains("kubevirt_vmi_info"));
+    let claim = json!({
+        "metadata": {"name": "web-data", "namespace": "shop"},
+        "spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Ki"}}},
+    });
+    locked(&inventory.0.claims).saw(&Event::Apply(serde_json::from_value(claim).unwrap()));
     inventory.lead();
     inventory.saw_instance(&instance("Running", json!([at("Scheduled", 3), at("Running", 7)])));
     // Told again, as watches do: no second transition.
@@ -129,6 +139,12 @@ fn only_the_leader_tells_and_what_is_gone_is_told_no_more() {
     assert_eq!(
         lines("kubevirt_vm_labels{"),
         [r#"kubevirt_vm_labels{namespace="shop",name="web",label_tier="front"} 1.0"#]
+    );
+    assert_eq!(
+        lines("kubevirt_vm_disk_allocated_size_bytes{"),
+        [
+            r#"kubevirt_vm_disk_allocated_size_bytes{namespace="shop",name="web",persistentvolumeclaim="web-data",volume_mode="Filesystem",device="data"} 1024.0"#
+        ]
     );
     assert_eq!(lines("kubevirt_vmi_status_addresses{").len(), 2, "{text}");
     assert_eq!(

@@ -1,8 +1,8 @@
 //! Carrying out a plan for a pool, and reporting.
 
 use super::plan::{Action, Observed, Plan};
-use super::revision;
 use super::status::{self, Failure};
+use super::{keep, revision, state};
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
@@ -97,7 +97,13 @@ async fn carry_out(
 fn reason(action: &Action) -> &'static str {
     match action {
         Action::Create(_) => FAILED_SCALE_OUT,
-        Action::Delete(_) | Action::Release(_) => FAILED_SCALE_IN,
+        Action::Delete(_)
+        | Action::Release(_)
+        | Action::Guard
+        | Action::Unguard
+        | Action::Hold(_)
+        | Action::Unhold(_)
+        | Action::Keep(_) => FAILED_SCALE_IN,
         Action::Update(..) | Action::Renew(_) | Action::Restart(..) | Action::Relabel(..) => {
             REASON_FAILED_UPDATE
         }
@@ -118,12 +124,21 @@ async fn act(cluster: &Cluster, pool: &VirtualMachinePool, action: Action) -> Re
             info!(namespace, pool = pool.name_any(), vm = name, "deleted a machine");
             Ok(())
         }
+        Action::Guard => finalize(cluster, pool, &state::held(pool)).await,
+        Action::Unguard => finalize(cluster, pool, &state::free(pool)).await,
+        Action::Hold(vm) => finalize(cluster, &*vm, &state::held(&*vm)).await,
+        Action::Unhold(vm) => finalize(cluster, &*vm, &state::free(&*vm)).await,
+        Action::Keep(vm) => {
+            keep::part(cluster, &vm).await?;
+            finalize(cluster, &*vm, &state::free(&*vm)).await
+        }
         Action::Release(vm) => {
             let owners = vm.owner_references().iter();
             let left: Vec<_> =
                 owners.filter(|owner| Some(&owner.uid) != pool.metadata.uid.as_ref()).collect();
             let body = json!({"metadata": {
-                "resourceVersion": vm.resource_version(), "uid": vm.uid(), "ownerReferences": left
+                "resourceVersion": vm.resource_version(), "uid": vm.uid(), "ownerReferences": left,
+                "finalizers": state::free(&*vm),
             }});
             write::patch::<VirtualMachine>(cluster, "patch", &namespace, &vm.name_any(), &body).await?;
             info!(namespace, pool = pool.name_any(), vm = vm.name_any(), "released a machine");
@@ -162,6 +177,15 @@ async fn act(cluster: &Cluster, pool: &VirtualMachinePool, action: Action) -> Re
         }
         Action::Prune => revision::prune(cluster, pool).await,
     }
+}
+
+/// Gives an object these finalizers.
+async fn finalize<K: Kept>(cluster: &Cluster, object: &K, finalizers: &[String]) -> Result<(), Error> {
+    let body = json!({"metadata": {
+        "resourceVersion": object.resource_version(), "uid": object.uid(), "finalizers": finalizers
+    }});
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    write::patch::<K>(cluster, "patch", &namespace, &name, &body).await
 }
 
 async fn create(cluster: &Cluster, pool: &VirtualMachinePool, vm: &VirtualMachine) -> Result<(), Error> {

@@ -1,8 +1,9 @@
 //! The machines of a pool: their names, and what the template is for each.
 
 use super::revision;
+use super::state::Kept;
 use crate::{kin, merge};
-use barevirt_api::names::POOL_REVISION_LABEL;
+use barevirt_api::names::{POOL_FINALIZER, POOL_REVISION_LABEL};
 use barevirt_api::pool::{VirtualMachinePool, VirtualMachinePoolSpec, VirtualMachineTemplateSpec};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -32,6 +33,7 @@ pub(super) fn new(pool: &VirtualMachinePool, index: u32) -> VirtualMachine {
             labels: Some(labels),
             annotations: template.annotations,
             owner_references: Some(vec![kin::owner(pool)]),
+            finalizers: (Kept::of(pool) == Kept::All).then(|| vec![POOL_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },
         spec: spec(pool, index),

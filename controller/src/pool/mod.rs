@@ -3,6 +3,7 @@
 //! ```text
 //!   fewer than wanted --> create, from the lowest free number     more than wanted --> delete, by the selection policy
 //!   does not come up ---> delete: its number is made anew         not selected any more --> release
+//!   leaves, and is held -> keep what it owns, let go of it
 //!
 //!   template changed:  machines --patch--> new revision           (update strategy: opportunistic and proactive)
 //!                      instances --restart--> new revision        (proactive, within maxUnavailable)
@@ -14,17 +15,22 @@
 
 mod apply;
 mod heal;
+mod keep;
 mod machine;
 mod observe;
 mod plan;
 mod revision;
 mod selection;
+mod state;
+#[cfg(test)]
+mod state_world;
 mod status;
 #[cfg(test)]
 mod tests;
 
 pub use plan::{Action, Machine, Observed, Plan, plan};
 pub use revision::Pruned;
+pub use state::is_held;
 pub use status::compute as compute_status;
 
 use crate::cluster::Cluster;

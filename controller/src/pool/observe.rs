@@ -2,7 +2,7 @@
 //! where something is still from them.
 
 use super::plan::{BURST, Machine, Observed};
-use super::{machine, revision};
+use super::{machine, revision, state};
 use crate::cluster::Cluster;
 use crate::error::{Error, chain};
 use crate::expectations::{Key, Kind};
@@ -57,10 +57,16 @@ fn cached(cluster: &Cluster, namespace: &str, name: &str) -> Option<Observed> {
             Some(Machine { vm, instance: instance.and_then(|instance| instance.unpack().ok()) })
         })
         .collect();
+    let nobodys = cluster.machines.free(namespace);
+    let strays = nobodys
+        .into_iter()
+        .filter_map(|name| cluster.vms.get(&ObjectRef::new(&name).within(namespace))?.unpack().ok())
+        .filter(|vm| state::is_stray(&pool, vm))
+        .collect();
     let is_free = |index: &u32| {
         cluster.vms.get(&ObjectRef::new(&machine::name(&pool, *index)).within(namespace)).is_none()
     };
     let free = (0..).filter(is_free).take(BURST).collect();
     let pruned = cluster.pruned.is_done(&pool);
-    Some(Observed { pool, machines, free, older: Default::default(), pruned, now: Timestamp::now() })
+    Some(Observed { pool, machines, strays, free, older: Default::default(), pruned, now: Timestamp::now() })
 }

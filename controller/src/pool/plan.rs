@@ -2,7 +2,7 @@
 
 use super::heal::{self, Health};
 use super::revision::{self, Older};
-use super::{machine, selection};
+use super::{machine, selection, state};
 use barevirt_api::names::{
     CONDITION_READY, PHASE_RUNNING, RUN_STRATEGY_MANUAL, RUN_STRATEGY_RERUN_ON_FAILURE,
 };
@@ -57,6 +57,8 @@ pub struct Observed {
     pub pool: VirtualMachinePool,
     /// Its machines, also those that are being deleted.
     pub machines: Vec<Machine>,
+    /// Machines of nobody that the pool holds still.
+    pub strays: Vec<VirtualMachine>,
     /// Numbers that no machine of the namespace has in its name, from the lowest.
     pub free: Vec<u32>,
     /// Older generations of the pool that machines or instances are from.
@@ -94,6 +96,16 @@ impl Observed {
 pub enum Action {
     /// Let go of the machine that is not selected any more.
     Release(Box<VirtualMachine>),
+    /// Hold the pool, until no machine of it is held.
+    Guard,
+    /// Let go of the pool.
+    Unguard,
+    /// Hold the machine: what it owns stays when it goes.
+    Hold(Box<VirtualMachine>),
+    /// Let go of the machine: what it owns goes with it.
+    Unhold(Box<VirtualMachine>),
+    /// Part the machine, which leaves, from what it owns, and let go of it.
+    Keep(Box<VirtualMachine>),
     /// Create the machine.
     Create(Box<VirtualMachine>),
     /// Delete the machine.
@@ -133,18 +145,22 @@ impl Plan {
 /// Decides.
 pub fn plan(observed: &Observed) -> Plan {
     let pool = &observed.pool;
-    if pool.metadata.deletion_timestamp.is_some() || !observed.is_sane() {
-        return Plan::default();
+    if pool.metadata.deletion_timestamp.is_some() {
+        return Plan::of(state::part(observed));
     }
-    let released: Vec<Action> = observed
-        .machines
-        .iter()
-        .filter(|machine| !machine.is_deleting() && !observed.selects(machine))
-        .map(|machine| Action::Release(Box::new(machine.vm.clone())))
-        .collect();
+    let mut settled = state::settle(observed);
+    if !observed.is_sane() {
+        return Plan::of(settled);
+    }
+    let released = observed.machines.iter().filter(|one| !one.is_deleting() && !observed.selects(one));
+    settled.extend(released.map(|machine| Action::Release(Box::new(machine.vm.clone()))));
     // Whom to count is settled first.
-    if !released.is_empty() || pool.spec.paused == Some(true) {
-        return Plan::of(released);
+    if !settled.is_empty() || pool.spec.paused == Some(true) {
+        return Plan::of(settled);
+    }
+    let held = state::hold(observed);
+    if !held.is_empty() {
+        return Plan::of(held);
     }
     let health: Vec<(&Machine, Health)> = observed
         .machines
@@ -155,7 +171,7 @@ pub fn plan(observed: &Observed) -> Plan {
     let hopeless: Vec<Action> = health
         .iter()
         .filter(|(_, health)| *health == Health::Hopeless)
-        .map(|(machine, _)| Action::Delete(Box::new(machine.vm.clone())))
+        .map(|(machine, _)| state::take_away(pool, machine))
         .collect();
     if !hopeless.is_empty() {
         return Plan::of(hopeless);
@@ -167,7 +183,7 @@ pub fn plan(observed: &Observed) -> Plan {
             Health::Well | Health::Hopeless => None,
         })
         .min();
-    scale(observed).unwrap_or_else(|| update(observed)).no_later_than(patience)
+    scale(observed).or_else(|| relax(observed)).unwrap_or_else(|| update(observed)).no_later_than(patience)
 }
 
 /// What it takes to have as many machines as are wanted; none where nothing is to be done about their number.
@@ -194,9 +210,15 @@ fn scale(observed: &Observed) -> Option<Plan> {
         .and_then(|strategy| strategy.proactive.as_ref())
         .and_then(|proactive| proactive.selection_policy.as_ref());
     let picked = selection::pick(living, policy).into_iter().take(surplus);
-    let gone: Vec<Action> = picked.map(|machine| Action::Delete(Box::new(machine.vm.clone()))).collect();
+    let gone: Vec<Action> = picked.map(|machine| state::take_away(pool, machine)).collect();
     // Where the policy lets none be picked, the number stays, and the rest goes on.
     (!gone.is_empty()).then(|| Plan::of(gone))
+}
+
+/// What it takes to hold nobody for nothing; none where nobody is.
+fn relax(observed: &Observed) -> Option<Plan> {
+    let idle = state::relax(observed);
+    (!idle.is_empty()).then(|| Plan::of(idle))
 }
 
 /// What it takes to have machines and instances be from the present template.

@@ -3,7 +3,7 @@
 use super::plan::{Action, Machine, Observed, Plan, plan};
 use super::revision::Older;
 use super::status::{Failure, compute};
-use barevirt_api::names::POOL_REVISION_LABEL;
+use barevirt_api::names::{POOL_FINALIZER, POOL_REVISION_LABEL};
 use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use k8s_openapi::jiff::Timestamp;
@@ -67,7 +67,7 @@ fn observed(pool: VirtualMachinePool, machines: Vec<Machine>) -> Observed {
         !machines.iter().any(|machine| machine.vm.metadata.name == Some(format!("web-{index}")))
     };
     let free = (0..).filter(taken).take(super::plan::BURST).collect();
-    Observed { pool, machines, free, older: Older::new(), pruned: true, now: at(NOW) }
+    Observed { pool, machines, strays: vec![], free, older: Older::new(), pruned: true, now: at(NOW) }
 }
 
 /// With a former generation, in which each guest had so many cores.
@@ -82,6 +82,8 @@ fn names(plan: &Plan) -> Vec<String> {
         Action::Create(vm) | Action::Delete(vm) | Action::Release(vm) | Action::Restart(vm, _) => {
             vm.metadata.name.clone().unwrap()
         }
+        Action::Hold(vm) | Action::Unhold(vm) | Action::Keep(vm) => vm.metadata.name.clone().unwrap(),
+        Action::Guard | Action::Unguard => "web".to_owned(),
         Action::Update(name, _) => name.clone(),
         Action::Renew(vmi) | Action::Relabel(vmi, _) => vmi.metadata.name.clone().unwrap(),
         Action::Prune => "prune".to_owned(),
@@ -291,6 +293,91 @@ fn the_status_counts_and_says_what_is_wrong() {
     assert_eq!(compute(&observed, None).conditions, []);
 }
 
+fn held(mut machine: Machine) -> Machine {
+    machine.vm.metadata.finalizers = Some(vec![POOL_FINALIZER.to_owned()]);
+    machine
+}
+
+/// A pool that is held itself, and keeps what machines leave by that strategy.
+fn keeping(strategy: &str, replicas: u32) -> VirtualMachinePool {
+    let strategy = json!({strategy: {"statePreservation": "Offline"}});
+    let mut pool = pool(1, json!({"replicas": replicas, "scaleInStrategy": strategy}));
+    pool.metadata.finalizers = Some(vec![POOL_FINALIZER.to_owned()]);
+    pool
+}
+
+#[test]
+fn a_machine_whose_state_stays_is_held_before_it_is_deleted_and_let_go_of_after() {
+    let mut loose = keeping("proactive", 1);
+    loose.metadata.finalizers = None;
+    assert_eq!(plan(&observed(loose, vec![running(0, "web-1")])).actions, [Action::Guard]);
+
+    let one = || keeping("proactive", 0);
+    let machine = running(0, "web-1");
+    let first = plan(&observed(one(), vec![machine.clone()]));
+    assert_eq!(first.actions, [Action::Hold(Box::new(machine.vm.clone()))]);
+    let second = plan(&observed(one(), vec![held(machine.clone())]));
+    assert_eq!(second.actions, [Action::Delete(Box::new(held(machine.clone()).vm))]);
+    let leaving = deleting(held(machine.clone()));
+    let third = plan(&observed(one(), vec![leaving.clone()]));
+    assert_eq!(third.actions, [Action::Keep(Box::new(leaving.vm.clone()))]);
+    assert_eq!(plan(&observed(one(), vec![deleting(machine.clone())])), Plan::default());
+    // A machine that was to go and is wanted again, and one that somebody else deletes, is as before.
+    let wanted = plan(&observed(keeping("proactive", 1), vec![held(machine.clone())]));
+    assert_eq!(wanted.actions, [Action::Unhold(Box::new(held(machine.clone()).vm))]);
+    // One that is to be made anew because it does not come up leaves the same.
+    let mut healing = keeping("proactive", 1);
+    healing.spec.autohealing = serde_json::from_value(json!({})).unwrap();
+    let mut failing = machine;
+    failing.vm.status = serde_json::from_value(json!({"startFailure": {"consecutiveFailCount": 3}})).unwrap();
+    assert!(matches!(plan(&observed(healing, vec![failing])).actions[..], [Action::Hold(_)]));
+}
+
+#[test]
+fn machines_that_others_delete_are_held_from_the_start() {
+    let made = plan(&observed(keeping("opportunistic", 1), vec![]));
+    let [Action::Create(vm)] = made.actions.as_slice() else { panic!("{made:?}") };
+    assert_eq!(vm.metadata.finalizers.as_deref(), Some(&[POOL_FINALIZER.to_owned()][..]));
+    // Those that were there before it was asked for, and before their number changes.
+    let older = running(0, "web-1");
+    let later = plan(&observed(keeping("opportunistic", 3), vec![older.clone()]));
+    assert_eq!(later.actions, [Action::Hold(Box::new(older.vm.clone()))]);
+    // What was kept until now is not from now on.
+    let mut off = keeping("opportunistic", 1);
+    off.spec.scale_in_strategy = None;
+    let freed = plan(&observed(off.clone(), vec![held(older.clone())]));
+    assert_eq!(freed.actions, [Action::Unhold(Box::new(held(older.clone()).vm))]);
+    assert_eq!(plan(&observed(off, vec![older.clone()])).actions, [Action::Unguard]);
+    // A pause holds up nobody who leaves.
+    let mut paused = keeping("opportunistic", 1);
+    paused.spec.paused = Some(true);
+    let leaving = deleting(held(older));
+    assert_eq!(plan(&observed(paused, vec![leaving.clone()])).actions, [Action::Keep(Box::new(leaving.vm))]);
+}
+
+#[test]
+fn a_pool_that_leaves_lets_go_of_its_machines_and_then_goes() {
+    let mut leaving = keeping("opportunistic", 2);
+    leaving.metadata.deletion_timestamp = serde_json::from_value(json!(at(NOW).to_string())).unwrap();
+    let (stays, goes) = (held(running(0, "web-1")), deleting(held(running(1, "web-1"))));
+    let mut orphan = held(running(2, "web-1")).vm;
+    orphan.metadata.owner_references = None;
+    let mut seen = observed(leaving.clone(), vec![stays.clone(), goes.clone()]);
+    seen.strays = vec![orphan.clone()];
+    let parted = plan(&seen);
+    assert_eq!(
+        parted.actions,
+        [
+            Action::Keep(Box::new(goes.vm)),
+            Action::Unhold(Box::new(orphan)),
+            Action::Unhold(Box::new(stays.vm))
+        ]
+    );
+    assert_eq!(plan(&observed(leaving.clone(), vec![running(0, "web-1")])).actions, [Action::Unguard]);
+    leaving.metadata.finalizers = None;
+    assert_eq!(plan(&observed(leaving, vec![running(0, "web-1")])), Plan::default());
+}
+
 mod world {
     //! A pool under random scaling, changes of the template, ends and deletions.
 
@@ -390,6 +477,13 @@ mod world {
                         labels.insert(POOL_REVISION_LABEL.to_owned(), revision);
                     }
                     Action::Restart(..) | Action::Prune => panic!("{action:?}"),
+                    Action::Guard
+                    | Action::Unguard
+                    | Action::Hold(_)
+                    | Action::Unhold(_)
+                    | Action::Keep(_) => {
+                        panic!("nothing is kept: {action:?}")
+                    }
                 }
             }
             !plan.actions.is_empty()

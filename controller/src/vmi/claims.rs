@@ -67,6 +67,17 @@ impl Claims {
         Mode::of(claim.and_then(|claim| claim.spec.as_ref()?.volume_mode.as_deref()))
     }
 
+    /// Those that are there, with the names of their volumes.
+    pub(super) fn of_volumes<'a>(
+        &'a self,
+        vmi: &'a VirtualMachineInstance,
+    ) -> impl Iterator<Item = (&'a str, &'a PersistentVolumeClaim)> {
+        vmi.spec.volumes.iter().filter_map(|volume| {
+            let found = self.0.get(volume.claim()?.name)?;
+            Some((volume.name.as_str(), found.claim.as_ref()?))
+        })
+    }
+
     /// The claims in the instance's status, where the launcher finds how large new disks are to be.
     pub(super) fn note(&self, vmi: &VirtualMachineInstance, volumes: &mut Vec<VolumeStatus>) {
         for volume in &vmi.spec.volumes {

@@ -22,6 +22,7 @@ mod hotplug;
 mod observe;
 mod plan;
 mod progress;
+mod reach;
 mod refusal;
 mod resize;
 mod state;

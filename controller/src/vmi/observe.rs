@@ -4,7 +4,7 @@ use super::claims::{self, Claims};
 use super::hotplug::Attachments;
 use super::plan::Observed;
 use super::verdict::Verdict;
-use super::{hotplug, phase, progress, resize, state, subject};
+use super::{hotplug, phase, progress, reach, resize, state, subject};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Error;
@@ -85,12 +85,19 @@ pub(super) async fn observe(
     let is_due = starting && launcher.as_ref().is_none_or(progress::runs);
     let claims = async { if is_due { claims::observe(cluster, &vmi).await } else { Ok(Claims::default()) } };
     let (config, state, claims) = futures::try_join!(config, state, claims)?;
+    // Where something is missing there is no pod to be placed.
+    let reaches = if begins && claims.trouble(&vmi).is_none() {
+        reach::observe(cluster, &vmi, &claims, state.as_ref()).await?
+    } else {
+        vec![]
+    };
     let wants_vsock = vmi.spec.domain.devices.autoattach_vsock == Some(true);
     let context_id = if starting && wants_vsock { cluster.context_ids.of(&uid) } else { None };
     let now = Timestamp::now();
     Ok(Some(Observed {
         state,
         claims,
+        reaches,
         attachments,
         context_id,
         vmi,

@@ -4,6 +4,7 @@ use super::claims::{self, Claims};
 use super::hotplug::{self, Attachments};
 use super::phase;
 use super::progress::{runs, stuck_container, unschedulable};
+use super::reach;
 use super::refusal::{self, Refusal};
 use super::resize;
 use super::state::{self, State, Step};
@@ -25,6 +26,7 @@ use barevirt_api::v1::{
 };
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
+use barevirt_plan::pod::reach::Reach;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -61,6 +63,8 @@ pub struct Observed {
     pub state: Option<State>,
     /// Claims that its disks are on, while it does not run yet.
     pub claims: Claims,
+    /// Where volumes can be reached, where its pod is to be made and not all can be reached from everywhere.
+    pub reaches: Vec<Reach>,
     /// What is there for volumes that come and go, while it runs and once it has ended.
     pub attachments: Attachments,
     /// Its address on vsock, where it wants one and does not run yet.
@@ -234,6 +238,7 @@ fn without_pod(observed: &Observed) -> Plan {
             }
             let mut pod = pod::build(&valid, &observed.config);
             pod::claims::add(&mut pod, &valid, |claim| observed.claims.mode(claim));
+            let unheard = pod::reach::add(&mut pod, &observed.reaches);
             let mut plan = Plan::default();
             match state::step(vmi, observed.state.as_ref()) {
                 Step::Nothing => {}
@@ -254,7 +259,9 @@ fn without_pod(observed: &Observed) -> Plan {
                 REASON_SUCCESSFUL_CREATE,
                 format!("Created virtual machine pod {}", pod.name_any()),
             );
-            plan.act(Action::CreatePod(Box::new(pod))).tell(note)
+            let mut plan = plan.act(Action::CreatePod(Box::new(pod))).tell(note);
+            plan.notes.extend(reach::note(&unheard));
+            plan
         }
         Err(causes) => trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &Cause::joined(&causes)),
     }

@@ -307,6 +307,7 @@ mod tests {
             node: None,
             state: None,
             claims,
+            reaches: vec![],
             attachments: Attachments::default(),
             context_id: None,
             config,

@@ -9,6 +9,7 @@ use crate::node::NodeState;
 use crate::pod;
 use barevirt_api::names::{CREATED_BY_LABEL, REFUSED_PODS_ANNOTATION, VMI_FINALIZER};
 use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_plan::pod::reach::Reach;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -70,6 +71,7 @@ fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observed {
         strays: vec![],
         state: None,
         claims: Claims::default(),
+        reaches: vec![],
         attachments: Attachments::default(),
         context_id: None,
         config: config(),
@@ -95,6 +97,33 @@ fn a_pending_instance_gets_its_pod() {
     let [Action::CreatePod(pod)] = plan.actions.as_slice() else { panic!("{plan:?}") };
     assert_eq!(pod.metadata.name.as_deref(), Some(pod::name("a", "u1").as_str()));
     assert_eq!(plan.notes[0].reason, "SuccessfulCreate");
+}
+
+#[test]
+fn the_pod_goes_where_its_volumes_are() {
+    let reach = |volume: &str, node: &str| {
+        let list = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]);
+        let terms = serde_json::from_value(json!([{"matchExpressions": list}])).unwrap();
+        Reach { volume: volume.to_owned(), comes_later: true, terms }
+    };
+    let mut observed = observed(vmi(json!({"phase": "Pending"})), None);
+    observed.reaches = vec![reach("data", "node01")];
+    let here = plan(&observed);
+    let [Action::CreatePod(pod)] = here.actions.as_slice() else { panic!("{here:?}") };
+    let pod = serde_json::to_value(pod).unwrap();
+    let required =
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    // Beside what every guest asks of its node.
+    let terms = pod.pointer(required).and_then(Value::as_array).unwrap();
+    let asked = terms[0]["matchExpressions"].as_array().unwrap();
+    assert_eq!((terms.len(), asked.len(), &asked[1]["values"]), (1, 2, &json!(["node01"])));
+    assert_eq!(here.notes.len(), 1);
+
+    observed.reaches.push(reach("logs", "node02"));
+    let told = plan(&observed);
+    assert_eq!(told.actions, here.actions);
+    assert_eq!((told.notes.len(), told.notes[1].reason.as_str()), (2, "VolumeOutOfReach"));
+    assert!(told.notes[1].warning && told.notes[1].message.contains("volume logs: no node"), "{told:?}");
 }
 
 #[test]

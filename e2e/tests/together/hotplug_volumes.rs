@@ -80,11 +80,9 @@ fn needs_no_restart(namespace: &Namespace) -> Result<()> {
 fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
     in_namespace("plug-vm", |namespace| {
         namespace.claim("data")?;
-        // The cluster's claims are each on one node, and what is plugged in has no say in where the next run is placed.
-        let mut machine = guest::machine("vm", "Always");
-        guest::spec_of(&mut machine)["nodeSelector"] = json!({ "kubernetes.io/hostname": "node01" });
-        let mut console = boot(namespace, &machine)?;
-        let uid = namespace.need("vmi", "vm")?["metadata"]["uid"].clone();
+        let mut console = boot(namespace, &guest::machine("vm", "Always"))?;
+        let vmi = namespace.need("vmi", "vm")?;
+        let (uid, node) = (vmi["metadata"]["uid"].clone(), vmi["status"]["nodeName"].clone());
         let add = ["addvolume", "vm", "--volume-name=data", "--serial=PLUGGED"];
         let output = namespace.virtctl(&add)?;
         ensure!(
@@ -103,6 +101,9 @@ fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
         namespace.wait("vmi", "vm", "to be another, and Running", RUNNING, |vmi| {
             vmi["metadata"]["uid"] != uid && vmi["status"]["phase"] == "Running"
         })?;
+        // The cluster's claims are each on one node.
+        let placed = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
+        ensure!(placed == node, "{placed} is not where its volume is");
         let mut console = open(namespace)?;
         let name = wait_disk(&mut console, "PLUGGED", true)?;
         let kept = console.ok(&format!("head -n 1 /dev/{name}"), SOON)?;

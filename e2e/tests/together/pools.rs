@@ -251,10 +251,108 @@ fn each_machine_has_its_own_secret_where_that_is_asked_for() {
 }
 
 #[test]
-fn state_is_not_preserved_yet_and_that_is_said() {
+fn the_guest_reads_the_objects_of_its_machines_number() {
+    in_namespace("poolobjects", |namespace| {
+        let mut pool = manifest(1, "Always");
+        pool["spec"]["nameGeneration"] =
+            json!({"appendIndexToConfigMapRefs": true, "appendIndexToSecretRefs": true});
+        let spec = &mut pool["spec"]["virtualMachineTemplate"]["spec"]["template"]["spec"];
+        for (name, source) in [
+            ("settings", json!({ "configMap": { "name": "settings" } })),
+            ("key", json!({ "secret": { "secretName": "key" } })),
+        ] {
+            guest::push(
+                &mut spec["domain"]["devices"]["disks"],
+                json!({ "name": name, "disk": { "bus": "virtio" } }),
+            );
+            let mut volume = source;
+            volume["name"] = json!(name);
+            guest::push(&mut spec["volumes"], volume);
+        }
+        // There are none without a number: the pod would wait for them.
+        namespace.kubectl(&["create", "configmap", "settings-0", "--from-literal=color=blue"])?;
+        namespace.kubectl(&["create", "secret", "generic", "key-0", "--from-literal=password=sesame"])?;
+        namespace.apply(&pool)?;
+        ready(namespace, 1)
+    });
+}
+
+/// A pool of one machine that does not run, with a disk on the claim `data`, scaled in by that strategy.
+fn with_claim(strategy: &Value) -> Value {
+    let mut pool = manifest(1, "Halted");
+    pool["spec"]["scaleInStrategy"] = strategy.clone();
+    let spec = &mut pool["spec"]["virtualMachineTemplate"]["spec"]["template"]["spec"];
+    let disk = json!({ "name": "data", "disk": { "bus": "virtio" } });
+    guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+    let volume = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "data" } });
+    guest::push(&mut spec["volumes"], volume);
+    pool
+}
+
+/// Makes such a pool, and has its machine own the claim; the UID of the machine.
+fn own_claim(namespace: &Namespace, strategy: &Value) -> Result<String> {
+    namespace.claim("data")?;
+    namespace.apply(&with_claim(strategy))?;
+    let machine = wait::until("the machine", SOON, || namespace.get("vm", "web-0"))?;
+    let owner = json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web-0",
+        "uid": uid(&machine), "controller": true});
+    let owned = json!({"metadata": {"ownerReferences": [owner]}});
+    namespace.kubectl(&["patch", "pvc", "data", "--type=merge", "-p", &owned.to_string()])?;
+    Ok(uid(&machine))
+}
+
+/// Whether the claim is there, and nobody's.
+fn is_kept(namespace: &Namespace) -> Result<()> {
+    let claim = namespace.need("pvc", "data")?;
+    let metadata = &claim["metadata"];
+    ensure!(metadata["deletionTimestamp"].is_null() && metadata["ownerReferences"].is_null(), "{metadata}");
+    Ok(())
+}
+
+#[test]
+fn what_the_pool_deletes_leaves_its_claims_to_the_next_of_its_number() {
+    in_namespace("poolkeep", |namespace| {
+        let before = own_claim(namespace, &json!({"proactive": {"statePreservation": "Offline"}}))?;
+        scale(namespace, 0)?;
+        wait_for(namespace, &[], SOON)?;
+        is_kept(namespace)?;
+        scale(namespace, 1)?;
+        namespace.wait("vm", "web-0", "to be another", SOON, |vm| uid(vm) != before)?;
+        is_kept(namespace)
+    });
+}
+
+#[test]
+fn what_others_delete_leaves_its_claims_where_the_strategy_is_opportunistic() {
+    in_namespace("poolleave", |namespace| {
+        let before = own_claim(namespace, &json!({"opportunistic": {"statePreservation": "Offline"}}))?;
+        namespace.kubectl(&["delete", "vm", "web-0", "--wait=false"])?;
+        namespace.wait("vm", "web-0", "to be another", SOON, |vm| uid(vm) != before)?;
+        is_kept(namespace)
+    });
+}
+
+#[test]
+fn a_pool_without_preservation_takes_claims_along_and_a_deleted_one_too() {
+    in_namespace("poolspend", |namespace| {
+        own_claim(namespace, &json!({"proactive": {"statePreservation": "Disabled"}}))?;
+        scale(namespace, 0)?;
+        namespace.wait_gone("pvc", "data", SOON)?;
+        namespace.kubectl(&["delete", POOL, "web"])?;
+
+        own_claim(namespace, &json!({"opportunistic": {"statePreservation": "Offline"}}))?;
+        namespace.kubectl(&["delete", POOL, "web", "--wait=false"])?;
+        namespace.wait_gone(POOL, "web", SOON)?;
+        wait_for(namespace, &[], SOON)?;
+        namespace.wait_gone("pvc", "data", SOON)
+    });
+}
+
+#[test]
+fn the_memory_of_guests_is_not_preserved_yet_and_that_is_said() {
     in_namespace("poolrefuse", |namespace| {
         let mut pool = manifest(1, "Halted");
-        pool["spec"]["scaleInStrategy"] = json!({"proactive": {"statePreservation": "Offline"}});
+        pool["spec"]["scaleInStrategy"] = json!({"proactive": {"statePreservation": "Online"}});
         let message = namespace.refusal(&pool)?;
         let words = "spec.scaleInStrategy.proactive.statePreservation is not supported yet";
         ensure!(message.contains(words), "{message}");

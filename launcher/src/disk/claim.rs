@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use barevirt_api::v1;
+use barevirt_api::{settings, v1};
 use barevirt_machine::Cache;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
@@ -23,12 +23,8 @@ use crate::state::beneath;
 const IMAGE: &str = "disk.img";
 /// A new image is of whole mebibytes.
 const ALIGNMENT: u64 = 1 << 20;
-/// What a new image leaves of its file system, in bytes, as in KubeVirt.
-const RESERVE: u64 = 128 << 10;
-/// By how much a new image may be smaller than asked for, as in KubeVirt.
-const TOLERATED_PERCENT: u64 = 10;
 
-/// Where claims are in this container: a directory or a device of the volume's name.
+/// Where claims are in this container, a directory or a device of the volume's name, and what room new disks need there.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Places {
     /// Directory of the claims' file systems, one for each volume.
@@ -38,6 +34,47 @@ pub struct Places {
     /// Directory of the claims' devices, each by the name of its volume.
     #[arg(long = "claim-devices", value_name = "DIR", default_value = barevirt_api::names::CLAIM_DEVICES)]
     pub devices: PathBuf,
+
+    /// What the installation says of new disks.
+    #[command(flatten)]
+    pub room: Room,
+}
+
+/// Room for a new disk on a file system.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Room {
+    /// Bytes that a new disk leaves free on its claim.
+    #[arg(long = "claim-reserve", value_name = "BYTES", default_value_t = settings::Room::default().reserve)]
+    pub reserve: u64,
+
+    /// By how many hundredths a new disk on a claim may be smaller than asked for.
+    #[arg(
+        long = "claim-tolerance",
+        value_name = "PERCENT",
+        default_value_t = settings::Room::default().tolerated_percent,
+        value_parser = clap::value_parser!(u8).range(0..=100)
+    )]
+    pub tolerated_percent: u8,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        let settings::Room { reserve, tolerated_percent } = settings::Room::default();
+        Room { reserve, tolerated_percent }
+    }
+}
+
+impl Room {
+    /// The size of a new disk, of which so many bytes are wanted where so many are free; none where it does not fit. A
+    /// little less than asked for is taken.
+    fn fit(&self, wanted: u64, free: u64) -> Option<u64> {
+        let there = free.saturating_sub(self.reserve);
+        if wanted <= there {
+            return Some(wanted);
+        }
+        let least = wanted / 100 * u64::from(100_u8.saturating_sub(self.tolerated_percent));
+        Some(aligned(there)).filter(|room| *room > 0 && there >= least)
+    }
 }
 
 /// The disk of a claim, open.
@@ -65,13 +102,17 @@ pub enum ClaimError {
     NoSize,
     /// No room for a new image.
     #[error(
-        "cannot make {IMAGE}: {wanted} bytes are wanted and {there} are free, less than {TOLERATED_PERCENT} % fewer are tolerated"
+        "cannot make {IMAGE}: {wanted} bytes are wanted and {there} are free beside {reserve} that stay so, no more than {percent} % fewer are tolerated"
     )]
     NoRoom {
         /// Size that was asked for.
         wanted: u64,
-        /// Bytes that are free.
+        /// Bytes that can be had.
         there: u64,
+        /// Bytes that stay free.
+        reserve: u64,
+        /// By how many hundredths it may be smaller.
+        percent: u8,
     },
     /// It is something else.
     #[error("{0} is no regular file")]
@@ -103,13 +144,13 @@ pub enum ClaimError {
 pub fn find(volume: &str, reads: bool, size: Option<u64>, places: &Places) -> Result<Disk, ClaimError> {
     let directory = places.directories.join(volume);
     match open(&directory, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
-        Ok(root) => image(&root, reads, size),
+        Ok(root) => image(&root, reads, size, &places.room),
         Err(Errno::ENOENT) => device(places.devices.join(volume), reads),
         Err(errno) => Err(failed(format!("open {}", directory.display()), errno)),
     }
 }
 
-fn image(root: &OwnedFd, reads: bool, size: Option<u64>) -> Result<Disk, ClaimError> {
+fn image(root: &OwnedFd, reads: bool, size: Option<u64>, room: &Room) -> Result<Disk, ClaimError> {
     let access = if reads { OFlag::O_RDONLY } else { OFlag::O_RDWR };
     // Without O_NONBLOCK the open of a fifo would wait.
     let open = |flags| {
@@ -135,7 +176,7 @@ fn image(root: &OwnedFd, reads: bool, size: Option<u64>) -> Result<Disk, ClaimEr
         if reads {
             return Err(ClaimError::NoImage);
         }
-        length = new_size(root, size)?;
+        length = new_size(root, size, room)?;
         file.set_len(length)
             .and_then(|()| file.sync_all())
             .map_err(|source| ClaimError::Io { what: format!("make {IMAGE}"), source })?;
@@ -166,7 +207,7 @@ pub fn cached(disk: &v1::Disk, file: &OwnedFd) -> io::Result<Cache> {
 }
 
 /// What is free decides where it is a little less than asked for.
-fn new_size(root: &OwnedFd, size: Option<u64>) -> Result<u64, ClaimError> {
+fn new_size(root: &OwnedFd, size: Option<u64>, room: &Room) -> Result<u64, ClaimError> {
     let wanted = size.map_or(0, aligned);
     if wanted == 0 {
         return Err(ClaimError::NoSize);
@@ -174,16 +215,15 @@ fn new_size(root: &OwnedFd, size: Option<u64>) -> Result<u64, ClaimError> {
     let readable = beneath(root, Path::new("."), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
     let looked = readable.and_then(|root| fstatvfs(root.as_fd()).map_err(io::Error::from));
     let found = looked.map_err(|source| ClaimError::Io { what: "look at the claim".to_owned(), source })?;
-    let there = found.blocks_available().saturating_mul(found.fragment_size()).saturating_sub(RESERVE);
-    if wanted <= there {
-        return Ok(wanted);
+    let free = found.blocks_available().saturating_mul(found.fragment_size());
+    let Room { reserve, tolerated_percent: percent } = *room;
+    let fits = room.fit(wanted, free);
+    let length =
+        fits.ok_or(ClaimError::NoRoom { wanted, there: free.saturating_sub(reserve), reserve, percent })?;
+    if length < wanted {
+        tracing::warn!(wanted, length, "the claim has less room than it was asked for");
     }
-    let room = aligned(there);
-    if room == 0 || there < wanted / 100 * (100 - TOLERATED_PERCENT) {
-        return Err(ClaimError::NoRoom { wanted, there });
-    }
-    tracing::warn!(wanted, room, "the claim has less room than it was asked for");
-    Ok(room)
+    Ok(length)
 }
 
 fn aligned(bytes: u64) -> u64 {
@@ -230,7 +270,11 @@ mod tests {
 
     fn places() -> (tempfile::TempDir, Places, PathBuf) {
         let root = tempfile::tempdir().unwrap();
-        let places = Places { directories: root.path().join("claims"), devices: root.path().join("dev") };
+        let places = Places {
+            directories: root.path().join("claims"),
+            devices: root.path().join("dev"),
+            room: Room::default(),
+        };
         std::fs::create_dir_all(places.directories.join("data")).unwrap();
         let image = places.directories.join("data/disk.img");
         (root, places, image)
@@ -258,6 +302,34 @@ mod tests {
         assert!(error("data", false, None).contains("has no size"));
         assert!(error("data", false, Some(1 << 60)).contains("are free"));
         assert_eq!(error("other", false, None), "its claim is neither mounted nor a device of this pod");
+    }
+
+    #[test]
+    fn a_new_disk_leaves_the_reserve_and_may_be_a_little_smaller() {
+        let fit = |reserve, tolerated_percent, wanted, free| {
+            Room { reserve, tolerated_percent }.fit(wanted * MIB, free).map(|length| length / MIB)
+        };
+        assert_eq!(fit(MIB, 10, 100, 101 * MIB), Some(100));
+        assert_eq!(fit(MIB, 10, 100, 101 * MIB - 1), Some(99));
+        assert_eq!(fit(MIB, 10, 100, 91 * MIB), Some(90));
+        assert_eq!(fit(MIB, 10, 100, 91 * MIB - 1), None);
+        assert_eq!(fit(0, 0, 100, 100 * MIB), Some(100));
+        assert_eq!(fit(0, 0, 100, 100 * MIB - 1), None);
+        assert_eq!(fit(0, 100, 100, MIB), Some(1));
+        // An empty disk is none.
+        assert_eq!(fit(0, 100, 100, MIB - 1), None);
+        assert_eq!(fit(u64::MAX, 10, 100, u64::MAX), None);
+    }
+
+    #[test]
+    fn room_of_the_installation_counts() {
+        let (_root, mut places, image) = places();
+        places.room.reserve = u64::MAX;
+        let error = find("data", false, Some(MIB), &places).unwrap_err().to_string();
+        assert!(error.contains(&format!("0 are free beside {}", u64::MAX)), "{error}");
+        assert_eq!(std::fs::metadata(&image).unwrap().len(), 0);
+        places.room.reserve = 0;
+        assert_eq!(find("data", false, Some(MIB), &places).unwrap().length, MIB);
     }
 
     #[test]

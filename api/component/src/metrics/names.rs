@@ -131,6 +131,11 @@ pub const VM_CREATED: Metric = gauge(
 );
 /// Of the leading virt-controller, by interface.
 pub const VM_VNIC: Metric = gauge("kubevirt_vm_vnic_info", "Network interfaces of virtual machines.");
+/// Of the leading virt-controller, by volume that is on a claim.
+pub const VM_DISKS: Metric = gauge(
+    "kubevirt_vm_disk_allocated_size_bytes",
+    "Storage that is asked for a disk of a virtual machine: by its claim, or by the machine's own template for that.",
+);
 /// Of the leading virt-controller, by machine and `label_KEY`.
 pub const VM_LABELS: Metric =
     gauge("kubevirt_vm_labels", "Labels of virtual machines and of their templates.");
@@ -257,6 +262,7 @@ pub const EXPORTED: &[&str] = &[
     VM_LIMITS.name,
     VM_CREATED.name,
     VM_VNIC.name,
+    VM_DISKS.name,
     VM_LABELS.name,
     VM_STARTING.name,
     VM_RUNNING.name,

@@ -207,7 +207,7 @@ fn pools() {
             ),
             (
                 "/spec/scaleInStrategy",
-                json!({"proactive": {"statePreservation": "Offline"}}),
+                json!({"proactive": {"statePreservation": "Online"}}),
                 "spec.scaleInStrategy.proactive.statePreservation",
                 "is not supported yet",
             ),
@@ -253,6 +253,12 @@ fn pools() {
         ],
     );
     check(create, &with(&right, "/spec/maxUnavailable", &json!("100%")), &[], vec![]);
+    for kept in ["Disabled", "Offline"] {
+        for strategy in ["proactive", "opportunistic"] {
+            let strategy = json!({strategy: {"statePreservation": kept}});
+            check(create, &with(&right, "/spec/scaleInStrategy", &strategy), &[], vec![]);
+        }
+    }
     let old = read(&right);
     check(
         |new| pool::update(&old, new, Requester::User, &Gates::default()),

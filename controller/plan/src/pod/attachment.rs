@@ -11,7 +11,7 @@
 //! the claim is not admitted, here as anywhere else. One pod for each volume: one that waits for its claim keeps no other
 //! waiting, and none is replaced because another comes or goes.
 
-use super::claims::Mode;
+use super::claims::{self, Mode};
 use super::{disks, mount, pod_security, pull_secrets, some, unprivileged};
 use crate::config::Config;
 use crate::generated;
@@ -136,6 +136,7 @@ fn container(wanted: &Wanted<'_>, config: &Config) -> Container {
     if let Some(size) = wanted.size {
         args.extend(["--size".to_owned(), size.to_string()]);
     }
+    args.extend(claims::room_args(&config.settings.pods.room));
     let mut mounts = vec![mount(SOCKETS, "/var/run/kubevirt/sockets")];
     let mut devices = vec![];
     match wanted.mode {
@@ -220,10 +221,14 @@ mod tests {
     }
 
     fn pod(volume: &Value, disk: &Value, mode: Mode, size: Option<u64>) -> Pod {
+        pod_by(Settings::default(), volume, disk, mode, size)
+    }
+
+    fn pod_by(settings: Settings, volume: &Value, disk: &Value, mode: Mode, size: Option<u64>) -> Pod {
         let config = Config {
             launcher_image: "registry/virt-launcher:1".to_owned(),
             image_pull_policy: Some("IfNotPresent".to_owned()),
-            settings: Settings::default(),
+            settings,
         };
         let launcher = serde_json::from_value(json!({
             "metadata": {"name": "virt-launcher-testvm-x", "uid": "p1", "labels": {"app": "web"}},
@@ -268,6 +273,17 @@ mod tests {
             pod["spec"]["volumes"][1],
             json!({"name": "disk", "persistentVolumeClaim": {"claimName": "filled"}})
         );
+    }
+
+    #[test]
+    fn the_program_is_told_what_the_installation_says_of_room() {
+        let mut settings = Settings::default();
+        settings.pods.room.tolerated_percent = 0;
+        let disk = json!({"name": "data", "disk": {"bus": "scsi"}});
+        let pod = pod_by(settings, &files(false), &disk, Mode::Filesystem, Some(5));
+        let pod = serde_json::to_value(pod).unwrap();
+        let args = json!(["--volume", "data", "--size", "5", "--claim-tolerance", "0"]);
+        assert_eq!(pod["spec"]["containers"][0]["args"], args);
     }
 
     #[test]

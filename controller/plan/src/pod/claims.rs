@@ -2,6 +2,7 @@
 
 use super::mount;
 use barevirt_api::names::{CLAIM_DEVICES, CLAIMS, COMPUTE_CONTAINER};
+use barevirt_api::settings::Room;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, Volume, VolumeDevice, VolumeMount};
 
@@ -20,6 +21,15 @@ impl Mode {
     pub fn of(volume_mode: Option<&str>) -> Self {
         if volume_mode == Some("Block") { Mode::Block } else { Mode::Filesystem }
     }
+}
+
+/// What a program that makes disks on claims is told of their room, where the installation says anything.
+pub(super) fn room_args(room: &Room) -> Vec<String> {
+    let (Room { reserve, tolerated_percent }, usual) = (room, Room::default());
+    let reserve = (*reserve != usual.reserve).then(|| ["--claim-reserve".to_owned(), reserve.to_string()]);
+    let tolerance = (*tolerated_percent != usual.tolerated_percent)
+        .then(|| ["--claim-tolerance".to_owned(), tolerated_percent.to_string()]);
+    [reserve, tolerance].into_iter().flatten().flatten().collect()
 }
 
 /// Puts the claims of an instance where the launcher looks for them. `mode` tells that of a claim, by its name.
@@ -59,6 +69,15 @@ pub fn add(pod: &mut Pod, vmi: &ValidVmi, mode: impl Fn(&str) -> Mode) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn only_room_that_is_not_the_usual_is_told() {
+        let told = |reserve, tolerated_percent| room_args(&Room { reserve, tolerated_percent }).join(" ");
+        assert_eq!(told(131_072, 10), "");
+        assert_eq!(told(0, 10), "--claim-reserve 0");
+        assert_eq!(told(131_072, 0), "--claim-tolerance 0");
+        assert_eq!(told(1 << 20, 25), "--claim-reserve 1048576 --claim-tolerance 25");
+    }
 
     #[test]
     fn a_claim_is_mounted_or_a_device_and_one_that_is_plugged_in_later_is_neither() {

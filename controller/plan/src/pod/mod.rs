@@ -25,6 +25,7 @@ mod kernel;
 mod objects;
 mod placement;
 mod probes;
+pub mod reach;
 pub mod state;
 #[cfg(test)]
 mod tests;
@@ -105,7 +106,7 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
         metadata: metadata(vmi, config),
         spec: Some(PodSpec {
             restart_policy: Some("Never".to_owned()),
-            service_account_name: object_volume::service_account(spec).map(str::to_owned),
+            service_account_name: service_account(vmi).map(str::to_owned),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             termination_grace_period_seconds: Some(i64::from(grace_seconds(vmi.grace_period_seconds()))),
@@ -135,6 +136,12 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
         }),
         status: None,
     }
+}
+
+/// The account that it runs under; where the guest is shown the token of one, it is that.
+fn service_account(vmi: &ValidVmi) -> Option<&str> {
+    let own = vmi.spec().service_account_name.as_deref().filter(|name| !name.is_empty());
+    own.or_else(|| object_volume::service_account(vmi.spec()))
 }
 
 /// In a pod of the class `Guaranteed` every container requests what it may use.
@@ -218,6 +225,9 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     let settings = &config.settings;
     if settings.smbios != Smbios::default() {
         args.extend(["--smbios".to_owned(), settings.smbios.to_string()]);
+    }
+    if vmi.boot_volumes().any(|volume| volume.claim().is_some()) {
+        args.extend(claims::room_args(&settings.pods.room));
     }
     let mut env = vec![downward("POD_NAME", "metadata.name"), downward("POD_UID", "metadata.uid")];
     if wants_metrics(vmi) {

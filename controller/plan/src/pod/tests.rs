@@ -88,6 +88,20 @@ fn secrets_of_the_installation_come_after_those_of_the_disks_and_once() {
 }
 
 #[test]
+fn a_launcher_runs_under_an_account_without_its_token() {
+    let account = |name: &str| {
+        let vmi = valid(json!({
+            "domain": {"memory": {"guest": "128Mi"}, "devices": {}}, "serviceAccountName": name,
+        }));
+        let spec = build(&vmi, &config()).spec.unwrap();
+        assert_eq!(spec.automount_service_account_token, Some(false));
+        spec.service_account_name
+    };
+    assert_eq!(account("robot").as_deref(), Some("robot"));
+    assert_eq!(account(""), None);
+}
+
+#[test]
 fn a_launcher_that_is_to_fail_is_told() {
     let vmi = valid(json!({"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}));
     let told = |vmi: &ValidVmi| {
@@ -251,6 +265,25 @@ fn a_launcher_is_told_where_the_cluster_keeps_no_serial_log() {
     assert!(!told(&config));
     config.settings.pods.without_serial_log = true;
     assert!(told(&config));
+}
+
+#[test]
+fn a_launcher_with_claims_is_told_what_room_new_disks_need() {
+    let with = |volume: serde_json::Value| {
+        valid(json!({
+            "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "data", "disk": {"bus": "virtio"}}]}},
+            "volumes": [volume],
+        }))
+    };
+    let mut config = config();
+    config.settings.pods.room.reserve = 0;
+    let told = |vmi| {
+        let spec = serde_json::to_value(build(&vmi, &config).spec.unwrap()).unwrap();
+        let args: Vec<String> = serde_json::from_value(spec["containers"][0]["args"].clone()).unwrap();
+        args.windows(2).any(|pair| pair == ["--claim-reserve", "0"])
+    };
+    assert!(told(with(json!({"name": "data", "persistentVolumeClaim": {"claimName": "c"}}))));
+    assert!(!told(with(json!({"name": "data", "emptyDisk": {"capacity": "1Mi"}}))));
 }
 
 #[test]

@@ -94,6 +94,7 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
         node: None,
         state: None,
         claims: Claims::default(),
+        reaches: vec![],
         attachments,
         context_id: None,
         config: Config {

@@ -17,6 +17,7 @@ fn what_is_right_passes() {
     for right in [
         json!({"developerConfiguration": {"logVerbosity": {"virtAPI": 0, "virtLauncher": 9, "nodeVerbosity": {"a": 4}}}}),
         json!({"developerConfiguration": {"nodeSelectors": {"example.com/disk": "ssd", "a": ""}}}),
+        json!({"developerConfiguration": {"minimumReservePVCBytes": 0, "pvcTolerateLessSpaceUpToPercent": 100}}),
         json!({"cpuRequest": "250m", "vmRolloutStrategy": "Stage", "evictionStrategy": "External"}),
         json!({"emulatedMachines": ["q35*", "pc-*"]}),
         json!({"architectureConfiguration": {"amd64": {"emulatedMachines": ["pc-q35-9*"], "machineType": "pc-q35-9.2"}}}),
@@ -62,9 +63,19 @@ fn what_is_wrong_is_named() {
             "a b=c is not a label",
         ),
         (
-            json!({"developerConfiguration": {"minimumReservePVCBytes": 131_072}}),
+            json!({"developerConfiguration": {"minimumReservePVCBytes": -1}}),
             "developerConfiguration.minimumReservePVCBytes",
-            "is not supported yet",
+            "must not be below 0",
+        ),
+        (
+            json!({"developerConfiguration": {"pvcTolerateLessSpaceUpToPercent": 101}}),
+            "developerConfiguration.pvcTolerateLessSpaceUpToPercent",
+            "must be from 0 to 100",
+        ),
+        (
+            json!({"developerConfiguration": {"pvcTolerateLessSpaceUpToPercent": -1}}),
+            "developerConfiguration.pvcTolerateLessSpaceUpToPercent",
+            "must be from 0 to 100",
         ),
         (json!({"cpuRequest": "0"}), "cpuRequest", "0 is not an amount above zero"),
         (json!({"emulatedMachines": ["q35*", "virt*"]}), "emulatedMachines[1]", "virt* fits no machine type"),

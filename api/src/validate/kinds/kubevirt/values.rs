@@ -179,6 +179,7 @@ fn developer(path: &Path, developer: &DeveloperConfiguration, causes: &mut Vec<C
             causes.push(Cause::invalid(&selectors, message));
         }
     }
+    room(path, developer, causes);
     let Some(verbosity) = &developer.log_verbosity else { return };
     let LogVerbosity {
         node_verbosity,
@@ -204,6 +205,19 @@ fn developer(path: &Path, developer: &DeveloperConfiguration, causes: &mut Vec<C
         if u32::try_from(level).map_or(true, |level| level > VERBOSITY_LIMIT) {
             causes.push(Cause::invalid(&field, format!("{field} must be from 0 to {VERBOSITY_LIMIT}")));
         }
+    }
+}
+
+/// Room for new disks on claims.
+fn room(path: &Path, developer: &DeveloperConfiguration, causes: &mut Vec<Cause>) {
+    if developer.minimum_reserve_pvc_bytes.is_some_and(|bytes| bytes < 0) {
+        let field = path.child("minimumReservePVCBytes");
+        causes.push(Cause::invalid(&field, format!("{field} must not be below 0")));
+    }
+    let percent = developer.pvc_tolerate_less_space_up_to_percent;
+    if percent.is_some_and(|percent| !(0..=100).contains(&percent)) {
+        let field = path.child("pvcTolerateLessSpaceUpToPercent");
+        causes.push(Cause::invalid(&field, format!("{field} must be from 0 to 100")));
     }
 }
 

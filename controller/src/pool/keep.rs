@@ -1,0 +1,60 @@
+//! Parting a machine that leaves from what it owns, so that it stays.
+
+use super::state;
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::shell::{FIELD_MANAGER, call, call_opt};
+use barevirt_api::firmware::STATE_LABEL;
+use barevirt_api::v1::VirtualMachine;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use serde_json::json;
+use tracing::info;
+
+/// Claims and DataVolumes of the machine belong to it no more: those of its volumes, and the claim with its UEFI variables and
+/// its TPM. What does not belong to it, or is gone, is left alone: this can be done again.
+pub(super) async fn part(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), Error> {
+    let claims = ApiResource::erase::<PersistentVolumeClaim>(&());
+    let filled = GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", "DataVolume");
+    let namespace = vm.namespace().unwrap_or_default();
+    let api = |resource: &ApiResource| {
+        Api::<DynamicObject>::namespaced_with(cluster.client.clone(), &namespace, resource)
+    };
+    for (noun, objects) in [("claim", api(&claims)), ("data volume", api(&ApiResource::from_gvk(&filled)))] {
+        for name in state::names(vm) {
+            let subject = || format!("{noun} {namespace}/{name}");
+            if let Some(found) = call_opt("get", subject, objects.get_metadata(&name)).await? {
+                disown(&objects, noun, &found.metadata, vm).await?;
+            }
+        }
+    }
+    let claims = api(&claims);
+    let labelled = ListParams::default().labels(&format!("{STATE_LABEL}={}", vm.name_any()));
+    let subject = || format!("claims of virtual machine {namespace}/{}", vm.name_any());
+    for found in call("list", subject, claims.list_metadata(&labelled)).await? {
+        disown(&claims, "claim", &found.metadata, vm).await?;
+    }
+    Ok(())
+}
+
+async fn disown(
+    objects: &Api<DynamicObject>,
+    noun: &'static str,
+    found: &ObjectMeta,
+    vm: &VirtualMachine,
+) -> Result<(), Error> {
+    let Some(left) = state::other_owners(found, vm) else { return Ok(()) };
+    let (namespace, name) =
+        (found.namespace.clone().unwrap_or_default(), found.name.clone().unwrap_or_default());
+    let body = json!({"metadata": {
+        "resourceVersion": found.resource_version, "uid": found.uid, "ownerReferences": left
+    }});
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(&body);
+    let request = objects.patch_metadata(&name, &params, &patch);
+    call_opt("patch", || format!("{noun} {namespace}/{name}"), request).await?;
+    info!(namespace, vm = vm.name_any(), object = format!("{noun} {name}"), "kept what a machine leaves");
+    Ok(())
+}

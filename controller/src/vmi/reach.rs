@@ -1,0 +1,134 @@
+//! Where the volumes can be reached that are plugged in once the guest runs: what their storage says of nodes.
+//!
+//! Asked only as the pod is to be made, and only for instances that have such volumes. Nothing is waited for: a claim that is not
+//! there or not bound says nothing, nor does one whose storage is reached from everywhere.
+
+use super::claims::Claims;
+use super::state::State;
+use super::subject;
+use crate::cluster::Cluster;
+use crate::error::{Category, Error};
+use crate::notes::Note;
+use crate::shell::call_opt;
+use barevirt_api::firmware::STATE_VOLUME;
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_plan::pod::reach::{Reach, Unheard};
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim};
+use kube::ResourceExt;
+use kube::api::Api;
+use tracing::warn;
+
+/// Reason of the event about volumes that have no say in where the guest goes.
+const OUT_OF_REACH: &str = "VolumeOutOfReach";
+
+/// Looks: first at the volumes that come later; at those that the pod has itself only where one of the others is not reached from
+/// everywhere.
+pub(super) async fn observe(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    claims: &Claims,
+    state: Option<&State>,
+) -> Result<Vec<Reach>, Error> {
+    let namespace = vmi.namespace().unwrap_or_default();
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &namespace);
+    let mut reaches = vec![];
+    for volume in vmi.spec.volumes.iter().filter(|volume| volume.is_hotpluggable()) {
+        let Some(name) = volume.claim().map(|claim| claim.name) else { continue };
+        let found = call_opt("get", || format!("claim {namespace}/{name}"), api.get(name)).await?;
+        let Some(claim) = found else { continue };
+        let terms = terms(cluster, vmi, &claim).await?;
+        reaches.extend(terms.map(|terms| Reach { volume: volume.name.clone(), comes_later: true, terms }));
+    }
+    if reaches.is_empty() {
+        return Ok(reaches);
+    }
+    let kept = state.and_then(|state| state.claim.as_ref()).map(|claim| (STATE_VOLUME, claim));
+    for (volume, claim) in claims.of_volumes(vmi).chain(kept) {
+        let terms = terms(cluster, vmi, claim).await?;
+        reaches.extend(terms.map(|terms| Reach { volume: volume.to_owned(), comes_later: false, terms }));
+    }
+    Ok(reaches)
+}
+
+async fn terms(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    claim: &PersistentVolumeClaim,
+) -> Result<Option<Vec<NodeSelectorTerm>>, Error> {
+    let Some(name) = bound_to(claim) else { return Ok(None) };
+    let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
+    match call_opt("get", || format!("persistent volume {name}"), volumes.get(name)).await {
+        Ok(volume) => Ok(volume.and_then(|volume| told_by(claim, volume))),
+        // The guest runs without: it only may run where the volume does not come.
+        Err(error) if error.category() == Category::Refused => {
+            warn!(vmi = subject(vmi), error = error.message(), "a volume has no say in where the guest goes");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The volume that a claim has.
+fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    let name = claim.spec.as_ref()?.volume_name.as_deref().filter(|name| !name.is_empty());
+    name.filter(|_| phase == Some("Bound") && claim.metadata.deletion_timestamp.is_none())
+}
+
+/// What a volume says of nodes. One that is another claim's says nothing here: its name in a claim is anybody's to write.
+fn told_by(claim: &PersistentVolumeClaim, volume: PersistentVolume) -> Option<Vec<NodeSelectorTerm>> {
+    let spec = volume.spec?;
+    let whose = spec.claim_ref.and_then(|claim| claim.uid);
+    whose.filter(|uid| claim.metadata.uid.as_ref() == Some(uid))?;
+    Some(spec.node_affinity?.required?.node_selector_terms)
+}
+
+/// What is told of volumes that have no say, where there are such.
+pub(super) fn note(unheard: &[(&str, Unheard)]) -> Option<Note> {
+    let told = |(volume, why): &(&str, Unheard)| format!("volume {volume}: {}", why.reason());
+    let told: Vec<String> = unheard.iter().map(told).collect();
+    let message = || format!("The guest is placed without regard to what is plugged in: {}", told.join("; "));
+    (!told.is_empty()).then(|| Note::warning(OUT_OF_REACH, message()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn claim(phase: &str, volume: Value) -> PersistentVolumeClaim {
+        let claim =
+            json!({"metadata": {"uid": "c1"}, "spec": {"volumeName": volume}, "status": {"phase": phase}});
+        serde_json::from_value(claim).unwrap()
+    }
+
+    fn volume(uid: &str, affinity: Value) -> PersistentVolume {
+        serde_json::from_value(json!({"spec": {"claimRef": {"uid": uid}, "nodeAffinity": affinity}})).unwrap()
+    }
+
+    #[test]
+    fn only_a_bound_claim_has_a_volume() {
+        assert_eq!(bound_to(&claim("Bound", json!("pv"))), Some("pv"));
+        assert_eq!(bound_to(&claim("Bound", json!(""))), None);
+        for phase in ["Pending", "Lost", ""] {
+            assert_eq!(bound_to(&claim(phase, json!("pv"))), None, "{phase}");
+        }
+        let mut going = claim("Bound", json!("pv"));
+        going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert_eq!(bound_to(&going), None);
+    }
+
+    #[test]
+    fn a_volume_tells_its_own_claim_alone_where_it_is() {
+        let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]);
+        let required = json!({"required": {"nodeSelectorTerms": terms}});
+        let claim = claim("Bound", json!("pv"));
+        let told = told_by(&claim, volume("c1", required.clone()));
+        assert_eq!(serde_json::to_value(told).unwrap(), terms);
+        assert_eq!(told_by(&claim, volume("c2", required)), None);
+        assert_eq!(told_by(&claim, volume("c1", json!({}))), None);
+        assert_eq!(told_by(&claim, PersistentVolume::default()), None);
+        let nobodys = PersistentVolumeClaim::default();
+        assert_eq!(told_by(&nobodys, volume("c1", json!({"required": {"nodeSelectorTerms": terms}}))), None);
+    }
+}
