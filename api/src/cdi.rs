@@ -4,8 +4,18 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimSpec, TypedLocalObjectReference, TypedObjectReference, VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{ApiResource, GroupVersionKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// The group.
+pub const GROUP: &str = "cdi.kubevirt.io";
+
+/// Objects of one of the group's kinds, in the version that its clients use.
+#[must_use]
+pub fn resource(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1beta1", kind))
+}
 
 /// An empty raw disk. It takes no settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

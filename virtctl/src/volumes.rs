@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use barevirt_api::cdi;
 use barevirt_api::v1::{
     AddVolumeOptions, DataVolumeSource, Disk, DiskTarget, HotplugVolumeSource, LunTarget,
     PersistentVolumeClaimVolumeSource, RemoveVolumeOptions,
@@ -13,7 +14,7 @@ use clap::Args;
 use http::Method;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::DynamicObject;
 use serde::Serialize;
 
 use crate::session::{self, INSTANCES, Session, dry_run};
@@ -152,7 +153,7 @@ impl RemoveVolume {
 
 /// The DataVolume of that name, else the claim.
 async fn source(session: &Session, name: &str) -> anyhow::Result<HotplugVolumeSource> {
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", "DataVolume"));
+    let kind = cdi::resource("DataVolume");
     let (client, namespace) = (&session.client, &session.namespace);
     let data_volumes: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);

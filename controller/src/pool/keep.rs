@@ -4,12 +4,13 @@ use super::state;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::shell::{FIELD_MANAGER, call, call_opt};
+use barevirt_api::cdi;
 use barevirt_api::firmware::STATE_LABEL;
 use barevirt_api::v1::VirtualMachine;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::json;
 use tracing::info;
 
@@ -17,12 +18,11 @@ use tracing::info;
 /// its TPM. What does not belong to it, or is gone, is left alone: this can be done again.
 pub(super) async fn part(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), Error> {
     let claims = ApiResource::erase::<PersistentVolumeClaim>(&());
-    let filled = GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", "DataVolume");
     let namespace = vm.namespace().unwrap_or_default();
     let api = |resource: &ApiResource| {
         Api::<DynamicObject>::namespaced_with(cluster.client.clone(), &namespace, resource)
     };
-    for (noun, objects) in [("claim", api(&claims)), ("data volume", api(&ApiResource::from_gvk(&filled)))] {
+    for (noun, objects) in [("claim", api(&claims)), ("data volume", api(&cdi::resource("DataVolume")))] {
         for name in state::names(vm) {
             let subject = || format!("{noun} {namespace}/{name}");
             if let Some(found) = call_opt("get", subject, objects.get_metadata(&name)).await? {

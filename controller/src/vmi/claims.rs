@@ -6,11 +6,12 @@
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::shell::call_opt;
+use barevirt_api::cdi;
 use barevirt_api::names::REASON_PVC_NOT_FOUND;
 use barevirt_api::v1::{PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus};
 use barevirt_plan::pod::claims::Mode;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{Api, DynamicObject};
 use kube::{Client, ResourceExt};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -135,9 +136,8 @@ pub(super) async fn look(
         return Ok(Found { claim, filling: None });
     }
     // Where nobody has installed such, there is none of them.
-    let kind = GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", "DataVolume");
     let all: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind));
+        Api::namespaced_with(client.clone(), namespace, &cdi::resource("DataVolume"));
     let found = call_opt("get", || format!("data volume {namespace}/{name}"), all.get(name)).await?;
     let filling = found.map(|found| found.data["status"]["phase"].as_str().unwrap_or_default().to_owned());
     Ok(Found { claim, filling })

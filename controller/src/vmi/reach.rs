@@ -3,7 +3,7 @@
 //! Asked only as the pod is to be made, and only for instances that have such volumes. Nothing is waited for: a claim that is not
 //! there or not bound says nothing, nor does one whose storage is reached from everywhere.
 
-use super::claims::Claims;
+use super::claims::{self, Claims};
 use super::state::State;
 use super::subject;
 use crate::cluster::Cluster;
@@ -26,16 +26,16 @@ const OUT_OF_REACH: &str = "VolumeOutOfReach";
 pub(super) async fn observe(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
-    claims: &Claims,
+    own: &Claims,
     state: Option<&State>,
 ) -> Result<Vec<Reach>, Error> {
     let namespace = vmi.namespace().unwrap_or_default();
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &namespace);
     let mut reaches = vec![];
     for volume in vmi.spec.volumes.iter().filter(|volume| volume.is_hotpluggable()) {
         let Some(name) = volume.claim().map(|claim| claim.name) else { continue };
-        let found = call_opt("get", || format!("claim {namespace}/{name}"), api.get(name)).await?;
-        let Some(claim) = found else { continue };
+        let Some(claim) = claims::look(&cluster.client, &namespace, name, false).await?.claim else {
+            continue;
+        };
         let terms = terms(cluster, vmi, &claim).await?;
         reaches.extend(terms.map(|terms| Reach { volume: volume.name.clone(), comes_later: true, terms }));
     }
@@ -43,7 +43,7 @@ pub(super) async fn observe(
         return Ok(reaches);
     }
     let kept = state.and_then(|state| state.claim.as_ref()).map(|claim| (STATE_VOLUME, claim));
-    for (volume, claim) in claims.of_volumes(vmi).chain(kept) {
+    for (volume, claim) in own.of_volumes(vmi).chain(kept) {
         let terms = terms(cluster, vmi, claim).await?;
         reaches.extend(terms.map(|terms| Reach { volume: volume.to_owned(), comes_later: false, terms }));
     }

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::generated;
 use crate::kin;
 use crate::shell::{call, call_opt};
+use barevirt_api::cdi;
 use barevirt_api::firmware::{self, STATE_LABEL as LABEL, STATE_VOLUME as VOLUME};
 use barevirt_api::v1::{PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus};
 use k8s_openapi::api::core::v1::{
@@ -19,7 +20,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{Api, DynamicObject, ListParams};
 use serde_json::Value;
 
 /// Lets CDI, where it is there, fit the claim to its storage class.
@@ -237,8 +238,8 @@ fn left_over(machine: &str, found: &[PersistentVolumeClaim]) -> Vec<(String, Str
 
 /// What CDI says of a class; none where there is no CDI.
 async fn profile(cluster: &Cluster, class: &str) -> Result<Option<Value>, Error> {
-    let kind = GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", "StorageProfile");
-    let profiles: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &ApiResource::from_gvk(&kind));
+    let profiles: Api<DynamicObject> =
+        Api::all_with(cluster.client.clone(), &cdi::resource("StorageProfile"));
     let found = call_opt("get", || format!("storage profile {class}"), profiles.get(class)).await?;
     Ok(found.map(|profile| profile.data))
 }

@@ -1,10 +1,11 @@
 //! What an upload asks of the API server: objects read and made, tokens, and the proxy's URL.
 
 use anyhow::{Context, bail, ensure};
+use barevirt_api::cdi;
 use http::Method;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use serde_json::{Value, json};
 
@@ -14,8 +15,8 @@ use super::existing::{self, Filled};
 use super::objects;
 use crate::session::{self, Session};
 
-/// Group of CDI's objects, and of its tokens.
-const GROUPS: [&str; 2] = ["cdi.kubevirt.io", "upload.cdi.kubevirt.io"];
+/// Group of the tokens.
+const TOKENS: &str = "upload.cdi.kubevirt.io";
 /// Name of the one CDIConfig there is.
 const CONFIG: &str = "config";
 
@@ -27,10 +28,6 @@ pub(super) struct Cluster<'a> {
 /// Whether an API server refused with that status.
 fn refused_with(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
-}
-
-fn kind(name: &str) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk(GROUPS[0], "v1beta1", name))
 }
 
 impl<'a> Cluster<'a> {
@@ -48,7 +45,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn of_cdi(&self, name: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.session.client.clone(), self.namespace(), &kind(name))
+        Api::namespaced_with(self.session.client.clone(), self.namespace(), &cdi::resource(name))
     }
 
     /// Fails where nobody serves what an upload needs: what would be made would wait for ever.
@@ -59,7 +56,7 @@ impl<'a> Cluster<'a> {
             Err(error) if refused_with(&error, 403) => return Ok(()),
             Err(error) => return Err(session::plain(error)).context("list the API groups of the cluster"),
         };
-        for group in GROUPS {
+        for group in [cdi::GROUP, TOKENS] {
             ensure!(
                 served.groups.iter().any(|found| found.name == group),
                 "this cluster has no CDI, which takes uploads: nothing serves {group}. Install the Containerized Data Importer, and upload again"
@@ -72,8 +69,7 @@ impl<'a> Cluster<'a> {
     /// none and none is to be made.
     pub(super) async fn existing(&self, asked: &Asked) -> anyhow::Result<Option<PersistentVolumeClaim>> {
         let (namespace, name) = (self.namespace(), &asked.name);
-        let found = self.claims().get_opt(name).await.map_err(session::plain);
-        let Some(claim) = found.with_context(|| format!("get PVC {namespace}/{name}"))? else {
+        let Some(claim) = self.claim_opt(name).await? else {
             println!("PVC {namespace}/{name} not found");
             ensure!(
                 asked.create,
@@ -170,7 +166,8 @@ impl<'a> Cluster<'a> {
 
     /// Where the cluster says that its upload proxy is.
     pub(super) async fn proxy_url(&self) -> anyhow::Result<String> {
-        let configs: Api<DynamicObject> = Api::all_with(self.session.client.clone(), &kind("CDIConfig"));
+        let configs: Api<DynamicObject> =
+            Api::all_with(self.session.client.clone(), &cdi::resource("CDIConfig"));
         let found = configs.get(CONFIG).await.map_err(session::plain);
         let config =
             found.with_context(|| format!("get CDIConfig {CONFIG}; --uploadproxy-url does without"))?;
@@ -181,9 +178,9 @@ impl<'a> Cluster<'a> {
     /// A token that lets its bearer upload to the claim, for five minutes.
     pub(super) async fn token(&self, claim: &str) -> anyhow::Result<String> {
         let namespace = self.namespace();
-        let path = format!("/apis/{}/v1beta1/namespaces/{namespace}/uploadtokenrequests", GROUPS[1]);
+        let path = format!("/apis/{TOKENS}/v1beta1/namespaces/{namespace}/uploadtokenrequests");
         let request = json!({
-            "apiVersion": format!("{}/v1beta1", GROUPS[1]), "kind": "UploadTokenRequest",
+            "apiVersion": format!("{TOKENS}/v1beta1"), "kind": "UploadTokenRequest",
             "metadata": { "generateName": "token-for-virtctl-", "namespace": namespace },
             "spec": { "pvcName": claim },
         });

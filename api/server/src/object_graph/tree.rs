@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use barevirt_api::cdi;
 use barevirt_api::firmware::{self, STATE_VOLUME};
 use barevirt_api::instancetype::GROUP as INSTANCETYPE_GROUP;
 use barevirt_api::instancetype::matcher::{Family, Scope};
@@ -41,7 +42,7 @@ const CONFIG_MAP: Kind = ("", "ConfigMap", Type::Config);
 const SECRET: Kind = ("", "Secret", Type::Config);
 const ACCOUNT: Kind = ("", "ServiceAccount", Type::Config);
 const CLAIM: Kind = ("", "PersistentVolumeClaim", Type::Storage);
-const DATA_VOLUME: Kind = ("cdi.kubevirt.io", "DataVolume", Type::Storage);
+const DATA_VOLUME: Kind = (cdi::GROUP, "DataVolume", Type::Storage);
 const NETWORK: Kind = ("k8s.cni.cncf.io", "NetworkAttachmentDefinition", Type::Network);
 
 /// Whether the machine has an instance.

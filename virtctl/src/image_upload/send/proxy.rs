@@ -112,10 +112,9 @@ impl Proxy {
         };
         // Whatever becomes of the answer, the connection ends with it: a refused file is not sent on.
         let mut connections = JoinSet::new();
-        let (mut sender, connection) =
-            http1::handshake(stream).await.map_err(|error| lost(uri, &chain(&error)))?;
+        let (mut sender, connection) = http1::handshake(stream).await.map_err(|error| broken(uri, error))?;
         connections.spawn(connection);
-        let answer = sender.send_request(request).await.map_err(|error| lost(uri, &chain(&error)))?;
+        let answer = sender.send_request(request).await.map_err(|error| broken(uri, error))?;
         Ok(said(answer).await)
     }
 
@@ -161,6 +160,11 @@ fn lost(uri: &Uri, why: &str) -> Broken {
     Broken::Lost(format!("the upload proxy at {} cannot be talked to: {why}", at(uri)))
 }
 
+/// With all that caused it.
+fn broken(uri: &Uri, error: hyper::Error) -> Broken {
+    lost(uri, &format!("{:#}", anyhow::Error::from(error)))
+}
+
 fn refused_by_tls(uri: &Uri, error: &std::io::Error) -> Broken {
     let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     match of_tls {
@@ -171,17 +175,6 @@ fn refused_by_tls(uri: &Uri, error: &std::io::Error) -> Broken {
         Some(error) => Broken::Untrusted(format!("TLS with the upload proxy at {} failed: {error}", at(uri))),
         None => lost(uri, &error.to_string()),
     }
-}
-
-/// An error with what caused it.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        text += &format!(": {error}");
-        next = error.source();
-    }
-    text
 }
 
 /// Status and the first words of an answer.
