@@ -1,6 +1,6 @@
 //! Why a reconciliation did not come to its end, and what that means for the next try.
 
-use kube::core::Status;
+pub use barevirt_component::error::{chain, namespace_ends, response};
 use std::time::Duration;
 
 /// Failure of one step of a reconciliation.
@@ -96,36 +96,6 @@ impl Error {
             other => chain(other),
         }
     }
-}
-
-/// The API server's answer, if the error is one.
-pub fn response(error: &kube::Error) -> Option<&Status> {
-    match error {
-        kube::Error::Api(response) => Some(response),
-        _ => None,
-    }
-}
-
-/// Whether the API server refused because the namespace is being deleted.
-pub fn namespace_ends(error: &kube::Error) -> bool {
-    let details = response(error).and_then(|response| response.details.as_ref());
-    let causes = details.into_iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
-}
-
-/// An error and all its sources on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let source_text = source.to_string();
-        if !text.ends_with(&source_text) {
-            text.push_str(": ");
-            text.push_str(&source_text);
-        }
-        next = source.source();
-    }
-    text
 }
 
 /// How long to wait after so many failures in a row: 0.25 s, doubling, at most a minute.

@@ -71,12 +71,15 @@ fn of_a_qemu_that_runs_and_of_one_that_hangs() {
         for _ in 0..2 {
             let begun = Instant::now();
             let hung = meter.read().await;
-            assert!(begun.elapsed() < PATIENCE + Duration::from_millis(500), "{:?}", begun.elapsed());
+            assert!(begun.elapsed() < PATIENCE + Duration::from_secs(2), "{:?}", begun.elapsed());
             assert_eq!(hung.machine, None);
             assert!(hung.process.is_some() && hung.agent.is_some());
         }
         kill(pid, Signal::SIGCONT).unwrap();
-        assert!(meter.read().await.machine.is_some(), "not asked again once it had answered");
+        let begun = Instant::now();
+        while meter.read().await.machine.is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "not asked again once it had answered");
+        }
         kill(pid, Signal::SIGKILL).unwrap();
     });
 }

@@ -197,7 +197,7 @@ impl Person {
 
     async fn hear(&mut self) -> Value {
         let mut line = String::new();
-        let read = tokio::time::timeout(Duration::from_secs(10), self.0.read_line(&mut line)).await;
+        let read = tokio::time::timeout(Duration::from_secs(30), self.0.read_line(&mut line)).await;
         assert!(read.expect("silence").unwrap() > 0, "the monitor has gone");
         serde_json::from_str(&line).unwrap()
     }

@@ -12,6 +12,7 @@
 
 pub mod certificates;
 pub mod client;
+pub mod error;
 pub mod installation;
 pub mod log;
 pub mod metrics;

@@ -298,7 +298,7 @@ async fn two_hundred_consoles_of_which_some_are_deaf_take_little_memory_and_dist
     let before = api.memory_kib("VmRSS:");
 
     let opened = aggregator.consoles((0..CONSOLES).map(|number| format!("vm{number}")));
-    let mut consoles = timeout(SOON * 2, opened).await.expect("two hundred consoles");
+    let mut consoles = timeout(SOON * 10, opened).await.expect("two hundred consoles");
     for console in &mut consoles {
         timeout(SOON, says(console, "login: ")).await.unwrap();
     }
@@ -310,7 +310,7 @@ async fn two_hundred_consoles_of_which_some_are_deaf_take_little_memory_and_dist
     for round in 0..3 {
         for (number, console) in consoles[DEAF..].iter_mut().enumerate() {
             let text = format!("{round} {number}");
-            let spoken = timeout(Duration::from_secs(5), says(console, &text));
+            let spoken = timeout(SOON, says(console, &text));
             spoken.await.expect("a deaf neighbour stalls nobody");
         }
     }
@@ -322,7 +322,7 @@ async fn two_hundred_consoles_of_which_some_are_deaf_take_little_memory_and_dist
     // One guest has its limit; the refusal says so. Streams that ended are not counted: it takes a moment until they have.
     sleep(Duration::from_secs(1)).await;
     let held =
-        timeout(SOON * 2, aggregator.consoles((0..OF_GUEST).map(|_| "busy".to_owned()))).await.unwrap();
+        timeout(SOON * 10, aggregator.consoles((0..OF_GUEST).map(|_| "busy".to_owned()))).await.unwrap();
     let Err(Error::Http(refusal)) = aggregator.console("busy").await else {
         panic!("one too many was served")
     };

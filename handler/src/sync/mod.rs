@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use barevirt_api::names::REASON_GUEST_PANICKED;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use barevirt_component::error::{chain, namespace_ends};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -342,23 +343,4 @@ enum TaskError {
     /// The API server did not answer.
     #[error("patch status: the API server did not answer in time")]
     ApiDeadline,
-}
-
-/// Whether the API server refused because the namespace is being deleted.
-fn namespace_ends(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
-}
-
-/// An error with its sources, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

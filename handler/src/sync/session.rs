@@ -11,6 +11,7 @@ use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 use barevirt_api::vcpu_mask::VcpuMask;
+use barevirt_component::error::chain;
 use barevirt_protocol::names::{HotDisk, KVM, VHOST_VSOCK};
 use barevirt_protocol::v1::{Facts, LauncherStatus, SyncRequest};
 use futures::future::join_all;
@@ -177,7 +178,7 @@ impl Session {
             .ok_or_else(|| StepError::Invalid(format!("spec.domain.cpu.realtime.mask: {mask}")))?;
         let (launcher, container) = (self.launcher.peer().pid(), self.launcher.container());
         let scheduled = real_time::schedule(launcher, container, qemu, &mask);
-        let refusal = scheduled.as_ref().err().map(|error| super::chain(error)).unwrap_or_default();
+        let refusal = scheduled.as_ref().err().map(|error| chain(error)).unwrap_or_default();
         let told = self.launcher.real_time(qemu, refusal).await;
         let count = scheduled?;
         told?;

@@ -1,7 +1,8 @@
 //! The configuration of calls to others, made anew whenever something about it changes.
 
 use super::server::gone;
-use super::{Authorities, CertificateError, Pair, Shown, TlsPolicy, Trusted, chain, change};
+use super::{Authorities, CertificateError, Pair, Shown, TlsPolicy, Trusted, change};
+use crate::error::chain;
 use arc_swap::ArcSwapOption;
 use rustls::ClientConfig;
 use rustls::client::Resumption;

@@ -1,6 +1,7 @@
 //! Files that the kubelet mounts from secrets and config maps, and replaces when those change.
 
-use super::{Authorities, CertificateError, Pair, Shown, Trusted, chain};
+use super::{Authorities, CertificateError, Pair, Shown, Trusted};
+use crate::error::chain;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

@@ -95,15 +95,3 @@ async fn change<T>(receiver: &mut watch::Receiver<T>) {
         pending::<()>().await;
     }
 }
-
-/// An error and all its sources on one line, for logs.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
-}

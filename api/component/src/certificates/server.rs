@@ -1,6 +1,7 @@
 //! The configuration of a listener, made anew whenever something about it changes.
 
-use super::{Authorities, CertificateError, Pair, Shown, TlsPolicy, Trusted, chain, change};
+use super::{Authorities, CertificateError, Pair, Shown, TlsPolicy, Trusted, change};
+use crate::error::chain;
 use arc_swap::ArcSwapOption;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::WebPkiSupportedAlgorithms;
