@@ -8,6 +8,7 @@
 
 mod apply;
 pub mod expand;
+pub mod infer;
 pub mod matcher;
 pub mod revision;
 

@@ -8,6 +8,8 @@ pub const APP_LABEL: &str = "kubevirt.io";
 pub const APP_LAUNCHER: &str = "virt-launcher";
 /// Value of [`APP_LABEL`] on attachment pods, and name of their container.
 pub const APP_HOTPLUG_DISK: &str = "hotplug-disk";
+/// Value of [`APP_LABEL`] on pods that claims wait for before somebody fills them.
+pub const APP_FIRST_CONSUMER: &str = "first-consumer";
 /// Label on launcher and attachment pods: UID of the instance they were made for.
 pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
 /// Label on launcher pods: name of the instance.
@@ -30,6 +32,10 @@ pub const REFUSED_PODS_ANNOTATION: &str = "barevirt.dev/refused-pods";
 pub const VOLUME_ANNOTATION: &str = "barevirt.dev/volume";
 /// On attachment pods: the claim that the volume is on.
 pub const CLAIM_ANNOTATION: &str = "barevirt.dev/claim";
+/// Annotation, "true", on pods that claims wait for before somebody fills them.
+pub const PROVISIONING_ANNOTATION: &str = "kubevirt.io/ephemeral-provisioning";
+/// Annotation of an instance, "true": no pod is made for it until a migration brings its guest.
+pub const MIGRATION_TARGET_ANNOTATION: &str = "kubevirt.io/create-migration-target";
 /// Annotation on instances: their launcher is to fail at once. KubeVirt's tests of crash loops use it.
 pub const FAIL_FAST_ANNOTATION: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
 /// Annotation on instances: probes by `guestAgentPing` succeed without asking the guest agent.
@@ -146,6 +152,8 @@ pub const PHASE_RUNNING: &str = "Running";
 pub const PHASE_SUCCEEDED: &str = "Succeeded";
 /// Phase: ended otherwise.
 pub const PHASE_FAILED: &str = "Failed";
+/// Phase: no pod is made until a migration brings the guest.
+pub const PHASE_WAITING_FOR_SYNC: &str = "WaitingForSync";
 /// Phase: its node cannot be reached.
 pub const PHASE_UNKNOWN: &str = "Unknown";
 
@@ -198,6 +206,14 @@ pub const CONDITION_REPLICA_PAUSED: &str = "ReplicaPaused";
 pub const CONDITION_FAILURE: &str = "Failure";
 /// Condition of pods, copied to instances: scheduled or why not.
 pub const CONDITION_POD_SCHEDULED: &str = "PodScheduled";
+/// Condition: storage of DataVolumes waits for a pod, and is given one.
+pub const CONDITION_PROVISIONING: &str = "Provisioning";
+/// Condition: whether the DataVolumes of the disks are filled.
+pub const CONDITION_DATA_VOLUMES_READY: &str = "DataVolumesReady";
+/// Reason: they are.
+pub const REASON_DATA_VOLUMES_READY: &str = "AllDVsReady";
+/// Reason: one of them is not.
+pub const REASON_DATA_VOLUMES_NOT_READY: &str = "NotAllDVsReady";
 
 /// Run strategy: runs, and is started again whenever it ended.
 pub const RUN_STRATEGY_ALWAYS: &str = "Always";
@@ -209,7 +225,7 @@ pub const RUN_STRATEGY_MANUAL: &str = "Manual";
 pub const RUN_STRATEGY_RERUN_ON_FAILURE: &str = "RerunOnFailure";
 /// Run strategy: started once.
 pub const RUN_STRATEGY_ONCE: &str = "Once";
-/// Run strategy: waits to receive a migration. Not supported yet.
+/// Run strategy: waits for a migration that brings the guest.
 pub const RUN_STRATEGY_WAIT_AS_RECEIVER: &str = "WaitAsReceiver";
 
 /// Start strategy: the guest's CPUs stand still until somebody lets them go.
@@ -244,6 +260,14 @@ pub const STATUS_ERR_IMAGE_PULL: &str = "ErrImagePull";
 pub const STATUS_IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
 /// Printable status: failed again and again; the next start is some time away.
 pub const STATUS_CRASH_LOOP_BACK_OFF: &str = "CrashLoopBackOff";
+/// Printable status: DataVolumes of its templates are being filled.
+pub const STATUS_PROVISIONING: &str = "Provisioning";
+/// Printable status: a claim is bound once the pod that uses it has a node.
+pub const STATUS_WAITING_FOR_VOLUME_BINDING: &str = "WaitingForVolumeBinding";
+/// Printable status: a DataVolume cannot be filled.
+pub const STATUS_DATA_VOLUME_ERROR: &str = "DataVolumeError";
+/// Printable status: waits for a migration that brings the guest.
+pub const STATUS_WAITING_FOR_RECEIVER: &str = "WaitingForReceiver";
 /// Printable status: its node cannot be reached.
 pub const STATUS_UNKNOWN: &str = "Unknown";
 
@@ -260,6 +284,18 @@ pub const VOLUME_DETACHING: &str = "Detaching";
 /// Phase of a volume: the launcher has let go of the disk.
 pub const VOLUME_UNMOUNTED: &str = "UnMountedFromPod";
 
+/// Event reason: the DataVolume of a template was made.
+pub const REASON_SUCCESSFUL_DATA_VOLUME_CREATE: &str = "SuccessfulDataVolumeCreate";
+/// Event reason: the DataVolume of a template could not be made.
+pub const REASON_FAILED_DATA_VOLUME_CREATE: &str = "FailedDataVolumeCreate";
+/// Event reason: the machine's account may not copy what a template asks for.
+pub const REASON_UNAUTHORIZED_DATA_VOLUME_CREATE: &str = "UnauthorizedDataVolumeCreate";
+/// Event reason: a DataVolume could not be filled.
+pub const REASON_FAILED_DATA_VOLUME_IMPORT: &str = "FailedDataVolumeImport";
+/// Reason of an instance that waits for a DataVolume.
+pub const REASON_DATA_VOLUME_NOT_READY: &str = "DataVolumeNotReady";
+/// Event reason: the claim that a template copies is not there. KubeVirt's spelling.
+pub const REASON_SOURCE_CLAIM_NOT_AVAILABLE: &str = "SourcePVCNotAvailabe";
 /// Event reason: an object was created.
 pub const REASON_SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
 /// Reason of an instance that waits for the claim of a disk.

@@ -14,9 +14,10 @@ use crate::node::Nodes;
 use crate::notes::Notes;
 use crate::packed::Packed;
 use crate::pool::Pruned;
+use crate::vm::Filled;
 use crate::vmi::{self, Pauses};
 use crate::vsock::ContextIds;
-use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};
+use barevirt_api::names::{APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};
 use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::settings;
 use barevirt_api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
@@ -97,6 +98,8 @@ pub struct Cluster {
     pub machines: Kin,
     /// Pools that keep nothing of former generations.
     pub pruned: Pruned,
+    /// Machines whose DataVolumes are all filled.
+    pub filled: Filled,
     /// Addresses of guests on vsock.
     pub context_ids: ContextIds,
     /// Attachment pods that were made a moment ago.
@@ -161,6 +164,7 @@ impl Cluster {
             instances: Kin::default(),
             machines: Kin::default(),
             pruned: Pruned::default(),
+            filled: Filled::default(),
             context_ids: ContextIds::default(),
             pauses: Pauses::default(),
             kubevirts,
@@ -303,8 +307,8 @@ impl Feeds {
             }
         };
 
-        let both = format!("{APP_LABEL} in ({APP_LAUNCHER},{APP_HOTPLUG_DISK})");
-        let launchers = watcher::Config::default().labels(&both);
+        let ours = format!("{APP_LABEL} in ({APP_LAUNCHER},{APP_HOTPLUG_DISK},{APP_FIRST_CONSUMER})");
+        let launchers = watcher::Config::default().labels(&ours);
         let any = watcher::Config::default;
         tokio::join!(
             feed(
@@ -320,6 +324,7 @@ impl Feeds {
                         Change::Seen => cluster.note_machine(vm),
                         Change::Gone | Change::Missed => {
                             cluster.options.inventory.machine_gone(namespace, name);
+                            cluster.filled.forget(vm.meta().uid.as_deref().unwrap_or_default());
                             cluster.machines.gone(namespace, name)
                         }
                     };
@@ -399,7 +404,7 @@ impl Feeds {
                     let owner = || pod.owner_references().first().map(|owner| &owner.name);
                     if let Some(name) = pod.annotations().get(DOMAIN_ANNOTATION).or_else(owner) {
                         queue_vmi(name, namespace);
-                        if vmi::is_attachment(&pod) {
+                        if vmi::is_attachment(&pod) || vmi::is_first_consumer(&pod) {
                             return;
                         }
                         // A machine may be waiting for this pod to be gone.

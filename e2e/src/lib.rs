@@ -17,6 +17,7 @@
 //! after the other.
 
 pub mod bench;
+pub mod cdi;
 pub mod command;
 pub mod console;
 pub mod counting;

@@ -120,10 +120,18 @@ async fn of_manifest(
     let admitted = admitted.with_context(|| format!("VirtualMachine {name} would be refused"))?;
     let mut told: Vec<Told> = difference::of_machine(&old, &admitted)
         .into_iter()
-        .map(|change| tell(change, &When::InPlace))
+        .map(|change| followed(tell(change, &When::InPlace)))
         .collect();
     told.extend(pending(&session, &admitted).await?);
     Ok((name, told))
+}
+
+/// What the controller makes at once of a change of the machine itself.
+fn followed(mut told: Told) -> Told {
+    if told.field.starts_with("spec.dataVolumeTemplates") {
+        told.reason = Some("missing DataVolumes are made; one that is there stays as it is".to_owned());
+    }
+    told
 }
 
 /// What of a machine its running instance does not have; nothing where none runs.
@@ -244,6 +252,16 @@ pub(crate) fn text(subject: &str, told: &[Told]) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn templates_change_no_data_volume_that_is_there() {
+        let change = |path: &str| Change { path: path.to_owned(), from: Value::Null, to: json!(1) };
+        let reason = |path: &str| followed(tell(change(path), &When::InPlace)).reason;
+        assert!(
+            reason("spec.dataVolumeTemplates[0]").is_some_and(|reason| reason.contains("stays as it is"))
+        );
+        assert_eq!(reason("spec.runStrategy"), None);
+    }
 
     #[test]
     fn told_by_when_and_without_secrets() {

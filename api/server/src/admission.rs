@@ -38,12 +38,24 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::answer::Refusal;
+use crate::infer;
 
 /// Service accounts of our own components, which may write status and immutable fields.
 const COMPONENTS: [&str; 4] =
     [SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER, SERVICE_ACCOUNT_OPERATOR];
 /// Where the API server says which node a token was made for.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
+/// What goes from a machine when its instance type and preference are inferred from a volume.
+const ANSWERED: [&str; 7] = [
+    "/spec/instancetype",
+    "/spec/instancetype/inferFromVolume",
+    "/spec/instancetype/inferFromVolumeFailurePolicy",
+    "/spec/preference",
+    "/spec/preference/inferFromVolume",
+    "/spec/preference/inferFromVolumeFailurePolicy",
+    "/spec/template/spec/domain/memory",
+];
 
 type Request = AdmissionRequest<DynamicObject>;
 
@@ -138,12 +150,20 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
     let component = component(known.namespace, request);
     let requester = if component.is_some() { Requester::Component } else { Requester::User };
     match hook {
-        Hook::MutateMachine => mutate(request, |vm| {
-            // Its preference comes before our defaults.
-            expand::prefer(vm, &known.facts.named);
-            if creating { defaults::admit_vm(vm, guest) } else { defaults::vm(vm, guest) }
-        })
-        .map(Some),
+        Hook::MutateMachine => {
+            let refused = known.facts.inferred.iter().filter_map(|(_, choice)| choice.clone().err());
+            let causes: Vec<Cause> = refused.collect();
+            if !causes.is_empty() {
+                return Err(causes);
+            }
+            mutate(request, |vm| {
+                infer::apply(&known.facts.inferred, vm);
+                // Its preference comes before our defaults.
+                expand::prefer(vm, &known.facts.named);
+                if creating { defaults::admit_vm(vm, guest) } else { defaults::vm(vm, guest) }
+            })
+            .map(Some)
+        }
         Hook::MutateInstance if creating => {
             mutate(request, |vmi: &mut VirtualMachineInstance| {
                 // All that a status may say when it is made: what its machine was like. It is the controller's word.
@@ -208,7 +228,7 @@ fn refuse(causes: Vec<Cause>) -> Result<Option<Patch>, Vec<Cause>> {
 }
 
 /// What a change of the typed object means for the object as it came in: a patch that adds and replaces, and removes
-/// only from status, which is no user's to write. What our types do not know is not ours to touch, nor is metadata
+/// only from status, which is no user's to write, and questions that were answered. What our types do not know is not ours to touch, nor is metadata
 /// beyond labels, annotations and finalizers.
 fn mutate<T: DeserializeOwned + Serialize>(
     request: &Request,
@@ -220,7 +240,8 @@ fn mutate<T: DeserializeOwned + Serialize>(
     operations.retain(|operation| {
         let path = operation.path().to_string();
         let ours = ["/spec", "/status", "/metadata/finalizers", "/metadata/labels", "/metadata/annotations"];
-        (path.starts_with("/status") || !matches!(operation, PatchOperation::Remove(_)))
+        let may_go = path.starts_with("/status") || ANSWERED.contains(&path.as_str());
+        (may_go || !matches!(operation, PatchOperation::Remove(_)))
             && ours.iter().any(|prefix| {
                 path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             })

@@ -19,19 +19,18 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::answer::{self, Answer, Refusal};
+use crate::infer;
 
-/// What the machine of a review names. One that cannot be read names nothing: admission says why.
-pub async fn named(client: &Client, request: &AdmissionRequest<DynamicObject>) -> Lookups {
-    let object = request.object.as_ref().and_then(|object| serde_json::to_value(object).ok());
-    let Some(mut vm) = object.and_then(|object| serde_json::from_value::<VirtualMachine>(object).ok()) else {
-        return Lookups::default();
-    };
+/// The machine of a review. One that cannot be read names nothing: admission says why. Nor does one that is being deleted.
+pub fn reviewed(request: &AdmissionRequest<DynamicObject>) -> Option<VirtualMachine> {
+    let object = serde_json::to_value(request.object.as_ref()?).ok()?;
+    let mut vm = serde_json::from_value::<VirtualMachine>(object).ok()?;
     if vm.metadata.deletion_timestamp.is_some() {
-        return Lookups::default();
+        return None;
     }
     // The API server fills it in after admission.
     vm.metadata.namespace = vm.metadata.namespace.or_else(|| request.namespace.clone());
-    lookups(client, &vm).await
+    Some(vm)
 }
 
 /// `expand-spec`: a machine of the cluster on its own.
@@ -129,12 +128,19 @@ async fn on_its_own(
     guest: &GuestDefaults,
     vm: &VirtualMachine,
 ) -> Result<VirtualMachine, String> {
-    let Lookups { instancetype, preference } = lookups(client, vm).await;
+    let mut vm = vm.clone();
+    let inferred = infer::inferred(client, &vm).await;
+    if let Some((_, Err(cause))) = inferred.iter().find(|(_, choice)| choice.is_err()) {
+        return Err(cause.to_string());
+    }
+    infer::apply(&inferred, &mut vm);
+    let Lookups { instancetype, preference } = lookups(client, &vm).await;
     let chosen = Chosen { instancetype: instancetype.into_result()?, preference: preference.into_result()? };
-    expand::on_its_own(vm, &chosen, guest).map_err(|causes| expand::sentence(&causes))
+    expand::on_its_own(&vm, &chosen, guest).map_err(|causes| expand::sentence(&causes))
 }
 
-async fn lookups(client: &Client, vm: &VirtualMachine) -> Lookups {
+/// What the machine names.
+pub async fn lookups(client: &Client, vm: &VirtualMachine) -> Lookups {
     let (instancetype, preference) =
         tokio::join!(lookup(client, vm, Family::Instancetype), lookup(client, vm, Family::Preference));
     Lookups { instancetype, preference }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::admission::{self, Facts, Known};
 use barevirt_api::settings::Settings;
+use barevirt_api::validate::{Cause, Path};
 use barevirt_api::webhooks::Hook;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -52,6 +53,10 @@ fn a_body_that_is_no_machine_is_told_why() {
 }
 
 fn review(hook: Hook, spec: Value, named: Lookups) -> Value {
+    review_with(hook, spec, &Facts { named, ..Facts::default() })
+}
+
+fn review_with(hook: Hook, spec: Value, facts: &Facts) -> Value {
     let body = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
@@ -61,9 +66,9 @@ fn review(hook: Hook, spec: Value, named: Lookups) -> Value {
             "object": machine(spec),
         },
     });
-    let (settings, facts) = (Settings::default(), Facts { named, ..Facts::default() });
+    let settings = Settings::default();
     let now = Time(jiff::Timestamp::UNIX_EPOCH);
-    let known = Known { namespace: "kubevirt", settings: &settings, facts: &facts, now: &now };
+    let known = Known { namespace: "kubevirt", settings: &settings, facts, now: &now };
     let answer = admission::review(hook, &known, body.to_string().as_bytes()).unwrap();
     serde_json::to_value(answer).unwrap()["response"].clone()
 }
@@ -109,16 +114,38 @@ fn an_instance_type_may_come_later() {
 }
 
 #[test]
-fn inference_is_refused_with_its_reason() {
-    let spec = json!({"instancetype": {"inferFromVolume": "disk"}});
-    let named = Lookups { instancetype: Lookup::Missing(String::new()), preference: Lookup::None };
-    assert_eq!(
-        causes(&review(Hook::Machine, spec, named)),
-        [
-            "FieldValueNotSupported spec.instancetype.inferFromVolume: spec.instancetype.inferFromVolume is not supported yet: \
-          it is read from the labels of claims, and those cannot be used yet"
-        ]
-    );
+fn what_is_inferred_is_written_into_the_machine() {
+    use barevirt_api::instancetype::infer::{Choice, Named};
+    use barevirt_api::instancetype::matcher::Family;
+    let spec = json!({
+        "instancetype": {"inferFromVolume": "disk", "inferFromVolumeFailurePolicy": "Ignore"},
+        "preference": {"inferFromVolume": "disk", "inferFromVolumeFailurePolicy": "Ignore"},
+        "template": {"spec": {"domain": {"devices": {}, "memory": {"guest": "512Mi"}}}},
+    });
+    let named = Named { name: "small".to_owned(), kind: None };
+    let inferred = vec![
+        (Family::Instancetype, Ok(Choice::Named(named, true))),
+        (Family::Preference, Ok(Choice::Without)),
+    ];
+    let facts = Facts {
+        named: Lookups { instancetype: small(), preference: Lookup::None },
+        inferred,
+        ..Facts::default()
+    };
+    let response = review_with(Hook::MutateMachine, spec.clone(), &facts);
+    let patch: Vec<u8> = serde_json::from_value(response["patch"].clone()).unwrap();
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+    let mut machine = machine(spec.clone());
+    json_patch::patch(&mut machine, &patch).unwrap();
+    assert_eq!(machine["spec"]["instancetype"], json!({"name": "small"}));
+    assert_eq!(machine["spec"].get("preference"), None);
+    assert_eq!(machine["spec"]["template"]["spec"]["domain"].get("memory"), None);
+
+    let field = Path::new("spec.instancetype.inferFromVolume");
+    let inferred = vec![(Family::Instancetype, Err(Cause::not_found(&field, "no label")))];
+    let facts = Facts { inferred, ..Facts::default() };
+    let response = review_with(Hook::MutateMachine, spec, &facts);
+    assert_eq!(causes(&response), ["FieldValueNotFound spec.instancetype.inferFromVolume: no label"]);
 }
 
 #[test]

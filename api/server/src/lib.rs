@@ -24,6 +24,7 @@ pub mod discovery;
 pub mod endpoints;
 pub mod expand;
 pub mod front_proxy;
+pub mod infer;
 pub mod instance;
 pub mod machine;
 pub mod object_graph;

@@ -84,7 +84,9 @@ pub fn decide(
     let alive = vmi.filter(|vmi| !names::is_final_phase(phase(vmi)));
     match action {
         MachineAction::Start => match strategy {
-            _ if alive.is_some_and(|vmi| !phase(vmi).is_empty()) => conflict("VM is already running".into()),
+            _ if alive.is_some_and(|vmi| !["", names::PHASE_WAITING_FOR_SYNC].contains(&phase(vmi))) => {
+                conflict("VM is already running".into())
+            }
             // virt-controller switches it on when it sees the request, which says how.
             names::RUN_STRATEGY_HALTED if options.paused => requests(vm, alive, vec![start_request(options)]),
             names::RUN_STRATEGY_HALTED => Ok(vec![Change::Machine(run(vm, true))]),
@@ -114,7 +116,10 @@ pub fn decide(
                 }
                 _ => {}
             }
-            if matches!(strategy, names::RUN_STRATEGY_HALTED | names::RUN_STRATEGY_ONCE) {
+            if matches!(
+                strategy,
+                names::RUN_STRATEGY_HALTED | names::RUN_STRATEGY_ONCE | names::RUN_STRATEGY_WAIT_AS_RECEIVER
+            ) {
                 return conflict(format!("RunStategy {strategy} does not support manual restart requests"));
             }
             let Some((vmi, uid)) = alive.and_then(|vmi| Some((vmi, uid(vmi)?))) else {
@@ -159,7 +164,7 @@ fn stop(
                 )),
             }
         }
-        names::RUN_STRATEGY_ALWAYS | names::RUN_STRATEGY_ONCE => {
+        names::RUN_STRATEGY_ALWAYS | names::RUN_STRATEGY_ONCE | names::RUN_STRATEGY_WAIT_AS_RECEIVER => {
             Ok(shorter.into_iter().chain([Change::Machine(run(vm, false))]).collect())
         }
         _ => match alive.and_then(request) {

@@ -92,14 +92,16 @@ fn rerun_on_failure_is_started_by_a_request_unless_it_failed() {
 }
 
 #[test]
-fn once_is_neither_started_nor_restarted_and_stops_by_its_strategy() {
-    let error = decided(MachineAction::Start, "Once", Some(vmi("Succeeded")), "").unwrap_err();
-    assert!(error.ends_with("Once does not support manual start requests"), "{error}");
-    let error = decided(MachineAction::Restart, "Once", Some(vmi("Running")), "").unwrap_err();
-    assert!(error.ends_with("Once does not support manual restart requests"), "{error}");
-    let stop = decided(MachineAction::Stop, "Once", Some(vmi("Running")), "").unwrap();
-    let [Change::Machine(patch)] = &stop[..] else { panic!("{stop:?}") };
-    assert_eq!(patch[1], json!({ "op": "replace", "path": "/spec/runStrategy", "value": "Halted" }));
+fn those_that_take_no_commands_stop_by_their_strategy() {
+    for (strategy, phase) in [("Once", "Succeeded"), ("WaitAsReceiver", "WaitingForSync")] {
+        let error = decided(MachineAction::Start, strategy, Some(vmi(phase)), "").unwrap_err();
+        assert!(error.ends_with(&format!("{strategy} does not support manual start requests")), "{error}");
+        let error = decided(MachineAction::Restart, strategy, Some(vmi("Running")), "").unwrap_err();
+        assert!(error.ends_with(&format!("{strategy} does not support manual restart requests")), "{error}");
+        let stop = decided(MachineAction::Stop, strategy, Some(vmi("Running")), "").unwrap();
+        let [Change::Machine(patch)] = &stop[..] else { panic!("{stop:?}") };
+        assert_eq!(patch[1], json!({ "op": "replace", "path": "/spec/runStrategy", "value": "Halted" }));
+    }
 }
 
 #[test]

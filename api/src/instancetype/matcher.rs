@@ -183,10 +183,6 @@ impl<'a> Matcher<'a> {
                     causes.push(Cause::not_supported(&path.child(field), message));
                 }
             }
-            let field = path.child("inferFromVolume");
-            let why =
-                "is not supported yet: it is read from the labels of claims, and those cannot be used yet";
-            causes.push(Cause::not_supported(&field, format!("{field} {why}")));
         }
         if let Some(policy) = self.infer_from_volume_failure_policy {
             let field = path.child("inferFromVolumeFailurePolicy");
@@ -246,6 +242,7 @@ mod tests {
         let none: Vec<String> = vec![];
         assert_eq!(causes(json!({"name": "a"})), none);
         assert_eq!(causes(json!({"name": "a", "revisionName": "r"})), none);
+        assert_eq!(causes(json!({"inferFromVolume": "v", "inferFromVolumeFailurePolicy": "Ignore"})), none);
         assert_eq!(
             causes(json!({"kind": "VirtualMachineInstancetype"})),
             [
@@ -262,8 +259,6 @@ mod tests {
             [
                 "FieldValueNotSupported spec.instancetype.name Name already set, should be cleared before setting \
                  inferFromVolume",
-                "FieldValueNotSupported spec.instancetype.inferFromVolume spec.instancetype.inferFromVolume is not \
-                 supported yet: it is read from the labels of claims, and those cannot be used yet",
                 "FieldValueInvalid spec.instancetype.inferFromVolumeFailurePolicy Invalid value 'Panic' for \
                  InferFromVolumeFailurePolicy",
             ]

@@ -1,7 +1,7 @@
 //! Data volumes that a machine has made for it.
 
 use super::supported::given;
-use super::text::quoted;
+use super::text::{is_dns_label, is_dns_subdomain, quoted};
 use super::{Cause, Path};
 use crate::cdi::DataVolumeSpec;
 use crate::v1::{DataVolumeTemplateSpec, VirtualMachine, VirtualMachineSpec};
@@ -11,12 +11,17 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineSpec, causes: &mut Vec<
     for (index, template) in spec.data_volume_templates.iter().enumerate() {
         let field = path.child("dataVolumeTemplates").index(index);
         let name = name(template);
+        let earlier = spec.data_volume_templates.iter().take(index).any(|other| self::name(other) == name);
         let wrong = if name.is_empty() {
             let field = field.child("metadata.name");
             Some(Cause::required(
                 &field,
                 format!("'name' field must not be empty for DataVolumeTemplate entry {field}."),
             ))
+        } else if earlier {
+            let field = field.child("metadata.name");
+            let message = format!("{field} '{}' is the name of another template, too", quoted(name));
+            Some(Cause::duplicate(&field, message))
         } else {
             contents(&field.child("spec"), &template.spec)
         };
@@ -95,6 +100,43 @@ fn contents(field: &Path, spec: &DataVolumeSpec) -> Option<Cause> {
     match spec.source.as_ref().map(|source| given(source).len()) {
         Some(0) => Some(Cause::invalid(&field_source, "Missing dataVolume valid source")),
         Some(2..) => Some(Cause::invalid(&field_source, "Multiple dataVolume sources")),
-        Some(1) | None => None,
+        Some(1) | None => origin(field, spec),
     }
+}
+
+/// The first thing wrong with what a data volume is copied from. Names become parts of requests.
+fn origin(field: &Path, spec: &DataVolumeSpec) -> Option<Cause> {
+    let source = field.child("source");
+    let mut places = vec![];
+    if let Some(reference) = &spec.source_ref {
+        let field = field.child("sourceRef");
+        if spec.source.is_some() {
+            return Some(Cause::invalid(&field, "Data volume should have either Source or SourceRef"));
+        }
+        if reference.kind != "DataSource" {
+            let kind = quoted(&reference.kind);
+            let message = format!("kind of a data volume's sourceRef is DataSource, not '{kind}'");
+            return Some(Cause::not_supported(&field.child("kind"), message));
+        }
+        places.push((field, reference.namespace.as_deref().unwrap_or_default(), &reference.name));
+    }
+    if let Some(claim) = spec.source.as_ref().and_then(|source| source.pvc.as_ref()) {
+        places.push((source.child("pvc"), &claim.namespace, &claim.name));
+    }
+    if let Some(snapshot) = spec.source.as_ref().and_then(|source| source.snapshot.as_ref()) {
+        places.push((source.child("snapshot"), &snapshot.namespace, &snapshot.name));
+    }
+    places.into_iter().find_map(|(field, namespace, name)| {
+        let named = |member: &str, text: &str, what: &str| {
+            let field = field.child(member);
+            Some(Cause::invalid(&field, format!("{field} '{}' is not the name of {what}", quoted(text))))
+        };
+        if !namespace.is_empty() && !is_dns_label(namespace) {
+            named("namespace", namespace, "a namespace")
+        } else if !is_dns_subdomain(name) {
+            named("name", name, "an object")
+        } else {
+            None
+        }
+    })
 }

@@ -50,6 +50,7 @@ pub(crate) use hotplug::differs_live;
 pub use hotplug::plugged as disk_cannot_be_plugged;
 pub use interfaces::{BRIDGE_MAC, MODELS, parse_mac};
 pub use live_update::obstacle as memory_cannot_grow;
+pub use text::{is_dns_label, is_dns_subdomain};
 pub use update::{Requester, handler_update, protected_status, vmi_update};
 pub use vm::{unreadable, vm, vm_spec, vm_update, vm_warnings};
 

@@ -14,7 +14,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// Whether it is a DNS label (RFC 1123): lower case letters, digits and `-`, up to 63, not starting or ending with `-`.
-pub(super) fn is_dns_label(text: &str) -> bool {
+pub fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=63).contains(&text.len())
         && text.bytes().all(inner)
@@ -27,7 +27,7 @@ pub(super) const DNS_LABEL: &str =
     "lower case letters, digits and '-', at most 63, starting and ending with a letter or digit";
 
 /// Whether it is a DNS subdomain (RFC 1123): labels joined by dots, up to 253.
-pub(super) fn is_dns_subdomain(text: &str) -> bool {
+pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 

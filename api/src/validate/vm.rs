@@ -88,13 +88,13 @@ fn run_strategy(path: &Path, spec: &VirtualMachineSpec, gates: &Gates, causes: &
         | names::RUN_STRATEGY_MANUAL
         | names::RUN_STRATEGY_RERUN_ON_FAILURE
         | names::RUN_STRATEGY_ONCE => {}
-        names::RUN_STRATEGY_WAIT_AS_RECEIVER if !gates.is_on(RECEIVER_GATE) => causes.push(Cause::invalid(
+        names::RUN_STRATEGY_WAIT_AS_RECEIVER if gates.is_on(RECEIVER_GATE) => {}
+        names::RUN_STRATEGY_WAIT_AS_RECEIVER => causes.push(Cause::invalid(
             &field,
             format!(
                 "Invalid RunStrategy ({strategy}), {RECEIVER_GATE} feature gate is not enabled in kubevirt resource"
             ),
         )),
-        names::RUN_STRATEGY_WAIT_AS_RECEIVER => causes.push(Cause::not_supported_yet(&field, strategy)),
         other => causes.push(Cause::invalid(&field, format!("Invalid RunStrategy ({})", quoted(other)))),
     }
 }

@@ -99,6 +99,10 @@ fn api_cluster_rules() -> Vec<Value> {
         rule("", &["pods"], &["get"]),
         // The graph of a machine's objects: its launcher, and the claim with its state.
         rule("", &["pods", "persistentvolumeclaims"], &["list"]),
+        // Admission: what the labels of a volume name.
+        rule("", &["persistentvolumeclaims"], &["get"]),
+        rule("cdi.kubevirt.io", &["datavolumes", "datasources"], &["get"]),
+        rule("snapshot.storage.k8s.io", &["volumesnapshots"], &["get"]),
         rule("kubevirt.io", &["virtualmachineinstancemigrations"], &["list"]),
         rule("snapshot.kubevirt.io", &["virtualmachinerestores"], &["list"]),
         rule("backup.kubevirt.io", &["virtualmachinebackups"], &["list"]),
@@ -152,8 +156,12 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "create", "patch", "delete"]),
         // From which nodes volumes can be reached that are plugged in once the guest runs.
         rule("", &["persistentvolumes"], &["get"]),
-        // Whether the claim of a disk is filled.
-        rule("cdi.kubevirt.io", &["datavolumes"], &["get", "patch"]),
+        // Whether the claim of a disk is filled; those of templates are made, and what they copy is asked about before: CDI
+        // takes our own word for it.
+        rule("cdi.kubevirt.io", &["datavolumes"], &["get", "create", "patch"]),
+        rule("cdi.kubevirt.io", &["datavolumes/source"], &["create"]),
+        rule("cdi.kubevirt.io", &["datasources"], &["get"]),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
         rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),
         rule("cdi.kubevirt.io", &["storageprofiles"], &["get"]),
         // Instances with an outdated launcher, where the KubeVirt object says so.

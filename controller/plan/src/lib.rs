@@ -9,6 +9,7 @@
 //! ```
 
 pub mod config;
+pub mod data_volumes;
 pub mod difference;
 pub mod fields;
 pub mod generated;

@@ -2,7 +2,10 @@
 
 use crate::owner::owner;
 use crate::{requests, revision};
-use barevirt_api::names::{PCI_LAYOUT_ANNOTATION, VM_GENERATION_ANNOTATION};
+use barevirt_api::names::{
+    MIGRATION_TARGET_ANNOTATION, PCI_LAYOUT_ANNOTATION, RUN_STRATEGY_WAIT_AS_RECEIVER,
+    VM_GENERATION_ANNOTATION,
+};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sha1::{Digest, Sha1};
@@ -18,6 +21,9 @@ pub fn instance(vm: &VirtualMachine) -> VirtualMachineInstance {
     let mut annotations = template.annotations.unwrap_or_default();
     if let Some(generation) = vm.metadata.generation {
         annotations.insert(VM_GENERATION_ANNOTATION.to_owned(), generation.to_string());
+    }
+    if vm.spec.effective_run_strategy() == Some(RUN_STRATEGY_WAIT_AS_RECEIVER) {
+        annotations.insert(MIGRATION_TARGET_ANNOTATION.to_owned(), "true".to_owned());
     }
     annotations.extend(
         remembered(vm.metadata.annotations.as_ref()).map(|(name, value)| (name.clone(), value.clone())),
@@ -47,6 +53,11 @@ pub fn instance(vm: &VirtualMachine) -> VirtualMachineInstance {
             ..VirtualMachineInstanceStatus::default()
         }),
     }
+}
+
+/// Whether an object's annotations say that a migration brings the guest: it is never started here.
+pub fn is_receiver(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    annotations.and_then(|all| all.get(MIGRATION_TARGET_ANNOTATION)).is_some_and(|value| value == "true")
 }
 
 /// What an instance leaves behind for the next one, among annotations.

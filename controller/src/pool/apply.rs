@@ -20,7 +20,7 @@ use barevirt_api::pool::{VirtualMachinePool, VirtualMachinePoolStatus};
 use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -104,9 +104,11 @@ fn reason(action: &Action) -> &'static str {
         | Action::Hold(_)
         | Action::Unhold(_)
         | Action::Keep(_) => FAILED_SCALE_IN,
-        Action::Update(..) | Action::Renew(_) | Action::Restart(..) | Action::Relabel(..) => {
-            REASON_FAILED_UPDATE
-        }
+        Action::Update(..)
+        | Action::Replace(_)
+        | Action::Renew(_)
+        | Action::Restart(..)
+        | Action::Relabel(..) => REASON_FAILED_UPDATE,
         Action::Prune => FAILED_PRUNING,
     }
 }
@@ -122,6 +124,14 @@ async fn act(cluster: &Cluster, pool: &VirtualMachinePool, action: Action) -> Re
             let text = format!("Deleted VM {namespace}/{name} with uid {uid} from pool");
             tell(Note::normal(REASON_SUCCESSFUL_DELETE, text));
             info!(namespace, pool = pool.name_any(), vm = name, "deleted a machine");
+            Ok(())
+        }
+        Action::Replace(vm) => {
+            let (name, uid) = (vm.name_any(), vm.uid().unwrap_or_default());
+            delete_with::<VirtualMachine>(cluster, vm.meta(), Some(PropagationPolicy::Foreground)).await?;
+            let text = format!("Deleted VM {namespace}/{name} with uid {uid} from pool");
+            tell(Note::normal(REASON_SUCCESSFUL_DELETE, text));
+            info!(namespace, pool = pool.name_any(), vm = name, "deleted a machine for its changed volumes");
             Ok(())
         }
         Action::Guard => finalize(cluster, pool, &state::held(pool)).await,
@@ -232,10 +242,20 @@ async fn restart(cluster: &Cluster, vm: &VirtualMachine, uid: &str) -> Result<()
 
 /// Deletes just that object.
 async fn delete<K: Kept>(cluster: &Cluster, metadata: &ObjectMeta) -> Result<(), Error> {
+    delete_with::<K>(cluster, metadata, None).await
+}
+
+/// The same, with a say in what becomes of what it owns.
+async fn delete_with<K: Kept>(
+    cluster: &Cluster,
+    metadata: &ObjectMeta,
+    propagation_policy: Option<PropagationPolicy>,
+) -> Result<(), Error> {
     let namespace = metadata.namespace.clone().unwrap_or_default();
     let name = metadata.name.clone().unwrap_or_default();
     let params = DeleteParams {
         preconditions: Some(Preconditions { uid: metadata.uid.clone(), resource_version: None }),
+        propagation_policy,
         ..DeleteParams::default()
     };
     write::delete::<K>(cluster, &namespace, &name, &params).await.map(drop)

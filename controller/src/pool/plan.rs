@@ -110,6 +110,8 @@ pub enum Action {
     Create(Box<VirtualMachine>),
     /// Delete the machine.
     Delete(Box<VirtualMachine>),
+    /// The same with what it owns going before it: the next one of its number finds nothing of it.
+    Replace(Box<VirtualMachine>),
     /// Merge this into the machine of that name.
     Update(String, Value),
     /// Have the machine's instance be made anew, by deleting it.
@@ -294,6 +296,13 @@ fn renewal(observed: &Observed, machine: &Machine) -> Option<Action> {
     let had = of_instance.and_then(|revision| observed.template(revision));
     if had.is_some_and(|had| guest(had) == guest(wanted)) {
         return Some(Action::Relabel(Box::new(instance.clone()), of_machine.clone()));
+    }
+    // A DataVolume that is there stays as it was made.
+    let data_volumes = |template: &VirtualMachineTemplateSpec| {
+        template.spec.as_ref().map(|spec| spec.data_volume_templates.clone()).unwrap_or_default()
+    };
+    if had.is_some_and(|had| data_volumes(had) != data_volumes(wanted)) {
+        return Some(Action::Replace(Box::new(machine.vm.clone())));
     }
     Some(restart(machine, instance))
 }

@@ -79,9 +79,11 @@ fn after(mut observed: Observed, revision: &str, cores: u32) -> Observed {
 
 fn names(plan: &Plan) -> Vec<String> {
     let name = |action: &Action| match action {
-        Action::Create(vm) | Action::Delete(vm) | Action::Release(vm) | Action::Restart(vm, _) => {
-            vm.metadata.name.clone().unwrap()
-        }
+        Action::Create(vm)
+        | Action::Delete(vm)
+        | Action::Replace(vm)
+        | Action::Release(vm)
+        | Action::Restart(vm, _) => vm.metadata.name.clone().unwrap(),
         Action::Hold(vm) | Action::Unhold(vm) | Action::Keep(vm) => vm.metadata.name.clone().unwrap(),
         Action::Guard | Action::Unguard => "web".to_owned(),
         Action::Update(name, _) => name.clone(),
@@ -199,6 +201,16 @@ fn machines_follow_the_template_at_once_and_instances_as_the_strategy_says() {
         matches!(&relabelled.actions[..], [Action::Relabel(_, name), _] if name == "web-2"),
         "{relabelled:?}"
     );
+}
+
+#[test]
+fn a_machine_with_other_data_volumes_is_made_anew() {
+    let mut wanted = template(1);
+    wanted["spec"]["dataVolumeTemplates"] = json!([{"metadata": {"name": "root"}, "spec": {}}]);
+    let changed = pool(2, json!({"virtualMachineTemplate": wanted}));
+    let machine = Machine { vm: vm(0, "web-2"), instance: Some(instance(0, "web-1")) };
+    let plan = plan(&after(observed(changed, vec![machine.clone()]), "web-1", 1));
+    assert_eq!(plan.actions, [Action::Replace(Box::new(machine.vm))]);
 }
 
 #[test]
@@ -476,7 +488,7 @@ mod world {
                         let labels = machine.instance.as_mut().unwrap().metadata.labels.as_mut().unwrap();
                         labels.insert(POOL_REVISION_LABEL.to_owned(), revision);
                     }
-                    Action::Restart(..) | Action::Prune => panic!("{action:?}"),
+                    Action::Restart(..) | Action::Replace(_) | Action::Prune => panic!("{action:?}"),
                     Action::Guard
                     | Action::Unguard
                     | Action::Hold(_)

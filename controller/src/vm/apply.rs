@@ -2,7 +2,7 @@
 
 use super::plan::{Observed, Step};
 use super::status::{self, Outcome};
-use super::{instancetype, revision, subject};
+use super::{data_volumes, instancetype, revision, subject};
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
@@ -13,9 +13,9 @@ use crate::shell::{FIELD_MANAGER, call, call_opt};
 use crate::vmi::Verdict;
 use crate::write;
 use barevirt_api::names::{
-    APP_LABEL, APP_LAUNCHER, REASON_FAILED_CREATE, REASON_FAILED_DELETE, REASON_SUCCESSFUL_CREATE,
-    REASON_SUCCESSFUL_DELETE, RUN_STRATEGY_ALWAYS, VM_FINALIZER, VM_GENERATION_ANNOTATION, VM_NAME_LABEL,
-    vmi_id,
+    APP_LABEL, APP_LAUNCHER, REASON_FAILED_CREATE, REASON_FAILED_DATA_VOLUME_IMPORT, REASON_FAILED_DELETE,
+    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, RUN_STRATEGY_ALWAYS, STATUS_DATA_VOLUME_ERROR,
+    VM_FINALIZER, VM_GENERATION_ANNOTATION, VM_NAME_LABEL, vmi_id,
 };
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use k8s_openapi::api::core::v1::Pod;
@@ -29,8 +29,8 @@ use tracing::info;
 const HELD: Duration = Duration::from_secs(5);
 /// When to look again where another's instance has our name.
 const BLOCKED: Duration = Duration::from_secs(30);
-/// When to look again for an instance type or a preference that is not there. They are not watched: most are made before
-/// they are named.
+/// When to look again for an instance type or a preference that is not there, or try again to make a DataVolume. They are not
+/// watched: most are made before they are named.
 const MISSING: Duration = Duration::from_secs(10);
 /// When to look again after a look past the cache showed that the observation was old.
 const STALE: Duration = Duration::from_millis(200);
@@ -47,10 +47,7 @@ pub(super) async fn apply(
     let (outcome, again) = match step {
         Step::Rest | Step::Report => (Outcome::Quiet, None),
         Step::Wait(left) => (Outcome::Quiet, Some(left)),
-        Step::Blocked(owner) => {
-            let message = format!("virtual machine instance {} exists and belongs to {owner}", vm.name_any());
-            (Outcome::Failed { reason: REASON_FAILED_CREATE, message }, Some(BLOCKED))
-        }
+        Step::Blocked(message) => (Outcome::Failed { reason: REASON_FAILED_CREATE, message }, Some(BLOCKED)),
         Step::Hold => {
             let mut finalizers = vm.finalizers().to_vec();
             finalizers.push(VM_FINALIZER.to_owned());
@@ -63,6 +60,11 @@ pub(super) async fn apply(
             Ok(references) => (Outcome::Recorded(Box::new(references)), None),
             Err(refusal) => refused(cluster, vm, refusal),
         },
+        Step::Provide(work) => match data_volumes::provide(cluster, vm, &work).await? {
+            Ok(()) => return Ok(Some(STALE)),
+            Err(refusal) => unprovided(cluster, vm, refusal),
+        },
+        Step::OverQuota(name, why) => unprovided(cluster, vm, data_volumes::Refusal::over_quota(&name, &why)),
         Step::SwitchOn => return switch_on(cluster, vm).await.map(|()| None),
         Step::Note(generation) => {
             note(cluster, observed, generation).await?;
@@ -106,20 +108,26 @@ pub(super) async fn apply(
         },
     };
     let postponed = report(cluster, observed, vmi.as_ref(), &outcome).await?;
+    let filling = data_volumes::patience(&observed.data_volumes, vmi.as_ref());
     match failure {
         Some(error) => Err(error),
-        None => Ok([again, postponed].into_iter().flatten().min()),
+        None => Ok([again, postponed, filling].into_iter().flatten().min()),
     }
 }
 
 /// An event, unless the Failure condition says the same already: retries are not news.
 fn tell_once(cluster: &Cluster, vm: &VirtualMachine, reason: &'static str, message: &str) {
+    if !is_known(vm, message) {
+        cluster.notes.tell(Note::warning(reason, message), vm.object_ref(&()));
+    }
+}
+
+/// Whether the Failure condition says so already.
+fn is_known(vm: &VirtualMachine, message: &str) -> bool {
     let known = vm.status.as_ref().and_then(|status| {
         barevirt_api::v1::Condition::find(&status.conditions, barevirt_api::names::CONDITION_FAILURE)
     });
-    if known.and_then(|known| known.message.as_deref()) != Some(message) {
-        cluster.notes.tell(Note::warning(reason, message), vm.object_ref(&()));
-    }
+    known.and_then(|known| known.message.as_deref()) == Some(message)
 }
 
 /// Writes the status where it differs from the stored one, unless that can wait: for so long.
@@ -147,6 +155,12 @@ async fn report(
     let before = vm.status.as_ref().and_then(|status| status.printable_status.as_deref());
     if before != wanted.printable_status.as_deref() {
         info!(namespace, vm = name, status = wanted.printable_status, "status changed");
+        if wanted.printable_status.as_deref() == Some(STATUS_DATA_VOLUME_ERROR) {
+            for failed in observed.data_volumes.failed() {
+                let text = format!("DataVolume {} failed to import disk image", failed.name);
+                cluster.notes.tell(Note::warning(REASON_FAILED_DATA_VOLUME_IMPORT, text), vm.object_ref(&()));
+            }
+        }
     }
     Ok(None)
 }
@@ -160,6 +174,19 @@ fn refused(
     let instancetype::Refusal { reason, message } = refusal;
     tell_once(cluster, vm, reason, &message);
     (Outcome::Failed { reason, message }, Some(MISSING))
+}
+
+/// The user is told why there is no DataVolume, and it is tried again.
+fn unprovided(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    refusal: data_volumes::Refusal,
+) -> (Outcome, Option<Duration>) {
+    let data_volumes::Refusal { note, message } = refusal;
+    if let Some(note) = note.filter(|_| !is_known(vm, &message)) {
+        cluster.notes.tell(note, vm.object_ref(&()));
+    }
+    (Outcome::Failed { reason: REASON_FAILED_CREATE, message }, Some(MISSING))
 }
 
 /// Creates the instance with the machine's instance type and preference.

@@ -16,12 +16,16 @@
 //! A machine that names an instance type or a preference keeps a copy of each, from which its instances are made. It also
 //! keeps a copy of itself as it was at the start ([`Drift`]), which tells whether what runs is what it says.
 //!
+//! DataVolumes of its templates are made before anything else, and a start waits until its instance can have them. A machine
+//! without templates costs nothing for that.
+//!
 //! Status is computed whole after each step and written through the status subresource only where it differs: a start
 //! costs four writes here, the copy, the instance, `Starting` and `Running`; one that follows without a change in between
 //! has no copy to make.
 
 mod apply;
 mod back_off;
+mod data_volumes;
 mod instancetype;
 mod plan;
 mod revision;
@@ -29,9 +33,11 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+pub use barevirt_plan::data_volumes::{DataVolumes, Work};
 pub use barevirt_plan::live_update::Live;
 pub use barevirt_plan::revision::Drift;
 pub use barevirt_plan::template::instance;
+pub use data_volumes::Filled;
 pub use instancetype::References;
 pub use plan::{Claim, Observed, Step, plan};
 pub use status::{Outcome, compute as compute_status};
@@ -73,9 +79,12 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
             Err(_) => return Ok(None),
         },
     };
-    let mut observed = Observed { vm, vmi, drift: Drift::None, live: Live::Done, now: Timestamp::now() };
+    let data_volumes = DataVolumes::default();
+    let mut observed =
+        Observed { vm, vmi, drift: Drift::None, live: Live::Done, data_volumes, now: Timestamp::now() };
     observed.drift = revision::drift(cluster, &observed.vm, observed.own_vmi()).await?;
     observed.live = live(cluster, &observed).await?;
+    observed.data_volumes = data_volumes::observe(cluster, &observed.vm, observed.own_vmi()).await?;
     let step = plan(&observed);
     apply::apply(cluster, &observed, step).await
 }

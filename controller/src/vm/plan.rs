@@ -1,12 +1,15 @@
 //! What to do about a machine. Pure: the same observation gives the same step.
 
+use super::data_volumes::PATIENCE;
 use super::{back_off, instancetype, revision};
 use crate::kin;
 use barevirt_api::names::{
-    ACTION_START, PHASE_FAILED, RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_MANUAL,
-    RUN_STRATEGY_ONCE, RUN_STRATEGY_RERUN_ON_FAILURE, VM_FINALIZER, is_final_phase,
+    ACTION_START, PHASE_FAILED, PHASE_WAITING_FOR_SYNC, RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED,
+    RUN_STRATEGY_MANUAL, RUN_STRATEGY_ONCE, RUN_STRATEGY_RERUN_ON_FAILURE, RUN_STRATEGY_WAIT_AS_RECEIVER,
+    VM_FINALIZER, is_final_phase,
 };
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_plan::data_volumes::{DataVolumes, Work};
 use barevirt_plan::live_update::Live;
 use barevirt_plan::revision::Drift;
 use barevirt_plan::{requests, template};
@@ -14,6 +17,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 use std::time::Duration;
+
+/// Why a machine cannot wait for its guest, in KubeVirt's words.
+const NOT_A_RECEIVER: &str = "Found non receiver VMI while VM is receiver";
 
 /// Finalizer that the API server adds when an object is deleted and what it owns is to stay.
 const ORPHAN: &str = "orphan";
@@ -29,6 +35,8 @@ pub struct Observed {
     pub drift: Drift,
     /// What of that its instance takes over while it runs.
     pub live: Live,
+    /// What there is of the DataVolumes of its templates.
+    pub data_volumes: DataVolumes,
     /// Wall clock, in seconds, for back-off.
     pub now: Timestamp,
 }
@@ -73,7 +81,7 @@ pub enum Step {
     Report,
     /// Nothing to do for so long.
     Wait(Duration),
-    /// Another's instance has the name.
+    /// An instance has the name that the machine can do nothing with, and why.
     Blocked(String),
     /// Add the finalizer that admission should have added.
     Hold,
@@ -81,6 +89,10 @@ pub enum Step {
     Remember(String, String),
     /// Keep copies of the instance type and the preference that the machine names.
     Record,
+    /// Make the DataVolumes of templates, and take those over that nobody owns.
+    Provide(Work),
+    /// There is no room for the claim of a template: name of the DataVolume, and why.
+    OverQuota(String, String),
     /// Take the finalizer away: nothing is left of the machine.
     Release,
     /// Take the orphan of that name over.
@@ -108,7 +120,9 @@ pub fn plan(observed: &Observed) -> Step {
         return Step::Hold;
     }
     match observed.claim() {
-        Claim::Foreign(owner) => Step::Blocked(owner),
+        Claim::Foreign(owner) => {
+            Step::Blocked(format!("virtual machine instance {} exists and belongs to {owner}", vm.name_any()))
+        }
         Claim::Orphan
             if observed.vmi.as_ref().is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_none()) =>
         {
@@ -136,9 +150,28 @@ fn recorded(observed: &Observed) -> Step {
         Step::Rest | Step::Wait(_) | Step::Start(_) if !instancetype::is_recorded(&observed.vm) => {
             Step::Record
         }
-        Step::Rest => noted(observed).unwrap_or(Step::Rest),
+        step @ (Step::Rest | Step::Wait(_) | Step::Start(_)) => match provided(observed, step) {
+            Step::Rest => noted(observed).unwrap_or(Step::Rest),
+            step => step,
+        },
         step => step,
     }
+}
+
+/// The step, unless something is to be done for the DataVolumes of templates before, or waited for.
+fn provided(observed: &Observed, step: Step) -> Step {
+    let starts = matches!(step, Step::Start(_));
+    let (vm, data_volumes) = (&observed.vm, &observed.data_volumes);
+    if let Some(work) = data_volumes.work(vm, starts) {
+        return Step::Provide(work);
+    }
+    if let Some((told, why)) = data_volumes.over_quota() {
+        return Step::OverQuota(told.name.clone(), why.to_owned());
+    }
+    if starts && !data_volumes.are_ready() {
+        return Step::Wait(PATIENCE);
+    }
+    step
 }
 
 /// A change of the machine that does not concern its instance.
@@ -190,6 +223,10 @@ fn follow_strategy(observed: &Observed) -> Step {
         None => Step::Start(Box::new(template::instance(vm))),
     };
     match (strategy, vmi) {
+        // It is started here now. A template that says so itself would have the next one wait, too.
+        (_, Some(vmi)) if strategy != RUN_STRATEGY_WAIT_AS_RECEIVER && waits_for_nothing(vm, vmi) => {
+            stop(vmi)
+        }
         (RUN_STRATEGY_ALWAYS, None) => start(),
         (RUN_STRATEGY_ALWAYS, Some(vmi)) if ended || requests::stops(commands, vmi) => stop(vmi),
 
@@ -218,8 +255,23 @@ fn follow_strategy(observed: &Observed) -> Step {
         (RUN_STRATEGY_ONCE, None) => Step::Start(Box::new(template::instance(vm))),
         (RUN_STRATEGY_HALTED, None) if requests::starts(commands, None) => Step::SwitchOn,
         (RUN_STRATEGY_HALTED, Some(vmi)) => stop(vmi),
+
+        (RUN_STRATEGY_WAIT_AS_RECEIVER, None) => Step::Start(Box::new(template::instance(vm))),
+        (RUN_STRATEGY_WAIT_AS_RECEIVER, Some(vmi)) if ended => stop(vmi),
+        (RUN_STRATEGY_WAIT_AS_RECEIVER, Some(vmi))
+            if !template::is_receiver(vmi.metadata.annotations.as_ref()) =>
+        {
+            Step::Blocked(NOT_A_RECEIVER.to_owned())
+        }
         _ => Step::Rest,
     }
+}
+
+/// Whether an instance waits for a migration only because the machine once did.
+fn waits_for_nothing(vm: &VirtualMachine, vmi: &VirtualMachineInstance) -> bool {
+    let template = vm.spec.template.metadata.as_ref();
+    crate::vmi::phase(vmi) == PHASE_WAITING_FOR_SYNC
+        && !template::is_receiver(template.and_then(|metadata| metadata.annotations.as_ref()))
 }
 
 fn stop(vmi: &VirtualMachineInstance) -> Step {

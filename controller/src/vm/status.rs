@@ -6,17 +6,20 @@ use super::plan::Observed;
 use super::revision;
 use crate::vmi::{NOT_RUNNING_MESSAGE, phase};
 use barevirt_api::names::{
-    ACTION_START, CONDITION_FAILURE, CONDITION_PAUSED, CONDITION_POD_SCHEDULED, CONDITION_READY,
-    CONDITION_RESTART_REQUIRED, CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING,
-    PHASE_SCHEDULED, PHASE_SCHEDULING, REASON_GUEST_NOT_RUNNING, REASON_PVC_NOT_FOUND, REASON_VMI_NOT_EXISTS,
-    RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_RERUN_ON_FAILURE, STATUS_CRASH_LOOP_BACK_OFF,
-    STATUS_ERR_IMAGE_PULL, STATUS_IMAGE_PULL_BACK_OFF, STATUS_PAUSED, STATUS_PVC_NOT_FOUND, STATUS_RUNNING,
-    STATUS_STARTING, STATUS_STOPPED, STATUS_STOPPING, STATUS_TERMINATING, STATUS_UNKNOWN,
-    STATUS_UNSCHEDULABLE, is_final_phase,
+    ACTION_START, CONDITION_FAILURE, CONDITION_PAUSED, CONDITION_POD_SCHEDULED, CONDITION_PROVISIONING,
+    CONDITION_READY, CONDITION_RESTART_REQUIRED, CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_PENDING,
+    PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SCHEDULING, PHASE_WAITING_FOR_SYNC, REASON_DATA_VOLUME_NOT_READY,
+    REASON_FAILED_DATA_VOLUME_IMPORT, REASON_GUEST_NOT_RUNNING, REASON_PVC_NOT_FOUND, REASON_VMI_NOT_EXISTS,
+    RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_RERUN_ON_FAILURE, RUN_STRATEGY_WAIT_AS_RECEIVER,
+    STATUS_CRASH_LOOP_BACK_OFF, STATUS_DATA_VOLUME_ERROR, STATUS_ERR_IMAGE_PULL, STATUS_IMAGE_PULL_BACK_OFF,
+    STATUS_PAUSED, STATUS_PROVISIONING, STATUS_PVC_NOT_FOUND, STATUS_RUNNING, STATUS_STARTING,
+    STATUS_STOPPED, STATUS_STOPPING, STATUS_TERMINATING, STATUS_UNKNOWN, STATUS_UNSCHEDULABLE,
+    STATUS_WAITING_FOR_RECEIVER, STATUS_WAITING_FOR_VOLUME_BINDING, is_final_phase,
 };
 use barevirt_api::v1::{
     Condition, VirtualMachine, VirtualMachineInstance, VirtualMachineStatus, merge_condition,
 };
+use barevirt_plan::data_volumes::DataVolumes;
 use barevirt_plan::live_update::{self, Live};
 use barevirt_plan::requests;
 use barevirt_plan::revision::Drift;
@@ -92,7 +95,8 @@ pub fn compute(
     }
     conditions(&mut status.conditions, vmi, outcome, &now);
     restart_required(&mut status.conditions, vmi, observed, &now);
-    status.printable_status = Some(printable(vm, &status, vmi, strategy, outcome).to_owned());
+    let word = printable(vm, &status, vmi, strategy, outcome, &observed.data_volumes);
+    status.printable_status = Some(word.to_owned());
     status
 }
 
@@ -191,21 +195,24 @@ fn printable(
     vmi: Option<&VirtualMachineInstance>,
     strategy: &str,
     outcome: &Outcome,
+    data_volumes: &DataVolumes,
 ) -> &'static str {
     if vm.metadata.deletion_timestamp.is_some() {
         return STATUS_TERMINATING;
     }
     let backing_off = status.start_failure.is_some() && back_off::restarts(strategy);
+    let filling = data_volumes.status();
+    let ended = || if backing_off { STATUS_CRASH_LOOP_BACK_OFF } else { STATUS_STOPPED };
     let Some(vmi) = vmi else {
-        return match outcome {
-            Outcome::Held => STATUS_STARTING,
-            _ if backing_off => STATUS_CRASH_LOOP_BACK_OFF,
-            _ => STATUS_STOPPED,
+        return match (filling, outcome) {
+            (Some(filling), _) => filling,
+            (None, Outcome::Held) => STATUS_STARTING,
+            (None, _) => ended(),
         };
     };
     let phase = phase(vmi);
     if is_final_phase(phase) {
-        return if backing_off { STATUS_CRASH_LOOP_BACK_OFF } else { STATUS_STOPPED };
+        return filling.unwrap_or_else(ended);
     }
     if vmi.metadata.deletion_timestamp.is_some() {
         return STATUS_STOPPING;
@@ -219,17 +226,29 @@ fn printable(
             .filter(|condition| condition.status == "False")
             .and_then(|condition| condition.reason.as_deref())
     };
-    if reason(CONDITION_POD_SCHEDULED) == Some("Unschedulable") {
-        return STATUS_UNSCHEDULABLE;
+    // Of DataVolumes that are not of a template only the instance knows.
+    let filling = filling.or(match reason(CONDITION_SYNCHRONIZED) {
+        Some(REASON_FAILED_DATA_VOLUME_IMPORT) => Some(STATUS_DATA_VOLUME_ERROR),
+        Some(REASON_DATA_VOLUME_NOT_READY) => Some(STATUS_PROVISIONING),
+        _ => None,
+    });
+    let binds = data_volumes.wait_for_binding() || Condition::is_set(conditions, CONDITION_PROVISIONING);
+    match (reason(CONDITION_SYNCHRONIZED), filling) {
+        (Some(REASON_PVC_NOT_FOUND), None) => return STATUS_PVC_NOT_FOUND,
+        (_, Some(STATUS_DATA_VOLUME_ERROR)) => return STATUS_DATA_VOLUME_ERROR,
+        _ if reason(CONDITION_POD_SCHEDULED) == Some("Unschedulable") => return STATUS_UNSCHEDULABLE,
+        (_, Some(filling)) => return filling,
+        _ if binds => return STATUS_WAITING_FOR_VOLUME_BINDING,
+        _ => {}
     }
     match reason(CONDITION_SYNCHRONIZED) {
-        Some(REASON_PVC_NOT_FOUND) => return STATUS_PVC_NOT_FOUND,
         Some(STATUS_ERR_IMAGE_PULL) => return STATUS_ERR_IMAGE_PULL,
         Some(STATUS_IMAGE_PULL_BACK_OFF) => return STATUS_IMAGE_PULL_BACK_OFF,
         _ => {}
     }
     match phase {
         PHASE_PENDING | PHASE_SCHEDULING | PHASE_SCHEDULED => STATUS_STARTING,
+        PHASE_WAITING_FOR_SYNC if strategy == RUN_STRATEGY_WAIT_AS_RECEIVER => STATUS_WAITING_FOR_RECEIVER,
         _ => STATUS_UNKNOWN,
     }
 }

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 /// When to look again after a pod could not be resized: its end, or a change, comes as an event.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// When to try an attachment pod again that was refused.
+/// When to try such a pod again that was refused.
 const REFUSED_ATTACHMENT: Duration = Duration::from_secs(30);
 /// When to look again at an instance that changed meanwhile.
 const CHANGED: Duration = Duration::from_millis(200);
@@ -45,6 +45,14 @@ pub(super) async fn apply(
                     return Ok(Some(CHANGED));
                 }
             }
+            Action::Provision { pod, volume } => {
+                match provision(cluster, vmi, &pod, volume.as_deref()).await? {
+                    Attached::Made => {}
+                    Attached::Refused => again = again.into_iter().chain([REFUSED_ATTACHMENT]).min(),
+                    Attached::Changed => return Ok(Some(CHANGED)),
+                }
+            }
+            Action::Release { name, uid, grace } => release(cluster, vmi, &name, uid, grace).await?,
             // A pod that is refused keeps no other volume waiting.
             Action::Attach { pod, volume } => match attach(cluster, vmi, &pod, &volume).await? {
                 Attached::Made => {}
@@ -122,7 +130,7 @@ async fn make_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) ->
     Ok(made)
 }
 
-/// What became of an attachment pod that was to be made.
+/// What became of an attachment pod, or of one that goes before another, that was to be made.
 enum Attached {
     /// It is there.
     Made,
@@ -155,11 +163,81 @@ async fn attach(
         Err(error) if error.category() == Category::Refused => {
             cluster.pauses.begin(&namespace, &name, Instant::now());
             warn!(vmi = subject(vmi), pod = name, volume, error = error.message(), "no attachment pod");
-            tell(cluster, vmi, hotplug::refused(vmi, volume, &error.message())).await?;
+            let message = format!("Error creating attachment pod: {}", error.message());
+            tell(cluster, vmi, hotplug::refused(vmi, volume, &message)).await?;
             Ok(Attached::Refused)
         }
         Err(error) => Err(error),
     }
+}
+
+/// Creates a pod that claims wait for before somebody fills them.
+async fn provision(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+    volume: Option<&str>,
+) -> Result<Attached, Error> {
+    if !is_current(cluster, vmi).await? {
+        return Ok(Attached::Changed);
+    }
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
+    match make_pod(cluster, vmi, pod).await {
+        Ok(made) => {
+            cluster.pauses.begin(&namespace, &name, Instant::now());
+            if made {
+                let message = match volume {
+                    Some(volume) => format!("Created hotplug trigger pod for volume {volume}"),
+                    None => format!("Created virtual machine pod {name}"),
+                };
+                cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_CREATE, message), vmi.object_ref(&()));
+                info!(namespace, vmi = vmi.name_any(), pod = name, volume, "created a first consumer");
+            }
+            Ok(Attached::Made)
+        }
+        Err(error) if error.category() == Category::Refused => {
+            cluster.pauses.begin(&namespace, &name, Instant::now());
+            match volume {
+                Some(volume) => {
+                    let error = error.message();
+                    warn!(vmi = subject(vmi), pod = name, volume, error, "no first consumer");
+                    let message =
+                        format!("Error creating hotplug population trigger pod for volume {volume}: {error}");
+                    tell(cluster, vmi, hotplug::refused(vmi, volume, &message)).await?;
+                }
+                None => tell_refusal(cluster, vmi, REASON_FAILED_CREATE, "pod", &error).await?,
+            }
+            Ok(Attached::Refused)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes a pod that claims waited for.
+async fn release(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    name: &str,
+    uid: String,
+    grace: u32,
+) -> Result<(), Error> {
+    let namespace = vmi.namespace().unwrap_or_default();
+    let params = DeleteParams {
+        grace_period_seconds: Some(grace),
+        preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    if let Err(error) = write::delete::<Pod>(cluster, &namespace, name, &params).await {
+        if error.category() == Category::Refused {
+            let message = format!("Failed to delete WaitForFirstConsumer temporary pod {name}");
+            cluster.notes.tell(Note::warning(REASON_FAILED_DELETE, message), vmi.object_ref(&()));
+        }
+        return Err(error);
+    }
+    let message = format!("Deleted WaitForFirstConsumer temporary pod {name}");
+    cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_DELETE, message), vmi.object_ref(&()));
+    info!(namespace, vmi = vmi.name_any(), pod = name, "deleted a first consumer");
+    Ok(())
 }
 
 /// Deletes an attachment pod, unless the instance changed since it was observed: then false.

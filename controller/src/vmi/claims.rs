@@ -1,23 +1,35 @@
 //! The claims that an instance's disks are on. Somebody else makes and fills them: the instance waits until they are there.
 //!
 //! Looked up past any cache, and only for instances that have not started. A claim that waits for its first consumer is bound
-//! by the scheduler as it places the launcher; one that a DataVolume fills is used when that has succeeded.
+//! by the scheduler as it places the launcher; one that a DataVolume fills is used when that has succeeded. Who fills one that
+//! waits does it in one of two ways:
+//!
+//! ```text
+//!   PendingPopulation      as soon as a pod is to be placed; the claim is bound when it is filled, and the launcher is that pod
+//!   WaitForFirstConsumer   once a pod was placed and the claim is bound: another pod goes before the launcher
+//! ```
 
 use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::kin;
 use crate::shell::call_opt;
 use barevirt_api::cdi;
-use barevirt_api::names::REASON_PVC_NOT_FOUND;
-use barevirt_api::v1::{PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus};
+use barevirt_api::names::{
+    CONDITION_DATA_VOLUMES_READY, REASON_DATA_VOLUME_NOT_READY, REASON_DATA_VOLUMES_NOT_READY,
+    REASON_DATA_VOLUMES_READY, REASON_FAILED_DATA_VOLUME_IMPORT, REASON_PVC_NOT_FOUND,
+};
+use barevirt_api::v1::{
+    Condition, PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus, merge_condition,
+};
 use barevirt_plan::pod::claims::Mode;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject};
 use kube::{Client, ResourceExt};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// Reason of an instance whose DataVolume is being filled.
-pub(super) const NOT_FILLED: &str = "DataVolumeNotReady";
 
 /// How often a claim of somebody else's is looked for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,17 +43,64 @@ pub struct Claims(BTreeMap<String, Found>);
 pub(super) struct Found {
     /// The claim.
     pub(super) claim: Option<PersistentVolumeClaim>,
-    /// Phase of the DataVolume that fills it, where there is such.
-    pub(super) filling: Option<String>,
+    /// The DataVolume that fills it, where there is such.
+    pub(super) filling: Option<Filling>,
+}
+
+/// What a DataVolume tells.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Filling {
+    /// Its phase.
+    pub(super) phase: String,
+    /// Status of its condition `Ready`.
+    pub(super) ready: String,
+    /// Why the pod that fills it has stopped over an error.
+    pub(super) error: Option<String>,
+}
+
+impl Filling {
+    fn of(volume: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let conditions = volume["status"]["conditions"].as_array();
+        let find =
+            |type_: &str| conditions.into_iter().flatten().find(|condition| condition["type"] == type_);
+        let stopped = find("Running").filter(|running| {
+            running["status"] == "False"
+                && matches!(running["reason"].as_str(), Some("Error" | "ImagePullFailed"))
+        });
+        Filling {
+            phase: text(&volume["status"]["phase"]),
+            ready: find("Ready").map(|ready| text(&ready["status"])).unwrap_or_default(),
+            error: stopped.map(|stopped| text(&stopped["message"])),
+        }
+    }
+
+    /// Why it is not filled: reason and what is told of it.
+    fn trouble(&self) -> (&'static str, String) {
+        match (self.phase.as_str(), &self.error) {
+            ("Failed", _) => (REASON_FAILED_DATA_VOLUME_IMPORT, "Failed".to_owned()),
+            (_, Some(error)) => (
+                REASON_FAILED_DATA_VOLUME_IMPORT,
+                format!("what fills it has stopped over an error: {error}"),
+            ),
+            ("", None) => (REASON_DATA_VOLUME_NOT_READY, "Pending".to_owned()),
+            (phase, None) => (REASON_DATA_VOLUME_NOT_READY, phase.to_owned()),
+        }
+    }
+
+    /// Whether a pod may have the claim. Where the claim is bound only when it is filled, that is before it is.
+    fn is_done(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "PendingPopulation")
+    }
 }
 
 impl Found {
     /// Why a disk cannot be on it yet: reason and message.
     pub(super) fn trouble(&self, namespace: &str, name: &str) -> Option<(&'static str, String)> {
-        match (&self.claim, self.filling.as_deref()) {
-            (_, Some(phase)) if phase != "Succeeded" => {
-                let phase = if phase.is_empty() { "Pending" } else { phase };
-                Some((NOT_FILLED, format!("DataVolume {namespace}/{name} is not ready: {phase}")))
+        match (&self.claim, &self.filling) {
+            (_, Some(filling)) if !filling.is_done() => {
+                let (reason, why) = filling.trouble();
+                Some((reason, format!("DataVolume {namespace}/{name} is not ready: {why}")))
             }
             (None, _) => {
                 let message = format!("PVC {namespace}/{name} does not exist, waiting for it to appear");
@@ -53,13 +112,74 @@ impl Found {
             _ => None,
         }
     }
+
+    /// Whether it is filled once a pod that uses it was placed, and none was.
+    pub(super) fn waits_for_consumer(&self) -> bool {
+        let waits = |filling: &Filling| filling.phase == "WaitForFirstConsumer";
+        self.filling.as_ref().is_some_and(waits)
+            && self.claim.as_ref().is_some_and(|claim| {
+                claim.metadata.deletion_timestamp.is_none() && claim_phase(claim) == "Pending"
+            })
+    }
+
+    /// Whether a pod that was placed is what it is to be bound by.
+    fn is_bound_by_pod(&self) -> bool {
+        let is_pending = |claim: &PersistentVolumeClaim| claim_phase(claim) == "Pending";
+        self.filling.is_some() && self.claim.as_ref().is_some_and(is_pending)
+    }
+}
+
+/// The phase of a claim.
+pub(super) fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase.filter(|phase| !phase.is_empty()).unwrap_or("Pending")
 }
 
 impl Claims {
-    /// Why the instance cannot have its pod yet: the first of its claims that is not there.
+    /// Why the instance can have no pod yet: the first of its claims that is not there, nor waits for a pod.
     pub(super) fn trouble(&self, vmi: &VirtualMachineInstance) -> Option<(&'static str, String)> {
         let namespace = vmi.namespace().unwrap_or_default();
-        self.0.iter().find_map(|(name, found)| found.trouble(&namespace, name))
+        let mut others = self.0.iter().filter(|(_, found)| !found.waits_for_consumer());
+        others.find_map(|(name, found)| found.trouble(&namespace, name))
+    }
+
+    /// Whether one waits for a pod before it is filled.
+    pub(super) fn wait_for_consumer(&self) -> bool {
+        self.0.values().any(Found::waits_for_consumer)
+    }
+
+    /// Whether one that is being filled is bound only now.
+    pub(super) fn are_being_bound(&self) -> bool {
+        self.0.values().any(Found::is_bound_by_pod)
+    }
+
+    /// What the DataVolumes of all tell together, in the instance's conditions, where there are any.
+    pub(super) fn note_filling(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
+        if let Some(condition) = self.condition() {
+            merge_condition(conditions, condition, &Time(now));
+        }
+    }
+
+    /// The same; KubeVirt's words.
+    fn condition(&self) -> Option<Condition> {
+        let told: Vec<&str> =
+            self.0.values().filter_map(|found| Some(found.filling.as_ref()?.ready.as_str())).collect();
+        if told.is_empty() {
+            return None;
+        }
+        let (reason, message) = (REASON_DATA_VOLUMES_READY, "All of the VMI's DVs are bound and ready");
+        let ready = Condition::new(CONDITION_DATA_VOLUMES_READY, true, reason, message);
+        if told.iter().all(|ready| *ready == "True") {
+            return Some(ready);
+        }
+        let status = if told.contains(&"False") { "False" } else { "Unknown" };
+        let (reason, message) = (REASON_DATA_VOLUMES_NOT_READY, "Not all of the VMI's DVs are ready");
+        Some(Condition {
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            ..ready
+        })
     }
 
     /// The mode of a claim.
@@ -123,24 +243,49 @@ pub(super) async fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> 
     Ok(claims)
 }
 
-/// Looks for one.
+/// Looks for one and for what fills it. `is_filled` where that is so whatever the claim says.
 pub(super) async fn look(
     client: &Client,
     namespace: &str,
     name: &str,
     is_filled: bool,
 ) -> Result<Found, Error> {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
-    let claim = call_opt("get", || format!("claim {namespace}/{name}"), claims.get(name)).await?;
-    if !is_filled {
+    let claim = look_for_claim(client, namespace, name).await?;
+    if !is_filled && !claim.as_ref().is_some_and(is_of_data_volume) {
         return Ok(Found { claim, filling: None });
     }
     // Where nobody has installed such, there is none of them.
     let all: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &cdi::resource("DataVolume"));
     let found = call_opt("get", || format!("data volume {namespace}/{name}"), all.get(name)).await?;
-    let filling = found.map(|found| found.data["status"]["phase"].as_str().unwrap_or_default().to_owned());
-    Ok(Found { claim, filling })
+    Ok(Found { claim, filling: found.map(|found| Filling::of(&found.data)) })
+}
+
+/// Looks for a claim alone.
+pub(super) async fn look_for_claim(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<PersistentVolumeClaim>, Error> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    call_opt("get", || format!("claim {namespace}/{name}"), claims.get(name)).await
+}
+
+/// Whether the DataVolume of its name controls a claim.
+fn is_of_data_volume(claim: &PersistentVolumeClaim) -> bool {
+    kin::controller(&claim.metadata).is_some_and(|owner| {
+        owner.kind == "DataVolume"
+            && owner.api_version.split('/').next() == Some(cdi::GROUP)
+            && Some(&owner.name) == claim.metadata.name.as_ref()
+    })
+}
+
+#[cfg(test)]
+impl Claims {
+    /// These, for tests.
+    pub(super) fn of(all: impl IntoIterator<Item = (String, Found)>) -> Self {
+        Claims(all.into_iter().collect())
+    }
 }
 
 #[cfg(test)]
@@ -148,9 +293,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn claims(claim: serde_json::Value, filling: Option<&str>) -> Claims {
-        let claim = serde_json::from_value(claim).unwrap();
-        Claims([("c".to_owned(), Found { claim, filling: filling.map(str::to_owned) })].into())
+    fn found(claim: Value, filling: Option<&str>) -> Found {
+        let filling = filling.map(|phase| Filling { phase: phase.to_owned(), ..Filling::default() });
+        Found { claim: serde_json::from_value(claim).unwrap(), filling }
+    }
+
+    fn claims(claim: Value, filling: Option<&str>) -> Claims {
+        Claims([("c".to_owned(), found(claim, filling))].into())
     }
 
     #[test]
@@ -168,10 +317,124 @@ mod tests {
             (going, None, Some("PVC ns/c is being deleted")),
             (there.clone(), Some("ImportInProgress"), Some("DataVolume ns/c is not ready: ImportInProgress")),
             (json!(null), Some(""), Some("DataVolume ns/c is not ready: Pending")),
+            // The launcher is the pod that it waits for.
+            (there.clone(), Some("PendingPopulation"), None),
+            (
+                json!(null),
+                Some("PendingPopulation"),
+                Some("PVC ns/c does not exist, waiting for it to appear"),
+            ),
+            // It waits for a pod, and not for nothing.
+            (there.clone(), Some("WaitForFirstConsumer"), None),
+            (
+                json!({"metadata": {"name": "c"}, "status": {"phase": "Bound"}}),
+                Some("WaitForFirstConsumer"),
+                Some("DataVolume ns/c is not ready: WaitForFirstConsumer"),
+            ),
+            (
+                json!(null),
+                Some("WaitForFirstConsumer"),
+                Some("DataVolume ns/c is not ready: WaitForFirstConsumer"),
+            ),
         ] {
             let trouble = claims(claim, filling).trouble(&vmi).map(|(_, message)| message);
             assert_eq!(trouble.as_deref(), expected);
         }
+    }
+
+    #[test]
+    fn the_first_consumer_is_missing_until_the_claim_is_bound() {
+        let claim = |phase: &str| json!({"metadata": {"name": "c"}, "status": {"phase": phase}});
+        let going = json!({"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        for (claim, filling, waits, is_being_bound) in [
+            (claim("Pending"), "WaitForFirstConsumer", true, true),
+            (claim(""), "WaitForFirstConsumer", true, true),
+            (claim("Bound"), "WaitForFirstConsumer", false, false),
+            (json!(null), "WaitForFirstConsumer", false, false),
+            (going, "WaitForFirstConsumer", false, true),
+            (claim("Pending"), "PendingPopulation", false, true),
+            (claim("Pending"), "ImportInProgress", false, true),
+            (claim("Bound"), "ImportInProgress", false, false),
+        ] {
+            let claims = claims(claim.clone(), Some(filling));
+            assert_eq!(claims.wait_for_consumer(), waits, "{filling} {claim}");
+            assert_eq!(claims.are_being_bound(), is_being_bound, "{filling} {claim}");
+        }
+        assert!(!claims(claim("Pending"), None).wait_for_consumer());
+        assert!(!claims(claim("Pending"), None).are_being_bound());
+    }
+
+    #[test]
+    fn data_volumes_are_ready_together() {
+        let condition = |told: &[&str]| {
+            let each = told.iter().enumerate().map(|(number, ready)| {
+                let filling = Filling { ready: (*ready).to_owned(), ..Filling::default() };
+                (number.to_string(), Found { claim: None, filling: Some(filling) })
+            });
+            Claims(each.chain([("plain".to_owned(), Found::default())]).collect()).condition()
+        };
+        assert_eq!(condition(&[]), None);
+        for (told, status, reason) in [
+            (&["True", "True"][..], "True", "AllDVsReady"),
+            (&["True", "", "False"], "False", "NotAllDVsReady"),
+            (&["Unknown", "True"], "Unknown", "NotAllDVsReady"),
+            (&[""], "Unknown", "NotAllDVsReady"),
+        ] {
+            let condition = condition(told).unwrap();
+            assert_eq!((condition.status.as_str(), condition.reason.as_deref()), (status, Some(reason)));
+        }
+    }
+
+    #[test]
+    fn a_data_volume_tells_its_phase_and_whether_it_is_ready() {
+        let told = |status: Value| Filling::of(&json!({ "status": status }));
+        let conditions = json!([{"type": "Bound", "status": "True"}, {"type": "Ready", "status": "False"}]);
+        let filling = told(json!({"phase": "ImportInProgress", "conditions": conditions}));
+        assert_eq!((filling.phase.as_str(), filling.ready.as_str()), ("ImportInProgress", "False"));
+        assert_eq!((told(Value::Null), filling.error), (Filling::default(), None));
+        assert_eq!(told(json!({"phase": 3, "conditions": "none"})), Filling::default());
+    }
+
+    #[test]
+    fn what_cannot_be_filled_is_told_apart_from_what_is_not_yet() {
+        let running = |status: &str, reason: &str| json!([{"type": "Running", "status": status, "reason": reason, "message": "no route"}]);
+        let stopped = "what fills it has stopped over an error: no route";
+        for (phase, conditions, reason, why) in [
+            ("ImportInProgress", running("True", "Pod is running"), "DataVolumeNotReady", "ImportInProgress"),
+            (
+                "ImportScheduled",
+                running("False", "ContainerCreating"),
+                "DataVolumeNotReady",
+                "ImportScheduled",
+            ),
+            ("ImportInProgress", running("False", "Error"), "FailedDataVolumeImport", stopped),
+            ("ImportInProgress", running("True", "Error"), "DataVolumeNotReady", "ImportInProgress"),
+            ("ImportScheduled", running("False", "ImagePullFailed"), "FailedDataVolumeImport", stopped),
+            ("Failed", json!(null), "FailedDataVolumeImport", "Failed"),
+            ("", json!(null), "DataVolumeNotReady", "Pending"),
+        ] {
+            let filling = Filling::of(&json!({"status": {"phase": phase, "conditions": conditions}}));
+            assert_eq!(filling.trouble(), (reason, why.to_owned()), "{phase} {conditions}");
+        }
+    }
+
+    #[test]
+    fn a_claim_is_filled_by_the_data_volume_that_controls_it() {
+        let is = |version: &str, kind: &str, name: &str, controls: bool| {
+            let owner = json!({"apiVersion": version, "kind": kind, "name": name, "uid": "d", "controller": controls});
+            let claim = json!({"metadata": {"name": "c", "ownerReferences": [owner]}});
+            is_of_data_volume(&serde_json::from_value(claim).unwrap())
+        };
+        assert!(is("cdi.kubevirt.io/v1beta1", "DataVolume", "c", true));
+        for other in [
+            is("cdi.kubevirt.io/v1beta1", "DataVolume", "c", false),
+            is("cdi.kubevirt.io/v1beta1", "DataVolume", "../d", true),
+            is("cdi.kubevirt.io/v1beta1", "DataImportCron", "c", true),
+            is("example.com/v1", "DataVolume", "c", true),
+        ] {
+            assert!(!other);
+        }
+        assert!(!is_of_data_volume(&PersistentVolumeClaim::default()));
     }
 
     #[test]

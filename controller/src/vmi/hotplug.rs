@@ -13,6 +13,9 @@
 //! forgotten whatever happens in between, and it tells whether an entry is about the claim that is wanted now: a volume on
 //! another claim comes only when the former one has gone.
 //!
+//! A claim that waits for a pod before somebody fills it gets one that only does that, on the guest's node; it is gone before there
+//! is the one with the disk.
+//!
 //! Once a disk was offered, the launcher may have it: then nobody but the handler knows when the guest has let go of it, and no
 //! pod that runs is deleted before. A pod that ended by itself is replaced, and nothing is taken from the guest meanwhile.
 
@@ -23,7 +26,8 @@ pub(super) use self::attachments::observe;
 pub use self::attachments::{Attachments, Pauses};
 
 use self::attachments::Standing;
-use super::claims::{self, Found};
+use super::claims::{self, Found, claim_phase};
+use super::first_consumer;
 use super::plan::{self, Action, Observed, Plan};
 use super::progress;
 use super::verdict::bounded;
@@ -36,8 +40,8 @@ use barevirt_api::names::{
 use barevirt_api::v1::{HotplugVolumeStatus, VirtualMachineInstance, VolumeClaim, VolumeStatus};
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
-use barevirt_plan::pod::attachment;
 use barevirt_plan::pod::claims::Mode;
+use barevirt_plan::pod::{attachment, first_consumer as consumer};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use serde_json::json;
@@ -158,12 +162,19 @@ pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
 /// Pods that are not needed any more, whoever had their disks.
 pub(super) fn remove<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Plan {
     let stay = pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
-    Plan { actions: stay.map(|pod| detach(pod, false)).collect(), ..Plan::default() }
+    let remove = |pod: &'a Pod| {
+        if first_consumer::is_first_consumer(pod) {
+            first_consumer::release(pod)
+        } else {
+            Some(detach(pod, false))
+        }
+    };
+    Plan { actions: stay.filter_map(remove).collect(), ..Plan::default() }
 }
 
 /// A pod was refused: by a quota, or by Pod Security. What is told of it in an entry of the handler's would be overwritten.
 pub(super) fn refused(vmi: &VirtualMachineInstance, volume: &str, message: &str) -> Plan {
-    let message = bounded(&format!("Error creating attachment pod: {message}"));
+    let message = bounded(message);
     let mut status = vmi.status.clone().unwrap_or_default();
     let entry = status.volume_status.iter_mut().find(|entry| entry.name == volume);
     if let Some(entry) = entry.filter(|entry| Stage::of(entry) != Stage::Taken && !is_told_by_handler(entry))
@@ -198,7 +209,7 @@ struct Work<'a> {
     plan: Plan,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
     fn again_in(&mut self, pause: Duration) {
         self.plan.again = Some(self.plan.again.map_or(pause, |again| again.min(pause)));
     }
@@ -215,7 +226,10 @@ impl Work<'_> {
                 (entry.reason, entry.message) = (None, None);
             }
             Stage::Waiting | Stage::Left => match standing {
-                Standing::Absent | Standing::Foreign => return false,
+                Standing::Absent | Standing::Foreign => match self.consumer(noted.unwrap_or_default()) {
+                    Standing::Absent | Standing::Foreign => return false,
+                    Standing::Serves(pod) | Standing::Starts(pod) | Standing::Ended(pod) => self.release(pod),
+                },
                 Standing::Serves(pod) | Standing::Starts(pod) | Standing::Ended(pod) => {
                     self.delete(pod, again);
                 }
@@ -229,6 +243,17 @@ impl Work<'_> {
         if pod.metadata.deletion_timestamp.is_none() {
             self.actions.push(detach(pod, wanted));
         }
+    }
+
+    /// How the pod is that goes before an attachment pod.
+    fn consumer(&self, attachment: &str) -> Standing<'a> {
+        let observed = self.observed;
+        observed.attachments.standing(&consumer::name_beside(attachment), &observed.vmi, self.launcher)
+    }
+
+    /// Deletes such a pod, unless that is under way.
+    fn release(&mut self, pod: &Pod) {
+        self.actions.extend(first_consumer::release(pod));
     }
 
     /// An entry whose volume is wanted as it is.
@@ -253,12 +278,10 @@ impl Work<'_> {
             noted.attach_pod_uid = None;
         }
         let trouble = match standing {
-            Standing::Absent => self.make(wanted, entry, is_noted, found),
+            Standing::Absent => self.begin(wanted, entry, is_noted, found),
             Standing::Foreign => {
                 self.again_in(PATIENCE);
-                let message =
-                    format!("a pod with the name {} exists and belongs to something else", wanted.pod);
-                Some((REASON_FAILED_CREATE.to_owned(), message))
+                Some(taken(&wanted.pod))
             }
             Standing::Ended(pod) => {
                 self.delete(pod, true);
@@ -298,8 +321,9 @@ impl Work<'_> {
         tell(entry, REASON_SUCCESSFUL_CREATE, message);
     }
 
-    /// There is no pod: makes one where that can be; else why not, where it is more than the claim.
-    fn make(
+    /// There is no pod: makes one where that can be, after the one that goes before it where the claim waits for that; else why
+    /// not, where it is more than the claim.
+    fn begin(
         &mut self,
         wanted: &Wanted<'_>,
         entry: &VolumeStatus,
@@ -307,12 +331,46 @@ impl Work<'_> {
         found: Option<&Found>,
     ) -> Option<(String, String)> {
         let observed = self.observed;
-        let claim = found.and_then(|found| usable(found, &observed.vmi, wanted.claim.name));
-        let Some(claim) = claim else {
+        let waits = found.filter(|found| found.waits_for_consumer());
+        if waits.is_some() {
             self.again_in(claims::PATIENCE);
-            return None;
+        }
+        match (self.consumer(&wanted.pod), waits) {
+            (Standing::Foreign, Some(_)) => Some(taken(&consumer::name_beside(&wanted.pod))),
+            (Standing::Serves(pod) | Standing::Starts(pod), Some(_)) => progress::unschedulable(pod),
+            (Standing::Serves(pod) | Standing::Starts(pod) | Standing::Ended(pod), _) => {
+                self.release(pod);
+                None
+            }
+            (Standing::Absent, Some(waits)) => {
+                self.make(wanted, entry, is_noted, waits.claim.as_ref()?, Next::Consumer)
+            }
+            (Standing::Absent | Standing::Foreign, None) => {
+                let claim = found.and_then(|found| usable(found, &observed.vmi, wanted.claim.name));
+                let Some(claim) = claim else {
+                    self.again_in(claims::PATIENCE);
+                    return None;
+                };
+                self.make(wanted, entry, is_noted, claim, Next::Attachment)
+            }
+        }
+    }
+
+    /// Makes a pod, unless there was one a moment ago.
+    fn make(
+        &mut self,
+        wanted: &Wanted<'_>,
+        entry: &VolumeStatus,
+        is_noted: bool,
+        claim: &PersistentVolumeClaim,
+        next: Next,
+    ) -> Option<(String, String)> {
+        let observed = self.observed;
+        let name = match next {
+            Next::Consumer => consumer::name_beside(&wanted.pod),
+            Next::Attachment => wanted.pod.clone(),
         };
-        if let Some(left) = observed.attachments.pauses.get(&wanted.pod) {
+        if let Some(left) = observed.attachments.pauses.get(&name) {
             self.again_in(*left);
             return refusal(entry);
         }
@@ -331,12 +389,36 @@ impl Work<'_> {
             size: claims::info(claim).disk_bytes(),
             reads: wanted.reads,
         };
-        let pod = attachment::build(valid, &wanted, self.launcher, &observed.config);
+        let volume = wanted.volume.to_owned();
+        let action = match next {
+            Next::Consumer => {
+                let pod = consumer::beside(valid, &wanted, self.launcher, &observed.config);
+                Action::Provision { pod: Box::new(pod), volume: Some(volume) }
+            }
+            Next::Attachment => {
+                let pod = attachment::build(valid, &wanted, self.launcher, &observed.config);
+                Action::Attach { pod: Box::new(pod), volume }
+            }
+        };
         if is_noted {
-            self.actions.push(Action::Attach { pod: Box::new(pod), volume: wanted.volume.to_owned() });
+            self.actions.push(action);
         }
         refusal(entry)
     }
+}
+
+/// The pod that a volume is to have next.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// The one that its claim waits for.
+    Consumer,
+    /// The one with its disk.
+    Attachment,
+}
+
+fn taken(name: &str) -> (String, String) {
+    let message = format!("a pod with the name {name} exists and belongs to something else");
+    (REASON_FAILED_CREATE.to_owned(), message)
 }
 
 /// Why the last pod was refused: it stays until there is one.
@@ -354,11 +436,6 @@ fn usable<'a>(
     let claim = found.claim.as_ref()?;
     let in_trouble = found.trouble(&vmi.namespace().unwrap_or_default(), name).is_some();
     (!in_trouble && claim_phase(claim) != "Lost").then_some(claim)
-}
-
-fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
-    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-    phase.filter(|phase| !phase.is_empty()).unwrap_or("Pending")
 }
 
 /// Phase, reason and message of a volume that has no disk yet, by its claim; KubeVirt's words.
@@ -380,7 +457,9 @@ fn told_of_claim(
         _ => (VOLUME_PENDING, "PVC is in phase ClaimPending"),
     };
     let plain = || (REASON_PVC_NOT_READY.to_owned(), message.to_owned());
-    let (reason, message) = trouble(found, vmi, name).unwrap_or_else(plain);
+    // One that only waits for a pod gets it.
+    let trouble = trouble(found, vmi, name).filter(|_| !found.waits_for_consumer());
+    let (reason, message) = trouble.unwrap_or_else(plain);
     (phase, reason, message)
 }
 

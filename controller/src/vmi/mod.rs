@@ -16,8 +16,10 @@
 //! ([`crate::pod::name`]), and a pod is created only after a look at the instance past the cache. It has another one only
 //! where nothing of the former ran ([`refusal`]); once a pod was handed over, its end is the instance's.
 
+mod action;
 mod apply;
 mod claims;
+mod first_consumer;
 mod hotplug;
 mod observe;
 mod plan;
@@ -31,6 +33,8 @@ mod tests;
 mod verdict;
 
 pub use claims::Claims;
+pub use first_consumer::Consumer;
+pub(crate) use first_consumer::is_first_consumer;
 pub(crate) use hotplug::is_attachment;
 pub use hotplug::{Attachments, Pauses};
 pub use plan::{Action, NOT_RUNNING_MESSAGE, Observed, Plan, plan};

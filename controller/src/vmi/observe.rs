@@ -1,10 +1,11 @@
 //! Looking at what concerns one instance: caches first, past them where an old answer could do harm.
 
 use super::claims::{self, Claims};
+use super::first_consumer::Consumer;
 use super::hotplug::Attachments;
 use super::plan::Observed;
 use super::verdict::Verdict;
-use super::{hotplug, phase, progress, reach, resize, state, subject};
+use super::{first_consumer, hotplug, phase, progress, reach, resize, state, subject};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Error;
@@ -60,6 +61,15 @@ pub(super) async fn observe(
     } else {
         Attachments::default()
     };
+    let starting = !deleting && [PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(&vmi));
+    let has_claims =
+        vmi.spec.volumes.iter().any(|volume| !volume.is_hotpluggable() && volume.claim().is_some());
+    let consumer = if has_claims && (starting || (!deleting && is_final_phase(phase(&vmi)))) {
+        let Some(found) = first_consumer::observe(cluster, &vmi) else { return Ok(None) };
+        found
+    } else {
+        Consumer::default()
+    };
 
     let node_name = launcher
         .iter()
@@ -70,7 +80,6 @@ pub(super) async fn observe(
         None => None,
         Some(name) => Some(node_state(cluster, &name).await?),
     };
-    let starting = !deleting && [PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(&vmi));
     let begins = launcher.is_none() && starting;
     let resizes = runs && resize::is_due(&vmi);
     // At once: a start waits for both.
@@ -97,6 +106,7 @@ pub(super) async fn observe(
     Ok(Some(Observed {
         state,
         claims,
+        consumer,
         reaches,
         attachments,
         context_id,

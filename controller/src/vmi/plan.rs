@@ -1,13 +1,15 @@
 //! What to do about an instance. Pure: the same observation gives the same plan.
 
-use super::claims::{self, Claims};
+pub use super::action::{Action, Plan};
+use super::claims::Claims;
+use super::first_consumer::{self, Consumer, Step};
 use super::hotplug::{self, Attachments};
 use super::phase;
 use super::progress::{runs, stuck_container, unschedulable};
 use super::reach;
 use super::refusal::{self, Refusal};
 use super::resize;
-use super::state::{self, State, Step};
+use super::state::{self, State};
 use super::verdict::{Verdict, bounded};
 use crate::config::Config;
 use crate::merge;
@@ -15,11 +17,12 @@ use crate::node::NodeState;
 use crate::notes::Note;
 use crate::pod;
 use barevirt_api::names::{
-    COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED, CONDITION_READY, CONDITION_SYNCHRONIZED, CREATED_BY_LABEL,
-    NODE_NAME_LABEL, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SCHEDULING,
-    REASON_FAILED_CREATE, REASON_GUEST_NOT_RUNNING, REASON_NODE_UNRESPONSIVE, REASON_NOT_GUARANTEED,
-    REASON_POD_NOT_EXISTS, REASON_STOPPED, REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE,
-    REASON_SYNC_FAILED, REFUSED_PODS_ANNOTATION, VMI_FINALIZER, is_final_phase,
+    COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED, CONDITION_PROVISIONING, CONDITION_READY,
+    CONDITION_SYNCHRONIZED, CREATED_BY_LABEL, NODE_NAME_LABEL, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING,
+    PHASE_SCHEDULED, PHASE_SCHEDULING, PHASE_WAITING_FOR_SYNC, REASON_FAILED_CREATE,
+    REASON_GUEST_NOT_RUNNING, REASON_NODE_UNRESPONSIVE, REASON_NOT_GUARANTEED, REASON_POD_NOT_EXISTS,
+    REASON_STOPPED, REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, REASON_SYNC_FAILED,
+    REFUSED_PODS_ANNOTATION, VMI_FINALIZER, is_final_phase,
 };
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
@@ -27,7 +30,8 @@ use barevirt_api::v1::{
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 use barevirt_plan::pod::reach::Reach;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
+use barevirt_plan::template;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -63,6 +67,8 @@ pub struct Observed {
     pub state: Option<State>,
     /// Claims that its disks are on, while it does not run yet.
     pub claims: Claims,
+    /// The pod that goes before its own where claims wait for one, while it does not run yet and once it has ended.
+    pub consumer: Consumer,
     /// Where volumes can be reached, where its pod is to be made and not all can be reached from everywhere.
     pub reaches: Vec<Reach>,
     /// What is there for volumes that come and go, while it runs and once it has ended.
@@ -73,98 +79,6 @@ pub struct Observed {
     pub config: Config,
     /// Wall clock, for time stamps and ages in seconds.
     pub now: Timestamp,
-}
-
-/// One step on the cluster.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Create the claim for what it keeps.
-    CreateClaim(Box<PersistentVolumeClaim>),
-    /// Delete a claim that is not needed any more.
-    DeleteClaim {
-        /// Its name.
-        name: String,
-        /// Its UID: no other claim is meant.
-        uid: String,
-    },
-    /// Create the launcher pod.
-    CreatePod(Box<Pod>),
-    /// Delete a pod.
-    DeletePod {
-        /// Its name.
-        name: String,
-        /// Its UID: no other pod is meant.
-        uid: String,
-        /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
-        grace: u32,
-    },
-    /// Create the attachment pod of a volume.
-    Attach {
-        /// The pod.
-        pod: Box<Pod>,
-        /// Name of the volume.
-        volume: String,
-    },
-    /// Delete an attachment pod.
-    Detach {
-        /// Its name.
-        name: String,
-        /// Its UID: no other pod is meant.
-        uid: String,
-        /// Another one takes its place.
-        wanted: bool,
-    },
-    /// Change what the launcher's container asks for while it runs.
-    ResizePod {
-        /// Name of the pod.
-        name: String,
-        /// Its UID: no other pod is meant.
-        uid: String,
-        /// All of what it is to ask for.
-        resources: Box<ResourceRequirements>,
-    },
-    /// Merge this into the instance.
-    Patch(Value),
-}
-
-/// Steps, then what is told of them, then when to look again.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
-    /// In this order; the first failure ends it.
-    pub actions: Vec<Action>,
-    /// Told once all actions are done.
-    pub notes: Vec<Note>,
-    /// When to look again without an event.
-    pub again: Option<Duration>,
-}
-
-impl Plan {
-    fn act(mut self, action: Action) -> Self {
-        self.actions.push(action);
-        self
-    }
-
-    fn act_if(mut self, action: Option<Action>) -> Self {
-        self.actions.extend(action);
-        self
-    }
-
-    fn tell(mut self, note: Note) -> Self {
-        self.notes.push(note);
-        self
-    }
-
-    fn and(mut self, other: Plan) -> Self {
-        self.actions.extend(other.actions);
-        self.notes.extend(other.notes);
-        self.again = [self.again, other.again].into_iter().flatten().min();
-        self
-    }
-
-    fn again_in(mut self, pause: Duration) -> Self {
-        self.again = Some(pause);
-        self
-    }
 }
 
 /// Decides.
@@ -215,6 +129,10 @@ fn replace(observed: &Observed, pod: &Pod, refusal: &Refusal) -> Option<Plan> {
 
 fn without_pod(observed: &Observed) -> Plan {
     let vmi = &observed.vmi;
+    // A migration makes its pod.
+    if phase(vmi) == PHASE_WAITING_FOR_SYNC {
+        return Plan::default();
+    }
     if phase(vmi) != PHASE_PENDING {
         let name = pod::name(&vmi.name_any(), &vmi.uid().unwrap_or_default());
         let message = format!("the launcher pod {name} does not exist any more");
@@ -226,34 +144,44 @@ fn without_pod(observed: &Observed) -> Plan {
         finalizers.push(VMI_FINALIZER.to_owned());
         return Plan::default().act(patch(vmi, json!({"finalizers": finalizers}), None));
     }
+    if template::is_receiver(vmi.metadata.annotations.as_ref()) {
+        let mut status = vmi.status.clone().unwrap_or_default();
+        enter(&mut status, PHASE_WAITING_FOR_SYNC, observed.now);
+        not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
+        return Plan::default().act_if(status_patch(vmi, json!({}), &status));
+    }
     match ValidVmi::new(vmi.clone()) {
         Ok(valid) => {
             if let Some(message) = not_permitted(&valid, &observed.config) {
                 return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
                     .again_in(SETTINGS_PATIENCE);
             }
-            if let Some((reason, message)) = observed.claims.trouble(vmi) {
-                return trouble(observed, CONDITION_SYNCHRONIZED, reason, &message)
-                    .again_in(claims::PATIENCE);
+            let step = first_consumer::step(vmi, &observed.claims, &observed.consumer);
+            if observed.claims.trouble(vmi).is_some() {
+                return first_consumer::plan(observed, step, None);
             }
             let mut pod = pod::build(&valid, &observed.config);
             pod::claims::add(&mut pod, &valid, |claim| observed.claims.mode(claim));
             let unheard = pod::reach::add(&mut pod, &observed.reaches);
             let mut plan = Plan::default();
             match state::step(vmi, observed.state.as_ref()) {
-                Step::Nothing => {}
-                Step::Forget(claims) => {
+                state::Step::Nothing => {}
+                state::Step::Forget(claims) => {
                     let delete = |(name, uid)| Action::DeleteClaim { name, uid };
                     plan.actions.extend(claims.into_iter().map(delete));
                 }
-                Step::Ready(claim) => pod::state::add(&mut pod, &claim),
-                Step::Create(claim) => {
+                state::Step::Ready(claim) => pod::state::add(&mut pod, &claim),
+                state::Step::Create(claim) => {
                     return Plan::default().act(Action::CreateClaim(claim)).again_in(AFTER_CLAIM);
                 }
-                Step::Wait(reason, message) => {
+                state::Step::Wait(reason, message) => {
                     return trouble(observed, CONDITION_SYNCHRONIZED, reason, &message)
                         .again_in(CLAIM_PATIENCE);
                 }
+            }
+            if step != Step::Nothing {
+                let consumer = pod::first_consumer::before(&pod, &valid, &observed.config);
+                return first_consumer::plan(observed, step, Some(consumer));
             }
             let note = Note::normal(
                 REASON_SUCCESSFUL_CREATE,
@@ -281,8 +209,13 @@ fn not_permitted(vmi: &ValidVmi, config: &Config) -> Option<String> {
 }
 
 fn name_is_taken(observed: &Observed, pod: &Pod) -> Plan {
-    let message = format!("a pod with the name {} exists and belongs to something else", pod.name_any());
-    trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &message).again_in(Duration::from_secs(30))
+    trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &taken(pod))
+        .again_in(Duration::from_secs(30))
+}
+
+/// What is told of a pod that has a name of ours.
+pub(super) fn taken(pod: &Pod) -> String {
+    format!("a pod with the name {} exists and belongs to something else", pod.name_any())
 }
 
 fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
@@ -354,6 +287,7 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     if !trouble && phase(vmi) == PHASE_PENDING && age < PATIENCE {
         return Plan::default().again_in(PATIENCE.saturating_sub(age).max(Duration::from_millis(100)));
     }
+    Condition::remove(&mut status.conditions, CONDITION_PROVISIONING);
     enter(&mut status, PHASE_SCHEDULING, observed.now);
     not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again: None }
@@ -385,8 +319,10 @@ fn hand_over(observed: &Observed, pod: &Pod, node: &str) -> Plan {
         .as_ref()
         .and_then(|spec| spec.containers.iter().find(|container| container.name == COMPUTE_CONTAINER))
         .and_then(|compute| compute.image.clone());
-    Condition::remove(&mut status.conditions, CONDITION_POD_SCHEDULED);
-    Condition::remove(&mut status.conditions, CONDITION_SYNCHRONIZED);
+    for condition in [CONDITION_POD_SCHEDULED, CONDITION_SYNCHRONIZED, CONDITION_PROVISIONING] {
+        Condition::remove(&mut status.conditions, condition);
+    }
+    observed.claims.note_filling(&mut status.conditions, observed.now);
     not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
     let metadata = json!({"labels": {NODE_NAME_LABEL: node}});
     Plan::default().act_if(status_patch(vmi, metadata, &status))
@@ -421,7 +357,8 @@ fn clean_up(observed: &Observed) -> Plan {
     let Some(pod) = observed.pod.as_ref().filter(|pod| is_ours(pod, vmi) && Verdict::of(pod).is_none())
     else {
         // As long as the launcher ran, its guest may have had their disks.
-        return hotplug::remove(observed.attachments.pods().filter(|pod| is_ours(pod, vmi)));
+        let left = observed.attachments.pods().chain(&observed.consumer.pod);
+        return hotplug::remove(left.filter(|pod| is_ours(pod, vmi)));
     };
     let status = vmi.status.as_ref();
     let unresponsive = status.and_then(|status| status.reason.as_deref()) == Some(REASON_NODE_UNRESPONSIVE);
@@ -437,19 +374,20 @@ fn clean_up(observed: &Observed) -> Plan {
     delete_pods(observed, [pod])
 }
 
-/// The instance is being deleted: first its launcher, then the pods that have the disks of its guest, then its finalizer.
+/// The instance is being deleted: first its launcher, then the pods that have its claims, then its finalizer.
 fn take_down(observed: &Observed) -> Plan {
     let vmi = &observed.vmi;
     let pods = observed.pod.iter().chain(&observed.strays).filter(|pod| is_ours(pod, vmi));
     // By its name: labels can be written by those whose pods they are.
     let name = pod::name(&vmi.name_any(), &vmi.uid().unwrap_or_default());
-    let (launchers, attachments): (Vec<&Pod>, Vec<&Pod>) =
-        pods.partition(|pod| pod.name_any() == name || !hotplug::is_attachment(pod));
+    let has_claims = |pod: &Pod| hotplug::is_attachment(pod) || first_consumer::is_first_consumer(pod);
+    let (launchers, others): (Vec<&Pod>, Vec<&Pod>) =
+        pods.partition(|pod| pod.name_any() == name || !has_claims(pod));
     if !launchers.is_empty() {
         return delete_pods(observed, launchers);
     }
-    if !attachments.is_empty() {
-        return hotplug::remove(attachments);
+    if !others.is_empty() {
+        return hotplug::remove(others);
     }
     let finalizers = vmi.finalizers();
     if !finalizers.iter().any(|finalizer| finalizer == VMI_FINALIZER) {
@@ -507,7 +445,7 @@ pub(super) fn refused(vmi: &VirtualMachineInstance, reason: &str, message: &str,
 }
 
 /// Sets the condition to False; an event where the reason is news.
-fn note_trouble(
+pub(super) fn note_trouble(
     status: &mut VirtualMachineInstanceStatus,
     notes: &mut Vec<Note>,
     condition: &str,

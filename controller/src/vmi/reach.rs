@@ -33,9 +33,7 @@ pub(super) async fn observe(
     let mut reaches = vec![];
     for volume in vmi.spec.volumes.iter().filter(|volume| volume.is_hotpluggable()) {
         let Some(name) = volume.claim().map(|claim| claim.name) else { continue };
-        let Some(claim) = claims::look(&cluster.client, &namespace, name, false).await?.claim else {
-            continue;
-        };
+        let Some(claim) = claims::look_for_claim(&cluster.client, &namespace, name).await? else { continue };
         let terms = terms(cluster, vmi, &claim).await?;
         reaches.extend(terms.map(|terms| Reach { volume: volume.name.clone(), comes_later: true, terms }));
     }

@@ -281,7 +281,7 @@ fn is_confirmed(pod: &Pod, has: &ResourceRequirements) -> bool {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::vmi::{Attachments, Claims};
+    use crate::vmi::{Attachments, Claims, Consumer};
     use barevirt_api::settings::Settings;
     use serde_json::Value;
 
@@ -307,6 +307,7 @@ mod tests {
             node: None,
             state: None,
             claims,
+            consumer: Consumer::default(),
             reaches: vec![],
             attachments: Attachments::default(),
             context_id: None,

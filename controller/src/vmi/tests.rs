@@ -1,6 +1,7 @@
 //! Plans for instances: single cases, then random worlds.
 
 use super::claims::Claims;
+use super::first_consumer::Consumer;
 use super::hotplug::Attachments;
 use super::plan::{Action, Observed, Plan, plan};
 use super::refusal;
@@ -33,7 +34,7 @@ fn config() -> Config {
     }
 }
 
-fn vmi(status: Value) -> VirtualMachineInstance {
+pub(super) fn vmi(status: Value) -> VirtualMachineInstance {
     serde_json::from_value(json!({
         "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "7",
             "finalizers": [VMI_FINALIZER]},
@@ -58,12 +59,12 @@ fn container(state: Value) -> Value {
         "state": state}])
 }
 
-fn running() -> Pod {
+pub(super) fn running() -> Pod {
     pod_with(json!({"phase": "Running", "podIP": "10.0.0.1", "qosClass": "Burstable",
         "containerStatuses": container(json!({"running": {}}))}))
 }
 
-fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observed {
+pub(super) fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observed {
     Observed {
         vmi,
         node: pod.as_ref().map(|_| NodeState::Ready),
@@ -71,6 +72,7 @@ fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observed {
         strays: vec![],
         state: None,
         claims: Claims::default(),
+        consumer: Consumer::default(),
         reaches: vec![],
         attachments: Attachments::default(),
         context_id: None,
@@ -79,14 +81,14 @@ fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observed {
     }
 }
 
-fn patch_of(plan: &Plan) -> &Value {
+pub(super) fn patch_of(plan: &Plan) -> &Value {
     match plan.actions.as_slice() {
         [Action::Patch(body)] => body,
         other => panic!("{other:?}"),
     }
 }
 
-fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
+pub(super) fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
     vmi.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(NOW)));
     vmi
 }
@@ -97,6 +99,19 @@ fn a_pending_instance_gets_its_pod() {
     let [Action::CreatePod(pod)] = plan.actions.as_slice() else { panic!("{plan:?}") };
     assert_eq!(pod.metadata.name.as_deref(), Some(pod::name("a", "u1").as_str()));
     assert_eq!(plan.notes[0].reason, "SuccessfulCreate");
+}
+
+#[test]
+fn a_receiver_gets_no_pod() {
+    let mut receiver = vmi(json!({"phase": "Pending"}));
+    let annotation = ("kubevirt.io/create-migration-target".to_owned(), "true".to_owned());
+    receiver.metadata.annotations = Some([annotation].into());
+    let plan_of = |vmi: &VirtualMachineInstance| plan(&observed(vmi.clone(), None));
+    assert_eq!(patch_of(&plan_of(&receiver))["status"]["phase"], "WaitingForSync");
+    receiver.status = vmi(json!({"phase": "WaitingForSync"})).status;
+    assert_eq!(plan_of(&receiver), Plan::default());
+    let gone = plan_of(&deleting(receiver));
+    assert_eq!(patch_of(&gone)["metadata"]["finalizers"], json!([]));
 }
 
 #[test]
@@ -512,6 +527,7 @@ mod world {
                     }
                     Action::ResizePod { .. } => panic!("this instance does not grow"),
                     Action::Attach { .. } | Action::Detach { .. } => panic!("it has no such volumes"),
+                    Action::Provision { .. } | Action::Release { .. } => panic!("nor claims"),
                     Action::CreatePod(mut pod) => {
                         // The fresh look before creation, and the API server's unique names.
                         let fresh = self.vmi.as_ref().map(|vmi| vmi.metadata.resource_version.clone());

@@ -1,8 +1,8 @@
 //! `virtctl image-upload` through the cluster's API server.
 //!
-//! The cluster has no CDI. This test plays its part: the kinds that an upload asks for, cut down, are there while it runs; its
-//! controller is a thread here, and its upload proxy a server (`proxy.rs`). A token is what the API server fills in by default: an
-//! API of this test's own behind the aggregator would hold up every namespace that ends meanwhile.
+//! The cluster has no CDI. This test plays its part: the kinds that an upload asks for, cut down, are there while it runs
+//! (`barevirt_e2e::cdi`); its controller is a thread here, and its upload proxy a server (`proxy.rs`). A token is what the API server
+//! fills in by default: an API of this test's own behind the aggregator would hold up every namespace that ends meanwhile.
 
 mod proxy;
 
@@ -10,112 +10,11 @@ use std::io::Write;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use barevirt_e2e::command::{kubectl, object, try_kubectl, try_kubectl_with};
+use barevirt_e2e::cdi::{self, Absent, DATA_SOURCES, DATA_VOLUMES, TOKEN};
 use barevirt_e2e::wait::{self, SOON};
 use barevirt_e2e::{Namespace, in_namespace};
 use proxy::Proxy;
-use serde_json::{Value, json};
-
-/// On what this test makes outside its namespace.
-const LABEL: &str = "e2e.barevirt.dev/image-upload";
-const GROUP: &str = "cdi.kubevirt.io";
-/// The kinds: plural, kind, group, scope.
-const KINDS: [(&str, &str, &str, &str); 4] = [
-    ("datavolumes", "DataVolume", GROUP, "Namespaced"),
-    ("datasources", "DataSource", GROUP, "Namespaced"),
-    ("cdiconfigs", "CDIConfig", GROUP, "Cluster"),
-    ("uploadtokenrequests", "UploadTokenRequest", "upload.cdi.kubevirt.io", "Namespaced"),
-];
-const DATA_VOLUMES: &str = "datavolumes.cdi.kubevirt.io";
-const TOKEN: &str = "token-of-the-test";
-
-fn definition((plural, kind, group, scope): (&str, &str, &str, &str)) -> Value {
-    let whatever = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let mut properties = json!({ "spec": whatever, "status": whatever });
-    if plural == "uploadtokenrequests" {
-        properties["status"]["properties"] = json!({ "token": { "type": "string" } });
-        properties["status"]["default"] = json!({ "token": TOKEN });
-    }
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{group}"), "labels": { LABEL: "true" } },
-        "spec": {
-            "group": group, "scope": scope,
-            "names": {
-                "plural": plural, "kind": kind, "listKind": format!("{kind}List"), "singular": kind.to_lowercase(),
-            },
-            "versions": [{
-                "name": "v1beta1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "properties": properties } },
-            }],
-        },
-    })
-}
-
-/// CDI's kinds, and its configuration, until they are dropped.
-struct Kinds;
-
-impl Kinds {
-    /// Refuses a cluster with a CDI, and takes away what a former run has left behind.
-    fn prepare() -> Result<()> {
-        for (plural, _, group, _) in KINDS {
-            if let Some(found) = object(&["crd", &format!("{plural}.{group}")])? {
-                let ours = found["metadata"]["labels"][LABEL] == "true";
-                ensure!(ours, "the cluster has a CDI: {plural}.{group} is not this test's to replace");
-            }
-        }
-        remove()?;
-        wait::until_true("no CDI to be there", SOON, || Ok(!groups()?.iter().any(|name| name == GROUP)))
-    }
-
-    fn install(proxy: &str) -> Result<Self> {
-        let apply = |manifest: &Value| -> Result<()> {
-            let output = try_kubectl_with(&["apply", "-f", "-"], &manifest.to_string())?;
-            ensure!(output.code == 0, "{}", output.text());
-            Ok(())
-        };
-        // From here on there is something to take away.
-        let kinds = Self;
-        for kind in KINDS {
-            apply(&definition(kind))?;
-        }
-        let label = format!("{LABEL}=true");
-        kubectl(&["wait", "crd", "-l", &label, "--for=condition=Established", "--timeout=60s"])?;
-        for (plural, _, group, _) in KINDS {
-            wait::until_true(&format!("{plural} to be served"), SOON, || {
-                let path = format!("/apis/{group}/v1beta1");
-                let found = try_kubectl(&["get", "--raw", &path])?;
-                let served = found.code == 0 && found.stdout.contains(&format!("\"{plural}\""));
-                Ok(served && groups()?.iter().any(|name| name == group))
-            })?;
-        }
-        apply(&json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": { "name": "config" },
-            "spec": {}, "status": { "uploadProxyURL": proxy },
-        }))?;
-        Ok(kinds)
-    }
-}
-
-impl Drop for Kinds {
-    fn drop(&mut self) {
-        if let Err(error) = remove() {
-            eprintln!("kinds of the upload's test are left behind: {error:#}");
-        }
-    }
-}
-
-fn remove() -> Result<()> {
-    let label = format!("{LABEL}=true");
-    kubectl(&["delete", "crd", "-l", &label, "--timeout=60s"]).map(drop)
-}
-
-/// API groups that the cluster serves.
-fn groups() -> Result<Vec<String>> {
-    let served: Value = serde_json::from_str(&kubectl(&["get", "--raw", "/apis"])?)?;
-    let groups = served["groups"].as_array().context("no list of groups")?.iter();
-    Ok(groups.filter_map(|group| group["name"].as_str().map(str::to_owned)).collect())
-}
+use serde_json::json;
 
 fn annotate(namespace: &Namespace, claim: &str, annotations: &[&str]) -> Result<()> {
     let all: Vec<String> =
@@ -141,10 +40,7 @@ fn fill_data_volume(namespace: &Namespace, proxy: &Proxy, name: &str) -> Result<
         "metadata": { "name": name, "annotations": { "cdi.kubevirt.io/storage.upload.target": "" } },
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": made["spec"]["storage"]["resources"] },
     }))?;
-    let phase = |phase: &str| -> Result<()> {
-        let patch = json!({ "status": { "phase": phase, "claimName": name } }).to_string();
-        namespace.kubectl(&["patch", DATA_VOLUMES, name, "--type=merge", "-p", &patch]).map(drop)
-    };
+    let phase = |phase: &str| cdi::report(namespace, name, phase, true);
     phase("UploadScheduled")?;
     phase("UploadReady")?;
     fill(namespace, proxy, name)?;
@@ -175,13 +71,14 @@ fn an_image_of_this_machine_is_uploaded_into_a_volume() {
         file.write_all(&content)?;
         let path = format!("--image-path={}", file.path().display());
 
-        Kinds::prepare()?;
+        let absent = Absent::prepare()?;
         let without = namespace.try_virtctl(&["image-upload", "pvc", "disk", "--size=16Mi", &path])?;
         ensure!(without.code == 1 && without.text().contains("this cluster has no CDI"), "{without:?}");
         ensure!(namespace.get("pvc", "disk")?.is_none(), "a claim that nobody fills was made");
 
         let proxy = Proxy::start(TOKEN)?;
-        let _kinds = Kinds::install(proxy.url())?;
+        let kinds = absent.install()?;
+        kinds.configure(proxy.url())?;
         let said = upload(
             namespace,
             &[
@@ -210,7 +107,7 @@ fn an_image_of_this_machine_is_uploaded_into_a_volume() {
         ensure!(proxy.images() == [content.clone()], "another image came");
         let made = namespace.need(DATA_VOLUMES, "image")?;
         ensure!(made["spec"]["source"] == json!({ "upload": {} }), "{made}");
-        let source = namespace.need("datasources.cdi.kubevirt.io", "image")?;
+        let source = namespace.need(DATA_SOURCES, "image")?;
         ensure!(source["spec"]["source"]["pvc"] == json!({ "name": "image", "namespace": name }), "{source}");
         let label = &source["metadata"]["labels"]["instancetype.kubevirt.io/default-preference"];
         ensure!(label == "fedora", "{source}");

@@ -5,6 +5,7 @@ mod bad_input;
 mod claims;
 mod controls;
 mod credentials;
+mod data_volumes;
 mod debian;
 mod dedicated;
 mod deletion;

@@ -102,6 +102,28 @@ fn once_is_started_once() {
 }
 
 #[test]
+fn a_receiver_waits_until_it_is_to_run_here() {
+    in_namespace("receiver", |namespace| {
+        namespace.apply(&guest::machine("vm", "WaitAsReceiver"))?;
+        namespace.wait_status("vm", "WaitingForReceiver", SOON)?;
+        let waiting = namespace.wait_phase("vm", "WaitingForSync", SOON)?;
+        let output = namespace.try_virtctl(&["start", "vm"])?;
+        let why = "WaitAsReceiver does not support manual start requests";
+        ensure!(output.code != 0 && output.text().contains(why), "{}", output.text());
+        let pods = namespace.kubectl(&["get", "pods", "-o", "name"])?;
+        ensure!(pods.trim().is_empty(), "it has a pod: {pods}");
+        patch(namespace, &json!({"spec": {"runStrategy": "Always"}}))?;
+        namespace.wait_status("vm", "Running", RUNNING)?;
+        ensure!(uid(&namespace.need("vmi", "vm")?) != uid(&waiting), "the one that waited runs");
+        patch(namespace, &json!({"spec": {"runStrategy": "WaitAsReceiver"}}))?;
+        namespace.wait("vm", "vm", "to say that it cannot wait", SOON, |vm| {
+            is_set(vm, "Failure") && vm["status"]["printableStatus"] == "Running"
+        })?;
+        Ok(())
+    });
+}
+
+#[test]
 fn a_launcher_that_always_fails_is_tried_less_and_less_often_until_it_does_not() {
     in_namespace("crashloop", |namespace| {
         let mut manifest = guest::machine("vm", "Always");

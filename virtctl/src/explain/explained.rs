@@ -114,6 +114,10 @@ pub(crate) struct Surroundings {
     pub(crate) now: Timestamp,
 }
 
+/// Of a machine with templates.
+const DATA_VOLUMES_FIRST: &str =
+    "DataVolumes of the templates are made before, and filled by the CDI of the cluster";
+
 type Causes = Vec<Cause>;
 
 /// Explains a manifest. `lookups` finds what a machine names.
@@ -203,6 +207,7 @@ fn machine(
     let given = vm.spec.template.spec.clone();
     let lookups = lookups(&vm);
     let started = started(vm.clone(), &lookups, around)?;
+    let has_templates = !vm.spec.data_volume_templates.is_empty();
     // The same without an instance type and a preference shows what those decide.
     vm.spec.instancetype = None;
     vm.spec.preference = None;
@@ -210,7 +215,11 @@ fn machine(
     defaults::admit_vm(&mut alone, &around.config.settings.guest);
     let mut alone = template::instance(&alone);
     defaults::admit_vmi(&mut alone, &around.config.settings.guest, &Time(around.now));
-    outcome(started, &given, Some(&alone.spec), &around.config)
+    let mut outcome = outcome(started, &given, Some(&alone.spec), &around.config)?;
+    if has_templates {
+        outcome.assumptions.push(DATA_VOLUMES_FIRST);
+    }
+    Ok(outcome)
 }
 
 /// The instance that a machine starts, as the webhooks and the controller make it.

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use super::Request;
 use crate::answer::Refusal;
 use crate::expand;
+use crate::infer::{self, Inferred};
 
 /// What is known of other objects.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Facts {
     pub workloads: Option<String>,
     /// The instance type and the preference that a machine names.
     pub named: Lookups,
+    /// What it is to name by the labels of a volume.
+    pub inferred: Inferred,
 }
 
 /// Reads what the hook's rules look at.
@@ -43,8 +46,14 @@ pub(super) async fn observe(
     request: &Request,
 ) -> Result<Facts, Refusal> {
     let mut facts = Facts { installed: config.installed, ..Facts::default() };
-    if matches!(hook, Hook::MutateMachine | Hook::Machine) {
-        facts.named = expand::named(client, request).await;
+    if matches!(hook, Hook::MutateMachine | Hook::Machine)
+        && let Some(mut vm) = expand::reviewed(request)
+    {
+        if hook == Hook::MutateMachine {
+            facts.inferred = infer::inferred(client, &vm).await;
+            infer::apply(&facts.inferred, &mut vm);
+        }
+        facts.named = expand::lookups(client, &vm).await;
     }
     if request.operation != Operation::Create {
         return Ok(facts);

@@ -8,7 +8,7 @@ fn machine_rules() {
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         vm(&machine(spec), Requester::User, &Gates::default())
     };
-    for right in ["Always", "Halted", "Manual", "RerunOnFailure", "Once"] {
+    for right in ["Always", "Halted", "Manual", "RerunOnFailure", "Once", "WaitAsReceiver"] {
         assert_eq!(with_strategy(json!({"runStrategy": right})), []);
     }
     assert_eq!(with_strategy(json!({"running": false})), []);
@@ -20,7 +20,6 @@ fn machine_rules() {
         ),
         (json!({}), "spec.running", "RunStrategy must be specified"),
         (json!({"runStrategy": "Sometimes"}), "spec.runStrategy", "Invalid RunStrategy (Sometimes)"),
-        (json!({"runStrategy": "WaitAsReceiver"}), "spec.runStrategy", "is not supported yet"),
     ] {
         let causes = with_strategy(more);
         assert_eq!(causes.len(), 1);
@@ -79,19 +78,17 @@ fn machine_with(more: Value, template: Value, gates: &Gates) -> Vec<Cause> {
 
 #[test]
 fn a_strategy_behind_a_gate() {
-    let gates = Gates::new([], ["DecentralizedLiveMigration".to_owned()]);
     let told = |gates: &Gates| {
-        let causes = machine_with(json!({"runStrategy": "WaitAsReceiver"}), right()["spec"].clone(), gates);
-        assert_eq!(causes.len(), 1, "{causes:?}");
-        (causes[0].field.clone(), causes[0].message.clone())
+        machine_with(json!({"runStrategy": "WaitAsReceiver"}), right()["spec"].clone(), gates)
+            .into_iter()
+            .map(|cause| (cause.field, cause.message))
+            .collect::<Vec<_>>()
     };
+    assert_eq!(told(&Gates::default()), []);
+    let message = "Invalid RunStrategy (WaitAsReceiver), DecentralizedLiveMigration feature gate is not enabled in kubevirt resource";
     assert_eq!(
-        told(&gates).1,
-        "Invalid RunStrategy (WaitAsReceiver), DecentralizedLiveMigration feature gate is not enabled in kubevirt resource"
-    );
-    assert_eq!(
-        told(&Gates::default()),
-        ("spec.runStrategy".to_owned(), "spec.runStrategy WaitAsReceiver is not supported yet".to_owned())
+        told(&Gates::new([], ["DecentralizedLiveMigration".to_owned()])),
+        [("spec.runStrategy".to_owned(), message.to_owned())]
     );
 }
 
@@ -228,11 +225,38 @@ fn data_volume_template_rules() {
         assert_eq!(rules[0].field, at);
         assert!(rules[0].message.contains(message), "{causes:#?}");
     }
-    let right = json!({"dataVolumeTemplates": dv(json!({"storage": storage, "source": blank}))});
-    let causes = machine_with(right, used["spec"].clone(), &Gates::default());
+    let from = |origin: Value| {
+        let mut spec = json!({"storage": storage});
+        spec.as_object_mut().unwrap().extend(origin.as_object().unwrap().clone());
+        machine_with(json!({"dataVolumeTemplates": dv(spec)}), used["spec"].clone(), &Gates::default())
+    };
+    let by = |kind: &str, namespace: Value, name: &str| json!({"kind": kind, "namespace": namespace, "name": name});
+    for right in [
+        json!({"source": blank}),
+        json!({"source": {"pvc": {"namespace": "golden", "name": "image.x"}}}),
+        json!({"source": {"snapshot": {"namespace": "", "name": "image"}}}),
+        json!({"sourceRef": by("DataSource", Value::Null, "fedora")}),
+        json!({"sourceRef": by("DataSource", json!("golden"), "fedora")}),
+    ] {
+        assert_eq!(from(right), []);
+    }
+    for (wrong, member) in [
+        (json!({"source": {"pvc": {"namespace": "a/../b", "name": "image"}}}), "source.pvc.namespace"),
+        (json!({"source": {"pvc": {"namespace": "a", "name": ""}}}), "source.pvc.name"),
+        (json!({"source": {"snapshot": {"namespace": "a", "name": "x?y"}}}), "source.snapshot.name"),
+        (json!({"sourceRef": by("Pod", Value::Null, "fedora")}), "sourceRef.kind"),
+        (json!({"sourceRef": by("DataSource", json!("A"), "fedora")}), "sourceRef.namespace"),
+        (json!({"sourceRef": by("DataSource", Value::Null, "../x")}), "sourceRef.name"),
+        (json!({"source": blank, "sourceRef": by("DataSource", Value::Null, "fedora")}), "sourceRef"),
+    ] {
+        let fields: Vec<String> = from(wrong).into_iter().map(|cause| cause.field).collect();
+        assert_eq!(fields, [at(&format!("spec.{member}"))]);
+    }
+    let one = dv(json!({"storage": storage, "source": blank}))[0].clone();
+    let causes =
+        machine_with(json!({"dataVolumeTemplates": [one, one]}), used["spec"].clone(), &Gates::default());
     let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
-    assert_eq!(fields, ["spec.dataVolumeTemplates"]);
-    assert!(causes.iter().all(is_refusal));
+    assert_eq!(fields, ["spec.dataVolumeTemplates[1].metadata.name"]);
 }
 
 /// A namespace is looked at when its template changes, as KubeVirt does.

@@ -32,6 +32,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// Names of the pod's volumes. The handler looks for the first.
 const SOCKETS: &str = "sockets";
 const DISK: &str = "disk";
+/// How the pod's name begins.
+pub(super) const PREFIX: &str = "hp-volume-";
 /// Most characters of a volume's name in that of its pod.
 const SHOWN: usize = 42;
 
@@ -72,7 +74,7 @@ pub fn name(vmi_uid: &str, volume: &str, claim: &str, reads: bool) -> String {
     let seed = format!("{vmi_uid}/{volume}/{claim}{}", if reads { "/reads" } else { "" });
     let shown: String = volume.chars().take(SHOWN).collect();
     let half = generated::name("", &seed);
-    generated::name(&format!("hp-volume-{shown}-{half}"), &format!("{half}/{seed}"))
+    generated::name(&format!("{PREFIX}{shown}-{half}"), &format!("{half}/{seed}"))
 }
 
 /// Builds the pod. It belongs to the launcher's, and goes where that one is.

@@ -21,6 +21,7 @@ pub mod attachment;
 pub mod claims;
 mod credentials;
 mod disks;
+pub mod first_consumer;
 mod kernel;
 mod objects;
 mod placement;

@@ -8,8 +8,10 @@ use crate::expectations::{Key, Kind};
 use crate::kin;
 use crate::shell::call_opt;
 use crate::vmi::claims::{self, Found};
+use crate::vmi::first_consumer;
 use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
 use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_plan::pod::first_consumer as consumer;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::Api;
@@ -23,7 +25,7 @@ use std::time::{Duration, Instant};
 pub struct Attachments {
     /// Claims that pods are to be made for, by the names of their volumes.
     pub(super) claims: BTreeMap<String, Found>,
-    /// Pods that have the names of attachment pods.
+    /// Pods that have the names of attachment pods, or of those that go before them.
     pub(super) pods: BTreeMap<String, Pod>,
     /// How long there is no other pod of that name yet.
     pub(super) pauses: BTreeMap<String, Duration>,
@@ -47,7 +49,7 @@ impl Pauses {
         made.remove(&(namespace.to_owned(), pod.to_owned()));
     }
 
-    pub(super) fn left(&self, namespace: &str, pod: &str, now: Instant) -> Duration {
+    pub(in crate::vmi) fn left(&self, namespace: &str, pod: &str, now: Instant) -> Duration {
         let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = made.get(&(namespace.to_owned(), pod.to_owned()));
         since.map_or(Duration::ZERO, |since| PAUSE.saturating_sub(now.duration_since(*since)))
@@ -136,6 +138,12 @@ pub(in crate::vmi) async fn observe(
         let left = cluster.pauses.left(&namespace, name, now);
         if !left.is_zero() {
             found.pauses.insert(name.to_owned(), left);
+        }
+        let name = consumer::name_beside(name);
+        let Some(consumer) = first_consumer::find(cluster, &namespace, &name) else { return Ok(None) };
+        found.pods.extend(consumer.pod.map(|pod| (name.clone(), pod)));
+        if !consumer.pause.is_zero() {
+            found.pauses.insert(name, consumer.pause);
         }
     }
     let Some(launcher) = launcher else { return Ok(Some(found)) };

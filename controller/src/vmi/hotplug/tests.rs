@@ -3,9 +3,10 @@
 use super::*;
 use crate::config::Config;
 use crate::vmi::Claims;
-use crate::vmi::claims::Found;
+use crate::vmi::claims::{Filling, Found};
+use crate::vmi::first_consumer::Consumer;
 use crate::vmi::plan::plan as whole_plan;
-use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
+use barevirt_api::names::{APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
 use barevirt_api::settings::Settings;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -94,6 +95,7 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
         node: None,
         state: None,
         claims: Claims::default(),
+        consumer: Consumer::default(),
         reaches: vec![],
         attachments,
         context_id: None,
@@ -164,7 +166,7 @@ fn a_claim_that_is_not_there_yet_is_told_in_kubevirts_words() {
     )
     .unwrap();
     let filled = |phase: &str, filling: &str| Found {
-        filling: Some(filling.to_owned()),
+        filling: Some(Filling { phase: filling.to_owned(), ..Filling::default() }),
         claim: (!phase.is_empty()).then(|| claim("c", phase).claim.unwrap()),
     };
     let filling = "DataVolume ns/c is not ready: ImportInProgress";
@@ -197,6 +199,92 @@ fn a_claim_that_is_not_there_yet_is_told_in_kubevirts_words() {
         assert_eq!(second.actions.len(), usize::from(is_usable), "{message}: {second:?}");
         assert_eq!(second.again.is_some(), !is_usable, "{message}");
     }
+}
+
+/// A pod that goes before that of a volume.
+fn binder(volume: &str, claim: &str, status: Value) -> Pod {
+    let mut pod = pod(volume, claim, "b1", status);
+    pod.metadata.name = Some(consumer::name_beside(&pod_name(volume, claim)));
+    pod.labels_mut().insert(APP_LABEL.to_owned(), APP_FIRST_CONSUMER.to_owned());
+    pod
+}
+
+fn waiting(name: &str, phase: &str, filling: &str) -> Found {
+    let filling = Filling { phase: filling.to_owned(), ..Filling::default() };
+    Found { filling: Some(filling), ..claim(name, phase) }
+}
+
+#[test]
+fn a_claim_that_waits_for_a_pod_gets_one_before_that_with_the_disk() {
+    let waits = || vec![("data", waiting("c", "Pending", "WaitForFirstConsumer"))];
+    let first = plan(&observed(vmi(&[("data", "c")], json!([])), waits(), vec![]), &launcher());
+    let entries = told(&first);
+    let words = ["phase", "reason", "message"].map(|field| entries[0][field].as_str().unwrap());
+    assert_eq!(words, ["Pending", "PVCNotReady", "PVC is in phase ClaimPending"]);
+    let vmi = vmi(&[("data", "c")], json!(entries));
+
+    let second = plan(&observed(vmi.clone(), waits(), vec![]), &launcher());
+    let [Action::Provision { pod: made, volume }] = second.actions.as_slice() else { panic!("{second:?}") };
+    let name = consumer::name_beside(&pod_name("data", "c"));
+    assert_eq!((made.name_any(), volume.as_deref()), (name.clone(), Some("data")));
+    assert!(second.again.is_some());
+    let mut paused = observed(vmi.clone(), waits(), vec![]);
+    paused.attachments.pauses.insert(name.clone(), Duration::from_secs(3));
+    let planned = plan(&paused, &launcher());
+    assert_eq!((planned.actions.len(), planned.again), (0, Some(Duration::from_secs(3))));
+
+    let after = |found: Found, status: Value| {
+        let observed = observed(vmi.clone(), vec![("data", found)], vec![binder("data", "c", status)]);
+        plan(&observed, &launcher())
+    };
+    let waits = || waiting("c", "Pending", "WaitForFirstConsumer");
+    let kept = after(waits(), json!({"phase": "Pending"}));
+    assert_eq!((kept.actions.len(), kept.again.is_some()), (0, true));
+    let unplaced = json!({"phase": "Pending", "conditions":
+        [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}]});
+    let entries = told(&after(waits(), unplaced));
+    let words = ["phase", "reason", "message"].map(|field| entries[0][field].as_str().unwrap());
+    assert_eq!(words, ["Pending", "Unschedulable", "no room"]);
+
+    // It goes when it is over, and when nothing waits for it any more; that with the disk comes after it.
+    let gone = |grace| Action::Release { name: name.clone(), uid: "b1".to_owned(), grace };
+    assert_eq!(after(waits(), json!({"phase": "Failed"})).actions, [gone(0)]);
+    for (phase, grace) in [("Running", 1), ("Succeeded", 0)] {
+        let plan = after(waiting("c", "Bound", "Succeeded"), json!({ "phase": phase }));
+        let [Action::Patch(_)] = plan.actions.as_slice() else { panic!("{plan:?}") };
+        let bound = self::vmi(&[("data", "c")], json!(told(&plan)));
+        let found = vec![("data", waiting("c", "Bound", "Succeeded"))];
+        let there =
+            observed(bound.clone(), found.clone(), vec![binder("data", "c", json!({"phase": phase}))]);
+        assert_eq!(plan_of(&there).actions, [gone(grace)]);
+        let plan = plan_of(&observed(bound, found, vec![]));
+        assert!(matches!(plan.actions.as_slice(), [Action::Attach { .. }]), "{plan:?}");
+    }
+}
+
+fn plan_of(observed: &Observed) -> Plan {
+    plan(observed, &launcher())
+}
+
+#[test]
+fn a_claim_that_is_bound_when_it_is_filled_waits_for_the_pod_with_the_disk() {
+    let found = || vec![("data", waiting("c", "Pending", "PendingPopulation"))];
+    let first = plan_of(&observed(vmi(&[("data", "c")], json!([])), found(), vec![]));
+    let entries = told(&first);
+    assert_eq!(
+        (&entries[0]["phase"], &entries[0]["message"]),
+        (&json!("Pending"), &json!("PVC is in phase ClaimPending"))
+    );
+    let second = plan_of(&observed(vmi(&[("data", "c")], json!(entries)), found(), vec![]));
+    assert!(matches!(second.actions.as_slice(), [Action::Attach { .. }]), "{second:?}");
+}
+
+#[test]
+fn a_volume_that_is_not_wanted_any_more_takes_the_pod_with_it() {
+    let left = vmi(&[], json!([entry("Pending", "data", "c", None)]));
+    let there = observed(left.clone(), vec![], vec![binder("data", "c", json!({"phase": "Pending"}))]);
+    assert!(matches!(plan_of(&there).actions.as_slice(), [Action::Release { grace: 1, .. }]));
+    assert_eq!(told(&plan_of(&observed(left, vec![], vec![]))), Vec::<Value>::new());
 }
 
 #[test]
@@ -386,13 +474,13 @@ fn a_refusal_is_told_once_and_stays_until_there_is_a_pod() {
         plan(&observed(vmi.clone(), vec![("data", claim("c", "Bound"))], pods), &launcher())
     };
     let waiting = vmi(&[("data", "c")], json!(told(&plan_of(&waiting, vec![]))));
-    let first = refused(&waiting, "data", "exceeded quota");
+    let first = refused(&waiting, "data", "Error creating attachment pod: exceeded quota");
     let entries = told(&first);
     let message = "Error creating attachment pod: exceeded quota";
     assert_eq!((&entries[0]["reason"], &entries[0]["message"]), (&json!("FailedCreate"), &json!(message)));
     assert_eq!(first.notes, [Note::warning("FailedCreate", message)]);
     let told_of = vmi(&[("data", "c")], json!(entries));
-    assert_eq!(refused(&told_of, "data", "exceeded quota").actions, []);
+    assert_eq!(refused(&told_of, "data", message).actions, []);
     // Tried again without a write in between.
     assert!(matches!(plan_of(&told_of, vec![]).actions.as_slice(), [Action::Attach { .. }]));
     let starts = told(&plan_of(&told_of, vec![pod("data", "c", "a1", json!({"phase": "Pending"}))]));

@@ -56,6 +56,20 @@ fn a_volume_that_comes_later_is_told_as_such() {
 }
 
 #[test]
+fn templates_of_data_volumes_are_told_of() {
+    let template = "  dataVolumeTemplates:\n  - metadata: {name: disk}\n    spec: {source: {blank: {}}, storage: {}}\n  template:\n";
+    let text = VM
+        .replace("  template:\n", template)
+        .replace("containerDisk: {image: \"registry/guest:1\"}", "dataVolume: {name: disk}");
+    let explained = explained(&format!("{text}{SMALL}"));
+    assert_eq!(explained.causes, []);
+    let outcome = explained.outcome.as_ref().unwrap();
+    assert!(outcome.assumptions.contains(&DATA_VOLUMES_FIRST));
+    let plain = self::explained(&format!("{VM}{SMALL}"));
+    assert!(!plain.outcome.unwrap().assumptions.contains(&DATA_VOLUMES_FIRST));
+}
+
+#[test]
 fn a_machine_with_its_instance_type() {
     let explained = explained(&format!("{VM}{SMALL}"));
     assert_eq!(explained.causes, []);

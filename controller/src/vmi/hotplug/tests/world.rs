@@ -26,6 +26,10 @@ enum Event {
     ClaimComes {
         claim: usize,
     },
+    /// The claim is filled once a pod was placed.
+    ClaimWaits {
+        claim: usize,
+    },
     PodServes {
         pod: usize,
     },
@@ -54,6 +58,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         6 => (0..2usize, 0..2usize).prop_map(|(volume, claim)| Event::UserAdds { volume, claim }),
         4 => (0..2usize).prop_map(|volume| Event::UserRemoves { volume }),
         3 => (0..2usize).prop_map(|claim| Event::ClaimComes { claim }),
+        4 => (0..2usize).prop_map(|claim| Event::ClaimWaits { claim }),
         10 => (0..4usize).prop_map(|pod| Event::PodServes { pod }),
         2 => (0..4usize).prop_map(|pod| Event::PodStops { pod }),
         2 => (0..4usize).prop_map(|pod| Event::PodFails { pod }),
@@ -72,6 +77,7 @@ struct World {
     pods: Pods,
     history: Vec<(VirtualMachineInstance, Pods)>,
     bound: BTreeSet<&'static str>,
+    waiting: BTreeSet<&'static str>,
     /// Volumes and claims whose disks the launcher has.
     taken: BTreeSet<(String, String)>,
     version: u64,
@@ -85,6 +91,7 @@ impl World {
             pods: Pods::new(),
             history: vec![],
             bound: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             taken: BTreeSet::new(),
             version: 100,
             pods_made: 0,
@@ -100,11 +107,14 @@ impl World {
         &mut self.vmi.status.as_mut().unwrap().volume_status
     }
 
+    /// Volumes and claims of the specification.
+    fn wanted_disks(&self) -> Vec<(String, String)> {
+        let disks = wanted(&self.vmi).into_iter();
+        disks.map(|wanted| (wanted.name.to_owned(), wanted.claim.name.to_owned())).collect()
+    }
+
     fn set_volumes(&mut self, change: impl FnOnce(&mut Vec<(String, String)>)) {
-        let mut volumes: Vec<(String, String)> = wanted(&self.vmi)
-            .iter()
-            .map(|wanted| (wanted.name.to_owned(), wanted.claim.name.to_owned()))
-            .collect();
+        let mut volumes = self.wanted_disks();
         change(&mut volumes);
         let list: Vec<(&str, &str)> =
             volumes.iter().map(|(name, claim)| (name.as_str(), claim.as_str())).collect();
@@ -134,9 +144,12 @@ impl World {
                 )
             })
             .map(|wanted| {
-                let found = match self.bound.contains(wanted.claim.name) {
-                    true => claim(wanted.claim.name, "Bound"),
-                    false => Found::default(),
+                let name = wanted.claim.name;
+                let found = match (self.bound.contains(name), self.waiting.contains(name)) {
+                    (true, false) => claim(name, "Bound"),
+                    (true, true) => waiting(name, "Bound", "Succeeded"),
+                    (false, true) => waiting(name, "Pending", "WaitForFirstConsumer"),
+                    (false, false) => Found::default(),
                 };
                 (wanted.name.to_owned(), found)
             })
@@ -167,10 +180,21 @@ impl World {
                     assert!(
                         entries(&self.vmi).any(|(_, noted)| noted.attach_pod_name.as_ref() == Some(&name))
                     );
-                    if !self.pods.contains_key(&name) {
-                        self.pods_made += 1;
-                        pod.metadata.uid = Some(format!("a{}", self.pods_made));
-                        self.pods.insert(name, *pod);
+                    // Both would have the claim.
+                    assert!(!self.pods.contains_key(&consumer::name_beside(&name)));
+                    self.make(&mut pod);
+                }
+                Action::Provision { mut pod, .. } => {
+                    let name = pod.name_any();
+                    let is_named = |noted: &HotplugVolumeStatus| {
+                        noted.attach_pod_name.as_deref().map(consumer::name_beside) == Some(name.clone())
+                    };
+                    assert!(entries(&self.vmi).any(|(_, noted)| is_named(noted)));
+                    self.make(&mut pod);
+                }
+                Action::Release { name, uid, .. } => {
+                    if self.pods.get(&name).is_some_and(|pod| pod.metadata.uid == Some(uid)) {
+                        self.pods.remove(&name);
                     }
                 }
                 Action::Detach { name, uid, .. } => {
@@ -193,16 +217,36 @@ impl World {
         }
     }
 
+    fn make(&mut self, pod: &mut Pod) {
+        let name = pod.name_any();
+        if !self.pods.contains_key(&name) {
+            self.pods_made += 1;
+            pod.metadata.uid = Some(format!("a{}", self.pods_made));
+            self.pods.insert(name, pod.clone());
+        }
+    }
+
+    /// A claim that waits for it is bound, and it ends.
+    fn place(&mut self, index: usize) {
+        let placed = self.pods.values_mut().nth(index).filter(|pod| first_consumer::is_first_consumer(pod));
+        if let Some(pod) = placed {
+            pod.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+            let on = pod.annotations().get(barevirt_api::names::CLAIM_ANNOTATION).cloned();
+            self.bound.extend(CLAIMS.into_iter().find(|claim| on.as_deref() == Some(*claim)));
+        }
+    }
+
     fn with_pod(&mut self, index: usize, change: impl FnOnce(&mut Pod)) {
         if let Some(pod) = self.pods.values_mut().nth(index) {
-            let over = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
-            if !over {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            if !matches!(phase, Some("Failed" | "Succeeded")) {
                 change(pod);
             }
         }
     }
 
-    /// The handler opens a disk only of the very pod that the status names, and hands it to the launcher.
+    /// The handler opens a disk only of the very pod that the status names, and hands it to the launcher: whatever was told
+    /// of it before, but that it was let go of.
     fn take(&mut self, volume: &str) {
         let Some(wanted) = wanted(&self.vmi).into_iter().find(|wanted| wanted.name == volume) else {
             return;
@@ -210,7 +254,7 @@ impl World {
         let disk = (volume.to_owned(), wanted.claim.name.to_owned());
         let offered = entries(&self.vmi).any(|(entry, noted)| {
             entry.name == volume
-                && Stage::of(entry) == Stage::Offered
+                && !matches!(Stage::of(entry), Stage::Waiting | Stage::Left)
                 && noted.attach_pod_name.as_ref() == Some(&wanted.pod)
                 && self.pods.get(&wanted.pod).is_some_and(|pod| pod.metadata.uid == noted.attach_pod_uid)
         });
@@ -222,6 +266,7 @@ impl World {
     /// It says what the launcher has, and what it has no more.
     fn tell(&mut self) {
         let taken = self.taken.clone();
+        let wanted = self.wanted_disks();
         let mut told = false;
         // As it does: of an entry that names no pod it says nothing.
         let named = |entry: &&mut VolumeStatus| {
@@ -229,10 +274,11 @@ impl World {
         };
         for entry in self.entries_mut().iter_mut().filter(named) {
             let claim = entry.persistent_volume_claim_info.as_ref().and_then(|info| info.claim_name.clone());
-            let has = taken.contains(&(entry.name.clone(), claim.unwrap_or_default()));
+            let disk = (entry.name.clone(), claim.unwrap_or_default());
+            let (has, wanted) = (taken.contains(&disk), wanted.contains(&disk));
             let phase = match Stage::of(entry) {
-                Stage::Offered if has => "Ready",
-                Stage::Leaving if !has => "UnMountedFromPod",
+                Stage::Offered if has && wanted => "Ready",
+                Stage::Leaving if !has && !wanted => "UnMountedFromPod",
                 _ => continue,
             };
             entry.phase = Some(phase.to_owned());
@@ -245,10 +291,7 @@ impl World {
 
     /// The guest gives back what is not wanted any more.
     fn let_go(&mut self, volume: &str) {
-        let wanted: Vec<(String, String)> = wanted(&self.vmi)
-            .iter()
-            .map(|wanted| (wanted.name.to_owned(), wanted.claim.name.to_owned()))
-            .collect();
+        let wanted = self.wanted_disks();
         self.taken.retain(|disk| disk.0 != volume || wanted.contains(disk));
     }
 
@@ -267,7 +310,13 @@ impl World {
                 self.set_volumes(|volumes| volumes.retain(|(name, _)| name != VOLUMES[volume]));
             }
             Event::ClaimComes { claim } => drop(self.bound.insert(CLAIMS[claim])),
+            Event::ClaimWaits { claim } => {
+                if !self.bound.contains(CLAIMS[claim]) {
+                    self.waiting.insert(CLAIMS[claim]);
+                }
+            }
             Event::PodServes { pod } => {
+                self.place(pod);
                 self.with_pod(pod, |pod| pod.status = serde_json::from_value(serves()).unwrap());
             }
             Event::PodStops { pod } => self.with_pod(pod, |pod| pod.status = None),

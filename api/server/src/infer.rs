@@ -1,0 +1,68 @@
+//! What a machine's volume tells of its instance type and preference: read from the API server when the machine is written.
+//!
+//! Which object comes next, and what is made of it, is `barevirt_api`'s: here it is only fetched.
+
+use barevirt_api::instancetype::infer::{self, Choice, Failure, Look, Named, Next};
+use barevirt_api::instancetype::matcher::{Family, Matcher};
+use barevirt_api::v1::VirtualMachine;
+use barevirt_api::validate::Cause;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use serde_json::Value;
+
+/// The longest way: a DataVolume, its DataSource, what that stands for.
+const STEPS: usize = 4;
+
+/// What takes the place of each question, or why nothing can.
+pub type Inferred = Vec<(Family, Result<Choice, Cause>)>;
+
+/// Follows what the machine asks for. A question that is not well put is left as it is: validation says why.
+pub async fn inferred(client: &Client, vm: &VirtualMachine) -> Inferred {
+    let mut inferred = Inferred::new();
+    for family in Family::ALL {
+        let Some(matcher) = family.matcher(vm) else { continue };
+        if matcher.infer_from_volume.is_some() && matcher.causes().is_empty() {
+            let end = end(client, vm, &matcher).await;
+            inferred.push((family, infer::choose(&matcher, end)));
+        }
+    }
+    inferred
+}
+
+/// Puts what was found in the place of the questions.
+pub fn apply(inferred: &Inferred, vm: &mut VirtualMachine) {
+    for (family, choice) in inferred {
+        if let Ok(choice) = choice {
+            infer::apply(*family, choice, &mut vm.spec);
+        }
+    }
+}
+
+async fn end(client: &Client, vm: &VirtualMachine, matcher: &Matcher<'_>) -> Result<Named, Failure> {
+    let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
+    let mut at = infer::begin(vm, matcher.infer_from_volume.unwrap_or_default())?;
+    for _ in 0..STEPS {
+        let found = read(client, &at).await?;
+        match infer::follow(matcher.family, namespace, &at, found.as_ref())? {
+            Next::Look(next) => at = next,
+            Next::Found(named) => return Ok(named),
+        }
+    }
+    Err(Failure {
+        message: "unable to infer defaults: the volume leads nowhere".to_owned(),
+        may_be_ignored: false,
+    })
+}
+
+/// What is there; none also where nobody serves the kind.
+async fn read(client: &Client, look: &Look) -> Result<Option<Value>, Failure> {
+    let (group, version, kind) = look.kind.parts();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), &look.namespace, &resource);
+    let failure = |why: String| Failure {
+        message: format!("unable to read {kind} {}/{}: {why}", look.namespace, look.name),
+        may_be_ignored: false,
+    };
+    let found = objects.get_opt(&look.name).await.map_err(|error| failure(error.to_string()))?;
+    found.map(|found| serde_json::to_value(found).map_err(|error| failure(error.to_string()))).transpose()
+}

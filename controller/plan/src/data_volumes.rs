@@ -1,0 +1,368 @@
+//! The DataVolumes that a machine's templates ask for: what they are made as, who has to be allowed to copy what for that, and
+//! what they tell while CDI fills them.
+//!
+//! ```text
+//!   template --resolved--> specification --origin--> what is copied --questions--> may the machine's account copy it?
+//!                               \--manifest--> DataVolume, which the machine owns
+//! ```
+//!
+//! A DataVolume is made with our own rights, and CDI asks nobody else: whose contents it copies is the machine's account to be
+//! allowed. So a DataSource is followed first, and what was found and asked about is what the DataVolume says.
+
+use crate::owner::owner;
+use barevirt_api::cdi::{self, DataVolumeSource, DataVolumeSpec};
+use barevirt_api::names::{CREATED_BY_LABEL, STATUS_DATA_VOLUME_ERROR, STATUS_PROVISIONING};
+use barevirt_api::object_volume;
+use barevirt_api::v1::{DataVolumeTemplateSpec, VirtualMachine};
+use barevirt_api::validate::{is_dns_label, is_dns_subdomain};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicObject;
+use kube::{Resource, ResourceExt};
+use serde_json::Value;
+
+/// Annotation on a DataVolume: a claim of its name that is there is taken over with what it holds.
+const CLAIM_ADOPTION_ANNOTATION: &str = "cdi.kubevirt.io/allowClaimAdoption";
+/// Annotation on a machine, "false": its DataVolumes are made when it starts, and not before.
+const IMMEDIATE_ANNOTATION: &str = "kubevirt.io/immediate-data-volume-creation";
+/// The only kind that stands for an origin.
+pub const DATA_SOURCE: &str = "DataSource";
+/// The account of a machine that names none.
+const DEFAULT_ACCOUNT: &str = "default";
+/// Phases in which an instance can have the claim: it is filled, or its pod is what the claim waits for.
+const READY: [&str; 3] = ["Succeeded", "WaitForFirstConsumer", "PendingPopulation"];
+
+/// Whether they are made before anybody starts the machine.
+pub fn are_immediate(vm: &VirtualMachine) -> bool {
+    vm.annotations().get(IMMEDIATE_ANNOTATION).is_none_or(|value| value != "false")
+}
+
+/// Name of a template's DataVolume.
+pub fn name(template: &DataVolumeTemplateSpec) -> &str {
+    template.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default()
+}
+
+/// Something of the cluster, by namespace and name. Both become part of a request's path, and people write them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Place {
+    fn new(kind: &str, namespace: &str, name: &str) -> Result<Self, String> {
+        if is_dns_label(namespace) && is_dns_subdomain(name) {
+            return Ok(Place { namespace: namespace.to_owned(), name: name.to_owned() });
+        }
+        Err(format!("there is no {kind} {}/{}", namespace.escape_debug(), name.escape_debug()))
+    }
+}
+
+/// What is copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A claim.
+    Claim(Place),
+    /// A VolumeSnapshot.
+    Snapshot(Place),
+}
+
+/// The DataSource that a specification names in the place of its origin. `namespace` is the machine's.
+///
+/// # Errors
+/// Where it cannot be the name of one.
+pub fn data_source(spec: &DataVolumeSpec, namespace: &str) -> Result<Option<Place>, String> {
+    let Some(reference) = &spec.source_ref else { return Ok(None) };
+    let own = reference.namespace.as_deref().filter(|own| !own.is_empty());
+    Place::new(DATA_SOURCE, own.unwrap_or(namespace), &reference.name).map(Some)
+}
+
+/// The specification with what is copied in it, whole, and no DataSource any more. `found` is that DataSource as the API server
+/// has it.
+///
+/// # Errors
+/// What the DataSource lacks.
+pub fn resolved(
+    spec: &DataVolumeSpec,
+    namespace: &str,
+    found: Option<&Value>,
+) -> Result<DataVolumeSpec, String> {
+    let mut spec = spec.clone();
+    let mut beside = namespace.to_owned();
+    if let Some(place) = data_source(&spec, namespace)? {
+        let nothing =
+            || format!("DataSource {}/{} stands for no claim and no snapshot", place.namespace, place.name);
+        let found = found.ok_or_else(nothing)?;
+        // One that stands for another one has in its status what that comes to.
+        let said = &found["spec"]["source"];
+        let said = if said["dataSource"].is_object() { &found["status"]["source"] } else { said };
+        let mut source = DataVolumeSource::default();
+        if said["pvc"].is_object() {
+            source.pvc = serde_json::from_value(with_namespace(&said["pvc"])).ok();
+        } else if said["snapshot"].is_object() {
+            source.snapshot = serde_json::from_value(with_namespace(&said["snapshot"])).ok();
+        }
+        if source.pvc.is_none() && source.snapshot.is_none() {
+            return Err(nothing());
+        }
+        spec.source_ref = None;
+        spec.source = Some(source);
+        beside = place.namespace;
+    }
+    if let Some(source) = &mut spec.source {
+        let claims = source.pvc.as_mut().map(|source| &mut source.namespace);
+        let snapshots = source.snapshot.as_mut().map(|source| &mut source.namespace);
+        for namespace in claims.into_iter().chain(snapshots).filter(|namespace| namespace.is_empty()) {
+            namespace.clone_from(&beside);
+        }
+    }
+    Ok(spec)
+}
+
+/// A DataSource need not say the namespace.
+fn with_namespace(source: &Value) -> Value {
+    let mut source = source.clone();
+    if source["namespace"].is_null() {
+        source["namespace"] = Value::String(String::new());
+    }
+    source
+}
+
+/// What a resolved specification copies.
+///
+/// # Errors
+/// Where it cannot be the name of such.
+pub fn origin(spec: &DataVolumeSpec) -> Result<Option<Origin>, String> {
+    let Some(source) = &spec.source else { return Ok(None) };
+    if let Some(claim) = &source.pvc {
+        return Place::new("claim", &claim.namespace, &claim.name).map(|place| Some(Origin::Claim(place)));
+    }
+    let Some(one) = &source.snapshot else { return Ok(None) };
+    Place::new("VolumeSnapshot", &one.namespace, &one.name).map(|place| Some(Origin::Snapshot(place)))
+}
+
+impl Origin {
+    /// Where it is.
+    pub fn place(&self) -> &Place {
+        match self {
+            Origin::Claim(place) | Origin::Snapshot(place) => place,
+        }
+    }
+}
+
+/// The user name of a machine's account: the one that its guest acts as, else the one that its launcher runs under.
+pub fn account(vm: &VirtualMachine) -> String {
+    let spec = &vm.spec.template.spec;
+    let own = spec.service_account_name.as_deref().filter(|name| !name.is_empty());
+    let name = own.or_else(|| object_volume::service_account(spec)).unwrap_or(DEFAULT_ACCOUNT);
+    format!("system:serviceaccount:{}:{name}", vm.namespace().unwrap_or_default())
+}
+
+/// What the machine's account has to be allowed for a copy: any of these, and of that everything. CDI's rules; within a
+/// namespace nothing is asked.
+pub fn questions(vm: &VirtualMachine, origin: &Origin) -> Vec<Vec<SubjectAccessReview>> {
+    let own = vm.namespace().unwrap_or_default();
+    let place = origin.place();
+    if place.namespace == own {
+        return vec![];
+    }
+    let create = |group: &str, resource: &str, subresource: Option<&str>| SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(account(vm)),
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{own}"),
+                "system:authenticated".to_owned(),
+            ]),
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(group.to_owned()),
+                resource: Some(resource.to_owned()),
+                subresource: subresource.map(str::to_owned),
+                verb: Some("create".to_owned()),
+                namespace: Some(place.namespace.clone()),
+                name: Some(place.name.clone()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let explicit = vec![create(cdi::GROUP, "datavolumes", Some("source"))];
+    let implicit = match origin {
+        Origin::Claim(_) => vec![create("", "pods", None)],
+        Origin::Snapshot(_) => vec![create("", "pods", None), create("", "pvcs", None)],
+    };
+    vec![explicit, implicit]
+}
+
+/// The DataVolume of a template. Everything that the template says is passed on; `spec` is its resolved specification.
+pub fn manifest(
+    vm: &VirtualMachine,
+    template: &DataVolumeTemplateSpec,
+    mut spec: DataVolumeSpec,
+) -> DynamicObject {
+    let given = template.metadata.clone().unwrap_or_default();
+    let mut labels = given.labels.unwrap_or_default();
+    labels.insert(CREATED_BY_LABEL.to_owned(), vm.metadata.uid.clone().unwrap_or_default());
+    let mut annotations = given.annotations.unwrap_or_default();
+    annotations.insert(CLAIM_ADOPTION_ANNOTATION.to_owned(), "true".to_owned());
+    if spec.priority_class_name.as_deref().unwrap_or_default().is_empty() {
+        spec.priority_class_name.clone_from(&vm.spec.template.spec.priority_class_name);
+    }
+    let metadata = ObjectMeta {
+        name: given.name,
+        namespace: vm.metadata.namespace.clone(),
+        labels: Some(labels),
+        annotations: Some(annotations),
+        finalizers: given.finalizers,
+        owner_references: Some(vec![owner(vm)]),
+        ..ObjectMeta::default()
+    };
+    // Our types always have a JSON form: no map in them has keys but strings.
+    let data = serde_json::json!({ "spec": serde_json::to_value(spec).unwrap_or_default() });
+    let mut object = DynamicObject::new("", &cdi::resource("DataVolume")).data(data);
+    object.metadata = metadata;
+    object
+}
+
+/// What a DataVolume tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Its name.
+    pub name: String,
+    /// How far it is; empty before CDI has seen it.
+    pub phase: String,
+    /// Whether its claim has its volume.
+    pub is_bound: bool,
+    /// Whether what fills it has stopped over an error.
+    pub has_stopped: bool,
+    /// That there is no room for its claim, in the quota's words.
+    pub over_quota: Option<String>,
+    /// Whether no object owns it as its controller.
+    pub is_nobodys: bool,
+    /// Whether it is being deleted, or will be.
+    pub is_going: bool,
+}
+
+impl Told {
+    /// What that DataVolume tells `vm`. One of a machine of the same name that was deleted a moment ago goes away with it.
+    pub fn by(object: &DynamicObject, vm: &VirtualMachine) -> Self {
+        let owner = object.owner_references().iter().find(|owner| owner.controller == Some(true));
+        let is_former = owner.is_some_and(|owner| {
+            let (kind, name) = (VirtualMachine::kind(&()), vm.metadata.name.as_ref());
+            owner.kind == kind && Some(&owner.name) == name && Some(&owner.uid) != vm.metadata.uid.as_ref()
+        });
+        let status = &object.data["status"];
+        let condition = |type_: &str| {
+            let all = status["conditions"].as_array().into_iter().flatten();
+            all.into_iter().find(|condition| condition["type"] == type_)
+        };
+        let bound = condition("Bound");
+        let stopped = condition("Running").is_some_and(|running| {
+            running["status"] == "False"
+                && matches!(running["reason"].as_str(), Some("Error" | "ImagePullFailed"))
+        });
+        let over_quota = bound
+            .filter(|bound| bound["status"] != "True" && bound["reason"] == "ErrExceededQuota")
+            .map(|bound| bound["message"].as_str().unwrap_or_default().to_owned());
+        Told {
+            name: object.name_any(),
+            phase: status["phase"].as_str().unwrap_or_default().to_owned(),
+            is_bound: bound.is_some_and(|bound| bound["status"] == "True"),
+            has_stopped: stopped,
+            over_quota,
+            is_nobodys: owner.is_none(),
+            is_going: is_former || object.metadata.deletion_timestamp.is_some(),
+        }
+    }
+
+    /// Whether CDI has given it up.
+    pub fn has_failed(&self) -> bool {
+        self.phase == "Failed"
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.is_going && READY.contains(&self.phase.as_str())
+    }
+
+    fn is_filled(&self) -> bool {
+        !self.is_going && !self.is_nobodys && self.phase == "Succeeded"
+    }
+
+    /// Whether it is on its way, and waits for nobody.
+    fn is_being_filled(&self) -> bool {
+        match self.phase.as_str() {
+            "Succeeded" | "PendingPopulation" => self.is_going,
+            "WaitForFirstConsumer" => self.is_going || self.is_bound,
+            _ => true,
+        }
+    }
+}
+
+/// What is to be done for templates, by their places in the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Those whose DataVolume is to be made.
+    pub make: Vec<usize>,
+    /// Names of DataVolumes that nobody owns: the machine does.
+    pub adopt: Vec<String>,
+}
+
+/// What there is of the DataVolumes of a machine's templates, in their order. None where nothing was looked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DataVolumes(pub Vec<Option<Told>>);
+
+impl DataVolumes {
+    fn told(&self) -> impl Iterator<Item = &Told> {
+        self.0.iter().flatten()
+    }
+
+    /// What is to be done before the machine goes on. `starts`: its instance comes next.
+    pub fn work(&self, vm: &VirtualMachine, starts: bool) -> Option<Work> {
+        let missing = self.0.iter().enumerate().filter(|(_, told)| told.is_none()).map(|(index, _)| index);
+        let make = if starts || are_immediate(vm) { missing.collect() } else { vec![] };
+        let free = self.told().filter(|told| told.is_nobodys && !told.is_going);
+        let work = Work { make, adopt: free.map(|told| told.name.clone()).collect() };
+        (work != Work::default()).then_some(work)
+    }
+
+    /// The first for whose claim there is no room.
+    pub fn over_quota(&self) -> Option<(&Told, &str)> {
+        self.told()
+            .filter(|told| told.phase == "Pending")
+            .find_map(|told| Some((told, told.over_quota.as_deref()?)))
+    }
+
+    /// Those that CDI has given up.
+    pub fn failed(&self) -> impl Iterator<Item = &Told> {
+        self.told().filter(|told| told.has_failed())
+    }
+
+    /// Whether an instance can have them all.
+    pub fn are_ready(&self) -> bool {
+        self.0.iter().all(|told| told.as_ref().is_some_and(Told::is_ready))
+    }
+
+    /// Whether nothing about them is going to change.
+    pub fn are_filled(&self) -> bool {
+        self.0.iter().all(|told| told.as_ref().is_some_and(Told::is_filled))
+    }
+
+    /// The machine's printable status for them, where they decide it.
+    pub fn status(&self) -> Option<&'static str> {
+        if self.told().any(|told| told.has_failed() || told.has_stopped) {
+            return Some(STATUS_DATA_VOLUME_ERROR);
+        }
+        self.told().any(Told::is_being_filled).then_some(STATUS_PROVISIONING)
+    }
+
+    /// Whether one waits for its first consumer.
+    pub fn wait_for_binding(&self) -> bool {
+        self.told().any(|told| told.is_ready() && told.phase != "Succeeded" && !told.is_bound)
+    }
+}
+
+#[cfg(test)]
+mod tests;

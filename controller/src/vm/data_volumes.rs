@@ -1,0 +1,334 @@
+//! The DataVolumes of a machine's templates: made where they are missing, looked at until they are filled.
+//!
+//! No watch: most clusters have no such kind. They are looked for past any cache, those of a machine that runs only until they
+//! are all filled, and then not again before the machine or this process changes.
+
+use super::subject;
+use crate::cluster::Cluster;
+use crate::error::{Category, Error};
+use crate::kin;
+use crate::notes::Note;
+use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::vmi::phase;
+use barevirt_api::cdi::{self, DataVolumeSpec};
+use barevirt_api::names::{
+    PHASE_RUNNING, REASON_FAILED_DATA_VOLUME_CREATE, REASON_FAILED_DATA_VOLUME_IMPORT,
+    REASON_SOURCE_CLAIM_NOT_AVAILABLE, REASON_SUCCESSFUL_DATA_VOLUME_CREATE,
+    REASON_UNAUTHORIZED_DATA_VOLUME_CREATE,
+};
+use barevirt_api::v1::{DataVolumeTemplateSpec, VirtualMachine, VirtualMachineInstance};
+use barevirt_plan::data_volumes::{self as planned, DataVolumes, Origin, Told, Work};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tracing::info;
+
+/// How often those that are being filled are looked at.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How often those are that CDI has given up: somebody has to do something.
+const FAILED: Duration = Duration::from_secs(30);
+
+/// Up to which generation of each machine all its DataVolumes were found filled. After a start of this process nothing is
+/// known.
+#[derive(Default)]
+pub struct Filled(Mutex<HashMap<String, i64>>);
+
+impl Filled {
+    fn is_known(&self, vm: &VirtualMachine) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&vm.uid().unwrap_or_default()).copied() == vm.metadata.generation
+    }
+
+    fn note(&self, vm: &VirtualMachine) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(vm.uid().unwrap_or_default(), vm.metadata.generation.unwrap_or_default());
+    }
+
+    /// Forgets a machine that is gone.
+    pub fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+/// Why a DataVolume cannot be made. It may be possible later.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Refusal {
+    /// The event, where it has one.
+    pub(super) note: Option<Note>,
+    /// Of the Failure condition.
+    pub(super) message: String,
+}
+
+impl Refusal {
+    fn new(note: Option<Note>, why: &str) -> Self {
+        Refusal { note, message: format!("Error encountered while creating DataVolumes: {why}") }
+    }
+
+    /// There is no room for a claim.
+    pub(super) fn over_quota(name: &str, why: &str) -> Self {
+        let note = Note::warning(
+            REASON_FAILED_DATA_VOLUME_IMPORT,
+            format!("DataVolume {name} exceeds quota limits"),
+        );
+        Refusal::new(Some(note), &format!("DataVolume {name} importer is not running due to an error: {why}"))
+    }
+}
+
+fn data_volumes(cluster: &Cluster, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(cluster.client.clone(), namespace, &cdi::resource("DataVolume"))
+}
+
+/// Looks for those of a machine. `vmi` is its instance.
+pub(super) async fn observe(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    vmi: Option<&VirtualMachineInstance>,
+) -> Result<DataVolumes, Error> {
+    let templates = &vm.spec.data_volume_templates;
+    let runs_with_all = vmi.is_some_and(|vmi| phase(vmi) == PHASE_RUNNING) && cluster.filled.is_known(vm);
+    if templates.is_empty() || vm.metadata.deletion_timestamp.is_some() || runs_with_all {
+        return Ok(DataVolumes::default());
+    }
+    let namespace = vm.namespace().unwrap_or_default();
+    let all = data_volumes(cluster, &namespace);
+    let mut found = vec![];
+    for template in templates {
+        let name = planned::name(template);
+        let there = call_opt("get", || format!("data volume {namespace}/{name}"), all.get(name)).await?;
+        found.push(there.map(|there| Told::by(&there, vm)));
+    }
+    let found = DataVolumes(found);
+    if found.are_filled() {
+        cluster.filled.note(vm);
+    }
+    Ok(found)
+}
+
+/// When to look again, where something may still change by itself.
+pub(super) fn patience(volumes: &DataVolumes, vmi: Option<&VirtualMachineInstance>) -> Option<Duration> {
+    // Without an instance nobody is there for those that wait for a first consumer.
+    let settled = volumes.are_filled() || (vmi.is_none() && volumes.are_ready());
+    let any = volumes.0.iter().any(Option::is_some);
+    (any && !settled).then(|| if volumes.failed().next().is_some() { FAILED } else { PATIENCE })
+}
+
+/// Does the work, up to the first that is refused.
+pub(super) async fn provide(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    work: &Work,
+) -> Result<Result<(), Refusal>, Error> {
+    for name in &work.adopt {
+        adopt(cluster, vm, name).await?;
+    }
+    for template in work.make.iter().filter_map(|index| vm.spec.data_volume_templates.get(*index)) {
+        if let Err(refusal) = make(cluster, vm, template).await? {
+            return Ok(Err(refusal));
+        }
+    }
+    Ok(Ok(()))
+}
+
+async fn make(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    template: &DataVolumeTemplateSpec,
+) -> Result<Result<(), Refusal>, Error> {
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), planned::name(template));
+    let resolved = resolve(cluster, vm, template).await?;
+    let (spec, origin) = match resolved.and_then(|spec| planned::origin(&spec).map(|origin| (spec, origin))) {
+        Ok(found) => found,
+        Err(why) => {
+            let why = format!("unable to create DataVolume manifest: {why}");
+            return Ok(Err(Refusal::new(None, &why)));
+        }
+    };
+    if let Some(origin) = &origin
+        && !may_copy(cluster, vm, origin).await?
+    {
+        let (account, place) = (planned::account(vm), origin.place());
+        let why = format!(
+            "User {account} has insufficient permissions in clone source namespace {}",
+            place.namespace
+        );
+        let text = format!("Not authorized to create DataVolume {name}: {why}");
+        let note = Note::warning(REASON_UNAUTHORIZED_DATA_VOLUME_CREATE, text);
+        return Ok(Err(Refusal::new(Some(note), &format!("not authorized to create DataVolume: {why}"))));
+    }
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let wanted = planned::manifest(vm, template, spec);
+    let all = data_volumes(cluster, &namespace);
+    match call("create", || format!("data volume {namespace}/{name}"), all.create(&params, &wanted)).await {
+        Ok(_) => {
+            let text = format!("Created DataVolume {name}");
+            cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_DATA_VOLUME_CREATE, text), vm.object_ref(&()));
+            info!(namespace, vm = vm.name_any(), data_volume = name, "made a data volume");
+            if let Some(origin) = &origin {
+                tell_of_missing_origin(cluster, vm, name, origin).await?;
+            }
+            Ok(Ok(()))
+        }
+        // Made a moment ago, or never to be: the next look tells.
+        Err(error) if matches!(error.category(), Category::Conflict | Category::Ending) => Err(error),
+        Err(error) => {
+            let why = match error.category() {
+                Category::Gone => format!(
+                    "spec.dataVolumeTemplates needs CDI: this cluster has no kind DataVolume of {}/v1beta1",
+                    cdi::GROUP
+                ),
+                _ => error.message(),
+            };
+            let text = format!("Error creating DataVolume {name}: {why}");
+            let note = Note::warning(REASON_FAILED_DATA_VOLUME_CREATE, text);
+            Ok(Err(Refusal::new(Some(note), &format!("failed to create DataVolume: {why}"))))
+        }
+    }
+}
+
+/// The specification with what it copies; or why it copies nothing.
+async fn resolve(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    template: &DataVolumeTemplateSpec,
+) -> Result<Result<DataVolumeSpec, String>, Error> {
+    let namespace = vm.namespace().unwrap_or_default();
+    let place = match planned::data_source(&template.spec, &namespace) {
+        Ok(place) => place,
+        Err(why) => return Ok(Err(why)),
+    };
+    let mut source = None;
+    if let Some(place) = place {
+        let resource = cdi::resource(planned::DATA_SOURCE);
+        let all: Api<DynamicObject> =
+            Api::namespaced_with(cluster.client.clone(), &place.namespace, &resource);
+        let about = format!("DataSource {}/{}", place.namespace, place.name);
+        let Some(found) = call_opt("get", || about.clone(), all.get(&place.name)).await? else {
+            return Ok(Err(format!("there is no {about}")));
+        };
+        source = Some(found.data);
+    }
+    Ok(planned::resolved(&template.spec, &namespace, source.as_ref()))
+}
+
+/// Asks the API server whether the machine's account may.
+async fn may_copy(cluster: &Cluster, vm: &VirtualMachine, origin: &Origin) -> Result<bool, Error> {
+    let alternatives = planned::questions(vm, origin);
+    if alternatives.is_empty() {
+        return Ok(true);
+    }
+    let reviews: Api<SubjectAccessReview> = Api::all(cluster.client.clone());
+    for questions in alternatives {
+        let mut all = true;
+        for question in questions {
+            let about = || format!("access review of {}", subject(vm));
+            let answer = call("create", about, reviews.create(&PostParams::default(), &question)).await?;
+            let answer = answer.status.unwrap_or_default();
+            all &= answer.allowed && !answer.denied.unwrap_or_default();
+        }
+        if all {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A copy may be asked for before there is something to copy. Only who may copy it is told whether it is there.
+async fn tell_of_missing_origin(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    name: &str,
+    origin: &Origin,
+) -> Result<(), Error> {
+    let Origin::Claim(place) = origin else { return Ok(()) };
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &place.namespace);
+    let about = || format!("claim {}/{}", place.namespace, place.name);
+    if call_opt("get", about, claims.get_metadata(&place.name)).await?.is_none() {
+        let text = format!(
+            "Source PVC {} not available: Target PVC {name} will remain unpopulated until source is created",
+            place.name
+        );
+        cluster.notes.tell(Note::warning(REASON_SOURCE_CLAIM_NOT_AVAILABLE, text), vm.object_ref(&()));
+    }
+    Ok(())
+}
+
+/// The machine owns a DataVolume that nobody did, as it was found a moment ago.
+async fn adopt(cluster: &Cluster, vm: &VirtualMachine, name: &str) -> Result<(), Error> {
+    let namespace = vm.namespace().unwrap_or_default();
+    // A machine that is being deleted adopts nothing, and its cache may not show that yet.
+    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
+    let fresh = call_opt("get", || subject(vm), vms.get_metadata(&vm.name_any())).await?;
+    if fresh.is_none_or(|fresh| {
+        fresh.metadata.uid != vm.metadata.uid || fresh.metadata.deletion_timestamp.is_some()
+    }) {
+        return Ok(());
+    }
+    let all = data_volumes(cluster, &namespace);
+    let about = || format!("data volume {namespace}/{name}");
+    let Some(found) = call_opt("get", about, all.get_metadata(name)).await? else { return Ok(()) };
+    if kin::controller(&found.metadata).is_some() || found.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let mut owners = found.owner_references().to_vec();
+    owners.retain(|owner| Some(&owner.uid) != vm.metadata.uid.as_ref());
+    owners.push(kin::owner(vm));
+    let body = json!({"metadata": {
+        "resourceVersion": found.metadata.resource_version, "uid": found.metadata.uid, "ownerReferences": owners
+    }});
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(&body);
+    call("adopt", about, all.patch_metadata(name, &params, &patch)).await?;
+    info!(namespace, vm = vm.name_any(), data_volume = name, "adopted a data volume");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volumes(phase: &str) -> DataVolumes {
+        let told = Told { name: "root".to_owned(), phase: phase.to_owned(), ..Told::default() };
+        DataVolumes(vec![Some(told)])
+    }
+
+    #[test]
+    fn what_may_still_change_is_looked_at_again() {
+        let vmi = VirtualMachineInstance::new("web", Default::default());
+        for (phase, alone, with_instance) in [
+            ("", Some(PATIENCE), Some(PATIENCE)),
+            ("ImportInProgress", Some(PATIENCE), Some(PATIENCE)),
+            ("Failed", Some(FAILED), Some(FAILED)),
+            // Nobody is there for it.
+            ("WaitForFirstConsumer", None, Some(PATIENCE)),
+            ("PendingPopulation", None, Some(PATIENCE)),
+            ("Succeeded", None, None),
+        ] {
+            assert_eq!(patience(&volumes(phase), None), alone, "{phase}");
+            assert_eq!(patience(&volumes(phase), Some(&vmi)), with_instance, "{phase}");
+        }
+        assert_eq!(patience(&DataVolumes(vec![None]), None), None);
+        assert_eq!(patience(&DataVolumes::default(), Some(&vmi)), None);
+    }
+
+    #[test]
+    fn a_machine_whose_volumes_are_filled_is_known_until_it_changes() {
+        let of = |generation: i64| {
+            let mut vm = VirtualMachine::new("web", Default::default());
+            vm.metadata.uid = Some("m1".to_owned());
+            vm.metadata.generation = Some(generation);
+            vm
+        };
+        let filled = Filled::default();
+        assert!(!filled.is_known(&of(2)));
+        filled.note(&of(2));
+        assert!(filled.is_known(&of(2)));
+        assert!(!filled.is_known(&of(3)));
+        filled.forget("m1");
+        assert!(!filled.is_known(&of(2)));
+    }
+}

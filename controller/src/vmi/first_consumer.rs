@@ -1,0 +1,168 @@
+//! The pod that goes before an instance's launcher where claims wait for one before somebody fills them. Pure but for the look.
+//!
+//! ```text
+//!   claims wait ──> made ──> placed: the claims are bound ──> deleted ──> (claims are filled) ──> the launcher
+//!                    │ over, and one still waits
+//!                    └──────> deleted, and after a pause the next one
+//! ```
+//!
+//! It is made when nothing else keeps the instance from its launcher, and is gone before there is one: a claim may be for a
+//! single pod (`ReadWriteOncePod`). Once the claims are bound it does not matter how far it came.
+
+use super::claims::{self, Claims};
+use super::plan::{Action, Observed, Plan, note_trouble, status_patch, taken};
+use super::progress::unschedulable;
+use crate::cluster::Cluster;
+use crate::expectations::{Key, Kind};
+use barevirt_api::names::{
+    APP_FIRST_CONSUMER, APP_LABEL, CONDITION_POD_SCHEDULED, CONDITION_PROVISIONING, CONDITION_SYNCHRONIZED,
+    CREATED_BY_LABEL, REASON_SYNC_FAILED,
+};
+use barevirt_api::v1::{Condition, VirtualMachineInstance, merge_condition};
+use barevirt_plan::pod::first_consumer;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// What is there.
+#[derive(Clone, Debug, Default)]
+pub struct Consumer {
+    /// The pod that has its name.
+    pub(super) pod: Option<Pod>,
+    /// How long there is no other one yet.
+    pub(super) pause: Duration,
+}
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step<'a> {
+    /// The launcher need not wait for it.
+    Nothing,
+    /// It is made.
+    Make,
+    /// It is made after a while: the one before was over.
+    Pause(Duration),
+    /// It is waited for.
+    Keep(&'a Pod),
+    /// It goes.
+    Remove(&'a Pod),
+    /// It is on its way out: that comes as an event.
+    Leaving,
+    /// Something else has its name.
+    Foreign(&'a Pod),
+}
+
+impl<'a> Step<'a> {
+    /// The pod that is waited for.
+    fn kept(self) -> Option<&'a Pod> {
+        if let Step::Keep(pod) = self { Some(pod) } else { None }
+    }
+}
+
+/// Decides.
+pub(super) fn step<'a>(vmi: &VirtualMachineInstance, claims: &Claims, consumer: &'a Consumer) -> Step<'a> {
+    let (waits, trouble) = (claims.wait_for_consumer(), claims.trouble(vmi).is_some());
+    let Some(pod) = &consumer.pod else {
+        return match (waits && !trouble, consumer.pause) {
+            (false, _) => Step::Nothing,
+            (true, Duration::ZERO) => Step::Make,
+            (true, pause) => Step::Pause(pause),
+        };
+    };
+    if pod.labels().get(CREATED_BY_LABEL) != vmi.metadata.uid.as_ref() || !is_first_consumer(pod) {
+        return if waits { Step::Foreign(pod) } else { Step::Nothing };
+    }
+    // Those that it shares with one that waited may be bound only when they are filled: it keeps its place until then.
+    let is_waited_for = waits || (trouble && claims.are_being_bound());
+    if pod.metadata.deletion_timestamp.is_some() {
+        Step::Leaving
+    } else if is_waited_for && !is_over(pod) {
+        Step::Keep(pod)
+    } else {
+        Step::Remove(pod)
+    }
+}
+
+/// The plan while claims keep an instance from its launcher, or the pod that goes before that one is still there. What only waits
+/// for that pod is no trouble: the condition `Provisioning` tells of it, until there is a launcher.
+pub(super) fn plan(observed: &Observed, step: Step<'_>, consumer: Option<Pod>) -> Plan {
+    let vmi = &observed.vmi;
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let mut notes = vec![];
+    let synchronized = match (observed.claims.trouble(vmi), step) {
+        (Some((reason, message)), _) => Some((reason, message)),
+        (None, Step::Foreign(pod)) => Some((REASON_SYNC_FAILED, taken(pod))),
+        (None, _) => None,
+    };
+    if let Some((reason, message)) = synchronized {
+        note_trouble(&mut status, &mut notes, CONDITION_SYNCHRONIZED, reason, &message, observed.now);
+    } else if step.kept().is_some() {
+        // Why one was refused stays until there is one.
+        Condition::remove(&mut status.conditions, CONDITION_SYNCHRONIZED);
+    }
+    match step.kept().and_then(unschedulable) {
+        Some((reason, message)) => {
+            note_trouble(&mut status, &mut notes, CONDITION_POD_SCHEDULED, &reason, &message, observed.now);
+        }
+        None => Condition::remove(&mut status.conditions, CONDITION_POD_SCHEDULED),
+    }
+    if observed.claims.wait_for_consumer() {
+        let condition = Condition::new(CONDITION_PROVISIONING, true, "", "");
+        merge_condition(&mut status.conditions, condition, &Time(observed.now));
+    }
+    observed.claims.note_filling(&mut status.conditions, observed.now);
+    let patch = status_patch(vmi, json!({}), &status);
+    let mut again = claims::PATIENCE;
+    let action = match step {
+        // Once the status says so, which is an event.
+        Step::Make if patch.is_some() => None,
+        Step::Make => consumer.map(|pod| Action::Provision { pod: Box::new(pod), volume: None }),
+        Step::Remove(pod) => release(pod),
+        Step::Pause(pause) => {
+            again = again.min(pause);
+            None
+        }
+        Step::Nothing | Step::Keep(_) | Step::Leaving | Step::Foreign(_) => None,
+    };
+    Plan { actions: patch.into_iter().chain(action).collect(), notes, again: Some(again) }
+}
+
+/// Whether a pod is one that claims wait for, of a launcher or of an attachment pod.
+pub(crate) fn is_first_consumer(pod: &Pod) -> bool {
+    pod.labels().get(APP_LABEL).map(String::as_str) == Some(APP_FIRST_CONSUMER)
+}
+
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Deletes one, unless that is under way. Of one that is over nothing runs any more.
+pub(super) fn release(pod: &Pod) -> Option<Action> {
+    let grace = u32::from(!is_over(pod));
+    let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+    pod.metadata.deletion_timestamp.is_none().then_some(Action::Release { name, uid, grace })
+}
+
+/// Looks; into the cache alone. None while that is behind our own writes.
+pub(super) fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Option<Consumer> {
+    let name = first_consumer::name(&vmi.name_any(), &vmi.uid().unwrap_or_default());
+    find(cluster, &vmi.namespace().unwrap_or_default(), &name)
+}
+
+/// Looks for one by its name.
+pub(super) fn find(cluster: &Cluster, namespace: &str, name: &str) -> Option<Consumer> {
+    let now = Instant::now();
+    if cluster.expectations.owes(&Key::new(Kind::Pod, namespace, name), now) {
+        return None;
+    }
+    let cached = cluster.pods.get(&ObjectRef::new(name).within(namespace));
+    let pod = cached.and_then(|pod| pod.unpack().ok());
+    Some(Consumer { pod, pause: cluster.pauses.left(namespace, name, now) })
+}
+
+#[cfg(test)]
+mod tests;

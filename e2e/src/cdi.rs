@@ -1,0 +1,299 @@
+//! A CDI, as far as tests need one: its kinds, cut down, while a test holds them, and its controller's part for DataVolumes, played
+//! for the namespace of the test.
+//!
+//! ```text
+//!   Absent --install--> Kinds --(dropped)--> gone       one test at a time, in one program
+//!
+//!   a DataVolume: its claim is made --> a pod mounts it --> the small guest's disk is written to it --> Succeeded
+//!                               \-- or once another pod has bound it --/
+//! ```
+//!
+//! A cluster with a CDI of its own is refused: nothing of it is replaced.
+
+use crate::command::{kubectl, object, repository, succeed, try_kubectl, try_kubectl_with};
+use crate::namespace::Namespace;
+use crate::wait::{self, SOON};
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// DataVolumes, for kubectl.
+pub const DATA_VOLUMES: &str = "datavolumes.cdi.kubevirt.io";
+/// DataSources, for kubectl.
+pub const DATA_SOURCES: &str = "datasources.cdi.kubevirt.io";
+/// What the kind of requests for upload tokens fills in by default.
+pub const TOKEN: &str = "token-of-the-test";
+
+/// On what is made outside a test's namespace.
+const LABEL: &str = "e2e.barevirt.dev/cdi";
+const GROUP: &str = "cdi.kubevirt.io";
+/// The kinds: plural, kind, group, scope.
+const KINDS: [(&str, &str, &str, &str); 4] = [
+    ("datavolumes", "DataVolume", GROUP, "Namespaced"),
+    ("datasources", "DataSource", GROUP, "Namespaced"),
+    ("cdiconfigs", "CDIConfig", GROUP, "Cluster"),
+    ("uploadtokenrequests", "UploadTokenRequest", "upload.cdi.kubevirt.io", "Namespaced"),
+];
+/// Image with busybox that every node of the test cluster has.
+const BUSYBOX: &str = "localhost/barevirt-cluster/busybox:devel";
+
+fn definition((plural, kind, group, scope): (&str, &str, &str, &str)) -> Value {
+    let whatever = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let mut properties = json!({ "spec": whatever, "status": whatever });
+    if plural == "uploadtokenrequests" {
+        properties["status"]["properties"] = json!({ "token": { "type": "string" } });
+        properties["status"]["default"] = json!({ "token": TOKEN });
+    }
+    // As CDI has it: a person who makes a DataVolume does not write its status.
+    let subresources = if plural == "datavolumes" { json!({ "status": {} }) } else { json!({}) };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{group}"), "labels": { LABEL: "true" } },
+        "spec": {
+            "group": group, "scope": scope,
+            "names": {
+                "plural": plural, "kind": kind, "listKind": format!("{kind}List"), "singular": kind.to_lowercase(),
+            },
+            "versions": [{
+                "name": "v1beta1", "served": true, "storage": true, "subresources": subresources,
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": properties } },
+            }],
+        },
+    })
+}
+
+/// There is no CDI, until this is dropped or one is installed.
+pub struct Absent {
+    one: MutexGuard<'static, ()>,
+}
+
+impl Absent {
+    /// Waits for other tests with a CDI, and takes away what a former run has left behind.
+    pub fn prepare() -> Result<Self> {
+        static ONE: Mutex<()> = Mutex::new(());
+        // A test that failed has said so; the next one may go on.
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        for (plural, _, group, _) in KINDS {
+            if let Some(found) = object(&["crd", &format!("{plural}.{group}")])? {
+                let ours = found["metadata"]["labels"][LABEL] == "true";
+                ensure!(ours, "the cluster has a CDI: {plural}.{group} is not a test's to replace");
+            }
+        }
+        remove()?;
+        wait::until_true("no CDI to be there", SOON, || Ok(!groups()?.iter().any(|name| name == GROUP)))?;
+        Ok(Absent { one })
+    }
+
+    /// Makes the kinds.
+    pub fn install(self) -> Result<Kinds> {
+        // From here on there is something to take away.
+        let kinds = Kinds { _one: self.one };
+        for kind in KINDS {
+            apply(&definition(kind))?;
+        }
+        let label = format!("{LABEL}=true");
+        kubectl(&["wait", "crd", "-l", &label, "--for=condition=Established", "--timeout=60s"])?;
+        for (plural, _, group, _) in KINDS {
+            wait::until_true(&format!("{plural} to be served"), SOON, || {
+                let path = format!("/apis/{group}/v1beta1");
+                let found = try_kubectl(&["get", "--raw", &path])?;
+                let served = found.code == 0 && found.stdout.contains(&format!("\"{plural}\""));
+                Ok(served && groups()?.iter().any(|name| name == group))
+            })?;
+        }
+        Ok(kinds)
+    }
+}
+
+/// CDI's kinds, until they are dropped.
+pub struct Kinds {
+    _one: MutexGuard<'static, ()>,
+}
+
+impl Kinds {
+    /// The kinds, once no other test has them.
+    pub fn install() -> Result<Self> {
+        Absent::prepare()?.install()
+    }
+
+    /// Says where images are sent to.
+    pub fn configure(&self, upload_proxy: &str) -> Result<()> {
+        apply(&json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": { "name": "config" },
+            "spec": {}, "status": { "uploadProxyURL": upload_proxy },
+        }))
+    }
+}
+
+impl Drop for Kinds {
+    fn drop(&mut self) {
+        if let Err(error) = remove() {
+            eprintln!("CDI's kinds are left behind: {error:#}");
+        }
+    }
+}
+
+fn apply(manifest: &Value) -> Result<()> {
+    let output = try_kubectl_with(&["apply", "-f", "-"], &manifest.to_string())?;
+    ensure!(output.code == 0, "{}", output.text());
+    Ok(())
+}
+
+fn remove() -> Result<()> {
+    let label = format!("{LABEL}=true");
+    kubectl(&["delete", "crd", "-l", &label, "--timeout=60s"]).map(drop)
+}
+
+/// API groups that the cluster serves.
+fn groups() -> Result<Vec<String>> {
+    let served: Value = serde_json::from_str(&kubectl(&["get", "--raw", "/apis"])?)?;
+    let groups = served["groups"].as_array().context("no list of groups")?.iter();
+    Ok(groups.filter_map(|group| group["name"].as_str().map(str::to_owned)).collect())
+}
+
+/// Writes what a DataVolume's status says from now on.
+pub fn report(namespace: &Namespace, name: &str, phase: &str, is_bound: bool) -> Result<()> {
+    let condition = |type_: &str, holds: bool| json!({ "type": type_, "status": if holds { "True" } else { "False" }, "reason": phase });
+    let conditions = [condition("Bound", is_bound), condition("Ready", phase == "Succeeded")];
+    let status = json!({ "phase": phase, "claimName": name, "conditions": conditions });
+    let patch = json!({ "status": status }).to_string();
+    let arguments = ["patch", DATA_VOLUMES, name, "--subresource=status", "--type=merge", "-p", &patch];
+    namespace.kubectl(&arguments).map(drop)
+}
+
+/// What becomes of the namespace's DataVolumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// They are filled at once.
+    AtOnce,
+    /// They are filled once a pod that is not CDI's has bound the claim.
+    FirstConsumer,
+    /// They cannot be filled.
+    Never,
+}
+
+/// Plays CDI's controller while `test` runs.
+pub fn play<T>(namespace: &Namespace, way: Way, test: impl FnOnce() -> Result<T>) -> Result<T> {
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let controller = scope.spawn(|| -> Result<()> {
+            while !ended.load(Ordering::Relaxed) {
+                for volume in namespace.list(DATA_VOLUMES)? {
+                    step(namespace, way, &volume)?;
+                }
+                thread::sleep(Duration::from_secs(1));
+            }
+            Ok(())
+        });
+        let result = test();
+        ended.store(true, Ordering::Relaxed);
+        let played = controller.join().map_err(|_| anyhow!("CDI's part panicked"))?;
+        // Where the test failed, CDI's part may be why.
+        match (result, played) {
+            (Ok(result), Ok(())) => Ok(result),
+            (Ok(_), Err(error)) => Err(error.context("CDI's part")),
+            (Err(error), Ok(())) => Err(error),
+            (Err(error), Err(played)) => Err(error.context(format!("CDI's part: {played:#}"))),
+        }
+    })
+}
+
+/// Brings one DataVolume one step on.
+fn step(namespace: &Namespace, way: Way, volume: &Value) -> Result<()> {
+    if !volume["metadata"]["deletionTimestamp"].is_null() {
+        return Ok(());
+    }
+    let name = volume["metadata"]["name"].as_str().context("a DataVolume without a name")?;
+    let importer = format!("importer-{name}");
+    match (volume["status"]["phase"].as_str().unwrap_or_default(), way) {
+        ("", Way::Never) => report(namespace, name, "Failed", false),
+        ("", Way::AtOnce) => {
+            claim(namespace, volume, name)?;
+            report(namespace, name, "ImportScheduled", false)
+        }
+        ("", Way::FirstConsumer) => {
+            claim(namespace, volume, name)?;
+            report(namespace, name, "WaitForFirstConsumer", false)
+        }
+        ("WaitForFirstConsumer", _) => {
+            let claim = namespace.get("pvc", name)?.unwrap_or_default();
+            if claim["status"]["phase"] == "Bound" {
+                report(namespace, name, "ImportScheduled", true)?;
+            }
+            Ok(())
+        }
+        ("ImportScheduled", _) => {
+            namespace.apply(&pod(&importer, name))?;
+            report(namespace, name, "ImportInProgress", way == Way::FirstConsumer)
+        }
+        ("ImportInProgress", _) => {
+            let pod = namespace.get("pod", &importer)?.unwrap_or_default();
+            if pod["status"]["phase"] == "Running" {
+                fill(namespace, &importer)?;
+                namespace.kubectl(&["delete", "pod", &importer, "--now"])?;
+                report(namespace, name, "Succeeded", true)?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The claim of a DataVolume, which owns it.
+fn claim(namespace: &Namespace, volume: &Value, name: &str) -> Result<()> {
+    let owner = json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": name, "uid": volume["metadata"]["uid"],
+        "controller": true,
+    });
+    namespace.apply(&json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": name, "ownerReferences": [owner] },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": volume["spec"]["storage"]["resources"] },
+    }))
+}
+
+/// Holds a claim so that something can be written to it, as the launcher's user.
+fn pod(name: &str, claim: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {
+                "runAsUser": 107, "runAsGroup": 107, "fsGroup": 107, "runAsNonRoot": true,
+                "seccompProfile": { "type": "RuntimeDefault" },
+            },
+            "containers": [{
+                "name": "main", "image": BUSYBOX, "command": ["sleep", "3600"],
+                "securityContext": {
+                    "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+                },
+                "volumeMounts": [{ "name": "claim", "mountPath": "/data" }],
+            }],
+            "volumes": [{ "name": "claim", "persistentVolumeClaim": { "claimName": claim } }],
+        },
+    })
+}
+
+/// Writes the small guest's disk to the claim of a pod.
+fn fill(namespace: &Namespace, pod: &str) -> Result<()> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
+    let work = tempfile::tempdir()?;
+    let raw = work.path().join("disk.raw");
+    let mut convert = Command::new("qemu-img");
+    convert.args(["convert", "-O", "raw"]).arg(target.join("images/guest-tiny.qcow2")).arg(&raw);
+    succeed(&mut convert, None)?;
+    // As text, since that is what commands here are given.
+    let mut pack = Command::new("sh");
+    let packed = succeed(pack.args(["-c", "gzip -1 -c \"$0\" | base64"]).arg(&raw), None)?;
+    let script = "base64 -d | gunzip -c >/data/disk.img";
+    let written =
+        try_kubectl_with(&["exec", "-i", "-n", namespace.name(), pod, "--", "sh", "-c", script], &packed)?;
+    ensure!(written.code == 0, "the disk cannot be written: {}", written.text());
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! DataVolumes of a machine's templates. The cluster has no CDI: its part is played (`barevirt_e2e::cdi`).
+
+use anyhow::{Result, ensure};
+use barevirt_e2e::cdi::{self, Absent, DATA_SOURCES, DATA_VOLUMES, Kinds, Way};
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Until the garbage collector knows of a kind that was made a moment ago, and has done its work.
+const COLLECTED: Duration = Duration::from_secs(150);
+/// Until a disk was written to a claim, and its machine runs.
+const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
+
+/// guest-tiny, its root disk on the DataVolume `root`, which a template describes.
+fn machine(strategy: &str, origin: &Value) -> Value {
+    let mut machine = guest::machine("vm", strategy);
+    guest::spec_of(&mut machine)["volumes"] = json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
+    let mut spec = json!({ "storage": { "resources": { "requests": { "storage": "160Mi" } } } });
+    for (name, value) in origin.as_object().into_iter().flatten() {
+        spec[name] = value.clone();
+    }
+    machine["spec"]["dataVolumeTemplates"] =
+        json!([{ "metadata": { "name": "root", "labels": { "of": "template" } }, "spec": spec }]);
+    machine
+}
+
+fn imported(strategy: &str) -> Value {
+    machine(strategy, &json!({ "source": { "http": { "url": "http://images.invalid/tiny.qcow2" } } }))
+}
+
+fn boots(namespace: &Namespace) -> Result<()> {
+    namespace.wait_phase("vm", "Running", FILLED)?;
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(BOOT)?;
+    console.leave().map(drop)
+}
+
+/// The message of the machine's condition `Failure`.
+fn failure(namespace: &Namespace) -> Result<String> {
+    let failed = |vm: &Value| {
+        let conditions = vm["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let failure = conditions.into_iter().find(|condition| condition["type"] == "Failure");
+        failure.and_then(|failure| failure["message"].as_str().map(str::to_owned))
+    };
+    let vm = namespace.wait("vm", "vm", "to have a condition Failure", SOON, |vm| failed(vm).is_some())?;
+    Ok(failed(&vm).unwrap_or_default())
+}
+
+#[test]
+fn a_machine_boots_from_what_its_template_was_filled_with_and_takes_it_along() {
+    in_namespace("template", |namespace| {
+        let _kinds = Kinds::install()?;
+        cdi::play(namespace, Way::AtOnce, || {
+            namespace.apply(&imported("Always"))?;
+            namespace.wait_status("vm", "Provisioning", SOON)?;
+            ensure!(namespace.get("vmi", "vm")?.is_none(), "an instance was made of an empty disk");
+            let made = namespace.need(DATA_VOLUMES, "root")?;
+            let vm = namespace.need("vm", "vm")?;
+            let metadata = &made["metadata"];
+            ensure!(metadata["ownerReferences"][0]["uid"] == vm["metadata"]["uid"], "{made}");
+            ensure!(metadata["labels"]["kubevirt.io/created-by"] == vm["metadata"]["uid"], "{made}");
+            ensure!(metadata["labels"]["of"] == "template", "{made}");
+            ensure!(metadata["annotations"]["cdi.kubevirt.io/allowClaimAdoption"] == "true", "{made}");
+            ensure!(
+                made["spec"]["source"] == json!({ "http": { "url": "http://images.invalid/tiny.qcow2" } }),
+                "{made}"
+            );
+            let said = namespace.wait_event("vm", "SuccessfulDataVolumeCreate")?;
+            ensure!(said == "Created DataVolume root", "{said}");
+            boots(namespace)?;
+
+            // One that is stopped keeps what it has; one that is deleted takes it along.
+            namespace.virtctl(&["stop", "vm"])?;
+            namespace.wait_status("vm", "Stopped", SOON)?;
+            let kept = namespace.need(DATA_VOLUMES, "root")?;
+            ensure!(kept["metadata"]["uid"] == made["metadata"]["uid"], "the data volume was made anew");
+            namespace.kubectl(&["delete", "vm", "vm"])?;
+            namespace.wait_gone(DATA_VOLUMES, "root", COLLECTED)?;
+            namespace.wait_gone("pvc", "root", COLLECTED)
+        })
+    });
+}
+
+#[test]
+fn a_claim_that_waits_for_its_first_consumer_is_given_one() {
+    in_namespace("templatewaits", |namespace| {
+        let _kinds = Kinds::install()?;
+        cdi::play(namespace, Way::FirstConsumer, || {
+            namespace.apply(&imported("Halted"))?;
+            // Nobody wants the machine to run: nobody binds its claim.
+            namespace.wait(DATA_VOLUMES, "root", "to wait", SOON, |volume| {
+                volume["status"]["phase"] == "WaitForFirstConsumer"
+            })?;
+            namespace.virtctl(&["start", "vm"])?;
+            namespace.wait_status("vm", "WaitingForVolumeBinding", SOON)?;
+            boots(namespace)?;
+            namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
+        })
+    });
+}
+
+#[test]
+fn what_cannot_be_filled_is_said() {
+    in_namespace("templatefails", |namespace| {
+        let _kinds = Kinds::install()?;
+        cdi::play(namespace, Way::Never, || {
+            namespace.apply(&imported("Always"))?;
+            namespace.wait_status("vm", "DataVolumeError", SOON)?;
+            let said = namespace.wait_event("vm", "FailedDataVolumeImport")?;
+            ensure!(said == "DataVolume root failed to import disk image", "{said}");
+            ensure!(namespace.get("vmi", "vm")?.is_none(), "an instance was made of an empty disk");
+            // Who has mended what was wrong has it made again.
+            let former = namespace.need(DATA_VOLUMES, "root")?["metadata"]["uid"].clone();
+            namespace.kubectl(&["delete", DATA_VOLUMES, "root"])?;
+            namespace.wait(DATA_VOLUMES, "root", "to be another one", SOON, |volume| {
+                volume["metadata"]["uid"] != former
+            })?;
+            namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
+        })
+    });
+}
+
+#[test]
+fn without_cdi_a_machine_says_what_is_missing() {
+    in_namespace("templatealone", |namespace| {
+        let absent = Absent::prepare()?;
+        namespace.apply(&imported("Halted"))?;
+        let message = failure(namespace)?;
+        ensure!(message.contains("spec.dataVolumeTemplates needs CDI"), "{message}");
+        ensure!(message.contains("no kind DataVolume of cdi.kubevirt.io/v1beta1"), "{message}");
+        // And goes on once it is there.
+        let _kinds = absent.install()?;
+        namespace.wait(DATA_VOLUMES, "root", "to be made", SOON, |_| true)?;
+        namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
+    });
+}
+
+#[test]
+fn what_is_copied_from_elsewhere_is_the_accounts_to_be_allowed() {
+    in_namespace("golden", |golden| {
+        let golden = golden.clone();
+        in_namespace("copies", move |namespace| {
+            let _kinds = Kinds::install()?;
+            golden.apply(&json!({
+                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource", "metadata": { "name": "tiny" },
+                "spec": { "source": { "pvc": { "name": "image", "namespace": golden.name() } } },
+            }))?;
+            golden.wait(DATA_SOURCES, "tiny", "to be there", SOON, |_| true)?;
+            let by = json!({ "kind": "DataSource", "name": "tiny", "namespace": golden.name() });
+            namespace.apply(&machine("Halted", &json!({ "sourceRef": by })))?;
+            let message = failure(namespace)?;
+            let user = format!("system:serviceaccount:{}:default", namespace.name());
+            let why = format!(
+                "User {user} has insufficient permissions in clone source namespace {}",
+                golden.name()
+            );
+            ensure!(message.contains("not authorized to create DataVolume"), "{message}");
+            ensure!(message.contains(&why), "{message}");
+            ensure!(namespace.get(DATA_VOLUMES, "root")?.is_none(), "a copy was made without leave");
+
+            golden.apply(&json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": { "name": "copy" },
+                "rules": [{ "apiGroups": ["cdi.kubevirt.io"], "resources": ["datavolumes/source"], "verbs": ["create"] }],
+            }))?;
+            golden.apply(&json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": { "name": "copy" },
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "copy" },
+                "subjects": [{ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user }],
+            }))?;
+            let made = namespace.wait(DATA_VOLUMES, "root", "to be made", SOON, |_| true)?;
+            // The very claim that was asked about.
+            let source = json!({ "pvc": { "name": "image", "namespace": golden.name() } });
+            ensure!(made["spec"]["source"] == source && made["spec"]["sourceRef"].is_null(), "{made}");
+            namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
+        });
+        Ok(())
+    });
+}
+
+#[test]
+fn an_instance_type_is_read_from_what_a_template_copies() {
+    in_namespace("infers", |namespace| {
+        let _kinds = Kinds::install()?;
+        let mut machine =
+            machine("Halted", &json!({ "sourceRef": { "kind": "DataSource", "name": "tiny" } }));
+        guest::spec_of(&mut machine)["domain"].as_object_mut().and_then(|domain| domain.remove("memory"));
+        machine["spec"]["instancetype"] = json!({ "inferFromVolume": "root" });
+        let refusal = namespace.refusal(&machine)?;
+        ensure!(refusal.contains(&format!("DataSource {}/tiny not found", namespace.name())), "{refusal}");
+        namespace.apply(&json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
+            "metadata": { "name": "tiny", "labels": { "instancetype.kubevirt.io/default-instancetype": "u1.nano" } },
+            "spec": { "source": { "pvc": { "name": "image", "namespace": namespace.name() } } },
+        }))?;
+        namespace.apply(&machine)?;
+        let vm = namespace.need("vm", "vm")?;
+        ensure!(vm["spec"]["instancetype"]["name"] == "u1.nano", "{}", vm["spec"]["instancetype"]);
+        ensure!(vm["spec"]["instancetype"]["inferFromVolume"].is_null(), "{}", vm["spec"]["instancetype"]);
+        namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
+    });
+}
