@@ -9,6 +9,9 @@
 //! A DataVolume is made with our own rights, and CDI asks nobody else: whose contents it copies is the machine's account to be
 //! allowed. So a DataSource is followed first, and what was found and asked about is what the DataVolume says.
 
+pub mod status;
+
+use self::status::{FAILED, PENDING_POPULATION, SUCCEEDED, Status, WAIT_FOR_FIRST_CONSUMER};
 use crate::owner::owner;
 use barevirt_api::cdi::{self, DataVolumeSource, DataVolumeSpec};
 use barevirt_api::names::{CREATED_BY_LABEL, STATUS_DATA_VOLUME_ERROR, STATUS_PROVISIONING};
@@ -30,7 +33,7 @@ pub const DATA_SOURCE: &str = "DataSource";
 /// The account of a machine that names none.
 const DEFAULT_ACCOUNT: &str = "default";
 /// Phases in which an instance can have the claim: it is filled, or its pod is what the claim waits for.
-const READY: [&str; 3] = ["Succeeded", "WaitForFirstConsumer", "PendingPopulation"];
+const READY: [&str; 3] = [SUCCEEDED, WAIT_FOR_FIRST_CONSUMER, PENDING_POPULATION];
 
 /// Whether they are made before anybody starts the machine.
 pub fn are_immediate(vm: &VirtualMachine) -> bool {
@@ -254,24 +257,16 @@ impl Told {
             let (kind, name) = (VirtualMachine::kind(&()), vm.metadata.name.as_ref());
             owner.kind == kind && Some(&owner.name) == name && Some(&owner.uid) != vm.metadata.uid.as_ref()
         });
-        let status = &object.data["status"];
-        let condition = |type_: &str| {
-            let all = status["conditions"].as_array().into_iter().flatten();
-            all.into_iter().find(|condition| condition["type"] == type_)
-        };
-        let bound = condition("Bound");
-        let stopped = condition("Running").is_some_and(|running| {
-            running["status"] == "False"
-                && matches!(running["reason"].as_str(), Some("Error" | "ImagePullFailed"))
-        });
+        let status = Status::of(&object.data);
+        let bound = status.condition("Bound");
         let over_quota = bound
             .filter(|bound| bound["status"] != "True" && bound["reason"] == "ErrExceededQuota")
             .map(|bound| bound["message"].as_str().unwrap_or_default().to_owned());
         Told {
             name: object.name_any(),
-            phase: status["phase"].as_str().unwrap_or_default().to_owned(),
+            phase: status.phase().to_owned(),
             is_bound: bound.is_some_and(|bound| bound["status"] == "True"),
-            has_stopped: stopped,
+            has_stopped: status.stopped().is_some(),
             over_quota,
             is_nobodys: owner.is_none(),
             is_going: is_former || object.metadata.deletion_timestamp.is_some(),
@@ -280,7 +275,7 @@ impl Told {
 
     /// Whether CDI has given it up.
     pub fn has_failed(&self) -> bool {
-        self.phase == "Failed"
+        self.phase == FAILED
     }
 
     fn is_ready(&self) -> bool {
@@ -288,14 +283,14 @@ impl Told {
     }
 
     fn is_filled(&self) -> bool {
-        !self.is_going && !self.is_nobodys && self.phase == "Succeeded"
+        !self.is_going && !self.is_nobodys && self.phase == SUCCEEDED
     }
 
     /// Whether it is on its way, and waits for nobody.
     fn is_being_filled(&self) -> bool {
         match self.phase.as_str() {
-            "Succeeded" | "PendingPopulation" => self.is_going,
-            "WaitForFirstConsumer" => self.is_going || self.is_bound,
+            SUCCEEDED | PENDING_POPULATION => self.is_going,
+            WAIT_FOR_FIRST_CONSUMER => self.is_going || self.is_bound,
             _ => true,
         }
     }
@@ -360,7 +355,7 @@ impl DataVolumes {
 
     /// Whether one waits for its first consumer.
     pub fn wait_for_binding(&self) -> bool {
-        self.told().any(|told| told.is_ready() && told.phase != "Succeeded" && !told.is_bound)
+        self.told().any(|told| told.is_ready() && told.phase != SUCCEEDED && !told.is_bound)
     }
 }
 

@@ -21,6 +21,9 @@ use barevirt_api::names::{
 use barevirt_api::v1::{
     Condition, PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus, merge_condition,
 };
+use barevirt_plan::data_volumes::status::{
+    FAILED, PENDING_POPULATION, SUCCEEDED, Status, WAIT_FOR_FIRST_CONSUMER,
+};
 use barevirt_plan::pod::claims::Mode;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -60,25 +63,19 @@ pub(super) struct Filling {
 
 impl Filling {
     fn of(volume: &Value) -> Self {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let conditions = volume["status"]["conditions"].as_array();
-        let find =
-            |type_: &str| conditions.into_iter().flatten().find(|condition| condition["type"] == type_);
-        let stopped = find("Running").filter(|running| {
-            running["status"] == "False"
-                && matches!(running["reason"].as_str(), Some("Error" | "ImagePullFailed"))
-        });
+        let status = Status::of(volume);
+        let ready = status.condition("Ready").and_then(|ready| ready["status"].as_str());
         Filling {
-            phase: text(&volume["status"]["phase"]),
-            ready: find("Ready").map(|ready| text(&ready["status"])).unwrap_or_default(),
-            error: stopped.map(|stopped| text(&stopped["message"])),
+            phase: status.phase().to_owned(),
+            ready: ready.unwrap_or_default().to_owned(),
+            error: status.stopped().map(str::to_owned),
         }
     }
 
     /// Why it is not filled: reason and what is told of it.
     fn trouble(&self) -> (&'static str, String) {
         match (self.phase.as_str(), &self.error) {
-            ("Failed", _) => (REASON_FAILED_DATA_VOLUME_IMPORT, "Failed".to_owned()),
+            (FAILED, _) => (REASON_FAILED_DATA_VOLUME_IMPORT, "Failed".to_owned()),
             (_, Some(error)) => (
                 REASON_FAILED_DATA_VOLUME_IMPORT,
                 format!("what fills it has stopped over an error: {error}"),
@@ -90,7 +87,7 @@ impl Filling {
 
     /// Whether a pod may have the claim. Where the claim is bound only when it is filled, that is before it is.
     fn is_done(&self) -> bool {
-        matches!(self.phase.as_str(), "Succeeded" | "PendingPopulation")
+        [SUCCEEDED, PENDING_POPULATION].contains(&self.phase.as_str())
     }
 }
 
@@ -115,7 +112,7 @@ impl Found {
 
     /// Whether it is filled once a pod that uses it was placed, and none was.
     pub(super) fn waits_for_consumer(&self) -> bool {
-        let waits = |filling: &Filling| filling.phase == "WaitForFirstConsumer";
+        let waits = |filling: &Filling| filling.phase == WAIT_FOR_FIRST_CONSUMER;
         self.filling.as_ref().is_some_and(waits)
             && self.claim.as_ref().is_some_and(|claim| {
                 claim.metadata.deletion_timestamp.is_none() && claim_phase(claim) == "Pending"

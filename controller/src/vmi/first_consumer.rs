@@ -11,7 +11,7 @@
 
 use super::claims::{self, Claims};
 use super::plan::{Action, Observed, Plan, note_trouble, status_patch, taken};
-use super::progress::unschedulable;
+use super::progress::{is_over, unschedulable};
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use barevirt_api::names::{
@@ -133,11 +133,6 @@ pub(super) fn plan(observed: &Observed, step: Step<'_>, consumer: Option<Pod>) -
 /// Whether a pod is one that claims wait for, of a launcher or of an attachment pod.
 pub(crate) fn is_first_consumer(pod: &Pod) -> bool {
     pod.labels().get(APP_LABEL).map(String::as_str) == Some(APP_FIRST_CONSUMER)
-}
-
-fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Deletes one, unless that is under way. Of one that is over nothing runs any more.

@@ -3,6 +3,12 @@
 use barevirt_api::names::{COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
+/// Whether nothing of it runs any more, or ever will.
+pub(super) fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
 /// Why the scheduler found no node.
 pub(super) fn unschedulable(pod: &Pod) -> Option<(String, String)> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;

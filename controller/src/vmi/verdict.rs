@@ -1,5 +1,6 @@
 //! How a launcher pod ended.
 
+use super::progress::is_over;
 use barevirt_api::names::{COMPUTE_CONTAINER, PHASE_FAILED, PHASE_SUCCEEDED, REASON_EVICTED};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Pod, PodStatus};
 use serde::Deserialize;
@@ -31,7 +32,7 @@ impl Verdict {
     /// The launcher's own last word counts, then its exit, then what the kubelet says about the pod.
     pub fn of(pod: &Pod) -> Option<Verdict> {
         let status = pod.status.as_ref()?;
-        let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let over = is_over(pod);
         if over && status.reason.as_deref() == Some("Evicted") {
             return Some(Verdict::failed(
                 REASON_EVICTED,

@@ -83,14 +83,14 @@ fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
         let mut console = boot(namespace, &guest::machine("vm", "Always"))?;
         let vmi = namespace.need("vmi", "vm")?;
         let (uid, node) = (vmi["metadata"]["uid"].clone(), vmi["status"]["nodeName"].clone());
-        let add = ["addvolume", "vm", "--volume-name=data", "--serial=PLUGGED"];
+        let add = ["addvolume", "vm", "--volume-name=data", "--serial=PLUGGED-WHILE-IT-RUNS-1"];
         let output = namespace.virtctl(&add)?;
         ensure!(
             output.contains("Successfully submitted add volume request to VM vm for volume data"),
             "{output}"
         );
         wait_ready(namespace, "data")?;
-        let name = wait_disk(&mut console, "PLUGGED", true)?;
+        let name = wait_disk(&mut console, "PLUGGED-WHILE-IT-RUNS-1", true)?;
         console.ok(&format!("echo what was written >/dev/{name} && sync"), SOON)?;
         ensure!(volumes(namespace, "vm")? == ["root", "data"], "it is in the template");
         needs_no_restart(namespace)?;
@@ -105,7 +105,7 @@ fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
         let placed = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
         ensure!(placed == node, "{placed} is not where its volume is");
         let mut console = open(namespace)?;
-        let name = wait_disk(&mut console, "PLUGGED", true)?;
+        let name = wait_disk(&mut console, "PLUGGED-WHILE-IT-RUNS-1", true)?;
         let kept = console.ok(&format!("head -n 1 /dev/{name}"), SOON)?;
         ensure!(kept == "what was written", "{kept}");
 
@@ -114,7 +114,7 @@ fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
             output.contains("Successfully submitted remove volume request to VM vm for volume data"),
             "{output}"
         );
-        wait_disk(&mut console, "PLUGGED", false)?;
+        wait_disk(&mut console, "PLUGGED-WHILE-IT-RUNS-1", false)?;
         wait_untold(namespace, "data")?;
         ensure!(volumes(namespace, "vm")? == ["root"] && volumes(namespace, "vmi")? == ["root"]);
         needs_no_restart(namespace)

@@ -9,6 +9,7 @@ use crate::kin;
 use crate::shell::call_opt;
 use crate::vmi::claims::{self, Found};
 use crate::vmi::first_consumer;
+use crate::vmi::progress::is_over;
 use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_plan::pod::first_consumer as consumer;
@@ -74,14 +75,13 @@ impl Attachments {
     pub(super) fn standing(&self, name: &str, vmi: &VirtualMachineInstance, launcher: &Pod) -> Standing<'_> {
         let Some(pod) = self.pods.get(name) else { return Standing::Absent };
         let status = pod.status.as_ref();
-        let phase = status.and_then(|status| status.phase.as_deref());
         let ready = || {
             let mut containers = status.iter().flat_map(|status| status.container_statuses.iter().flatten());
             containers.any(|container| container.name == APP_HOTPLUG_DISK && container.ready)
         };
         if !is_ours(pod, vmi, launcher) {
             Standing::Foreign
-        } else if pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")) {
+        } else if pod.metadata.deletion_timestamp.is_some() || is_over(pod) {
             Standing::Ended(pod)
         } else if ready() {
             Standing::Serves(pod)

@@ -134,6 +134,9 @@ impl OnError {
     }
 }
 
+/// Most characters of a SCSI disk's serial number: VPD page 0x80 as QEMU has it.
+const SCSI_SERIAL: usize = 36;
+
 /// Sizes of a drive's blocks in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
@@ -163,6 +166,25 @@ impl Disk {
         name::device("disk", &self.name)
     }
 
+    /// Its serial number. A device of the node has its own, as with libvirt. QEMU shows the beginning of one that is longer than
+    /// the bus has room for; only of SCSI disks it refuses it.
+    fn serial(&self) -> Option<String> {
+        let given = self.device.serial.as_ref().filter(|_| self.device.kind != DiskKind::Lun)?;
+        let room = if matches!(self.device.bus, Bus::Scsi { .. }) { SCSI_SERIAL } else { usize::MAX };
+        Some(given.chars().take(room).collect())
+    }
+
+    /// What a SCSI disk calls itself on VPD page 0x83, by which guests name it (`/dev/disk/by-id`): its serial number, else what
+    /// libvirt says, so that a guest that came from there finds its disks. Said always: QEMU takes the serial number by itself
+    /// only where that has at most 20 characters, and refuses the disk otherwise.
+    fn device_id(&self) -> Option<String> {
+        if !matches!(self.device.bus, Bus::Scsi { .. }) || self.device.kind == DiskKind::Lun {
+            return None;
+        }
+        let serial = self.device.serial.clone().filter(|serial| !serial.is_empty());
+        Some(serial.unwrap_or_else(|| format!("drive-ua-{}", self.name)))
+    }
+
     pub(crate) fn props(&self) -> Props {
         let cdrom = self.device.kind == DiskKind::Cdrom;
         let id = self.id();
@@ -182,8 +204,8 @@ impl Disk {
         let props = props
             .maybe("drive", (!self.device.is_empty).then(|| self.image.node()))
             .maybe("bootindex", self.device.boot_index)
-            // A device of the node has its own, as with libvirt.
-            .maybe("serial", self.device.serial.clone().filter(|_| self.device.kind != DiskKind::Lun))
+            .maybe("serial", self.serial())
+            .maybe("device_id", self.device_id())
             .maybe("logical_block_size", self.device.blocks.map(|blocks| blocks.logical))
             .maybe("physical_block_size", self.device.blocks.map(|blocks| blocks.physical))
             .maybe("discard_granularity", self.device.blocks.and_then(|blocks| blocks.discard))
