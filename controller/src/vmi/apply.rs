@@ -1,17 +1,16 @@
 //! Carrying out a plan for an instance.
 
+mod beside;
+
+use self::beside::{Made, Role};
 use super::plan::{self, Action, Plan};
-use super::{hotplug, resize, state, subject};
+use super::{resize, state, subject};
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
-use crate::notes::Note;
 use crate::shell::{FIELD_MANAGER, call, call_opt};
 use crate::write;
-use barevirt_api::names::{
-    COMPUTE_CONTAINER, CREATED_BY_LABEL, REASON_FAILED_CREATE, REASON_FAILED_DELETE,
-    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE,
-};
+use barevirt_api::names::{COMPUTE_CONTAINER, CREATED_BY_LABEL, REASON_FAILED_CREATE};
 use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::jiff::Timestamp;
@@ -24,10 +23,14 @@ use tracing::{info, warn};
 /// When to look again after a pod could not be resized: its end, or a change, comes as an event.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// When to try such a pod again that was refused.
-const REFUSED_ATTACHMENT: Duration = Duration::from_secs(30);
+/// When to try a pod beside the launcher again that was refused.
+const REFUSED_BESIDE: Duration = Duration::from_secs(30);
 /// When to look again at an instance that changed meanwhile.
 const CHANGED: Duration = Duration::from_millis(200);
+
+/// What pods beside the launcher are called in events; KubeVirt's words.
+const CONSUMER: &str = "WaitForFirstConsumer temporary pod";
+const ATTACHMENT: &str = "attachment pod";
 
 /// Does what the plan says; the time of the next look.
 pub(super) async fn apply(
@@ -45,23 +48,31 @@ pub(super) async fn apply(
                     return Ok(Some(CHANGED));
                 }
             }
+            Action::Release { name, uid, grace } => {
+                beside::delete(cluster, vmi, CONSUMER, &name, uid, Some(grace)).await?;
+            }
+            // A pod that is refused keeps no other volume waiting.
             Action::Provision { pod, volume } => {
-                match provision(cluster, vmi, &pod, volume.as_deref()).await? {
-                    Attached::Made => {}
-                    Attached::Refused => again = again.into_iter().chain([REFUSED_ATTACHMENT]).min(),
-                    Attached::Changed => return Ok(Some(CHANGED)),
+                match beside::make(cluster, vmi, &pod, Role::Consumer(volume.as_deref())).await? {
+                    Made::There => {}
+                    Made::Refused => again = again.into_iter().chain([REFUSED_BESIDE]).min(),
+                    Made::Changed => return Ok(Some(CHANGED)),
                 }
             }
-            Action::Release { name, uid, grace } => release(cluster, vmi, &name, uid, grace).await?,
-            // A pod that is refused keeps no other volume waiting.
-            Action::Attach { pod, volume } => match attach(cluster, vmi, &pod, &volume).await? {
-                Attached::Made => {}
-                Attached::Refused => again = again.into_iter().chain([REFUSED_ATTACHMENT]).min(),
-                Attached::Changed => return Ok(Some(CHANGED)),
-            },
+            Action::Attach { pod, volume } => {
+                match beside::make(cluster, vmi, &pod, Role::Attachment(&volume)).await? {
+                    Made::There => {}
+                    Made::Refused => again = again.into_iter().chain([REFUSED_BESIDE]).min(),
+                    Made::Changed => return Ok(Some(CHANGED)),
+                }
+            }
             Action::Detach { name, uid, wanted } => {
-                if !detach(cluster, vmi, &name, uid, wanted).await? {
+                if !is_current(cluster, vmi).await? {
                     return Ok(Some(CHANGED));
+                }
+                beside::delete(cluster, vmi, ATTACHMENT, &name, uid, None).await?;
+                if !wanted {
+                    cluster.pauses.end(&vmi.namespace().unwrap_or_default(), &name);
                 }
             }
             Action::DeletePod { name, uid, grace } => delete_pod(cluster, vmi, &name, uid, grace).await?,
@@ -128,148 +139,6 @@ async fn make_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) ->
     };
     write.done(version.as_deref());
     Ok(made)
-}
-
-/// What became of an attachment pod, or of one that goes before another, that was to be made.
-enum Attached {
-    /// It is there.
-    Made,
-    /// It was not let in; that is told.
-    Refused,
-    /// The instance has changed since it was observed.
-    Changed,
-}
-
-async fn attach(
-    cluster: &Cluster,
-    vmi: &VirtualMachineInstance,
-    pod: &Pod,
-    volume: &str,
-) -> Result<Attached, Error> {
-    if !is_current(cluster, vmi).await? {
-        return Ok(Attached::Changed);
-    }
-    let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
-    match make_pod(cluster, vmi, pod).await {
-        Ok(made) => {
-            cluster.pauses.begin(&namespace, &name, Instant::now());
-            if made {
-                let note = Note::normal(REASON_SUCCESSFUL_CREATE, format!("Created attachment pod {name}"));
-                cluster.notes.tell(note, vmi.object_ref(&()));
-                info!(namespace, vmi = vmi.name_any(), pod = name, volume, "created an attachment pod");
-            }
-            Ok(Attached::Made)
-        }
-        Err(error) if error.category() == Category::Refused => {
-            cluster.pauses.begin(&namespace, &name, Instant::now());
-            warn!(vmi = subject(vmi), pod = name, volume, error = error.message(), "no attachment pod");
-            let message = format!("Error creating attachment pod: {}", error.message());
-            tell(cluster, vmi, hotplug::refused(vmi, volume, &message)).await?;
-            Ok(Attached::Refused)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Creates a pod that claims wait for before somebody fills them.
-async fn provision(
-    cluster: &Cluster,
-    vmi: &VirtualMachineInstance,
-    pod: &Pod,
-    volume: Option<&str>,
-) -> Result<Attached, Error> {
-    if !is_current(cluster, vmi).await? {
-        return Ok(Attached::Changed);
-    }
-    let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
-    match make_pod(cluster, vmi, pod).await {
-        Ok(made) => {
-            cluster.pauses.begin(&namespace, &name, Instant::now());
-            if made {
-                let message = match volume {
-                    Some(volume) => format!("Created hotplug trigger pod for volume {volume}"),
-                    None => format!("Created virtual machine pod {name}"),
-                };
-                cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_CREATE, message), vmi.object_ref(&()));
-                info!(namespace, vmi = vmi.name_any(), pod = name, volume, "created a first consumer");
-            }
-            Ok(Attached::Made)
-        }
-        Err(error) if error.category() == Category::Refused => {
-            cluster.pauses.begin(&namespace, &name, Instant::now());
-            match volume {
-                Some(volume) => {
-                    let error = error.message();
-                    warn!(vmi = subject(vmi), pod = name, volume, error, "no first consumer");
-                    let message =
-                        format!("Error creating hotplug population trigger pod for volume {volume}: {error}");
-                    tell(cluster, vmi, hotplug::refused(vmi, volume, &message)).await?;
-                }
-                None => tell_refusal(cluster, vmi, REASON_FAILED_CREATE, "pod", &error).await?,
-            }
-            Ok(Attached::Refused)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Deletes a pod that claims waited for.
-async fn release(
-    cluster: &Cluster,
-    vmi: &VirtualMachineInstance,
-    name: &str,
-    uid: String,
-    grace: u32,
-) -> Result<(), Error> {
-    let namespace = vmi.namespace().unwrap_or_default();
-    let params = DeleteParams {
-        grace_period_seconds: Some(grace),
-        preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
-        ..DeleteParams::default()
-    };
-    if let Err(error) = write::delete::<Pod>(cluster, &namespace, name, &params).await {
-        if error.category() == Category::Refused {
-            let message = format!("Failed to delete WaitForFirstConsumer temporary pod {name}");
-            cluster.notes.tell(Note::warning(REASON_FAILED_DELETE, message), vmi.object_ref(&()));
-        }
-        return Err(error);
-    }
-    let message = format!("Deleted WaitForFirstConsumer temporary pod {name}");
-    cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_DELETE, message), vmi.object_ref(&()));
-    info!(namespace, vmi = vmi.name_any(), pod = name, "deleted a first consumer");
-    Ok(())
-}
-
-/// Deletes an attachment pod, unless the instance changed since it was observed: then false.
-async fn detach(
-    cluster: &Cluster,
-    vmi: &VirtualMachineInstance,
-    name: &str,
-    uid: String,
-    wanted: bool,
-) -> Result<bool, Error> {
-    if !is_current(cluster, vmi).await? {
-        return Ok(false);
-    }
-    let namespace = vmi.namespace().unwrap_or_default();
-    let params = DeleteParams {
-        preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
-        ..DeleteParams::default()
-    };
-    if let Err(error) = write::delete::<Pod>(cluster, &namespace, name, &params).await {
-        let message = format!("Failed to delete attachment pod {name}");
-        if error.category() == Category::Refused {
-            cluster.notes.tell(Note::warning(REASON_FAILED_DELETE, message), vmi.object_ref(&()));
-        }
-        return Err(error);
-    }
-    if !wanted {
-        cluster.pauses.end(&namespace, name);
-    }
-    let note = Note::normal(REASON_SUCCESSFUL_DELETE, format!("Deleted attachment pod {name}"));
-    cluster.notes.tell(note, vmi.object_ref(&()));
-    info!(namespace, vmi = vmi.name_any(), pod = name, "deleted an attachment pod");
-    Ok(true)
 }
 
 /// Creates the claim. One of its name that is there is found at the next look, or on its way out.
@@ -388,14 +257,7 @@ async fn resize_pod(
         // A cluster that knows no resize has no such resource.
         Err(error) if matches!(error.category(), Category::Refused | Category::Gone) => {
             let plan = resize::refused(vmi, &error.message(), Timestamp::now());
-            for action in plan.actions {
-                if let Action::Patch(body) = action {
-                    patch(cluster, vmi, &body).await?;
-                }
-            }
-            for note in plan.notes {
-                cluster.notes.tell(note, vmi.object_ref(&()));
-            }
+            tell(cluster, vmi, plan).await?;
             warn!(vmi = subject(vmi), error = error.message(), "the launcher pod was not resized");
             Ok(Some(REFUSED))
         }
