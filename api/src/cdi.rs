@@ -7,14 +7,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{ApiResource, GroupVersionKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The group.
 pub const GROUP: &str = "cdi.kubevirt.io";
+
+/// The kind of claims that are filled.
+pub const DATA_VOLUME: &str = "DataVolume";
+/// The kind of what stands for something to copy; the only one that a `sourceRef` may name.
+pub const DATA_SOURCE: &str = "DataSource";
 
 /// Objects of one of the group's kinds, in the version that its clients use.
 #[must_use]
 pub fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1beta1", kind))
+}
+
+/// What a DataSource, as the API server has it, stands for: a member `pvc` or `snapshot`, where it is right. One that stands for
+/// another one has in its status what that comes to.
+#[must_use]
+pub fn stands_for(data_source: &Value) -> &Value {
+    let said = &data_source["spec"]["source"];
+    if said["dataSource"].is_object() { &data_source["status"]["source"] } else { said }
 }
 
 /// An empty raw disk. It takes no settings.

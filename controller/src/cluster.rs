@@ -8,13 +8,12 @@ use crate::backlog::Backlogs;
 use crate::config::Config;
 use crate::error::chain;
 use crate::expectations::{Expectations, Key, Kind};
+use crate::generations::Generations;
 use crate::inventory::Inventory;
 use crate::kin::{Kin, Parent, Whose};
 use crate::node::Nodes;
 use crate::notes::Notes;
 use crate::packed::Packed;
-use crate::pool::Pruned;
-use crate::vm::Filled;
 use crate::vmi::{self, Pauses};
 use crate::vsock::ContextIds;
 use barevirt_api::names::{APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};
@@ -97,9 +96,9 @@ pub struct Cluster {
     /// Machines of pools, and those of nobody that a pool holds still.
     pub machines: Kin,
     /// Pools that keep nothing of former generations.
-    pub pruned: Pruned,
+    pub pruned: Generations,
     /// Machines whose DataVolumes are all filled.
-    pub filled: Filled,
+    pub filled: Generations,
     /// Addresses of guests on vsock.
     pub context_ids: ContextIds,
     /// Attachment pods that were made a moment ago.
@@ -163,8 +162,8 @@ impl Cluster {
             pools,
             instances: Kin::default(),
             machines: Kin::default(),
-            pruned: Pruned::default(),
-            filled: Filled::default(),
+            pruned: Generations::default(),
+            filled: Generations::default(),
             context_ids: ContextIds::default(),
             pauses: Pauses::default(),
             kubevirts,

@@ -16,6 +16,7 @@ pub mod backlog;
 pub mod cluster;
 pub mod error;
 pub mod expectations;
+pub mod generations;
 pub mod image_volumes;
 pub mod inventory;
 pub mod kin;

@@ -153,7 +153,7 @@ impl RemoveVolume {
 
 /// The DataVolume of that name, else the claim.
 async fn source(session: &Session, name: &str) -> anyhow::Result<HotplugVolumeSource> {
-    let kind = cdi::resource("DataVolume");
+    let kind = cdi::resource(cdi::DATA_VOLUME);
     let (client, namespace) = (&session.client, &session.namespace);
     let data_volumes: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);

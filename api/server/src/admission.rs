@@ -228,8 +228,8 @@ fn refuse(causes: Vec<Cause>) -> Result<Option<Patch>, Vec<Cause>> {
 }
 
 /// What a change of the typed object means for the object as it came in: a patch that adds and replaces, and removes
-/// only from status, which is no user's to write, and questions that were answered. What our types do not know is not ours to touch, nor is metadata
-/// beyond labels, annotations and finalizers.
+/// only from status, which is no user's to write, and questions that were answered. What our types do not know is not ours to
+/// touch, nor is metadata beyond labels, annotations and finalizers.
 fn mutate<T: DeserializeOwned + Serialize>(
     request: &Request,
     change: impl FnOnce(&mut T),

@@ -6,7 +6,7 @@ use barevirt_api::instancetype::infer::{self, Choice, Failure, Look, Named, Next
 use barevirt_api::instancetype::matcher::{Family, Matcher};
 use barevirt_api::v1::VirtualMachine;
 use barevirt_api::validate::Cause;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::DynamicObject;
 use kube::{Api, Client};
 use serde_json::Value;
 
@@ -56,8 +56,8 @@ async fn end(client: &Client, vm: &VirtualMachine, matcher: &Matcher<'_>) -> Res
 
 /// What is there; none also where nobody serves the kind.
 async fn read(client: &Client, look: &Look) -> Result<Option<Value>, Failure> {
-    let (group, version, kind) = look.kind.parts();
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let resource = look.kind.resource();
+    let kind = &resource.kind;
     let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), &look.namespace, &resource);
     let failure = |why: String| Failure {
         message: format!("unable to read {kind} {}/{}: {why}", look.namespace, look.name),

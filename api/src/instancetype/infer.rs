@@ -13,6 +13,8 @@ use super::matcher::{Family, Matcher};
 use crate::cdi::{self, DataVolumeSpec};
 use crate::v1::{InstancetypeMatcher, PreferenceMatcher, VirtualMachine, VirtualMachineSpec};
 use crate::validate::{Cause, is_dns_label, is_dns_subdomain};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
 /// What objects an inference reads.
@@ -29,13 +31,17 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Group, version and kind.
-    pub fn parts(self) -> (&'static str, &'static str, &'static str) {
+    /// How the API server has them.
+    pub fn resource(self) -> ApiResource {
         match self {
-            Kind::Claim => ("", "v1", "PersistentVolumeClaim"),
-            Kind::Snapshot => ("snapshot.storage.k8s.io", "v1", "VolumeSnapshot"),
-            Kind::DataVolume => (cdi::GROUP, "v1beta1", "DataVolume"),
-            Kind::DataSource => (cdi::GROUP, "v1beta1", "DataSource"),
+            Kind::Claim => ApiResource::erase::<PersistentVolumeClaim>(&()),
+            Kind::Snapshot => ApiResource::from_gvk(&GroupVersionKind::gvk(
+                "snapshot.storage.k8s.io",
+                "v1",
+                "VolumeSnapshot",
+            )),
+            Kind::DataVolume => cdi::resource(cdi::DATA_VOLUME),
+            Kind::DataSource => cdi::resource(cdi::DATA_SOURCE),
         }
     }
 }
@@ -110,11 +116,7 @@ pub fn begin(vm: &VirtualMachine, volume: &str) -> Result<Look, Failure> {
     let Some(source) = &found.data_volume else {
         return lacking(format!("unable to infer defaults from volume {volume} as type is not supported"));
     };
-    let mut templates = vm.spec.data_volume_templates.iter();
-    let named = |metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
-        metadata.name.as_deref() == Some(source.name.as_str())
-    };
-    match templates.find(|template| template.metadata.as_ref().is_some_and(named)) {
+    match vm.spec.data_volume_templates.iter().find(|template| template.name() == source.name) {
         Some(template) => of_specification(&template.spec, namespace),
         None => look(Kind::DataVolume, namespace, &source.name),
     }
@@ -130,39 +132,35 @@ pub fn follow(family: Family, namespace: &str, at: &Look, found: Option<&Value>)
             // One that was filled may have been taken away since: its claim has its name.
             Kind::DataVolume => look(Kind::Claim, &at.namespace, &at.name).map(Next::Look),
             Kind::Claim | Kind::Snapshot | Kind::DataSource => {
-                let kind = at.kind.parts().2;
+                let kind = at.kind.resource().kind;
                 fatal(format!("{kind} {}/{} not found", at.namespace, at.name))
             }
         };
     };
-    let labelled = by_labels(family, found);
+    if let Some(named) = by_labels(family, found) {
+        return Ok(Next::Found(named));
+    }
     match at.kind {
-        _ if labelled.is_some() => {}
         Kind::Claim | Kind::Snapshot => {
-            return lacking(format!("unable to find required {} label on the volume", name_label(family)));
+            lacking(format!("unable to find required {} label on the volume", name_label(family)))
         }
         Kind::DataVolume => {
             let spec = serde_json::from_value(found["spec"].clone()).unwrap_or_default();
-            return of_specification(&spec, namespace).map(Next::Look);
+            of_specification(&spec, namespace).map(Next::Look)
         }
         Kind::DataSource => {
-            let said = &found["spec"]["source"];
-            let said = if said["dataSource"].is_object() { &found["status"]["source"] } else { said };
+            let said = cdi::stands_for(found);
             for (kind, source) in [(Kind::Claim, &said["pvc"]), (Kind::Snapshot, &said["snapshot"])] {
                 if let Some(name) = source["name"].as_str() {
                     let own = source["namespace"].as_str().filter(|own| !own.is_empty());
                     return look(kind, own.unwrap_or(&at.namespace), name).map(Next::Look);
                 }
             }
-            return lacking(
+            lacking(
                 "unable to infer defaults from DataSource that doesn't provide DataVolumeSourcePVC or \
                  DataVolumeSourceSnapshot",
-            );
+            )
         }
-    }
-    match labelled {
-        Some(named) => Ok(Next::Found(named)),
-        None => lacking(format!("unable to find required {} label on the volume", name_label(family))),
     }
 }
 
@@ -177,7 +175,7 @@ fn of_specification(spec: &DataVolumeSpec, namespace: &str) -> Result<Look, Fail
         }
     }
     match &spec.source_ref {
-        Some(reference) if reference.kind == "DataSource" => {
+        Some(reference) if reference.kind == cdi::DATA_SOURCE => {
             let own = or(reference.namespace.as_deref().unwrap_or_default());
             look(Kind::DataSource, &own, &reference.name)
         }
@@ -193,7 +191,7 @@ fn of_specification(spec: &DataVolumeSpec, namespace: &str) -> Result<Look, Fail
 fn look(kind: Kind, namespace: &str, name: &str) -> Result<Look, Failure> {
     if !is_dns_label(namespace) || !is_dns_subdomain(name) {
         let (namespace, name) = (namespace.escape_debug(), name.escape_debug());
-        return fatal(format!("{} {namespace}/{name} not found", kind.parts().2));
+        return fatal(format!("{} {namespace}/{name} not found", kind.resource().kind));
     }
     Ok(Look { kind, namespace: namespace.to_owned(), name: name.to_owned() })
 }
@@ -281,7 +279,7 @@ mod tests {
         let told = |failure: Failure| (failure.message, failure.may_be_ignored);
         let mut at = begin(vm, "root").map_err(told)?;
         for _ in 0..5 {
-            let path = format!("{} {}/{}", at.kind.parts().2, at.namespace, at.name);
+            let path = format!("{} {}/{}", at.kind.resource().kind, at.namespace, at.name);
             match follow(Family::Instancetype, "shop", &at, cluster.get(&path)).map_err(told)? {
                 Next::Look(next) => at = next,
                 Next::Found(named) => return Ok((named.name, named.kind)),

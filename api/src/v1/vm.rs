@@ -221,6 +221,13 @@ pub struct DataVolumeTemplateSpec {
     pub status: Option<DataVolumeTemplateDummyStatus>,
 }
 
+impl DataVolumeTemplateSpec {
+    /// Name of the DataVolume; empty where none is given.
+    pub fn name(&self) -> &str {
+        self.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default()
+    }
+}
+
 /// Storage that can be plugged into a running VM; set exactly one member.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -3,15 +3,15 @@
 use super::supported::given;
 use super::text::{is_dns_label, is_dns_subdomain, quoted};
 use super::{Cause, Path};
-use crate::cdi::DataVolumeSpec;
-use crate::v1::{DataVolumeTemplateSpec, VirtualMachine, VirtualMachineSpec};
+use crate::cdi::{self, DataVolumeSpec};
+use crate::v1::{VirtualMachine, VirtualMachineSpec};
 
 /// The templates of a machine's specification.
 pub(super) fn validate(path: &Path, spec: &VirtualMachineSpec, causes: &mut Vec<Cause>) {
     for (index, template) in spec.data_volume_templates.iter().enumerate() {
         let field = path.child("dataVolumeTemplates").index(index);
-        let name = name(template);
-        let earlier = spec.data_volume_templates.iter().take(index).any(|other| self::name(other) == name);
+        let name = template.name();
+        let earlier = spec.data_volume_templates.iter().take(index).any(|other| other.name() == name);
         let wrong = if name.is_empty() {
             let field = field.child("metadata.name");
             Some(Cause::required(
@@ -66,10 +66,6 @@ pub(super) fn namespaces(old: Option<&VirtualMachine>, vm: &VirtualMachine, caus
     }
 }
 
-fn name(template: &DataVolumeTemplateSpec) -> &str {
-    template.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default()
-}
-
 /// The first thing wrong with what a data volume holds, and where.
 fn contents(field: &Path, spec: &DataVolumeSpec) -> Option<Cause> {
     let populated = match (&spec.pvc, &spec.storage) {
@@ -113,7 +109,7 @@ fn origin(field: &Path, spec: &DataVolumeSpec) -> Option<Cause> {
         if spec.source.is_some() {
             return Some(Cause::invalid(&field, "Data volume should have either Source or SourceRef"));
         }
-        if reference.kind != "DataSource" {
+        if reference.kind != cdi::DATA_SOURCE {
             let kind = quoted(&reference.kind);
             let message = format!("kind of a data volume's sourceRef is DataSource, not '{kind}'");
             return Some(Cause::not_supported(&field.child("kind"), message));

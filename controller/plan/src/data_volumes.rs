@@ -28,8 +28,6 @@ use serde_json::Value;
 const CLAIM_ADOPTION_ANNOTATION: &str = "cdi.kubevirt.io/allowClaimAdoption";
 /// Annotation on a machine, "false": its DataVolumes are made when it starts, and not before.
 const IMMEDIATE_ANNOTATION: &str = "kubevirt.io/immediate-data-volume-creation";
-/// The only kind that stands for an origin.
-pub const DATA_SOURCE: &str = "DataSource";
 /// The account of a machine that names none.
 const DEFAULT_ACCOUNT: &str = "default";
 /// Phases in which an instance can have the claim: it is filled, or its pod is what the claim waits for.
@@ -38,11 +36,6 @@ const READY: [&str; 3] = [SUCCEEDED, WAIT_FOR_FIRST_CONSUMER, PENDING_POPULATION
 /// Whether they are made before anybody starts the machine.
 pub fn are_immediate(vm: &VirtualMachine) -> bool {
     vm.annotations().get(IMMEDIATE_ANNOTATION).is_none_or(|value| value != "false")
-}
-
-/// Name of a template's DataVolume.
-pub fn name(template: &DataVolumeTemplateSpec) -> &str {
-    template.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default()
 }
 
 /// Something of the cluster, by namespace and name. Both become part of a request's path, and people write them.
@@ -79,7 +72,7 @@ pub enum Origin {
 pub fn data_source(spec: &DataVolumeSpec, namespace: &str) -> Result<Option<Place>, String> {
     let Some(reference) = &spec.source_ref else { return Ok(None) };
     let own = reference.namespace.as_deref().filter(|own| !own.is_empty());
-    Place::new(DATA_SOURCE, own.unwrap_or(namespace), &reference.name).map(Some)
+    Place::new(cdi::DATA_SOURCE, own.unwrap_or(namespace), &reference.name).map(Some)
 }
 
 /// The specification with what is copied in it, whole, and no DataSource any more. `found` is that DataSource as the API server
@@ -98,9 +91,7 @@ pub fn resolved(
         let nothing =
             || format!("DataSource {}/{} stands for no claim and no snapshot", place.namespace, place.name);
         let found = found.ok_or_else(nothing)?;
-        // One that stands for another one has in its status what that comes to.
-        let said = &found["spec"]["source"];
-        let said = if said["dataSource"].is_object() { &found["status"]["source"] } else { said };
+        let said = cdi::stands_for(found);
         let mut source = DataVolumeSource::default();
         if said["pvc"].is_object() {
             source.pvc = serde_json::from_value(with_namespace(&said["pvc"])).ok();
@@ -225,7 +216,7 @@ pub fn manifest(
     };
     // Our types always have a JSON form: no map in them has keys but strings.
     let data = serde_json::json!({ "spec": serde_json::to_value(spec).unwrap_or_default() });
-    let mut object = DynamicObject::new("", &cdi::resource("DataVolume")).data(data);
+    let mut object = DynamicObject::new("", &cdi::resource(cdi::DATA_VOLUME)).data(data);
     object.metadata = metadata;
     object
 }

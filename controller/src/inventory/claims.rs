@@ -2,7 +2,7 @@
 
 use super::{Key, kept, key};
 use barevirt_api::quantity;
-use barevirt_api::v1::{DataVolumeTemplateSpec, VirtualMachine};
+use barevirt_api::v1::VirtualMachine;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, VolumeResourceRequirements};
 use kube::runtime::WatchStreamExt;
@@ -95,10 +95,7 @@ impl DiskRow {
 
 /// What a machine's template of that name asks for.
 fn asked(machine: &VirtualMachine, name: &str) -> Option<f64> {
-    let named = |template: &&DataVolumeTemplateSpec| {
-        template.metadata.as_ref().and_then(|meta| meta.name.as_deref()) == Some(name)
-    };
-    let spec = &machine.spec.data_volume_templates.iter().find(named)?.spec;
+    let spec = &machine.spec.data_volume_templates.iter().find(|template| template.name() == name)?.spec;
     let claim = spec.pvc.as_ref().and_then(|claim| claim.resources.as_ref());
     size(claim.or_else(|| spec.storage.as_ref()?.resources.as_ref()))
 }

@@ -22,7 +22,7 @@ pub(super) async fn part(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), E
     let api = |resource: &ApiResource| {
         Api::<DynamicObject>::namespaced_with(cluster.client.clone(), &namespace, resource)
     };
-    for (noun, objects) in [("claim", api(&claims)), ("data volume", api(&cdi::resource("DataVolume")))] {
+    for (noun, objects) in [("claim", api(&claims)), ("data volume", api(&cdi::resource(cdi::DATA_VOLUME)))] {
         for name in state::names(vm) {
             let subject = || format!("{noun} {namespace}/{name}");
             if let Some(found) = call_opt("get", subject, objects.get_metadata(&name)).await? {

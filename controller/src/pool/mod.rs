@@ -29,7 +29,6 @@ mod status;
 mod tests;
 
 pub use plan::{Action, Machine, Observed, Plan, plan};
-pub use revision::Pruned;
 pub use state::is_held;
 pub use status::compute as compute_status;
 

@@ -12,34 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Resource, ResourceExt};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, HashSet};
 use tracing::{info, warn};
 
 /// What older generations of a pool said, by name; none where nothing is known of one.
 pub(super) type Older = BTreeMap<String, Option<VirtualMachinePoolSpec>>;
-
-/// Up to which generation of each pool nothing older is left. After a start of this process nothing is known.
-#[derive(Default)]
-pub struct Pruned(Mutex<HashMap<String, i64>>);
-
-impl Pruned {
-    /// Whether nothing older than the pool's generation is left.
-    pub(super) fn is_done(&self, pool: &VirtualMachinePool) -> bool {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(&pool.uid().unwrap_or_default()).copied() == pool.metadata.generation
-    }
-
-    fn done(&self, pool: &VirtualMachinePool) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(pool.uid().unwrap_or_default(), pool.metadata.generation.unwrap_or_default());
-    }
-
-    /// Forgets a pool that is gone.
-    pub fn forget(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
-    }
-}
 
 /// Name of the pool's present generation.
 pub(super) fn name(pool: &VirtualMachinePool) -> String {

@@ -9,7 +9,7 @@ use crate::expectations::{Key, Kind};
 use crate::kin;
 use crate::merge;
 use crate::notes::Note;
-use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::shell::{FIELD_MANAGER, call, may_adopt};
 use crate::write;
 use barevirt_api::names::{
     CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED, REASON_FAILED_CREATE, REASON_FAILED_DELETE,
@@ -169,13 +169,7 @@ async fn adopt(
     set: &VirtualMachineInstanceReplicaSet,
     member: &Member,
 ) -> Result<(), Error> {
-    // A set that is being deleted adopts nothing, and its cache may not show that yet.
-    let sets: Api<VirtualMachineInstanceReplicaSet> =
-        Api::namespaced(cluster.client.clone(), &set.namespace().unwrap_or_default());
-    let fresh = call_opt("get", || subject(set), sets.get_metadata(&set.name_any())).await?;
-    if fresh.is_none_or(|fresh| {
-        fresh.metadata.uid != set.metadata.uid || fresh.metadata.deletion_timestamp.is_some()
-    }) {
+    if !may_adopt(&cluster.client, || subject(set), set).await? {
         return Ok(());
     }
     let mut owners = member.owners.clone();

@@ -9,7 +9,7 @@ use crate::expectations::{Key, Kind};
 use crate::kin;
 use crate::merge;
 use crate::notes::Note;
-use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::shell::{FIELD_MANAGER, call, call_opt, may_adopt};
 use crate::vmi::Verdict;
 use crate::write;
 use barevirt_api::names::{
@@ -85,7 +85,7 @@ pub(super) async fn apply(
             Ok(Ok(None)) => (Outcome::Held, Some(HELD)),
             Err(error) if error.category() == Category::Refused => {
                 let message = format!("Error creating virtual machine instance: {}", error.message());
-                tell_once(cluster, vm, REASON_FAILED_CREATE, &message);
+                tell_once(cluster, vm, Note::warning(REASON_FAILED_CREATE, &message), &message);
                 failure = Some(error);
                 (Outcome::Failed { reason: REASON_FAILED_CREATE, message }, None)
             }
@@ -100,7 +100,7 @@ pub(super) async fn apply(
             Err(error) if error.category() == Category::Refused => {
                 let message =
                     format!("Error deleting virtual machine instance {}: {}", vm.name_any(), error.message());
-                tell_once(cluster, vm, REASON_FAILED_DELETE, &message);
+                tell_once(cluster, vm, Note::warning(REASON_FAILED_DELETE, &message), &message);
                 failure = Some(error);
                 (Outcome::Failed { reason: REASON_FAILED_DELETE, message }, None)
             }
@@ -115,19 +115,14 @@ pub(super) async fn apply(
     }
 }
 
-/// An event, unless the Failure condition says the same already: retries are not news.
-fn tell_once(cluster: &Cluster, vm: &VirtualMachine, reason: &'static str, message: &str) {
-    if !is_known(vm, message) {
-        cluster.notes.tell(Note::warning(reason, message), vm.object_ref(&()));
-    }
-}
-
-/// Whether the Failure condition says so already.
-fn is_known(vm: &VirtualMachine, message: &str) -> bool {
+/// An event, unless the Failure condition has that message already: retries are not news.
+fn tell_once(cluster: &Cluster, vm: &VirtualMachine, note: Note, message: &str) {
     let known = vm.status.as_ref().and_then(|status| {
         barevirt_api::v1::Condition::find(&status.conditions, barevirt_api::names::CONDITION_FAILURE)
     });
-    known.and_then(|known| known.message.as_deref()) == Some(message)
+    if known.and_then(|known| known.message.as_deref()) != Some(message) {
+        cluster.notes.tell(note, vm.object_ref(&()));
+    }
 }
 
 /// Writes the status where it differs from the stored one, unless that can wait: for so long.
@@ -172,7 +167,7 @@ fn refused(
     refusal: instancetype::Refusal,
 ) -> (Outcome, Option<Duration>) {
     let instancetype::Refusal { reason, message } = refusal;
-    tell_once(cluster, vm, reason, &message);
+    tell_once(cluster, vm, Note::warning(reason, &message), &message);
     (Outcome::Failed { reason, message }, Some(MISSING))
 }
 
@@ -183,8 +178,8 @@ fn unprovided(
     refusal: data_volumes::Refusal,
 ) -> (Outcome, Option<Duration>) {
     let data_volumes::Refusal { note, message } = refusal;
-    if let Some(note) = note.filter(|_| !is_known(vm, &message)) {
-        cluster.notes.tell(note, vm.object_ref(&()));
+    if let Some(note) = note {
+        tell_once(cluster, vm, note, &message);
     }
     (Outcome::Failed { reason: REASON_FAILED_CREATE, message }, Some(MISSING))
 }
@@ -280,12 +275,7 @@ async fn adopt(cluster: &Cluster, observed: &Observed) -> Result<Option<Duration
     let vm = &observed.vm;
     let Some(vmi) = &observed.vmi else { return Ok(None) };
     let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
-    // A machine that is being deleted adopts nothing, and its cache may not show that yet.
-    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
-    let fresh = call_opt("get", || subject(vm), vms.get_metadata(&name)).await?;
-    if fresh.is_none_or(|fresh| {
-        fresh.metadata.uid != vm.metadata.uid || fresh.metadata.deletion_timestamp.is_some()
-    }) {
+    if !may_adopt(&cluster.client, || subject(vm), vm).await? {
         return Ok(Some(STALE));
     }
     let mut owners = vmi.owner_references().to_vec();

@@ -8,7 +8,7 @@ use crate::cluster::Cluster;
 use crate::error::{Category, Error};
 use crate::kin;
 use crate::notes::Note;
-use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::shell::{FIELD_MANAGER, call, call_opt, may_adopt};
 use crate::vmi::phase;
 use barevirt_api::cdi::{self, DataVolumeSpec};
 use barevirt_api::names::{
@@ -23,8 +23,6 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tracing::info;
 
@@ -32,28 +30,6 @@ use tracing::info;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How often those are that CDI has given up: somebody has to do something.
 const FAILED: Duration = Duration::from_secs(30);
-
-/// Up to which generation of each machine all its DataVolumes were found filled. After a start of this process nothing is
-/// known.
-#[derive(Default)]
-pub struct Filled(Mutex<HashMap<String, i64>>);
-
-impl Filled {
-    fn is_known(&self, vm: &VirtualMachine) -> bool {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(&vm.uid().unwrap_or_default()).copied() == vm.metadata.generation
-    }
-
-    fn note(&self, vm: &VirtualMachine) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(vm.uid().unwrap_or_default(), vm.metadata.generation.unwrap_or_default());
-    }
-
-    /// Forgets a machine that is gone.
-    pub fn forget(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
-    }
-}
 
 /// Why a DataVolume cannot be made. It may be possible later.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +56,7 @@ impl Refusal {
 }
 
 fn data_volumes(cluster: &Cluster, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(cluster.client.clone(), namespace, &cdi::resource("DataVolume"))
+    Api::namespaced_with(cluster.client.clone(), namespace, &cdi::resource(cdi::DATA_VOLUME))
 }
 
 /// Looks for those of a machine. `vmi` is its instance.
@@ -90,7 +66,7 @@ pub(super) async fn observe(
     vmi: Option<&VirtualMachineInstance>,
 ) -> Result<DataVolumes, Error> {
     let templates = &vm.spec.data_volume_templates;
-    let runs_with_all = vmi.is_some_and(|vmi| phase(vmi) == PHASE_RUNNING) && cluster.filled.is_known(vm);
+    let runs_with_all = vmi.is_some_and(|vmi| phase(vmi) == PHASE_RUNNING) && cluster.filled.is_done(vm);
     if templates.is_empty() || vm.metadata.deletion_timestamp.is_some() || runs_with_all {
         return Ok(DataVolumes::default());
     }
@@ -98,13 +74,13 @@ pub(super) async fn observe(
     let all = data_volumes(cluster, &namespace);
     let mut found = vec![];
     for template in templates {
-        let name = planned::name(template);
+        let name = template.name();
         let there = call_opt("get", || format!("data volume {namespace}/{name}"), all.get(name)).await?;
         found.push(there.map(|there| Told::by(&there, vm)));
     }
     let found = DataVolumes(found);
     if found.are_filled() {
-        cluster.filled.note(vm);
+        cluster.filled.done(vm);
     }
     Ok(found)
 }
@@ -139,7 +115,7 @@ async fn make(
     vm: &VirtualMachine,
     template: &DataVolumeTemplateSpec,
 ) -> Result<Result<(), Refusal>, Error> {
-    let (namespace, name) = (vm.namespace().unwrap_or_default(), planned::name(template));
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), template.name());
     let resolved = resolve(cluster, vm, template).await?;
     let (spec, origin) = match resolved.and_then(|spec| planned::origin(&spec).map(|origin| (spec, origin))) {
         Ok(found) => found,
@@ -203,7 +179,7 @@ async fn resolve(
     };
     let mut source = None;
     if let Some(place) = place {
-        let resource = cdi::resource(planned::DATA_SOURCE);
+        let resource = cdi::resource(cdi::DATA_SOURCE);
         let all: Api<DynamicObject> =
             Api::namespaced_with(cluster.client.clone(), &place.namespace, &resource);
         let about = format!("DataSource {}/{}", place.namespace, place.name);
@@ -260,12 +236,7 @@ async fn tell_of_missing_origin(
 /// The machine owns a DataVolume that nobody did, as it was found a moment ago.
 async fn adopt(cluster: &Cluster, vm: &VirtualMachine, name: &str) -> Result<(), Error> {
     let namespace = vm.namespace().unwrap_or_default();
-    // A machine that is being deleted adopts nothing, and its cache may not show that yet.
-    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &namespace);
-    let fresh = call_opt("get", || subject(vm), vms.get_metadata(&vm.name_any())).await?;
-    if fresh.is_none_or(|fresh| {
-        fresh.metadata.uid != vm.metadata.uid || fresh.metadata.deletion_timestamp.is_some()
-    }) {
+    if !may_adopt(&cluster.client, || subject(vm), vm).await? {
         return Ok(());
     }
     let all = data_volumes(cluster, &namespace);
@@ -313,22 +284,5 @@ mod tests {
         }
         assert_eq!(patience(&DataVolumes(vec![None]), None), None);
         assert_eq!(patience(&DataVolumes::default(), Some(&vmi)), None);
-    }
-
-    #[test]
-    fn a_machine_whose_volumes_are_filled_is_known_until_it_changes() {
-        let of = |generation: i64| {
-            let mut vm = VirtualMachine::new("web", Default::default());
-            vm.metadata.uid = Some("m1".to_owned());
-            vm.metadata.generation = Some(generation);
-            vm
-        };
-        let filled = Filled::default();
-        assert!(!filled.is_known(&of(2)));
-        filled.note(&of(2));
-        assert!(filled.is_known(&of(2)));
-        assert!(!filled.is_known(&of(3)));
-        filled.forget("m1");
-        assert!(!filled.is_known(&of(2)));
     }
 }

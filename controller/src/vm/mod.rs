@@ -37,7 +37,6 @@ pub use barevirt_plan::data_volumes::{DataVolumes, Work};
 pub use barevirt_plan::live_update::Live;
 pub use barevirt_plan::revision::Drift;
 pub use barevirt_plan::template::instance;
-pub use data_volumes::Filled;
 pub use instancetype::References;
 pub use plan::{Claim, Observed, Step, plan};
 pub use status::{Outcome, compute as compute_status};

@@ -252,11 +252,12 @@ fn follow_strategy(observed: &Observed) -> Step {
         }
 
         // Whoever deleted its instance wants another one now.
-        (RUN_STRATEGY_ONCE, None) => Step::Start(Box::new(template::instance(vm))),
+        (RUN_STRATEGY_ONCE | RUN_STRATEGY_WAIT_AS_RECEIVER, None) => {
+            Step::Start(Box::new(template::instance(vm)))
+        }
         (RUN_STRATEGY_HALTED, None) if requests::starts(commands, None) => Step::SwitchOn,
         (RUN_STRATEGY_HALTED, Some(vmi)) => stop(vmi),
 
-        (RUN_STRATEGY_WAIT_AS_RECEIVER, None) => Step::Start(Box::new(template::instance(vm))),
         (RUN_STRATEGY_WAIT_AS_RECEIVER, Some(vmi)) if ended => stop(vmi),
         (RUN_STRATEGY_WAIT_AS_RECEIVER, Some(vmi))
             if !template::is_receiver(vmi.metadata.annotations.as_ref()) =>

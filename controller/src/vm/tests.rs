@@ -50,15 +50,20 @@ fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
     vmi
 }
 
-fn step(vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>) -> Step {
-    plan(&Observed {
-        vm: vm.clone(),
+/// A machine that nobody changed since its instance was made.
+fn observed(vm: VirtualMachine, vmi: Option<VirtualMachineInstance>) -> Observed {
+    Observed {
+        vm,
         vmi,
         drift: Drift::None,
         live: crate::vm::Live::Done,
         data_volumes: DataVolumes::default(),
         now: at(NOW),
-    })
+    }
+}
+
+fn step(vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>) -> Step {
+    plan(&observed(vm.clone(), vmi))
 }
 
 fn stop(uid: &str) -> Step {
@@ -66,14 +71,7 @@ fn stop(uid: &str) -> Step {
 }
 
 fn report(vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>) -> VirtualMachineStatus {
-    let observed = Observed {
-        vm: vm.clone(),
-        vmi: vmi.clone(),
-        drift: Drift::None,
-        live: crate::vm::Live::Done,
-        data_volumes: DataVolumes::default(),
-        now: at(NOW),
-    };
+    let observed = observed(vm.clone(), vmi.clone());
     compute(&observed, vmi.as_ref(), &Outcome::Quiet)
 }
 
@@ -284,14 +282,7 @@ fn what_a_machine_names_is_kept_before_it_starts() {
     assert_eq!(step(&leaving, None), Step::Release);
 
     let machine = named("Always", json!({"preferenceRef": {"name": "old"}}));
-    let observed = Observed {
-        vm: machine,
-        vmi: None,
-        drift: Drift::None,
-        live: crate::vm::Live::Done,
-        data_volumes: DataVolumes::default(),
-        now: at(NOW),
-    };
+    let observed = observed(machine, None);
     let references: VirtualMachineStatus = serde_json::from_value(kept).unwrap();
     let recorded = References { instancetype: references.instancetype_ref.clone(), preference: None };
     let status = compute(&observed, None, &Outcome::Recorded(Box::new(recorded)));
@@ -331,14 +322,7 @@ fn words_for_people() {
     let condition = json!({"type": "Paused", "status": "True"});
     paused.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
     assert_eq!(printable(&machine, Some(paused)), "Paused");
-    let held = Observed {
-        vm: machine,
-        vmi: None,
-        drift: Drift::None,
-        live: crate::vm::Live::Done,
-        data_volumes: DataVolumes::default(),
-        now: at(NOW),
-    };
+    let held = observed(machine, None);
     assert_eq!(compute(&held, None, &Outcome::Held).printable_status.as_deref(), Some("Starting"));
 }
 
@@ -394,14 +378,7 @@ fn conditions_follow_the_instance() {
     let status = report(&machine, None);
     assert_eq!(status.conditions.len(), 1);
     assert_eq!(status.conditions[0].reason.as_deref(), Some("VMINotExists"));
-    let observed = Observed {
-        vm: machine,
-        vmi: None,
-        drift: Drift::None,
-        live: crate::vm::Live::Done,
-        data_volumes: DataVolumes::default(),
-        now: at(NOW),
-    };
+    let observed = observed(machine, None);
     let failed = Outcome::Failed { reason: "FailedCreate", message: "told why".to_owned() };
     let status = compute(&observed, None, &failed);
     assert_eq!(status.conditions[1].type_, "Failure");
@@ -515,357 +492,13 @@ fn an_instance_takes_volumes_over_while_something_else_waits_for_a_restart() {
     }
 }
 
-/// A machine with one template, and what there is of its DataVolume.
-fn with_template(strategy: &str, phase: Option<&str>) -> Observed {
-    let mut vm = vm(strategy, json!({}));
-    vm.spec.data_volume_templates =
-        serde_json::from_value(json!([{"metadata": {"name": "root"}, "spec": {}}])).unwrap();
-    let told =
-        phase.map(|phase| Told { name: "root".to_owned(), phase: phase.to_owned(), ..Told::default() });
-    let data_volumes = DataVolumes(vec![told]);
-    Observed { vm, vmi: None, drift: Drift::None, live: crate::vm::Live::Done, data_volumes, now: at(NOW) }
-}
-
-fn word(observed: &Observed) -> String {
-    compute(observed, observed.own_vmi(), &Outcome::Quiet).printable_status.unwrap()
-}
-
-#[test]
-fn data_volumes_are_made_before_the_start_and_waited_for() {
-    let make = Step::Provide(Work { make: vec![0], adopt: vec![] });
-    for strategy in ["Always", "Halted", "Manual"] {
-        assert_eq!(plan(&with_template(strategy, None)), make, "{strategy}");
-    }
-    for (phase, starts, status) in [
-        ("", false, "Provisioning"),
-        ("ImportInProgress", false, "Provisioning"),
-        ("Failed", false, "DataVolumeError"),
-        ("WaitForFirstConsumer", true, "Stopped"),
-        ("PendingPopulation", true, "Stopped"),
-        ("Succeeded", true, "Stopped"),
-    ] {
-        let observed = with_template("Always", Some(phase));
-        let step = plan(&observed);
-        assert_eq!(matches!(step, Step::Start(_)), starts, "{phase}: {step:?}");
-        assert_eq!(matches!(step, Step::Wait(_)), !starts, "{phase}: {step:?}");
-        assert_eq!(word(&observed), status, "{phase}");
-        // Nobody wants it to run; it is filled all the same.
-        assert_eq!(plan(&with_template("Halted", Some(phase))), Step::Rest, "{phase}");
-    }
-    // One that is not there is no reason to go on running.
-    let mut observed = with_template("Halted", None);
-    observed.vmi = Some(ran(vmi("i1", "Running")));
-    assert_eq!(plan(&observed), stop("i1"));
-    // Where nobody asked for them yet.
-    let mut later = with_template("Halted", None);
-    let annotation = ("kubevirt.io/immediate-data-volume-creation".to_owned(), "false".to_owned());
-    later.vm.metadata.annotations = Some([annotation].into());
-    assert_eq!(plan(&later), Step::Rest);
-    later.vm.spec.run_strategy = Some("Always".to_owned());
-    assert_eq!(plan(&later), make);
-    // A machine that is going away makes nothing.
-    let mut going = with_template("Always", None);
-    going.vm.metadata.deletion_timestamp = Some(Time(at(NOW)));
-    assert_eq!(plan(&going), Step::Release);
-}
-
-#[test]
-fn a_data_volume_of_nobody_is_taken_over_and_one_without_room_told() {
-    let mut observed = with_template("Always", Some("Succeeded"));
-    let told = observed.data_volumes.0[0].as_mut().unwrap();
-    told.is_nobodys = true;
-    assert_eq!(plan(&observed), Step::Provide(Work { make: vec![], adopt: vec!["root".to_owned()] }));
-    let mut observed = with_template("Always", Some("Pending"));
-    observed.data_volumes.0[0].as_mut().unwrap().over_quota = Some("no more".to_owned());
-    assert_eq!(plan(&observed), Step::OverQuota("root".to_owned(), "no more".to_owned()));
-}
-
-#[test]
-fn an_instance_that_waits_for_data_volumes_says_so() {
-    let instance = |type_: &str, reason: &str| with_condition(vmi("i1", "Pending"), type_, reason);
-    let plain = || vmi("i1", "Pending");
-    let provisioning = |mut vmi: VirtualMachineInstance| {
-        let condition = json!({"type": "Provisioning", "status": "True"});
-        vmi.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
-        vmi
-    };
-    for (phase, vmi, status) in [
-        ("WaitForFirstConsumer", plain(), "WaitingForVolumeBinding"),
-        ("PendingPopulation", plain(), "WaitingForVolumeBinding"),
-        ("ImportInProgress", plain(), "Provisioning"),
-        ("Failed", instance("PodScheduled", "Unschedulable"), "DataVolumeError"),
-        ("PendingPopulation", instance("PodScheduled", "Unschedulable"), "ErrorUnschedulable"),
-        ("ImportInProgress", instance("PodScheduled", "Unschedulable"), "ErrorUnschedulable"),
-        ("Succeeded", plain(), "Starting"),
-        ("ImportInProgress", ran(self::vmi("i1", "Running")), "Running"),
-        // Those that are of no template.
-        ("Succeeded", instance("Synchronized", "DataVolumeNotReady"), "Provisioning"),
-        ("Succeeded", instance("Synchronized", "FailedDataVolumeImport"), "DataVolumeError"),
-        ("Succeeded", provisioning(plain()), "WaitingForVolumeBinding"),
-        ("Succeeded", instance("Synchronized", "FailedPvcNotFound"), "ErrorPvcNotFound"),
-    ] {
-        let mut observed = with_template("Always", Some(phase));
-        observed.vmi = Some(vmi);
-        assert_eq!(word(&observed), status, "{phase}");
-    }
-}
-
-mod world {
-    //! Machines under random commands, ends and deletions. The API server's part: one object for a name, finalizers.
-
-    use super::*;
-    use barevirt_api::names::MIGRATION_TARGET_ANNOTATION;
-    use kube::ResourceExt;
-    use proptest::prelude::*;
-
-    #[derive(Clone, Debug)]
-    enum Event {
-        Reconcile,
-        /// The user changes the strategy.
-        Strategy(&'static str),
-        /// The user gives a command as virt-api writes it.
-        Start,
-        Stop,
-        /// The instance goes on to its next phase.
-        Progress,
-        Fails,
-        Succeeds,
-        /// Pods and finalizer are gone.
-        Removed,
-        UserDeletesVmi,
-        Wait(i64),
-    }
-
-    fn events() -> impl Strategy<Value = Vec<Event>> {
-        let strategy = prop_oneof![
-            Just("Always"),
-            Just("Halted"),
-            Just("Manual"),
-            Just("RerunOnFailure"),
-            Just("Once"),
-            Just("WaitAsReceiver"),
-        ];
-        let event = prop_oneof![
-            6 => Just(Event::Reconcile),
-            1 => strategy.prop_map(Event::Strategy),
-            1 => Just(Event::Start),
-            1 => Just(Event::Stop),
-            3 => Just(Event::Progress),
-            1 => Just(Event::Fails),
-            1 => Just(Event::Succeeds),
-            2 => Just(Event::Removed),
-            1 => Just(Event::UserDeletesVmi),
-            1 => (1..200i64).prop_map(Event::Wait),
-        ];
-        proptest::collection::vec(event, 1..60)
-    }
-
-    struct World {
-        vm: VirtualMachine,
-        vmi: Option<VirtualMachineInstance>,
-        made: u32,
-        now: i64,
-    }
-
-    impl World {
-        fn new() -> Self {
-            World { vm: vm("Always", json!({})), vmi: None, made: 0, now: NOW }
-        }
-
-        /// As the revisions tell it: only strategies change here, never the template.
-        fn drift(&self) -> Drift {
-            let of = self.vmi.as_ref().and_then(super::super::revision::generation);
-            let alive = self.vmi.as_ref().is_some_and(|vmi| {
-                vmi.metadata.deletion_timestamp.is_none()
-                    && !barevirt_api::names::is_final_phase(crate::vmi::phase(vmi))
-            });
-            if alive && of != self.vm.metadata.generation { Drift::Generation } else { Drift::None }
-        }
-
-        /// A write of the machine's specification.
-        fn specify(&mut self, strategy: &str) {
-            self.vm.spec.run_strategy = Some(strategy.to_owned());
-            *self.vm.metadata.generation.get_or_insert_default() += 1;
-        }
-
-        fn observed(&self) -> Observed {
-            Observed {
-                vm: self.vm.clone(),
-                vmi: self.vmi.clone(),
-                drift: self.drift(),
-                live: crate::vm::Live::Done,
-                data_volumes: DataVolumes::default(),
-                now: at(self.now),
-            }
-        }
-
-        /// As the shell does; whether anything was written.
-        fn reconcile(&mut self) -> bool {
-            let observed = self.observed();
-            let mut wrote = false;
-            match plan(&observed) {
-                Step::Start(instance) => {
-                    assert!(self.vmi.is_none(), "starts while the former instance exists");
-                    self.made += 1;
-                    let mut instance = *instance;
-                    instance.metadata.uid = Some(format!("i{}", self.made));
-                    instance.status = serde_json::from_value(json!({"phase": "Pending"})).unwrap();
-                    self.vmi = Some(instance);
-                    wrote = true;
-                }
-                Step::Stop(uid) => {
-                    let vmi = self.vmi.as_mut().expect("stops what is there");
-                    assert_eq!(vmi.metadata.uid.as_ref(), Some(&uid));
-                    assert!(vmi.metadata.deletion_timestamp.is_none(), "stops twice");
-                    vmi.metadata.deletion_timestamp = Some(Time(at(self.now)));
-                    wrote = true;
-                }
-                Step::SwitchOn => {
-                    assert_eq!(self.vm.spec.run_strategy.as_deref(), Some("Halted"));
-                    self.specify("Always");
-                    return true;
-                }
-                Step::Note(generation) => {
-                    let vmi = self.vmi.as_mut().expect("notes it on what is there");
-                    vmi.metadata
-                        .annotations
-                        .get_or_insert_default()
-                        .insert("kubevirt.io/vm-generation".to_owned(), generation.to_string());
-                    return true;
-                }
-                Step::Rest | Step::Report | Step::Wait(_) | Step::Blocked(_) => {}
-                other => panic!("{other:?}"),
-            }
-            let status = compute(&observed, self.vmi.as_ref(), &Outcome::Quiet);
-            if self.vm.status.as_ref() != Some(&status) {
-                self.vm.status = Some(status);
-                wrote = true;
-            }
-            wrote
-        }
-
-        fn phase(&mut self, phase: &str) {
-            let Some(status) = self.vmi.as_mut().and_then(|vmi| vmi.status.as_mut()) else { return };
-            if !barevirt_api::names::is_final_phase(status.phase.as_deref().unwrap_or_default()) {
-                status.phase = Some(phase.to_owned());
-                barevirt_api::v1::record_phase_transition(
-                    &mut status.phase_transition_timestamps,
-                    phase,
-                    &Time(at(self.now)),
-                );
-            }
-        }
-
-        fn request(&mut self, request: Value) {
-            let requests = &mut self.vm.status.get_or_insert_default().state_change_requests;
-            if requests.is_empty() {
-                requests.push(serde_json::from_value(request).unwrap());
-            }
-        }
-
-        fn step(&mut self, event: &Event) {
-            match event {
-                Event::Reconcile => {
-                    self.reconcile();
-                }
-                Event::Strategy(strategy) => self.specify(strategy),
-                Event::Start => self.request(json!({"action": "Start"})),
-                Event::Stop => {
-                    if let Some(uid) = self.vmi.as_ref().and_then(|vmi| vmi.metadata.uid.clone()) {
-                        self.request(json!({"action": "Stop", "uid": uid}));
-                    }
-                }
-                Event::Progress => {
-                    let Some(vmi) = &self.vmi else { return };
-                    let next = match crate::vmi::phase(vmi) {
-                        "Pending" if vmi.annotations().contains_key(MIGRATION_TARGET_ANNOTATION) => {
-                            "WaitingForSync"
-                        }
-                        "Pending" => "Scheduled",
-                        "WaitingForSync" => return,
-                        _ => "Running",
-                    };
-                    self.phase(next);
-                }
-                Event::Fails => self.phase("Failed"),
-                Event::Succeeds => self.phase("Succeeded"),
-                Event::Removed => {
-                    if self.vmi.as_ref().is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_some()) {
-                        self.vmi = None;
-                    }
-                }
-                Event::UserDeletesVmi => {
-                    if let Some(vmi) = &mut self.vmi {
-                        vmi.metadata.deletion_timestamp = Some(Time(at(self.now)));
-                    }
-                }
-                Event::Wait(seconds) => self.now += seconds,
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
-        #[test]
-        fn comes_to_what_the_strategy_says(events in events()) {
-            let mut world = World::new();
-            for event in &events {
-                world.step(event);
-            }
-            // Nothing changes from outside any more, and time passes.
-            let mut rounds = 0;
-            loop {
-                let waits = matches!(plan(&world.observed()), Step::Wait(_));
-                let wrote = world.reconcile();
-                let progress = world.vmi.as_ref().map(|vmi| vmi.status.clone());
-                world.step(&Event::Progress);
-                let gone = world.vmi.as_ref().is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_some());
-                world.step(&Event::Removed);
-                world.now += 400;
-                rounds += 1;
-                prop_assert!(rounds < 20, "does not settle: {:?}", world.observed());
-                let progressed = progress != world.vmi.as_ref().map(|vmi| vmi.status.clone());
-                if !waits && !wrote && !gone && !progressed {
-                    break;
-                }
-            }
-            let phase = world.vmi.as_ref().map(crate::vmi::phase);
-            match world.vm.spec.run_strategy.as_deref().unwrap() {
-                "Always" => prop_assert_eq!(phase, Some("Running")),
-                "Halted" => prop_assert_eq!(phase, None),
-                "Once" => prop_assert!(phase.is_some()),
-                // One that ran here before is the user's to end.
-                "WaitAsReceiver" => prop_assert!(matches!(phase, Some("WaitingForSync" | "Running"))),
-                _ => prop_assert!(phase != Some("WaitingForSync")),
-            }
-            // Settled means that nothing more is planned or written.
-            let step = plan(&world.observed());
-            let blocked = world.vm.spec.run_strategy.as_deref() == Some("WaitAsReceiver") && phase == Some("Running");
-            prop_assert_eq!(matches!(step, Step::Blocked(_)), blocked, "{:?}", step);
-            prop_assert!(blocked || step == Step::Rest, "{:?}", step);
-            let status = compute(&world.observed(), world.vmi.as_ref(), &Outcome::Quiet);
-            prop_assert_eq!(Some(&status), world.vm.status.as_ref());
-            prop_assert_eq!(status.created.unwrap_or(false), world.vmi.is_some());
-            // What the machine can do nothing with is of the generation that it was made from.
-            if phase == Some("Running") && !blocked {
-                prop_assert_eq!(status.observed_generation, world.vm.metadata.generation);
-            }
-        }
-    }
-}
+mod data_volumes;
+mod world;
 
 #[test]
 fn a_start_that_has_just_begun_is_not_worth_a_write() {
     let left = |machine: &VirtualMachine, vmi: Option<VirtualMachineInstance>| {
-        let observed = Observed {
-            vm: machine.clone(),
-            vmi: vmi.clone(),
-            drift: Drift::None,
-            live: crate::vm::Live::Done,
-            data_volumes: DataVolumes::default(),
-            now: at(NOW),
-        };
+        let observed = observed(machine.clone(), vmi.clone());
         let wanted = compute(&observed, vmi.as_ref(), &Outcome::Quiet);
         super::status::passes(&observed, &wanted)
     };

@@ -140,6 +140,15 @@ impl Claims {
         others.find_map(|(name, found)| found.trouble(&namespace, name))
     }
 
+    /// What is told of the first that will never be filled.
+    pub(super) fn failure(&self, vmi: &VirtualMachineInstance) -> Option<String> {
+        let namespace = vmi.namespace().unwrap_or_default();
+        let has_failed =
+            |found: &Found| found.filling.as_ref().is_some_and(|filling| filling.phase == FAILED);
+        let (name, found) = self.0.iter().find(|(_, found)| has_failed(found))?;
+        found.trouble(&namespace, name).map(|(_, message)| message)
+    }
+
     /// Whether one waits for a pod before it is filled.
     pub(super) fn wait_for_consumer(&self) -> bool {
         self.0.values().any(Found::waits_for_consumer)
@@ -253,7 +262,7 @@ pub(super) async fn look(
     }
     // Where nobody has installed such, there is none of them.
     let all: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &cdi::resource("DataVolume"));
+        Api::namespaced_with(client.clone(), namespace, &cdi::resource(cdi::DATA_VOLUME));
     let found = call_opt("get", || format!("data volume {namespace}/{name}"), all.get(name)).await?;
     Ok(Found { claim, filling: found.map(|found| Filling::of(&found.data)) })
 }
@@ -271,7 +280,7 @@ pub(super) async fn look_for_claim(
 /// Whether the DataVolume of its name controls a claim.
 fn is_of_data_volume(claim: &PersistentVolumeClaim) -> bool {
     kin::controller(&claim.metadata).is_some_and(|owner| {
-        owner.kind == "DataVolume"
+        owner.kind == cdi::DATA_VOLUME
             && owner.api_version.split('/').next() == Some(cdi::GROUP)
             && Some(&owner.name) == claim.metadata.name.as_ref()
     })

@@ -94,7 +94,7 @@ pub(super) fn plan(observed: &Observed, step: Step<'_>, consumer: Option<Pod>) -
     let mut notes = vec![];
     let synchronized = match (observed.claims.trouble(vmi), step) {
         (Some((reason, message)), _) => Some((reason, message)),
-        (None, Step::Foreign(pod)) => Some((REASON_SYNC_FAILED, taken(pod))),
+        (None, Step::Foreign(pod)) => Some((REASON_SYNC_FAILED, taken(&pod.name_any()))),
         (None, _) => None,
     };
     if let Some((reason, message)) = synchronized {

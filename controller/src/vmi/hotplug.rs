@@ -417,8 +417,7 @@ enum Next {
 }
 
 fn taken(name: &str) -> (String, String) {
-    let message = format!("a pod with the name {name} exists and belongs to something else");
-    (REASON_FAILED_CREATE.to_owned(), message)
+    (REASON_FAILED_CREATE.to_owned(), plan::taken(name))
 }
 
 /// Why the last pod was refused: it stays until there is one.

@@ -20,9 +20,9 @@ use barevirt_api::names::{
     COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED, CONDITION_PROVISIONING, CONDITION_READY,
     CONDITION_SYNCHRONIZED, CREATED_BY_LABEL, NODE_NAME_LABEL, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING,
     PHASE_SCHEDULED, PHASE_SCHEDULING, PHASE_WAITING_FOR_SYNC, REASON_FAILED_CREATE,
-    REASON_GUEST_NOT_RUNNING, REASON_NODE_UNRESPONSIVE, REASON_NOT_GUARANTEED, REASON_POD_NOT_EXISTS,
-    REASON_STOPPED, REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, REASON_SYNC_FAILED,
-    REFUSED_PODS_ANNOTATION, VMI_FINALIZER, is_final_phase,
+    REASON_FAILED_DATA_VOLUME_IMPORT, REASON_GUEST_NOT_RUNNING, REASON_NODE_UNRESPONSIVE,
+    REASON_NOT_GUARANTEED, REASON_POD_NOT_EXISTS, REASON_STOPPED, REASON_SUCCESSFUL_CREATE,
+    REASON_SUCCESSFUL_DELETE, REASON_SYNC_FAILED, REFUSED_PODS_ANNOTATION, VMI_FINALIZER, is_final_phase,
 };
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
@@ -138,6 +138,9 @@ fn without_pod(observed: &Observed) -> Plan {
         let message = format!("the launcher pod {name} does not exist any more");
         return end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message));
     }
+    if let Some(message) = observed.claims.failure(vmi) {
+        return end(observed, &Verdict::failed(REASON_FAILED_DATA_VOLUME_IMPORT, message));
+    }
     if !vmi.finalizers().iter().any(|finalizer| finalizer == VMI_FINALIZER) {
         // Admission adds it; without it the pod could outlive the instance.
         let mut finalizers = vmi.finalizers().to_vec();
@@ -209,13 +212,13 @@ fn not_permitted(vmi: &ValidVmi, config: &Config) -> Option<String> {
 }
 
 fn name_is_taken(observed: &Observed, pod: &Pod) -> Plan {
-    trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &taken(pod))
+    trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &taken(&pod.name_any()))
         .again_in(Duration::from_secs(30))
 }
 
 /// What is told of a pod that has a name of ours.
-pub(super) fn taken(pod: &Pod) -> String {
-    format!("a pod with the name {} exists and belongs to something else", pod.name_any())
+pub(super) fn taken(name: &str) -> String {
+    format!("a pod with the name {name} exists and belongs to something else")
 }
 
 fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
@@ -342,6 +345,7 @@ fn end(observed: &Observed, verdict: &Verdict) -> Plan {
             REASON_NODE_UNRESPONSIVE => {
                 Note::warning(&verdict.reason, format!("The VirtualMachineInstance failed: {text}"))
             }
+            REASON_FAILED_DATA_VOLUME_IMPORT => Note::warning(&verdict.reason, text),
             // KubeVirt's word, whatever it was that ended.
             _ => Note::warning(REASON_STOPPED, format!("The VirtualMachineInstance crashed: {text}")),
         }

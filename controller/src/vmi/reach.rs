@@ -68,9 +68,8 @@ async fn terms(
 
 /// The volume that a claim has.
 fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
-    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     let name = claim.spec.as_ref()?.volume_name.as_deref().filter(|name| !name.is_empty());
-    name.filter(|_| phase == Some("Bound") && claim.metadata.deletion_timestamp.is_none())
+    name.filter(|_| claims::claim_phase(claim) == "Bound" && claim.metadata.deletion_timestamp.is_none())
 }
 
 /// What a volume says of nodes. One that is another claim's says nothing here: its name in a claim is anybody's to write.

@@ -265,3 +265,12 @@ fn it_goes_with_its_instance() {
     ended.consumer = consumer("Running");
     assert!(matches!(whole_plan(&ended).actions.as_slice(), [Action::Release { .. }]));
 }
+
+#[test]
+fn an_instance_fails_with_what_fills_its_claim() {
+    let failed = planned(vmi(), &[WAITS, ("Failed", "Bound")], consumer("Pending"));
+    let status = &patch_of(&failed)["status"];
+    assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("FailedDataVolumeImport")));
+    let message = "DataVolume ns/c1 is not ready: Failed";
+    assert_eq!(failed.notes, [crate::notes::Note::warning("FailedDataVolumeImport", message)]);
+}
