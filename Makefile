@@ -6,8 +6,11 @@ SHELL := /bin/bash
 # What may be kept from one clone to the next lives here: cluster binaries, images, Debian packages. CI keeps target/ here too.
 export BAREVIRT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/barevirt
 export NODES ?= 2
-# How often an end-to-end test may be run before it counts as failed.
-export E2E_TRIES ?= 1
+# How often a test may be run before it counts as failed, and how many end-to-end tests run at once.
+export TEST_TRIES ?= 1
+E2E_THREADS ?= 2
+# With how many numbers `make properties` tries each property.
+SEEDS ?= 20
 # How long `make fuzz` gives each target.
 export FUZZ_SECONDS ?= 120
 export PATH := $(HOME)/.cargo/bin:/usr/local/go/bin:$(PATH)
@@ -42,12 +45,14 @@ deny: deps
 
 .PHONY: shellcheck
 shellcheck: deps
-	@shellcheck -x cluster-up/*.sh images/*.sh e2e/*.sh .ci/run
+	@shellcheck -x cluster-up/*.sh images/*.sh e2e/*.sh .ci/run .ci/tries
 
 .PHONY: unit
+# The same random worlds for the same code, so that a change is judged by what it changed; `make properties` has others.
+unit: export PROPTEST_RNG_SEED ?= 1
 unit: deps guest-tiny
-	@cargo test --locked --workspace --exclude barevirt-e2e
-	@cargo test --locked --workspace --exclude barevirt-e2e --test guest
+	@.ci/tries --workspace --exclude barevirt-e2e
+	@.ci/tries --workspace --exclude barevirt-e2e --test guest
 
 .PHONY: image-check
 image-check: images ## the launcher's image holds what it should, and boots a guest by itself
@@ -59,11 +64,19 @@ guest-tiny: deps
 
 .PHONY: e2e
 e2e: cluster-up cluster-sync ## the end-to-end tests against the cluster of this machine
-	@e2e/run.sh
+	@.ci/tries -p barevirt-e2e --tests -- --test-threads=$(E2E_THREADS)
 
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table
 	@cargo run --locked -q -p barevirt-e2e --bin bench
+
+.PHONY: properties
+properties: deps ## the properties in random worlds that no run had before, SEEDS (20) times
+	@for ((run = 0; run < $(SEEDS); run++)); do \
+		seed=$$((RANDOM * 32768 + RANDOM)); \
+		echo "properties: PROPTEST_RNG_SEED=$$seed"; \
+		PROPTEST_RNG_SEED=$$seed cargo test --locked --quiet --workspace --exclude barevirt-e2e --lib --bins; \
+	done
 
 # The sanitizer is an unstable option of the compiler, which is the stable one.
 .PHONY: fuzz

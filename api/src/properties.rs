@@ -98,6 +98,7 @@ fn judge_machine(machine: Value) {
     if causes.is_empty() {
         let mut instance = VirtualMachineInstance { spec: machine.spec.template.spec, ..Default::default() };
         instance.metadata.name = Some("vm".to_owned());
+        defaults::vmi(&mut instance);
         // Memory may come from elsewhere before there is an instance.
         let others = validate::vmi(&instance, &Gates::default());
         let others = others.into_iter().filter(|cause| !cause.message.starts_with("no memory requested"));

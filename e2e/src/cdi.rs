@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   Absent --install--> Kinds --(dropped)--> gone       one test at a time, in one program
+//!   Kinds --(dropped by the last)--> gone               several at a time
 //!
 //!   a DataVolume: its claim is made --> a pod mounts it --> the small guest's disk is written to it --> Succeeded
 //!                               \-- or once another pod has bound it --/
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -67,58 +68,56 @@ fn definition((plural, kind, group, scope): (&str, &str, &str, &str)) -> Value {
     })
 }
 
+/// Tests that have the kinds, or the one that says whether they are there.
+static TESTS: RwLock<()> = RwLock::new(());
+/// How many tests have the kinds.
+static HOLDERS: Mutex<usize> = Mutex::new(0);
+
 /// There is no CDI, until this is dropped or one is installed.
 pub struct Absent {
-    one: MutexGuard<'static, ()>,
+    alone: RwLockWriteGuard<'static, ()>,
 }
 
 impl Absent {
     /// Waits for other tests with a CDI, and takes away what a former run has left behind.
     pub fn prepare() -> Result<Self> {
-        static ONE: Mutex<()> = Mutex::new(());
         // A test that failed has said so; the next one may go on.
-        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        for (plural, _, group, _) in KINDS {
-            if let Some(found) = object(&["crd", &format!("{plural}.{group}")])? {
-                let ours = found["metadata"]["labels"][LABEL] == "true";
-                ensure!(ours, "the cluster has a CDI: {plural}.{group} is not a test's to replace");
-            }
-        }
-        remove()?;
-        wait::until_true("no CDI to be there", SOON, || Ok(!groups()?.iter().any(|name| name == GROUP)))?;
-        Ok(Absent { one })
+        let alone = TESTS.write().unwrap_or_else(PoisonError::into_inner);
+        clear()?;
+        Ok(Absent { alone })
     }
 
     /// Makes the kinds.
     pub fn install(self) -> Result<Kinds> {
-        // From here on there is something to take away.
-        let kinds = Kinds { _one: self.one };
-        for kind in KINDS {
-            apply(&definition(kind))?;
-        }
-        let label = format!("{LABEL}=true");
-        kubectl(&["wait", "crd", "-l", &label, "--for=condition=Established", "--timeout=60s"])?;
-        for (plural, _, group, _) in KINDS {
-            wait::until_true(&format!("{plural} to be served"), SOON, || {
-                let path = format!("/apis/{group}/v1beta1");
-                let found = try_kubectl(&["get", "--raw", &path])?;
-                let served = found.code == 0 && found.stdout.contains(&format!("\"{plural}\""));
-                Ok(served && groups()?.iter().any(|name| name == group))
-            })?;
-        }
-        Ok(kinds)
+        Kinds::held(Turn::Alone(self.alone))
     }
 }
 
-/// CDI's kinds, until they are dropped.
+/// How a test keeps others from what it has.
+enum Turn {
+    Alone(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'static, ()>),
+    WithOthers(#[expect(dead_code, reason = "held, not read")] RwLockReadGuard<'static, ()>),
+}
+
+/// CDI's kinds, until the last that has them drops them.
 pub struct Kinds {
-    _one: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Kinds {
-    /// The kinds, once no other test has them.
+    /// The kinds, once no other test says whether they are there.
     pub fn install() -> Result<Self> {
-        Absent::prepare()?.install()
+        Self::held(Turn::WithOthers(TESTS.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn held(turn: Turn) -> Result<Self> {
+        let mut holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+        if *holders == 0 {
+            clear()?;
+            make().inspect_err(|_| take_away())?;
+        }
+        *holders += 1;
+        Ok(Kinds { _turn: turn })
     }
 
     /// Says where images are sent to.
@@ -132,9 +131,47 @@ impl Kinds {
 
 impl Drop for Kinds {
     fn drop(&mut self) {
-        if let Err(error) = remove() {
-            eprintln!("CDI's kinds are left behind: {error:#}");
+        let mut holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+        *holders -= 1;
+        if *holders == 0 {
+            take_away();
         }
+    }
+}
+
+/// Takes away what a former run has left behind; what is somebody else's is an error.
+fn clear() -> Result<()> {
+    for (plural, _, group, _) in KINDS {
+        if let Some(found) = object(&["crd", &format!("{plural}.{group}")])? {
+            let ours = found["metadata"]["labels"][LABEL] == "true";
+            ensure!(ours, "the cluster has a CDI: {plural}.{group} is not a test's to replace");
+        }
+    }
+    remove()?;
+    wait::until_true("no CDI to be there", SOON, || Ok(!groups()?.iter().any(|name| name == GROUP)))
+}
+
+/// Makes the kinds, and waits until they are served.
+fn make() -> Result<()> {
+    for kind in KINDS {
+        apply(&definition(kind))?;
+    }
+    let label = format!("{LABEL}=true");
+    kubectl(&["wait", "crd", "-l", &label, "--for=condition=Established", "--timeout=60s"])?;
+    for (plural, _, group, _) in KINDS {
+        wait::until_true(&format!("{plural} to be served"), SOON, || {
+            let path = format!("/apis/{group}/v1beta1");
+            let found = try_kubectl(&["get", "--raw", &path])?;
+            let served = found.code == 0 && found.stdout.contains(&format!("\"{plural}\""));
+            Ok(served && groups()?.iter().any(|name| name == group))
+        })?;
+    }
+    Ok(())
+}
+
+fn take_away() {
+    if let Err(error) = remove() {
+        eprintln!("CDI's kinds are left behind: {error:#}");
     }
 }
 

@@ -110,6 +110,12 @@ fn what_cannot_be_filled_is_said() {
             let said = namespace.wait_event("vm", "FailedDataVolumeImport")?;
             ensure!(said == "DataVolume root failed to import disk image", "{said}");
             ensure!(namespace.get("vmi", "vm")?.is_none(), "an instance was made of an empty disk");
+            // One that does not ask before it starts fails.
+            let mut alone = guest::instance("alone");
+            alone["spec"]["volumes"] = json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
+            namespace.apply(&alone)?;
+            let failed = namespace.wait_phase("alone", "Failed", SOON)?;
+            ensure!(failed["status"]["reason"] == "FailedDataVolumeImport", "{failed}");
             // Who has mended what was wrong has it made again.
             let former = namespace.need(DATA_VOLUMES, "root")?["metadata"]["uid"].clone();
             namespace.kubectl(&["delete", DATA_VOLUMES, "root"])?;
