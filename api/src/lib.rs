@@ -22,6 +22,7 @@ pub mod migrations;
 pub mod monitor;
 pub mod names;
 pub mod object_volume;
+pub mod pci;
 pub mod pool;
 pub mod preference;
 pub mod quantity;

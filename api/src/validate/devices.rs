@@ -1,6 +1,8 @@
 //! Rules over several kinds of devices: boot order and how many there may be.
 
+use super::text::is_pci_address;
 use super::{Cause, Path};
+use crate::pci;
 use crate::v1::VirtualMachineInstanceSpec;
 use std::collections::HashSet;
 
@@ -33,6 +35,14 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
                 .enumerate()
                 .map(|(index, interface)| (interfaces.index(index), interface.boot_order)),
         );
+    let has_ports = devices.disable_hotplug != Some(true);
+    for (wish, why) in pci::refused(&pci::wishes(spec), has_ports) {
+        // What is no address at all is told of elsewhere.
+        if is_pci_address(wish.address) {
+            let message = format!("Invalid PCI address {}: {why}", wish.address);
+            causes.push(Cause::invalid(&path.child("domain.devices").child(&wish.field), message));
+        }
+    }
     let mut seen = HashSet::new();
     for (device, order) in orders {
         let Some(order) = order else { continue };

@@ -98,6 +98,11 @@ fn shown(field: &Path, disk: &Disk, volume: &Volume, causes: &mut Vec<Cause>) {
         let what = "of a disk that is plugged into a running machine";
         causes.push(Cause::not_supported_yet(&field.child("bootOrder"), what));
     }
+    let address = disk.disk.as_ref().and_then(|target| target.pci_address.as_deref());
+    if volume.is_hotpluggable() && address.is_some_and(|address| !address.is_empty()) {
+        let what = "of a disk that is plugged into a running machine";
+        causes.push(Cause::not_supported_yet(&field.child("disk.pciAddress"), what));
+    }
     if volume.is_hotpluggable() && disk.is_cdrom() {
         let what = "with a volume that is hotpluggable (a disc that is exchanged)";
         causes.push(Cause::not_supported_yet(&field.child("cdrom"), what));

@@ -7,11 +7,14 @@ use crate::gates::Gates;
 use crate::v1::{DhcpOptions, Interface, Network, Port, VirtualMachineInstanceSpec};
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
 /// Device models of the API.
 pub const MODELS: [&str; 7] = ["e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio"];
 /// Hardware address of the bridge in the pod.
 pub const BRIDGE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
+/// Numbers by which guests name interfaces: QEMU's `ONBOARD_INDEX_MAX`.
+const ACPI_INDEXES: RangeInclusive<i32> = 1..=16383;
 /// A DHCP option holds at most that many bytes.
 const DHCP_VALUE_LIMIT: usize = 255;
 
@@ -37,6 +40,7 @@ pub(super) fn validate(
         network.pod.is_some() || network.multus.as_ref().is_some_and(|multus| multus.default == Some(true))
     });
     let mut seen = HashSet::new();
+    let mut numbers = HashSet::new();
     for (index, interface) in spec.domain.devices.interfaces.iter().enumerate() {
         let field = field.index(index);
         let field_name = field.child("name");
@@ -45,6 +49,16 @@ pub(super) fn validate(
                 &field_name,
                 "Only one interface can be connected to one specific network",
             ));
+        }
+        if let Some(number) = interface.acpi_index {
+            let field = field.child("acpiIndex");
+            if !ACPI_INDEXES.contains(&number) {
+                let (first, last) = (ACPI_INDEXES.start(), ACPI_INDEXES.end());
+                causes.push(Cause::invalid(&field, format!("{field} must be between {first} and {last}")));
+            } else if !numbers.insert(number) {
+                causes
+                    .push(Cause::duplicate(&field, format!("another interface has the acpiIndex {number}")));
+            }
         }
         let network = networks.get(interface.name.as_str());
         let on_pod_network = network.map(|network| network.pod.is_some());

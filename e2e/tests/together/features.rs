@@ -51,6 +51,43 @@ fn a_guest_finds_the_small_devices_of_its_manifest() {
 }
 
 #[test]
+fn devices_sit_where_their_manifest_puts_them() {
+    in_namespace("addresses", |namespace| {
+        let mut manifest = guest::machine("vm", "Always");
+        let spec = guest::spec_of(&mut manifest);
+        let places = [("whole", "0000:00:10.0"), ("first", "0000:00:02.0"), ("second", "0000:00:02.1")];
+        for (name, address) in places {
+            let disk = json!({ "bus": "virtio", "pciAddress": address });
+            let disk = json!({ "name": name, "serial": name, "disk": disk });
+            guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+            guest::push(&mut spec["volumes"], json!({ "name": name, "emptyDisk": { "capacity": "1Mi" } }));
+        }
+        let devices = &mut spec["domain"]["devices"];
+        devices["interfaces"][0]["pciAddress"] = json!("0000:05:00.0");
+        devices["interfaces"][0]["acpiIndex"] = json!(7);
+        let mut console = boot(namespace, &manifest)?;
+        for (name, address) in places {
+            let disk = console.ok(&format!("dirname $(grep -lx {name} /sys/block/*/serial)"), SOON)?;
+            let path = console.ok(&format!("readlink -f {}/device", disk.trim()), SOON)?;
+            ensure!(path.contains(&format!("/pci0000:00/{address}/")), "{name} is at {path}");
+        }
+        let path = console.ok("readlink -f /sys/class/net/eth0/device", SOON)?;
+        ensure!(path.contains("/0000:05:00.0/"), "the network card is at {path}");
+        let index = console.ok("cat /sys/bus/pci/devices/0000:05:00.0/acpi_index", SOON)?;
+        ensure!(index.trim() == "7", "{index}");
+
+        let mut wrong = manifest.clone();
+        wrong["metadata"]["name"] = json!("wrong");
+        guest::spec_of(&mut wrong)["domain"]["devices"]["disks"][1]["disk"]["pciAddress"] =
+            json!("0000:04:10.0");
+        let refused = namespace.refusal(&wrong)?;
+        let field = "spec.template.spec.domain.devices.disks[1].disk.pciAddress";
+        ensure!(refused.contains(field) && refused.contains("Invalid PCI address 0000:04:10.0"), "{refused}");
+        Ok(())
+    });
+}
+
+#[test]
 fn a_guest_of_older_devices_has_a_network_queue_for_each_cpu() {
     in_namespace("older", |namespace| {
         let mut manifest = guest::instance("vm");

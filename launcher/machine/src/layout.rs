@@ -7,6 +7,7 @@
 //!   pcie.0  00.0  host bridge (QEMU's)
 //!           01.0  display
 //!           02.0-02.7, 03.0-03.7, ...  root ports rp0, rp1, ...: one device each, or free for hotplug
+//!           1a.0-1a.7  root ports, where the manifest has given other slots away
 //!           1b.0  panic device
 //!           1e.0, 1d.0, 1c.0  further SATA controllers, where six ports are not enough
 //!           1f.0, 1f.2, 1f.3           ISA bridge, SATA controller, SMBus (QEMU's)
@@ -18,26 +19,21 @@
 //! the end only, so that bus numbers stay too.
 //!
 //! A first start leaves [`SPARE_PORTS`] to [`SPARE_PORTS`] + 7 ports free for hotplug (whole slots of eight).
+//! A manifest may say where a device sits ([`Given`]). What it puts on pcie.0 takes whole slots away from the root ports, which
+//! move on to the next; a port that it names is taken from whoever had it.
+//!
 //! Changing any of this needs a new version and the old code kept beside it.
 
+use barevirt_api::pci::{self, FUNCTIONS};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 /// Free root ports, at least, when a machine is first laid out.
 pub const SPARE_PORTS: u16 = 8;
 
-/// Functions of one slot of pcie.0.
-const FUNCTIONS: u16 = 8;
-
-/// First slot of pcie.0 that root ports use.
-const FIRST_SLOT: u16 = 2;
-
-/// One past the last slot of pcie.0 that root ports use; above it are the panic device, SATA and the chipset.
-const END_SLOT: u16 = 0x1a;
-
 /// Most root ports that fit.
-pub const MAX_PORTS: u16 = (END_SLOT - FIRST_SLOT) * FUNCTIONS;
+pub const MAX_PORTS: u16 = 24 * FUNCTIONS;
 
 /// Number of a root port, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -57,9 +53,46 @@ impl Port {
         format!("rp{}", self.0)
     }
 
-    /// Slot and function on pcie.0.
-    pub(crate) const fn slot(self) -> (u16, u16) {
-        (FIRST_SLOT + self.0 / FUNCTIONS, self.0 % FUNCTIONS)
+    /// The port of a bus of the machine, counted from 1.
+    pub(crate) const fn of_bus(bus: u16) -> Self {
+        Self(bus.saturating_sub(1))
+    }
+
+    /// Its function of a slot of pcie.0.
+    pub(crate) const fn function(self) -> u16 {
+        self.0 % FUNCTIONS
+    }
+}
+
+/// Where a device sits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// Alone behind a root port.
+    Behind(Port),
+    /// On pcie.0, where the manifest has put it.
+    Root {
+        /// Its slot.
+        slot: u16,
+        /// Its function of the slot.
+        function: u16,
+        /// Whether other devices have other functions of the slot.
+        shared: bool,
+    },
+}
+
+/// What a manifest says about places.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Slots of pcie.0 with devices on them.
+    pub(crate) slots: BTreeSet<u16>,
+    /// Devices by name, and the ports that they are to be behind.
+    pub(crate) ports: BTreeMap<String, Port>,
+}
+
+impl Given {
+    /// The slot of a root port.
+    pub(crate) fn slot(&self, port: Port) -> Option<u16> {
+        pci::port_slots(&self.slots).nth(usize::from(port.0 / FUNCTIONS))
     }
 }
 
@@ -67,10 +100,12 @@ impl Port {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum LayoutError {
     /// More devices than root ports that fit.
-    #[error("{wanted} PCI devices do not fit, at most {MAX_PORTS} do")]
+    #[error("{wanted} PCI devices do not fit, at most {limit} do")]
     Full {
         /// Devices asked for, those reserved for devices that have gone included.
         wanted: usize,
+        /// How many do.
+        limit: u16,
     },
     /// A saved layout contradicts itself, or is of a version not known here.
     #[error("the saved PCI layout is not usable: {0}")]
@@ -121,14 +156,23 @@ impl Layout {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The same layout with a port for every name; those known keep theirs.
+    /// The same layout with a port for every name; those known keep theirs, unless the manifest gives it to another.
     ///
     /// # Errors
     ///
-    /// When there are more devices than [`MAX_PORTS`], or this layout was read from somewhere and is not sound.
-    pub fn place<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, LayoutError> {
+    /// When there are more devices than root ports that fit, or this layout was read from somewhere and is not sound.
+    pub fn place<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+        given: &Given,
+    ) -> Result<Self, LayoutError> {
         self.check()?;
+        let limit = pci::most_ports(&given.slots);
         let mut next = self.clone();
+        for (name, port) in &given.ports {
+            next.devices.retain(|_, held| held != port);
+            next.devices.insert(name.clone(), *port);
+        }
         let mut taken: Vec<Port> = next.devices.values().copied().collect();
         taken.sort_unstable();
         for name in names {
@@ -136,17 +180,17 @@ impl Layout {
                 continue;
             }
             let port = lowest_free(&taken);
-            if port.0 >= MAX_PORTS {
-                return Err(LayoutError::Full { wanted: taken.len() + 1 });
-            }
             let at = taken.partition_point(|other| *other < port);
             taken.insert(at, port);
             next.devices.insert(name.to_owned(), port);
         }
         // Ports in use end at the highest one, which need not be their number where a device has gone.
-        let end = taken.last().map_or(0, |port| port.0 + 1);
-        let wanted = (end + SPARE_PORTS).next_multiple_of(FUNCTIONS).min(MAX_PORTS);
-        next.ports = next.ports.max(wanted);
+        let end = taken.last().map_or(0, |port| port.0.saturating_add(1));
+        if end > limit {
+            return Err(LayoutError::Full { wanted: taken.len().max(usize::from(end)), limit });
+        }
+        let wanted = (end + SPARE_PORTS).next_multiple_of(FUNCTIONS);
+        next.ports = next.ports.max(wanted).min(limit);
         Ok(next)
     }
 
@@ -160,6 +204,12 @@ impl Layout {
     #[must_use]
     pub fn is_used(&self, port: Port) -> bool {
         self.devices.values().any(|used| *used == port)
+    }
+
+    /// How many root ports there are.
+    #[must_use]
+    pub const fn port_count(&self) -> u16 {
+        self.ports
     }
 
     /// Every root port, used or free.
@@ -227,7 +277,7 @@ mod tests {
 
     #[test]
     fn what_is_saved_is_read_back_and_nonsense_is_not() {
-        let layout = Layout::new().place(["disk-a", "net-b"]).unwrap();
+        let layout = Layout::new().place(["disk-a", "net-b"], &Given::default()).unwrap();
         assert_eq!(Layout::saved(&layout.to_saved()), Ok(layout.clone()));
         for text in ["", "{}", &layout.to_saved().replace("v1", "v9"), &layout.to_saved().replace(":1", ":0")]
         {
@@ -237,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_first_layout_follows_the_order_given_and_leaves_spare_ports() {
-        let layout = Layout::new().place(["nic-default", "disk-a", "disk-b"]).unwrap();
+        let layout = Layout::new().place(["nic-default", "disk-a", "disk-b"], &Given::default()).unwrap();
         assert_eq!(layout.port("nic-default"), Some(Port(0)));
         assert_eq!(layout.port("disk-b"), Some(Port(2)));
         assert_eq!(layout.ports().count(), 16);
@@ -246,16 +296,43 @@ mod tests {
 
     #[test]
     fn ports_fill_slots_of_eight_functions() {
-        assert_eq!(Port(0).slot(), (2, 0));
-        assert_eq!(Port(9).slot(), (3, 1));
-        assert_eq!(Port(MAX_PORTS - 1).slot(), (0x19, 7));
+        let place = |given: &Given, port: Port| (given.slot(port), port.function());
+        let free = Given::default();
+        assert_eq!(place(&free, Port(0)), (Some(2), 0));
+        assert_eq!(place(&free, Port(9)), (Some(3), 1));
+        assert_eq!(place(&free, Port(MAX_PORTS - 1)), (Some(0x19), 7));
+        assert_eq!(place(&free, Port(MAX_PORTS)), (None, 0));
+        assert_eq!(pci::most_ports(&free.slots), MAX_PORTS);
+        let taken = Given { slots: [2, 4].into(), ..Given::default() };
+        assert_eq!(place(&taken, Port(0)), (Some(3), 0));
+        assert_eq!(place(&taken, Port(9)), (Some(5), 1));
+        assert_eq!(taken.slot(Port(pci::most_ports(&taken.slots) - 1)), Some(0x1a));
+    }
+
+    #[test]
+    fn a_port_that_is_asked_for_goes_before_one_that_was_given() {
+        let first = Layout::new().place(["a", "b"], &Given::default()).unwrap();
+        let given = Given { ports: [("b".to_owned(), Port(0))].into(), ..Given::default() };
+        let next = first.place(["a", "b"], &given).unwrap();
+        assert_eq!((next.port("b"), next.port("a")), (Some(Port(0)), Some(Port(1))));
+        // It keeps it without being asked for.
+        assert_eq!(next.place(["a", "b"], &Given::default()), Ok(next.clone()));
+    }
+
+    #[test]
+    fn the_ports_fit_in_the_slots_that_are_left() {
+        let all_but_one = Given { slots: (2..0x1a).collect(), ..Given::default() };
+        let names: Vec<String> = (0..9).map(|number| format!("d{number}")).collect();
+        let place = |count| Layout::new().place(names.iter().map(String::as_str).take(count), &all_but_one);
+        assert_eq!(place(8).unwrap().port_count(), 8);
+        assert_eq!(place(9), Err(LayoutError::Full { wanted: 9, limit: 8 }));
     }
 
     #[test]
     fn a_forgotten_port_is_used_again_and_others_stay() {
-        let mut layout = Layout::new().place(["a", "b", "c"]).unwrap();
+        let mut layout = Layout::new().place(["a", "b", "c"], &Given::default()).unwrap();
         layout.forget("b");
-        let layout = layout.place(["a", "c", "d"]).unwrap();
+        let layout = layout.place(["a", "c", "d"], &Given::default()).unwrap();
         assert_eq!(layout.port("c"), Some(Port(2)));
         assert_eq!(layout.port("d"), Some(Port(1)));
     }
@@ -263,8 +340,8 @@ mod tests {
     #[test]
     fn too_many_devices_are_refused() {
         let names: Vec<String> = (0..=MAX_PORTS).map(|number| format!("d{number}")).collect();
-        let error = Layout::new().place(names.iter().map(String::as_str)).unwrap_err();
-        assert_eq!(error, LayoutError::Full { wanted: usize::from(MAX_PORTS) + 1 });
+        let error = Layout::new().place(names.iter().map(String::as_str), &Given::default()).unwrap_err();
+        assert_eq!(error, LayoutError::Full { wanted: usize::from(MAX_PORTS) + 1, limit: MAX_PORTS });
     }
 
     #[test]
@@ -276,13 +353,13 @@ mod tests {
             r#"{"version":"v1","ports":6000,"devices":{}}"#,
         ] {
             let layout: Layout = serde_json::from_str(saved).unwrap();
-            assert!(matches!(layout.place(["a"]), Err(LayoutError::Saved(_))), "{saved}");
+            assert!(matches!(layout.place(["a"], &Given::default()), Err(LayoutError::Saved(_))), "{saved}");
         }
     }
 
     #[test]
     fn the_saved_form_is_this() {
-        let layout = Layout::new().place(["disk-a"]).unwrap();
+        let layout = Layout::new().place(["disk-a"], &Given::default()).unwrap();
         let text = serde_json::to_string(&layout).unwrap();
         assert_eq!(text, r#"{"version":"v1","ports":16,"devices":{"disk-a":0}}"#);
         assert_eq!(serde_json::from_str::<Layout>(&text).unwrap(), layout);
@@ -297,7 +374,7 @@ mod tests {
                     layout.forget(name);
                 }
                 let before = layout.clone();
-                layout = layout.place(names.iter().map(String::as_str)).unwrap();
+                layout = layout.place(names.iter().map(String::as_str), &Given::default()).unwrap();
                 let mut ports: Vec<Port> = layout.devices.values().copied().collect();
                 ports.sort_unstable();
                 ports.dedup();
@@ -307,7 +384,7 @@ mod tests {
                 prop_assert!(layout.ports >= before.ports && layout.check().is_ok());
                 prop_assert!(usize::from(layout.ports) >= layout.devices.len() + usize::from(SPARE_PORTS));
                 // Asking again changes nothing.
-                prop_assert_eq!(&layout.place(names.iter().map(String::as_str)).unwrap(), &layout);
+                prop_assert_eq!(&layout.place(names.iter().map(String::as_str), &Given::default()).unwrap(), &layout);
             }
         }
     }

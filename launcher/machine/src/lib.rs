@@ -70,7 +70,7 @@ pub use facts::{
 pub use host_cpu::{CpuQuestion, HostCpu};
 pub use host_cpus::{CpuSet, HostCell, HostCpus};
 pub use hotplug::{Command, Step, attach_disk, attach_nic};
-pub use layout::{Layout, Port};
+pub use layout::{Layout, Port, Seat};
 pub use machine::{Firmware, Identity, Kernel, Machine, OnReboot};
 pub use memory::Memory;
 pub use numa::{NumaCell, Placed, misplaced};

@@ -2,6 +2,7 @@
 //!
 //! All that can be refused is refused here, before anything is started, naming the field.
 
+mod addresses;
 mod clock;
 mod cpu;
 mod dedicated;
@@ -14,6 +15,7 @@ mod io_threads;
 mod nics;
 mod peripherals;
 
+use self::addresses::Addresses;
 pub use self::dedicated::demand;
 use self::enlightenments::Enlightenments;
 use crate::device::balloon::Balloon;
@@ -28,7 +30,7 @@ use crate::device::virtio_mem::VirtioMem;
 use crate::device::vsock::Vsock;
 use crate::error::PlanError;
 use crate::facts::Facts;
-use crate::layout::{Layout, Port};
+use crate::layout::{Given, Layout, Port};
 use crate::machine::{Identity, Machine, OnReboot};
 use crate::memory::Memory;
 use crate::units::Bytes;
@@ -58,6 +60,8 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let on_usb = peripherals::on_usb(devices) + planned_host_devices.on_usb();
     let wants_vsock = devices.autoattach_vsock.unwrap_or(false);
 
+    let addresses = Addresses::of(vmi);
+
     // The order decides who gets which port on a first start, so it is part of the layout's version.
     let names: Vec<String> = planned_nics
         .iter()
@@ -70,8 +74,9 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         .chain(room.map(|_| VirtioMem::ID.to_owned()))
         .chain(wants_vsock.then(|| Vsock::ID.to_owned()))
         .chain(planned_host_devices.pci_names())
+        .filter(|name| addresses.is_behind_port(name))
         .collect();
-    let layout = place(&names, facts.layout.as_ref())?;
+    let layout = place(&names, &addresses.given, facts.layout.as_ref())?;
     let ports = Ports(&layout);
 
     let mut controllers = planned_disks.controllers(&ports, virtio)?;
@@ -80,9 +85,10 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let io_threads = planned_disks.threads();
     let pinning = dedicated::pinning(vmi, facts, io_threads.len())?;
     let cells = dedicated::cells(vmi, facts, pinning.as_ref(), memory)?;
-    let disks = planned_disks.finish(&ports, virtio)?;
+    let disks = planned_disks.finish(&addresses, &ports, virtio)?;
     let host_devices = planned_host_devices.finish(&ports)?;
-    let nics = planned_nics.into_iter().map(|nic| nic.finish(&ports)).collect::<Result<_, _>>()?;
+    let nics =
+        planned_nics.into_iter().map(|nic| nic.finish(&addresses, &ports)).collect::<Result<_, _>>()?;
     let machine = Machine {
         identity: identity(vmi, facts),
         firmware: firmware::plan(vmi, facts)?,
@@ -91,7 +97,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         memory,
         fd_sets: facts.fd_sets.clone(),
         monitors: facts.monitors,
-        root_ports: root_ports(&layout, devices.disable_hotplug.unwrap_or(false)),
+        root_ports: root_ports(&layout, &addresses.given, devices.disable_hotplug.unwrap_or(false)),
         controllers,
         nics,
         disks,
@@ -157,13 +163,14 @@ fn transitional(machine: &Machine) -> usize {
 
 /// Without hotplug there is a port for each device, and none to spare: but the first function of a slot, without which
 /// guests do not look for the others.
-fn root_ports(layout: &Layout, only_used: bool) -> Vec<RootPort> {
+fn root_ports(layout: &Layout, given: &Given, only_used: bool) -> Vec<RootPort> {
     let last = layout.ports().filter(|port| layout.is_used(*port)).last();
     let needed = |port: &Port| {
-        let first_function = port.slot().1 == 0 && last.is_some_and(|last| *port < last);
+        let first_function = port.function() == 0 && last.is_some_and(|last| *port < last);
         !only_used || first_function || layout.is_used(*port)
     };
-    layout.ports().filter(needed).map(RootPort).collect()
+    let root_port = |port| Some(RootPort { port, slot: given.slot(port)? });
+    layout.ports().filter(needed).filter_map(root_port).collect()
 }
 
 /// The guest's memory, in huge pages where they are asked for.
@@ -209,10 +216,10 @@ fn vsock(facts: &Facts, ports: &Ports<'_>) -> Result<Vsock, PlanError> {
 /// Path of all devices, for what concerns them together.
 const DEVICES: &str = "spec.domain.devices";
 
-fn place(names: &[String], saved: Option<&Layout>) -> Result<Layout, PlanError> {
+fn place(names: &[String], given: &Given, saved: Option<&Layout>) -> Result<Layout, PlanError> {
     let start = saved.cloned().unwrap_or_default();
     start
-        .place(names.iter().map(String::as_str))
+        .place(names.iter().map(String::as_str), given)
         .map_err(|source| PlanError::Layout { field: DEVICES.to_owned(), source })
 }
 

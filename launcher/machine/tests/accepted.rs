@@ -243,7 +243,7 @@ fn hotplug_takes_the_same_disk_and_undoes_it() {
         device: DiskDevice {
             kind: DiskKind::Disk,
             is_empty: false,
-            bus: Bus::Virtio(port, Virtio::Current),
+            bus: Bus::Virtio(Seat::Behind(port), Virtio::Current),
             boot_index: None,
             serial: None,
             on_error: OnError::Stop,
@@ -274,7 +274,8 @@ fn hotplug_takes_the_same_interface_and_undoes_it() {
         mac: "02:00:00:00:00:09".into(),
         mtu: Some(1400),
         backend: NetBackend::User { forwards: Vec::new() },
-        port,
+        seat: Seat::Behind(port),
+        acpi_index: None,
         boot_index: None,
     };
     let steps = attach_nic(&nic);

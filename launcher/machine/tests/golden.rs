@@ -29,6 +29,11 @@ fn tiny() {
 }
 
 #[test]
+fn addresses() {
+    insta::assert_snapshot!(command_line("addresses"));
+}
+
+#[test]
 fn older() {
     insta::assert_snapshot!(command_line("older"));
 }

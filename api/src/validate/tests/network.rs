@@ -13,6 +13,7 @@ fn network_rules() {
         ["/spec/networks/0" => {"name": "default", "multus": {"networkName": "a"}}, "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/passtBinding" => {}]
             => "spec.domain.devices.interfaces[0].name", "PasstBinding interface only implemented with pod network";
         ["/spec/domain/devices/interfaces/0/pciAddress" => "81:01.0"] => "spec.domain.devices.interfaces[0].pciAddress", "interface spec.domain.devices.interfaces[0].name has malformed PCI address (81:01.0).";
+        ["/spec/domain/devices/interfaces/0/acpiIndex" => 16384] => "spec.domain.devices.interfaces[0].acpiIndex", "must be between 1 and 16383";
         ["/spec/domain/devices/interfaces/0/macAddress" => "02:11:22:33:44:55:66:77"] => "spec.domain.devices.interfaces[0].macAddress", "interface spec.domain.devices.interfaces[0].name has too long MAC address (02:11:22:33:44:55:66:77).";
         ["/spec/domain/devices/interfaces/0/state" => "sideways"] => "spec.domain.devices.interfaces[0].state", "logical default interface state value is unsupported: sideways";
         ["/spec/domain/devices/interfaces/0/state" => "up", "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/sriov" => {}]
@@ -47,6 +48,10 @@ fn network_source_rules() {
         ["/spec/networks" => [{"name": "default", "multus": {"networkName": "a", "default": true}}, {"name": "b", "multus": {"networkName": "b", "default": true}}],
          "/spec/domain/devices/interfaces" => [{"name": "default", "bridge": {}}, more]] => networks, "Multus CNI should only have one default network";
         ["/spec/networks/-" => {"name": "b", "pod": {}}, "/spec/domain/devices/interfaces/-" => more] => "spec.interfaces", "more than one interface is connected to a pod network in spec.interfaces";
+    ]);
+    check(rows![
+        ["/spec/domain/devices/interfaces/0/acpiIndex" => 7, "/spec/networks/-" => {"name": "b", "multus": {"networkName": "a"}}, "/spec/domain/devices/interfaces/-" => {"name": "b", "bridge": {}, "acpiIndex": 7}]
+            => "spec.domain.devices.interfaces[1].acpiIndex", "another interface has the acpiIndex 7";
     ]);
     check_refused(rows![
         ["/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/bridge" => {}] => "spec.domain.devices.interfaces[0].bridge", "";

@@ -7,13 +7,18 @@ use crate::props::Props;
 
 /// One PCIe root port; a single device, or none yet, is behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RootPort(pub Port);
+pub struct RootPort {
+    /// Its number.
+    pub port: Port,
+    /// Its slot of pcie.0.
+    pub slot: u16,
+}
 
 impl RootPort {
     pub(crate) fn props(self) -> Props {
-        let (slot, function) = self.0.slot();
-        let number = self.0.number();
-        let props = Props::device("pcie-root-port", &self.0.bus())
+        let Self { port, slot } = self;
+        let (number, function) = (port.number(), port.function());
+        let props = Props::device("pcie-root-port", &port.bus())
             .with("bus", "pcie.0")
             .with("addr", format!("{slot:#x}.{function:#x}"))
             // Physical slot numbers are shown to the guest; 0 means "no slot" to some of them.

@@ -3,7 +3,7 @@
 use crate::device::blockdev::{Cache, Image, ReadMode};
 use crate::device::io_thread::Served;
 use crate::device::virtio::Virtio;
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::name;
 use crate::props::Props;
 
@@ -62,8 +62,8 @@ impl IdeSlot {
 /// How the drive is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bus {
-    /// virtio-blk on PCI, behind a root port.
-    Virtio(Port, Virtio),
+    /// virtio-blk on PCI.
+    Virtio(Seat, Virtio),
     /// SATA.
     Sata(IdeSlot),
     /// The machine's virtio-scsi controller, at this logical unit of target 0.
@@ -189,9 +189,9 @@ impl Disk {
         let cdrom = self.device.kind == DiskKind::Cdrom;
         let id = self.id();
         let props = match self.device.bus {
-            Bus::Virtio(port, virtio) => {
+            Bus::Virtio(seat, virtio) => {
                 let driver = virtio.of("virtio-blk-pci", "virtio-blk-pci-transitional");
-                Props::device(driver, &id).behind(port)
+                Props::device(driver, &id).seated(seat, Some(virtio))
             }
             Bus::Sata(slot) => {
                 Props::device(if cdrom { "ide-cd" } else { "ide-hd" }, &id).with("bus", slot.bus())

@@ -23,7 +23,8 @@ pub(crate) mod vsock;
 pub(crate) mod watchdog;
 
 use self::io_thread::Served;
-use crate::layout::Port;
+use self::virtio::Virtio;
+use crate::layout::{Port, Seat};
 use crate::props::Props;
 use serde_json::json;
 
@@ -31,6 +32,19 @@ impl Props {
     /// The device's place behind a root port; it is alone there, so always at slot 0.
     pub(crate) fn behind(self, port: Port) -> Self {
         self.with("bus", port.bus()).with("addr", "0x0")
+    }
+
+    /// The same, or the place on pcie.0 that the manifest gives a device; `virtio` where it speaks that.
+    pub(crate) fn seated(self, seat: Seat, virtio: Option<Virtio>) -> Self {
+        match seat {
+            Seat::Behind(port) => self.behind(port),
+            Seat::Root { slot, function, shared } => self
+                .with("bus", "pcie.0")
+                .with("addr", format!("{slot:#x}.{function:#x}"))
+                .maybe("multifunction", shared.then_some(true))
+                // Here QEMU would have it speak the older virtio too.
+                .maybe("disable-legacy", (virtio == Some(Virtio::Current)).then_some("on")),
+        }
     }
 
     /// Whoever serves the device's queues.

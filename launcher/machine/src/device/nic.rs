@@ -1,7 +1,7 @@
 //! Network interfaces: the backend on the host's side, the card on the guest's.
 
 use crate::device::virtio::Virtio;
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::name;
 use crate::props::Props;
 use crate::quote;
@@ -113,8 +113,10 @@ pub struct Nic {
     pub mtu: Option<u16>,
     /// Where the frames go.
     pub backend: NetBackend,
-    /// The root port it is behind.
-    pub port: Port,
+    /// Where it sits.
+    pub seat: Seat,
+    /// Number by which guests name it (`eno1`), wherever it sits.
+    pub acpi_index: Option<u32>,
     /// Place in the boot order. Only then does the card carry a boot ROM.
     pub boot_index: Option<u32>,
 }
@@ -162,10 +164,12 @@ impl Nic {
     }
 
     pub(crate) fn props(&self) -> Props {
+        let virtio = if let NicModel::Virtio(virtio) = self.model { Some(virtio) } else { None };
         let props = Props::device(self.model.driver(), &self.id())
             .with("netdev", self.netdev())
             .with("mac", self.mac.clone())
-            .behind(self.port)
+            .seated(self.seat, virtio)
+            .maybe("acpi-index", self.acpi_index)
             .maybe("bootindex", self.boot_index);
         let props = if self.boot_index.is_none() { props.with("romfile", "") } else { props };
         match self.model {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use barevirt_api::valid::{Bus as ApiBus, ValidVmi};
 
+use super::addresses::Addresses;
 use super::disks::{self, Connection, SCSI_UNITS};
 use super::{DEVICES, Ports, virtio};
 use crate::device::controller::Controllers;
@@ -112,7 +113,7 @@ impl HotDisks {
             }
         };
         let planned = disks::planned(valid, ready, connection, &field)?;
-        let disk = planned.finish(&Ports(&next.layout), virtio)?;
+        let disk = planned.finish(&Addresses::default(), &Ports(&next.layout), virtio)?;
         next.take(&disk);
         steps.extend(attach_disk(&disk));
         let target = next.targets.get(&disk.name).cloned().unwrap_or_default();
@@ -129,9 +130,10 @@ impl HotDisks {
     }
 
     fn occupy(&mut self, id: &str, field: &str) -> Result<crate::layout::Port, PlanError> {
+        let ports = self.layout.port_count();
         let full = || PlanError::Layout {
             field: field.to_owned(),
-            source: LayoutError::Full { wanted: self.layout.ports().count() + 1 },
+            source: LayoutError::Full { wanted: usize::from(ports) + 1, limit: ports },
         };
         let (layout, port) = self.layout.occupy(id).filter(|_| self.has_ports).ok_or_else(full)?;
         self.layout = layout;

@@ -1,5 +1,6 @@
 //! Network interfaces: model, backend, place.
 
+use super::addresses::Addresses;
 use super::{Ports, boot_index};
 use crate::device::nic::{Nic, NicModel};
 use crate::device::virtio::Virtio;
@@ -13,6 +14,7 @@ pub(super) struct Planned {
     name: String,
     model: NicModel,
     boot_index: Option<u32>,
+    acpi_index: Option<u32>,
     facts: InterfaceFacts,
 }
 
@@ -38,6 +40,7 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, virtio: Virtio) -> Result<Vec<
         let ready =
             ready.ok_or_else(|| PlanError::InterfaceMissing { field, interface: wanted.name.clone() })?;
         Ok(Planned {
+            acpi_index: wanted.acpi_index.and_then(|index| u32::try_from(index).ok()),
             name: wanted.name.clone(),
             model,
             boot_index: boot_index(wanted.boot_order),
@@ -53,9 +56,10 @@ impl Planned {
         name::device("nic", &self.name)
     }
 
-    pub(super) fn finish(self, ports: &Ports<'_>) -> Result<Nic, PlanError> {
-        let port = ports.of(&self.id())?;
-        let InterfaceFacts { name: _, mac, mtu, backend } = self.facts;
-        Ok(Nic { name: self.name, model: self.model, mac, mtu, backend, port, boot_index: self.boot_index })
+    pub(super) fn finish(self, addresses: &Addresses, ports: &Ports<'_>) -> Result<Nic, PlanError> {
+        let seat = addresses.seat(&self.id(), ports)?;
+        let Planned { name, model, boot_index, acpi_index, facts } = self;
+        let InterfaceFacts { name: _, mac, mtu, backend } = facts;
+        Ok(Nic { name, model, mac, mtu, backend, seat, acpi_index, boot_index })
     }
 }

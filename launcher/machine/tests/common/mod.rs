@@ -7,7 +7,8 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_machine::*;
 
 /// The manifests, by name.
-pub(crate) const MANIFESTS: [(&str, &str); 8] = [
+pub(crate) const MANIFESTS: [(&str, &str); 9] = [
+    ("addresses", include_str!("../manifests/addresses.yaml")),
     ("devices", include_str!("../manifests/devices.yaml")),
     ("features", include_str!("../manifests/features.yaml")),
     ("older", include_str!("../manifests/older.yaml")),
