@@ -1,5 +1,6 @@
 //! What a specification asks of the machine's firmware and its TPM, defaults applied. Pure.
 
+use crate::object_volume::{self, ObjectVolume};
 use crate::v1::{Efi, FeatureState, KernelBoot, KernelBootContainer, VirtualMachineInstanceSpec};
 
 /// What the container of a kernel boot calls the kernel that it hands to the launcher. No volume can have such a name.
@@ -39,6 +40,34 @@ pub fn smm(spec: &VirtualMachineInstanceSpec) -> bool {
 pub fn kernel_boot(spec: &VirtualMachineInstanceSpec) -> Option<(&KernelBoot, &KernelBootContainer)> {
     let boot = spec.domain.firmware.as_ref()?.kernel_boot.as_ref()?;
     Some((boot, boot.container.as_ref()?))
+}
+
+/// A table of ACPI beyond those of QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcpiTable<'a> {
+    /// The field below `firmware.acpi` that asks for it.
+    pub field: &'static str,
+    /// What it begins with.
+    pub signature: &'static str,
+    /// What it is called in its secret.
+    pub key: &'static str,
+    /// The volume of the secret.
+    pub volume: ObjectVolume<'a>,
+}
+
+/// Tables that come from secrets, in KubeVirt's order.
+pub fn acpi_tables(spec: &VirtualMachineInstanceSpec) -> impl Iterator<Item = AcpiTable<'_>> {
+    let acpi = spec.domain.firmware.as_ref().and_then(|firmware| firmware.acpi.as_ref());
+    let references = acpi.into_iter().flat_map(|acpi| {
+        [
+            ("slicNameRef", "SLIC", "slic.bin", acpi.slic_name_ref.as_ref()),
+            ("msdmNameRef", "MSDM", "msdm.bin", acpi.msdm_name_ref.as_ref()),
+        ]
+    });
+    references.filter_map(|(field, signature, key, name)| {
+        let volume = spec.volumes.iter().find(|volume| Some(&volume.name) == name)?;
+        Some(AcpiTable { field, signature, key, volume: object_volume::of(volume)? })
+    })
 }
 
 /// Whether there is a TPM.

@@ -8,6 +8,7 @@ use barevirt_api::firmware;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{FdSet, FdSetMember, FileSource, FirmwareFacts, Flash};
 
+use crate::acpi_table::{self, AcpiTableError};
 use crate::descriptors::Descriptors;
 use crate::process::Command;
 use crate::state::Places;
@@ -24,6 +25,14 @@ pub enum FirmwareError {
     /// No TPM.
     #[error("spec.domain.devices.tpm: cannot prepare its state: {0}")]
     Tpm(io::Error),
+    /// No table of ACPI.
+    #[error("spec.domain.firmware.acpi.{field}: {source}")]
+    AcpiTable {
+        /// Which.
+        field: &'static str,
+        /// Why not.
+        source: AcpiTableError,
+    },
     /// No kernel.
     #[error("spec.domain.firmware.kernelBoot: no kernel was given")]
     NoKernel,
@@ -93,10 +102,15 @@ pub fn prepare(
     if firmware::kernel_boot(spec).is_some() && kernel.image.is_none() {
         return Err(FirmwareError::NoKernel);
     }
-    // QEMU opens these two by name only.
+    // QEMU opens these by name only.
     let mut name = |file: OwnedFd| format!("/proc/self/fd/{}", descriptors.add(file));
     prepared.facts.kernel = kernel.image.map(&mut name);
     prepared.facts.initrd = kernel.initrd.map(&mut name);
+    for table in firmware::acpi_tables(spec) {
+        let open = acpi_table::open(&table, &installation.places.private);
+        let open = open.map_err(|source| FirmwareError::AcpiTable { field: table.field, source })?;
+        prepared.facts.acpi_tables.push(name(open));
+    }
     if firmware::tpm(spec) {
         let kept = firmware::persistent_tpm(spec);
         let (command, socket) = tpm(installation, kept).map_err(FirmwareError::Tpm)?;

@@ -4,6 +4,7 @@
 //! QEMU needs and leave the VM to the [`supervisor`].
 
 pub mod accelerator;
+pub mod acpi_table;
 pub mod assembly;
 pub mod bare_qemu;
 pub mod clock;

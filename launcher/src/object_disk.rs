@@ -74,12 +74,7 @@ pub enum ObjectDiskError {
 /// # Errors
 /// When the files cannot be had, or are not what such a disk needs.
 pub fn make(object: &ObjectVolume<'_>, directory: &Path) -> Result<PathBuf, ObjectDiskError> {
-    let mount = directory.join(object.files());
-    let files = match read(&mount) {
-        // The kubelet swapped them meanwhile.
-        Err(ObjectDiskError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => read(&mount),
-        result => result,
-    }?;
+    let files = files(object, directory)?;
     let is_answer = |file: &iso::File| ANSWERS.iter().any(|name| file.path.eq_ignore_ascii_case(name));
     if object.kind == Kind::Sysprep && !files.iter().any(is_answer) {
         return Err(ObjectDiskError::NoAnswers);
@@ -89,6 +84,19 @@ pub fn make(object: &ObjectVolume<'_>, directory: &Path) -> Result<PathBuf, Obje
     match iso::save(&image, &path) {
         Ok(()) => Ok(path),
         Err(source) => Err(ObjectDiskError::Write { path, source }),
+    }
+}
+
+/// The files of an object that is mounted beneath the directory, all of one moment.
+///
+/// # Errors
+/// When they cannot be had.
+pub fn files(object: &ObjectVolume<'_>, directory: &Path) -> Result<Vec<iso::File>, ObjectDiskError> {
+    let mount = directory.join(object.files());
+    match read(&mount) {
+        // The kubelet swapped them meanwhile.
+        Err(ObjectDiskError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => read(&mount),
+        result => result,
     }
 }
 

@@ -196,6 +196,9 @@ fn start(argv: &mut Arguments, firmware: &Firmware) {
     if firmware.secure_boot {
         argv.option("-global", "driver=cfi.pflash01,property=secure,value=on");
     }
+    for table in &firmware.acpi_tables {
+        argv.option("-acpitable", Options::new().with("file", table).into_string());
+    }
     if let Some(kernel) = &firmware.kernel {
         argv.option("-kernel", &kernel.image);
         for (option, value) in [("-initrd", &kernel.initrd), ("-append", &kernel.arguments)] {

@@ -176,6 +176,8 @@ fn firmware_facts(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) 
         facts.kernel = file(container.kernel_path.as_ref());
         facts.initrd = file(container.initrd_path.as_ref());
     }
+    facts.acpi_tables =
+        firmware::acpi_tables(spec).map(|_| format!("/proc/self/fd/{}", numbers.next())).collect();
     facts.tpm = firmware::tpm(spec).then(|| numbers.next());
     facts
 }

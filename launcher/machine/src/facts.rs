@@ -95,6 +95,8 @@ pub struct FirmwareFacts {
     pub kernel: Option<String>,
     /// Path of its initial file system.
     pub initrd: Option<String>,
+    /// Paths of further tables of ACPI.
+    pub acpi_tables: Vec<String>,
     /// QEMU's end of the TPM's control channel.
     pub tpm: Option<Fd>,
 }

@@ -61,6 +61,8 @@ pub struct Firmware {
     pub flash: Option<Flash>,
     /// Started by the firmware at once.
     pub kernel: Option<Kernel>,
+    /// Paths of further tables of ACPI.
+    pub acpi_tables: Vec<String>,
 }
 
 /// A kernel that is on no disk.

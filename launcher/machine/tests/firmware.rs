@@ -14,7 +14,8 @@ fn manifest(text: &str) -> ValidVmi {
 
 /// The options that firmware, kernel and TPM have a part in, one a line.
 fn options(vmi: &ValidVmi, firmware: FirmwareFacts) -> String {
-    const SHOWN: [&str; 7] = ["-machine", "-blockdev", "-global", "-kernel", "-initrd", "-append", "-tpmdev"];
+    const SHOWN: [&str; 8] =
+        ["-machine", "-blockdev", "-global", "-kernel", "-initrd", "-append", "-acpitable", "-tpmdev"];
     let argv = argv(&plan(vmi, &Facts { firmware, ..facts(vmi) }).unwrap());
     let pairs = argv.windows(2).filter(|pair| SHOWN.contains(&pair[0].as_str()) || pair[1].contains("tpm0"));
     pairs.map(|pair| pair.join(" ")).collect::<Vec<_>>().join("\n")
@@ -41,6 +42,7 @@ fn kernel_boot_and_tpm() {
         kernel: Some("/proc/self/fd/14".to_owned()),
         initrd: Some("/proc/self/fd/15".to_owned()),
         tpm: Some(Fd(16)),
+        acpi_tables: vec!["/proc/self/fd/17".to_owned()],
         ..FirmwareFacts::default()
     };
     insta::assert_snapshot!(options(&manifest(include_str!("manifests/kernel-boot.yaml")), firmware));

@@ -24,6 +24,7 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Firmware, PlanError>
         secure_boot: firmware::secure_boot(spec),
         flash,
         kernel: kernel(vmi, facts)?,
+        acpi_tables: facts.firmware.acpi_tables.clone(),
     })
 }
 
