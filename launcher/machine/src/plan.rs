@@ -76,7 +76,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         .chain(planned_host_devices.pci_names())
         .filter(|name| addresses.is_behind_port(name))
         .collect();
-    let layout = place(&names, &addresses.given, facts.layout.as_ref())?;
+    let layout = place(&names, &addresses, facts.layout.as_ref())?;
     let ports = Ports(&layout);
 
     let mut controllers = planned_disks.controllers(&ports, virtio)?;
@@ -216,10 +216,11 @@ fn vsock(facts: &Facts, ports: &Ports<'_>) -> Result<Vsock, PlanError> {
 /// Path of all devices, for what concerns them together.
 const DEVICES: &str = "spec.domain.devices";
 
-fn place(names: &[String], given: &Given, saved: Option<&Layout>) -> Result<Layout, PlanError> {
-    let start = saved.cloned().unwrap_or_default();
+fn place(names: &[String], addresses: &Addresses, saved: Option<&Layout>) -> Result<Layout, PlanError> {
+    let mut start = saved.cloned().unwrap_or_default();
+    addresses.on_root().for_each(|device| start.forget(device));
     start
-        .place(names.iter().map(String::as_str), given)
+        .place(names.iter().map(String::as_str), &addresses.given)
         .map_err(|source| PlanError::Layout { field: DEVICES.to_owned(), source })
 }
 

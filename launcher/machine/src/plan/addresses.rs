@@ -40,6 +40,11 @@ impl Addresses {
         found
     }
 
+    /// Devices that need no root port.
+    pub(super) fn on_root(&self) -> impl Iterator<Item = &str> {
+        self.seats.keys().map(String::as_str)
+    }
+
     /// Whether the device needs a root port.
     pub(super) fn is_behind_port(&self, device: &str) -> bool {
         !self.seats.contains_key(device)

@@ -4,6 +4,7 @@ use crate::device::blockdev::{Cache, FileSource, ImageFormat};
 use crate::device::nic::{NetBackend, TapFd};
 use crate::facts::Accelerator;
 use crate::facts::{FirmwareFacts, InterfaceFacts, Monitors, VolumeFacts};
+use crate::layout::Seat;
 use crate::units::Fd;
 use barevirt_api::settings::Smbios;
 use barevirt_api::v1::VirtualMachineInstance;
@@ -194,6 +195,23 @@ fn a_restart_gives_every_device_its_old_place() {
     }
     assert!(first.disks.iter().all(|disk| Some(disk.device.bus) != bus(&again, "new")));
     assert_eq!(again.root_ports[..first.root_ports.len()], first.root_ports);
+}
+
+#[test]
+fn a_device_that_is_put_elsewhere_leaves_its_port() {
+    let first = planned(&valid(vmi(&[disk("a", "virtio"), disk("b", "virtio")])));
+    let mut moved = disk("a", "virtio");
+    moved["disk"]["pciAddress"] = json!("0000:00:10.0");
+    let moved = valid(vmi(&[moved, disk("b", "virtio"), disk("c", "virtio")]));
+    let again = plan(&moved, &Facts { layout: Some(first.layout.clone()), ..facts(&moved) }).unwrap();
+    let seat = |machine: &Machine, name: &str| {
+        let disk = machine.disks.iter().find(|disk| disk.name == name).unwrap();
+        let Bus::Virtio(seat, _) = disk.device.bus else { panic!("{:?}", disk.device.bus) };
+        seat
+    };
+    assert_eq!(seat(&again, "a"), Seat::Root { slot: 0x10, function: 0, shared: false });
+    assert_eq!(seat(&again, "b"), seat(&first, "b"));
+    assert_eq!(seat(&again, "c"), seat(&first, "a"));
 }
 
 /// Every `"key":value` of the JSON arguments of an option.
