@@ -35,6 +35,9 @@ pub(crate) async fn open(session: &Session, path: &str) -> anyhow::Result<Result
         let body = response.into_body().collect_bytes().await.unwrap_or_default();
         let text = session::sentence(&body);
         return match status {
+            // KubeVirt's answer while the guest has not begun, as 400 like others that stay.
+            StatusCode::BAD_REQUEST if text.ends_with("VMI is not running") => Ok(Err(text)),
+            StatusCode::CONFLICT if text.ends_with("VMI is in failed status") => bail!("{text}"),
             StatusCode::CONFLICT
             | StatusCode::INTERNAL_SERVER_ERROR
             | StatusCode::BAD_GATEWAY

@@ -17,7 +17,8 @@ use crate::to_handler::{self, Handler};
 /// A stream between the client and the guest.
 ///
 /// # Errors
-/// 404, 400 where the instance has no such device, 409 where it does not run, and what the handler says.
+/// 404, 400 where the instance has no such device or does not run yet, 409 where it cannot have a stream, and what the handler
+/// says.
 pub async fn stream(
     server: &Server,
     user: &User,
@@ -67,6 +68,8 @@ pub(crate) async fn get(
 fn has_stream(vmi: &VirtualMachineInstance, action: InstanceAction) -> Result<(), Refusal> {
     let devices = &vmi.spec.domain.devices;
     let is_off = |attach: Option<bool>| attach == Some(false);
+    let name = vmi.metadata.name.as_deref().unwrap_or_default();
+    let conflict = |why: &str| Err(Refusal::conflict("virtualmachineinstance", name, why));
     match action {
         InstanceAction::Console if is_off(devices.autoattach_serial_console) => {
             Err(Refusal::bad_request("No serial consoles are present."))
@@ -75,17 +78,25 @@ fn has_stream(vmi: &VirtualMachineInstance, action: InstanceAction) -> Result<()
             Err(Refusal::bad_request("No graphics devices are present."))
         }
         InstanceAction::UsbRedir if devices.client_passthrough.is_none() => {
-            let name = vmi.metadata.name.as_deref().unwrap_or_default();
-            Err(Refusal::conflict("virtualmachineinstance", name, "Not configured with USB Redirection"))
+            conflict("Not configured with USB Redirection")
         }
-        InstanceAction::UsbRedir if !is_running(vmi) => Err(Refusal::bad_request("VMI is not running")),
+        InstanceAction::Console if phase(vmi) == names::PHASE_FAILED => conflict("VMI is in failed status"),
+        // Clients of KubeVirt try again after this answer, and after no other.
+        InstanceAction::Console | InstanceAction::Vnc | InstanceAction::UsbRedir if !is_running(vmi) => {
+            Err(Refusal::bad_request("VMI is not running"))
+        }
         _ => Ok(()),
     }
 }
 
+/// Its phase; empty before it has one.
+pub(crate) fn phase(vmi: &VirtualMachineInstance) -> &str {
+    vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
 /// Whether its guest has begun and not ended.
 pub(crate) fn is_running(vmi: &VirtualMachineInstance) -> bool {
-    vmi.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some(names::PHASE_RUNNING))
+    phase(vmi) == names::PHASE_RUNNING
 }
 
 /// Whether who has the stream is to keep it. Go's spellings of true; anything else is false, as in KubeVirt.
@@ -132,8 +143,17 @@ mod tests {
         ] {
             let refusal = has_stream(&without, action).unwrap_err();
             assert_eq!((refusal.code.as_u16(), refusal.message.as_str()), (400, message));
-            assert!(has_stream(&vmi(serde_json::json!({})), action).is_ok());
+            let mut with = vmi(serde_json::json!({}));
+            let refusal = has_stream(&with, action).unwrap_err();
+            assert_eq!((refusal.code.as_u16(), refusal.message.as_str()), (400, "VMI is not running"));
+            with.status.get_or_insert_default().phase = Some("Running".to_owned());
+            assert!(has_stream(&with, action).is_ok());
         }
+        let mut failed = vmi(serde_json::json!({}));
+        failed.status.get_or_insert_default().phase = Some("Failed".to_owned());
+        let refusal = has_stream(&failed, InstanceAction::Console).unwrap_err();
+        assert_eq!(refusal.code.as_u16(), 409);
+        assert!(refusal.message.ends_with("VMI is in failed status"), "{refusal:?}");
         let refusal = has_stream(&without, InstanceAction::UsbRedir).unwrap_err();
         assert_eq!(refusal.code.as_u16(), 409);
         assert!(refusal.message.ends_with("Not configured with USB Redirection"), "{refusal:?}");

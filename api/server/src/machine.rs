@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::answer::{self, Answer, Refusal};
 use crate::endpoints::MachineAction;
 use crate::front_proxy::User;
+use crate::instance::phase;
 
 /// `StartOptions`, `StopOptions` and `RestartOptions` in one: each call looks at its own fields.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -176,10 +177,6 @@ fn stop(
 
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE: i64 = 30;
-
-fn phase(vmi: &VirtualMachineInstance) -> &str {
-    vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
-}
 
 fn uid(vmi: &VirtualMachineInstance) -> Option<&str> {
     vmi.metadata.uid.as_deref()
