@@ -12,6 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Until what a program has said is heard once it has ended.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 /// What came out so far, and whether more can come.
 #[derive(Default)]
 struct Heard {
@@ -151,9 +154,13 @@ impl Console {
         self.wait(Duration::from_secs(15))
     }
 
-    /// The program's exit code, once it ends by itself.
+    /// The program's exit code, once it ends by itself and all that it said was heard.
     pub fn wait(&mut self, within: Duration) -> Result<i32> {
         let code = crate::command::wait_for_exit(&mut self.child, within)?;
+        let heard = self.heard.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What it has left running may hold the terminal open.
+        let last = self.heard.1.wait_timeout_while(heard, LAST_WORDS, |heard| !heard.ended);
+        drop(last.unwrap_or_else(PoisonError::into_inner));
         code.context("the console's program does not end")
     }
 

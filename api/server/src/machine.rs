@@ -2,11 +2,12 @@
 //!
 //! What each run strategy makes of each call is KubeVirt's. `Always`, `Once` and `Halted` are changed by patching the spec;
 //! `Manual` and `RerunOnFailure` by a state change request in the status, which virt-controller carries out. Every patch
-//! tests what it was decided on, so that of two people at once one gets a 409. A request makes the machine forget its failed
+//! tests what it was decided on; where that has changed, it is decided anew, so that of two people at once one gets a 409. A request makes the machine forget its failed
 //! starts: it is carried out at once.
 
 use barevirt_api::names;
 use barevirt_api::v1::{StateChangeRequest, VirtualMachine, VirtualMachineInstance};
+use hyper::StatusCode;
 use hyper::body::Bytes;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -267,7 +268,7 @@ pub(crate) fn is_dry_run(words: &[String]) -> bool {
 /// Carries a call out: looks, decides, patches. 202 says that the wish stands, not that it came true.
 ///
 /// # Errors
-/// 404 for a machine that does not exist; what [`decide`] says; 422 where the machine changed at every look.
+/// 404 for a machine that does not exist; what [`decide`] says; 409 where the machine changed at every look.
 pub async fn act(
     client: &Client,
     user: &User,
@@ -291,7 +292,7 @@ pub async fn act(
         if let Some(first) = changes.next() {
             match send(&vms, &vmis, name, &params, first).await {
                 // The patch tests what this decision stands on, and that has changed: nothing was done.
-                Err(refusal) if refusal.code == 422 && look < LOOKS => continue,
+                Err(refusal) if refusal.code == StatusCode::CONFLICT && look < LOOKS => continue,
                 other => other?,
             }
         }

@@ -1,6 +1,15 @@
 //! What each run strategy makes of each call.
 
 use super::*;
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::net::TcpListener;
 
 fn vm(strategy: &str) -> VirtualMachine {
     let mut vm = VirtualMachine { metadata: metadata("vm-uid"), ..VirtualMachine::default() };
@@ -201,4 +210,46 @@ fn restart_is_refused_where_it_makes_no_sense() {
 fn a_body_that_is_not_options_is_refused() {
     assert_eq!(options(b"[1]").unwrap_err().code, 400);
     assert_eq!(options(b"").unwrap().grace_period, None);
+}
+
+/// An API server that has one machine, halted. Of the changes that are sent to it the first ones come too late: somebody was
+/// faster.
+async fn api_server(too_late: usize, changes: Arc<AtomicUsize>) -> Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = move |request: &Request<Incoming>| {
+        let failure = |code: u16, reason: &str| json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason });
+        match (request.method().as_str(), request.uri().path().contains("virtualmachineinstances")) {
+            ("GET", true) => (404, failure(404, "NotFound")),
+            ("GET", false) => (200, serde_json::to_value(vm("Halted")).unwrap()),
+            _ if changes.fetch_add(1, Ordering::Relaxed) < too_late => (422, failure(422, "Invalid")),
+            _ => (200, serde_json::to_value(vm("Halted")).unwrap()),
+        }
+    };
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let answer = answer.clone();
+            let service = service_fn(move |request| {
+                let (code, body) = answer(&request);
+                let response =
+                    hyper::Response::builder().status(code).body(Full::new(Bytes::from(body.to_string())));
+                std::future::ready(response)
+            });
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap()
+}
+
+#[tokio::test]
+async fn a_machine_that_changes_between_look_and_change_is_looked_at_again() {
+    let user = User { name: "somebody".to_owned(), groups: vec![], extra: [].into() };
+    for (too_late, sent, code) in [(0, 1, 202), (1, 2, 202), (LOOKS - 1, LOOKS, 202), (LOOKS, LOOKS, 409)] {
+        let changes = Arc::new(AtomicUsize::new(0));
+        let client = api_server(too_late, Arc::clone(&changes)).await;
+        let answer = act(&client, &user, MachineAction::Start, "ns", "web", &Bytes::new()).await;
+        let found = answer.map_or_else(|refusal| refusal.code, |answer| answer.status());
+        assert_eq!((found.as_u16(), changes.load(Ordering::Relaxed)), (code, sent), "{too_late} too late");
+    }
 }
