@@ -23,6 +23,21 @@ pub struct Place {
     pub function: u16,
 }
 
+/// What an address says: its domain, and the place in it. None where it is no address.
+pub fn parse(text: &str) -> Option<(u16, Place)> {
+    let digits = |byte: u8, at: usize| match at {
+        4 | 7 => byte == b':',
+        10 => byte == b'.',
+        11 => (b'0'..=b'7').contains(&byte),
+        _ => byte.is_ascii_hexdigit(),
+    };
+    if text.len() != 12 || !text.bytes().enumerate().all(|(at, byte)| digits(byte, at)) {
+        return None;
+    }
+    let number = |from: usize, to: usize| u16::from_str_radix(text.get(from..to)?, 16).ok();
+    Some((number(0, 4)?, Place { bus: number(5, 7)?, slot: number(8, 10)?, function: number(11, 12)? }))
+}
+
 /// Who is to have an address: a volume's disk or a network's interface, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner<'a> {
@@ -39,36 +54,48 @@ pub struct Wish<'a> {
     pub owner: Owner<'a>,
     /// Path of the address, below `domain.devices` of the specification.
     pub field: String,
-    /// The address as it was written; not empty.
+    /// The address as it was written.
     pub address: &'a str,
+    /// Its domain.
+    pub domain: u16,
+    /// The place that it means.
+    pub place: Place,
+}
+
+impl<'a> Wish<'a> {
+    /// None where no address is given, or what is given is none.
+    fn new(owner: Owner<'a>, field: String, address: Option<&'a String>) -> Option<Self> {
+        let address = address?;
+        let (domain, place) = parse(address)?;
+        Some(Wish { owner, field, address, domain, place })
+    }
 }
 
 /// All that a specification says of disks on virtio that are there from the start, and of interfaces.
 pub fn wishes(spec: &VirtualMachineInstanceSpec) -> Vec<Wish<'_>> {
     let is_plugged_in =
         |name: &str| spec.volumes.iter().any(|volume| volume.name == name && volume.is_hotpluggable());
-    let given = |address: &'_ Option<String>| address.as_deref().is_some_and(|address| !address.is_empty());
     let devices = &spec.domain.devices;
     let disks = devices.disks.iter().enumerate().filter_map(|(at, disk)| {
-        let on_virtio = disk.bus() == Some("virtio");
-        let target = disk.disk.as_ref().filter(|target| on_virtio && given(&target.pci_address))?;
-        let address = target.pci_address.as_deref().filter(|_| !is_plugged_in(&disk.name))?;
-        Some(Wish { owner: Owner::Disk(&disk.name), field: format!("disks[{at}].disk.pciAddress"), address })
+        let target =
+            disk.disk.as_ref().filter(|_| disk.bus() == Some("virtio") && !is_plugged_in(&disk.name))?;
+        Wish::new(
+            Owner::Disk(&disk.name),
+            format!("disks[{at}].disk.pciAddress"),
+            target.pci_address.as_ref(),
+        )
     });
     let interfaces = devices.interfaces.iter().enumerate().filter_map(|(at, interface)| {
-        let address = interface.pci_address.as_deref().filter(|_| given(&interface.pci_address))?;
         let owner = Owner::Interface(&interface.name);
-        Some(Wish { owner, field: format!("interfaces[{at}].pciAddress"), address })
+        Wish::new(owner, format!("interfaces[{at}].pciAddress"), interface.pci_address.as_ref())
     });
     disks.chain(interfaces).collect()
 }
 
 /// Slots of bus 00 where root ports are, given those that have devices. The last one is theirs only where others are not.
 pub fn port_slots(given: &BTreeSet<u16>) -> impl Iterator<Item = u16> {
-    let spare = usize::from(given.is_empty());
-    let all = SLOTS.filter(|slot| !given.contains(slot)).collect::<Vec<_>>();
-    let count = all.len() - spare;
-    all.into_iter().take(count)
+    let last = SLOTS.end() - u16::from(given.is_empty());
+    (*SLOTS.start()..=last).filter(|slot| !given.contains(slot))
 }
 
 /// How many root ports there may be.
@@ -76,39 +103,26 @@ pub fn most_ports(given: &BTreeSet<u16>) -> u16 {
     port_slots(given).map(|_| FUNCTIONS).sum()
 }
 
-impl Wish<'_> {
-    /// The place that it means; none where it is no address, or in a domain that is not there.
-    pub fn place(&self) -> Option<Place> {
-        let number = |text: &str| u16::from_str_radix(text, 16).ok();
-        let (rest, function) = self.address.rsplit_once('.')?;
-        let [domain, bus, slot] = <[&str; 3]>::try_from(rest.split(':').collect::<Vec<_>>()).ok()?;
-        let place = Place { bus: number(bus)?, slot: number(slot)?, function: number(function)? };
-        (number(domain)? == 0).then_some(place)
-    }
-}
-
 /// Those that no device can have, and why. `has_ports` where all root ports are there, used or not, so that the buses have their
 /// numbers.
 pub fn refused<'a, 'b>(wishes: &'b [Wish<'a>], has_ports: bool) -> Vec<(&'b Wish<'a>, &'static str)> {
-    let places: BTreeSet<Place> = wishes.iter().filter_map(Wish::place).collect();
+    let places: BTreeSet<Place> = wishes.iter().map(|wish| wish.place).collect();
     let slots: BTreeSet<u16> = places.iter().filter(|place| place.bus == 0).map(|place| place.slot).collect();
     let mut seen = BTreeSet::new();
-    let mut why = |wish: &Wish<'_>| match wish.place() {
-        None => Some("the machine has the PCI domain 0000 alone"),
-        Some(place) if !seen.insert(place) => Some("another device has it"),
-        Some(Place { bus: 0, slot, function }) if !SLOTS.contains(&slot) || function >= FUNCTIONS => {
-            Some("of bus 00 the slots 02 to 1a are free")
-        }
-        Some(Place { bus: 0, slot, .. }) if !places.contains(&Place { bus: 0, slot, function: 0 }) => {
+    let mut why = |wish: &Wish<'_>| match wish.place {
+        _ if wish.domain != 0 => Some("the machine has the PCI domain 0000 alone"),
+        place if !seen.insert(place) => Some("another device has it"),
+        Place { bus: 0, slot, .. } if !SLOTS.contains(&slot) => Some("of bus 00 the slots 02 to 1a are free"),
+        Place { bus: 0, slot, .. } if !places.contains(&Place { bus: 0, slot, function: 0 }) => {
             Some("guests look for further functions of a slot only where there is function 0")
         }
-        Some(Place { bus: 0, .. }) => None,
-        Some(Place { bus, .. }) if bus > most_ports(&slots) => Some("there are not so many root ports"),
-        Some(Place { slot: 0, function: 0, .. }) if has_ports => None,
-        Some(Place { slot: 0, function: 0, .. }) => {
+        Place { bus: 0, .. } => None,
+        Place { bus, .. } if bus > most_ports(&slots) => Some("there are not so many root ports"),
+        Place { slot: 0, function: 0, .. } if has_ports => None,
+        Place { slot: 0, function: 0, .. } => {
             Some("without hotplug (disableHotplug) there are addresses on bus 00 alone")
         }
-        Some(_) => Some("a bus other than 00 is that of one device, at 00.0"),
+        _ => Some("a bus other than 00 is that of one device, at 00.0"),
     };
     wishes.iter().filter_map(|wish| Some((wish, why(wish)?))).collect()
 }
@@ -118,9 +132,27 @@ mod tests {
     use super::*;
 
     fn judged(all: &[&'static str], has_ports: bool) -> Vec<&'static str> {
-        let wish = |address: &&'static str| Wish { owner: Owner::Disk("d"), field: String::new(), address };
+        let all: Vec<String> = all.iter().map(|address| (*address).to_owned()).collect();
+        let wish = |address| Wish::new(Owner::Disk("d"), String::new(), Some(address)).unwrap();
         let wishes: Vec<Wish<'_>> = all.iter().map(wish).collect();
         refused(&wishes, has_ports).into_iter().map(|(_, why)| why).collect()
+    }
+
+    #[test]
+    fn an_address_is_domain_bus_slot_and_function() {
+        assert_eq!(parse("0001:a2:1F.7"), Some((1, Place { bus: 0xa2, slot: 0x1f, function: 7 })));
+        for wrong in [
+            "",
+            "4.2",
+            "81:01.0",
+            "0000:81:01.8",
+            "0000:81:01,0",
+            "0000:81:01.00",
+            "+000:81:01.0",
+            "0000:81:0é.0",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use barevirt_api::v1::{StateChangeRequest, VirtualMachine, VirtualMachineInstanc
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -257,8 +257,8 @@ fn grace(vmi: &VirtualMachineInstance, seconds: i64) -> Change {
     ]))
 }
 
-/// How often a call looks anew where somebody changes the machine between its look and its change.
-const LOOKS: usize = 5;
+/// How often a call looks anew where somebody changes the object between its look and its change.
+pub(crate) const LOOKS: usize = 5;
 
 /// Whether a call only tries what it asks for, as its options say.
 pub(crate) fn is_dry_run(words: &[String]) -> bool {
@@ -282,27 +282,38 @@ pub async fn act(
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
     let dry_run = is_dry_run(&options.dry_run);
     let params = PatchParams { dry_run, ..PatchParams::default() };
-    for look in 1..=LOOKS {
+    let mut refused: Option<(_, Refusal)> = None;
+    for _ in 0..LOOKS {
         let vm = vms.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;
         let vmi = vmis
             .get_opt(name)
             .await
             .map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))?;
+        let versions = (vm.resource_version(), vmi.as_ref().and_then(ResourceExt::resource_version));
+        if let Some((seen, refusal)) = &refused
+            && *seen == versions
+        {
+            // Nobody was faster: it is the change itself that is wrong.
+            return Err(refusal.clone());
+        }
         let mut changes = decide(action, &vm, vmi.as_ref(), &options)?.into_iter();
         if let Some(first) = changes.next() {
             match send(&vms, &vmis, name, &params, first).await {
                 // The patch tests what this decision stands on, and that has changed: nothing was done.
-                Err(refusal) if refusal.code == StatusCode::CONFLICT && look < LOOKS => continue,
+                Err(refusal) if refusal.code == StatusCode::CONFLICT => {
+                    refused = Some((versions, refusal));
+                    continue;
+                }
                 other => other?,
             }
         }
         for change in changes {
             send(&vms, &vmis, name, &params, change).await?;
         }
-        break;
+        tracing::info!(user = user.name, namespace, name, action = action.subresource(), dry_run, "accepted");
+        return Ok(answer::accepted());
     }
-    tracing::info!(user = user.name, namespace, name, action = action.subresource(), dry_run, "accepted");
-    Ok(answer::accepted())
+    Err(refused.map_or_else(|| Refusal::internal("no look was taken"), |(_, refusal)| refusal))
 }
 
 async fn send(

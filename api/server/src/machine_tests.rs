@@ -1,6 +1,7 @@
 //! What each run strategy makes of each call.
 
 use super::*;
+use barevirt_component::certificates;
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -212,18 +213,23 @@ fn a_body_that_is_not_options_is_refused() {
     assert_eq!(options(b"").unwrap().grace_period, None);
 }
 
-/// An API server that has one machine, halted. Of the changes that are sent to it the first ones come too late: somebody was
-/// faster.
-async fn api_server(too_late: usize, changes: Arc<AtomicUsize>) -> Client {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+/// An API server that has one machine, halted. Of the changes that are sent to it the first ones are refused: they come too late
+/// where somebody `moves` the machine meanwhile.
+async fn api_server(refused: usize, moves: bool, changes: Arc<AtomicUsize>) -> Client {
+    certificates::install_provider();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let answer = move |request: &Request<Incoming>| {
         let failure = |code: u16, reason: &str| json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason });
         match (request.method().as_str(), request.uri().path().contains("virtualmachineinstances")) {
             ("GET", true) => (404, failure(404, "NotFound")),
-            ("GET", false) => (200, serde_json::to_value(vm("Halted")).unwrap()),
-            _ if changes.fetch_add(1, Ordering::Relaxed) < too_late => (422, failure(422, "Invalid")),
+            ("GET", false) => {
+                let mut vm = vm("Halted");
+                let version = if moves { changes.load(Ordering::Relaxed) } else { 0 };
+                vm.metadata.resource_version = Some(version.to_string());
+                (200, serde_json::to_value(vm).unwrap())
+            }
+            _ if changes.fetch_add(1, Ordering::Relaxed) < refused => (422, failure(422, "Invalid")),
             _ => (200, serde_json::to_value(vm("Halted")).unwrap()),
         }
     };
@@ -245,11 +251,18 @@ async fn api_server(too_late: usize, changes: Arc<AtomicUsize>) -> Client {
 #[tokio::test]
 async fn a_machine_that_changes_between_look_and_change_is_looked_at_again() {
     let user = User { name: "somebody".to_owned(), groups: vec![], extra: [].into() };
-    for (too_late, sent, code) in [(0, 1, 202), (1, 2, 202), (LOOKS - 1, LOOKS, 202), (LOOKS, LOOKS, 409)] {
+    for (refused, moves, sent, code) in [
+        (0, true, 1, 202),
+        (1, true, 2, 202),
+        (LOOKS - 1, true, LOOKS, 202),
+        (LOOKS, true, LOOKS, 409),
+        // It is the change itself that is wrong.
+        (LOOKS, false, 1, 409),
+    ] {
         let changes = Arc::new(AtomicUsize::new(0));
-        let client = api_server(too_late, Arc::clone(&changes)).await;
+        let client = api_server(refused, moves, Arc::clone(&changes)).await;
         let answer = act(&client, &user, MachineAction::Start, "ns", "web", &Bytes::new()).await;
         let found = answer.map_or_else(|refusal| refusal.code, |answer| answer.status());
-        assert_eq!((found.as_u16(), changes.load(Ordering::Relaxed)), (code, sent), "{too_late} too late");
+        assert_eq!((found.as_u16(), changes.load(Ordering::Relaxed)), (code, sent), "{refused} {moves}");
     }
 }

@@ -21,12 +21,10 @@ use serde_json::{Value, json};
 use crate::answer::{self, Answer, Refusal};
 use crate::endpoints::{On, VolumeAction};
 use crate::front_proxy::User;
-use crate::machine;
+use crate::machine::{self, LOOKS};
 
 /// Bus of a disk that names none: `virtctl`'s default, and one of the two that know hotplug.
 const BUS: &str = "scsi";
-/// How often a call looks anew where somebody changes the object between its look and its change.
-const LOOKS: usize = 5;
 
 /// `AddVolumeOptions` and `RemoveVolumeOptions` in one: each call looks at its own fields.
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -1,6 +1,5 @@
 //! Rules over several kinds of devices: boot order and how many there may be.
 
-use super::text::is_pci_address;
 use super::{Cause, Path};
 use crate::pci;
 use crate::v1::VirtualMachineInstanceSpec;
@@ -37,11 +36,8 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
         );
     let has_ports = devices.disable_hotplug != Some(true);
     for (wish, why) in pci::refused(&pci::wishes(spec), has_ports) {
-        // What is no address at all is told of elsewhere.
-        if is_pci_address(wish.address) {
-            let message = format!("Invalid PCI address {}: {why}", wish.address);
-            causes.push(Cause::invalid(&path.child("domain.devices").child(&wish.field), message));
-        }
+        let message = format!("Invalid PCI address {}: {why}", wish.address);
+        causes.push(Cause::invalid(&path.child("domain.devices").child(&wish.field), message));
     }
     let mut seen = HashSet::new();
     for (device, order) in orders {

@@ -1,8 +1,9 @@
 //! Disks, each for itself and against volumes.
 
-use super::text::{DNS_LABEL, is_dns_label, is_pci_address, is_serial, quoted};
+use super::text::{DNS_LABEL, is_dns_label, is_serial, quoted};
 use super::{Cause, Path};
 use crate::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
+use crate::pci;
 use crate::v1::{BlockSize, Disk, FeatureState, VirtualMachineInstanceSpec, Volume};
 use std::collections::HashMap;
 
@@ -177,7 +178,7 @@ fn pci_address(field: &Path, disk: &Disk, causes: &mut Vec<Cause>) {
             format!("disk {field_name} - setting a PCI address is only possible with bus type virtio."),
         ));
     }
-    if !is_pci_address(address) {
+    if pci::parse(address).is_none() {
         causes.push(Cause::invalid(
             &field_address,
             format!("disk {field_name} has malformed PCI address ({}).", quoted(address)),

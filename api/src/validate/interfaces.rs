@@ -1,9 +1,10 @@
 //! Network interfaces.
 
 use super::supported::given;
-use super::text::{is_pci_address, is_port_name, is_printable, quoted};
+use super::text::{is_port_name, is_printable, quoted};
 use super::{Cause, Path, port_ranges};
 use crate::gates::Gates;
+use crate::pci;
 use crate::v1::{DhcpOptions, Interface, Network, Port, VirtualMachineInstanceSpec};
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -168,8 +169,10 @@ fn hardware(field: &Path, interface: &Interface, causes: &mut Vec<Cause>) {
             format!("interface {field_name} uses model {} that is not supported.", quoted(model)),
         ));
     }
-    if let Some(address) =
-        interface.pci_address.as_deref().filter(|address| !address.is_empty() && !is_pci_address(address))
+    if let Some(address) = interface
+        .pci_address
+        .as_deref()
+        .filter(|address| !address.is_empty() && pci::parse(address).is_none())
     {
         causes.push(Cause::invalid(
             &field.child("pciAddress"),

@@ -59,17 +59,6 @@ pub(super) fn is_serial(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'+' | b'-'))
 }
 
-/// Whether it is a PCI address: `0000:81:01.0`.
-pub(super) fn is_pci_address(text: &str) -> bool {
-    text.len() == 12
-        && text.bytes().enumerate().all(|(index, byte)| match index {
-            4 | 7 => byte == b':',
-            10 => byte == b'.',
-            11 => (b'0'..=b'7').contains(&byte),
-            _ => byte.is_ascii_hexdigit(),
-        })
-}
-
 /// Absolute, nothing empty, `.` or `..` in it, and no characters that no file name of a disk has.
 pub(super) fn is_plain_path(path: &str) -> bool {
     path.strip_prefix('/').is_some_and(|rest| {

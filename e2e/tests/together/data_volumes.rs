@@ -29,6 +29,14 @@ fn imported(strategy: &str) -> Value {
     machine(strategy, &json!({ "source": { "http": { "url": "http://images.invalid/tiny.qcow2" } } }))
 }
 
+/// A test with a namespace in which CDI's part is played.
+fn with_cdi(name: &str, way: Way, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
+    in_namespace(name, move |namespace| {
+        let _kinds = Kinds::install()?;
+        cdi::play(namespace, way, || test(namespace))
+    });
+}
+
 fn boots(namespace: &Namespace) -> Result<()> {
     namespace.wait_phase("vm", "Running", FILLED)?;
     let mut console = Console::open(namespace, "vm")?;
@@ -49,81 +57,72 @@ fn failure(namespace: &Namespace) -> Result<String> {
 
 #[test]
 fn a_machine_boots_from_what_its_template_was_filled_with_and_takes_it_along() {
-    in_namespace("template", |namespace| {
-        let _kinds = Kinds::install()?;
-        cdi::play(namespace, Way::AtOnce, || {
-            namespace.apply(&imported("Always"))?;
-            namespace.wait_status("vm", "Provisioning", SOON)?;
-            ensure!(namespace.get("vmi", "vm")?.is_none(), "an instance was made of an empty disk");
-            let made = namespace.need(DATA_VOLUMES, "root")?;
-            let vm = namespace.need("vm", "vm")?;
-            let metadata = &made["metadata"];
-            ensure!(metadata["ownerReferences"][0]["uid"] == vm["metadata"]["uid"], "{made}");
-            ensure!(metadata["labels"]["kubevirt.io/created-by"] == vm["metadata"]["uid"], "{made}");
-            ensure!(metadata["labels"]["of"] == "template", "{made}");
-            ensure!(metadata["annotations"]["cdi.kubevirt.io/allowClaimAdoption"] == "true", "{made}");
-            ensure!(
-                made["spec"]["source"] == json!({ "http": { "url": "http://images.invalid/tiny.qcow2" } }),
-                "{made}"
-            );
-            let said = namespace.wait_event("vm", "SuccessfulDataVolumeCreate")?;
-            ensure!(said == "Created DataVolume root", "{said}");
-            boots(namespace)?;
+    with_cdi("template", Way::AtOnce, |namespace| {
+        namespace.apply(&imported("Always"))?;
+        namespace.wait_status("vm", "Provisioning", SOON)?;
+        ensure!(namespace.get("vmi", "vm")?.is_none(), "an instance was made of an empty disk");
+        let made = namespace.need(DATA_VOLUMES, "root")?;
+        let vm = namespace.need("vm", "vm")?;
+        let metadata = &made["metadata"];
+        ensure!(metadata["ownerReferences"][0]["uid"] == vm["metadata"]["uid"], "{made}");
+        ensure!(metadata["labels"]["kubevirt.io/created-by"] == vm["metadata"]["uid"], "{made}");
+        ensure!(metadata["labels"]["of"] == "template", "{made}");
+        ensure!(metadata["annotations"]["cdi.kubevirt.io/allowClaimAdoption"] == "true", "{made}");
+        ensure!(
+            made["spec"]["source"] == json!({ "http": { "url": "http://images.invalid/tiny.qcow2" } }),
+            "{made}"
+        );
+        let said = namespace.wait_event("vm", "SuccessfulDataVolumeCreate")?;
+        ensure!(said == "Created DataVolume root", "{said}");
+        boots(namespace)?;
 
-            // One that is stopped keeps what it has; one that is deleted takes it along.
-            namespace.virtctl(&["stop", "vm"])?;
-            namespace.wait_status("vm", "Stopped", SOON)?;
-            let kept = namespace.need(DATA_VOLUMES, "root")?;
-            ensure!(kept["metadata"]["uid"] == made["metadata"]["uid"], "the data volume was made anew");
-            namespace.kubectl(&["delete", "vm", "vm"])?;
-            namespace.wait_gone(DATA_VOLUMES, "root", COLLECTED)?;
-            namespace.wait_gone("pvc", "root", COLLECTED)
-        })
+        // One that is stopped keeps what it has; one that is deleted takes it along.
+        namespace.virtctl(&["stop", "vm"])?;
+        namespace.wait_status("vm", "Stopped", SOON)?;
+        let kept = namespace.need(DATA_VOLUMES, "root")?;
+        ensure!(kept["metadata"]["uid"] == made["metadata"]["uid"], "the data volume was made anew");
+        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.wait_gone(DATA_VOLUMES, "root", COLLECTED)?;
+        namespace.wait_gone("pvc", "root", COLLECTED)
     });
 }
 
 #[test]
 fn a_claim_that_waits_for_its_first_consumer_is_given_one() {
-    in_namespace("templatewaits", |namespace| {
-        let _kinds = Kinds::install()?;
-        cdi::play(namespace, Way::FirstConsumer, || {
-            namespace.apply(&imported("Halted"))?;
-            // Nobody wants the machine to run: nobody binds its claim.
-            namespace.wait(DATA_VOLUMES, "root", "to wait", SOON, |volume| {
-                volume["status"]["phase"] == "WaitForFirstConsumer"
-            })?;
-            namespace.virtctl(&["start", "vm"])?;
-            namespace.wait_status("vm", "WaitingForVolumeBinding", SOON)?;
-            boots(namespace)?;
-            namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
-        })
+    with_cdi("templatewaits", Way::FirstConsumer, |namespace| {
+        namespace.apply(&imported("Halted"))?;
+        // Nobody wants the machine to run: nobody binds its claim.
+        namespace.wait(DATA_VOLUMES, "root", "to wait", SOON, |volume| {
+            volume["status"]["phase"] == "WaitForFirstConsumer"
+        })?;
+        namespace.virtctl(&["start", "vm"])?;
+        namespace.wait_status("vm", "WaitingForVolumeBinding", SOON)?;
+        boots(namespace)?;
+        namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
     });
 }
 
 #[test]
 fn what_cannot_be_filled_is_said() {
-    in_namespace("templatefails", |namespace| {
-        let _kinds = Kinds::install()?;
-        cdi::play(namespace, Way::Never, || {
-            namespace.apply(&imported("Always"))?;
-            namespace.wait_status("vm", "DataVolumeError", SOON)?;
-            let said = namespace.wait_event("vm", "FailedDataVolumeImport")?;
-            ensure!(said == "DataVolume root failed to import disk image", "{said}");
-            ensure!(namespace.get("vmi", "vm")?.is_none(), "an instance was made of an empty disk");
-            // One that does not ask before it starts fails.
-            let mut alone = guest::instance("alone");
-            alone["spec"]["volumes"] = json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
-            namespace.apply(&alone)?;
-            let failed = namespace.wait_phase("alone", "Failed", SOON)?;
-            ensure!(failed["status"]["reason"] == "FailedDataVolumeImport", "{failed}");
-            // Who has mended what was wrong has it made again.
-            let former = namespace.need(DATA_VOLUMES, "root")?["metadata"]["uid"].clone();
-            namespace.kubectl(&["delete", DATA_VOLUMES, "root"])?;
-            namespace.wait(DATA_VOLUMES, "root", "to be another one", SOON, |volume| {
-                volume["metadata"]["uid"] != former
-            })?;
-            namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
-        })
+    with_cdi("templatefails", Way::Never, |namespace| {
+        namespace.apply(&imported("Always"))?;
+        namespace.wait_status("vm", "DataVolumeError", SOON)?;
+        let said = namespace.wait_event("vm", "FailedDataVolumeImport")?;
+        ensure!(said == "DataVolume root failed to import disk image", "{said}");
+        ensure!(namespace.get("vmi", "vm")?.is_none(), "an instance was made of an empty disk");
+        // One that does not ask before it starts fails.
+        let mut alone = guest::instance("alone");
+        alone["spec"]["volumes"] = json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
+        namespace.apply(&alone)?;
+        let failed = namespace.wait_phase("alone", "Failed", SOON)?;
+        ensure!(failed["status"]["reason"] == "FailedDataVolumeImport", "{failed}");
+        // Who has mended what was wrong has it made again.
+        let former = namespace.need(DATA_VOLUMES, "root")?["metadata"]["uid"].clone();
+        namespace.kubectl(&["delete", DATA_VOLUMES, "root"])?;
+        namespace.wait(DATA_VOLUMES, "root", "to be another one", SOON, |volume| {
+            volume["metadata"]["uid"] != former
+        })?;
+        namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
     });
 }
 

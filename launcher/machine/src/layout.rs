@@ -24,7 +24,7 @@
 //!
 //! Changing any of this needs a new version and the old code kept beside it.
 
-use barevirt_api::pci::{self, FUNCTIONS};
+use barevirt_api::pci::{self, FUNCTIONS, SLOTS};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
@@ -33,7 +33,7 @@ use thiserror::Error;
 pub const SPARE_PORTS: u16 = 8;
 
 /// Most root ports that fit.
-pub const MAX_PORTS: u16 = 24 * FUNCTIONS;
+pub const MAX_PORTS: u16 = (*SLOTS.end() - *SLOTS.start()) * FUNCTIONS;
 
 /// Number of a root port, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

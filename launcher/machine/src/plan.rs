@@ -30,7 +30,7 @@ use crate::device::virtio_mem::VirtioMem;
 use crate::device::vsock::Vsock;
 use crate::error::PlanError;
 use crate::facts::Facts;
-use crate::layout::{Given, Layout, Port};
+use crate::layout::{Given, Layout, Port, Seat};
 use crate::machine::{Identity, Machine, OnReboot};
 use crate::memory::Memory;
 use crate::units::Bytes;
@@ -77,7 +77,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         .filter(|name| addresses.is_behind_port(name))
         .collect();
     let layout = place(&names, &addresses, facts.layout.as_ref())?;
-    let ports = Ports(&layout);
+    let ports = Ports { layout: &layout, addresses: &addresses };
 
     let mut controllers = planned_disks.controllers(&ports, virtio)?;
     let usb = |port| UsbController { port, devices: on_usb };
@@ -85,10 +85,9 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let io_threads = planned_disks.threads();
     let pinning = dedicated::pinning(vmi, facts, io_threads.len())?;
     let cells = dedicated::cells(vmi, facts, pinning.as_ref(), memory)?;
-    let disks = planned_disks.finish(&addresses, &ports, virtio)?;
+    let disks = planned_disks.finish(&ports, virtio)?;
     let host_devices = planned_host_devices.finish(&ports)?;
-    let nics =
-        planned_nics.into_iter().map(|nic| nic.finish(&addresses, &ports)).collect::<Result<_, _>>()?;
+    let nics = planned_nics.into_iter().map(|nic| nic.finish(&ports)).collect::<Result<_, _>>()?;
     let machine = Machine {
         identity: identity(vmi, facts),
         firmware: firmware::plan(vmi, facts)?,
@@ -224,16 +223,24 @@ fn place(names: &[String], addresses: &Addresses, saved: Option<&Layout>) -> Res
         .map_err(|source| PlanError::Layout { field: DEVICES.to_owned(), source })
 }
 
-/// The ports of a finished layout.
-struct Ports<'a>(&'a Layout);
+/// The ports of a finished layout, and where else devices are.
+struct Ports<'a> {
+    layout: &'a Layout,
+    addresses: &'a Addresses,
+}
 
 impl Ports<'_> {
     /// The port of a device that was placed.
     fn of(&self, name: &str) -> Result<Port, PlanError> {
-        self.0.port(name).ok_or_else(|| PlanError::Layout {
+        self.layout.port(name).ok_or_else(|| PlanError::Layout {
             field: DEVICES.to_owned(),
             source: crate::layout::LayoutError::Saved(format!("{name} has no port")),
         })
+    }
+
+    /// Where a device sits that the manifest may have put elsewhere.
+    fn seat(&self, name: &str) -> Result<Seat, PlanError> {
+        self.addresses.seat(name).map_or_else(|| self.of(name).map(Seat::Behind), Ok)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Where the manifest puts devices: validation has found that they can be there.
 
-use super::Ports;
-use crate::error::PlanError;
 use crate::layout::{Given, Port, Seat};
 use crate::name;
 use barevirt_api::pci::{self, Owner, Place};
@@ -19,14 +17,11 @@ pub(super) struct Addresses {
 impl Addresses {
     /// Those of a manifest.
     pub(super) fn of(vmi: &ValidVmi) -> Self {
-        let place = |wish: pci::Wish<'_>| {
-            let device = match wish.owner {
-                Owner::Disk(name) => name::device("disk", name),
-                Owner::Interface(name) => name::device("nic", name),
-            };
-            Some((wish.place()?, device))
+        let place = |wish: pci::Wish<'_>| match wish.owner {
+            Owner::Disk(name) => (wish.place, name::device("disk", name)),
+            Owner::Interface(name) => (wish.place, name::device("nic", name)),
         };
-        let places: BTreeMap<Place, String> = pci::wishes(vmi.spec()).into_iter().filter_map(place).collect();
+        let places: BTreeMap<Place, String> = pci::wishes(vmi.spec()).into_iter().map(place).collect();
         let mut found = Self::default();
         for (&Place { bus, slot, function }, device) in &places {
             if bus > 0 {
@@ -50,8 +45,8 @@ impl Addresses {
         !self.seats.contains_key(device)
     }
 
-    /// Where it sits.
-    pub(super) fn seat(&self, device: &str, ports: &Ports<'_>) -> Result<Seat, PlanError> {
-        self.seats.get(device).map_or_else(|| ports.of(device).map(Seat::Behind), |seat| Ok(*seat))
+    /// Its place on pcie.0, where it has one.
+    pub(super) fn seat(&self, device: &str) -> Option<Seat> {
+        self.seats.get(device).copied()
     }
 }

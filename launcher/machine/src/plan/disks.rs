@@ -1,6 +1,5 @@
 //! Disks: which image, how it is opened, and where it is plugged in.
 
-use super::addresses::Addresses;
 use super::io_threads::IoThreads;
 use super::{BootOrder, Ports};
 use crate::device::blockdev::{Aio, Cache, FileSource, Image, ReadMode};
@@ -263,13 +262,8 @@ impl PlannedDisks {
         })
     }
 
-    pub(super) fn finish(
-        self,
-        addresses: &Addresses,
-        ports: &Ports<'_>,
-        virtio: Virtio,
-    ) -> Result<Vec<Disk>, PlanError> {
-        self.disks.into_iter().map(|disk| disk.finish(addresses, ports, virtio)).collect()
+    pub(super) fn finish(self, ports: &Ports<'_>, virtio: Virtio) -> Result<Vec<Disk>, PlanError> {
+        self.disks.into_iter().map(|disk| disk.finish(ports, virtio)).collect()
     }
 }
 
@@ -278,12 +272,7 @@ impl Planned {
         Self { boot_index, ..self }
     }
 
-    pub(super) fn finish(
-        self,
-        addresses: &Addresses,
-        ports: &Ports<'_>,
-        virtio: Virtio,
-    ) -> Result<Disk, PlanError> {
+    pub(super) fn finish(self, ports: &Ports<'_>, virtio: Virtio) -> Result<Disk, PlanError> {
         let Planned {
             name,
             connection,
@@ -298,7 +287,7 @@ impl Planned {
             image,
         } = self;
         let bus = match connection {
-            Connection::Virtio => Bus::Virtio(addresses.seat(&name::device("disk", &name), ports)?, virtio),
+            Connection::Virtio => Bus::Virtio(ports.seat(&name::device("disk", &name))?, virtio),
             Connection::Sata(slot) => Bus::Sata(slot),
             Connection::Scsi(lun) => Bus::Scsi { lun },
         };

@@ -113,7 +113,8 @@ impl HotDisks {
             }
         };
         let planned = disks::planned(valid, ready, connection, &field)?;
-        let disk = planned.finish(&Addresses::default(), &Ports(&next.layout), virtio)?;
+        let disk =
+            planned.finish(&Ports { layout: &next.layout, addresses: &Addresses::default() }, virtio)?;
         next.take(&disk);
         steps.extend(attach_disk(&disk));
         let target = next.targets.get(&disk.name).cloned().unwrap_or_default();

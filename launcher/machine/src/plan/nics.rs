@@ -1,6 +1,5 @@
 //! Network interfaces: model, backend, place.
 
-use super::addresses::Addresses;
 use super::{Ports, boot_index};
 use crate::device::nic::{Nic, NicModel};
 use crate::device::virtio::Virtio;
@@ -56,8 +55,8 @@ impl Planned {
         name::device("nic", &self.name)
     }
 
-    pub(super) fn finish(self, addresses: &Addresses, ports: &Ports<'_>) -> Result<Nic, PlanError> {
-        let seat = addresses.seat(&self.id(), ports)?;
+    pub(super) fn finish(self, ports: &Ports<'_>) -> Result<Nic, PlanError> {
+        let seat = ports.seat(&self.id())?;
         let Planned { name, model, boot_index, acpi_index, facts } = self;
         let InterfaceFacts { name: _, mac, mtu, backend } = facts;
         Ok(Nic { name, model, mac, mtu, backend, seat, acpi_index, boot_index })
