@@ -1,5 +1,6 @@
 //! The commands of a user, run to their end within a deadline.
 
+use crate::api_server;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -68,15 +69,9 @@ pub fn try_virtctl(arguments: &[&str]) -> Result<Output> {
     run(cluster_script("virtctl.sh").args(arguments), None)
 }
 
-/// An object as the API server has it; `None` where there is no such object.
+/// An object as the API server has it; `None` where there is no such object. The words are those of `kubectl get`.
 pub fn object(arguments: &[&str]) -> Result<Option<Value>> {
-    let mut command = cluster_script("kubectl.sh");
-    command.arg("get").args(arguments).args(["--ignore-not-found", "-o", "json"]);
-    let text = succeed(&mut command, None)?;
-    if text.trim().is_empty() {
-        return Ok(None);
-    }
-    serde_json::from_str(&text).context("kubectl get answers with JSON").map(Some)
+    api_server::get(arguments)
 }
 
 /// The objects of a list.

@@ -16,6 +16,7 @@
 //! other settings) is a file `tests/<area>.rs` of its own, holds [`alone`] and so runs by itself, since cargo runs one program
 //! after the other.
 
+pub mod api_server;
 pub mod bench;
 pub mod cdi;
 pub mod command;

@@ -1,0 +1,332 @@
+//! Questions to the API server, asked from within the tests: one connection for all of them.
+//!
+//! `kubectl get` would answer the same, and takes a tenth of a second of a processor each time. A test that waits asks hundreds
+//! of times, and several tests wait at once, beside guests that are emulated on the same processors.
+//!
+//! ```text
+//!   ["vmi", "vm", "-n", "ns"] --> Question --> discovery (short names, plural, group) --> GET, or list and watch
+//! ```
+
+use crate::command::{cluster_script, succeed};
+use anyhow::{Context, Result, bail};
+use futures::TryStreamExt;
+use http::Request;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::WatchEvent;
+use kube::core::discovery::v2::APIGroupDiscoveryList;
+use serde_json::Value;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// Longest that one answer takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Until a watch that ended is begun anew.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What is asked for, as the words of `kubectl get` say it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Question<'a> {
+    kind: &'a str,
+    name: Option<&'a str>,
+    namespace: Option<&'a str>,
+    labels: Option<&'a str>,
+    fields: Option<&'a str>,
+}
+
+impl<'a> Question<'a> {
+    /// Understands KIND, NAME, `-n`, `-l`, `--field-selector` and `-A`; nothing else.
+    fn parse(arguments: &[&'a str]) -> Result<Self> {
+        let mut question = Question::default();
+        let mut words = arguments.iter().copied();
+        let mut all = false;
+        while let Some(word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("{word} has no value"));
+            match word {
+                "-n" => question.namespace = Some(value()?),
+                "-l" => question.labels = Some(value()?),
+                "--field-selector" => question.fields = Some(value()?),
+                "-A" => all = true,
+                _ if word.starts_with('-') => bail!("{word} is not understood here"),
+                _ if question.kind.is_empty() => question.kind = word,
+                _ if question.name.is_none() => question.name = Some(word),
+                _ => bail!("{word} is one word too many"),
+            }
+        }
+        if question.namespace.is_none() && !all {
+            // As kubectl has it; resources without namespaces do not look at it.
+            question.namespace = Some("default");
+        }
+        Ok(question)
+    }
+}
+
+/// Where a kind is served.
+#[derive(Clone, Debug)]
+struct Resource {
+    /// `/api/v1` or `/apis/GROUP/VERSION`.
+    base: String,
+    group: String,
+    plural: String,
+    names: Vec<String>,
+    kind: String,
+    namespaced: bool,
+}
+
+impl Resource {
+    /// Whether kubectl would take the word for it: plural, singular, a short name, or with the group behind it.
+    fn is_called(&self, word: &str) -> bool {
+        let own = |word: &str| self.names.iter().any(|name| name == word);
+        own(word) || word.split_once('.').is_some_and(|(name, group)| group == self.group && own(name))
+    }
+
+    fn collection(&self, question: &Question<'_>) -> String {
+        match question.namespace {
+            Some(namespace) if self.namespaced => {
+                format!("{}/namespaces/{namespace}/{}", self.base, self.plural)
+            }
+            _ => format!("{}/{}", self.base, self.plural),
+        }
+    }
+
+    /// What objects of a list do not say of themselves, and what nobody looks at.
+    fn finish(&self, mut object: Value) -> Value {
+        if let Some(fields) = object.as_object_mut() {
+            let version = self.base.trim_start_matches("/apis/").trim_start_matches("/api/").to_owned();
+            fields.entry("apiVersion").or_insert_with(|| version.into());
+            fields.entry("kind").or_insert_with(|| self.kind.clone().into());
+        }
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
+        object
+    }
+}
+
+struct ApiServer {
+    runtime: Runtime,
+    client: Client,
+    known: Mutex<Vec<Resource>>,
+}
+
+fn api_server() -> Result<&'static ApiServer> {
+    static ONE: OnceLock<Result<ApiServer, String>> = OnceLock::new();
+    let connect = || ApiServer::connect().map_err(|error| format!("{error:#}"));
+    ONE.get_or_init(connect).as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+impl ApiServer {
+    fn connect() -> Result<Self> {
+        // The tests' own certificates may have installed it already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let path = succeed(&mut cluster_script("kubeconfig.sh"), None)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let client = runtime.block_on(async {
+            let config = Kubeconfig::read_from(path.trim())?;
+            let config =
+                kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+            anyhow::Ok(Client::try_from(config)?)
+        })?;
+        Ok(Self { runtime, client, known: Mutex::new(Vec::new()) })
+    }
+
+    fn block_on<T>(&self, within: Duration, answer: impl Future<Output = Result<T>>) -> Result<Option<T>> {
+        self.runtime.block_on(async { tokio::time::timeout(within, answer).await.ok().transpose() })
+    }
+
+    async fn get(&self, path: &str) -> Result<Option<Value>, kube::Error> {
+        let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        match self.client.request(request).await {
+            Ok(value) => Ok(Some(value)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where a kind is served, as the cluster says it now where it was not known before.
+    async fn resource(&self, word: &str) -> Result<Resource> {
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let find = |known: &[Resource]| known.iter().find(|resource| resource.is_called(word)).cloned();
+        let found = find(&lock());
+        if let Some(resource) = found {
+            return Ok(resource);
+        }
+        let core = self.client.list_core_api_versions_aggregated().await.context("discovery of /api")?;
+        let groups = self.client.list_api_groups_aggregated().await.context("discovery of /apis")?;
+        let mut all = resources(core);
+        all.extend(resources(groups));
+        let found = find(&all);
+        *lock() = all;
+        found.with_context(|| format!("the server doesn't have a resource type \"{word}\""))
+    }
+
+    async fn ask(&self, question: &Question<'_>) -> Result<Option<Value>> {
+        let resource = self.resource(question.kind).await?;
+        let collection = resource.collection(question);
+        if let Some(name) = question.name {
+            let answer = self.get(&format!("{collection}/{name}")).await?;
+            return Ok(answer.map(|object| resource.finish(object)));
+        }
+        let Some(mut list) = self.get(&format!("{collection}?{}", selectors(question))).await? else {
+            // The kind has gone since it was discovered.
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            bail!("the server doesn't have a resource type \"{}\"", question.kind);
+        };
+        if let Some(items) = list["items"].as_array_mut() {
+            for item in items {
+                *item = resource.finish(item.take());
+            }
+        }
+        Ok(Some(list))
+    }
+
+    /// Looks at an object now and after each change, `None` where there is none, until the look finds what it wants.
+    async fn observe<T>(
+        &self,
+        question: &Question<'_>,
+        look: &mut impl FnMut(Option<Value>) -> Option<T>,
+    ) -> Result<T> {
+        let resource = self.resource(question.kind).await?;
+        let name = question.name.context("a name is needed")?;
+        let path = format!("{}?fieldSelector=metadata.name%3D{name}", resource.collection(question));
+        loop {
+            let list = self.get(&path).await?.unwrap_or_default();
+            let item = list["items"].get(0).cloned();
+            if let Some(found) = look(item.map(|item| resource.finish(item))) {
+                return Ok(found);
+            }
+            let version = list["metadata"]["resourceVersion"].as_str().unwrap_or("0");
+            let request = Request::get(format!("{path}&watch=true&resourceVersion={version}")).body(Vec::new())?;
+            let mut changes = pin!(self.client.request_events::<Value>(request).await?);
+            // A watch that breaks is begun anew: tests kill what it goes through.
+            while let Ok(Some(change)) = changes.try_next().await {
+                let object = match change {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object),
+                    WatchEvent::Deleted(_) => None,
+                    WatchEvent::Bookmark(_) => continue,
+                    WatchEvent::Error(_) => break,
+                };
+                if let Some(found) = look(object.map(|object| resource.finish(object))) {
+                    return Ok(found);
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+fn resources(list: APIGroupDiscoveryList) -> Vec<Resource> {
+    let mut found = Vec::new();
+    for group in list.items {
+        let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
+        // The preferred version is the first.
+        let Some(version) = group.versions.into_iter().next() else { continue };
+        let served = version.version.unwrap_or_default();
+        let base = if name.is_empty() { format!("/api/{served}") } else { format!("/apis/{name}/{served}") };
+        for resource in version.resources {
+            let Some(plural) = resource.resource else { continue };
+            let mut names = resource.short_names;
+            names.push(plural.clone());
+            names.extend(resource.singular_resource);
+            found.push(Resource {
+                base: base.clone(),
+                group: name.clone(),
+                plural,
+                names,
+                kind: resource.response_kind.and_then(|kind| kind.kind).unwrap_or_default(),
+                namespaced: resource.scope.as_deref() == Some("Namespaced"),
+            });
+        }
+    }
+    found
+}
+
+fn selectors(question: &Question<'_>) -> String {
+    let pairs = [("labelSelector", question.labels), ("fieldSelector", question.fields)];
+    let encoded = pairs.iter().filter_map(|(key, value)| Some(format!("{key}={}", escape((*value)?))));
+    encoded.collect::<Vec<_>>().join("&")
+}
+
+/// A value of a query: what is neither a letter, a digit nor one of `-._` is written as its bytes.
+fn escape(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+/// What `kubectl get ARGUMENTS -o json` would say: an object, or a list where no name is given. `None` where there is no such
+/// object.
+///
+/// # Errors
+/// When the server does not answer in a minute, refuses, or knows no such kind.
+pub fn get(arguments: &[&str]) -> Result<Option<Value>> {
+    let question = Question::parse(arguments)?;
+    let server = api_server()?;
+    let answer = server.block_on(DEADLINE, server.ask(&question));
+    answer
+        .with_context(|| format!("get {}", arguments.join(" ")))?
+        .with_context(|| format!("get {}: no answer within {} s", arguments.join(" "), DEADLINE.as_secs()))
+}
+
+/// Looks at an object now and after each of its changes, `None` where there is none, until the look finds what it wants: what it
+/// has found, or `None` once the time is over.
+///
+/// # Errors
+/// When the server refuses, or knows no such kind.
+pub fn watch<T>(
+    arguments: &[&str],
+    within: Duration,
+    mut look: impl FnMut(Option<Value>) -> Option<T>,
+) -> Result<Option<T>> {
+    let question = Question::parse(arguments)?;
+    let server = api_server()?;
+    let deadline = Instant::now() + within;
+    let found = server.block_on(within, server.observe(&question, &mut look));
+    let found = found.with_context(|| format!("watch {}", arguments.join(" ")))?;
+    debug_assert!(found.is_some() || Instant::now() >= deadline);
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_kubectl_become_a_question() {
+        let words = ["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-api"];
+        let question = Question::parse(&words).unwrap();
+        let wanted = Question {
+            kind: "pod",
+            namespace: Some("kubevirt"),
+            labels: Some("kubevirt.io=virt-api"),
+            ..Question::default()
+        };
+        assert_eq!(question, wanted);
+        assert_eq!(selectors(&question), "labelSelector=kubevirt.io%3Dvirt-api");
+        assert_eq!(Question::parse(&["node", "node01"]).unwrap().name, Some("node01"));
+        assert!(Question::parse(&["node", "--watch"]).is_err());
+        assert!(Question::parse(&["node", "-l"]).is_err());
+    }
+
+    #[test]
+    fn a_resource_has_several_names() {
+        let claims = Resource {
+            base: "/apis/cdi.kubevirt.io/v1beta1".to_owned(),
+            group: "cdi.kubevirt.io".to_owned(),
+            plural: "datavolumes".to_owned(),
+            names: vec!["dv".to_owned(), "datavolumes".to_owned(), "datavolume".to_owned()],
+            kind: "DataVolume".to_owned(),
+            namespaced: true,
+        };
+        assert!(claims.is_called("dv") && claims.is_called("datavolumes.cdi.kubevirt.io"));
+        assert!(!claims.is_called("datavolumes.kubevirt.io") && !claims.is_called("d"));
+        let question = Question::parse(&["dv", "-n", "ns"]).unwrap();
+        assert_eq!(claims.collection(&question), "/apis/cdi.kubevirt.io/v1beta1/namespaces/ns/datavolumes");
+        let object = claims.finish(serde_json::json!({ "metadata": { "managedFields": [] } }));
+        assert_eq!(object["apiVersion"], "cdi.kubevirt.io/v1beta1");
+        assert_eq!(object["kind"], "DataVolume");
+        assert!(object["metadata"].get("managedFields").is_none());
+    }
+}
