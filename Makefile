@@ -9,6 +9,10 @@ export NODES ?= 2
 # How often a test may be run before it counts as failed, and how many end-to-end tests run at once.
 export TEST_TRIES ?= 1
 E2E_THREADS ?= 2
+# Since which revision `make e2e CHANGED=1` looks for changes.
+BASE ?= HEAD~1
+# Where cargo leaves programs.
+BUILT := target/debug
 # With how many numbers `make properties` tries each property.
 SEEDS ?= 20
 # How long `make fuzz` gives each target.
@@ -23,10 +27,15 @@ help: ## this list
 
 .PHONY: demo
 demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, and a virtual machine you can see boot
-	@cargo run --locked -q -p barevirt-e2e --bin demo
+	@$(BUILT)/demo
 
 .PHONY: test
-test: check image-check e2e ## everything CI runs: check, then the end-to-end tests on a real cluster with real guests
+test: begin check image-check e2e ## everything CI runs: check, then the end-to-end tests on a real cluster with real guests
+	@$(BUILT)/tests report
+
+.PHONY: begin
+begin: deps
+	@rm -f target/steps.tsv target/times.json
 
 .PHONY: check
 check: fmt clippy deny shellcheck unit ## formatting, lints, licences, unit and protocol tests
@@ -37,7 +46,7 @@ fmt: deps
 
 .PHONY: clippy
 clippy: deps
-	@cargo clippy --locked --workspace --all-targets -- -D warnings
+	@.ci/timed "compile: lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 
 .PHONY: deny
 deny: deps
@@ -45,30 +54,39 @@ deny: deps
 
 .PHONY: shellcheck
 shellcheck: deps
-	@shellcheck -x cluster-up/*.sh images/*.sh e2e/*.sh .ci/run .ci/tries
+	@shellcheck -x cluster-up/*.sh images/*.sh e2e/*.sh .ci/run .ci/timed
 
 .PHONY: unit
 # The same random worlds for the same code, so that a change is judged by what it changed; `make properties` has others.
 unit: export PROPTEST_RNG_SEED ?= 1
-unit: deps guest-tiny
-	@.ci/tries --workspace --exclude barevirt-e2e
-	@.ci/tries --workspace --exclude barevirt-e2e --test guest
+unit: deps guest-tiny tests-built
+	@$(BUILT)/tests unit
+
+# All tests and the programs beside them are compiled at once, with one set of features: nothing is compiled twice.
+.PHONY: tests-built
+tests-built: deps
+	@.ci/timed "compile: tests" cargo test --locked --quiet --workspace --no-run
 
 .PHONY: image-check
 image-check: images ## the launcher's image holds what it should, and boots a guest by itself
-	@images/check.sh
+	@.ci/timed "image check" images/check.sh
 
 .PHONY: guest-tiny
 guest-tiny: deps
-	@REGISTRY=localhost images/build.sh guest-tiny
+	@REGISTRY=localhost .ci/timed "images" images/build.sh guest-tiny
 
 .PHONY: e2e
-e2e: cluster-up cluster-sync ## the end-to-end tests against the cluster of this machine
-	@.ci/tries -p barevirt-e2e --tests -- --test-threads=$(E2E_THREADS)
+e2e: cluster-up cluster-sync tests-built ## the end-to-end tests on the cluster of this machine; ONLY=word,word for some, CHANGED=1 for those about what changed since BASE
+	@$(BUILT)/tests end-to-end --threads $(E2E_THREADS) $(if $(ONLY),--only '$(ONLY)') $(if $(CHANGED),--changed '$(BASE)')
+
+.PHONY: test-long
+test-long: begin cluster-up cluster-sync tests-built ## what is long by nature (e2e/long.txt): chaos, nodes lost, versions mixed, fleets
+	@$(BUILT)/tests end-to-end --long --threads $(E2E_THREADS)
+	@$(BUILT)/tests report
 
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table
-	@cargo run --locked -q -p barevirt-e2e --bin bench
+	@$(BUILT)/bench $(BENCH)
 
 .PHONY: properties
 properties: deps ## the properties in random worlds that no run had before, SEEDS (20) times
@@ -95,7 +113,7 @@ fuzz: deps ## what strangers send, made up at random, to each parser for FUZZ_SE
 
 .PHONY: images
 images: deps ## all container images as OCI archives in target/images
-	@REGISTRY=localhost images/build.sh
+	@REGISTRY=localhost .ci/timed "images" images/build.sh
 
 .PHONY: manifests
 manifests: deps ## writes manifests/, what a person applies, anew from the types
@@ -103,15 +121,16 @@ manifests: deps ## writes manifests/, what a person applies, anew from the types
 
 .PHONY: cluster-up
 cluster-up: deps ## a real Kubernetes on this machine (NODES=1 or 2); at once where it is up
-	@cluster-up/up.sh
+	@.ci/timed "cluster: up" cluster-up/up.sh
 
 .PHONY: cluster-sync
 cluster-sync: images virtctl ## builds, loads the images, installs, waits until it runs
-	@cluster-up/sync.sh
+	@.ci/timed "cluster: installation" cluster-up/sync.sh
 
+# By the tests beside them, as the tests are compiled: programs that are built alone have other features.
 .PHONY: virtctl
 virtctl: deps
-	@cargo build --locked -q --workspace --exclude barevirt-e2e --bin virtctl
+	@.ci/timed "compile: virtctl" cargo test --locked --quiet --workspace --no-run --test image_upload --test fleet
 	@ln -sf virtctl target/debug/kubectl-virt
 
 .PHONY: cluster-load
@@ -124,4 +143,4 @@ cluster-down: ## takes the cluster away; nothing stays
 
 .PHONY: deps
 deps: # what the build and the cluster need, from the package registries; at once where it is there
-	@cluster-up/deps.sh
+	@.ci/timed "dependencies" cluster-up/deps.sh

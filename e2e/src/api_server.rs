@@ -126,8 +126,7 @@ impl ApiServer {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(async {
             let config = Kubeconfig::read_from(path.trim())?;
-            let config =
-                kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+            let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
             anyhow::Ok(Client::try_from(config)?)
         })?;
         Ok(Self { runtime, client, known: Mutex::new(Vec::new()) })
@@ -199,7 +198,8 @@ impl ApiServer {
                 return Ok(found);
             }
             let version = list["metadata"]["resourceVersion"].as_str().unwrap_or("0");
-            let request = Request::get(format!("{path}&watch=true&resourceVersion={version}")).body(Vec::new())?;
+            let request =
+                Request::get(format!("{path}&watch=true&resourceVersion={version}")).body(Vec::new())?;
             let mut changes = pin!(self.client.request_events::<Value>(request).await?);
             // A watch that breaks is begun anew: tests kill what it goes through.
             while let Ok(Some(change)) = changes.try_next().await {
@@ -253,7 +253,9 @@ fn selectors(question: &Question<'_>) -> String {
 /// A value of a query: what is neither a letter, a digit nor one of `-._` is written as its bytes.
 fn escape(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 /// What `kubectl get ARGUMENTS -o json` would say: an object, or a list where no name is given. `None` where there is no such

@@ -1,6 +1,9 @@
 //! A namespace for one test.
 
-use crate::command::{Output, kubectl, object, objects, try_kubectl, try_kubectl_with};
+use crate::api_server;
+use crate::command::{
+    Output, cluster_script, kubectl, object, objects, succeed, try_kubectl, try_kubectl_with,
+};
 use crate::diagnosis;
 use crate::wait::{self, SOON};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -13,6 +16,9 @@ use std::time::Duration;
 /// Longest that a test may take, whatever it waits for: the longest waits ten minutes for certificates to be
 /// renewed, or kills things at random for as long.
 const LONGEST: Duration = Duration::from_secs(20 * 60);
+
+/// Label of namespaces: which pods are taken there.
+const ENFORCED: &str = "pod-security.kubernetes.io/enforce";
 
 /// A namespace that demands Pod Security `restricted` and ends with its test.
 #[derive(Clone)]
@@ -81,13 +87,17 @@ impl Namespace {
     }
 
     fn create(&self) -> Result<()> {
-        kubectl(&["create", "namespace", &self.name])?;
-        self.enforce("restricted")
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": { "name": self.name, "labels": { ENFORCED: "restricted" } },
+        });
+        succeed(cluster_script("kubectl.sh").args(["create", "-f", "-"]), Some(&namespace.to_string()))
+            .map(drop)
     }
 
     /// Sets the level of Pod Security for pods made from now on.
     pub fn enforce(&self, level: &str) -> Result<()> {
-        let label = format!("pod-security.kubernetes.io/enforce={level}");
+        let label = format!("{ENFORCED}={level}");
         kubectl(&["label", "--overwrite", "namespace", &self.name, &label]).map(drop)
     }
 
@@ -96,9 +106,10 @@ impl Namespace {
         if !wait {
             return Ok(());
         }
-        wait::until_true("the namespace and all in it to be gone", Duration::from_secs(120), || {
-            Ok(object(&["namespace", &self.name])?.is_none())
-        })
+        api_server::watch(&["namespace", &self.name], Duration::from_secs(120), |found| {
+            found.is_none().then_some(())
+        })?
+        .context("waited 120 s for the namespace and all in it to be gone")
     }
 
     /// `kubectl apply`; an error unless it is taken.
@@ -169,8 +180,9 @@ impl Namespace {
         within: Duration,
         wanted: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
-        let what = format!("{kind} {name} {what}");
-        wait::until(&what, within, || Ok(self.get(kind, name)?.filter(|object| wanted(object))))
+        let look = |object: Option<Value>| object.filter(|object| wanted(object));
+        api_server::watch(&[kind, name, "-n", &self.name], within, look)?
+            .with_context(|| format!("waited {} s for {kind} {name} {what}", within.as_secs()))
     }
 
     /// Makes a claim of 16 MiB, of the cluster's own storage class.
@@ -198,7 +210,9 @@ impl Namespace {
 
     /// Waits until an object is gone.
     pub fn wait_gone(&self, kind: &str, name: &str, within: Duration) -> Result<()> {
-        wait::until_true(&format!("{kind} {name} to be gone"), within, || Ok(self.get(kind, name)?.is_none()))
+        let look = |object: Option<Value>| object.is_none().then_some(());
+        api_server::watch(&[kind, name, "-n", &self.name], within, look)?
+            .with_context(|| format!("waited {} s for {kind} {name} to be gone", within.as_secs()))
     }
 
     /// Waits for an event with that reason about an object of that name, and returns its message.

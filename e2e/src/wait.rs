@@ -13,6 +13,9 @@ pub const SOON: Duration = Duration::from_secs(60);
 /// Until a guest has shut itself down.
 pub const SHUTDOWN: Duration = Duration::from_secs(60);
 
+/// Between two questions. Most are answered from within the tests, by the API server.
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// Asks again and again until there is an answer. An error of the question ends the wait: a cluster that does not
 /// answer is no reason to go on asking.
 pub fn until<T>(what: &str, within: Duration, mut question: impl FnMut() -> Result<Option<T>>) -> Result<T> {
@@ -24,7 +27,7 @@ pub fn until<T>(what: &str, within: Duration, mut question: impl FnMut() -> Resu
         if Instant::now() > deadline {
             bail!("waited {} s for {what}", within.as_secs());
         }
-        thread::sleep(Duration::from_millis(300));
+        thread::sleep(PAUSE);
     }
 }
 

@@ -1,0 +1,131 @@
+//! Runs the tests of the workspace: `make unit`, `make e2e` and `make test-long` call it.
+
+use anyhow::{Result, bail, ensure};
+use barevirt_e2e::runner::libtest::{self, Outcome};
+use barevirt_e2e::runner::programs::{self, Program};
+use barevirt_e2e::runner::report;
+use barevirt_e2e::runner::selection::{Selection, Tier};
+use clap::{Args, Parser, Subcommand};
+use std::process::ExitCode;
+use std::time::Instant;
+
+#[derive(Debug, Parser)]
+struct Options {
+    #[command(subcommand)]
+    command: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Begins a run: forgets what the former one has cost.
+    Begin,
+    /// Tests of what needs no cluster.
+    Unit(How),
+    /// Tests on the cluster.
+    EndToEnd {
+        #[command(flatten)]
+        how: How,
+        /// Those that are long by nature, instead of the others.
+        #[arg(long)]
+        long: bool,
+        /// Only those in whose path one of these words is, separated by commas; long ones too.
+        #[arg(long, value_delimiter = ',', value_parser = clap::builder::NonEmptyStringValueParser::new())]
+        only: Vec<String>,
+        /// Only those of areas whose packages changed since this revision.
+        #[arg(long, value_name = "REVISION")]
+        changed: Option<String>,
+    },
+    /// Ends a run: prints where the time went, and fails where too much needed a second try.
+    Report,
+}
+
+#[derive(Args, Debug)]
+struct How {
+    /// How often a test may be run before it counts as failed.
+    #[arg(long, env = "TEST_TRIES", default_value_t = 1)]
+    tries: usize,
+    /// How many tests run at once.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+fn main() -> Result<ExitCode> {
+    let passed = match Options::parse().command {
+        What::Begin => report::begin().map(|()| true)?,
+        What::Unit(how) => {
+            let programs = programs::build()?.into_iter().filter(|program| !program.end_to_end);
+            run(programs, &how, |_| true)?
+        }
+        What::EndToEnd { how, long, only, changed } => end_to_end(&how, long, &only, changed.as_deref())?,
+        What::Report => {
+            let (table, too_flaky) = report::finish()?;
+            if too_flaky {
+                println!("tests: more than one test in two hundred needed a second try");
+            }
+            println!("{table}");
+            !too_flaky
+        }
+    };
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn end_to_end(how: &How, long: bool, only: &[String], changed: Option<&str>) -> Result<bool> {
+    let selection = Selection::new(if long { Tier::Long } else { Tier::Short }, only, changed)?;
+    let programs: Vec<_> = programs::build()?.into_iter().filter(|program| program.end_to_end).collect();
+    let mut all = Vec::new();
+    for program in &programs {
+        all.extend(libtest::list(program)?.into_iter().map(|name| format!("{}::{name}", program.name)));
+    }
+    let stale: Vec<_> = selection.stale(&all).collect();
+    ensure!(stale.is_empty(), "e2e/long.txt lists tests that are not there: {}", stale.join(", "));
+    if !all.iter().any(|name| selection.wants(name)) {
+        if changed.is_some() {
+            println!("tests: nothing has changed that an area of the end-to-end tests is about");
+            return Ok(true);
+        }
+        bail!("no test has that name");
+    }
+    run(programs, how, |name| selection.wants(name))
+}
+
+/// Runs what is wanted of each program; whether all of it passed at last.
+fn run(programs: impl IntoIterator<Item = Program>, how: &How, wants: impl Fn(&str) -> bool) -> Result<bool> {
+    let mut passed = true;
+    for program in programs {
+        let names: Vec<_> = libtest::list(&program)?
+            .into_iter()
+            .filter(|name| wants(&format!("{}::{name}", program.name)))
+            .collect();
+        if names.is_empty() {
+            continue;
+        }
+        let begun = Instant::now();
+        let mut outcomes = libtest::run(&program, &names, how.threads)?;
+        let first: Vec<_> = failed(&outcomes);
+        for _ in 1..how.tries {
+            let again = failed(&outcomes);
+            if again.is_empty() {
+                break;
+            }
+            println!("tests: once more, of {}: {}", program.name, again.join(" "));
+            outcomes.retain(|outcome| outcome.passed);
+            outcomes.extend(libtest::run(&program, &again, how.threads)?);
+        }
+        let last = failed(&outcomes);
+        let second_try: Vec<_> = first.into_iter().filter(|name| !last.contains(name)).collect();
+        passed &= last.is_empty();
+        let seconds = begun.elapsed().as_secs_f64();
+        println!(
+            "tests of {}: {} passed, {} failed, {seconds:.1} s",
+            program.name,
+            outcomes.len() - last.len(),
+            last.len()
+        );
+        report::add(&program.name, seconds, &outcomes, &second_try)?;
+    }
+    Ok(passed)
+}
+
+fn failed(outcomes: &[Outcome]) -> Vec<String> {
+    outcomes.iter().filter(|outcome| !outcome.passed).map(|outcome| outcome.name.clone()).collect()
+}

@@ -1,0 +1,201 @@
+//! What a run has cost: `target/times.json`, `target/flaky.json` and a table for people.
+//!
+//! `.ci/timed` writes a line for each step to `target/steps.tsv` while the run goes on, and the tests are written here.
+
+use super::libtest::Outcome;
+use crate::command::repository;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+/// So many of the slowest tests are shown.
+const SLOWEST: usize = 20;
+/// One test in so many may need a second try.
+const FLAKY_ONE_IN: usize = 200;
+
+/// A whole run, as `times.json` has it. All times are in seconds.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Times {
+    /// Compilations, images, the cluster, in their order. A name with a slash is part of the step before it.
+    #[serde(default)]
+    pub steps: Vec<Step>,
+    /// Test programs, in their order.
+    #[serde(default)]
+    pub programs: Vec<Step>,
+    /// All tests; of one that was tried twice the last try.
+    #[serde(default)]
+    pub tests: Vec<Step>,
+    /// What failed first and passed then.
+    #[serde(default)]
+    pub second_try: Vec<String>,
+    /// What failed.
+    #[serde(default)]
+    pub failed: Vec<String>,
+}
+
+/// Something with a name, and how long it took.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Step {
+    /// What it is.
+    pub name: String,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+/// How often each test needed a second try, over all runs that kept the file.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Flaky {
+    runs: u64,
+    tests: BTreeMap<String, u64>,
+}
+
+fn target(name: &str) -> PathBuf {
+    repository().join("target").join(name)
+}
+
+/// An absent file is a default one.
+fn read<T: Default + for<'a> Deserialize<'a>>(name: &str) -> Result<T> {
+    match fs::read(target(name)) {
+        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("read target/{name}")),
+        Err(_) => Ok(T::default()),
+    }
+}
+
+fn write(name: &str, value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)?;
+    fs::write(target(name), format!("{text}\n")).with_context(|| format!("write target/{name}"))
+}
+
+/// Adds what a program's tests came to.
+///
+/// # Errors
+/// When `times.json` cannot be read or written.
+pub fn add(program: &str, seconds: f64, outcomes: &[Outcome], second_try: &[String]) -> Result<()> {
+    let mut times: Times = read("times.json")?;
+    times.programs.push(Step { name: program.to_owned(), seconds });
+    for outcome in outcomes {
+        let name = format!("{program}::{}", outcome.name);
+        if !outcome.passed {
+            times.failed.push(name.clone());
+        }
+        times.tests.push(Step { name, seconds: outcome.seconds });
+    }
+    times.second_try.extend(second_try.iter().map(|name| format!("{program}::{name}")));
+    write("times.json", &times)
+}
+
+/// Begins a run: what the former one has written goes.
+///
+/// # Errors
+/// When a file cannot be removed.
+pub fn begin() -> Result<()> {
+    for name in ["times.json", "steps.tsv"] {
+        match fs::remove_file(target(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove target/{name}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Ends a run: `times.json` gets the steps, `flaky.json` what needed a second try. The table, and whether too much did.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn finish() -> Result<(String, bool)> {
+    let mut times: Times = read("times.json")?;
+    let steps = fs::read_to_string(target("steps.tsv")).unwrap_or_default();
+    times.steps = steps.lines().filter_map(step).collect();
+    write("times.json", &times)?;
+    let mut flaky: Flaky = read("flaky.json")?;
+    flaky.runs += 1;
+    for name in &times.second_try {
+        *flaky.tests.entry(name.clone()).or_default() += 1;
+    }
+    write("flaky.json", &flaky)?;
+    Ok((table(&times, &flaky), is_too_flaky(times.second_try.len(), times.tests.len())))
+}
+
+fn step(line: &str) -> Option<Step> {
+    let (seconds, name) = line.split_once('\t')?;
+    Some(Step { name: name.to_owned(), seconds: seconds.parse().ok()? })
+}
+
+/// A run of few tests may have one.
+fn is_too_flaky(second_tries: usize, tests: usize) -> bool {
+    second_tries > (tests / FLAKY_ONE_IN).max(1)
+}
+
+fn table(times: &Times, flaky: &Flaky) -> String {
+    let mut text = String::from("where the time went, in minutes and seconds\n");
+    let mut row = |what: &str, seconds: f64| {
+        let whole = std::time::Duration::from_secs_f64(seconds.max(0.0)).as_secs();
+        text.push_str(&format!("  {:>3}:{:02}  {what}\n", whole / 60, whole % 60));
+    };
+    for step in &times.steps {
+        row(&step.name, step.seconds);
+    }
+    let (short, long): (Vec<_>, Vec<_>) = times.programs.iter().partition(|program| program.seconds < 1.0);
+    for program in long {
+        row(&format!("tests of {}", program.name), program.seconds);
+    }
+    row(&format!("tests of {} more programs", short.len()), short.iter().map(|one| one.seconds).sum());
+    let mut slowest = times.tests.clone();
+    slowest.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    text.push_str(&format!("the slowest of {} tests\n", times.tests.len()));
+    for test in slowest.iter().take(SLOWEST) {
+        text.push_str(&format!("  {:>6.1} s  {}\n", test.seconds, test.name));
+    }
+    text.push_str(&format!("tests that needed a second try: {}\n", times.second_try.len()));
+    for name in &times.second_try {
+        let often = flaky.tests.get(name).copied().unwrap_or_default();
+        text.push_str(&format!("  {name} ({often} times in {} runs)\n", flaky.runs));
+    }
+    let passed = times.tests.len() - times.failed.len();
+    text.push_str(&format!("{passed} passed, {} failed", times.failed.len()));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_read_from_their_lines() {
+        assert_eq!(
+            step("1.5\tcompile: lints"),
+            Some(Step { name: "compile: lints".to_owned(), seconds: 1.5 })
+        );
+        assert_eq!(step("nothing"), None);
+    }
+
+    #[test]
+    fn one_test_in_two_hundred_may_need_a_second_try() {
+        assert!(!is_too_flaky(1, 20) && is_too_flaky(2, 20));
+        assert!(!is_too_flaky(7, 1400) && is_too_flaky(8, 1400));
+    }
+
+    #[test]
+    fn the_table_ends_with_what_passed() {
+        let step = |name: &str, seconds| Step { name: name.to_owned(), seconds };
+        let times = Times {
+            steps: vec![step("compile: lints", 61.0)],
+            programs: vec![step("together", 600.0), step("x", 0.2)],
+            tests: vec![step("together::a::b", 12.25), step("x::c", 0.1)],
+            second_try: vec!["together::a::b".to_owned()],
+            failed: vec!["x::c".to_owned()],
+        };
+        let flaky = Flaky { runs: 3, tests: BTreeMap::from([("together::a::b".to_owned(), 2)]) };
+        let text = table(&times, &flaky);
+        assert!(
+            text.contains("    1:01  compile: lints") && text.contains("10:00  tests of together"),
+            "{text}"
+        );
+        assert!(text.contains("together::a::b (2 times in 3 runs)"), "{text}");
+        assert!(text.ends_with("1 passed, 1 failed"), "{text}");
+    }
+}
