@@ -30,7 +30,7 @@ demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, a
 	@$(BUILT)/demo
 
 .PHONY: test
-test: begin check image-check e2e ## everything CI runs: check, then the end-to-end tests on a real cluster with real guests
+test: begin check image-check e2e bench-once ## everything CI runs: check, then the end-to-end tests on a real cluster with real guests
 	@$(BUILT)/tests report
 
 .PHONY: begin
@@ -87,6 +87,11 @@ test-long: begin cluster-up cluster-sync tests-built ## what is long by nature (
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table
 	@$(BUILT)/bench $(BENCH)
+
+# After the end-to-end tests: figures of a busy machine say nothing, and none is kept.
+.PHONY: bench-once
+bench-once: e2e
+	@.ci/timed "bench, once" $(BUILT)/bench --once
 
 .PHONY: properties
 properties: deps ## the properties in random worlds that no run had before, SEEDS (20) times

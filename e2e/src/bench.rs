@@ -12,6 +12,31 @@ pub mod streams;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+/// How often each thing is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounds {
+    /// Pairs of launches.
+    pub launches: usize,
+    /// Pairs of starts on the cluster.
+    pub starts: usize,
+    /// Boots to the prompt.
+    pub boots: usize,
+    /// Keys on each side.
+    pub keys: usize,
+    /// Downloads on each side.
+    pub downloads: usize,
+    /// Instances of virt-controller, in five hundreds.
+    pub instances: usize,
+}
+
+impl Rounds {
+    /// Enough for figures to stand on.
+    pub const FULL: Self =
+        Self { launches: 20, starts: 5, boots: 3, keys: 30, downloads: 5, instances: 10_000 };
+    /// Enough to see that everything can still be measured.
+    pub const ONCE: Self = Self { launches: 1, starts: 1, boots: 1, keys: 1, downloads: 1, instances: 500 };
+}
+
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {

@@ -17,8 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Pairs of runs.
-const RUNS: usize = 20;
 const MANIFEST: &str = "examples/vmi-tiny.yaml";
 /// Beside QEMU, in MiB.
 const PSS_BUDGET: f64 = 8.0;
@@ -26,11 +24,11 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// What a busy kernel may add to the launcher's own work: exec of one more program, in milliseconds.
 const ALLOWED_MS: f64 = 10.0;
 
-/// Measures `launch`, `launcher_pss_mib` and `qemu_pss_mib`.
-pub fn measure(launcher: &Path, figures: &mut Figures) -> Result<()> {
+/// Measures `launch`, `launcher_pss_mib` and `qemu_pss_mib`, with so many pairs of runs.
+pub fn measure(launcher: &Path, runs: usize, figures: &mut Figures) -> Result<()> {
     let raw = Raw::prepare(launcher)?;
     let (mut launched, mut by_hand) = (Vec::new(), Vec::new());
-    for _ in 0..RUNS {
+    for _ in 0..runs {
         let (running, milliseconds) = start(launcher)?;
         drop(running);
         launched.push(milliseconds);
@@ -94,12 +92,7 @@ impl Raw {
         let line = fs::read_to_string(format!("/proc/{qemu}/cmdline")).context("read QEMU's command line")?;
         let folder = tempfile::tempdir()?;
         let state = std::env::temp_dir().join(format!("virt-launcher-{}", running.id()));
-        for entry in fs::read_dir(&state).with_context(|| format!("read {}", state.display()))? {
-            let entry = entry?;
-            if entry.file_type()?.is_file() {
-                fs::copy(entry.path(), folder.path().join(entry.file_name()))?;
-            }
-        }
+        copy(&state, folder.path())?;
         let (from, to) = (state.display().to_string(), folder.path().display().to_string());
         let arguments = line.split_terminator('\0').skip(1).map(|word| word.replace(&from, &to)).collect();
         Ok(Self { arguments, disk: repository().join("target/images/guest-tiny.qcow2"), folder })
@@ -147,6 +140,21 @@ impl Raw {
         say("{\"execute\":\"cont\"}\n", |message| message.get("return").is_some())?;
         Ok(begun.elapsed().as_secs_f64() * 1000.0)
     }
+}
+
+/// Copies the files of a folder, and of those in it; sockets are made anew by who listens on them.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let entry = entry?;
+        let (kind, copied) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() {
+            fs::create_dir(&copied).with_context(|| format!("make {}", copied.display()))?;
+            copy(&entry.path(), &copied)?;
+        } else if kind.is_file() {
+            fs::copy(entry.path(), &copied).with_context(|| format!("write {}", copied.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn number_after(text: &str, key: &str) -> Option<i32> {

@@ -1,7 +1,7 @@
 //! From `kubectl apply` to a running instance and to its prompt, against a plain pod of the same image; and how many
 //! writes that takes.
 
-use super::{Figure, Figures, median};
+use super::{Figure, Figures, Rounds, median};
 use crate::command::{cluster_script, kubectl, succeed};
 use crate::namespace::Namespace;
 use crate::wait::BOOT;
@@ -12,18 +12,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Pairs of runs.
-const RUNS: usize = 5;
-/// Of what takes longer.
-const BOOTS: usize = 3;
 const WRITES_PER_VMI: f64 = 4.0;
 const WRITES_PER_VM: f64 = 6.0;
 const RUNNING_RATIO: f64 = 1.5;
 
 /// Measures `vmi_running`, `vmi_prompt`, `api_writes_per_vmi` and `api_writes_per_vm`.
-pub fn measure(namespace: &Namespace, figures: &mut Figures) -> Result<()> {
+pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
     let (mut instances, mut pods) = (Vec::new(), Vec::new());
-    for _ in 0..RUNS {
+    for _ in 0..rounds.starts {
         pods.push(until(namespace, &plain_pod("plain"), "pod/plain", "{.status.phase}=Running")?);
         remove(namespace, "pod", "plain")?;
         instances.push(until(namespace, &guest::instance("bench"), "vmi/bench", "{.status.phase}=Running")?);
@@ -36,7 +32,7 @@ pub fn measure(namespace: &Namespace, figures: &mut Figures) -> Result<()> {
     );
 
     let mut boots = Vec::new();
-    for _ in 0..BOOTS {
+    for _ in 0..rounds.boots {
         let begun = Instant::now();
         namespace.apply(&guest::instance("bench"))?;
         let mut console = Console::open(namespace, "bench")?;
@@ -45,15 +41,24 @@ pub fn measure(namespace: &Namespace, figures: &mut Figures) -> Result<()> {
         console.leave()?;
         remove(namespace, "vmi", "bench")?;
     }
-    figures.insert("vmi_prompt".to_owned(), Figure::plain(median(&boots), "s", BOOTS));
+    figures.insert("vmi_prompt".to_owned(), Figure::plain(median(&boots), "s", rounds.boots));
 
     let budget = |wanted: f64| move |figure: &Figure| figure.value <= wanted;
-    let writes = count(namespace, &guest::instance("bench"), "vmi", "vmi/bench", "{.status.phase}=Running")?;
-    let figure = Figure::plain(writes, "writes", RUNS).within("at most 4", budget(WRITES_PER_VMI));
+    let instance = guest::instance("bench");
+    let mut counts = Vec::new();
+    for _ in 0..rounds.starts {
+        counts.push(count(namespace, &instance, "vmi", "vmi/bench", "{.status.phase}=Running")?);
+    }
+    let figure =
+        Figure::plain(median(&counts), "writes", rounds.starts).within("at most 4", budget(WRITES_PER_VMI));
     figures.insert("api_writes_per_vmi".to_owned(), figure);
     let machine = guest::machine("bench", "Always");
-    let writes = count(namespace, &machine, "vm", "vm/bench", "{.status.printableStatus}=Running")?;
-    let figure = Figure::plain(writes, "writes", RUNS).within("at most 6", budget(WRITES_PER_VM));
+    let mut counts = Vec::new();
+    for _ in 0..rounds.starts {
+        counts.push(count(namespace, &machine, "vm", "vm/bench", "{.status.printableStatus}=Running")?);
+    }
+    let figure =
+        Figure::plain(median(&counts), "writes", rounds.starts).within("at most 6", budget(WRITES_PER_VM));
     figures.insert("api_writes_per_vm".to_owned(), figure);
     Ok(())
 }
@@ -94,19 +99,16 @@ pub(super) fn plain_pod(name: &str) -> Value {
     })
 }
 
-/// Writes of our components in the namespace for one start, Events and Leases apart: the median of some.
+/// Writes of our components in the namespace for one start, Events and Leases apart.
 fn count(namespace: &Namespace, manifest: &Value, kind: &str, object: &str, so: &str) -> Result<f64> {
     let log = audit_log()?;
-    let mut counts = Vec::new();
-    for _ in 0..RUNS {
-        let before = writes(&log, namespace.name())?;
-        until(namespace, manifest, object, so)?;
-        // What is written right after Running belongs to the start as well.
-        std::thread::sleep(Duration::from_secs(3));
-        counts.push(writes(&log, namespace.name())? - before);
-        remove(namespace, kind, "bench")?;
-    }
-    Ok(median(&counts))
+    let before = writes(&log, namespace.name())?;
+    until(namespace, manifest, object, so)?;
+    // What is written right after Running belongs to the start as well.
+    std::thread::sleep(Duration::from_secs(3));
+    let after = writes(&log, namespace.name())?;
+    remove(namespace, kind, "bench")?;
+    Ok(after - before)
 }
 
 /// The API server's audit log, which has every write.

@@ -2,7 +2,7 @@
 //! a forwarded port; each against what `kubectl` has for a pod.
 
 use super::start::plain_pod;
-use super::{Figure, Figures};
+use super::{Figure, Figures, Rounds};
 use crate::command::{cluster_script, kubectl};
 use crate::forward::Forward;
 use crate::namespace::Namespace;
@@ -11,16 +11,12 @@ use crate::{Console, guest};
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
 
-/// Keys typed on each side.
-const KEYS: u8 = 30;
-/// Downloads on each side.
-const DOWNLOADS: usize = 5;
 /// What the guest's web server is asked for.
 const MEBIBYTES: f64 = 16.0;
 const ECHO: Duration = Duration::from_secs(10);
 
 /// Measures `console_key` and `port_forward`.
-pub fn measure(namespace: &Namespace, figures: &mut Figures) -> Result<()> {
+pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
     namespace.apply(&guest::instance("bench"))?;
     namespace.wait_phase("bench", "Running", RUNNING)?;
     let mut console = Console::open(namespace, "bench")?;
@@ -47,7 +43,7 @@ pub fn measure(namespace: &Namespace, figures: &mut Figures) -> Result<()> {
     attached.send("?")?;
     attached.expect("?", ECHO)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..KEYS {
+    for _ in 0..rounds.keys {
         ours.push(echo(&mut console)?);
         theirs.push(echo(&mut attached)?);
     }
@@ -61,7 +57,7 @@ pub fn measure(namespace: &Namespace, figures: &mut Figures) -> Result<()> {
     let ours = forward("virtctl.sh", "vmi/bench", "0:80")?;
     let theirs = forward("kubectl.sh", &pod, ":80")?;
     let (mut fast, mut reference) = (Vec::new(), Vec::new());
-    for _ in 0..DOWNLOADS {
+    for _ in 0..rounds.downloads {
         fast.push(download(&ours)?);
         reference.push(download(&theirs)?);
     }
