@@ -40,6 +40,8 @@ const KINDS: [(&str, &str, &str, &str); 4] = [
     ("cdiconfigs", "CDIConfig", GROUP, "Cluster"),
     ("uploadtokenrequests", "UploadTokenRequest", "upload.cdi.kubevirt.io", "Namespaced"),
 ];
+/// Between two looks at the DataVolumes.
+const PAUSE: Duration = Duration::from_millis(300);
 /// Image with busybox that every node of the test cluster has.
 const BUSYBOX: &str = "localhost/barevirt-cluster/busybox:devel";
 
@@ -221,9 +223,13 @@ pub fn play<T>(namespace: &Namespace, way: Way, test: impl FnOnce() -> Result<T>
         let controller = scope.spawn(|| -> Result<()> {
             while !ended.load(Ordering::Relaxed) {
                 for volume in namespace.list(DATA_VOLUMES)? {
-                    step(namespace, way, &volume)?;
+                    let played = step(namespace, way, &volume);
+                    // What was deleted in the midst of a step is nobody's concern.
+                    if played.is_err() && is_there(namespace, &volume)? {
+                        played?;
+                    }
                 }
-                thread::sleep(Duration::from_secs(1));
+                thread::sleep(PAUSE);
             }
             Ok(())
         });
@@ -238,6 +244,14 @@ pub fn play<T>(namespace: &Namespace, way: Way, test: impl FnOnce() -> Result<T>
             (Err(error), Err(played)) => Err(error.context(format!("CDI's part: {played:#}"))),
         }
     })
+}
+
+/// Whether it is still the same object.
+fn is_there(namespace: &Namespace, volume: &Value) -> Result<bool> {
+    let name = volume["metadata"]["name"].as_str().unwrap_or_default();
+    let found = namespace.get(DATA_VOLUMES, name)?.unwrap_or_default();
+    Ok(found["metadata"]["uid"] == volume["metadata"]["uid"]
+        && found["metadata"]["deletionTimestamp"].is_null())
 }
 
 /// Brings one DataVolume one step on.

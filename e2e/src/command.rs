@@ -74,10 +74,15 @@ pub fn object(arguments: &[&str]) -> Result<Option<Value>> {
     api_server::get(arguments)
 }
 
-/// The objects of a list.
+/// The objects of a list, or of several: kinds are separated by commas.
 pub fn objects(arguments: &[&str]) -> Result<Vec<Value>> {
-    let list = object(arguments)?.unwrap_or_default();
-    Ok(list["items"].as_array().cloned().unwrap_or_default())
+    let (kinds, rest) = arguments.split_first().context("no kind is named")?;
+    let mut found = Vec::new();
+    for kind in kinds.split(',') {
+        let list = object(&[&[kind], rest].concat())?.unwrap_or_default();
+        found.extend(list["items"].as_array().cloned().unwrap_or_default());
+    }
+    Ok(found)
 }
 
 /// Runs a command; an error unless it succeeds.

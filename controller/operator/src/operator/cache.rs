@@ -123,10 +123,14 @@ impl Cache {
         self.lock().kubevirts.as_ref().map(|known| known.values().cloned().collect())
     }
 
-    /// A `KubeVirt` object as the last write has left it: the watch will tell the same a moment later.
-    pub fn put_kubevirt(&self, object: KubeVirt) {
-        if let Some(known) = &mut self.lock().kubevirts {
-            known.insert(key(object.meta()), object);
+    /// A `KubeVirt` object as a write to the one `before` has left it: the watch will tell the same a moment later. Where the watch
+    /// was faster, what it told stays: it may be newer than what the write has left, and is not told again.
+    pub fn put_kubevirt(&self, before: &KubeVirt, object: KubeVirt) {
+        if let Some(known) = &mut self.lock().kubevirts
+            && let Some(known) = known.get_mut(&key(object.meta()))
+            && known.metadata.resource_version == before.metadata.resource_version
+        {
+            *known = object;
         }
     }
 
@@ -137,9 +141,13 @@ impl Cache {
         known.filter(|known| known.metadata.uid == object.metadata.uid).unwrap_or(object).clone()
     }
 
-    /// What a write has left behind: the watch will tell the same a moment later.
-    pub fn put(&self, identity: &Identity, seen: Seen) {
-        self.lock().objects.insert(identity.clone(), seen);
+    /// What a write to the object as it was `before` has left behind: the watch will tell the same a moment later. Where the watch
+    /// was faster, what it told stays: it may be newer than what the write has left, and is not told again.
+    pub fn put(&self, identity: &Identity, before: Option<&Seen>, seen: Seen) {
+        let mut inner = self.lock();
+        if inner.objects.get(identity) == before {
+            inner.objects.insert(identity.clone(), seen);
+        }
     }
 
     fn update(&self, identity: Identity, seen: Option<Seen>) {
@@ -290,5 +298,53 @@ fn is_missing(error: &watcher::Error) -> bool {
             virt_controller::error::response(source).is_some_and(|answer| answer.code == 404)
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(why: &str) -> Seen {
+        let rollout = Rollout::Going { why: why.to_owned(), serves: true, proven: false };
+        Seen {
+            uid: "1".to_owned(),
+            mark: Mark::Generation(2),
+            hash: None,
+            terminating: false,
+            rollout: Some(rollout),
+        }
+    }
+
+    #[test]
+    fn what_a_watch_told_during_a_write_is_not_replaced_by_what_the_write_answered() {
+        let cache = Cache::default();
+        let identity =
+            Identity { kind: Kind::Deployment, namespace: Some("ns".to_owned()), name: "api".to_owned() };
+        cache.put(&identity, None, state("written"));
+        assert_eq!(cache.objects().get(&identity), Some(&state("written")));
+        // The next write: the watch tells of its end before its answer has come.
+        let before = cache.objects().get(&identity).cloned();
+        cache.update(identity.clone(), Some(state("done")));
+        cache.put(&identity, before.as_ref(), state("its change is not seen yet"));
+        assert_eq!(cache.objects().get(&identity), Some(&state("done")));
+    }
+
+    #[test]
+    fn a_kubevirt_that_changed_during_a_write_stays_as_the_watch_told() {
+        let object = |version: &str| {
+            let mut object = KubeVirt::default();
+            object.metadata.name = Some("kubevirt".to_owned());
+            object.metadata.resource_version = Some(version.to_owned());
+            object
+        };
+        let cache = Cache::default();
+        cache.lock().kubevirts = Some(BTreeMap::from([(key(object("1").meta()), object("1"))]));
+        cache.put_kubevirt(&object("1"), object("2"));
+        let version = || cache.kubevirts().unwrap()[0].metadata.resource_version.clone();
+        assert_eq!(version().as_deref(), Some("2"));
+        cache.lock().kubevirts = Some(BTreeMap::from([(key(object("4").meta()), object("4"))]));
+        cache.put_kubevirt(&object("2"), object("3"));
+        assert_eq!(version().as_deref(), Some("4"));
     }
 }

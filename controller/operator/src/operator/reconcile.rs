@@ -376,7 +376,7 @@ impl Reconciler {
         }
         let left = Left { uid: after.uid.clone(), hash: hash.clone(), mark: after.mark.clone() };
         self.left.insert(identity.clone(), left);
-        self.cache.put(identity, after);
+        self.cache.put(identity, before.as_ref(), after);
         Ok(())
     }
 
@@ -491,7 +491,7 @@ impl Reconciler {
         let written =
             call_opt("write finalizers of", || subject(kubevirt), api.patch(&name, &params, &patch)).await?;
         if let Some(written) = written {
-            self.cache.put_kubevirt(written);
+            self.cache.put_kubevirt(kubevirt, written);
         }
         Ok(true)
     }
@@ -530,7 +530,7 @@ impl Reconciler {
         let params = PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() };
         let written =
             call("write status of", || subject(kubevirt), api.replace_status(&name, &params, &object));
-        self.cache.put_kubevirt(written.await?);
+        self.cache.put_kubevirt(kubevirt, written.await?);
         self.tell(kubevirt, &old, &new);
         Ok(true)
     }
