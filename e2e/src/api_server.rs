@@ -272,6 +272,19 @@ pub fn get(arguments: &[&str]) -> Result<Option<Value>> {
         .with_context(|| format!("get {}: no answer within {} s", arguments.join(" "), DEADLINE.as_secs()))
 }
 
+/// What the server answers for a path, as `kubectl get --raw PATH` would print it.
+///
+/// # Errors
+/// When the server does not answer in a minute, or refuses.
+pub fn text(path: &str) -> Result<String> {
+    let server = api_server()?;
+    let request = Request::get(path).body(Vec::new())?;
+    let answer = server.block_on(DEADLINE, async { Ok(server.client.request_text(request).await?) });
+    answer
+        .with_context(|| format!("get {path}"))?
+        .with_context(|| format!("get {path}: no answer within {} s", DEADLINE.as_secs()))
+}
+
 /// Looks at an object now and after each of its changes, `None` where there is none, until the look finds what it wants: what it
 /// has found, or `None` once the time is over.
 ///

@@ -4,6 +4,7 @@
 //! It changes the `KubeVirt` object, and once takes the operator away, and so is alone in its file.
 
 use anyhow::{Context, Result, ensure};
+use barevirt_e2e::api_server;
 use barevirt_e2e::command::{kubectl, object, objects, try_kubectl, try_virtctl, virtctl};
 use barevirt_e2e::installation::{self, Changed, NAMESPACE, ROLLOUT, condition, kubevirt, wait_available};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
@@ -31,7 +32,7 @@ fn lives(selector: &str) -> Result<BTreeMap<String, String>> {
 
 fn raw(pod: &str, path: &str) -> Result<String> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/https:{pod}:8443/proxy/{path}");
-    kubectl(&["get", "--raw", &path])
+    api_server::text(&path)
 }
 
 fn health(pod: &str) -> Result<Value> {

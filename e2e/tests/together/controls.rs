@@ -1,13 +1,13 @@
 //! What people do to a guest that runs, and what it tells of itself.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{cluster_script, repository, run};
+use barevirt_e2e::command::{cluster_script, run};
 use barevirt_e2e::counting::Counting;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
 use serde_json::{Value, json};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A condition that is there.
 fn condition<'v>(vmi: &'v Value, wanted: &str) -> Option<&'v Value> {
@@ -63,7 +63,12 @@ impl Log {
 }
 
 /// A subresource of the instance `vm`, called as KubeVirt's clients do.
-fn put(namespace: &Namespace, vmi: &str, what: &str, body: &Value) -> Result<barevirt_e2e::command::Output> {
+pub(super) fn put(
+    namespace: &Namespace,
+    vmi: &str,
+    what: &str,
+    body: &Value,
+) -> Result<barevirt_e2e::command::Output> {
     let path = format!(
         "/apis/subresources.kubevirt.io/v1/namespaces/{}/virtualmachineinstances/{vmi}/{what}",
         namespace.name()
@@ -234,66 +239,5 @@ fn controls_of_what_does_not_run_say_so() {
             refused.text()
         );
         Ok(())
-    });
-}
-
-/// systemd and cloud-init, emulated on a busy machine.
-const DEBIAN: Duration = Duration::from_secs(300);
-
-#[test]
-fn the_guest_agent_tells_of_the_guest_and_freezes_it_for_a_time() {
-    in_namespace("agent", |namespace| {
-        let example = repository().join("examples/vm-debian.yaml");
-        namespace.kubectl(&["create", "-f", &example.to_string_lossy()])?;
-        namespace.wait_phase("debian", "Running", RUNNING)?;
-        namespace.wait("vmi", "debian", "to have its agent connected", DEBIAN, |vmi| {
-            condition(vmi, "AgentConnected").is_some_and(|agent| agent["status"] == "True")
-        })?;
-        // It says more by and by.
-        let vmi = namespace.wait("vmi", "debian", "to say what it is", DEBIAN, |vmi| {
-            vmi["status"]["guestOSInfo"]["id"] == "debian"
-                && vmi["status"]["interfaces"][0]["infoSource"] == "domain, guest-agent"
-        })?;
-        let launcher = namespace.launcher("debian")?;
-        let interface = &vmi["status"]["interfaces"][0];
-        ensure!(
-            interface["ipAddress"] == launcher["status"]["podIP"] && interface["interfaceName"].is_string()
-        );
-
-        let json = |command: &str| -> Result<Value> {
-            Ok(serde_json::from_str(&namespace.virtctl(&[command, "debian"])?)?)
-        };
-        let info = json("guestosinfo")?;
-        ensure!(info["os"]["id"] == "debian" && info["guestAgentVersion"].is_string(), "{info}");
-        let commands = info["supportedCommands"].as_array().cloned().unwrap_or_default();
-        ensure!(commands.iter().any(|command| command["name"] == "guest-fsfreeze-freeze"), "{info}");
-        let mounted = json("fslist")?;
-        let root = |disk: &&Value| disk["mountPoint"] == "/" && disk["totalBytes"].as_i64() > Some(1 << 28);
-        ensure!(
-            mounted["items"].as_array().is_some_and(|all| all.iter().any(|disk| root(&disk))),
-            "{mounted}"
-        );
-        ensure!(json("userlist")?["items"].is_array());
-
-        // Frozen until its time is up, though nobody thaws it.
-        let frozen = put(namespace, "debian", "freeze", &json!({ "unfreezeTimeout": "20s" }))?;
-        ensure!(frozen.code == 0, "{}", frozen.text());
-        let begun = Instant::now();
-        let is_frozen = |vmi: &Value| vmi["status"]["fsFreezeStatus"] == "frozen";
-        namespace.wait("vmi", "debian", "to be frozen", Duration::from_secs(15), is_frozen)?;
-        namespace.wait("vmi", "debian", "to be thawed", SOON, |vmi| !is_frozen(vmi))?;
-        ensure!(begun.elapsed() > Duration::from_secs(15), "it was thawed after {:?}", begun.elapsed());
-        // And by hand.
-        put(namespace, "debian", "freeze", &json!({}))?;
-        namespace.wait("vmi", "debian", "to be frozen", SOON, is_frozen)?;
-        let thawed = put(namespace, "debian", "unfreeze", &json!({}))?;
-        ensure!(thawed.code == 0, "{}", thawed.text());
-        namespace.wait("vmi", "debian", "to be thawed", SOON, |vmi| !is_frozen(vmi))?;
-
-        // The agent goes with the guest's boot, and comes back.
-        namespace.virtctl(&["soft-reboot", "debian"])?;
-        let agent = |vmi: &Value| condition(vmi, "AgentConnected").is_some();
-        namespace.wait("vmi", "debian", "to lose its agent", DEBIAN, |vmi| !agent(vmi))?;
-        namespace.wait("vmi", "debian", "to have its agent again", DEBIAN, agent).map(drop)
     });
 }

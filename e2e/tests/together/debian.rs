@@ -1,9 +1,10 @@
 //! The Debian guest of `examples/vm-debian.yaml`: systemd, real cloud-init, the guest agent, sshd.
 
+use super::controls::put;
 use anyhow::{Result, ensure};
 use barevirt_e2e::command::{cluster_script, repository};
 use barevirt_e2e::ssh::Key;
-use barevirt_e2e::wait::{self, RUNNING};
+use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Console, Forward, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::net::UdpSocket;
@@ -41,7 +42,7 @@ fn login(console: &mut Console) -> Result<()> {
 }
 
 #[test]
-fn debian_makes_its_user_by_cloud_init_and_its_agent_connects() {
+fn debian_makes_its_user_by_cloud_init_and_its_agent_tells_of_it_and_freezes_it() {
     in_namespace("debian", |namespace| {
         create(namespace)?;
         namespace.wait_phase("debian", "Running", RUNNING)?;
@@ -59,8 +60,62 @@ fn debian_makes_its_user_by_cloud_init_and_its_agent_connects() {
         copies_files(namespace, &mut console)?;
         echoes_datagrams(namespace, &mut console)?;
         console.leave()?;
-        Ok(())
+        tells(namespace)?;
+        freezes(namespace)?;
+        loses_and_finds_its_agent(namespace)
     });
+}
+
+/// What the agent tells, in the instance and by `virtctl`.
+fn tells(namespace: &Namespace) -> Result<()> {
+    // It says more by and by.
+    let vmi = namespace.wait("vmi", "debian", "to say what it is", BOOT, |vmi| {
+        vmi["status"]["guestOSInfo"]["id"] == "debian"
+            && vmi["status"]["interfaces"][0]["infoSource"] == "domain, guest-agent"
+    })?;
+    let launcher = namespace.launcher("debian")?;
+    let interface = &vmi["status"]["interfaces"][0];
+    ensure!(interface["ipAddress"] == launcher["status"]["podIP"] && interface["interfaceName"].is_string());
+
+    let json = |command: &str| -> Result<Value> {
+        Ok(serde_json::from_str(&namespace.virtctl(&[command, "debian"])?)?)
+    };
+    let info = json("guestosinfo")?;
+    ensure!(info["os"]["id"] == "debian" && info["guestAgentVersion"].is_string(), "{info}");
+    let commands = info["supportedCommands"].as_array().cloned().unwrap_or_default();
+    ensure!(commands.iter().any(|command| command["name"] == "guest-fsfreeze-freeze"), "{info}");
+    let mounted = json("fslist")?;
+    let root = |disk: &&Value| disk["mountPoint"] == "/" && disk["totalBytes"].as_i64() > Some(1 << 28);
+    ensure!(mounted["items"].as_array().is_some_and(|all| all.iter().any(|disk| root(&disk))), "{mounted}");
+    ensure!(json("userlist")?["items"].is_array());
+    Ok(())
+}
+
+/// The guest's file systems stand still for the time that was asked for, and until they are let go.
+fn freezes(namespace: &Namespace) -> Result<()> {
+    // Frozen until its time is up, though nobody thaws it.
+    let frozen = put(namespace, "debian", "freeze", &json!({ "unfreezeTimeout": "20s" }))?;
+    ensure!(frozen.code == 0, "{}", frozen.text());
+    let begun = Instant::now();
+    let is_frozen = |vmi: &Value| vmi["status"]["fsFreezeStatus"] == "frozen";
+    namespace.wait("vmi", "debian", "to be frozen", Duration::from_secs(15), is_frozen)?;
+    namespace.wait("vmi", "debian", "to be thawed", SOON, |vmi| !is_frozen(vmi))?;
+    ensure!(begun.elapsed() > Duration::from_secs(15), "it was thawed after {:?}", begun.elapsed());
+    // And by hand.
+    put(namespace, "debian", "freeze", &json!({}))?;
+    namespace.wait("vmi", "debian", "to be frozen", SOON, is_frozen)?;
+    let thawed = put(namespace, "debian", "unfreeze", &json!({}))?;
+    ensure!(thawed.code == 0, "{}", thawed.text());
+    namespace.wait("vmi", "debian", "to be thawed", SOON, |vmi| !is_frozen(vmi))?;
+    Ok(())
+}
+
+/// The agent goes with the guest's boot, and comes back.
+fn loses_and_finds_its_agent(namespace: &Namespace) -> Result<()> {
+    namespace.virtctl(&["soft-reboot", "debian"])?;
+    let agent = |vmi: &Value| condition(vmi, "AgentConnected").is_some();
+    namespace.wait("vmi", "debian", "to lose its agent", BOOT, |vmi| !agent(vmi))?;
+    namespace.wait("vmi", "debian", "to have its agent again", BOOT, agent).map(drop)
 }
 
 /// A program of the guest's: whatever comes by UDP goes back.
