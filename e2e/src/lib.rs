@@ -32,6 +32,7 @@ pub mod namespace;
 pub mod node;
 pub mod pods;
 pub mod rfb;
+pub mod rooms;
 pub mod runner;
 pub mod running;
 pub mod ssh;
