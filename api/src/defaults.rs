@@ -15,9 +15,10 @@ mod hyperv;
 mod peripherals;
 mod room;
 
+use crate::capacity::sockets_from_resources;
 use crate::identity;
 use crate::names;
-use crate::quantity;
+use crate::quantity::{self, is_zero};
 use crate::settings::{Binding, GuestDefaults};
 use crate::v1::{
     Cpu, CpuTopology, Disk, DiskTarget, FeatureState, Interface, InterfaceBridge, InterfaceMasquerade,
@@ -28,12 +29,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::HashSet;
 
-/// Architecture of guests that name none.
-pub const ARCHITECTURE: &str = "amd64";
-/// Machine type of guests that name none.
-pub const MACHINE_TYPE: &str = "q35";
-/// CPU model of guests that name none.
-pub const CPU_MODEL: &str = "host-model";
+pub use crate::architecture::DEFAULT as ARCHITECTURE;
+pub use crate::settings::{CPU_MODEL, MACHINE_TYPE};
+
 /// Bus of disks that name none: guests know it without a driver of their own.
 pub const DISK_BUS: &str = "sata";
 /// State of a CD drive's tray.
@@ -211,14 +209,6 @@ fn cpu(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefaults) {
     }
 }
 
-/// A socket for each CPU that is allowed, else requested.
-pub(crate) fn sockets_from_resources(resources: &ResourceRequirements) -> Option<u32> {
-    let cpus = resources.limit("cpu").filter(|limit| !is_zero(limit)).or_else(|| resources.request("cpu"))?;
-    // Part of a CPU counts as a whole one. What cannot be read is left to validation.
-    let millis = quantity::millis(cpus).ok()?;
-    u32::try_from(millis.div_ceil(1000)).ok()
-}
-
 fn features(spec: &mut VirtualMachineInstanceSpec) {
     let features = spec.domain.features.get_or_insert_default();
     let acpi = features.acpi.get_or_insert_with(FeatureState::default);
@@ -308,10 +298,6 @@ fn default_bus(bus: &mut Option<String>) {
     if bus.as_deref().is_none_or(str::is_empty) {
         *bus = Some(DISK_BUS.to_owned());
     }
-}
-
-fn is_zero(quantity: &Quantity) -> bool {
-    quantity::millis(quantity) == Ok(0)
 }
 
 #[cfg(test)]

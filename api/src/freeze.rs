@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::validate::kinds::duration;
+use crate::duration;
 
 /// When file systems are thawed where the body does not say, or says 0: they always are.
 pub const DEFAULT: Duration = Duration::from_secs(300);

@@ -1,16 +1,53 @@
-//! The kubevirt.io API: types, defaults, validation, sizing and names. Pure: no files, no clock, no network.
+//! The `kubevirt.io` API: types, defaults, validation, sizing and names. Pure: no files, no clock, no network.
 //!
 //! ```text
 //! v1::VirtualMachineInstance --defaults--> filled in --validate--> causes, or valid::ValidVmi --> sizing, machine, pod
 //! ```
+//!
+//! The modules, from the outside in; each names only what stands below it.
+//!
+//! **What the programs call**
+//!
+//! - [`valid`]: an instance with its defaults and nothing wrong, on which all work happens; [`sizing`]: what its pod asks of
+//!   the node; [`firmware`]: what it asks of firmware and TPM.
+//! - [`validate`]: everything wrong with an object or a change, all causes at once, as admission answers; one file for each part
+//!   of a specification, [`validate::kinds`] for the kinds beside machines and instances.
+//! - [`defaults`]: what a field is when it is not given; also what the mutating webhook adds.
+//! - [`instancetype`] and [`preference`]: what a machine names is read, checked and applied to its specification.
+//! - [`crd`]: the custom resource definitions, made from the types; [`webhooks`]: which writes are asked about, and where.
+//!
+//! **What an administrator sets**
+//!
+//! - [`settings`]: the `KubeVirt` object with its defaults: guests, pods, nodes, components, live updates, host devices.
+//! - [`gates`]: feature gates; [`rotation`]: how long certificates live; [`workload_updates`]: when launchers are replaced.
+//!
+//! **The types, as they are on the wire**
+//!
+//! - [`v1`]: machines, instances, the `KubeVirt` object, migrations, replica sets: KubeVirt's fields, one by one.
+//! - [`backup`], [`cdi`], [`clone`], [`export`], [`migrations`], [`pool`], [`restore`], [`snapshot`]: the other groups.
+//! - [`freeze`], [`monitor`]: bodies of subresources, and which command of QEMU's monitor who may give.
+//!
+//! **What all of them stand on**
+//!
+//! - [`cause`]: a field and what is wrong with it; [`unknown`]: fields that nothing knows.
+//! - [`names`]: labels, annotations, phases, conditions and reasons that several programs share; [`identity`]: UUIDs and
+//!   hardware addresses that follow from a name.
+//! - [`architecture`]: processor architectures and their machine types; [`capacity`]: most CPUs, and memory that can grow;
+//!   [`hotplug`]: volumes that come and go; [`object_volume`] and [`cloud_init`]: volumes made of objects and of texts;
+//!   [`pci`]: addresses of devices; [`vcpu_mask`]: masks of CPUs.
+//! - [`quantity`], [`duration`], [`boolean`], [`syntax`]: how Kubernetes writes amounts, times, truth and names.
 
+pub mod architecture;
 pub mod backup;
 pub mod boolean;
+pub mod capacity;
+pub mod cause;
 pub mod cdi;
 pub mod clone;
 pub mod cloud_init;
 pub mod crd;
 pub mod defaults;
+pub mod duration;
 pub mod export;
 pub mod firmware;
 pub mod freeze;
@@ -31,6 +68,7 @@ pub mod rotation;
 pub mod settings;
 pub mod sizing;
 pub mod snapshot;
+pub mod syntax;
 pub mod unknown;
 pub mod v1;
 pub mod valid;

@@ -35,6 +35,11 @@ pub fn nanos(quantity: &Quantity) -> Result<u64, QuantityError> {
     unsigned(quantity, scaled(quantity, 9)?)
 }
 
+/// Whether the quantity is zero; false for what is no quantity.
+pub fn is_zero(quantity: &Quantity) -> bool {
+    millis(quantity) == Ok(0)
+}
+
 /// Whether the quantity is below zero; false for what is no quantity.
 pub fn is_negative(quantity: &Quantity) -> bool {
     scaled(quantity, 9).is_ok_and(|value| value < 0)

@@ -1,7 +1,7 @@
 //! How long the installation's own certificates live, and when they are renewed.
 
+use crate::duration;
 use crate::v1::{CertConfig, KubeVirtSelfSignConfiguration, KubeVirtSpec};
-use crate::validate::kinds::duration;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -8,8 +8,9 @@ mod nodes;
 mod pods;
 
 pub use component::{Component, Rate, Rates, TLS12_SUITES, Tls, TlsVersion, VERBOSITY_LIMIT, Verbosity};
-pub use guest::{Binding, GuestDefaults, SMBIOS_LIMIT, Smbios};
+pub use guest::{Binding, CPU_MODEL, GuestDefaults, MACHINE_TYPE, SMBIOS_LIMIT, Smbios};
 pub use host_devices::{HostDevices, Selector, mediated_type};
+pub(crate) use host_devices::{is_pci_selector, usb_selector};
 pub use live_update::LiveUpdate;
 pub use nodes::CpuModels;
 pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, QuotaLimits, Room, Seccomp};

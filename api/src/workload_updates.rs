@@ -1,7 +1,7 @@
 //! What is to happen to instances whose launcher is of a former version.
 
+use crate::duration;
 use crate::v1::KubeVirtSpec;
-use crate::validate::kinds::duration;
 use std::time::Duration;
 
 /// Method: move the instance to a new launcher. Nothing can migrate yet.

@@ -3,10 +3,10 @@
 //! KubeVirt's rule: what the instance says, else the installation's maximum, else a multiple of what it starts with. No room
 //! is made where it could not be used: for dedicated CPUs and huge pages, which a node does not give to a pod that runs.
 
+use crate::capacity::{MAX_VCPUS, memory_cannot_grow};
 use crate::quantity;
 use crate::settings::LiveUpdate;
 use crate::v1::VirtualMachineInstanceSpec;
-use crate::validate::{MAX_VCPUS, memory_cannot_grow};
 
 /// Fills in `cpu.maxSockets` and `memory.maxGuest`.
 pub(super) fn make(spec: &mut VirtualMachineInstanceSpec, live: &LiveUpdate) {

@@ -1,11 +1,11 @@
 //! What an instance type decides in a specification. A field that the specification decides too is a conflict.
 
 use super::{CpuInstancetype, MemoryInstancetype, VirtualMachineInstancetypeSpec};
+use crate::cause::{Cause, Path};
 use crate::preference::VirtualMachinePreferenceSpec;
 use crate::preference::topology::topology;
 use crate::quantity;
 use crate::v1::{Cpu, DiskIoThreads, Memory, ResourceRequirements, VirtualMachineInstanceSpec};
-use crate::validate::{Cause, Path};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 

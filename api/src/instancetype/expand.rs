@@ -2,6 +2,7 @@
 
 use super::matcher::{Family, Matcher};
 use super::{CpuInstancetype, MemoryInstancetype, VirtualMachineInstancetypeSpec, apply};
+use crate::cause::{Cause, Path};
 use crate::defaults;
 use crate::names::{
     CLUSTER_INSTANCETYPE_ANNOTATION, CLUSTER_PREFERENCE_ANNOTATION, INSTANCETYPE_ANNOTATION,
@@ -10,7 +11,6 @@ use crate::names::{
 use crate::preference::{self, VirtualMachinePreferenceSpec, requirements};
 use crate::settings::{Binding, GuestDefaults};
 use crate::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
-use crate::validate::{Cause, Path};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 

@@ -10,9 +10,10 @@
 //! names it from then on.
 
 use super::matcher::{Family, Matcher};
+use crate::cause::Cause;
 use crate::cdi::{self, DataVolumeSpec};
+use crate::syntax::{is_dns_label, is_dns_subdomain};
 use crate::v1::{InstancetypeMatcher, PreferenceMatcher, VirtualMachine, VirtualMachineSpec};
-use crate::validate::{Cause, is_dns_label, is_dns_subdomain};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;

@@ -3,8 +3,8 @@
 //! Both are named in the same way, so both are looked at through one type.
 
 use super::GROUP;
+use crate::cause::{Cause, Path};
 use crate::v1::{InstancetypeMatcher, InstancetypeStatusRef, PreferenceMatcher, VirtualMachine};
-use crate::validate::{Cause, Path};
 
 /// What is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

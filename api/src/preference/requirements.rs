@@ -2,10 +2,10 @@
 
 use super::VirtualMachinePreferenceSpec;
 use super::topology::{Across, Topology, topology};
+use crate::cause::{Cause, CauseKind, Path};
 use crate::instancetype::VirtualMachineInstancetypeSpec;
 use crate::quantity;
 use crate::v1::VirtualMachineInstanceSpec;
-use crate::validate::{Cause, CauseKind, Path};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// A cause for each requirement that is not met. The specification has instance type, preference and defaults applied.

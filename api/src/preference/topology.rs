@@ -1,7 +1,7 @@
 //! How the vCPUs of an instance type become sockets, cores and threads.
 
 use super::VirtualMachinePreferenceSpec;
-use crate::validate::{Cause, Path};
+use crate::cause::{Cause, Path};
 
 /// What the preference asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,17 @@
 //! Settings of guests: what they have that name none, and what they may name.
 
 use super::live_update::LiveUpdate;
-use crate::defaults;
+use crate::architecture::is_machine_type_of_amd64;
 use crate::quantity;
+use crate::syntax::{is_cpu_model, is_printable};
 use crate::v1::{KubeVirtConfiguration, SmBiosConfiguration};
-use crate::validate;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
+
+/// Machine type of guests that name none.
+pub const MACHINE_TYPE: &str = "q35";
+/// CPU model of guests that name none.
+pub const CPU_MODEL: &str = "host-model";
 
 /// What guests have that name none, where an installation may choose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +57,8 @@ const CPU_REQUEST: u64 = 100;
 impl Default for GuestDefaults {
     fn default() -> Self {
         GuestDefaults {
-            machine_type: defaults::MACHINE_TYPE.to_owned(),
-            cpu_model: defaults::CPU_MODEL.to_owned(),
+            machine_type: MACHINE_TYPE.to_owned(),
+            cpu_model: CPU_MODEL.to_owned(),
             cpu_request: None,
             binding: Binding::default(),
             live_update: Some(LiveUpdate::default()),
@@ -69,12 +74,10 @@ impl GuestDefaults {
         let amd64 = configuration.architecture_configuration.as_ref().and_then(|all| all.amd64.as_ref());
         let machine_types =
             [configuration.machine_type.as_ref(), amd64.and_then(|amd64| amd64.machine_type.as_ref())];
-        let is_machine_type = |text: &&&String| !text.is_empty() && validate::is_machine_type_of_amd64(text);
+        let is_machine_type = |text: &&&String| !text.is_empty() && is_machine_type_of_amd64(text);
         let machine_type = machine_types.iter().flatten().find(is_machine_type);
-        let cpu_model = configuration
-            .cpu_model
-            .as_ref()
-            .filter(|model| !model.is_empty() && validate::is_cpu_model(model));
+        let cpu_model =
+            configuration.cpu_model.as_ref().filter(|model| !model.is_empty() && is_cpu_model(model));
         let network = configuration.network.as_ref();
         let binding = network.and_then(|network| network.default_network_interface.as_deref());
         GuestDefaults {
@@ -164,7 +167,7 @@ impl Smbios {
             return built_in;
         };
         let given = |text: &Option<String>| {
-            text.clone().filter(|text| !text.is_empty() && validate::is_printable(text, SMBIOS_LIMIT))
+            text.clone().filter(|text| !text.is_empty() && is_printable(text, SMBIOS_LIMIT))
         };
         Smbios {
             manufacturer: given(manufacturer).unwrap_or(built_in.manufacturer),

@@ -1,7 +1,7 @@
 //! Devices of the nodes that guests may be given.
 
-use crate::v1::{KubeVirtConfiguration, PermittedHostDevices};
-use crate::validate::{is_pci_selector, is_resource_name, usb_selector};
+use crate::syntax::is_resource_name;
+use crate::v1::{KubeVirtConfiguration, PermittedHostDevices, UsbSelector};
 use std::collections::BTreeMap;
 
 /// What devices a resource is made of.
@@ -84,6 +84,21 @@ impl HostDevices {
 /// A type's name as it is compared: spaces are written as `_` by some.
 pub fn mediated_type(name: &str) -> String {
     name.trim().replace(' ', "_")
+}
+
+/// Whether it is vendor and device number of a PCI function: `10DE:1EB8`.
+pub(crate) fn is_pci_selector(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(vendor, device)| number(vendor).is_some() && number(device).is_some())
+}
+
+/// Vendor and product number of a USB device.
+pub(crate) fn usb_selector(selector: &UsbSelector) -> Option<(u16, u16)> {
+    Some((number(&selector.vendor)?, number(&selector.product)?))
+}
+
+fn number(text: &str) -> Option<u16> {
+    (text.len() == 4 && text.chars().all(|digit| digit.is_ascii_hexdigit()))
+        .then(|| u16::from_str_radix(text, 16).ok())?
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 //! The machine: everything under `spec.domain`.
 
-use super::{
-    Chassis, Clock, Cpu, Devices, FeatureApic, FeatureHyperv, FeatureKvm, Firmware, HyperVPassthrough,
-    LaunchSecurity, Memory,
-};
+use super::{Chassis, Clock, Cpu, Devices, Features, Firmware, LaunchSecurity, Memory};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -89,52 +86,6 @@ pub struct Machine {
     /// QEMU's machine type: `q35` (default) or a versioned form of it such as `pc-q35-10.0`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-}
-
-/// Features of the machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Features {
-    /// ACPI: power button, tables. On unless switched off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub acpi: Option<FeatureState>,
-    /// Tunes the interrupt controller of x86 CPUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub apic: Option<FeatureApic>,
-    /// Selects Hyper-V enlightenments one by one, for Windows guests. Not together with `hypervPassthrough`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hyperv: Option<FeatureHyperv>,
-    /// Offers every enlightenment the node's KVM knows (`-cpu hv-passthrough`). Such a machine cannot be
-    /// migrated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hyperv_passthrough: Option<HyperVPassthrough>,
-    /// Hides KVM from the guest, or not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kvm: Option<FeatureKvm>,
-    /// Whether waiting for a lock in the guest may halt the vCPU until it is woken (`-cpu kvm-pv-unhalt=on`
-    /// or `off`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pvspinlock: Option<FeatureState>,
-    /// Whether x86 firmware can use system management mode (`-machine smm=on` or `off`). Secure boot needs
-    /// it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub smm: Option<FeatureState>,
-}
-
-/// A feature that is on or off.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct FeatureState {
-    /// Whether it is on; on when not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enabled: Option<bool>,
-}
-
-impl FeatureState {
-    /// Whether it is on.
-    pub fn is_enabled(&self) -> bool {
-        self.enabled.unwrap_or(true)
-    }
 }
 
 /// Size of the pool of I/O threads.

@@ -62,10 +62,10 @@ pub use devices::{
 pub use disks::{
     BlockSize, CdRomTarget, CustomBlockSize, Disk, DiskTarget, Filesystem, FilesystemVirtiofs, LunTarget,
 };
-pub use domain::{DiskIoThreads, DomainSpec, FeatureState, Features, Machine, ResourceRequirements};
+pub use domain::{DiskIoThreads, DomainSpec, Machine, ResourceRequirements};
 pub use features::{
-    FeatureApic, FeatureHyperv, FeatureKvm, FeatureSpinlocks, FeatureVendorId, HyperVPassthrough, SynicTimer,
-    TlbFlush,
+    FeatureApic, FeatureHyperv, FeatureKvm, FeatureSpinlocks, FeatureState, FeatureVendorId, Features,
+    HyperVPassthrough, SynicTimer, TlbFlush,
 };
 pub use firmware::{Acpi, Bios, Bootloader, Chassis, Efi, Firmware, KernelBoot, KernelBootContainer};
 pub use guest_agent::{

@@ -1,7 +1,7 @@
 //! Keys and passwords for the guest: each has one kind, one source and one way in.
 
-use super::text::{is_dns_subdomain, quoted};
 use super::{Cause, Path};
+use crate::syntax::{is_dns_subdomain, quoted};
 use crate::v1::{SshPublicKeyAccessCredential, UserPasswordAccessCredential, VirtualMachineInstanceSpec};
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {

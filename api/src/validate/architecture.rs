@@ -1,25 +1,10 @@
 //! What each processor architecture has: rules of the ones that are not built yet are here too, so that their causes are
 //! the same once they are.
 
-use super::text::quoted;
 use super::{Cause, Path};
-use crate::defaults;
+use crate::architecture::of;
+use crate::syntax::quoted;
 use crate::v1::VirtualMachineInstanceSpec;
-
-/// The architecture of a specification.
-pub(super) fn of(spec: &VirtualMachineInstanceSpec) -> &str {
-    spec.architecture.as_deref().filter(|text| !text.is_empty()).unwrap_or(defaults::ARCHITECTURE)
-}
-
-/// Patterns of machine types, as KubeVirt writes them; none for an architecture that is not known.
-pub(super) fn machine_types(architecture: &str) -> &'static [&'static str] {
-    match architecture {
-        "amd64" => &["q35*", "pc-q35*"],
-        "arm64" => &["virt*"],
-        "s390x" => &["s390-ccw-virtio*"],
-        _ => &[],
-    }
-}
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let field = path.child("architecture");

@@ -1,7 +1,7 @@
 //! How much of anything there may be: lists and texts have an end before they reach pods, watchers and command lines.
 
-use super::text::quoted;
 use super::{Cause, Path};
+use crate::syntax::quoted;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! Devices of the host: by the name of a device plugin's resource, or by a claim of dynamic resource allocation (DRA).
 
-use super::text::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use super::{Cause, CauseKind, Path};
 use crate::gates::Gates;
+use crate::syntax::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use crate::v1::VirtualMachineInstanceSpec;
 use std::collections::{HashMap, HashSet};
 

@@ -1,8 +1,8 @@
 //! Cloud-init's data: user data and network data, each given in one way, and short where it is inline.
 
-use super::text::{is_dns_subdomain, quoted};
 use super::{Cause, Path};
 use crate::cloud_init::{self, CloudInit, Given, Layout};
+use crate::syntax::{is_dns_subdomain, quoted};
 use crate::v1::Volume;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,14 +1,11 @@
 //! CPUs: requests, limits, arrangement and model.
 
 use super::memory::refused;
-use super::text::quoted;
 use super::{Cause, CauseKind, Path};
-use crate::defaults;
+use crate::capacity::{self, MAX_VCPUS};
 use crate::quantity;
+use crate::syntax::{is_cpu_model, quoted};
 use crate::v1::{Cpu, VirtualMachineInstanceSpec};
-
-/// More need interrupt remapping in the guest.
-pub const MAX_VCPUS: u64 = 255;
 
 /// Virtual CPUs of an arrangement, with 1 for what is not given.
 pub(super) fn whole(cpu: &Cpu) -> u64 {
@@ -89,13 +86,7 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
 /// Whether there is a virtual CPU for each that is asked of the node: then the scheduler says whether any node has so many,
 /// as in KubeVirt.
 fn as_many_as_requested(spec: &VirtualMachineInstanceSpec, cpu: &Cpu) -> bool {
-    let requested = spec.domain.resources.as_ref().and_then(defaults::sockets_from_resources);
+    let requested = spec.domain.resources.as_ref().and_then(capacity::sockets_from_resources);
     let one = |count: Option<u32>| count.unwrap_or(1) <= 1;
     requested.is_some() && cpu.sockets == requested && one(cpu.cores) && one(cpu.threads)
-}
-
-/// Whether it may be the name of a CPU model, or is empty. It becomes part of QEMU's command line, where a comma starts a
-/// property.
-pub fn is_cpu_model(text: &str) -> bool {
-    text.len() <= 64 && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }

@@ -1,9 +1,9 @@
 //! Data volumes that a machine has made for it.
 
 use super::supported::given;
-use super::text::{is_dns_label, is_dns_subdomain, quoted};
 use super::{Cause, Path};
 use crate::cdi::{self, DataVolumeSpec};
+use crate::syntax::{is_dns_label, is_dns_subdomain, quoted};
 use crate::v1::{VirtualMachine, VirtualMachineSpec};
 
 /// The templates of a machine's specification.

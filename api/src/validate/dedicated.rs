@@ -1,9 +1,9 @@
 //! CPUs of a guest's own: pinning, NUMA, realtime. Each asks for the one before it.
 
 use super::cpu::whole;
-use super::text::quoted;
 use super::{Cause, Path};
 use crate::quantity;
+use crate::syntax::quoted;
 use crate::v1::{Cpu, ResourceRequirements, VirtualMachineInstanceSpec};
 use crate::vcpu_mask::VcpuMask;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

@@ -1,9 +1,9 @@
 //! Disks, each for itself and against volumes.
 
-use super::text::{DNS_LABEL, is_dns_label, is_serial, quoted};
 use super::{Cause, Path};
 use crate::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
 use crate::pci;
+use crate::syntax::{DNS_LABEL, is_dns_label, is_serial, quoted};
 use crate::v1::{BlockSize, Disk, FeatureState, VirtualMachineInstanceSpec, Volume};
 use std::collections::HashMap;
 

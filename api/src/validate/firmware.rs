@@ -1,10 +1,9 @@
 //! Machine type, firmware, and what the firmware starts.
 
-use super::architecture;
-use super::text::{is_plain_path, is_printable, is_uuid, quoted};
 use super::{Cause, Path};
-use crate::defaults;
+use crate::architecture::{self, fits, is_machine_type};
 use crate::gates::Gates;
+use crate::syntax::{is_plain_path, is_printable, is_uuid, quoted};
 use crate::v1::{Acpi, Bootloader, DomainSpec, FeatureState, KernelBoot, VirtualMachineInstanceSpec};
 
 /// Longest SMBIOS serial number that is accepted.
@@ -51,7 +50,7 @@ fn machine(field: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates, cause
     let patterns = architecture::machine_types(architecture::of(spec));
     // The installation may allow fewer; those it names are of amd64.
     let allowed: Vec<&str> = match gates.machine_types() {
-        some @ [_, ..] if architecture::of(spec) == defaults::ARCHITECTURE => {
+        some @ [_, ..] if architecture::of(spec) == architecture::DEFAULT => {
             some.iter().map(String::as_str).collect()
         }
         _ => patterns.to_vec(),
@@ -69,52 +68,6 @@ fn machine(field: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates, cause
             ),
         ));
     }
-}
-
-/// Whether guests of amd64 may have that machine type.
-pub fn is_machine_type_of_amd64(text: &str) -> bool {
-    is_machine_type(text, architecture::machine_types("amd64"))
-}
-
-/// Whether the pattern fits a machine type that guests of amd64 may have: `*` stands for any text.
-pub fn may_be_machine_type_of_amd64(pattern: &str) -> bool {
-    let known = |b: u8| is_known(b) || b == b'*';
-    let start = pattern.split('*').next().unwrap_or_default();
-    let open = pattern.contains('*');
-    !pattern.is_empty()
-        && pattern.len() <= 64
-        && pattern.bytes().all(known)
-        && architecture::machine_types("amd64").iter().any(|ours| {
-            let ours = ours.trim_end_matches('*');
-            start.starts_with(ours) || (open && ours.starts_with(start))
-        })
-}
-
-/// Whether the pattern fits the text: `*` stands for any text.
-pub(crate) fn fits(pattern: &str, text: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut left) = text.strip_prefix(start) else { return false };
-    let mut parts: Vec<&str> = rest.split('*').collect();
-    let end = parts.pop().unwrap_or_default();
-    // The earliest place of each part leaves the most for the others.
-    for part in parts {
-        let Some((_, after)) = left.split_once(part) else { return false };
-        left = after;
-    }
-    left.ends_with(end)
-}
-
-/// Nothing that could add to the command line.
-fn is_known(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')
-}
-
-/// Whether one of the patterns fits.
-fn is_machine_type(text: &str, patterns: &[&str]) -> bool {
-    text.is_empty()
-        || (text.len() <= 64
-            && text.bytes().all(is_known)
-            && patterns.iter().any(|pattern| fits(pattern, text)))
 }
 
 fn boot(domain: &Path, spec: &DomainSpec, bootloader: &Bootloader, causes: &mut Vec<Cause>) {
@@ -213,38 +166,5 @@ fn tables(field: &Path, acpi: &Acpi, spec: &VirtualMachineInstanceSpec, causes: 
             None => format!("{field} does not have a matching Volume."),
         };
         causes.push(Cause::invalid(&field.child(name), message));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_star_stands_for_any_text() {
-        for (pattern, text, expected) in [
-            ("q35*", "q35", true),
-            ("q35*", "pc-q35", false),
-            ("*", "", true),
-            ("pc-*-10.0", "pc-q35-10.0", true),
-            ("pc-*-10.0", "pc-q35-10.1", false),
-            ("a*b*b", "ab", false),
-            ("a*b*b", "abb", true),
-            ("pc-q35-9.2", "pc-q35-9.2", true),
-            ("pc-q35-9.2", "pc-q35-9.2x", false),
-            ("ab*ba", "aba", false),
-        ] {
-            assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
-        }
-    }
-
-    #[test]
-    fn patterns_that_no_machine_type_fits_are_told_apart() {
-        for pattern in ["q35*", "pc-q35*", "*", "pc*", "pc-q35-9.2", "p*9", "q35"] {
-            assert!(may_be_machine_type_of_amd64(pattern), "{pattern}");
-        }
-        for pattern in ["", "pc-i440fx*", "pc", "virt*", "q35,usb=on", "[q]35", "q?5"] {
-            assert!(!may_be_machine_type_of_amd64(pattern), "{pattern}");
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! GPUs and other devices of the node, as far as they are asked for by the resource that a device plugin offers.
 
-use super::text::quoted;
-use super::{Cause, Path, is_resource_name};
+use super::{Cause, Path};
+use crate::syntax::is_resource_name;
+use crate::syntax::quoted;
 use crate::v1::VirtualMachineInstanceSpec;
 use std::collections::HashSet;
 

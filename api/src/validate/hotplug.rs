@@ -1,9 +1,9 @@
 //! What our components may change on a running instance: sockets, memory, placement, and volumes that come and go with their
 //! disks. They do so for a person, who asked for it by a subresource or by changing the machine.
 
-use super::text::quoted;
 use super::{Cause, Path};
 use crate::gates::Gates;
+use crate::syntax::quoted;
 use crate::v1::{Disk, UtilityVolume, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
 use crate::{hotplug, quantity};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,10 +1,10 @@
 //! Network interfaces.
 
 use super::supported::given;
-use super::text::{is_port_name, is_printable, quoted};
 use super::{Cause, Path, port_ranges};
 use crate::gates::Gates;
 use crate::pci;
+use crate::syntax::{is_port_name, is_printable, quoted};
 use crate::v1::{DhcpOptions, Interface, Network, Port, VirtualMachineInstanceSpec};
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;

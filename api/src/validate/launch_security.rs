@@ -1,9 +1,9 @@
 //! Encrypted memory: one kind at a time, and what does not go with it.
 
-use super::architecture;
-use super::text::quoted;
 use super::{Cause, CauseKind, Path};
+use crate::architecture;
 use crate::gates::Gates;
+use crate::syntax::quoted;
 use crate::v1::{Bootloader, FeatureState, LaunchSecurity, VirtualMachineInstanceSpec};
 
 pub(super) fn validate(

@@ -1,8 +1,8 @@
 //! Memory: requests, limits and what the guest sees.
 
-use super::text::quoted;
 use super::{Cause, CauseKind, Path};
 use crate::quantity::{self, QuantityError};
+use crate::syntax::quoted;
 use crate::v1::VirtualMachineInstanceSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 

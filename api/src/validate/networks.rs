@@ -1,9 +1,9 @@
 //! Networks, each for itself and against interfaces.
 
 use super::supported::given;
-use super::text::quoted;
 use super::{Cause, CauseKind, Path};
 use crate::gates::Gates;
+use crate::syntax::quoted;
 use crate::v1::{Network, VirtualMachineInstanceSpec};
 use std::collections::{HashMap, HashSet};
 

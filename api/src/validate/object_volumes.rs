@@ -1,11 +1,11 @@
 //! Volumes made of the cluster's objects. What Kubernetes would refuse in the launcher pod is refused here, where the user
 //! sees it.
 
-use super::text::{is_dns_subdomain, is_label_key, is_printable, quoted};
 use super::{Cause, Path};
 use crate::names::COMPUTE_CONTAINER;
 use crate::object_volume::LABEL_LIMIT;
 use crate::quantity;
+use crate::syntax::{is_dns_subdomain, is_label_key, is_printable, quoted};
 use crate::v1::{SysprepSource, Volume};
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, ObjectFieldSelector, ResourceFieldSelector};
 use std::collections::BTreeMap;

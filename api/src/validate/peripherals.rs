@@ -1,8 +1,8 @@
 //! Devices beside disks and interfaces: input, sound, video, panic, ramfb, and threads for input and output.
 
-use super::architecture;
-use super::text::quoted;
 use super::{Cause, Path};
+use crate::architecture;
+use crate::syntax::quoted;
 use crate::v1::{Devices, Gpu, VirtualMachineInstanceSpec};
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {

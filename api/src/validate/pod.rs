@@ -1,7 +1,7 @@
 //! What goes to the launcher pod: names, DNS, strategies.
 
-use super::text::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use super::{Cause, Path};
+use crate::syntax::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use crate::v1::VirtualMachineInstanceSpec;
 use k8s_openapi::api::core::v1::PodDNSConfig;
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! Readiness and liveness probes, and starting paused.
 
-use super::text::quoted;
 use super::{Cause, Path};
+use crate::syntax::quoted;
 use crate::v1::{Probe, VirtualMachineInstanceSpec};
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {

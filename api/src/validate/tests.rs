@@ -20,6 +20,7 @@ use super::*;
 use crate::defaults;
 use crate::gates::Gates;
 use crate::v1::VirtualMachine;
+use crate::v1::VirtualMachineInstance;
 use serde_json::{Value, json};
 
 /// A right instance with one of everything.

@@ -1,17 +1,8 @@
 //! What may change on an instance, and who may change it.
 
-use super::{Cause, Path, hotplug, metadata};
+use super::{Cause, Path, Requester, hotplug, metadata};
 use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
-
-/// Who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requester {
-    /// One of our own components, by its service account.
-    Component,
-    /// Anyone else.
-    User,
-}
 
 /// Everything wrong with a change of an instance.
 pub fn vmi_update(

@@ -1,10 +1,10 @@
 //! Machines.
 
-use super::text::quoted;
 use super::{Cause, Path, Requester, bounds, data_volume_templates, live_update, metadata, supported};
 use crate::defaults;
 use crate::gates::Gates;
 use crate::names;
+use crate::syntax::quoted;
 use crate::v1::{VirtualMachine, VirtualMachineSpec};
 use serde_json::Value;
 

@@ -2,9 +2,9 @@
 
 use super::memory::not_negative;
 use super::supported::given;
-use super::text::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use super::{Cause, CauseKind, Path, cloud_init, firmware, object_volumes};
 use crate::gates::Gates;
+use crate::syntax::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use crate::v1::{
     ContainerDiskSource, HostDisk, PersistentVolumeClaimVolumeSource, VirtualMachineInstanceSpec, Volume,
 };

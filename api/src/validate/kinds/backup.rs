@@ -3,7 +3,7 @@
 use super::{gated, immutable};
 use crate::backup::{VirtualMachineBackup, VirtualMachineBackupTracker};
 use crate::gates::Gates;
-use crate::validate::text::quoted;
+use crate::syntax::quoted;
 use crate::validate::{Cause, Path};
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 

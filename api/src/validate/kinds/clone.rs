@@ -3,7 +3,7 @@
 use super::gated;
 use crate::clone::{VirtualMachineClone, VirtualMachineCloneSpec};
 use crate::gates::Gates;
-use crate::validate::text::quoted;
+use crate::syntax::quoted;
 use crate::validate::{Cause, Path, parse_mac};
 
 const MACHINE: &str = "VirtualMachine";

@@ -11,11 +11,11 @@ pub use removal::{BLOCK_UNINSTALL, delete};
 use super::migration_policy::max_downtime;
 use super::{rotation, workload_updates};
 use crate::gates::{GATES, Gates, State};
+use crate::syntax::quoted;
 use crate::v1::{
     DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, KubeVirtSpec, SeccompConfiguration,
     TlsConfiguration,
 };
-use crate::validate::text::quoted;
 use crate::validate::{Cause, CauseKind, Path, supported};
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];

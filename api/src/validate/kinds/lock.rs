@@ -1,7 +1,7 @@
 //! What may not change on a machine while it is snapshotted or restored.
 
+use crate::syntax::quoted;
 use crate::v1::{VirtualMachine, VirtualMachineStatus};
-use crate::validate::text::quoted;
 use crate::validate::{Cause, CauseKind, Path};
 
 /// Everything wrong with a change of a machine on that account.

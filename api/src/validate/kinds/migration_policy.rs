@@ -4,8 +4,8 @@ use super::not_there;
 use crate::gates::Gates;
 use crate::migrations::{MigrationPolicy, MigrationPolicySpec};
 use crate::quantity;
+use crate::syntax::quoted;
 use crate::v1::StallDetectorOptions;
-use crate::validate::text::quoted;
 use crate::validate::{Cause, Path};
 
 const STALLS: &str = "MigrationStallDetection";

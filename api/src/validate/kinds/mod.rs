@@ -9,7 +9,6 @@
 
 pub mod backup;
 pub mod clone;
-pub mod duration;
 pub mod eviction;
 pub mod export;
 pub mod instancetype;
@@ -30,6 +29,7 @@ mod workload_updates;
 #[cfg(test)]
 mod tests;
 
+pub use crate::duration;
 pub use selector::matches as selects;
 
 use super::{Cause, CauseKind, Path};

@@ -1,9 +1,10 @@
 //! `VirtualMachinePool`.
 
-use super::{duration, replica_set, selector};
+use super::{replica_set, selector};
+use crate::duration;
 use crate::gates::Gates;
 use crate::pool::{VirtualMachinePool, VirtualMachinePoolSelectionPolicy, VirtualMachinePoolSpec};
-use crate::validate::text::quoted;
+use crate::syntax::quoted;
 use crate::validate::{self, Cause, Path, Requester, supported};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 

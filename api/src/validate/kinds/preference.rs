@@ -1,7 +1,7 @@
 //! Preferences: the objects themselves. What a machine makes of one is looked at with the machine.
 
 use crate::preference::VirtualMachinePreferenceSpec;
-use crate::validate::text::quoted;
+use crate::syntax::quoted;
 use crate::validate::{Cause, Path};
 
 /// Topologies, each with its older name.

@@ -1,9 +1,9 @@
 //! Rules for `certificateRotateStrategy` of the `KubeVirt` object: KubeVirt's, and what is too short to work.
 
-use super::duration;
+use crate::duration;
 use crate::rotation::{LEAST_OVERLAP, LEAST_RENEWAL, LEAST_USE, Lifetime, Rotation};
+use crate::syntax::quoted;
 use crate::v1::KubeVirtSelfSignConfiguration;
-use crate::validate::text::quoted;
 use crate::validate::{Cause, CauseKind, Path};
 use std::time::Duration;
 

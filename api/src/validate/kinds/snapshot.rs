@@ -4,7 +4,7 @@ use super::{IMMUTABLE, gated, immutable, not_there};
 use crate::gates::Gates;
 use crate::restore::{VirtualMachineRestore, VirtualMachineRestoreSpec};
 use crate::snapshot::VirtualMachineSnapshot;
-use crate::validate::text::quoted;
+use crate::syntax::quoted;
 use crate::validate::{Cause, CauseKind, Path};
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 

@@ -1,8 +1,8 @@
 //! Rules for `workloadUpdateStrategy` of the `KubeVirt` object.
 
-use super::duration;
+use crate::duration;
+use crate::syntax::quoted;
 use crate::v1::KubeVirtWorkloadUpdateStrategy;
-use crate::validate::text::quoted;
 use crate::validate::{Cause, Path};
 use crate::workload_updates::{EVICT, LIVE_MIGRATE};
 

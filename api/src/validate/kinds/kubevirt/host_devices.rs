@@ -1,7 +1,8 @@
 //! Devices of the nodes that guests may be given: resources, and what they are made of.
 
-use crate::v1::{PermittedHostDevices, UsbSelector};
-use crate::validate::text::{is_label_key, quoted};
+use crate::settings::{is_pci_selector, usb_selector};
+use crate::syntax::{is_resource_name, quoted};
+use crate::v1::PermittedHostDevices;
 use crate::validate::{Cause, Path};
 
 /// Everything wrong with the list.
@@ -44,26 +45,6 @@ pub(super) fn validate(path: &Path, permitted: &PermittedHostDevices, causes: &m
             causes.push(Cause::invalid(&field, format!("{field} names no device")));
         }
     }
-}
-
-/// Whether it is vendor and device number of a PCI function: `10DE:1EB8`.
-pub(crate) fn is_pci_selector(text: &str) -> bool {
-    text.split_once(':').is_some_and(|(vendor, device)| number(vendor).is_some() && number(device).is_some())
-}
-
-/// Vendor and product number of a USB device.
-pub(crate) fn usb_selector(selector: &UsbSelector) -> Option<(u16, u16)> {
-    Some((number(&selector.vendor)?, number(&selector.product)?))
-}
-
-/// Whether pods can ask for a resource of that name.
-pub(crate) fn is_resource_name(text: &str) -> bool {
-    text.contains('/') && is_label_key(text)
-}
-
-fn number(text: &str) -> Option<u16> {
-    (text.len() == 4 && text.chars().all(|digit| digit.is_ascii_hexdigit()))
-        .then(|| u16::from_str_radix(text, 16).ok())?
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 //! Values that the components would not take, each with its field, so that none counts as not given in silence.
 
 use super::super::selector;
+use crate::architecture::{fits, is_machine_type_of_amd64, may_be_machine_type_of_amd64};
 use crate::quantity;
 use crate::settings::{
-    Binding, Factor, HELPER_RESOURCES, HELPERS, SMBIOS_LIMIT, TLS12_SUITES, VERBOSITY_LIMIT,
+    Binding, Factor, HELPER_RESOURCES, HELPERS, MACHINE_TYPE, SMBIOS_LIMIT, TLS12_SUITES, VERBOSITY_LIMIT,
 };
+use crate::syntax::{is_cpu_model, is_dns_subdomain, is_label_key, is_label_value, is_printable, quoted};
 use crate::v1::{
     DeveloperConfiguration, KubeVirtConfiguration, LogVerbosity, NetworkConfiguration,
     ReloadableComponentConfiguration, SmBiosConfiguration, SupportContainerResources, TlsConfiguration,
 };
-use crate::validate::text::{is_dns_subdomain, is_label_key, is_label_value, is_printable, quoted};
-use crate::validate::{self, Cause, Path};
+use crate::validate::{Cause, Path};
 use std::collections::BTreeSet;
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
@@ -70,14 +71,14 @@ fn words(path: &Path, configuration: &KubeVirtConfiguration, causes: &mut Vec<Ca
             causes.push(Cause::invalid(&field, format!("{field} {} is not {what}", quoted(value))));
         }
     };
-    word("machineType", configuration.machine_type.as_ref(), &validate::is_machine_type_of_amd64, machine);
+    word("machineType", configuration.machine_type.as_ref(), &is_machine_type_of_amd64, machine);
     word(
         "architectureConfiguration.amd64.machineType",
         amd64.and_then(|amd64| amd64.machine_type.as_ref()),
-        &validate::is_machine_type_of_amd64,
+        &is_machine_type_of_amd64,
         machine,
     );
-    word("cpuModel", configuration.cpu_model.as_ref(), &validate::is_cpu_model, "a CPU model");
+    word("cpuModel", configuration.cpu_model.as_ref(), &is_cpu_model, "a CPU model");
     word(
         "imagePullPolicy",
         configuration.image_pull_policy.as_ref(),
@@ -141,7 +142,7 @@ fn machine_types(path: &Path, configuration: &KubeVirtConfiguration, causes: &mu
     ];
     for (list, patterns) in lists {
         for (index, pattern) in patterns.iter().enumerate() {
-            if !validate::may_be_machine_type_of_amd64(pattern) {
+            if !may_be_machine_type_of_amd64(pattern) {
                 let field = path.child(list).index(index);
                 let message =
                     format!("{field} {} fits no machine type that guests can have", quoted(pattern));
@@ -154,8 +155,8 @@ fn machine_types(path: &Path, configuration: &KubeVirtConfiguration, causes: &mu
         .into_iter()
         .flatten()
         .find(|text| !text.is_empty())
-        .map_or(crate::defaults::MACHINE_TYPE, String::as_str);
-    if !patterns.iter().any(|pattern| validate::fits(pattern, default)) {
+        .map_or(MACHINE_TYPE, String::as_str);
+    if !patterns.iter().any(|pattern| fits(pattern, default)) {
         let field = path.child(list);
         let message = format!("{field} does not allow {}, which guests have that name none", quoted(default));
         causes.push(Cause::invalid(&field, message));

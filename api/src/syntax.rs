@@ -1,10 +1,10 @@
-//! Forms of text that several rules ask for.
+//! What texts must look like: names, labels, paths, and what becomes part of a command line.
 
 /// At most that many characters of a user's text are repeated in a message.
 const QUOTED: usize = 64;
 
 /// A user's text for a message: of bounded length, without control characters.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut quoted: String =
         text.chars().take(QUOTED).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if text.chars().nth(QUOTED).is_some() {
@@ -23,7 +23,7 @@ pub fn is_dns_label(text: &str) -> bool {
 }
 
 /// What a DNS label is, for messages.
-pub(super) const DNS_LABEL: &str =
+pub(crate) const DNS_LABEL: &str =
     "lower case letters, digits and '-', at most 63, starting and ending with a letter or digit";
 
 /// Whether it is a DNS subdomain (RFC 1123): labels joined by dots, up to 253.
@@ -32,7 +32,7 @@ pub fn is_dns_subdomain(text: &str) -> bool {
 }
 
 /// Whether it is an IANA service name: up to 15 lower case letters, digits and single `-`, with a letter.
-pub(super) fn is_port_name(text: &str) -> bool {
+pub(crate) fn is_port_name(text: &str) -> bool {
     is_dns_label(text)
         && text.len() <= 15
         && text.bytes().any(|b| b.is_ascii_lowercase())
@@ -40,7 +40,7 @@ pub(super) fn is_port_name(text: &str) -> bool {
 }
 
 /// Whether it is a UUID in its usual form.
-pub(super) fn is_uuid(text: &str) -> bool {
+pub(crate) fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(index, byte)| match index {
             8 | 13 | 18 | 23 => byte == b'-',
@@ -54,13 +54,13 @@ pub(crate) fn is_printable(text: &str, limit: usize) -> bool {
 }
 
 /// Whether it consists of letters, digits and `_ . + -`, and is not empty.
-pub(super) fn is_serial(text: &str) -> bool {
+pub(crate) fn is_serial(text: &str) -> bool {
     !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'+' | b'-'))
 }
 
 /// Absolute, nothing empty, `.` or `..` in it, and no characters that no file name of a disk has.
-pub(super) fn is_plain_path(path: &str) -> bool {
+pub(crate) fn is_plain_path(path: &str) -> bool {
     path.strip_prefix('/').is_some_and(|rest| {
         rest.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
             && !path.contains(char::is_control)
@@ -68,7 +68,7 @@ pub(super) fn is_plain_path(path: &str) -> bool {
 }
 
 /// Whether it may be the value of a label: up to 63 letters, digits and `-_.`, with a letter or digit at both ends.
-pub(super) fn is_label_value(text: &str) -> bool {
+pub(crate) fn is_label_value(text: &str) -> bool {
     let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
     text.is_empty()
         || (text.len() <= 63
@@ -78,7 +78,18 @@ pub(super) fn is_label_value(text: &str) -> bool {
 }
 
 /// Whether it may be the key of a label: such a value that is not empty, behind a DNS subdomain and a slash or alone.
-pub(super) fn is_label_key(text: &str) -> bool {
+pub(crate) fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_dns_subdomain)
+}
+
+/// Whether it may be the name of a CPU model, or is empty. It becomes part of QEMU's command line, where a comma starts a
+/// property.
+pub fn is_cpu_model(text: &str) -> bool {
+    text.len() <= 64 && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// Whether pods can ask for a resource of that name.
+pub(crate) fn is_resource_name(text: &str) -> bool {
+    text.contains('/') && is_label_key(text)
 }

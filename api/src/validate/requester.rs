@@ -1,0 +1,10 @@
+//! Who asks for a change.
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requester {
+    /// One of our own components, by its service account.
+    Component,
+    /// Anyone else.
+    User,
+}

@@ -1,0 +1,53 @@
+//! Instances and their specifications.
+
+use super::{Cause, Path, Requester};
+use super::{
+    access_credentials, architecture, bounds, claims, cpu, dedicated, devices, disks, features, firmware,
+    host_devices, interfaces, launch_security, live_update, memory, metadata, networks, peripherals, pod,
+    probes, supported, volumes,
+};
+use crate::gates::Gates;
+use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceSpec};
+
+/// Everything wrong with a new instance, defaults already filled in, created by `requester`.
+pub fn vmi_create(vmi: &VirtualMachineInstance, requester: Requester, gates: &Gates) -> Vec<Cause> {
+    let mut causes = self::vmi(vmi, gates);
+    metadata::validate(&Path::new("metadata"), &vmi.metadata, requester, gates, &mut causes);
+    causes
+}
+
+/// Everything wrong with an instance's specification, defaults already filled in.
+pub fn vmi(vmi: &VirtualMachineInstance, gates: &Gates) -> Vec<Cause> {
+    let path = Path::new("spec");
+    let mut causes = spec(&path, &vmi.spec, gates);
+    memory::given(&path, &vmi.spec, &mut causes);
+    causes
+}
+
+/// Everything wrong with a specification at that path, defaults already filled in. A template may be without memory, which
+/// something else may add before there is an instance of it.
+pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    bounds::validate(path, spec, &mut causes);
+    architecture::validate(path, spec, &mut causes);
+    pod::validate(path, spec, &mut causes);
+    probes::validate(path, spec, &mut causes);
+    memory::validate(path, spec, &mut causes);
+    live_update::of_instance(path, spec, &mut causes);
+    cpu::validate(path, spec, &mut causes);
+    dedicated::validate(path, spec, &mut causes);
+    features::validate(path, spec, &mut causes);
+    firmware::validate(path, spec, gates, &mut causes);
+    launch_security::validate(path, spec, gates, &mut causes);
+    devices::validate(path, spec, &mut causes);
+    peripherals::validate(path, spec, &mut causes);
+    claims::validate(path, spec, gates, &mut causes);
+    host_devices::validate(path, spec, &mut causes);
+    disks::validate(path, spec, gates, &mut causes);
+    volumes::validate(path, spec, gates, &mut causes);
+    access_credentials::validate(path, spec, &mut causes);
+    networks::validate(path, spec, gates, &mut causes);
+    interfaces::validate(path, spec, gates, &mut causes);
+    supported::vmi(path, spec, gates, &mut causes);
+    causes
+}
