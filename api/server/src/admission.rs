@@ -12,31 +12,32 @@ mod created;
 mod eviction;
 mod facts;
 mod kinds;
+mod request;
 
 pub use created::Created;
 pub use facts::Facts;
+pub use request::Known;
 
 use barevirt_api::defaults;
 use barevirt_api::instancetype::expand;
 use barevirt_api::names::{
     SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER, SERVICE_ACCOUNT_OPERATOR,
 };
-use barevirt_api::settings::Settings;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_api::validate::kinds::lock;
-use barevirt_api::validate::{self, Cause, Path, Requester};
+use barevirt_api::validate::{self, Cause, Requester};
 use barevirt_api::webhooks::Hook;
 use barevirt_component::installation::Reading;
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::core::DynamicObject;
-use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
+use kube::core::admission::{AdmissionResponse, AdmissionReview, Operation};
 use kube::core::response::{StatusCause, StatusDetails};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
+use self::request::{Request, read, request, value};
 use crate::answer::Refusal;
 use crate::infer;
 
@@ -56,21 +57,6 @@ const ANSWERED: [&str; 7] = [
     "/spec/preference/inferFromVolumeFailurePolicy",
     "/spec/template/spec/domain/memory",
 ];
-
-type Request = AdmissionRequest<DynamicObject>;
-
-/// What a decision is made with, beside the request itself.
-#[derive(Debug)]
-pub struct Known<'a> {
-    /// Namespace of the installation.
-    pub namespace: &'a str,
-    /// Settings of the installation.
-    pub settings: &'a Settings,
-    /// What other objects say.
-    pub facts: &'a Facts,
-    /// The time.
-    pub now: &'a Time,
-}
 
 /// Answers one review, reading what it takes.
 ///
@@ -109,14 +95,6 @@ fn creates_machine(hook: Hook, request: &Request) -> bool {
 /// 400 for a body that is no AdmissionReview with a request.
 pub fn review(hook: Hook, known: &Known<'_>, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, Refusal> {
     respond(hook, known, &request(body)?)
-}
-
-fn request(body: &[u8]) -> Result<Request, Refusal> {
-    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
-        .map_err(|error| Refusal::bad_request(format!("the body is no AdmissionReview: {error}")))?;
-    review
-        .try_into()
-        .map_err(|error| Refusal::bad_request(format!("the AdmissionReview has no request: {error}")))
 }
 
 fn respond(
@@ -247,20 +225,6 @@ fn mutate<T: DeserializeOwned + Serialize>(
             })
     });
     Ok(Patch(operations))
-}
-
-fn read<T: DeserializeOwned>(object: Option<&DynamicObject>) -> Result<T, Vec<Cause>> {
-    let object = object.ok_or_else(|| vec![unreadable("the review has no object")])?;
-    let value = value(object)?;
-    T::deserialize(&value).map_err(|error| vec![validate::unreadable(&value, &error)])
-}
-
-fn unreadable(why: impl Into<String>) -> Cause {
-    Cause::invalid(&Path::new(""), why)
-}
-
-fn value(object: &impl Serialize) -> Result<Value, Vec<Cause>> {
-    serde_json::to_value(object).map_err(|error| vec![unreadable(error.to_string())])
 }
 
 /// A refusal as KubeVirt's clients read it: 422, reason Invalid, every cause with its field.

@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use crate::answer::{self, Answer, Refusal};
 use crate::endpoints::Control;
 use crate::front_proxy::User;
-use crate::server::Server;
+use crate::state::State;
 use crate::to_handler::{self, Exchange};
 use crate::{instance, machine};
 
@@ -100,14 +100,14 @@ fn has_power_button(vmi: &VirtualMachineInstance) -> bool {
 /// # Errors
 /// 404 for an instance that does not exist; what [`judge`] says; what the handler and the launcher say.
 pub async fn act(
-    server: &Server,
+    state: &State,
     user: &User,
     control: Control,
     (namespace, name): (&str, &str),
     query: Option<&str>,
     body: Bytes,
 ) -> Result<Answer, Refusal> {
-    let answer = pass(server, control, (namespace, name), query, body).await;
+    let answer = pass(state, control, (namespace, name), query, body).await;
     let answer = answer.or_else(|refusal| in_text(control, refusal));
     let code = answer.as_ref().map_or_else(|refusal| refusal.code, Answer::status);
     let control = control.path();
@@ -125,13 +125,13 @@ fn in_text(control: Control, refusal: Refusal) -> Result<Answer, Refusal> {
 }
 
 async fn pass(
-    server: &Server,
+    state: &State,
     control: Control,
     (namespace, name): (&str, &str),
     query: Option<&str>,
     body: Bytes,
 ) -> Result<Answer, Refusal> {
-    let client = &server.client.0;
+    let client = &state.client.0;
     let mut dry_run = false;
     match control {
         Control::Pause | Control::Unpause => {
@@ -157,7 +157,7 @@ async fn pass(
     let Some(node) = vmi.status.and_then(|status| status.node_name) else {
         return Err(Refusal::conflict(RESOURCE, name, VMI_NOT_RUNNING));
     };
-    let handler = to_handler::find(client, &server.namespace, &node).await?;
+    let handler = to_handler::find(client, &state.namespace, &node).await?;
     let mut path = format!("/v1/namespaces/{namespace}/{}s/{name}/{}", RESOURCE, control.path());
     if control == Control::Screenshot && moves_cursor(query) {
         path.push_str("?moveCursor=true");
@@ -169,7 +169,7 @@ async fn pass(
         body: if control == Control::Freeze { body } else { Bytes::new() },
         within: if matches!(control, Control::Freeze | Control::Unfreeze) { FREEZE } else { USUAL },
     };
-    let answer = to_handler::call(&server.certificates, &handler, exchange).await?;
+    let answer = to_handler::call(&state.certificates, &handler, exchange).await?;
     // KubeVirt's answer to a change that was made.
     Ok(if changes && answer.status() == StatusCode::ACCEPTED { answer::done() } else { answer })
 }

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use crate::answer::{Answer, Refusal};
 use crate::endpoints::{InstanceAction, KEEP_SESSION};
 use crate::front_proxy::User;
-use crate::server::Server;
+use crate::state::State;
 use crate::streams::Kind;
 use crate::to_handler::{self, Handler};
 
@@ -20,7 +20,7 @@ use crate::to_handler::{self, Handler};
 /// 404, 400 where the instance has no such device or does not run yet, 409 where it cannot have a stream, and what the handler
 /// says.
 pub async fn stream(
-    server: &Server,
+    state: &State,
     user: &User,
     action: InstanceAction,
     namespace: &str,
@@ -33,15 +33,15 @@ pub async fn stream(
         InstanceAction::UsbRedir => Kind::Usb,
         InstanceAction::Qmp | InstanceAction::QmpStream | InstanceAction::Debug => Kind::Qmp,
     };
-    let seat = server.streams.open(kind, &user.name, namespace, name)?;
-    let vmi = get(&server.client.0, namespace, name).await?;
+    let seat = state.streams.open(kind, &user.name, namespace, name)?;
+    let vmi = get(&state.client.0, namespace, name).await?;
     has_stream(&vmi, action)?;
-    let handler = handler_of(&server.client.0, &server.namespace, vmi).await?;
+    let handler = handler_of(&state.client.0, &state.namespace, vmi).await?;
     let mut path = format!("{}/{}", handler_path(namespace, name), action.subresource());
     if keeps_session(request.uri().query()) {
         path.push_str("?preserveSession=true");
     }
-    let answer = to_handler::stream(&server.certificates, &handler, &path, request, seat).await?;
+    let answer = to_handler::stream(&state.certificates, &handler, &path, request, seat).await?;
     tracing::info!(user = user.name, namespace, name, stream = action.subresource(), "stream opened");
     Ok(answer)
 }

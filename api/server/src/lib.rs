@@ -3,8 +3,11 @@
 //! ```text
 //!              webhooks (no client certificate)            users, through the API server's aggregator
 //!                        |                                                 |
-//!                    server -----------> route (pure) <----------------- server
-//!                        |                                                 |
+//!                        +-------------------> server <--------------------+
+//!                                                |
+//!                                            dispatch -----> route (pure)
+//!                                                |
+//!                        +-----------------------+-------------------------+
 //!                    admission                            front_proxy (who) -> authorize (may they)
 //!                  (defaults, causes)                                      |
 //!                                                     machine: start, stop, restart -> patches
@@ -15,12 +18,29 @@
 //!                                                     object_graph: what the object names, and its pod
 //!                                                     controls: pause, reset, freeze, ... -> to_handler
 //! ```
+//!
+//! The modules, from the outside in; each names only what stands below it.
+//!
+//! - [`server`] accepts connections; `dispatch` finds out what a request asks for, who asks and whether they may, and calls
+//!   one of the following.
+//! - Webhooks: [`admission`] answers reviews with the rules of `barevirt_api`; [`infer`] reads what a volume says about the
+//!   instance type of its machine.
+//! - Machines: [`machine`] and [`volumes`] change them by patches; [`expand`] shows what they are with their instance type;
+//!   [`object_graph`] shows what belongs to them.
+//! - Guests: [`instance`] (console, VNC, USB), [`qmp`], [`controls`] and [`port_forward`] lead to a running guest.
+//! - What the API server asks: [`discovery`] and [`openapi`] describe what is served.
+//! - Who and whether: [`front_proxy`] and [`authorize`].
+//! - Ways out: [`to_handler`] calls virt-handler, [`relay`] passes bytes between two connections.
+//! - Below all of them: [`state`] holds what every request may use (clients, certificates, settings, open streams); [`streams`]
+//!   counts the streams of each guest; [`tls`] keeps the certificates; [`route`] and [`endpoints`] say which paths there
+//!   are; [`answer`] makes answers and refusals.
 
 pub mod admission;
 pub mod answer;
 pub mod authorize;
 pub mod controls;
 pub mod discovery;
+mod dispatch;
 pub mod endpoints;
 pub mod expand;
 pub mod front_proxy;
@@ -34,6 +54,7 @@ pub mod qmp;
 pub mod relay;
 pub mod route;
 pub mod server;
+pub mod state;
 pub mod streams;
 pub mod tls;
 pub mod to_handler;

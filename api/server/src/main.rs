@@ -23,7 +23,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use virt_api::admission::Created;
 use virt_api::front_proxy::{self, CONFIG_MAP, FrontProxy};
-use virt_api::server::{KubeClient, Server, serve};
+use virt_api::server::serve;
+use virt_api::state::{KubeClient, State};
 use virt_api::streams::Streams;
 use virt_api::tls::{Certificates, Files};
 
@@ -86,7 +87,7 @@ async fn main() -> anyhow::Result<()> {
         }
         _ = terminate.recv() => return Ok(()),
     }
-    let server = Arc::new(Server {
+    let state = Arc::new(State {
         client: KubeClient(client),
         webhooks: KubeClient(webhooks),
         namespace: options.namespace,
@@ -96,7 +97,7 @@ async fn main() -> anyhow::Result<()> {
         streams,
         created,
     });
-    tokio::spawn(follow_front_proxy(direct, server.clone()));
+    tokio::spawn(follow_front_proxy(direct, state.clone()));
     tokio::spawn(async move {
         installation.ready().await;
         ready.set(1);
@@ -104,14 +105,14 @@ async fn main() -> anyhow::Result<()> {
     let listener = TcpListener::bind(options.listen).await.context("listen")?;
     tracing::info!(address = %options.listen, "serving");
     tokio::select! {
-        () = serve(server, listener) => {}
+        () = serve(state, listener) => {}
         _ = terminate.recv() => tracing::info!("asked to end"),
     }
     Ok(())
 }
 
 /// Watches the config map that says whom the aggregator is.
-async fn follow_front_proxy(client: Client, server: Arc<Server>) {
+async fn follow_front_proxy(client: Client, state: Arc<State>) {
     let (namespace, name) = CONFIG_MAP;
     let maps: Api<ConfigMap> = Api::namespaced(client, namespace);
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -119,7 +120,7 @@ async fn follow_front_proxy(client: Client, server: Arc<Server>) {
     while let Some(change) = changes.next().await {
         match change.map(|map| FrontProxy::from_config_map(&map)) {
             Ok(Ok(front_proxy)) => {
-                server.front_proxy.store(Some(Arc::new(front_proxy)));
+                state.front_proxy.store(Some(Arc::new(front_proxy)));
                 tracing::info!("front-proxy configuration read");
             }
             Ok(Err(error)) => tracing::warn!(%error, "front-proxy configuration is not usable"),

@@ -24,7 +24,7 @@ use crate::endpoints::On;
 use crate::front_proxy::User;
 use crate::instance;
 use crate::route::Called;
-use crate::server::Server;
+use crate::state::State;
 use crate::streams::Kind;
 
 /// How long the guest may take to accept a connection.
@@ -49,14 +49,14 @@ enum Protocol {
 /// 404, 409 where the guest does not run or is paused, 400 for what is no port and for a guest without a network, 500 where
 /// the guest does not take the connection; no websocket is opened then.
 pub async fn open(
-    server: &Server,
+    state: &State,
     user: &User,
     called: &Called,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
     let Called { endpoint, namespace, name, parameters, .. } = called;
-    let client = &server.client.0;
-    let seat = server.streams.open(Kind::Port, &user.name, namespace, name)?;
+    let client = &state.client.0;
+    let seat = state.streams.open(Kind::Port, &user.name, namespace, name)?;
     let target = target(parameters)?;
     let upgrade = Upgrade::read(&request).map_err(Refusal::bad_request)?;
     let vmi = match endpoint.on {

@@ -11,12 +11,12 @@
 //! `virtualmachineinstances/qmp`); what is not a query needs `create` of its class' own subresource besides.
 
 mod audit;
+mod gate;
 mod session;
 mod stream;
 
 use std::time::Duration;
 
-use barevirt_api::monitor::{self, Class};
 use barevirt_component::query;
 use http::{Method, Request, StatusCode};
 use hyper::body::{Bytes, Incoming};
@@ -24,12 +24,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use self::audit::Said;
+use self::gate::Gate;
 use crate::answer::{Answer, Refusal};
-use crate::authorize;
 use crate::front_proxy::User;
 use crate::instance;
-use crate::route::{Access, Called};
-use crate::server::{KubeClient, Server};
+use crate::route::Called;
+use crate::state::State;
 use crate::to_handler::{self, Exchange, Handler};
 
 /// How long QEMU may take when the call does not say.
@@ -48,76 +48,26 @@ struct Command {
     arguments: Option<Map<String, Value>>,
 }
 
-/// Who asks for what: what decides whether a command goes on.
-#[derive(Debug, Clone)]
-struct Gate {
-    client: KubeClient,
-    user: User,
-    version: &'static str,
-    namespace: String,
-    name: String,
-    /// UID of the instance; empty while it is not known.
-    uid: String,
-}
-
-impl Gate {
-    fn new(server: &Server, user: &User, called: &Called) -> Self {
-        Self {
-            client: server.client.clone(),
-            user: user.clone(),
-            version: called.version,
-            namespace: called.namespace.clone(),
-            name: called.name.clone(),
-            uid: String::new(),
-        }
-    }
-
-    /// Whether the person may give commands of that class. The class of queries is the path's own.
-    async fn review(&self, class: Class) -> Result<(), Refusal> {
-        match class {
-            Class::Query => Ok(()),
-            Class::Harmless | Class::Disruptive => {
-                let access = Access {
-                    verb: "create",
-                    version: self.version,
-                    resource: "virtualmachineinstances",
-                    subresource: class.subresource(),
-                    namespace: self.namespace.clone(),
-                    name: self.name.clone(),
-                };
-                authorize::allow(&self.client.0, &self.user, &access).await
-            }
-        }
-    }
-
-    /// The class of a command that the person may give.
-    async fn admit(&self, command: &str, arguments: &Value) -> Result<Class, Refusal> {
-        let class = monitor::judge(command, arguments).map_err(|why| Refusal::forbidden(why.to_string()))?;
-        self.review(class).await?;
-        Ok(class)
-    }
-}
-
 /// One command, and QEMU's `return` or `error`.
 ///
 /// # Errors
 /// 400 for what is no command, 403 for one that is not open to this person, 504 where QEMU does not answer, and what else
 /// the handler says.
 pub async fn call(
-    server: &Server,
+    state: &State,
     user: &User,
     called: &Called,
     query: Option<&str>,
     body: Bytes,
 ) -> Result<Answer, Refusal> {
-    let mut gate = Gate::new(server, user, called);
+    let mut gate = Gate::new(state, user, called);
     let command = read(&body);
     let mut said = Said::new("call");
     if let Ok(Command { execute, arguments }) = &command {
         said.command(execute, arguments.as_ref());
     }
     let answer = match command {
-        Ok(command) => pass(server, &mut gate, &mut said, command, query).await,
+        Ok(command) => pass(state, &mut gate, &mut said, command, query).await,
         Err(refusal) => Err(refusal),
     };
     let outcome = match &answer {
@@ -138,7 +88,7 @@ fn read(body: &[u8]) -> Result<Command, Refusal> {
 }
 
 async fn pass(
-    server: &Server,
+    state: &State,
     gate: &mut Gate,
     said: &mut Said,
     command: Command,
@@ -149,7 +99,7 @@ async fn pass(
     let timeout = timeout(query)?;
     let class = gate.admit(&execute, &arguments).await?;
     said.class = Some(class);
-    let handler = reach(server, gate).await?;
+    let handler = reach(state, gate).await?;
     let mut command = json!({ "execute": execute });
     if !arguments.is_null() {
         command["arguments"] = arguments;
@@ -161,7 +111,7 @@ async fn pass(
     );
     let body = Bytes::from(command.to_string());
     let exchange = Exchange { method: Method::POST, path: &path, body, within: timeout + MARGIN };
-    let answer = to_handler::call(&server.certificates, &handler, exchange).await;
+    let answer = to_handler::call(&state.certificates, &handler, exchange).await;
     // It may be carried out even where no answer came.
     audit::tell(gate, class, &execute);
     answer
@@ -180,10 +130,10 @@ fn timeout(query: Option<&str>) -> Result<Duration, Refusal> {
 }
 
 /// The handler of the instance's node.
-async fn reach(server: &Server, gate: &mut Gate) -> Result<Handler, Refusal> {
-    let vmi = instance::get(&server.client.0, &gate.namespace, &gate.name).await?;
+async fn reach(state: &State, gate: &mut Gate) -> Result<Handler, Refusal> {
+    let vmi = instance::get(&state.client.0, &gate.namespace, &gate.name).await?;
     gate.uid = vmi.metadata.uid.clone().unwrap_or_default();
-    instance::handler_of(&server.client.0, &server.namespace, vmi).await
+    instance::handler_of(&state.client.0, &state.namespace, vmi).await
 }
 
 /// Commands and events, as QMP has them.
@@ -191,27 +141,27 @@ async fn reach(server: &Server, gate: &mut Gate) -> Result<Handler, Refusal> {
 /// # Errors
 /// As for [`call`], before there is a stream; in the stream refusals are QMP errors.
 pub async fn stream(
-    server: &Server,
+    state: &State,
     user: &User,
     called: &Called,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
-    let mut gate = Gate::new(server, user, called);
-    let handler = reach(server, &mut gate).await?;
-    stream::open(server, gate, &handler, request).await
+    let mut gate = Gate::new(state, user, called);
+    let handler = reach(state, &mut gate).await?;
+    stream::open(state, gate, &handler, request).await
 }
 
 /// What the launcher knows of its QEMU, for a bundle: see docs/qmp.md.
 ///
 /// # Errors
 /// 404, 409 where it does not run, and what the handler says.
-pub async fn debug(server: &Server, user: &User, called: &Called) -> Result<Answer, Refusal> {
-    let mut gate = Gate::new(server, user, called);
-    let handler = reach(server, &mut gate).await?;
+pub async fn debug(state: &State, user: &User, called: &Called) -> Result<Answer, Refusal> {
+    let mut gate = Gate::new(state, user, called);
+    let handler = reach(state, &mut gate).await?;
     let path = format!("{}/debug", instance::handler_path(&gate.namespace, &gate.name));
     let exchange =
         Exchange { method: Method::GET, path: &path, body: Bytes::new(), within: to_handler::ANSWER_WITHIN };
-    let answer = to_handler::call(&server.certificates, &handler, exchange).await?;
+    let answer = to_handler::call(&state.certificates, &handler, exchange).await?;
     tracing::info!(user = user.name, namespace = gate.namespace, name = gate.name, "debug report");
     Ok(answer)
 }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use super::Section;
+use super::arguments::Section;
 use super::explained::{Explained, Outcome};
 use super::marked;
 

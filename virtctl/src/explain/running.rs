@@ -13,8 +13,9 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
+use super::arguments::{Explain, Section};
 use super::explained::{Explained, outcome, told};
-use super::{Explain, Section, print, started};
+use super::{print, started};
 use crate::session::{self, Session};
 use crate::{debug, diff};
 

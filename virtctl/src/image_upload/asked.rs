@@ -6,7 +6,7 @@ use anyhow::{bail, ensure};
 use barevirt_api::quantity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::ImageUpload;
+use super::arguments::ImageUpload;
 
 /// Which kind of object the image goes into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

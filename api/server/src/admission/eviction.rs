@@ -14,7 +14,7 @@ use kube::core::admission::AdmissionResponse;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::Request;
+use super::request::Request;
 
 /// Annotation on evictions: who asks for them.
 const REQUESTED_BY: &str = "requested-by";

@@ -12,7 +12,7 @@ use kube::core::admission::Operation;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::Request;
+use super::request::Request;
 use crate::answer::Refusal;
 use crate::expand;
 use crate::infer::{self, Inferred};

@@ -16,7 +16,7 @@ use kube::core::admission::Operation;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Known, Request, read};
+use super::request::{Known, Request, read};
 
 /// Everything wrong with the object, or why it cannot be read.
 pub(super) fn causes(

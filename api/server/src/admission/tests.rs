@@ -5,7 +5,8 @@ mod kinds;
 use super::*;
 use barevirt_api::gates::Gates;
 use barevirt_api::names;
-use serde_json::json;
+use barevirt_api::settings::Settings;
+use serde_json::{Value, json};
 
 const NAMESPACE: &str = "kubevirt";
 

@@ -10,7 +10,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::Gate;
+use super::gate::Gate;
 
 /// How long an Event may take to be recorded.
 const RECORD: Duration = Duration::from_secs(10);

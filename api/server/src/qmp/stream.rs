@@ -15,11 +15,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::audit::{self, Said};
+use super::gate::Gate;
 use super::session::{self, Answered, Session};
-use super::{Gate, to_handler};
 use crate::answer::{Answer, Refusal};
-use crate::server::Server;
-use crate::to_handler::{Handler, Opened};
+use crate::state::State;
+use crate::to_handler::{self, Handler, Opened};
 
 /// Streams at one time.
 const MOST: usize = 64;
@@ -37,19 +37,19 @@ const REVIEW: Duration = Duration::from_secs(10);
 
 /// Opens one, and serves it until either side ends.
 pub(super) async fn open(
-    server: &Server,
+    state: &State,
     gate: Gate,
     handler: &Handler,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
     let upgrade = Upgrade::read(&request).map_err(Refusal::bad_request)?;
     let place =
-        server.streams.open(crate::streams::Kind::Qmp, &gate.user.name, &gate.namespace, &gate.name)?;
+        state.streams.open(crate::streams::Kind::Qmp, &gate.user.name, &gate.namespace, &gate.name)?;
     let seat = SEATS
         .try_acquire()
         .map_err(|_| Refusal::unavailable(format!("{MOST} QMP streams are open here already")))?;
     let path = format!("{}/qmp/stream", crate::instance::handler_path(&gate.namespace, &gate.name));
-    let vm = match to_handler::open(&server.certificates, handler, &path).await? {
+    let vm = match to_handler::open(&state.certificates, handler, &path).await? {
         Opened::Stream(vm) => vm,
         Opened::Refused(answer) => return Ok(answer),
     };

@@ -9,7 +9,8 @@ use barevirt_api::v1::{
     UserPasswordAccessCredentialSource,
 };
 
-use super::{Draft, cloud_init};
+use super::cloud_init;
+use super::draft::Draft;
 use crate::create::params::Params;
 
 const FLAG: &str = "access-cred";

@@ -6,7 +6,9 @@ use anyhow::bail;
 use barevirt_api::v1::{CloudInitConfigDriveSource, CloudInitNoCloudSource, Volume};
 use serde_json::Value;
 
-use super::{Draft, Vm, volumes};
+use super::arguments::Vm;
+use super::draft::{CloudInit, Draft};
+use super::volumes;
 use crate::create::params::flag_error;
 
 pub(super) const NO_CLOUD: &str = "nocloud";
@@ -14,15 +16,6 @@ pub(super) const CONFIG_DRIVE: &str = "configdrive";
 const NONE: &str = "none";
 const DISK: &str = "cloudinitdisk";
 const HEADER: &str = "#cloud-config";
-
-/// What is asked for, by flags or by what other flags need.
-#[derive(Debug, Default)]
-pub(super) struct Wanted {
-    /// `--cloud-init`.
-    pub(super) kind: Option<String>,
-    /// `--ga-manage-ssh`.
-    pub(super) manage_ssh: Option<bool>,
-}
 
 /// User data, in one of its forms.
 struct Data {
@@ -33,7 +26,7 @@ struct Data {
 
 impl Vm {
     pub(super) fn add_cloud_init(&self, draft: &mut Draft) -> anyhow::Result<()> {
-        let Wanted { kind, manage_ssh } = &draft.cloud_init;
+        let CloudInit { kind, manage_ssh } = &draft.cloud_init;
         let has_content = self.password_file.is_some()
             || !self.ssh_key.is_empty()
             || manage_ssh.is_some()

@@ -9,7 +9,8 @@ use barevirt_api::v1::{DataVolumeSource as DataVolumeOfVolume, DataVolumeTemplat
 use k8s_openapi::api::core::v1::VolumeResourceRequirements;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Draft, volumes};
+use super::draft::Draft;
+use super::volumes;
 use crate::create::params::Params;
 use crate::random;
 

@@ -3,7 +3,8 @@
 use anyhow::{Context, bail};
 use barevirt_api::v1::{InstancetypeMatcher, PreferenceMatcher, VirtualMachine};
 
-use super::{Draft, Vm};
+use super::arguments::Vm;
+use super::draft::Draft;
 
 /// The failure policy where nobody asked for it: the machine is made without.
 const IGNORE: &str = "Ignore";

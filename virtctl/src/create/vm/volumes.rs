@@ -3,7 +3,7 @@
 use barevirt_api::v1::{ContainerDiskSource, Disk, PersistentVolumeClaimVolumeSource, SysprepSource, Volume};
 use k8s_openapi::api::core::v1::LocalObjectReference;
 
-use super::Draft;
+use super::draft::Draft;
 use crate::create::params::{Params, flag_error};
 
 const PARAMS: [&str; 3] = ["name", "src", "bootorder"];

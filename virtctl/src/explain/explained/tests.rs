@@ -1,6 +1,7 @@
 use super::*;
+use crate::explain::arguments::Section;
 use crate::explain::manifests::Manifests;
-use crate::explain::{Section, print};
+use crate::explain::print;
 
 fn around() -> Surroundings {
     let config = Config {

@@ -1,0 +1,50 @@
+//! What a review asks, and how its objects are read.
+
+use barevirt_api::settings::Settings;
+use barevirt_api::validate::{self, Cause, Path};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::DynamicObject;
+use kube::core::admission::{AdmissionRequest, AdmissionReview};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::Facts;
+use crate::answer::Refusal;
+
+pub(super) type Request = AdmissionRequest<DynamicObject>;
+
+/// What a decision is made with, beside the request itself.
+#[derive(Debug)]
+pub struct Known<'a> {
+    /// Namespace of the installation.
+    pub namespace: &'a str,
+    /// Settings of the installation.
+    pub settings: &'a Settings,
+    /// What other objects say.
+    pub facts: &'a Facts,
+    /// The time.
+    pub now: &'a Time,
+}
+
+pub(super) fn request(body: &[u8]) -> Result<Request, Refusal> {
+    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
+        .map_err(|error| Refusal::bad_request(format!("the body is no AdmissionReview: {error}")))?;
+    review
+        .try_into()
+        .map_err(|error| Refusal::bad_request(format!("the AdmissionReview has no request: {error}")))
+}
+
+pub(super) fn read<T: DeserializeOwned>(object: Option<&DynamicObject>) -> Result<T, Vec<Cause>> {
+    let object = object.ok_or_else(|| vec![unreadable("the review has no object")])?;
+    let value = value(object)?;
+    T::deserialize(&value).map_err(|error| vec![validate::unreadable(&value, &error)])
+}
+
+pub(super) fn unreadable(why: impl Into<String>) -> Cause {
+    Cause::invalid(&Path::new(""), why)
+}
+
+pub(super) fn value(object: &impl Serialize) -> Result<Value, Vec<Cause>> {
+    serde_json::to_value(object).map_err(|error| vec![unreadable(error.to_string())])
+}

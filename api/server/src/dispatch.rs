@@ -1,0 +1,192 @@
+//! From a request to what answers it; every request passes the same checks.
+//!
+//! ```text
+//! request -> route -> (front proxy: who) -> (access review: may they) -> what it does -> answer
+//! ```
+
+use std::time::Duration;
+
+use barevirt_component::metrics::CONTENT_TYPE;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Bytes, Incoming};
+use rustls::pki_types::CertificateDer;
+use tokio::time::timeout;
+
+use crate::answer::{self, Answer, Refusal};
+use crate::endpoints::{Call, InstanceAction};
+use crate::front_proxy::{self, User};
+use crate::route::{self, Called, NoRoute, Route};
+use crate::state::State;
+use crate::{
+    admission, authorize, controls, discovery, expand, instance, machine, object_graph, openapi,
+    port_forward, qmp, volumes,
+};
+
+/// A body's largest size: an AdmissionReview carries the old and the new object, each at most etcd's 1.5 MB.
+const MAX_BODY: usize = 8 << 20;
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Answers a request; `shown` are the certificates of whoever sent it.
+pub(crate) async fn answer(
+    state: &State,
+    shown: &[CertificateDer<'_>],
+    request: Request<Incoming>,
+) -> Answer {
+    route_request(state, shown, request).await.unwrap_or_else(Answer::from)
+}
+
+async fn route_request(
+    state: &State,
+    shown: &[CertificateDer<'_>],
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
+    let path = request.uri().path().to_owned();
+    let route = match route::parse(request.method(), &path) {
+        Ok(route) => route,
+        Err(no_route) => {
+            // Nobody learns without an identity what exists; with one, the answer is an honest one.
+            identity(state, shown, &request)?;
+            return Err(match no_route {
+                NoRoute::NotFound => Refusal::not_found("the server could not find the requested resource"),
+                NoRoute::MethodNotAllowed => Refusal::method_not_allowed(),
+            });
+        }
+    };
+    let Some(access) = route.access() else { return open_route(state, route, request).await };
+    let user = identity(state, shown, &request)?;
+    authorize::allow(&state.client.0, &user, &access).await?;
+    match route {
+        Route::Call(called) => call(state, &user, &called, request).await,
+        Route::Healthz
+        | Route::Metrics
+        | Route::Readyz
+        | Route::Webhook(_)
+        | Route::Paths
+        | Route::Groups
+        | Route::Group
+        | Route::Resources(_)
+        | Route::OpenApiV2
+        | Route::OpenApiV3Index
+        | Route::OpenApiV3(_) => Err(Refusal::forbidden("no access rule")),
+    }
+}
+
+/// What the person asked for, and may.
+async fn call(
+    state: &State,
+    user: &User,
+    called: &Called,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
+    let Called { endpoint, namespace, name, .. } = called;
+    match endpoint.call {
+        Call::Machine(action) => {
+            let body = body(request).await?;
+            machine::act(&state.client.0, user, action, namespace, name, &body).await
+        }
+        Call::Volume(action) => {
+            let config = state.config()?;
+            let (gates, object) = (&config.settings.gates, (endpoint.on, namespace.as_str(), name.as_str()));
+            volumes::act(&state.client.0, gates, user, action, object, &body(request).await?).await
+        }
+        Call::Instance(InstanceAction::Qmp) => {
+            let query = request.uri().query().map(str::to_owned);
+            let body = body(request).await?;
+            qmp::call(state, user, called, query.as_deref(), body).await
+        }
+        Call::Instance(InstanceAction::QmpStream) => qmp::stream(state, user, called, request).await,
+        Call::Instance(InstanceAction::Debug) => qmp::debug(state, user, called).await,
+        Call::Instance(
+            action @ (InstanceAction::Console | InstanceAction::Vnc | InstanceAction::UsbRedir),
+        ) => instance::stream(state, user, action, namespace, name, request).await,
+        Call::PortForward => port_forward::open(state, user, called, request).await,
+        Call::Control(control) => {
+            let query = request.uri().query().map(str::to_owned);
+            let body = body(request).await?;
+            controls::act(state, user, control, (namespace, name), query.as_deref(), body).await
+        }
+        Call::Expand => {
+            let (client, config) = (&state.client.0, state.config()?);
+            let guest = &config.settings.guest;
+            match name.as_str() {
+                "" => expand::body(client, guest, namespace, &body(request).await?).await,
+                name => expand::machine(client, guest, namespace, name).await,
+            }
+        }
+        Call::ObjectGraph => {
+            let config = state.config()?;
+            let (gates, object) = (&config.settings.gates, (namespace.as_str(), name.as_str()));
+            object_graph::of(&state.client.0, gates, endpoint.on, object, &body(request).await?).await
+        }
+        Call::Version | Call::Health | Call::NotYet => open_call(state, called),
+    }
+}
+
+/// Calls that tell the same to everybody.
+fn open_call(state: &State, called: &Called) -> Result<Answer, Refusal> {
+    match called.endpoint.call {
+        Call::Version => Ok(answer::ok(&discovery::version())),
+        Call::Health => Ok(answer::ok(&state.probes.health())),
+        Call::NotYet => Err(Refusal::not_implemented(&called.endpoint.title())),
+        Call::Machine(_)
+        | Call::Volume(_)
+        | Call::Instance(_)
+        | Call::Control(_)
+        | Call::PortForward
+        | Call::Expand
+        | Call::ObjectGraph => Err(Refusal::forbidden("no access rule")),
+    }
+}
+
+/// Paths that tell the same to everybody, and webhooks, to which the API server comes without a certificate.
+async fn open_route(state: &State, route: Route, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    Ok(match route {
+        Route::Healthz => answer::ok(&state.probes.health()),
+        Route::Metrics => answer::typed(StatusCode::OK, CONTENT_TYPE, state.probes.metrics.text()),
+        Route::Readyz => {
+            state.config()?;
+            answer::ok(&state.probes.health())
+        }
+        Route::Paths => answer::ok(&discovery::paths()),
+        Route::Groups => answer::ok(&discovery::groups()),
+        Route::Group => answer::ok(&discovery::group()),
+        Route::Resources(version) => answer::ok(&discovery::resources(version)),
+        Route::OpenApiV2 => answer::ok(&openapi::v2()),
+        Route::OpenApiV3Index => answer::ok(&openapi::v3_index()),
+        Route::OpenApiV3(version) => answer::ok(&openapi::v3(version)),
+        Route::Call(called) => open_call(state, &called)?,
+        Route::Webhook(hook) => {
+            let config = state.config()?;
+            let body = body(request).await?;
+            let answer =
+                admission::answer(&state.webhooks.0, &state.namespace, &config, &state.created, hook, &body);
+            answer::ok(&answer.await?)
+        }
+    })
+}
+
+fn identity(
+    state: &State,
+    shown: &[CertificateDer<'_>],
+    request: &Request<Incoming>,
+) -> Result<User, Refusal> {
+    state
+        .front_proxy
+        .load()
+        .as_ref()
+        .ok_or(front_proxy::Refused::NotConfigured)
+        .and_then(|front_proxy| front_proxy.user(shown, request.headers()))
+        .map_err(|refused| {
+            tracing::info!(path = request.uri().path(), %refused, "request without identity");
+            Refusal::unauthorized("Unauthorized")
+        })
+}
+
+async fn body(request: Request<Incoming>) -> Result<Bytes, Refusal> {
+    match timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX_BODY).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) => Err(Refusal::bad_request(format!("read the request's body: {error}"))),
+        Err(_) => Err(Refusal::bad_request("the request's body did not come in time")),
+    }
+}

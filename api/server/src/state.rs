@@ -1,0 +1,57 @@
+//! What every request may use: clients, certificates, settings, open streams.
+
+use std::sync::Arc;
+
+use barevirt_component::installation::Reading;
+use barevirt_component::probes::Probes;
+use kube::Client;
+
+use crate::admission::Created;
+use crate::answer::Refusal;
+use crate::front_proxy;
+use crate::streams::Streams;
+use crate::tls::Certificates;
+
+/// What every request may use.
+#[derive(Debug)]
+pub struct State {
+    /// Our own client: the service account of virt-api.
+    pub client: KubeClient,
+    /// The same for what webhooks have to know, with a rate of its own.
+    pub webhooks: KubeClient,
+    /// Namespace of the installation.
+    pub namespace: String,
+    /// Certificates in use.
+    pub certificates: Certificates,
+    /// Who may speak for users.
+    pub front_proxy: front_proxy::Current,
+    /// Settings of the installation, metrics of this process.
+    pub probes: Probes,
+    /// Streams that are open.
+    pub streams: Streams,
+    /// Machines that were admitted.
+    pub created: Created,
+}
+
+impl State {
+    /// Settings in force.
+    ///
+    /// # Errors
+    /// 503 before they were read once.
+    pub fn config(&self) -> Result<Arc<Reading>, Refusal> {
+        self.probes
+            .installation
+            .get()
+            .ok_or_else(|| Refusal::unavailable("the KubeVirt object has not been looked for yet"))
+    }
+}
+
+/// `kube::Client` without a Debug that prints its layers.
+#[derive(Clone)]
+pub struct KubeClient(pub Client);
+
+impl std::fmt::Debug for KubeClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KubeClient")
+    }
+}

@@ -1,0 +1,34 @@
+//! Conditions of instances, machines, replica sets and pools.
+
+/// Condition: the guest runs and can be used.
+pub const CONDITION_READY: &str = "Ready";
+/// Condition: what is asked for could be put into effect.
+pub const CONDITION_SYNCHRONIZED: &str = "Synchronized";
+/// Condition: the guest is paused.
+pub const CONDITION_PAUSED: &str = "Paused";
+/// Condition: the guest agent answers.
+pub const CONDITION_AGENT_CONNECTED: &str = "AgentConnected";
+/// Condition: the guest agent does not know commands that it is needed for.
+pub const CONDITION_UNSUPPORTED_AGENT: &str = "UnsupportedAgent";
+/// Condition: keys and passwords are in effect in the guest.
+pub const CONDITION_ACCESS_CREDENTIALS: &str = "AccessCredentialsSynchronized";
+/// Condition: the guest can move to another node while it runs.
+pub const CONDITION_LIVE_MIGRATABLE: &str = "LiveMigratable";
+/// Condition of machines: what runs is not what the machine says any more.
+pub const CONDITION_RESTART_REQUIRED: &str = "RestartRequired";
+/// The guest's sockets change while it runs.
+pub const CONDITION_HOT_VCPU_CHANGE: &str = "HotVCPUChange";
+/// The guest's memory changes while it runs.
+pub const CONDITION_HOT_MEMORY_CHANGE: &str = "HotMemoryChange";
+/// Condition of replica sets and pools: what they keep could not be made or taken away.
+pub const CONDITION_REPLICA_FAILURE: &str = "ReplicaFailure";
+/// Condition of replica sets and pools: nothing is made or taken away.
+pub const CONDITION_REPLICA_PAUSED: &str = "ReplicaPaused";
+/// Condition of machines: the last action failed.
+pub const CONDITION_FAILURE: &str = "Failure";
+/// Condition of pods, copied to instances: scheduled or why not.
+pub const CONDITION_POD_SCHEDULED: &str = "PodScheduled";
+/// Condition: storage of DataVolumes waits for a pod, and is given one.
+pub const CONDITION_PROVISIONING: &str = "Provisioning";
+/// Condition: whether the DataVolumes of the disks are filled.
+pub const CONDITION_DATA_VOLUMES_READY: &str = "DataVolumesReady";

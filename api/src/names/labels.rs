@@ -1,0 +1,105 @@
+//! Labels, annotations and finalizers.
+
+/// Label on the components and on launcher pods: which part of the system an object is.
+pub const APP_LABEL: &str = "kubevirt.io";
+/// Value of [`APP_LABEL`] on launcher pods.
+pub const APP_LAUNCHER: &str = "virt-launcher";
+/// Value of [`APP_LABEL`] on attachment pods, and name of their container.
+pub const APP_HOTPLUG_DISK: &str = "hotplug-disk";
+/// Value of [`APP_LABEL`] on pods that claims wait for before somebody fills them.
+pub const APP_FIRST_CONSUMER: &str = "first-consumer";
+/// Label on launcher and attachment pods: UID of the instance they were made for.
+pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
+/// Label on launcher pods: name of the instance.
+pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
+/// Label on launcher pods: the instance's [`super::vmi_id`], by which services select them.
+pub const VMI_ID_LABEL: &str = "vmi.kubevirt.io/id";
+/// Label on instances: node whose handler looks after them.
+pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
+/// Label on instances: their launcher is not of the installed version.
+pub const OUTDATED_LAUNCHER_LABEL: &str = "kubevirt.io/outdatedLauncherImage";
+/// Annotation on launcher pods: name of the instance.
+pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
+/// Annotation on instances: generation of the machine they were made from.
+pub const VM_GENERATION_ANNOTATION: &str = "kubevirt.io/vm-generation";
+/// On instances and machines: which device sits at which PCI address, so that it stays there at the next start.
+pub const PCI_LAYOUT_ANNOTATION: &str = "barevirt.dev/pci-layout";
+/// On instances: UIDs of launcher pods that a kubelet refused, with commas between them, the first one first.
+pub const REFUSED_PODS_ANNOTATION: &str = "barevirt.dev/refused-pods";
+/// On attachment pods: the volume of the instance that they are for.
+pub const VOLUME_ANNOTATION: &str = "barevirt.dev/volume";
+/// On attachment pods: the claim that the volume is on.
+pub const CLAIM_ANNOTATION: &str = "barevirt.dev/claim";
+/// Annotation, "true", on pods that claims wait for before somebody fills them.
+pub const PROVISIONING_ANNOTATION: &str = "kubevirt.io/ephemeral-provisioning";
+/// Annotation of an instance, "true": no pod is made for it until a migration brings its guest.
+pub const MIGRATION_TARGET_ANNOTATION: &str = "kubevirt.io/create-migration-target";
+/// Annotation on instances: their launcher is to fail at once. KubeVirt's tests of crash loops use it.
+pub const FAIL_FAST_ANNOTATION: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
+/// Annotation on instances: probes by `guestAgentPing` succeed without asking the guest agent.
+pub const PAUSE_AGENT_PROBES_ANNOTATION: &str = "kubevirt.io/pause-guest-agent-probes";
+/// Label on a pool's machines and on their instances: revision of the pool that they were made from.
+pub const POOL_REVISION_LABEL: &str = "kubevirt.io/vm-pool-revision-name";
+/// Label on the revisions that a machine or a pool keeps of itself: whose it is, as [`super::vmi_id`] shortens names.
+pub const REVISION_OF_LABEL: &str = "barevirt.dev/revision-of";
+/// Annotation on instances: the instance type they were made from, of their namespace.
+pub const INSTANCETYPE_ANNOTATION: &str = "kubevirt.io/instancetype-name";
+/// The same for one of all namespaces.
+pub const CLUSTER_INSTANCETYPE_ANNOTATION: &str = "kubevirt.io/cluster-instancetype-name";
+/// Annotation on instances: the preference they were made with, of their namespace.
+pub const PREFERENCE_ANNOTATION: &str = "kubevirt.io/preference-name";
+/// The same for one of all namespaces.
+pub const CLUSTER_PREFERENCE_ANNOTATION: &str = "kubevirt.io/cluster-preference-name";
+/// Annotation on launcher pods: memory beyond the guest's, in bytes.
+pub const MEMORY_OVERHEAD_ANNOTATION: &str = "kubevirt.io/memory-overhead-bytes";
+/// Annotation on nodes: when their handler last lived.
+pub const HEARTBEAT_ANNOTATION: &str = "kubevirt.io/heartbeat";
+/// Label on nodes: whether launcher pods may be placed there.
+pub const SCHEDULABLE_LABEL: &str = "kubevirt.io/schedulable";
+/// Label on nodes: whether the kubelet gives containers CPUs of their own.
+pub const CPU_MANAGER_LABEL: &str = "kubevirt.io/cpumanager";
+/// Its former name, which KubeVirt still writes.
+pub const FORMER_CPU_MANAGER_LABEL: &str = "cpumanager";
+/// Label on nodes: the kernel lets realtime threads run without end.
+pub const REALTIME_LABEL: &str = "kubevirt.io/realtime";
+/// Annotation on instances, and on the KubeVirt object for all of them: `isolateEmulatorThread` takes a second CPU where the sum
+/// would be odd, so that none shares a core with another guest.
+pub const EVEN_PARITY_ANNOTATION: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity";
+/// Prefix of labels on nodes: CPU models that guests can have there.
+pub const CPU_MODEL_LABEL: &str = "cpu-model.node.kubevirt.io/";
+/// Prefix of labels on nodes: CPU models that are known there, also those that guests cannot have.
+pub const CPU_MODEL_MIGRATION_LABEL: &str = "cpu-model-migration.node.kubevirt.io/";
+/// Prefix of labels on nodes: CPU features that guests can have there.
+pub const CPU_FEATURE_LABEL: &str = "cpu-feature.node.kubevirt.io/";
+/// Prefix of a label on nodes: the CPU's vendor.
+pub const CPU_VENDOR_LABEL: &str = "cpu-vendor.node.kubevirt.io/";
+/// Prefix of labels on nodes: the time stamp counter.
+pub const CPU_TIMER_LABEL: &str = "cpu-timer.node.kubevirt.io/";
+/// Prefix of a label on nodes: the named model that comes next to the node's CPU.
+pub const HOST_MODEL_LABEL: &str = "host-model-cpu.node.kubevirt.io/";
+/// Prefix of labels on nodes: features that the node's CPU has beyond that model.
+pub const HOST_MODEL_FEATURE_LABEL: &str = "host-model-required-features.node.kubevirt.io/";
+/// Label on nodes: that model counts as obsolete.
+pub const OBSOLETE_HOST_MODEL_LABEL: &str = "node-labeller.kubevirt.io/obsolete-host-model";
+/// Annotation on nodes: leave the labels about processor and machine alone.
+pub const SKIP_LABELS_ANNOTATION: &str = "node-labeller.kubevirt.io/skip-node";
+/// Prefix of labels on nodes: Hyper-V enlightenments that the kernel has.
+pub const HYPERV_LABEL: &str = "hyperv.node.kubevirt.io/";
+/// Prefix of labels on nodes: machine types that guests can have there.
+pub const MACHINE_TYPE_LABEL: &str = "machine-type.node.kubevirt.io/";
+/// Label on nodes: AMD's memory encryption.
+pub const SEV_LABEL: &str = "kubevirt.io/sev";
+/// Label on nodes: the same, registers as well.
+pub const SEV_ES_LABEL: &str = "kubevirt.io/sev-es";
+/// Label on nodes: the same, with integrity.
+pub const SEV_SNP_LABEL: &str = "kubevirt.io/sev-snp";
+/// Label on nodes: Intel's trust domains.
+pub const TDX_LABEL: &str = "kubevirt.io/tdx";
+/// Prefix of labels that only our components may set on instances.
+pub const RESERVED_LABEL_PREFIX: &str = "kubevirt.io/";
+/// Finalizer of instances: their pods are gone before they are.
+pub const VMI_FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
+/// Finalizer of machines: their instance is dealt with before they are gone.
+pub const VM_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
+/// Finalizer of pools, and of machines of theirs that leave something for the next one of their number.
+pub const POOL_FINALIZER: &str = "pool.kubevirt.io/finalizer";

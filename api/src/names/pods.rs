@@ -1,0 +1,38 @@
+//! What is where in a launcher pod.
+
+/// User and group id of launchers.
+pub const LAUNCHER_UID: i64 = 107;
+/// Main container of a launcher pod.
+pub const COMPUTE_CONTAINER: &str = "compute";
+/// What follows the name of a secret with access credentials in the name of its volume and of the directory that it is
+/// mounted at.
+pub const ACCESS_CREDENTIAL_SUFFIX: &str = "-access-cred";
+/// Directory where images of container disks are mounted into a launcher, where they are volumes of its pod; KubeVirt's.
+pub const IMAGE_VOLUMES: &str = "/var/run/kubevirt-image-volume";
+
+/// Where the image of a volume is mounted: by its place in the list, for no name of a tenant is part of a path.
+pub fn image_volume(index: usize) -> String {
+    format!("{IMAGE_VOLUMES}/disk_{index}")
+}
+
+/// Directory where claims with file systems are mounted into a launcher, each by the name of its volume; KubeVirt's.
+pub const CLAIMS: &str = "/var/run/kubevirt-private/vmi-disks";
+/// Directory where claims that are devices are put into a launcher, each by the name of its volume; KubeVirt's.
+pub const CLAIM_DEVICES: &str = "/dev";
+
+/// Where the image of a kernel boot is mounted.
+pub fn kernel_image_volume() -> String {
+    format!("{IMAGE_VOLUMES}/kernel-boot")
+}
+
+/// Prefix of the variable that tells a launcher which PCI functions its pod was given; KubeVirt's, as the next two.
+pub const PCI_VARIABLE: &str = "PCI_RESOURCE";
+/// The same for mediated devices.
+pub const MEDIATED_VARIABLE: &str = "MDEV_PCI_RESOURCE";
+/// The same for USB devices.
+pub const USB_VARIABLE: &str = "USB_RESOURCE";
+
+/// Name of that variable for a resource: in capitals, `_` in the place of `/` and `.`.
+pub fn device_variable(prefix: &str, resource: &str) -> String {
+    format!("{prefix}_{}", resource.to_uppercase().replace(['/', '.'], "_"))
+}

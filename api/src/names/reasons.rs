@@ -1,0 +1,106 @@
+//! Reasons of events and conditions.
+
+/// Reason: the pod of a guest with dedicated CPUs is not of the class `Guaranteed`.
+pub const REASON_NOT_GUARANTEED: &str = "FailedGuaranteePodResources";
+/// Reason of both: the launcher's pod is being resized.
+pub const REASON_POD_RESIZING: &str = "PodResizing";
+/// Reason of both: the pod has what the guest is to get.
+pub const REASON_POD_RESIZED: &str = "PodResized";
+/// Reason of both: the node puts the pod's resize off.
+pub const REASON_POD_RESIZE_DEFERRED: &str = "PodResizeDeferred";
+/// Reason of both where they are False: the cluster, or the node, cannot resize the pod.
+pub const REASON_POD_RESIZE_INFEASIBLE: &str = "PodResizeInfeasible";
+/// Reason of both where they are False: it took too long.
+pub const REASON_POD_RESIZE_TIMED_OUT: &str = "PodResizeTimedOut";
+/// Reason of `HotMemoryChange=False`: QEMU or the guest did not do it. KubeVirt's.
+pub const REASON_MEMORY_HOTPLUG_FAILED: &str = "Memory Hotplug Failed";
+/// Reason of `HotVCPUChange=False`: QEMU or the guest did not do it.
+pub const REASON_CPU_HOTPLUG_FAILED: &str = "CPU Hotplug Failed";
+/// Reason: they are.
+pub const REASON_DATA_VOLUMES_READY: &str = "AllDVsReady";
+/// Reason: one of them is not.
+pub const REASON_DATA_VOLUMES_NOT_READY: &str = "NotAllDVsReady";
+/// Event reason: the DataVolume of a template was made.
+pub const REASON_SUCCESSFUL_DATA_VOLUME_CREATE: &str = "SuccessfulDataVolumeCreate";
+/// Event reason: the DataVolume of a template could not be made.
+pub const REASON_FAILED_DATA_VOLUME_CREATE: &str = "FailedDataVolumeCreate";
+/// Event reason: the machine's account may not copy what a template asks for.
+pub const REASON_UNAUTHORIZED_DATA_VOLUME_CREATE: &str = "UnauthorizedDataVolumeCreate";
+/// Event reason: a DataVolume could not be filled.
+pub const REASON_FAILED_DATA_VOLUME_IMPORT: &str = "FailedDataVolumeImport";
+/// Reason of an instance that waits for a DataVolume.
+pub const REASON_DATA_VOLUME_NOT_READY: &str = "DataVolumeNotReady";
+/// Event reason: the claim that a template copies is not there. KubeVirt's spelling.
+pub const REASON_SOURCE_CLAIM_NOT_AVAILABLE: &str = "SourcePVCNotAvailabe";
+/// Event reason: an object was created.
+pub const REASON_SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
+/// Reason of an instance that waits for the claim of a disk.
+pub const REASON_PVC_NOT_FOUND: &str = "FailedPvcNotFound";
+/// Reason of a volume whose claim is there, and its attachment pod not yet.
+pub const REASON_PVC_NOT_READY: &str = "PVCNotReady";
+/// Reason of a volume that cannot be plugged in, or that the guest does not let go; the handler's.
+pub const REASON_HOTPLUG_FAILED: &str = "FailedHotplugSync";
+/// Reason of a volume whose attachment pod does not run any more.
+pub const REASON_MISSING_ATTACHMENT_POD: &str = "MissingAttachmentPod";
+/// Event reason: an object could not be created.
+pub const REASON_FAILED_CREATE: &str = "FailedCreate";
+/// Failure condition's reason: the instance type that a machine names is not there.
+pub const REASON_FAILED_FIND_INSTANCETYPE: &str = "FailedFindInstancetype";
+/// Failure condition's reason: the preference that a machine names is not there.
+pub const REASON_FAILED_FIND_PREFERENCE: &str = "FailedFindPreference";
+/// Event reason: an object was deleted.
+pub const REASON_SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
+/// Event reason: an object could not be deleted.
+pub const REASON_FAILED_DELETE: &str = "FailedDelete";
+/// Event reason: an object could not be changed.
+pub const REASON_FAILED_UPDATE: &str = "FailedUpdate";
+/// Event reason: an object was changed.
+pub const REASON_SUCCESSFUL_UPDATE: &str = "SuccessfulUpdate";
+/// Event reason: a replica set or a pool stands still from now on.
+pub const REASON_SUCCESSFUL_PAUSED: &str = "SuccessfulPaused";
+/// Event reason: the guest runs.
+pub const REASON_STARTED: &str = "Started";
+/// Paused condition's reason: somebody asked for it.
+pub const REASON_PAUSED_BY_USER: &str = "PausedByUser";
+/// Paused condition's reason: a disk could not be read or written.
+pub const REASON_PAUSED_IO_ERROR: &str = "PausedIOError";
+/// Event reason: the guest was stopped because a disk could not be read or written.
+pub const REASON_IO_ERROR: &str = "IOerror";
+/// Event reason: the guest's kernel panicked.
+pub const REASON_GUEST_PANICKED: &str = "GuestPanicked";
+/// Event reason: a probe by `guestAgentPing` failed.
+pub const REASON_PING_FAILED: &str = "GuestAgentPingFailed";
+/// Event reason: about a migration, also one that cannot be.
+pub const REASON_MIGRATED: &str = "Migrated";
+/// Event reason: the guest's CPUs stand still.
+pub const REASON_PAUSED: &str = "Paused";
+/// Event reason: they go on.
+pub const REASON_UNPAUSED: &str = "Unpaused";
+/// Event reason: somebody pressed the guest's reset button.
+pub const REASON_RESET: &str = "Reset";
+/// Event reason: somebody had the guest boot again.
+pub const REASON_SOFT_REBOOTED: &str = "SoftRebooted";
+/// Event reason: the guest's file systems could not be frozen.
+pub const REASON_FREEZE_ERROR: &str = "FreezeError";
+/// Event reason: keys and passwords are in effect in the guest.
+pub const REASON_ACCESS_CREDENTIALS_SYNCED: &str = "AccessCredentialsSyncSuccess";
+/// Event reason: they are not.
+pub const REASON_ACCESS_CREDENTIALS_FAILED: &str = "AccessCredentialsSyncFailed";
+/// Event reason: the guest is being shut down.
+pub const REASON_SHUTTING_DOWN: &str = "ShuttingDown";
+/// Event reason: the guest was ended because its instance is deleted.
+pub const REASON_DELETED: &str = "Deleted";
+/// Event reason: the guest ended otherwise than intended.
+pub const REASON_STOPPED: &str = "Stopped";
+/// Event and condition reason: what is asked for could not be put into effect.
+pub const REASON_SYNC_FAILED: &str = "SyncFailed";
+/// Ready condition's reason: no pod, or it is not there any more.
+pub const REASON_POD_NOT_EXISTS: &str = "PodNotExists";
+/// Ready condition's reason: the guest does not run yet.
+pub const REASON_GUEST_NOT_RUNNING: &str = "GuestNotRunning";
+/// Ready condition's reason of a machine without an instance.
+pub const REASON_VMI_NOT_EXISTS: &str = "VMINotExists";
+/// Instance's reason: its pod was evicted.
+pub const REASON_EVICTED: &str = "Evicted";
+/// Instance's reason: its node does not answer.
+pub const REASON_NODE_UNRESPONSIVE: &str = "NodeUnresponsive";

@@ -1,0 +1,211 @@
+//! Migrations and their policies.
+
+use super::*;
+
+fn moving() -> Value {
+    json!({"metadata": {"name": "move", "namespace": "shop"}, "spec": {"vmiName": "web"}})
+}
+
+const NOT_MOVING: &str = "VirtualMachineInstanceMigration is not supported yet: an instance cannot move to another node while it runs";
+
+#[test]
+fn new_migrations() {
+    let web = instance(json!({"phase": "Running"}));
+    let gates = off(&["DecentralizedLiveMigration"]);
+    check(
+        |new| migration::create(new, Some(&web), &[], Requester::User, &gates),
+        &moving(),
+        &[NOT_MOVING],
+        vec![
+            ("/spec/vmiName", Value::Null, "spec.vmiName", "vmiName is missing"),
+            ("/spec/vmiName", json!(""), "spec.vmiName", "vmiName is missing"),
+            ("/spec/priority", json!("system-critical"), "spec.priority", "only virt-controller is allowed"),
+            (
+                "/spec/receive",
+                json!({"migrationID": "1"}),
+                "spec",
+                "DecentralizedLiveMigration feature gate is not enabled in kubevirt resource",
+            ),
+        ],
+    );
+    check(
+        |new| migration::create(new, Some(&web), &[], Requester::Component, &Gates::default()),
+        &with(
+            &with(&moving(), "/spec/priority", &json!("system-critical")),
+            "/spec/receive",
+            &json!({"migrationID": "1"}),
+        ),
+        &[NOT_MOVING],
+        vec![(
+            "/spec/sendTo",
+            json!({"migrationID": "2", "connectURL": "a:1"}),
+            "spec",
+            "sendTo migrationID 2 does not match receive migrationID 1",
+        )],
+    );
+}
+
+/// What the instance, and the other migrations of its namespace, have to say.
+#[test]
+fn migrations_of_what_cannot_move() {
+    let condition = |reason: &str| {
+        json!({"phase": "Running", "conditions": [
+            {"type": "LiveMigratable", "status": "False", "reason": reason, "message": "so it is"},
+        ]})
+    };
+    let elsewhere = with(&moving(), "/spec/sendTo", &json!({"migrationID": "1", "connectURL": "a:1"}));
+    let cases = [
+        (moving(), None, "the VMI \"shop/web\" does not exist"),
+        (moving(), Some(json!({"phase": "Failed"})), "Cannot migrate VMI in finalized state."),
+        (
+            moving(),
+            Some(condition("DisksNotLiveMigratable")),
+            "Cannot migrate VMI, Reason: DisksNotLiveMigratable, Message: so it is",
+        ),
+        (
+            elsewhere.clone(),
+            Some(condition("HostDeviceNotLiveMigratable")),
+            "Cannot migrate VMI, Reason: Host",
+        ),
+        (elsewhere, Some(condition("DisksNotLiveMigratable")), ""),
+    ];
+    for (new, status, message) in cases {
+        let web = status.map(instance);
+        let causes = migration::create(&read(&new), web.as_ref(), &[], Requester::User, &Gates::default());
+        let found =
+            causes.iter().any(|cause| cause.field == "spec.vmiName" && cause.message.contains(message));
+        assert_eq!(found, !message.is_empty(), "{new}: {causes:#?}");
+    }
+
+    let web = instance(json!({"phase": "Running"}));
+    for (name, vmi, phase, active) in [
+        ("other", "web", "Running", true),
+        ("other", "web", "Succeeded", false),
+        ("other", "web", "Failed", false),
+        ("other", "db", "Running", false),
+        ("move", "web", "Running", false),
+    ] {
+        let other: VirtualMachineInstanceMigration = read(&json!({
+            "metadata": {"name": name, "uid": "u-7"}, "spec": {"vmiName": vmi}, "status": {"phase": phase},
+        }));
+        let causes =
+            migration::create(&read(&moving()), Some(&web), &[other], Requester::User, &Gates::default());
+        let words = "Active migration job (u-7) is currently already in progress for VMI web.";
+        let found = causes.iter().any(|cause| cause.message.contains(words));
+        assert_eq!(found, active, "{name} {vmi} {phase}: {causes:#?}");
+    }
+}
+
+#[test]
+fn changed_migrations() {
+    let labelled = with(&moving(), "/metadata/labels", &json!({"kubevirt.io/vmi-name": "web", "a": "b"}));
+    let old = read(&labelled);
+    check(
+        |new| migration::update(&old, new),
+        &with(&labelled, "/metadata/finalizers", &json!(["a"])),
+        &[],
+        vec![
+            ("/spec/vmiName", json!("db"), "spec", "update of Migration object's spec is restricted"),
+            (
+                "/metadata/labels",
+                json!({"a": "b"}),
+                "metadata.labels",
+                "selector label can't be removed from an in-flight migration",
+            ),
+            (
+                "/metadata/labels",
+                json!({"kubevirt.io/vmi-name": "db"}),
+                "metadata.labels",
+                "selector label can't be modified on an in-flight migration",
+            ),
+        ],
+    );
+    let ended = with(&labelled, "/status", &json!({"phase": "Succeeded"}));
+    check(|new| migration::update(&old, new), &with(&ended, "/metadata/labels", &json!({})), &[], vec![]);
+}
+
+#[test]
+fn migration_policies() {
+    let always =
+        ["MigrationPolicy is not supported yet: an instance cannot move to another node while it runs"];
+    let right = json!({"metadata": {"name": "a"}, "spec": {
+        "selectors": {"namespaceSelector": {"a": "b"}}, "bandwidthPerMigration": "64Mi", "completionTimeoutPerGiB": 1,
+    }});
+    check(
+        |new| migration_policy::create(new, &Gates::default()),
+        &right,
+        &always,
+        vec![
+            (
+                "/spec/completionTimeoutPerGiB",
+                json!(-1),
+                "spec.completionTimeoutPerGiB",
+                "must not be negative",
+            ),
+            (
+                "/spec/bandwidthPerMigration",
+                json!("-1Mi"),
+                "spec.bandwidthPerMigration",
+                "must not be negative",
+            ),
+            (
+                "/spec/maxDowntimeMs",
+                json!(100),
+                "spec.maxDowntimeMs",
+                "without enabling the MigrationStallDetection or MigrationDowntimeTuning feature gate",
+            ),
+            (
+                "/spec/experimental",
+                json!({"downtimeTuning": {}}),
+                "spec.experimental.downtimeTuning",
+                "without enabling the MigrationDowntimeTuning feature gate",
+            ),
+            (
+                "/spec/experimental",
+                json!({"stallDetector": {}}),
+                "spec.experimental.stallDetector",
+                "without enabling the MigrationStallDetection feature gate",
+            ),
+        ],
+    );
+    let gates = on(&["MigrationStallDetection", "MigrationDowntimeTuning"]);
+    let full = json!({"stallDetector": {
+        "ewmaAlpha": "0.4", "precopyPossibleFactor": "1.5", "patienceWindowDecayFactor": 0, "completionTimeoutFactor": 1,
+    }});
+    let right = with(&with(&right, "/spec/maxDowntimeMs", &json!(100)), "/spec/experimental", &full);
+    let at = |name: &'static str| -> (&'static str, &'static str) {
+        let pointer = format!("/spec/experimental/stallDetector/{name}");
+        let field = format!("spec.experimental.stallDetector.{name}");
+        (Box::leak(pointer.into_boxed_str()), Box::leak(field.into_boxed_str()))
+    };
+    let factor = |name, value: &str, message| {
+        let (pointer, field) = at(name);
+        (pointer, json!(value), field, message)
+    };
+    let rows = || {
+        vec![
+            (
+                "/spec/experimental/downtimeTuning",
+                json!({}),
+                "spec.experimental",
+                "experimental.stallDetector and experimental.downtimeTuning are mutually exclusive",
+            ),
+            factor("ewmaAlpha", "0", "must be greater than 0"),
+            factor("ewmaAlpha", "1.001", "must be less than or equal to 1"),
+            factor("ewmaAlpha", "0.0001", "must have at most 3 decimal places"),
+            factor("ewmaAlpha", "-1", "must not be negative"),
+            factor("precopyPossibleFactor", "0.999", "must be greater than or equal to 1"),
+            factor("patienceWindowDecayFactor", "2", "must be less than or equal to 1"),
+            factor("completionTimeoutFactor", "500m", "must be greater than or equal to 1"),
+        ]
+    };
+    check(|new| migration_policy::create(new, &gates), &right, &always, rows());
+    // What was there before its gate went off may stay.
+    let old = read(&right);
+    check(
+        |new| migration_policy::update(&old, new, &Gates::default()),
+        &with(&right, "/spec/allowPostCopy", &json!(true)),
+        &[],
+        vec![],
+    );
+}

@@ -1,0 +1,25 @@
+//! A machine that is being made, step by step.
+
+use std::collections::BTreeMap;
+
+use barevirt_api::v1::VirtualMachine;
+
+/// A machine that is being made.
+pub(super) struct Draft {
+    pub(super) vm: VirtualMachine,
+    /// Volumes by the boot order that was asked for.
+    pub(super) boot_orders: BTreeMap<i32, String>,
+    /// What the credentials ask of cloud-init.
+    pub(super) cloud_init: CloudInit,
+    /// What is to be said beside the manifest.
+    pub(super) warnings: Vec<String>,
+}
+
+/// What is asked of cloud-init, by its own flags or by what other flags need.
+#[derive(Debug, Default)]
+pub(super) struct CloudInit {
+    /// `--cloud-init`.
+    pub(super) kind: Option<String>,
+    /// `--ga-manage-ssh`.
+    pub(super) manage_ssh: Option<bool>,
+}

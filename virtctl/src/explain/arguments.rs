@@ -1,0 +1,88 @@
+//! The command line of `virtctl explain`, and what it says about the installation.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use barevirt_api::settings::Settings;
+use barevirt_plan::config::Config;
+use clap::{ArgGroup, Args, ValueEnum};
+use k8s_openapi::jiff::Timestamp;
+
+use super::explained::Surroundings;
+use super::manifests::Manifests;
+use crate::yaml::Format;
+
+/// Arguments of `virtctl explain`.
+#[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("what").required(true).args(["files", "words"]),
+    after_help = "Examples:\n  \
+        # What a manifest leads to, without a cluster:\n  virtctl explain -f vm.yaml\n  \
+        # The same with the instance type that it names and the installation's settings:\n  \
+        virtctl explain -f vm.yaml -f instancetype.yaml -f kubevirt.yaml\n  \
+        # Only QEMU's command line of a VM that runs, and what of its VM it does not have yet:\n  \
+        virtctl explain myvm --show qemu,changes"
+)]
+pub(crate) struct Explain {
+    /// [vm|vmi] NAME: a virtual machine instance of the cluster.
+    #[arg(value_name = "VMI", num_args = 1..=2)]
+    pub(super) words: Vec<String>,
+    /// Manifest to explain, `-` for standard input; instance types, preferences and the KubeVirt object in it are used.
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+    /// Output format; for people where it is left out.
+    #[arg(short, long, value_enum)]
+    pub(super) output: Option<Format>,
+    /// Parts to print.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(super) show: Vec<Section>,
+    /// Plan for emulation, whatever the KubeVirt object says.
+    #[arg(long)]
+    pub(super) emulation: bool,
+    /// Image of the launcher.
+    #[arg(long, value_name = "IMAGE", default_value = "virt-launcher")]
+    pub(super) launcher_image: String,
+}
+
+/// A part of what is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Section {
+    /// The specification with defaults.
+    Spec,
+    /// The launcher pod.
+    Pod,
+    /// QEMU's command line.
+    Qemu,
+    /// Memory and CPUs.
+    Resources,
+    /// What differs from what runs.
+    Changes,
+}
+
+impl Explain {
+    pub(super) fn surroundings(&self, manifests: &Manifests, namespace: Option<&str>) -> Surroundings {
+        let mut settings = Settings::from_kubevirt(manifests.kubevirt.as_ref().map(|object| &object.spec));
+        settings.use_emulation |= self.emulation;
+        let config =
+            Config { launcher_image: self.launcher_image.clone(), image_pull_policy: None, settings };
+        // Nothing is known of its namespace.
+        let config = config.in_namespace(None, &[]);
+        Surroundings { config, namespace: namespace.map(str::to_owned), now: Timestamp::now() }
+    }
+
+    /// The name of what is explained.
+    pub(super) fn name(&self) -> anyhow::Result<&str> {
+        let (kind, name) = match self.words.as_slice() {
+            [kind, name] => (Some(kind.as_str()), name.as_str()),
+            [word] => word.split_once('/').map_or((None, word.as_str()), |(kind, name)| (Some(kind), name)),
+            _ => bail!("expected [vm|vmi] NAME"),
+        };
+        match kind {
+            // A machine and its instance have one name.
+            Some(kind) if crate::session::Kind::parse(kind).is_none() => {
+                bail!("unsupported resource type: {kind}")
+            }
+            _ => Ok(name),
+        }
+    }
+}
