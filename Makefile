@@ -38,7 +38,7 @@ begin: deps
 	@rm -f target/steps.tsv target/times.json
 
 .PHONY: check
-check: fmt clippy deny shellcheck unit ## formatting, lints, licences, unit and protocol tests
+check: fmt clippy deny shellcheck unit rooms ## formatting, lints, licences, module circles, unit and protocol tests
 
 .PHONY: fmt
 fmt: deps
@@ -66,6 +66,10 @@ unit: deps guest-tiny tests-built
 .PHONY: tests-built
 tests-built: deps
 	@.ci/timed "compile: tests" cargo test --locked --quiet --workspace --no-run
+
+.PHONY: rooms
+rooms: tests-built ## circles of imports between modules, the longest files and functions; fails on a new circle
+	@$(BUILT)/rooms
 
 .PHONY: image-check
 image-check: images ## the launcher's image holds what it should, and boots a guest by itself

@@ -96,7 +96,7 @@ program() {
     esac
     # ring has C in it.
     CC_x86_64_unknown_linux_musl=${CC_x86_64_unknown_linux_musl:-musl-gcc} \
-        cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target $triple "${packages[@]}" >&2 ||
+        "$top/.ci/timed" "images/compile $1" cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target $triple "${packages[@]}" >&2 ||
         die "cargo could not build $1"
     if readelf -lW "$path" | grep -q INTERP; then die "$path is not static"; fi
     echo "$path"
@@ -181,6 +181,7 @@ build() {
         [ ! -e "$work/image/disk/disk.qcow2" ] || install -m 644 "$work/image/disk/disk.qcow2" "$slot/$name.qcow2"
         du -sb "$work/image" | awk '{ printf "%.1f MB unpacked\n", $1 / 1e6 }' >"$slot/done"
         say "built in $((SECONDS - started)) s"
+        printf '%s\timages/%s\n' "$((SECONDS - started))" "$name" >>"$top/target/steps.tsv"
     fi
     for file in "$slot/$name".*; do
         # A new file each time: one that is in use stays as it is.

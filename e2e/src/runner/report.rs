@@ -18,7 +18,7 @@ const FLAKY_ONE_IN: usize = 200;
 /// A whole run, as `times.json` has it. All times are in seconds.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Times {
-    /// Compilations, images, the cluster, in their order. A name with a slash is part of the step before it.
+    /// Compilations, images, the cluster, in their order. A name with a slash is part of the step behind it.
     #[serde(default)]
     pub steps: Vec<Step>,
     /// Test programs, in their order.
