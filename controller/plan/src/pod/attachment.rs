@@ -12,7 +12,8 @@
 //! waiting, and none is replaced because another comes or goes.
 
 use super::claims::{self, Mode};
-use super::{disks, mount, pod_security, pull_secrets, some, unprivileged};
+use super::disks;
+use super::parts::{mount, pod_security, pull_secrets, some, unprivileged};
 use crate::config::Config;
 use crate::generated;
 use crate::owner::owner;

@@ -1,6 +1,6 @@
 //! Claims with disks, in the pod: mounted where they are file systems, devices where they are not.
 
-use super::mount;
+use super::parts::mount;
 use barevirt_api::names::{CLAIM_DEVICES, CLAIMS, COMPUTE_CONTAINER};
 use barevirt_api::settings::Room;
 use barevirt_api::valid::ValidVmi;

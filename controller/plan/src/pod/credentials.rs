@@ -1,7 +1,7 @@
 //! Secrets with access credentials: mounted, and so read by nobody but the kubelet and the launcher, which sees them change.
 
 use super::disks::{Disks, SECRETS};
-use super::mount;
+use super::parts::mount;
 use crate::generated;
 use barevirt_api::names::ACCESS_CREDENTIAL_SUFFIX;
 use barevirt_api::valid::ValidVmi;

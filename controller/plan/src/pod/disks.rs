@@ -1,6 +1,6 @@
 //! What the instance's volumes become in the pod.
 
-use super::{CONTAINER_DISKS, mount, unprivileged};
+use super::parts::{CONTAINER_DISKS, mount, unprivileged};
 use crate::config::Config;
 use barevirt_api::cloud_init::{self, CloudInit};
 use barevirt_api::names::image_volume;

@@ -11,7 +11,8 @@
 //!
 //! It is no launcher: it has none of the labels by which launchers and guests are found, and is never ready.
 
-use super::{attachment, unprivileged};
+use super::attachment;
+use super::parts::unprivileged;
 use crate::config::Config;
 use crate::generated;
 use barevirt_api::names::{

@@ -24,6 +24,7 @@ mod disks;
 pub mod first_consumer;
 mod kernel;
 mod objects;
+mod parts;
 mod placement;
 mod probes;
 pub mod reach;
@@ -31,21 +32,21 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
+use self::parts::{CONTAINER_DISKS, mount, pod_security, pull_secrets, some, unprivileged};
 use crate::config::Config;
 use crate::generated;
 use crate::owner::owner;
 use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, FAIL_FAST_ANNOTATION,
-    LAUNCHER_UID, MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
+    MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
 };
 use barevirt_api::object_volume;
-use barevirt_api::settings::{Component, Seccomp, Smbios};
+use barevirt_api::settings::{Component, Smbios};
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, ContainerResizePolicy, EmptyDirVolumeSource, EnvVar,
-    EnvVarSource, LocalObjectReference, ObjectFieldSelector, Pod, PodSecurityContext, PodSpec,
-    ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
+    Container, ContainerPort, ContainerResizePolicy, EmptyDirVolumeSource, EnvVar, EnvVarSource,
+    ObjectFieldSelector, Pod, PodSpec, ResourceRequirements, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -150,17 +151,6 @@ fn guarantee(container: &mut Container) {
     if let Some(resources) = &mut container.resources {
         resources.requests.get_or_insert_default().extend(resources.limits.clone().unwrap_or_default());
     }
-}
-
-/// The disks' own come first; the installation's are looked for in the instance's namespace, and need not be there.
-fn pull_secrets(mut secrets: Vec<LocalObjectReference>, config: &Config) -> Vec<LocalObjectReference> {
-    for name in &config.settings.image_pull_secrets {
-        let secret = LocalObjectReference { name: name.clone() };
-        if !secrets.contains(&secret) {
-            secrets.push(secret);
-        }
-    }
-    secrets
 }
 
 fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
@@ -325,45 +315,6 @@ fn resize_policy() -> Vec<ContainerResizePolicy> {
         .into()
 }
 
-/// Where the launcher waits for container disks, in all containers that mount it.
-const CONTAINER_DISKS: &str = "/var/run/kubevirt/container-disks";
-
-fn seccomp(profile: &Seccomp) -> SeccompProfile {
-    match profile {
-        Seccomp::RuntimeDefault => {
-            SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
-        }
-        Seccomp::Localhost(path) => {
-            SeccompProfile { type_: "Localhost".to_owned(), localhost_profile: Some(path.clone()) }
-        }
-    }
-}
-
-/// What `restricted` asks of the pod.
-fn pod_security(config: &Config) -> PodSecurityContext {
-    PodSecurityContext {
-        run_as_non_root: Some(true),
-        run_as_user: Some(LAUNCHER_UID),
-        run_as_group: Some(LAUNCHER_UID),
-        fs_group: Some(LAUNCHER_UID),
-        seccomp_profile: Some(seccomp(&config.settings.pods.seccomp)),
-        ..PodSecurityContext::default()
-    }
-}
-
-/// What `restricted` asks of each container, and a root file system that cannot be written.
-fn unprivileged() -> SecurityContext {
-    SecurityContext {
-        allow_privilege_escalation: Some(false),
-        read_only_root_filesystem: Some(true),
-        run_as_non_root: Some(true),
-        run_as_user: Some(LAUNCHER_UID),
-        run_as_group: Some(LAUNCHER_UID),
-        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
-        ..SecurityContext::default()
-    }
-}
-
 /// The launcher's. The capability is the one that KubeVirt documents for this container, and that policies of clusters are
 /// written for; to a user that is not root it gives nothing.
 fn compute_security() -> SecurityContext {
@@ -372,10 +323,6 @@ fn compute_security() -> SecurityContext {
         capabilities.add = Some(vec!["NET_BIND_SERVICE".to_owned()]);
     }
     security
-}
-
-fn mount(name: &str, path: &str) -> VolumeMount {
-    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
 }
 
 fn downward(name: &str, field: &str) -> EnvVar {
@@ -387,8 +334,4 @@ fn downward(name: &str, field: &str) -> EnvVar {
             ..EnvVarSource::default()
         }),
     }
-}
-
-fn some<T: Clone>(list: &[T]) -> Option<Vec<T>> {
-    (!list.is_empty()).then(|| list.to_vec())
 }

@@ -2,7 +2,7 @@
 //! ours reads them.
 
 use super::disks::Disks;
-use super::mount;
+use super::parts::mount;
 use barevirt_api::object_volume::{self, DIRECTORY};
 use barevirt_api::v1;
 use barevirt_api::valid::ValidVmi;

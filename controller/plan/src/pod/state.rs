@@ -1,6 +1,6 @@
 //! The claim with what a machine keeps, in its pod.
 
-use super::mount;
+use super::parts::mount;
 use barevirt_api::firmware::STATE_DIRECTORY;
 use barevirt_api::names::COMPUTE_CONTAINER;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, Volume};

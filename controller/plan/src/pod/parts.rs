@@ -1,0 +1,71 @@
+//! What several containers and pods have in common: security, secrets of registries, mounts.
+
+use crate::config::Config;
+use barevirt_api::names::LAUNCHER_UID;
+use barevirt_api::settings::Seccomp;
+use k8s_openapi::api::core::v1::{
+    Capabilities, LocalObjectReference, PodSecurityContext, SeccompProfile, SecurityContext, VolumeMount,
+};
+
+/// Where the launcher waits for container disks, in all containers that mount it.
+pub(super) const CONTAINER_DISKS: &str = "/var/run/kubevirt/container-disks";
+
+fn seccomp(profile: &Seccomp) -> SeccompProfile {
+    match profile {
+        Seccomp::RuntimeDefault => {
+            SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
+        }
+        Seccomp::Localhost(path) => {
+            SeccompProfile { type_: "Localhost".to_owned(), localhost_profile: Some(path.clone()) }
+        }
+    }
+}
+
+/// What `restricted` asks of the pod.
+pub(super) fn pod_security(config: &Config) -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(LAUNCHER_UID),
+        run_as_group: Some(LAUNCHER_UID),
+        fs_group: Some(LAUNCHER_UID),
+        seccomp_profile: Some(seccomp(&config.settings.pods.seccomp)),
+        ..PodSecurityContext::default()
+    }
+}
+
+/// What `restricted` asks of each container, and a root file system that cannot be written.
+pub(super) fn unprivileged() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        run_as_non_root: Some(true),
+        run_as_user: Some(LAUNCHER_UID),
+        run_as_group: Some(LAUNCHER_UID),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+        ..SecurityContext::default()
+    }
+}
+
+/// The disks' own come first; the installation's are looked for in the instance's namespace, and need not be there.
+pub(super) fn pull_secrets(
+    mut secrets: Vec<LocalObjectReference>,
+    config: &Config,
+) -> Vec<LocalObjectReference> {
+    for name in &config.settings.image_pull_secrets {
+        let secret = LocalObjectReference { name: name.clone() };
+        if !secrets.contains(&secret) {
+            secrets.push(secret);
+        }
+    }
+    secrets
+}
+
+/// A volume of the pod at a path of a container.
+pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+}
+
+/// Kubernetes' form of a list: none where it is empty.
+pub(super) fn some<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+    (!list.is_empty()).then(|| list.to_vec())
+}
