@@ -344,7 +344,7 @@ fn object(
     labels: &[(&str, String)],
     spec: Value,
 ) -> Value {
-    let mut metadata = crate::metadata(name, "");
+    let mut metadata = crate::objects::metadata(name, "");
     metadata["labels"]["instancetype.kubevirt.io/vendor"] = json!(VENDOR);
     for (label, value) in labels {
         metadata["labels"][format!("instancetype.kubevirt.io/{label}")] = json!(value);

@@ -14,6 +14,7 @@ mod images;
 mod instancetypes;
 mod manifest;
 pub mod monitoring;
+mod objects;
 pub mod operator;
 mod policy;
 mod rbac;
@@ -29,12 +30,9 @@ pub use images::{Images, ReferenceError};
 pub use manifest::{kubevirt, manifest};
 
 use barevirt_api::crd;
-use barevirt_api::names::INSTALL_NAMESPACE;
-use serde_json::{Value, json};
+use objects::definition;
+use serde_json::Value;
 use std::sync::OnceLock;
-
-/// Priority class of the components: evicted after everything that is not critical for the cluster.
-const PRIORITY_CLASS: &str = "kubevirt-cluster-critical";
 
 /// All objects that the operator installs, in the order in which they can be applied. What the operator itself stands on,
 /// the definition of the `KubeVirt` kind among it, comes by [`manifest`].
@@ -57,30 +55,4 @@ fn definitions() -> &'static [Value] {
         let own = crd::kubevirt().metadata.name;
         crd::all().iter().filter(|other| other.metadata.name != own).map(definition).collect()
     })
-}
-
-/// A definition, without the empty status that its type brings along.
-fn definition(definition: &impl serde::Serialize) -> Value {
-    // A definition is made of strings, numbers and lists: it always has a JSON form.
-    let mut value = serde_json::to_value(definition).unwrap_or_default();
-    if let Some(object) = value.as_object_mut() {
-        object.remove("status");
-    }
-    value["metadata"]["labels"] = json!({"app.kubernetes.io/part-of": "kubevirt", "kubevirt.io": ""});
-    value
-}
-
-/// Name, labels and, where there is a component, its name as a label.
-fn metadata(name: &str, component: &str) -> Value {
-    json!({
-        "name": name,
-        "labels": {"app.kubernetes.io/part-of": "kubevirt", "kubevirt.io": component},
-    })
-}
-
-/// [`metadata`] in the components' namespace.
-fn namespaced(name: &str, component: &str) -> Value {
-    let mut metadata = metadata(name, component);
-    metadata["namespace"] = json!(INSTALL_NAMESPACE);
-    metadata
 }

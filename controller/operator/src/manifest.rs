@@ -7,11 +7,12 @@
 
 use crate::certificates::Leaf;
 use crate::monitoring;
+use crate::objects::{PRIORITY_CLASS, definition, metadata, namespaced};
 use crate::operator::NAME;
 use crate::operator::kind::{Identity, Kind};
 use crate::rbac::{CA_CONFIG_MAP, CERTIFICATES, SECRETS, named, role_ref, rule, subjects};
 use crate::workloads::{environment, pod, two_replicas, unprivileged};
-use crate::{Images, PRIORITY_CLASS, definition, metadata, namespaced, strategy};
+use crate::{Images, strategy};
 use barevirt_api::crd;
 use barevirt_api::names::{
     HANDLER_SIGNER, INSTALL_NAMESPACE, KUBEVIRT_NAME, SERVICE_ACCOUNT_OPERATOR as ACCOUNT,

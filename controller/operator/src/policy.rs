@@ -4,7 +4,7 @@
 //! (`authentication.kubernetes.io/node-name`). The policy compares it with the object, inside the API server, and so also
 //! holds while virt-api is away.
 
-use crate::metadata;
+use crate::objects::metadata;
 use barevirt_api::names::{HANDLER_SIGNER, INSTALL_NAMESPACE, SERVICE_ACCOUNT_HANDLER};
 use serde_json::{Value, json};
 

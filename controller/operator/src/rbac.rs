@@ -2,7 +2,7 @@
 //! what each is for. A watch asks for `list` and `watch`; `get` stands only where single objects are read.
 
 use crate::certificates::FORMER_SECRETS;
-use crate::{metadata, namespaced};
+use crate::objects::{metadata, namespaced};
 use barevirt_api::names::{
     INSTALL_NAMESPACE, SERVICE_ACCOUNT_API as API, SERVICE_ACCOUNT_CONTROLLER as CONTROLLER,
     SERVICE_ACCOUNT_HANDLER as HANDLER, VM_LABELS_CONFIG_MAP,

@@ -1,3 +1,4 @@
+use super::objects::PRIORITY_CLASS;
 use super::*;
 use barevirt_api::instancetype::VirtualMachineClusterInstancetype;
 use barevirt_api::preference::VirtualMachineClusterPreference;
@@ -14,6 +15,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn objects() -> Vec<Value> {

@@ -4,7 +4,7 @@
 //! One table says who may do what; a role is a column of it. Where the table differs from KubeVirt's on purpose,
 //! docs/rbac.md says why. A golden file has it written out, one line for each role and resource.
 
-use crate::metadata;
+use crate::objects::metadata;
 use serde_json::{Value, json};
 
 /// Verbs of a rule.

@@ -1,7 +1,7 @@
 //! Admission: which writes virt-api and virt-operator are asked about. The list is `barevirt_api`'s; certificates are added where the objects
 //! are written.
 
-use crate::metadata;
+use crate::objects::metadata;
 use crate::operator::NAME;
 use crate::workloads::{api_metadata, api_reference, operator_reference};
 use barevirt_api::names::{

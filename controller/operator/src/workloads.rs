@@ -1,9 +1,10 @@
 //! Deployments, the DaemonSet and the service. virt-operator's own deployment has the same form, see [`crate::manifest`].
 
+use crate::images::Images;
 use crate::monitoring::{METRICS_LABEL, METRICS_PORT_NAME, METRICS_SERVICE};
+use crate::objects::{PRIORITY_CLASS, metadata, namespaced};
 use crate::operator::NAME as OPERATOR;
 use crate::rbac::CA_CONFIG_MAP;
-use crate::{Images, PRIORITY_CLASS, metadata, namespaced};
 use barevirt_api::names::{
     APP_LABEL, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER,
 };

@@ -8,8 +8,8 @@ mod rules;
 
 pub(crate) use rules::groups;
 
+use crate::objects::{metadata, namespaced};
 use crate::rbac::{role_ref, rule};
-use crate::{metadata, namespaced};
 use barevirt_api::names::INSTALL_NAMESPACE;
 use serde_json::{Value, json};
 

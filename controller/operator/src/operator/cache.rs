@@ -1,8 +1,8 @@
 //! What is in the cluster, as the watches tell it: of most objects only the metadata, and only of those that are ours.
 
 use super::kind::{Identity, Kind};
-use super::plan::{Mark, Seen};
 use super::rollout::Rollout;
+use super::seen::{Mark, Seen};
 use super::{APPLIED_ANNOTATION, MANAGED_BY_LABEL, NAME};
 use barevirt_api::v1::KubeVirt;
 use futures::{Stream, StreamExt};

@@ -10,10 +10,10 @@
 //! read from the hash that was applied, so that a process that is killed in between goes on from there. While nothing is
 //! there at all, nothing can break, and the full form comes at once.
 
-use super::desired::{Form, Wanted};
 use super::kind::Kind;
-use super::plan::Seen;
 use super::rollout::Rollout;
+use super::seen::Seen;
+use super::wanted::{Form, Wanted};
 use serde_json::{Value, json};
 
 /// The contents of an object's canary; none where its pods are not replaced by Kubernetes node by node.

@@ -29,10 +29,12 @@ pub mod removal;
 pub mod report;
 pub mod rollout;
 pub mod run;
+pub mod seen;
 pub mod strategic;
 pub mod target;
 pub mod trouble;
 pub mod versions;
+pub mod wanted;
 pub mod webhook;
 
 /// Who we are in managed fields, in our lease, and in the label of what we made.

@@ -15,35 +15,12 @@
 //! What is not wanted any more is removed last, but never a definition: with it would go what people made.
 
 use super::canary;
-use super::desired::{Stage, Wanted};
 use super::kind::{Identity, Kind};
 use super::rollout::Rollout;
+use super::seen::{Mark, Seen};
+use super::wanted::{Stage, Wanted};
 use barevirt_api::webhooks::Configuration;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// By what a change of an object is noticed: its generation where it has one, which others' reports do not move.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// `metadata.generation`.
-    Generation(i64),
-    /// `metadata.resourceVersion`.
-    Version(String),
-}
-
-/// An object as it is in the cluster, as far as it matters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Its identity in time.
-    pub uid: String,
-    /// Its state.
-    pub mark: Mark,
-    /// What was applied to it, if it was us.
-    pub hash: Option<String>,
-    /// Whether it is being deleted.
-    pub terminating: bool,
-    /// How far its pods are, where it has pods.
-    pub rollout: Option<Rollout>,
-}
 
 /// The state in which we left an object.
 #[derive(Clone, Debug, PartialEq, Eq)]

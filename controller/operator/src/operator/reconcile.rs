@@ -1,47 +1,42 @@
 //! One pass: look, plan, write, report. It never waits for pods; what is not ready yet is looked at in the next pass.
 
-use super::cache::{Cache, Scope, seen, selector};
-use super::desired::{self, Around, Wanted};
+mod remove;
+mod status;
+mod write;
+
+use super::NAME;
+use super::cache::{Cache, Scope};
+use super::desired::{self, Around};
 use super::kind::{Identity, Kind};
 use super::monitors::{self, Monitors};
-use super::plan::{self, Left, Mark, Order, Plan, Why, Write};
-use super::report::{self, Facts, Outcome};
-use super::rollout::Rollout;
-use super::target::{Deployment, Own, Refused, Target, deciding};
+use super::plan::{self, Left, Order, Plan};
+use super::report::Outcome;
+use super::target::{Own, Refused, Target, deciding};
 use super::trouble::Trouble;
+use super::wanted::Wanted;
 use super::webhook::Webhook;
-use super::{APPLIED_ANNOTATION, FINALIZER, NAME, existing, foreign, removal, trouble, versions};
+use super::{trouble, versions};
 use crate::certificates::{Keeper, RoundError};
 use barevirt_api::names::APP_LABEL;
-use barevirt_api::v1::{Condition, GenerationStatus, KubeVirt, KubeVirtStatus};
+use barevirt_api::v1::KubeVirt;
 use barevirt_api::validate::kinds::kubevirt::standing;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, Resource, ResourceExt};
-use serde_json::json;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::{debug, info};
-use virt_controller::error::{Category, Error, response};
-use virt_controller::notes::{Note, Notes};
-use virt_controller::shell::{call, call_opt};
+use tracing::info;
+use virt_controller::error::{Category, Error};
+use virt_controller::notes::Notes;
+use virt_controller::shell::call;
 
-/// Time to the next look at something that is being removed.
-const REMOVING: Duration = Duration::from_secs(2);
 /// Time to the next look where more can be written.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Time between two looks at the pods that are waited for.
 const PODS: Duration = Duration::from_secs(5);
 /// Time to the next look where there is nothing to do.
 const IDLE: Duration = Duration::from_secs(60);
-/// A finalizer of former versions of KubeVirt.
-const FORMER_FINALIZER: &str = "foregroundDeleteKubeVirt";
-/// What our components made by themselves.
-const LEASES: [&str; 1] = ["virt-controller"];
 /// Why a pass ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
@@ -277,7 +272,7 @@ impl Reconciler {
         }
         // What was written may have changed what is ready.
         let after = plan::plan(&wanted, &self.cache.objects(), &self.left, order, own);
-        if !after.write.iter().any(|write| wanted.get(write.place).is_some_and(desired::Wanted::is_called)) {
+        if !after.write.iter().any(|write| wanted.get(write.place).is_some_and(Wanted::is_called)) {
             self.certificates.told(&authorities);
         }
         for identity in &after.remove {
@@ -332,266 +327,6 @@ impl Reconciler {
         self.certificates.bundle().await?;
         Ok(IDLE.min(self.certificates.pause()))
     }
-
-    /// Makes an object what it should be, and takes away what others added.
-    async fn write(&mut self, wanted: &Wanted, write: &Write) -> Result<(), Error> {
-        let Write { canary, why, .. } = *write;
-        let identity = &wanted.identity;
-        let (hash, body) = match &wanted.canary {
-            Some(form) if canary => (&form.hash, &form.body),
-            _ => (&wanted.hash, &wanted.body),
-        };
-        let api = api(&self.client, identity);
-        let before = self.cache.objects().remove(identity);
-        let params = PatchParams::apply(NAME).force();
-        let patch = Patch::Apply(body);
-        let apply = || call("apply", || identity.to_string(), api.patch(&identity.name, &params, &patch));
-        let mut object = match apply().await {
-            Ok(object) => object,
-            Err(error) if cannot_be_changed(identity, &error) => {
-                // The role of a binding is fixed: another one takes its place.
-                self.delete(identity).await?;
-                info!(object = %identity, "removed, to be made anew");
-                apply().await?
-            }
-            Err(error) => return Err(error),
-        };
-        // An object has a JSON form.
-        if let Some(patch) = foreign::removal(&serde_json::to_value(&object).unwrap_or_default()) {
-            let patch: json_patch::Patch = serde_json::from_value(patch).unwrap_or_default();
-            let params = PatchParams { field_manager: Some(NAME.to_owned()), ..PatchParams::default() };
-            let patch = Patch::Json::<()>(patch);
-            let removed = api.patch(&identity.name, &params, &patch);
-            object = call("take away what others added to", || identity.to_string(), removed).await?;
-            info!(object = %identity, "took away what others had added");
-        }
-        let rollout = rollout(identity.kind, &object);
-        let after = seen(object.meta(), rollout);
-        let changed =
-            before.as_ref().is_none_or(|before| before.mark != after.mark || before.uid != after.uid);
-        if changed && why != Why::Unknown {
-            info!(object = %identity, why = why.name(), canary, "applied");
-        } else {
-            debug!(object = %identity, why = why.name(), canary, changed, "applied");
-        }
-        let left = Left { uid: after.uid.clone(), hash: hash.clone(), mark: after.mark.clone() };
-        self.left.insert(identity.clone(), left);
-        self.cache.put(identity, before.as_ref(), after);
-        Ok(())
-    }
-
-    async fn delete(&self, identity: &Identity) -> Result<(), Error> {
-        let params = match identity.kind.has_pods() {
-            // It is gone when its pods are.
-            true => DeleteParams::foreground(),
-            false => DeleteParams::background(),
-        };
-        let api = api(&self.client, identity);
-        let deleted = api.delete(&identity.name, &params);
-        call_opt("delete", || identity.to_string(), deleted).await.map(drop)
-    }
-
-    async fn remove(&mut self, kubevirt: &KubeVirt) -> Result<Duration, PassError> {
-        if !kubevirt.finalizers().iter().any(|finalizer| is_ours(finalizer)) {
-            return Ok(IDLE);
-        }
-        let begun = kubevirt.status.as_ref().is_some_and(|status| {
-            Condition::find(&status.conditions, report::AVAILABLE)
-                .is_some_and(|condition| condition.reason.as_deref() == Some("DeletionInProgress"))
-        });
-        let blocks = kubevirt.spec.uninstall_strategy.as_deref() == Some("BlockUninstallIfWorkloadsExist");
-        if blocks
-            && !begun
-            && let Some(workloads) = existing::workloads(&self.client).await?
-        {
-            let why =
-                format!("spec.uninstallStrategy is BlockUninstallIfWorkloadsExist and there are {workloads}");
-            self.report(kubevirt, &Outcome::RemovalFailed(why), None).await?;
-            // Until they are gone, everything goes on as it was. What cannot be had was told before; now the condition tells of
-            // the machines.
-            if self.cache.is_filled()
-                && let Ok(target) = Target::of(&kubevirt.spec, &self.own)
-            {
-                let status = kubevirt.status.clone().unwrap_or_default();
-                let order = versions::order(&status, &target.deployment(&self.own));
-                self.put_right(&target, order).await?.ok();
-            }
-            return Ok(REMOVING);
-        }
-        self.left.clear();
-        self.certificates.forget();
-        let mut found = vec![];
-        for scope in scopes(&self.own) {
-            let api = scope.metadata(self.client.clone());
-            let params = ListParams::default().labels(&selector());
-            let listed = call_opt("list", || scope.kind.plural().to_owned(), api.list(&params)).await?;
-            for object in listed.into_iter().flat_map(|list| list.items) {
-                // Made by us, and not merely called so.
-                if object.annotations().contains_key(APPLIED_ANNOTATION) {
-                    let identity =
-                        Identity { kind: scope.kind, namespace: object.namespace(), name: object.name_any() };
-                    found.push((identity, object.metadata.deletion_timestamp.is_some()));
-                }
-            }
-        }
-        let removal = removal::plan(&found);
-        if removal.is_done() {
-            self.certificates.remove().await?;
-            self.remove_leases().await?;
-            self.report(kubevirt, &Outcome::Removed, None).await?;
-            self.set_finalizer(kubevirt, false).await?;
-            info!("removed");
-            return Ok(IDLE);
-        }
-        let waiting: Vec<String> =
-            removal.delete.iter().chain(&removal.wait).map(ToString::to_string).collect();
-        // Told before it is begun: from then on workloads that appear do not stop it half-way.
-        if self.report(kubevirt, &Outcome::Removing { waiting }, None).await? {
-            return Ok(Duration::ZERO);
-        }
-        for identity in &removal.delete {
-            self.delete(identity).await?;
-            info!(object = %identity, "removing");
-        }
-        Ok(REMOVING)
-    }
-
-    async fn remove_leases(&self) -> Result<(), Error> {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.own.namespace);
-        let params = DeleteParams::default();
-        for name in LEASES {
-            let deleted = leases.delete(name, &params);
-            call_opt("delete", || format!("lease {name}"), deleted).await?;
-        }
-        Ok(())
-    }
-
-    /// Sets or takes away the finalizer; whether that was a write.
-    async fn set_finalizer(&self, kubevirt: &KubeVirt, wanted: bool) -> Result<bool, Error> {
-        let kubevirt = &self.cache.newest(kubevirt);
-        let mut finalizers: Vec<String> =
-            kubevirt.finalizers().iter().filter(|finalizer| !is_ours(finalizer)).cloned().collect();
-        if wanted {
-            finalizers.push(FINALIZER.to_owned());
-        }
-        let (mut before, mut after) = (kubevirt.finalizers().to_vec(), finalizers.clone());
-        before.sort();
-        after.sort();
-        if before == after {
-            return Ok(false);
-        }
-        let patch = Patch::Merge(json!({"metadata": {
-            "uid": kubevirt.metadata.uid,
-            "resourceVersion": kubevirt.metadata.resource_version,
-            "finalizers": finalizers,
-        }}));
-        let api = kubevirts(&self.client, kubevirt);
-        let name = kubevirt.name_any();
-        let params = PatchParams { field_manager: Some(NAME.to_owned()), ..PatchParams::default() };
-        let written =
-            call_opt("write finalizers of", || subject(kubevirt), api.patch(&name, &params, &patch)).await?;
-        if let Some(written) = written {
-            self.cache.put_kubevirt(kubevirt, written);
-        }
-        Ok(true)
-    }
-
-    /// Writes the status if it differs; whether it did.
-    async fn report(
-        &self,
-        kubevirt: &KubeVirt,
-        outcome: &Outcome,
-        target: Option<&Deployment>,
-    ) -> Result<bool, Error> {
-        let kubevirt = &self.cache.newest(kubevirt);
-        let old = kubevirt.status.clone().unwrap_or_default();
-        let architecture = kubevirt
-            .spec
-            .configuration
-            .as_ref()
-            .and_then(|configuration| configuration.architecture_configuration.as_ref())
-            .and_then(|configuration| configuration.default_architecture.clone())
-            .unwrap_or_else(|| self.own.architecture.clone());
-        let facts = Facts {
-            target: target.cloned(),
-            generation: kubevirt.metadata.generation,
-            operator_version: self.own.version.clone(),
-            architecture,
-            generations: if target.is_some() { self.generations() } else { old.generations.clone() },
-        };
-        let new = report::status(&old, outcome, &facts, &Time(Timestamp::now()));
-        if new == old {
-            return Ok(false);
-        }
-        let mut object = kubevirt.clone();
-        object.status = Some(new.clone());
-        let api = kubevirts(&self.client, kubevirt);
-        let name = kubevirt.name_any();
-        let params = PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() };
-        let written =
-            call("write status of", || subject(kubevirt), api.replace_status(&name, &params, &object));
-        self.cache.put_kubevirt(kubevirt, written.await?);
-        self.tell(kubevirt, &old, &new);
-        Ok(true)
-    }
-
-    /// One line and one event for each condition that is another than before.
-    fn tell(&self, kubevirt: &KubeVirt, old: &KubeVirtStatus, new: &KubeVirtStatus) {
-        for condition in &new.conditions {
-            let before = Condition::find(&old.conditions, &condition.type_);
-            if before.is_some_and(|before| {
-                (&before.status, &before.reason) == (&condition.status, &condition.reason)
-            }) {
-                continue;
-            }
-            let reason = condition.reason.clone().unwrap_or_default();
-            let message = condition.message.clone().unwrap_or_default();
-            info!(
-                condition = condition.type_,
-                status = condition.status,
-                reason,
-                message,
-                "condition changed"
-            );
-            let failed = condition.reason.as_deref() == Some("DeploymentFailed")
-                && Condition::find(&new.conditions, report::SYNCHRONIZED).is_none();
-            let warning =
-                condition.type_ == report::SYNCHRONIZED || condition.type_ == report::DEGRADED && failed;
-            if warning || condition.type_ == report::AVAILABLE {
-                let note =
-                    if warning { Note::warning(reason, message) } else { Note::normal(reason, message) };
-                self.notes.tell(note, kubevirt.object_ref(&()));
-            }
-        }
-        if old.phase != new.phase {
-            info!(from = old.phase, to = new.phase, "phase changed");
-        }
-    }
-
-    /// The state in which we left the objects that KubeVirt tells it of.
-    fn generations(&self) -> Vec<GenerationStatus> {
-        self.left
-            .iter()
-            .filter_map(|(identity, left)| match (identity.kind, &left.mark) {
-                (
-                    Kind::Deployment
-                    | Kind::DaemonSet
-                    | Kind::CustomResourceDefinition
-                    | Kind::MutatingWebhookConfiguration
-                    | Kind::ValidatingWebhookConfiguration,
-                    Mark::Generation(generation),
-                ) => Some(GenerationStatus {
-                    group: identity.kind.group().to_owned(),
-                    resource: identity.kind.plural().to_owned(),
-                    namespace: identity.namespace.clone(),
-                    name: identity.name.clone(),
-                    last_generation: *generation,
-                    hash: Some(left.hash.clone()),
-                }),
-                _ => None,
-            })
-            .collect()
-    }
 }
 
 /// All kinds that we install, where we install them.
@@ -607,41 +342,4 @@ pub fn scopes(own: &Own) -> Vec<Scope> {
     // Who the aggregator is, is read there.
     scopes.push(Scope { kind: Kind::RoleBinding, namespace: Some("kube-system".to_owned()) });
     scopes
-}
-
-fn api(client: &Client, identity: &Identity) -> Api<DynamicObject> {
-    Scope { kind: identity.kind, namespace: identity.namespace.clone() }.api(client.clone())
-}
-
-fn kubevirts(client: &Client, kubevirt: &KubeVirt) -> Api<KubeVirt> {
-    Api::namespaced(client.clone(), &kubevirt.namespace().unwrap_or_default())
-}
-
-fn subject(kubevirt: &KubeVirt) -> String {
-    format!("KubeVirt {}/{}", kubevirt.namespace().unwrap_or_default(), kubevirt.name_any())
-}
-
-fn is_ours(finalizer: &str) -> bool {
-    finalizer == FINALIZER || finalizer == FORMER_FINALIZER
-}
-
-fn cannot_be_changed(identity: &Identity, error: &Error) -> bool {
-    let binding = matches!(identity.kind, Kind::ClusterRoleBinding | Kind::RoleBinding);
-    let invalid = match error {
-        Error::Api { source, .. } => response(source).is_some_and(|answer| answer.code == 422),
-        Error::Deadline { .. } | Error::Foreign { .. } | Error::Overdue(_) => false,
-    };
-    binding && invalid
-}
-
-fn rollout(kind: Kind, object: &DynamicObject) -> Option<Rollout> {
-    if !kind.has_pods() {
-        return None;
-    }
-    let value = serde_json::to_value(object).ok()?;
-    if kind == Kind::DaemonSet {
-        serde_json::from_value(value).ok().map(|object| Rollout::of_daemon_set(&object))
-    } else {
-        serde_json::from_value(value).ok().map(|object| Rollout::of_deployment(&object))
-    }
 }

@@ -1,0 +1,99 @@
+//! Removes an installation: what was made goes, then the finalizer.
+
+use super::status::is_ours;
+use super::{IDLE, PassError, Reconciler, scopes};
+use crate::operator::cache::selector;
+use crate::operator::kind::Identity;
+use crate::operator::report::{self, Outcome};
+use crate::operator::target::Target;
+use crate::operator::{APPLIED_ANNOTATION, existing, removal, versions};
+use barevirt_api::v1::{Condition, KubeVirt};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams};
+use std::time::Duration;
+use tracing::info;
+use virt_controller::error::Error;
+use virt_controller::shell::call_opt;
+
+/// Time to the next look at something that is being removed.
+const REMOVING: Duration = Duration::from_secs(2);
+/// What our components made by themselves.
+const LEASES: [&str; 1] = ["virt-controller"];
+
+impl Reconciler {
+    pub(super) async fn remove(&mut self, kubevirt: &KubeVirt) -> Result<Duration, PassError> {
+        if !kubevirt.finalizers().iter().any(|finalizer| is_ours(finalizer)) {
+            return Ok(IDLE);
+        }
+        let begun = kubevirt.status.as_ref().is_some_and(|status| {
+            Condition::find(&status.conditions, report::AVAILABLE)
+                .is_some_and(|condition| condition.reason.as_deref() == Some("DeletionInProgress"))
+        });
+        let blocks = kubevirt.spec.uninstall_strategy.as_deref() == Some("BlockUninstallIfWorkloadsExist");
+        if blocks
+            && !begun
+            && let Some(workloads) = existing::workloads(&self.client).await?
+        {
+            let why =
+                format!("spec.uninstallStrategy is BlockUninstallIfWorkloadsExist and there are {workloads}");
+            self.report(kubevirt, &Outcome::RemovalFailed(why), None).await?;
+            // Until they are gone, everything goes on as it was. What cannot be had was told before; now the condition tells of
+            // the machines.
+            if self.cache.is_filled()
+                && let Ok(target) = Target::of(&kubevirt.spec, &self.own)
+            {
+                let status = kubevirt.status.clone().unwrap_or_default();
+                let order = versions::order(&status, &target.deployment(&self.own));
+                self.put_right(&target, order).await?.ok();
+            }
+            return Ok(REMOVING);
+        }
+        self.left.clear();
+        self.certificates.forget();
+        let mut found = vec![];
+        for scope in scopes(&self.own) {
+            let api = scope.metadata(self.client.clone());
+            let params = ListParams::default().labels(&selector());
+            let listed = call_opt("list", || scope.kind.plural().to_owned(), api.list(&params)).await?;
+            for object in listed.into_iter().flat_map(|list| list.items) {
+                // Made by us, and not merely called so.
+                if object.annotations().contains_key(APPLIED_ANNOTATION) {
+                    let identity =
+                        Identity { kind: scope.kind, namespace: object.namespace(), name: object.name_any() };
+                    found.push((identity, object.metadata.deletion_timestamp.is_some()));
+                }
+            }
+        }
+        let removal = removal::plan(&found);
+        if removal.is_done() {
+            self.certificates.remove().await?;
+            self.remove_leases().await?;
+            self.report(kubevirt, &Outcome::Removed, None).await?;
+            self.set_finalizer(kubevirt, false).await?;
+            info!("removed");
+            return Ok(IDLE);
+        }
+        let waiting: Vec<String> =
+            removal.delete.iter().chain(&removal.wait).map(ToString::to_string).collect();
+        // Told before it is begun: from then on workloads that appear do not stop it half-way.
+        if self.report(kubevirt, &Outcome::Removing { waiting }, None).await? {
+            return Ok(Duration::ZERO);
+        }
+        for identity in &removal.delete {
+            self.delete(identity).await?;
+            info!(object = %identity, "removing");
+        }
+        Ok(REMOVING)
+    }
+
+    async fn remove_leases(&self) -> Result<(), Error> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.own.namespace);
+        let params = DeleteParams::default();
+        for name in LEASES {
+            let deleted = leases.delete(name, &params);
+            call_opt("delete", || format!("lease {name}"), deleted).await?;
+        }
+        Ok(())
+    }
+}

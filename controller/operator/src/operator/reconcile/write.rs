@@ -1,0 +1,99 @@
+//! Writes and deletes single objects.
+
+use super::Reconciler;
+use crate::operator::cache::{Scope, seen};
+use crate::operator::kind::{Identity, Kind};
+use crate::operator::plan::{Left, Why, Write};
+use crate::operator::rollout::Rollout;
+use crate::operator::wanted::Wanted;
+use crate::operator::{NAME, foreign};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::{Client, Resource};
+use tracing::{debug, info};
+use virt_controller::error::{Error, response};
+use virt_controller::shell::{call, call_opt};
+
+impl Reconciler {
+    /// Makes an object what it should be, and takes away what others added.
+    pub(super) async fn write(&mut self, wanted: &Wanted, write: &Write) -> Result<(), Error> {
+        let Write { canary, why, .. } = *write;
+        let identity = &wanted.identity;
+        let (hash, body) = match &wanted.canary {
+            Some(form) if canary => (&form.hash, &form.body),
+            _ => (&wanted.hash, &wanted.body),
+        };
+        let api = api(&self.client, identity);
+        let before = self.cache.objects().remove(identity);
+        let params = PatchParams::apply(NAME).force();
+        let patch = Patch::Apply(body);
+        let apply = || call("apply", || identity.to_string(), api.patch(&identity.name, &params, &patch));
+        let mut object = match apply().await {
+            Ok(object) => object,
+            Err(error) if cannot_be_changed(identity, &error) => {
+                // The role of a binding is fixed: another one takes its place.
+                self.delete(identity).await?;
+                info!(object = %identity, "removed, to be made anew");
+                apply().await?
+            }
+            Err(error) => return Err(error),
+        };
+        // An object has a JSON form.
+        if let Some(patch) = foreign::removal(&serde_json::to_value(&object).unwrap_or_default()) {
+            let patch: json_patch::Patch = serde_json::from_value(patch).unwrap_or_default();
+            let params = PatchParams { field_manager: Some(NAME.to_owned()), ..PatchParams::default() };
+            let patch = Patch::Json::<()>(patch);
+            let removed = api.patch(&identity.name, &params, &patch);
+            object = call("take away what others added to", || identity.to_string(), removed).await?;
+            info!(object = %identity, "took away what others had added");
+        }
+        let rollout = rollout(identity.kind, &object);
+        let after = seen(object.meta(), rollout);
+        let changed =
+            before.as_ref().is_none_or(|before| before.mark != after.mark || before.uid != after.uid);
+        if changed && why != Why::Unknown {
+            info!(object = %identity, why = why.name(), canary, "applied");
+        } else {
+            debug!(object = %identity, why = why.name(), canary, changed, "applied");
+        }
+        let left = Left { uid: after.uid.clone(), hash: hash.clone(), mark: after.mark.clone() };
+        self.left.insert(identity.clone(), left);
+        self.cache.put(identity, before.as_ref(), after);
+        Ok(())
+    }
+
+    pub(super) async fn delete(&self, identity: &Identity) -> Result<(), Error> {
+        let params = match identity.kind.has_pods() {
+            // It is gone when its pods are.
+            true => DeleteParams::foreground(),
+            false => DeleteParams::background(),
+        };
+        let api = api(&self.client, identity);
+        let deleted = api.delete(&identity.name, &params);
+        call_opt("delete", || identity.to_string(), deleted).await.map(drop)
+    }
+}
+
+fn api(client: &Client, identity: &Identity) -> Api<DynamicObject> {
+    Scope { kind: identity.kind, namespace: identity.namespace.clone() }.api(client.clone())
+}
+
+fn cannot_be_changed(identity: &Identity, error: &Error) -> bool {
+    let binding = matches!(identity.kind, Kind::ClusterRoleBinding | Kind::RoleBinding);
+    let invalid = match error {
+        Error::Api { source, .. } => response(source).is_some_and(|answer| answer.code == 422),
+        Error::Deadline { .. } | Error::Foreign { .. } | Error::Overdue(_) => false,
+    };
+    binding && invalid
+}
+
+fn rollout(kind: Kind, object: &DynamicObject) -> Option<Rollout> {
+    if !kind.has_pods() {
+        return None;
+    }
+    let value = serde_json::to_value(object).ok()?;
+    if kind == Kind::DaemonSet {
+        serde_json::from_value(value).ok().map(|object| Rollout::of_daemon_set(&object))
+    } else {
+        serde_json::from_value(value).ok().map(|object| Rollout::of_deployment(&object))
+    }
+}
