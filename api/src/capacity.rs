@@ -12,7 +12,7 @@ pub const MAX_VCPUS: u64 = 255;
 const BLOCK: u64 = 2 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A socket for each CPU that is allowed, else requested.
+/// Sockets from the CPU limit, else from the CPU request: one for each CPU.
 pub(crate) fn sockets_from_resources(resources: &ResourceRequirements) -> Option<u32> {
     let cpus = resources.limit("cpu").filter(|limit| !is_zero(limit)).or_else(|| resources.request("cpu"))?;
     // Part of a CPU counts as a whole one. What cannot be read is left to validation.

@@ -1,4 +1,4 @@
-//! One cause: a field, what is wrong with it, and a word for programs.
+//! A cause: a field, what is wrong with it, and its machine-readable kind.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub enum CauseKind {
 }
 
 impl CauseKind {
-    /// The name that the API machinery has for it (`status.details.causes[].reason`).
+    /// The name that the API machinery uses for it (`status.details.causes[].reason`).
     pub fn reason(self) -> &'static str {
         match self {
             CauseKind::Required => "FieldValueRequired",
@@ -57,7 +57,7 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// Several in one line, each with its field.
+    /// Several causes in one line, each with its field.
     pub fn joined(causes: &[Cause]) -> String {
         let texts: Vec<String> =
             causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
@@ -79,7 +79,7 @@ impl Cause {
         Self::new(CauseKind::Required, field, message)
     }
 
-    /// Something that is named and not there, or not enough.
+    /// Something that is named and does not exist, or is not sufficient.
     pub fn not_found(field: &Path, message: impl Into<String>) -> Self {
         Self::new(CauseKind::NotFound, field, message)
     }
@@ -89,7 +89,7 @@ impl Cause {
         Self::new(CauseKind::Duplicate, field, message)
     }
 
-    /// A value that is known and not supported, for good or where it stands.
+    /// A known value that is not supported, at all or in this place.
     pub fn not_supported(field: &Path, message: impl Into<String>) -> Self {
         Self::new(CauseKind::NotSupported, field, message)
     }

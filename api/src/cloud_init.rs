@@ -2,7 +2,7 @@
 
 use crate::v1::{CloudInitConfigDriveSource, CloudInitNoCloudSource, Volume};
 
-/// How the guest is to find the data.
+/// How the guest finds the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// A disk labelled `cidata`.

@@ -41,7 +41,7 @@ pub const NETWORK_NAME: &str = "default";
 /// Seconds a guest has to shut down when nothing is given.
 pub const GRACE_PERIOD_SECONDS: i64 = 30;
 
-/// Defaults of a machine: only what must stay the same from one run to the next.
+/// Applies the defaults of a virtual machine: only those that must not change from one run to the next.
 pub fn vm(vm: &mut VirtualMachine, guest: &GuestDefaults) {
     let spec = &mut vm.spec.template.spec;
     architecture(spec);
@@ -101,8 +101,8 @@ pub fn admit_vmi(instance: &mut VirtualMachineInstance, guest: &GuestDefaults, n
     instance.status = Some(status);
 }
 
-/// What the mutating webhook does to a new machine: defaults, and the finalizer that holds it until its instance is dealt
-/// with.
+/// What the mutating webhook does to a new machine: defaults, and the finalizer that keeps it until its instance is
+/// gone.
 pub fn admit_vm(machine: &mut VirtualMachine, guest: &GuestDefaults) {
     vm(machine, guest);
     let finalizers = machine.metadata.finalizers.get_or_insert_default();
@@ -116,7 +116,7 @@ pub fn spec(spec: &mut VirtualMachineInstanceSpec) {
     chosen(spec, &GuestDefaults::default());
 }
 
-/// The same, where it may choose.
+/// Defaults of a specification with the installation's choices.
 pub(crate) fn chosen(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefaults) {
     architecture(spec);
     spec.termination_grace_period_seconds.get_or_insert(GRACE_PERIOD_SECONDS);
@@ -133,7 +133,7 @@ pub(crate) fn chosen(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefault
     disks(spec);
 }
 
-/// Only the devices that come by themselves: disks of volumes, the pod network, a tablet. A preference chooses their bus and model
+/// Only the default devices: disks of volumes, the pod network, a tablet. A preference chooses their bus and model
 /// before [`spec`] does.
 pub fn devices(spec: &mut VirtualMachineInstanceSpec, binding: Binding) {
     network(spec, binding);
@@ -261,7 +261,7 @@ fn volume_disks(spec: &mut VirtualMachineInstanceSpec) {
     }
 }
 
-/// The disks that come by themselves, then target and bus of every disk.
+/// Adds the default disks, then the target and bus of every disk.
 fn disks(spec: &mut VirtualMachineInstanceSpec) {
     volume_disks(spec);
     // The only bus that a disk of metrics is on.
@@ -283,7 +283,7 @@ fn disks(spec: &mut VirtualMachineInstanceSpec) {
         if let Some(target) = &mut disk.lun
             && target.bus.as_deref().is_none_or(str::is_empty)
         {
-            // No other bus has such.
+            // LUNs exist on no other bus.
             target.bus = Some("scsi".to_owned());
         }
         if let Some(target) = &mut disk.cdrom {

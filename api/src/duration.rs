@@ -14,7 +14,7 @@ const UNITS: [(&str, f64); 8] = [
     ("h", 3600e9),
 ];
 
-/// The duration, if the text is one. Those below zero, which Go has, are none here.
+/// Parses a duration. Negative durations, which Go has, are refused.
 pub fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);

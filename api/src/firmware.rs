@@ -3,7 +3,7 @@
 use crate::object_volume::{self, ObjectVolume};
 use crate::v1::{Efi, FeatureState, KernelBoot, KernelBootContainer, VirtualMachineInstanceSpec};
 
-/// What the container of a kernel boot calls the kernel that it hands to the launcher. No volume can have such a name.
+/// Name under which the container of a kernel boot passes the kernel to the launcher. No volume can have this name.
 pub const KERNEL_FILE: &str = "kernel-boot/kernel";
 /// The same for the initial file system.
 pub const INITRD_FILE: &str = "kernel-boot/initrd";
@@ -30,7 +30,7 @@ pub fn secure_boot(spec: &VirtualMachineInstanceSpec) -> bool {
     efi(spec).is_some_and(|efi| efi.secure_boot.unwrap_or(true))
 }
 
-/// Whether the machine has system management mode. Secure boot cannot do without.
+/// Whether the machine has system management mode, which secure boot requires.
 pub fn smm(spec: &VirtualMachineInstanceSpec) -> bool {
     let given = spec.domain.features.as_ref().and_then(|features| features.smm.as_ref());
     given.is_some_and(FeatureState::is_enabled) || secure_boot(spec)

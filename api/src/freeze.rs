@@ -1,4 +1,4 @@
-//! The body of a freeze.
+//! The request body of a freeze.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::duration;
 
-/// When file systems are thawed where the body does not say, or says 0: they always are.
+/// When file systems are thawed if the body gives no time, or 0.
 pub const DEFAULT: Duration = Duration::from_secs(300);
 /// Longest that they may stay frozen.
 pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// After which time file systems are thawed without being asked, from a `FreezeUnfreezeTimeout`.
+/// The time after which frozen file systems are thawed, from a `FreezeUnfreezeTimeout`.
 ///
 /// # Errors
 /// Names the field and what is wrong with it.

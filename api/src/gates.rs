@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-/// How far a feature is.
+/// The maturity of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Off unless switched on.
@@ -120,7 +120,7 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// Gates switched on and off by name. Names that are not known are kept and mean nothing.
+    /// Gates switched on and off by name. Unknown names are kept and have no effect.
     pub fn new(
         enabled: impl IntoIterator<Item = String>,
         disabled: impl IntoIterator<Item = String>,

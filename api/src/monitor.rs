@@ -1,7 +1,7 @@
-//! QEMU's monitor, opened to people: which class each command is of, and which are open to nobody.
+//! QEMU's monitor for users: the class of each command, and which commands are forbidden.
 //!
 //! The table is data, `monitor/commands.txt`, with a decision for every command that QEMU 10.0 and 11.1 have. What is not
-//! in it is forbidden: a new QEMU brings no command that nobody has thought about. virt-api asks for the class whether a
+//! in it is forbidden, so a new QEMU cannot add an unreviewed command. virt-api asks for the class whether a
 //! person may ([`Class::subresource`]), the launcher refuses what is forbidden once more, and virtctl completes what is left.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const TABLE: &str = include_str!("monitor/commands.txt");
 
-/// What a command does to a guest, which is who may give it.
+/// What a command does to a guest, which decides who may give it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Looks.
@@ -23,7 +23,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// As logs and people call it.
+    /// The name in logs.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Query => "query",
@@ -42,7 +42,7 @@ impl Class {
     }
 }
 
-/// Why a command is open to nobody.
+/// Why a command is forbidden.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
     /// There is no decision on it.
@@ -115,7 +115,7 @@ fn describe(reach: &str) -> Option<&'static str> {
 /// The class of a command with its arguments.
 ///
 /// # Errors
-/// Why it is open to nobody.
+/// Why it is forbidden.
 pub fn judge(command: &str, arguments: &Value) -> Result<Class, Forbidden> {
     let shut = |reach| Forbidden::Command { command: command.to_owned(), reach };
     match DECISIONS.get(command) {
@@ -134,12 +134,12 @@ pub fn judge(command: &str, arguments: &Value) -> Result<Class, Forbidden> {
     }
 }
 
-/// The class of a command whose arguments are not known yet. None: it is open to nobody.
+/// The class of a command whose arguments are not known yet. None: it is forbidden.
 pub fn class(command: &str) -> Option<Class> {
     judge(command, &Value::Null).ok()
 }
 
-/// Every command that is open to somebody, with its class, in the order of the alphabet.
+/// Every allowed command with its class, in alphabetical order.
 pub fn open() -> impl Iterator<Item = (&'static str, Class)> {
     DECISIONS.iter().filter_map(|(name, decision)| match decision {
         Decision::Open { class, .. } => Some((*name, *class)),

@@ -20,7 +20,7 @@ pub const INSTALL_NAMESPACE: &str = "kubevirt";
 pub const SERVICE_ACCOUNT_API: &str = "kubevirt-apiserver";
 /// Service account of the controller.
 pub const SERVICE_ACCOUNT_CONTROLLER: &str = "kubevirt-controller";
-/// Config map of people's own that says which labels of machines metrics tell.
+/// Config map in which administrators choose the machine labels that metrics report.
 pub const VM_LABELS_CONFIG_MAP: &str = "kubevirt-vm-labels-config";
 /// Service account of the handlers.
 pub const SERVICE_ACCOUNT_HANDLER: &str = "kubevirt-handler";

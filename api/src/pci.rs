@@ -38,7 +38,7 @@ pub fn parse(text: &str) -> Option<(u16, Place)> {
     Some((number(0, 4)?, Place { bus: number(5, 7)?, slot: number(8, 10)?, function: number(11, 12)? }))
 }
 
-/// Who is to have an address: a volume's disk or a network's interface, by name.
+/// The device that gets an address: a volume's disk or a network's interface, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner<'a> {
     /// A disk.
@@ -47,7 +47,7 @@ pub enum Owner<'a> {
     Interface(&'a str),
 }
 
-/// What a manifest says of one device.
+/// The address that a manifest gives to one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish<'a> {
     /// Of which.

@@ -1,4 +1,4 @@
-//! Fields of a manifest that nothing knows. The API server names them by its schema; here there is none, so that what was
+//! Unknown fields of a manifest. The API server names them by its schema; here there is none, so that what was
 //! read is written again and compared: what is missing then was not read.
 
 use serde_json::Value;

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 static GATES: LazyLock<Gates> = LazyLock::new(Gates::all);
 
 /// Most queues of a network interface, as in KubeVirt: what the kernel gives a tap.
-const MOST_QUEUES: u32 = 256;
+const MAX_QUEUES: u32 = 256;
 
 /// An instance that cannot be invalid.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,10 +183,10 @@ impl ValidVmi {
     pub fn queues(&self, interface: &Interface) -> u32 {
         let wanted = self.spec().domain.devices.network_interface_multiqueue == Some(true);
         let virtio = interface.model.as_deref().is_none_or(|model| model.is_empty() || model == "virtio");
-        if wanted && virtio { self.topology.vcpus().clamp(1, MOST_QUEUES) } else { 1 }
+        if wanted && virtio { self.topology.vcpus().clamp(1, MAX_QUEUES) } else { 1 }
     }
 
-    /// Devices of the node that it is given: path of each, and the resource that it is one of. GPUs come first.
+    /// Devices of the node that it gets: path and resource of each. GPUs come first.
     pub fn host_devices(&self) -> impl Iterator<Item = (String, &str)> {
         let devices = &self.spec().domain.devices;
         let gpus = devices.gpus.iter().map(|gpu| gpu.device_name.as_deref());
@@ -197,7 +197,7 @@ impl ValidVmi {
         gpus.chain(others).filter_map(|(path, name)| Some((path, name?)))
     }
 
-    /// Its address on vsock, once it was given one.
+    /// Its vsock address, once one is assigned.
     pub fn context_id(&self) -> Option<u32> {
         u32::try_from(self.vmi.status.as_ref()?.vsockcid?).ok()
     }

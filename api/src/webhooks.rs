@@ -7,7 +7,7 @@
 
 use Configuration::{Mutator, Operator, Validator};
 
-/// What is decided about.
+/// What a webhook decides about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// Defaults of a VirtualMachine.
@@ -94,7 +94,7 @@ impl Configuration {
 /// One webhook.
 #[derive(Clone, Copy, Debug)]
 pub struct Webhook {
-    /// What is decided about.
+    /// What a webhook decides about.
     pub hook: Hook,
     /// Where it is listed.
     pub configuration: Configuration,

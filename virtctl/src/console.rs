@@ -70,7 +70,7 @@ enum End {
     Taken,
     /// The guest's side of it ended.
     Ended,
-    /// It broke off, nobody said why.
+    /// It broke off without a reason.
     Lost,
 }
 

@@ -1,6 +1,25 @@
 //! virtctl: the command line for virtual machines on Kubernetes. As `kubectl-virt` in the PATH it is `kubectl virt`.
 //!
-//! Commands, flags and what they print are KubeVirt's; `qmp` is our own.
+//! Commands, flags and what they print are KubeVirt's; `qmp`, `explain` and `diff` are our own.
+//!
+//! ```text
+//!   command line -> program (names, help, completion) -> main (this file) -> one module for each command
+//!                                                                                    |
+//!                         session (kubeconfig, namespace, client, refusals) <--------+
+//! ```
+//!
+//! The modules, from the outside in:
+//!
+//! - `program`: under which name virtctl was called, its help and shell completion; `main` parses and dispatches.
+//! - Machines and guests: `lifecycle` (start, stop, restart), `guest` (pause, reset, what the guest agent says), `volumes`
+//!   (addvolume, removevolume), `credentials`, `permitted_devices`, `object_graph`, `expand`, `version`, `adm`, `expose`.
+//! - Streams to a guest: `console`, `vnc`, `usbredir`, `port_forward`, `ssh` (ssh and scp), `qmp`.
+//! - Manifests: `create` writes them; `explain` shows what they lead to, `diff` what a change of them means. Both plan with the
+//!   crates that virt-controller and virt-launcher plan with.
+//! - `image_upload`: an image of this machine into a volume; `debug`: a bundle for bug reports; `missing`: commands of
+//!   KubeVirt's that are not supported yet.
+//! - Below all of them: `session` connects to the cluster; `stream` and `visitor` carry bytes between a guest and a local program;
+//!   `terminal`, `yaml` and `random` do what their names say.
 
 mod adm;
 mod console;
@@ -161,7 +180,7 @@ enum Command {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Fails only where a provider is there already, which is as good.
+        // Fails only where a provider is installed already.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
     }
     let called = program::name(std::env::args_os().next().as_deref());
@@ -169,7 +188,7 @@ async fn main() -> ExitCode {
     let options = match read.and_then(|mut read| Options::from_arg_matches_mut(&mut read)) {
         Ok(options) => options,
         Err(error) => {
-            // Help goes to standard output; nobody is there to be told where that fails.
+            // Help goes to standard output; a failure to print it cannot be reported.
             let _ = error.print();
             // Wrong usage ends as any other failure, as KubeVirt's virtctl does.
             return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };

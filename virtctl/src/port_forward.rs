@@ -53,7 +53,7 @@ pub(crate) struct PortForward {
     address: String,
 }
 
-/// A guest that somebody names.
+/// A guest as the user names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     kind: Kind,

@@ -13,7 +13,7 @@ use crate::session::{self, Session};
 
 /// The one protocol of KubeVirt's streams: binary messages, bytes as they are.
 const PROTOCOL: &str = "plain.kubevirt.io";
-const LARGEST_MESSAGE: usize = 1 << 20;
+const MAX_MESSAGE: usize = 1 << 20;
 /// A quiet stream is kept open by pings, through whatever proxy is on the way.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(20);
 
@@ -47,8 +47,7 @@ pub(crate) async fn open(session: &Session, path: &str) -> anyhow::Result<Result
         };
     }
     let upgraded = hyper::upgrade::on(response).await.context("switch to a websocket")?;
-    let limits = WebSocketConfig::default()
-        .max_message_size(Some(LARGEST_MESSAGE))
-        .max_frame_size(Some(LARGEST_MESSAGE));
+    let limits =
+        WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
     Ok(Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(limits)).await))
 }

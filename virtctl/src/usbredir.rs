@@ -18,7 +18,7 @@ use crate::visitor::{self, until_interrupted};
 /// The program that reads and writes the device.
 const CLIENT: &str = "usbredirect";
 /// How long it may take to come to the port.
-const CLIENT_WITHIN: Duration = Duration::from_secs(60);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// What the stream leads to, in errors.
 const SLOT: &str = "the USB slot";
 
@@ -49,7 +49,7 @@ impl UsbRedir {
             let (socket, client) = match device {
                 None => came.await?,
                 Some(_) => {
-                    let came = tokio::time::timeout(CLIENT_WITHIN, came).await;
+                    let came = tokio::time::timeout(CLIENT_TIMEOUT, came).await;
                     came.with_context(|| format!("{CLIENT} did not connect within a minute"))??
                 }
             };
@@ -62,12 +62,12 @@ impl UsbRedir {
         let mut child = start(device, &address)?;
         until_interrupted(async {
             tokio::select! {
-                // Its own end says more than that of its connection.
+                // The stream's own error says more than the connection's.
                 biased;
                 ended = ended(&mut child) => ended,
                 done = carried => {
                     done?;
-                    // Who lets go of the port ends at once; who does not has lost the guest.
+                    // A client that closed the port ends at once; one that did not has lost the guest.
                     match tokio::time::timeout(Duration::from_secs(2), ended(&mut child)).await {
                         Ok(ended) => ended,
                         Err(_) => bail!("{SLOT} was closed"),

@@ -56,13 +56,13 @@ pub(crate) async fn wait(
             }
         }
     };
-    // Only a matter of latency.
+    // A failure only costs latency.
     let _ = visitor.set_nodelay(true);
     visitor.write_all(&greeting).await.with_context(|| format!("pass on what {what} said"))?;
     Ok((socket, visitor))
 }
 
-/// Ends at ctrl-c, as somebody wants who has seen enough.
+/// Ends at ctrl-c.
 pub(crate) async fn until_interrupted(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     tokio::select! {
         done = work => done,

@@ -22,7 +22,7 @@ use crate::session::Session;
 use crate::visitor::{self, until_interrupted};
 
 /// How long a viewer may take to come to the port.
-const VIEWER_WITHIN: Duration = Duration::from_secs(60);
+const VIEWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// What the stream leads to, in errors.
 const DISPLAY: &str = "the display";
 
@@ -102,7 +102,7 @@ impl Vnc {
                 let mut child = viewer.start(port)?;
                 let shown = async {
                     let came =
-                        tokio::time::timeout(VIEWER_WITHIN, visitor::wait(socket, &listener, DISPLAY)).await;
+                        tokio::time::timeout(VIEWER_TIMEOUT, visitor::wait(socket, &listener, DISPLAY)).await;
                     let (socket, client) = came.context("the viewer did not connect within a minute")??;
                     port_forward::carry(socket, client).await
                 };

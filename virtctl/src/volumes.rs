@@ -174,7 +174,7 @@ async fn source(session: &Session, name: &str) -> anyhow::Result<HotplugVolumeSo
     Ok(HotplugVolumeSource { persistent_volume_claim: Some(source), ..HotplugVolumeSource::default() })
 }
 
-/// Makes the call, again where somebody changed the same object meanwhile.
+/// Makes the call, and repeats it where the object changed meanwhile.
 async fn put(
     session: &Session,
     name: &str,

@@ -93,7 +93,7 @@ impl Refusal {
         match status.code {
             404 => Self::not_found(status.message),
             409 => Self { code: StatusCode::CONFLICT, reason: "Conflict", message: status.message },
-            // A patch whose `test` did not hold: somebody was faster.
+            // The `test` of a patch failed: another client changed the object first.
             422 => Self { code: StatusCode::CONFLICT, reason: "Conflict", message: status.message },
             _ => Self::internal(format!("{what}: {}", status.message)),
         }

@@ -1,4 +1,4 @@
-//! Who asks: the identity that the API server's aggregator vouches for.
+//! The user's identity, which the API server's aggregator vouches for.
 //!
 //! The aggregator calls with a client certificate and names the person in headers. Both the CA of that certificate and
 //! the names it may bear stand in the config map `kube-system/extension-apiserver-authentication`, which is

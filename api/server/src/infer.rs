@@ -2,7 +2,7 @@
 //!
 //! Which object comes next, and what is made of it, is `barevirt_api`'s: here it is only fetched.
 
-use barevirt_api::instancetype::infer::{self, Choice, Failure, Look, Named, Next};
+use barevirt_api::instancetype::infer::{self, Choice, Failure, Named, Next, Reference};
 use barevirt_api::instancetype::matcher::{Family, Matcher};
 use barevirt_api::v1::VirtualMachine;
 use barevirt_api::validate::Cause;
@@ -44,7 +44,7 @@ async fn end(client: &Client, vm: &VirtualMachine, matcher: &Matcher<'_>) -> Res
     for _ in 0..STEPS {
         let found = read(client, &at).await?;
         match infer::follow(matcher.family, namespace, &at, found.as_ref())? {
-            Next::Look(next) => at = next,
+            Next::Reference(next) => at = next,
             Next::Found(named) => return Ok(named),
         }
     }
@@ -54,8 +54,8 @@ async fn end(client: &Client, vm: &VirtualMachine, matcher: &Matcher<'_>) -> Res
     })
 }
 
-/// What is there; none also where nobody serves the kind.
-async fn read(client: &Client, look: &Look) -> Result<Option<Value>, Failure> {
+/// The object, if it exists; none also where the API server does not serve the kind.
+async fn read(client: &Client, look: &Reference) -> Result<Option<Value>, Failure> {
     let resource = look.kind.resource();
     let kind = &resource.kind;
     let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), &look.namespace, &resource);

@@ -257,7 +257,7 @@ fn grace(vmi: &VirtualMachineInstance, seconds: i64) -> Change {
     ]))
 }
 
-/// How often a call looks anew where somebody changes the object between its look and its change.
+/// How often a call is tried again when the object changes between reading and patching it.
 pub(crate) const LOOKS: usize = 5;
 
 /// Whether a call only tries what it asks for, as its options say.
@@ -293,7 +293,7 @@ pub async fn act(
         if let Some((seen, refusal)) = &refused
             && *seen == versions
         {
-            // Nobody was faster: it is the change itself that is wrong.
+            // The object did not change meanwhile: the patch itself is wrong.
             return Err(refusal.clone());
         }
         let mut changes = decide(action, &vm, vmi.as_ref(), &options)?.into_iter();

@@ -29,7 +29,7 @@ use virt_api::streams::Streams;
 use virt_api::tls::{Certificates, Files};
 
 /// Certificates are made by virt-operator; on a fresh installation they come a moment later.
-const CERTIFICATES_WITHIN: Duration = Duration::from_secs(300);
+const CERTIFICATES_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Admission webhooks and the aggregated subresources.kubevirt.io API.
 #[derive(Debug, Parser)]
@@ -82,7 +82,7 @@ async fn main() -> anyhow::Result<()> {
     let files = Files { serving: options.serving_certs, client: options.client_certs, ca: options.ca };
     let certificates = Certificates::follow(&files, &tls::policy(&installation));
     tokio::select! {
-        ready = tokio::time::timeout(CERTIFICATES_WITHIN, certificates.ready()) => {
+        ready = tokio::time::timeout(CERTIFICATES_TIMEOUT, certificates.ready()) => {
             ready.context("no certificates from virt-operator")?;
         }
         _ = terminate.recv() => return Ok(()),

@@ -28,7 +28,7 @@ use crate::state::State;
 use crate::streams::Kind;
 
 /// How long the guest may take to accept a connection.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where a stream leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ enum Protocol {
 /// Opens a stream to a port of an instance, or of a machine's instance.
 ///
 /// # Errors
-/// 404, 409 where the guest does not run or is paused, 400 for what is no port and for a guest without a network, 500 where
+/// 404, 409 where the guest does not run or is paused, 400 for an invalid port and for a guest without a network, 500 where
 /// the guest does not take the connection; no websocket is opened then.
 pub async fn open(
     state: &State,
@@ -68,9 +68,9 @@ pub async fn open(
     let late = |_| Refusal::internal(format!("dialing VM: no answer from {address} port {}", target.port));
     let carried = match target.protocol {
         Protocol::Tcp => {
-            let tcp = timeout(CONNECT_WITHIN, TcpStream::connect((address, target.port))).await;
+            let tcp = timeout(CONNECT_TIMEOUT, TcpStream::connect((address, target.port))).await;
             let tcp = tcp.map_err(late)?.map_err(refused)?;
-            // Only a matter of latency.
+            // A failure only costs latency.
             let _ = tcp.set_nodelay(true);
             tokio::spawn(websocket::run(request, tcp, websocket::CLOSED))
         }

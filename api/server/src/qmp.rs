@@ -23,7 +23,7 @@ use hyper::body::{Bytes, Incoming};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use self::audit::Said;
+use self::audit::AuditEntry;
 use self::gate::Gate;
 use crate::answer::{Answer, Refusal};
 use crate::front_proxy::User;
@@ -51,7 +51,7 @@ struct Command {
 /// One command, and QEMU's `return` or `error`.
 ///
 /// # Errors
-/// 400 for what is no command, 403 for one that is not open to this person, 504 where QEMU does not answer, and what else
+/// 400 for a body that is not a command, 403 for a command that this user may not give, 504 where QEMU does not answer, and what else
 /// the handler says.
 pub async fn call(
     state: &State,
@@ -62,12 +62,12 @@ pub async fn call(
 ) -> Result<Answer, Refusal> {
     let mut gate = Gate::new(state, user, called);
     let command = read(&body);
-    let mut said = Said::new("call");
+    let mut entry = AuditEntry::new("call");
     if let Ok(Command { execute, arguments }) = &command {
-        said.command(execute, arguments.as_ref());
+        entry.command(execute, arguments.as_ref());
     }
     let answer = match command {
-        Ok(command) => pass(state, &mut gate, &mut said, command, query).await,
+        Ok(command) => pass(state, &mut gate, &mut entry, command, query).await,
         Err(refusal) => Err(refusal),
     };
     let outcome = match &answer {
@@ -75,7 +75,7 @@ pub async fn call(
         Ok(answer) => answer.status().as_u16().to_string(),
         Err(refusal) => refusal.code.as_u16().to_string(),
     };
-    said.came_to(&gate, &outcome);
+    entry.write(&gate, &outcome);
     answer
 }
 
@@ -90,7 +90,7 @@ fn read(body: &[u8]) -> Result<Command, Refusal> {
 async fn pass(
     state: &State,
     gate: &mut Gate,
-    said: &mut Said,
+    entry: &mut AuditEntry,
     command: Command,
     query: Option<&str>,
 ) -> Result<Answer, Refusal> {
@@ -98,7 +98,7 @@ async fn pass(
     let arguments = arguments.map_or(Value::Null, Value::Object);
     let timeout = timeout(query)?;
     let class = gate.admit(&execute, &arguments).await?;
-    said.class = Some(class);
+    entry.class = Some(class);
     let handler = reach(state, gate).await?;
     let mut command = json!({ "execute": execute });
     if !arguments.is_null() {
@@ -113,7 +113,7 @@ async fn pass(
     let exchange = Exchange { method: Method::POST, path: &path, body, within: timeout + MARGIN };
     let answer = to_handler::call(&state.certificates, &handler, exchange).await;
     // It may be carried out even where no answer came.
-    audit::tell(gate, class, &execute);
+    audit::record_event(gate, class, &execute);
     answer
 }
 

@@ -15,15 +15,15 @@ use crate::tls::Certificates;
 /// What every request may use.
 #[derive(Debug)]
 pub struct State {
-    /// Our own client: the service account of virt-api.
+    /// The client with the service account of virt-api.
     pub client: KubeClient,
-    /// The same for what webhooks have to know, with a rate of its own.
+    /// A client for what webhooks read, with its own rate limit.
     pub webhooks: KubeClient,
     /// Namespace of the installation.
     pub namespace: String,
     /// Certificates in use.
     pub certificates: Certificates,
-    /// Who may speak for users.
+    /// Which proxy may speak for users.
     pub front_proxy: front_proxy::Current,
     /// Settings of the installation, metrics of this process.
     pub probes: Probes,

@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// Who or what has streams.
+/// Users and guests that have streams.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Holder {
     User(String),

@@ -35,11 +35,11 @@ pub const PORT: u16 = 8186;
 const HOST: &str = "virt-handler";
 /// Until the handler has answered the request's head.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The one type of body beside JSON.
 const PNG: &str = "image/png";
 /// Largest answer that is not a stream.
-const LARGEST_ANSWER: usize = 8 << 20;
+const MAX_ANSWER: usize = 8 << 20;
 
 /// Bytes on their way in each direction of a stream that ends here.
 const OWN_BUFFER: usize = 32 << 10;
@@ -203,7 +203,7 @@ async fn send(
     request: Request<Full<Bytes>>,
     within: Duration,
 ) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), Refusal> {
-    let mut sender = timeout(CONNECT_WITHIN, connect(certificates, handler))
+    let mut sender = timeout(CONNECT_TIMEOUT, connect(certificates, handler))
         .await
         .map_err(|_| Refusal::timeout(format!("virt-handler on node {} does not answer", handler.node)))?
         .map_err(|error| Refusal::internal(format!("connect virt-handler on {}: {error}", handler.node)))?;
@@ -232,7 +232,7 @@ async fn connect(
     Ok(sender)
 }
 
-/// A session with the handler of that node, and with nobody else.
+/// A TLS session that only the handler of that node can accept.
 async fn session(
     config: Arc<ClientConfig>,
     node: &str,
@@ -245,7 +245,7 @@ async fn session(
 async fn collect(handler: &Handler, response: Response<Incoming>) -> Result<Answer, Refusal> {
     let code = response.status();
     let picture = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == PNG);
-    let body = timeout(ANSWER_WITHIN, Limited::new(response.into_body(), LARGEST_ANSWER).collect())
+    let body = timeout(ANSWER_WITHIN, Limited::new(response.into_body(), MAX_ANSWER).collect())
         .await
         .map_err(|_| Refusal::timeout(format!("virt-handler on node {} stopped answering", handler.node)))?
         .map_err(|error| Refusal::internal(format!("read from virt-handler on {}: {error}", handler.node)))?

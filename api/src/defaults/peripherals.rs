@@ -2,7 +2,7 @@
 
 use crate::v1::{Input, VirtualMachineInstanceSpec};
 
-/// Name of the tablet that comes by itself.
+/// Name of the default tablet.
 const TABLET_NAME: &str = "default-0";
 
 /// The tablet, where it is asked for and none is listed. A preference may choose its bus.

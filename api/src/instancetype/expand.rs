@@ -14,7 +14,7 @@ use crate::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSp
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
-/// What a machine's matchers lead to.
+/// The objects that a machine's matchers name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chosen {
     /// The instance type, where one is named.
@@ -23,7 +23,7 @@ pub struct Chosen {
     pub preference: Option<VirtualMachinePreferenceSpec>,
 }
 
-/// What came of looking for one of them.
+/// The result of looking up one of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Lookup<T> {
     /// None is named.
@@ -49,7 +49,7 @@ impl<T> Lookup<T> {
     }
 }
 
-/// What came of looking for both.
+/// The results of looking up both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lookups {
     /// For the instance type.
@@ -188,7 +188,7 @@ fn annotation(family: Family, scope: super::matcher::Scope) -> &'static str {
     }
 }
 
-/// Applies both to a specification. Devices that come by themselves come first, so that the preference chooses what they are.
+/// Applies both to a specification. Default devices are added first, so that the preference chooses their bus and model.
 fn specification(
     path: &Path,
     chosen: &Chosen,

@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
-/// What objects an inference reads.
+/// The kinds of objects that an inference reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A PersistentVolumeClaim.
@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How the API server has them.
+    /// The kind as an API resource.
     pub fn resource(self) -> ApiResource {
         match self {
             Kind::Claim => ApiResource::erase::<PersistentVolumeClaim>(&()),
@@ -49,7 +49,7 @@ impl Kind {
 
 /// An object to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct Reference {
     /// What it is.
     pub kind: Kind,
     /// Its namespace.
@@ -58,7 +58,7 @@ pub struct Look {
     pub name: String,
 }
 
-/// What the labels name.
+/// The object that the labels name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// Name of the instance type or preference.
@@ -67,11 +67,11 @@ pub struct Named {
     pub kind: Option<String>,
 }
 
-/// What an inference has come to so far.
+/// The state of an inference after a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Another object is to be read.
-    Look(Look),
+    Reference(Reference),
     /// Its end.
     Found(Named),
 }
@@ -85,7 +85,7 @@ pub struct Failure {
     pub may_be_ignored: bool,
 }
 
-/// What takes the place of the question.
+/// What replaces `inferFromVolume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// This one. The machine's own memory goes where it was only there in case nothing could be inferred.
@@ -106,7 +106,7 @@ fn lacking<T>(message: impl Into<String>) -> Result<T, Failure> {
 ///
 /// # Errors
 /// Where the volume can tell nothing.
-pub fn begin(vm: &VirtualMachine, volume: &str) -> Result<Look, Failure> {
+pub fn begin(vm: &VirtualMachine, volume: &str) -> Result<Reference, Failure> {
     let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
     let Some(found) = vm.spec.template.spec.volumes.iter().find(|one| one.name == volume) else {
         return fatal(format!("unable to find volume {volume} to infer defaults"));
@@ -127,11 +127,16 @@ pub fn begin(vm: &VirtualMachine, volume: &str) -> Result<Look, Failure> {
 ///
 /// # Errors
 /// Where it can tell nothing.
-pub fn follow(family: Family, namespace: &str, at: &Look, found: Option<&Value>) -> Result<Next, Failure> {
+pub fn follow(
+    family: Family,
+    namespace: &str,
+    at: &Reference,
+    found: Option<&Value>,
+) -> Result<Next, Failure> {
     let Some(found) = found else {
         return match at.kind {
             // One that was filled may have been taken away since: its claim has its name.
-            Kind::DataVolume => look(Kind::Claim, &at.namespace, &at.name).map(Next::Look),
+            Kind::DataVolume => look(Kind::Claim, &at.namespace, &at.name).map(Next::Reference),
             Kind::Claim | Kind::Snapshot | Kind::DataSource => {
                 let kind = at.kind.resource().kind;
                 fatal(format!("{kind} {}/{} not found", at.namespace, at.name))
@@ -147,14 +152,14 @@ pub fn follow(family: Family, namespace: &str, at: &Look, found: Option<&Value>)
         }
         Kind::DataVolume => {
             let spec = serde_json::from_value(found["spec"].clone()).unwrap_or_default();
-            of_specification(&spec, namespace).map(Next::Look)
+            of_specification(&spec, namespace).map(Next::Reference)
         }
         Kind::DataSource => {
             let said = cdi::stands_for(found);
             for (kind, source) in [(Kind::Claim, &said["pvc"]), (Kind::Snapshot, &said["snapshot"])] {
                 if let Some(name) = source["name"].as_str() {
                     let own = source["namespace"].as_str().filter(|own| !own.is_empty());
-                    return look(kind, own.unwrap_or(&at.namespace), name).map(Next::Look);
+                    return look(kind, own.unwrap_or(&at.namespace), name).map(Next::Reference);
                 }
             }
             lacking(
@@ -165,7 +170,7 @@ pub fn follow(family: Family, namespace: &str, at: &Look, found: Option<&Value>)
     }
 }
 
-fn of_specification(spec: &DataVolumeSpec, namespace: &str) -> Result<Look, Failure> {
+fn of_specification(spec: &DataVolumeSpec, namespace: &str) -> Result<Reference, Failure> {
     let or = |own: &str| if own.is_empty() { namespace.to_owned() } else { own.to_owned() };
     if let Some(source) = &spec.source {
         if let Some(claim) = &source.pvc {
@@ -189,12 +194,12 @@ fn of_specification(spec: &DataVolumeSpec, namespace: &str) -> Result<Look, Fail
 }
 
 /// Both become part of a request's path.
-fn look(kind: Kind, namespace: &str, name: &str) -> Result<Look, Failure> {
+fn look(kind: Kind, namespace: &str, name: &str) -> Result<Reference, Failure> {
     if !is_dns_label(namespace) || !is_dns_subdomain(name) {
         let (namespace, name) = (namespace.escape_debug(), name.escape_debug());
         return fatal(format!("{} {namespace}/{name} not found", kind.resource().kind));
     }
-    Ok(Look { kind, namespace: namespace.to_owned(), name: name.to_owned() })
+    Ok(Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
 fn name_label(family: Family) -> &'static str {
@@ -227,7 +232,7 @@ pub fn choose(matcher: &Matcher<'_>, end: Result<Named, Failure>) -> Result<Choi
     }
 }
 
-/// Puts a choice in the place of the question.
+/// Replaces `inferFromVolume` by the choice.
 pub fn apply(family: Family, choice: &Choice, spec: &mut VirtualMachineSpec) {
     let named = match choice {
         Choice::Named(named, forgets_memory) => {

@@ -82,7 +82,7 @@ pub fn reference(vm: &VirtualMachine, matcher: &Matcher<'_>) -> InstancetypeStat
     reference
 }
 
-/// Whether the status says what it should, and names a copy.
+/// Whether the status is up to date and names a copy.
 pub fn is_recorded(vm: &VirtualMachine, matcher: &Matcher<'_>) -> bool {
     let wanted = reference(vm, matcher);
     wanted.controller_revision_ref.is_some() && matcher.family.reference(vm) == Some(&wanted)
@@ -139,7 +139,7 @@ pub fn copy(
     })
 }
 
-/// What a copy holds, where it is one of that family.
+/// The specification in a copy, if it is one of that family.
 ///
 /// # Errors
 /// A sentence about what is in it instead.

@@ -6,7 +6,7 @@ pub const APP_LABEL: &str = "kubevirt.io";
 pub const APP_LAUNCHER: &str = "virt-launcher";
 /// Value of [`APP_LABEL`] on attachment pods, and name of their container.
 pub const APP_HOTPLUG_DISK: &str = "hotplug-disk";
-/// Value of [`APP_LABEL`] on pods that claims wait for before somebody fills them.
+/// Value of [`APP_LABEL`] on pods that make claims with `WaitForFirstConsumer` bind before they are populated.
 pub const APP_FIRST_CONSUMER: &str = "first-consumer";
 /// Label on launcher and attachment pods: UID of the instance they were made for.
 pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
@@ -30,7 +30,7 @@ pub const REFUSED_PODS_ANNOTATION: &str = "barevirt.dev/refused-pods";
 pub const VOLUME_ANNOTATION: &str = "barevirt.dev/volume";
 /// On attachment pods: the claim that the volume is on.
 pub const CLAIM_ANNOTATION: &str = "barevirt.dev/claim";
-/// Annotation, "true", on pods that claims wait for before somebody fills them.
+/// Annotation, "true", on pods that make claims with `WaitForFirstConsumer` bind before they are populated.
 pub const PROVISIONING_ANNOTATION: &str = "kubevirt.io/ephemeral-provisioning";
 /// Annotation of an instance, "true": no pod is made for it until a migration brings its guest.
 pub const MIGRATION_TARGET_ANNOTATION: &str = "kubevirt.io/create-migration-target";

@@ -10,7 +10,7 @@ pub const ACCESS_CREDENTIAL_SUFFIX: &str = "-access-cred";
 /// Directory where images of container disks are mounted into a launcher, where they are volumes of its pod; KubeVirt's.
 pub const IMAGE_VOLUMES: &str = "/var/run/kubevirt-image-volume";
 
-/// Where the image of a volume is mounted: by its place in the list, for no name of a tenant is part of a path.
+/// Where the image of a volume is mounted: by its place in the list, since no name of a tenant may be part of a path.
 pub fn image_volume(index: usize) -> String {
     format!("{IMAGE_VOLUMES}/disk_{index}")
 }

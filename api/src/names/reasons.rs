@@ -38,7 +38,7 @@ pub const REASON_SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
 pub const REASON_PVC_NOT_FOUND: &str = "FailedPvcNotFound";
 /// Reason of a volume whose claim is there, and its attachment pod not yet.
 pub const REASON_PVC_NOT_READY: &str = "PVCNotReady";
-/// Reason of a volume that cannot be plugged in, or that the guest does not let go; the handler's.
+/// Reason of a volume that cannot be plugged in, or that the guest does not release; written by the handler.
 pub const REASON_HOTPLUG_FAILED: &str = "FailedHotplugSync";
 /// Reason of a volume whose attachment pod does not run any more.
 pub const REASON_MISSING_ATTACHMENT_POD: &str = "MissingAttachmentPod";
@@ -60,7 +60,7 @@ pub const REASON_SUCCESSFUL_UPDATE: &str = "SuccessfulUpdate";
 pub const REASON_SUCCESSFUL_PAUSED: &str = "SuccessfulPaused";
 /// Event reason: the guest runs.
 pub const REASON_STARTED: &str = "Started";
-/// Paused condition's reason: somebody asked for it.
+/// Reason of the Paused condition: a user paused the guest.
 pub const REASON_PAUSED_BY_USER: &str = "PausedByUser";
 /// Paused condition's reason: a disk could not be read or written.
 pub const REASON_PAUSED_IO_ERROR: &str = "PausedIOError";
@@ -76,9 +76,9 @@ pub const REASON_MIGRATED: &str = "Migrated";
 pub const REASON_PAUSED: &str = "Paused";
 /// Event reason: they go on.
 pub const REASON_UNPAUSED: &str = "Unpaused";
-/// Event reason: somebody pressed the guest's reset button.
+/// Event reason: a user reset the guest.
 pub const REASON_RESET: &str = "Reset";
-/// Event reason: somebody had the guest boot again.
+/// Event reason: a user rebooted the guest.
 pub const REASON_SOFT_REBOOTED: &str = "SoftRebooted";
 /// Event reason: the guest's file systems could not be frozen.
 pub const REASON_FREEZE_ERROR: &str = "FreezeError";

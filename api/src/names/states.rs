@@ -34,7 +34,7 @@ pub const RUN_STRATEGY_RERUN_ON_FAILURE: &str = "RerunOnFailure";
 pub const RUN_STRATEGY_ONCE: &str = "Once";
 /// Run strategy: waits for a migration that brings the guest.
 pub const RUN_STRATEGY_WAIT_AS_RECEIVER: &str = "WaitAsReceiver";
-/// Start strategy: the guest's CPUs stand still until somebody lets them go.
+/// Start strategy: the guest's CPUs are paused until a user unpauses it.
 pub const START_STRATEGY_PAUSED: &str = "Paused";
 /// Action of a state change request: start.
 pub const ACTION_START: &str = "Start";
@@ -84,5 +84,5 @@ pub const VOLUME_ATTACHED: &str = "AttachedToNode";
 pub const VOLUME_READY: &str = "Ready";
 /// Phase of a volume: the guest is to give the disk back.
 pub const VOLUME_DETACHING: &str = "Detaching";
-/// Phase of a volume: the launcher has let go of the disk.
+/// Phase of a volume: the launcher has released the disk.
 pub const VOLUME_UNMOUNTED: &str = "UnMountedFromPod";

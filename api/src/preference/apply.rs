@@ -33,7 +33,7 @@ pub fn to_machine(preference: &VirtualMachinePreferenceSpec, vm: &mut VirtualMac
     }
 }
 
-/// Fills in what decides whether a device comes by itself. This has to be known before devices come.
+/// Fills in the fields that decide which default devices are added. They are read before devices are added.
 pub fn autoattach(preference: &VirtualMachinePreferenceSpec, spec: &mut VirtualMachineInstanceSpec) {
     let Some(preferred) = &preference.devices else { return };
     let devices = &mut spec.domain.devices;

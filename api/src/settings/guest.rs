@@ -1,4 +1,4 @@
-//! Settings of guests: what they have that name none, and what they may name.
+//! Settings of guests: defaults, and which values are allowed.
 
 use super::live_update::LiveUpdate;
 use crate::architecture::is_machine_type_of_amd64;
@@ -13,7 +13,7 @@ pub const MACHINE_TYPE: &str = "q35";
 /// CPU model of guests that name none.
 pub const CPU_MODEL: &str = "host-model";
 
-/// What guests have that name none, where an installation may choose it.
+/// Defaults of guests that the installation may choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestDefaults {
     /// Machine type.
@@ -22,7 +22,7 @@ pub struct GuestDefaults {
     pub cpu_model: String,
     /// CPU request of the pod, in thousandths; none where it follows from the number of CPUs.
     pub cpu_request: Option<u64>,
-    /// Binding of the interface that comes by itself.
+    /// Binding of the interface that is added by default.
     pub binding: Binding,
     /// How far they may grow while they run; none where nothing of them changes before the next start.
     pub live_update: Option<LiveUpdate>,
@@ -30,10 +30,10 @@ pub struct GuestDefaults {
     pub even_parity: bool,
 }
 
-/// A binding that an interface can have without being asked.
+/// A binding that an interface can have by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Binding {
-    /// The guest has an address of its own behind the pod's. KubeVirt's default is the other one, see ADR 0001.
+    /// The guest has an address of its own behind the pod's. KubeVirt's default is `bridge`, see ADR 0001.
     #[default]
     Masquerade,
     /// The guest takes the pod's address over.

@@ -3,7 +3,7 @@
 use crate::quantity;
 use crate::v1::KubeVirtConfiguration;
 
-/// How far guests may grow that do not say so themselves.
+/// How far guests may grow that set no maximum themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveUpdate {
     /// How many times its first sockets and memory.

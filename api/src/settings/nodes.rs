@@ -38,7 +38,7 @@ impl CpuModels {
         CpuModels { obsolete: configuration.obsolete_cpu_models.keys().cloned().collect() }
     }
 
-    /// Whether nodes keep the model to themselves.
+    /// Whether nodes do not offer the model.
     pub fn is_obsolete(&self, model: &str) -> bool {
         if self.obsolete.is_empty() {
             OBSOLETE.contains(&model.strip_suffix("-v1").unwrap_or(model))

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 /// Most disks on a bus, and most interfaces, of one machine: SATA has six drives for each of four controllers, virtio
 /// devices and interfaces share the PCI slots that the machine's own devices leave.
-const MOST_SATA: usize = 24;
-const MOST_PCI: usize = 170;
+const MAX_SATA: usize = 24;
+const MAX_PCI: usize = 170;
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let devices = &spec.domain.devices;
@@ -16,8 +16,8 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     let interfaces = path.child("domain.devices.interfaces");
     let on_bus = |bus: &str| devices.disks.iter().filter(|disk| disk.bus() == Some(bus)).count();
     for (count, most, what) in [
-        (on_bus("sata"), MOST_SATA, "sata drives"),
-        (on_bus("virtio") + devices.interfaces.len(), MOST_PCI, "virtio disks and interfaces together"),
+        (on_bus("sata"), MAX_SATA, "sata drives"),
+        (on_bus("virtio") + devices.interfaces.len(), MAX_PCI, "virtio disks and interfaces together"),
     ] {
         if count > most {
             causes.push(Cause::not_supported(

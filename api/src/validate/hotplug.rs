@@ -149,7 +149,7 @@ fn declared(new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What may come, what may go, and what has to stay.
+/// What may be added, what may be removed, and what must stay.
 fn exchanged(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
     let field = Path::new("spec.volumes");
     let field_disks = Path::new("spec.domain.devices.disks");
@@ -200,7 +200,7 @@ fn exchanged(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes:
     }
 }
 
-/// What comes is as right as it would have to be from the start.
+/// What is plugged in must satisfy the same rules as at the start.
 fn in_themselves(
     old: &VirtualMachineInstance,
     new: &VirtualMachineInstance,
@@ -233,7 +233,7 @@ impl<'a> Disks<'a> {
     }
 }
 
-/// What keeps a disk from coming while the guest runs: it sits on a bus that knows hotplug. `what` begins the message.
+/// Why a disk cannot be plugged into a running guest: its bus must support hotplug. `what` begins the message.
 pub fn plugged(field: &Path, disk: &Disk, what: &str) -> Option<Cause> {
     let name = quoted(&disk.name);
     let bus = disk.bus().unwrap_or_default();

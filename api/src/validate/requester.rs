@@ -1,6 +1,6 @@
-//! Who asks for a change.
+//! Who requests a change.
 
-/// Who asks.
+/// Who requests a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester {
     /// One of our own components, by its service account.

@@ -51,7 +51,7 @@ pub fn vm_spec(path: &Path, spec: &VirtualMachineSpec, requester: Requester, gat
     causes
 }
 
-/// The cause for an object that cannot be read as what it says to be.
+/// The cause for an object that cannot be read as its kind.
 pub fn unreadable(object: &Value, error: &serde_json::Error) -> Cause {
     let is_machine = object["kind"] == "VirtualMachine";
     if is_machine && object.pointer("/spec/template").is_none_or(Value::is_null) {

@@ -90,7 +90,7 @@ fn shared(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates, causes:
     }
 }
 
-/// A directory of the launcher's container is shared as such, and is none of ours.
+/// A directory of the launcher's container, shared as it is; it must not be one of Barevirt's own.
 fn container_path(
     field: &Path,
     volume: &Volume,

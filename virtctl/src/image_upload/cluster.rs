@@ -10,9 +10,9 @@ use kube::{Api, Resource};
 use serde_json::{Value, json};
 
 use super::annotation;
-use super::asked::{Asked, Target};
 use super::existing::{self, Filled};
 use super::objects;
+use super::upload::{Target, Upload};
 use crate::session::{self, Session};
 
 /// Group of the tokens.
@@ -48,11 +48,11 @@ impl<'a> Cluster<'a> {
         Api::namespaced_with(self.session.client.clone(), self.namespace(), &cdi::resource(name))
     }
 
-    /// Fails where nobody serves what an upload needs: what would be made would wait for ever.
+    /// Fails where CDI is not installed: the objects of an upload would wait for ever.
     pub(super) async fn need_cdi(&self) -> anyhow::Result<()> {
         let served = match self.session.client.list_api_groups().await {
             Ok(served) => served,
-            // Who may not ask finds out by what is asked next.
+            // A user without this permission is refused by the next request.
             Err(error) if refused_with(&error, 403) => return Ok(()),
             Err(error) => return Err(session::plain(error)).context("list the API groups of the cluster"),
         };
@@ -67,17 +67,17 @@ impl<'a> Cluster<'a> {
 
     /// The claim to upload to, where there is one already. Fails where there is one that cannot be used, and where there is
     /// none and none is to be made.
-    pub(super) async fn existing(&self, asked: &Asked) -> anyhow::Result<Option<PersistentVolumeClaim>> {
-        let (namespace, name) = (self.namespace(), &asked.name);
+    pub(super) async fn existing(&self, upload: &Upload) -> anyhow::Result<Option<PersistentVolumeClaim>> {
+        let (namespace, name) = (self.namespace(), &upload.name);
         let Some(claim) = self.claim_opt(name).await? else {
             println!("PVC {namespace}/{name} not found");
             ensure!(
-                asked.create,
+                upload.create,
                 "persistentvolumeclaims \"{name}\" not found in namespace {namespace}: leave out --no-create to make it"
             );
             return Ok(None);
         };
-        let claim = match asked.target {
+        let claim = match upload.target {
             Target::Claim => claim,
             Target::DataVolume => {
                 let data_volume = self.data_volume(name).await?;
@@ -91,7 +91,7 @@ impl<'a> Cluster<'a> {
                 }
             }
         };
-        existing::usable(asked, &claim).map_err(anyhow::Error::msg)?;
+        existing::usable(upload, &claim).map_err(anyhow::Error::msg)?;
         Ok(Some(claim))
     }
 
@@ -108,24 +108,24 @@ impl<'a> Cluster<'a> {
     }
 
     /// Makes the claim or DataVolume, and returns its kind.
-    pub(super) async fn create(&self, asked: &Asked) -> anyhow::Result<&'static str> {
-        let Some(size) = &asked.size else {
+    pub(super) async fn create(&self, upload: &Upload) -> anyhow::Result<&'static str> {
+        let Some(size) = &upload.size else {
             bail!("when creating a resource, the size must be specified: add --size")
         };
-        if let Some(class) = &asked.storage_class {
+        if let Some(class) = &upload.storage_class {
             let classes: Api<StorageClass> = Api::all(self.session.client.clone());
             let found = classes.get_metadata_opt(class).await.map_err(session::plain);
             let found = found.with_context(|| format!("get storage class {class}"))?;
             ensure!(found.is_some(), "storageclasses.storage.k8s.io \"{class}\" not found");
         }
-        let (params, name) = (PostParams::default(), &asked.name);
-        let (kind, made) = match asked.target {
+        let (params, name) = (PostParams::default(), &upload.name);
+        let (kind, made) = match upload.target {
             Target::Claim => {
-                let claim = objects::claim(asked, size);
+                let claim = objects::claim(upload, size);
                 ("PersistentVolumeClaim", self.claims().create(&params, &claim).await.map(drop))
             }
             Target::DataVolume => {
-                let object = serde_json::from_value(objects::data_volume(asked, size))?;
+                let object = serde_json::from_value(objects::data_volume(upload, size))?;
                 ("DataVolume", self.of_cdi("DataVolume").create(&params, &object).await.map(drop))
             }
         };
@@ -191,18 +191,18 @@ impl<'a> Cluster<'a> {
     }
 
     /// Has the DataSource of the claim's name point to it, and returns what was done.
-    pub(super) async fn point_data_source(&self, asked: &Asked) -> anyhow::Result<String> {
-        let (sources, namespace, name) = (self.of_cdi("DataSource"), self.namespace(), &asked.name);
+    pub(super) async fn point_data_source(&self, upload: &Upload) -> anyhow::Result<String> {
+        let (sources, namespace, name) = (self.of_cdi("DataSource"), self.namespace(), &upload.name);
         let found = sources.get_metadata_opt(name).await.map_err(session::plain);
         let found = found.with_context(|| format!("get DataSource {namespace}/{name}"))?;
         let (done, pointed) = match found.map(|source| source.meta().name.clone()) {
             Some(_) => {
-                let patch = Patch::Merge(objects::data_source_patch(asked, namespace));
+                let patch = Patch::Merge(objects::data_source_patch(upload, namespace));
                 let patched = sources.patch(name, &PatchParams::default(), &patch).await;
                 ("Updated an existing", patched)
             }
             None => {
-                let object = serde_json::from_value(objects::data_source(asked, namespace))?;
+                let object = serde_json::from_value(objects::data_source(upload, namespace))?;
                 ("Created a new", sources.create(&PostParams::default(), &object).await)
             }
         };
@@ -211,7 +211,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// The proxy's URL in a CDIConfig: what somebody wants it to be, else what was found.
+/// The proxy's URL in a CDIConfig: the override, else the one that CDI found.
 fn url_of(config: &Value) -> Option<String> {
     let wanted = config["spec"]["uploadProxyURLOverride"].as_str();
     let url = wanted.or_else(|| config["status"]["uploadProxyURL"].as_str())?;

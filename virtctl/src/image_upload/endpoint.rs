@@ -16,7 +16,7 @@ pub(super) struct Endpoints {
     pub(super) synchronous: Uri,
 }
 
-/// A URL as somebody wrote it; https where it does not say.
+/// A URL as the user wrote it; https where it has no scheme.
 pub(super) fn whole(url: &str) -> String {
     if url.contains("://") { url.to_owned() } else { format!("https://{url}") }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::DynamicObject;
 
 use super::annotation;
-use super::asked::{Asked, Content};
+use super::upload::{Content, Upload};
 
 /// Which claim an upload to a DataVolume goes into.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,19 +53,19 @@ pub(super) fn filled(
     }
 }
 
-/// Refuses a claim that is full, is somebody else's, or is for other content.
-pub(super) fn usable(asked: &Asked, claim: &PersistentVolumeClaim) -> Result<(), String> {
-    let name = &asked.name;
+/// Refuses a claim that is populated, was not made for an upload, or is for other content.
+pub(super) fn usable(upload: &Upload, claim: &PersistentVolumeClaim) -> Result<(), String> {
+    let name = &upload.name;
     if annotated(claim, annotation::PHASE) == Some("Succeeded") {
         return Err(format!("PVC {name} already successfully imported/cloned/updated"));
     }
-    if asked.create && annotated(claim, annotation::UPLOAD).is_none() {
+    if upload.create && annotated(claim, annotation::UPLOAD).is_none() {
         return Err(format!(
             "PVC {name} not available for upload: it was made for something else; --no-create overwrites what is in it"
         ));
     }
     let content = annotated(claim, annotation::CONTENT);
-    if asked.content == Content::Archive && content != Some(Content::Archive.word()) {
+    if upload.content == Content::Archive && content != Some(Content::Archive.word()) {
         return Err(format!("PVC {name} doesn't have archive contentType annotation"));
     }
     Ok(())
@@ -73,7 +73,7 @@ pub(super) fn usable(asked: &Asked, claim: &PersistentVolumeClaim) -> Result<(),
 
 #[cfg(test)]
 mod tests {
-    use super::super::asked::tests::read;
+    use super::super::upload::tests::read;
     use super::*;
     use serde_json::{Value, json};
 
@@ -85,8 +85,8 @@ mod tests {
     }
 
     fn refused(arguments: &[&str], annotations: Value) -> Option<String> {
-        let asked = read(&[&["pvc", "disk"], arguments].concat());
-        usable(&asked, &claim(annotations, "Bound")).err()
+        let upload = read(&[&["pvc", "disk"], arguments].concat());
+        usable(&upload, &claim(annotations, "Bound")).err()
     }
 
     #[test]

@@ -11,7 +11,7 @@ use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::annotation;
-use super::asked::Asked;
+use super::upload::Upload;
 
 /// Lets CDI's webhook fill what the claim leaves open from the storage class's profile.
 const PROFILE_LABEL: &str = "cdi.kubevirt.io/applyStorageProfile";
@@ -23,51 +23,51 @@ fn requests(size: &Quantity) -> VolumeResourceRequirements {
     }
 }
 
-fn labels(asked: &Asked) -> BTreeMap<String, String> {
-    asked.labels.iter().map(|(label, text)| ((*label).to_owned(), text.clone())).collect()
+fn labels(upload: &Upload) -> BTreeMap<String, String> {
+    upload.labels.iter().map(|(label, text)| ((*label).to_owned(), text.clone())).collect()
 }
 
-fn bind(asked: &Asked) -> Option<(String, String)> {
-    asked.force_bind.then(|| (annotation::BIND.to_owned(), String::new()))
+fn bind(upload: &Upload) -> Option<(String, String)> {
+    upload.force_bind.then(|| (annotation::BIND.to_owned(), String::new()))
 }
 
 /// A DataVolume of that size, to be uploaded to.
-pub(super) fn data_volume(asked: &Asked, size: &Quantity) -> Value {
+pub(super) fn data_volume(upload: &Upload, size: &Quantity) -> Value {
     let storage = StorageSpec {
-        access_modes: asked.access_mode.iter().cloned().collect(),
+        access_modes: upload.access_mode.iter().cloned().collect(),
         resources: Some(requests(size)),
-        storage_class_name: asked.storage_class.clone(),
-        volume_mode: asked.volume_mode.map(str::to_owned),
+        storage_class_name: upload.storage_class.clone(),
+        volume_mode: upload.volume_mode.map(str::to_owned),
         ..StorageSpec::default()
     };
-    let upload = Some(DataVolumeSourceUpload {});
+    let source = DataVolumeSource { upload: Some(DataVolumeSourceUpload {}), ..DataVolumeSource::default() };
     let spec = DataVolumeSpec {
-        source: Some(DataVolumeSource { upload, ..DataVolumeSource::default() }),
-        content_type: Some(asked.content.word().to_owned()),
+        source: Some(source),
+        content_type: Some(upload.content.word().to_owned()),
         storage: Some(storage),
         ..DataVolumeSpec::default()
     };
-    let annotations: BTreeMap<String, String> = bind(asked).into_iter().collect();
+    let annotations: BTreeMap<String, String> = bind(upload).into_iter().collect();
     json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
-        "metadata": { "name": asked.name, "labels": labels(asked), "annotations": annotations },
+        "metadata": { "name": upload.name, "labels": labels(upload), "annotations": annotations },
         "spec": spec,
     })
 }
 
 /// A claim of that size, to be uploaded to.
-pub(super) fn claim(asked: &Asked, size: &Quantity) -> PersistentVolumeClaim {
+pub(super) fn claim(upload: &Upload, size: &Quantity) -> PersistentVolumeClaim {
     let mut annotations = BTreeMap::from([
         (annotation::UPLOAD.to_owned(), String::new()),
-        (annotation::CONTENT.to_owned(), asked.content.word().to_owned()),
+        (annotation::CONTENT.to_owned(), upload.content.word().to_owned()),
     ]);
-    annotations.extend(bind(asked));
-    let mut labels = labels(asked);
+    annotations.extend(bind(upload));
+    let mut labels = labels(upload);
     labels.insert(PROFILE_LABEL.to_owned(), "true".to_owned());
-    let access_mode = asked.access_mode.clone().unwrap_or_else(|| "ReadWriteOnce".to_owned());
+    let access_mode = upload.access_mode.clone().unwrap_or_else(|| "ReadWriteOnce".to_owned());
     PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(asked.name.clone()),
+            name: Some(upload.name.clone()),
             labels: Some(labels),
             annotations: Some(annotations),
             ..ObjectMeta::default()
@@ -75,8 +75,8 @@ pub(super) fn claim(asked: &Asked, size: &Quantity) -> PersistentVolumeClaim {
         spec: Some(PersistentVolumeClaimSpec {
             access_modes: Some(vec![access_mode]),
             resources: Some(requests(size)),
-            storage_class_name: asked.storage_class.clone(),
-            volume_mode: asked.volume_mode.map(str::to_owned),
+            storage_class_name: upload.storage_class.clone(),
+            volume_mode: upload.volume_mode.map(str::to_owned),
             ..PersistentVolumeClaimSpec::default()
         }),
         status: None,
@@ -84,27 +84,27 @@ pub(super) fn claim(asked: &Asked, size: &Quantity) -> PersistentVolumeClaim {
 }
 
 /// A DataSource of the claim's name that points to it.
-pub(super) fn data_source(asked: &Asked, namespace: &str) -> Value {
+pub(super) fn data_source(upload: &Upload, namespace: &str) -> Value {
     json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
-        "metadata": { "name": asked.name, "labels": labels(asked) },
-        "spec": { "source": { "pvc": { "name": asked.name, "namespace": namespace } } },
+        "metadata": { "name": upload.name, "labels": labels(upload) },
+        "spec": { "source": { "pvc": { "name": upload.name, "namespace": namespace } } },
     })
 }
 
 /// What makes a DataSource that is there point to the claim, whatever it pointed to.
-pub(super) fn data_source_patch(asked: &Asked, namespace: &str) -> Value {
+pub(super) fn data_source_patch(upload: &Upload, namespace: &str) -> Value {
     json!({
-        "metadata": { "labels": labels(asked) },
+        "metadata": { "labels": labels(upload) },
         "spec": { "source": {
-            "pvc": { "name": asked.name, "namespace": namespace }, "snapshot": null, "dataSource": null,
+            "pvc": { "name": upload.name, "namespace": namespace }, "snapshot": null, "dataSource": null,
         } },
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::asked::tests::read;
+    use super::super::upload::tests::read;
     use super::*;
 
     const ALL: [&str; 10] = [
@@ -197,16 +197,16 @@ mod tests {
 
     #[test]
     fn a_data_source_points_to_the_claim_alone() {
-        let asked = read(&["pvc", "disk", "--image-path=a.img", "--default-preference=fedora"]);
+        let upload = read(&["pvc", "disk", "--image-path=a.img", "--default-preference=fedora"]);
         let labels = json!({ "instancetype.kubevirt.io/default-preference": "fedora" });
         let pvc = json!({ "name": "disk", "namespace": "shop" });
-        let made = data_source(&asked, "shop");
+        let made = data_source(&upload, "shop");
         assert_eq!(made["metadata"], json!({ "name": "disk", "labels": labels }));
         assert_eq!(made["spec"], json!({ "source": { "pvc": pvc } }));
         let mut former = json!({
             "metadata": { "labels": { "mine": "kept" } }, "spec": { "source": { "snapshot": { "name": "old" } } },
         });
-        json_patch_merge(&mut former, &data_source_patch(&asked, "shop"));
+        json_patch_merge(&mut former, &data_source_patch(&upload, "shop"));
         assert_eq!(former["spec"], json!({ "source": { "pvc": pvc } }));
         assert_eq!(former["metadata"]["labels"]["mine"], "kept");
         assert_eq!(former["metadata"]["labels"]["instancetype.kubevirt.io/default-preference"], "fedora");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 const BAR: u64 = 30;
 
-/// The line of one try. Nothing is shown where nobody looks.
+/// The progress line of one try. Nothing is shown where the output is not a terminal.
 pub(super) struct Progress {
     shown: bool,
     length: u64,

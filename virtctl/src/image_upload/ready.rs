@@ -8,9 +8,9 @@ use kube::api::DynamicObject;
 use tokio::time::Instant;
 
 use super::annotation;
-use super::asked::Asked;
 use super::cluster::Cluster;
 use super::existing::annotated;
+use super::upload::Upload;
 
 /// How often is looked.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
@@ -19,16 +19,16 @@ const OUTDATED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 /// Waits until the DataVolume says that it can be uploaded to.
-pub(super) async fn data_volume(cluster: &Cluster<'_>, asked: &Asked) -> anyhow::Result<()> {
-    let (namespace, name) = (cluster.namespace(), &asked.name);
-    let mut wait = Wait::new(asked);
+pub(super) async fn data_volume(cluster: &Cluster<'_>, upload: &Upload) -> anyhow::Result<()> {
+    let (namespace, name) = (cluster.namespace(), &upload.name);
+    let mut wait = Wait::new(upload);
     let mut phase = String::new();
     loop {
         match cluster.data_volume(name).await? {
             None => println!("DV {name} not found..."),
             Some(found) => {
                 phase = found.data["status"]["phase"].as_str().unwrap_or_default().to_owned();
-                if takes_uploads(&phase, asked.force_bind).map_err(anyhow::Error::msg)? {
+                if takes_uploads(&phase, upload.force_bind).map_err(anyhow::Error::msg)? {
                     wait.over();
                     return Ok(());
                 }
@@ -42,16 +42,16 @@ pub(super) async fn data_volume(cluster: &Cluster<'_>, asked: &Asked) -> anyhow:
             bail!(
                 "timed out waiting for the condition: DataVolume {namespace}/{name} is {} and takes no upload after {} s; see 'kubectl describe datavolume {name}'",
                 if phase.is_empty() { "in no phase" } else { &phase },
-                asked.wait_secs
+                upload.wait_secs
             );
         }
     }
 }
 
 /// Waits until the claim says that its pod can be uploaded to.
-pub(super) async fn claim(cluster: &Cluster<'_>, asked: &Asked) -> anyhow::Result<()> {
-    let (namespace, name) = (cluster.namespace(), &asked.name);
-    let mut wait = Wait::new(asked);
+pub(super) async fn claim(cluster: &Cluster<'_>, upload: &Upload) -> anyhow::Result<()> {
+    let (namespace, name) = (cluster.namespace(), &upload.name);
+    let mut wait = Wait::new(upload);
     loop {
         let found = cluster.claim_opt(name).await?;
         if let Some(claim) = &found {
@@ -67,8 +67,8 @@ pub(super) async fn claim(cluster: &Cluster<'_>, asked: &Asked) -> anyhow::Resul
             let bound = status.and_then(|status| status.phase.as_deref()) == Some("Bound");
             bail!(
                 "timed out waiting for the condition: PVC {namespace}/{name} has no upload pod that is ready after {} s; {}",
-                asked.wait_secs,
-                match bound || asked.force_bind {
+                upload.wait_secs,
+                match bound || upload.force_bind {
                     true => format!("see 'kubectl describe pvc {name}'"),
                     false => "the claim is not bound: where its storage class waits for the first consumer, use --force-bind"
                         .to_owned(),
@@ -85,8 +85,8 @@ struct Wait {
 }
 
 impl Wait {
-    fn new(asked: &Asked) -> Self {
-        let until = Instant::now() + Duration::from_secs(asked.wait_secs.into());
+    fn new(upload: &Upload) -> Self {
+        let until = Instant::now() + Duration::from_secs(upload.wait_secs.into());
         Self { until, announced: false }
     }
 

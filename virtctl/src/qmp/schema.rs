@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(schema.complete("help q").1.len(), 4);
         assert_eq!(schema.complete("query-stats "), (12, vec!["target=".into(), "vcpus=".into()]));
         assert_eq!(schema.complete("query-stats target=vm v"), (22, vec!["vcpus=".into()]));
-        // Open to nobody.
+        // Forbidden commands.
         assert!(schema.complete("getf").1.is_empty() && schema.complete("nothing ").1.is_empty());
     }
 

@@ -7,7 +7,7 @@
 use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION, is_final_phase};
 use barevirt_api::settings::Settings;
 use barevirt_api::v1::VirtualMachineInstance;
-use barevirt_api::validate::kinds::eviction::{Verdict, decide};
+use barevirt_api::validate::kinds::eviction::{Decision, decide};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::core::admission::AdmissionResponse;
@@ -60,9 +60,9 @@ async fn evict(client: &Client, settings: &Settings, request: &Request) -> Resul
     }
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     match decide(&instance, settings.eviction_strategy.as_deref(), node) {
-        Verdict::Pass => Ok(()),
-        Verdict::Deny(message) => Err(message),
-        Verdict::Mark(message) => {
+        Decision::Pass => Ok(()),
+        Decision::Deny(message) => Err(message),
+        Decision::Mark(message) => {
             let mark = mark(node, request);
             let params = PatchParams { dry_run: is_dry_run(request), ..PatchParams::default() };
             let marked = instances.patch(name, &params, &Patch::Merge(&mark)).await;

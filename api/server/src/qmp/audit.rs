@@ -1,6 +1,6 @@
-//! What is written down of a person's command: a line in the log for each, and an Event where the guest may notice.
+//! The audit of commands: a log entry for each, and an Event for disruptive ones.
 //!
-//! Of arguments only the names are: values may be passwords.
+//! Only the names of arguments are logged: values may be passwords.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ const RECORD: Duration = Duration::from_secs(10);
 /// Longest name that is written down; those of commands and arguments are far shorter.
 const LONGEST: usize = 100;
 
-/// A command in the making of its line.
+/// The audit log entry of a command.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct AuditEntry {
     by: &'static str,
     execute: String,
     arguments: String,
     pub(super) class: Option<Class>,
 }
 
-impl Said {
+impl AuditEntry {
     /// `by` a call or a stream.
     pub(super) fn new(by: &'static str) -> Self {
         Self { by, execute: String::new(), arguments: String::new(), class: None }
@@ -38,8 +38,8 @@ impl Said {
         self.arguments = names.join(",").chars().take(LONGEST).collect();
     }
 
-    /// Writes the line.
-    pub(super) fn came_to(&self, gate: &Gate, outcome: &str) {
+    /// Writes the entry to the log.
+    pub(super) fn write(&self, gate: &Gate, outcome: &str) {
         tracing::info!(
             audit = "qmp",
             by = self.by,
@@ -55,8 +55,8 @@ impl Said {
     }
 }
 
-/// Has an Event told of a command that was passed on, where the guest may notice it.
-pub(super) fn tell(gate: &Gate, class: Class, execute: &str) {
+/// Records an Event about a command that was passed on, if it is disruptive.
+pub(super) fn record_event(gate: &Gate, class: Class, execute: &str) {
     if class != Class::Disruptive {
         return;
     }
@@ -72,7 +72,7 @@ pub(super) fn tell(gate: &Gate, class: Class, execute: &str) {
     let reporter = Reporter { controller: "virt-api".to_owned(), instance: None };
     let recorder = Recorder::new(gate.client.0.clone(), reporter);
     let execute = execute.to_owned();
-    // The command waits for nobody; the line in the log is there in any case.
+    // The command does not wait for the event; the log line is written in any case.
     tokio::spawn(async move {
         match timeout(RECORD, recorder.publish(&event, &about)).await {
             Ok(Ok(())) => {}
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn names_of_arguments_are_written_down_values_are_not() {
-        let mut said = Said::new("call");
+        let mut entry = AuditEntry::new("call");
         let arguments = json!({"protocol": "vnc", "password": "hush"});
-        said.command("set_password", arguments.as_object());
-        assert_eq!((said.execute.as_str(), said.arguments.as_str()), ("set_password", "password,protocol"));
-        said.command(&"x".repeat(5000), None);
-        assert_eq!((said.execute.len(), said.arguments.len()), (LONGEST, 0));
+        entry.command("set_password", arguments.as_object());
+        assert_eq!((entry.execute.as_str(), entry.arguments.as_str()), ("set_password", "password,protocol"));
+        entry.command(&"x".repeat(5000), None);
+        assert_eq!((entry.execute.len(), entry.arguments.len()), (LONGEST, 0));
     }
 
     #[test]

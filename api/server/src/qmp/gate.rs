@@ -1,4 +1,4 @@
-//! Who asks for what: what decides whether a command is passed on.
+//! Decides whether a user's command is passed on.
 
 use barevirt_api::monitor::{self, Class};
 use serde_json::Value;

@@ -49,7 +49,7 @@ pub(super) struct Session {
 /// Reads a person's line.
 ///
 /// # Errors
-/// The answer to what is no command.
+/// The answer to a line that is not a command.
 pub(super) fn read(mut asked: Map<String, Value>) -> Result<Command, Map<String, Value>> {
     let id = asked.remove("id");
     let refuse = |why: &str, id: &Option<Value>| Err(refusal(why, id.clone()));

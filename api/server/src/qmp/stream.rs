@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::audit::{self, Said};
+use super::audit::{self, AuditEntry};
 use super::gate::Gate;
 use super::session::{self, Answered, Session};
 use crate::answer::{Answer, Refusal};
@@ -25,9 +25,9 @@ use crate::to_handler::{self, Handler, Opened};
 const MOST: usize = 64;
 static SEATS: Semaphore = Semaphore::const_new(MOST);
 /// Longest line of a person, as at the launcher.
-const LONGEST_ASKED: usize = 1 << 20;
+const MAX_ASKED: usize = 1 << 20;
 /// Longest line of the launcher: the schema has 0.2 MB.
-const LONGEST_SAID: usize = 4 << 20;
+const MAX_SAID: usize = 4 << 20;
 /// Bytes between a websocket and the session.
 const BUFFER: usize = 64 << 10;
 /// A stream ends at last: what a person may do is asked when it begins.
@@ -82,7 +82,7 @@ async fn converse(
 ) -> &'static str {
     let (mut from_person, mut to_person) = split(person);
     let (mut from_vm, mut to_vm) = split(vm);
-    let (mut asked, mut told) = (Decoder::for_commands(LONGEST_ASKED), Decoder::new(LONGEST_SAID));
+    let (mut asked, mut told) = (Decoder::for_commands(MAX_ASKED), Decoder::new(MAX_SAID));
     let (mut chunk_asked, mut chunk_told) = (vec![0; 4096], vec![0; 16 << 10]);
     let end = Instant::now() + LONGEST;
     loop {
@@ -137,13 +137,13 @@ async fn ask(
     let admitted = admitted.unwrap_or_else(|_| Err(Refusal::timeout("the access review took too long")));
     match admitted {
         Ok(class) => {
-            audit::tell(gate, class, &command.name);
+            audit::record_event(gate, class, &command.name);
             Ok(session.pass(command, class))
         }
         Err(refusal) => {
-            let mut said = Said::new("stream");
-            said.command(&command.name, command.arguments.as_object());
-            said.came_to(gate, &refusal.code.as_u16().to_string());
+            let mut entry = AuditEntry::new("stream");
+            entry.command(&command.name, command.arguments.as_object());
+            entry.write(gate, &refusal.code.as_u16().to_string());
             Err(session::refusal(&refusal.message, command.id))
         }
     }
@@ -151,9 +151,9 @@ async fn ask(
 
 fn write_down(gate: &Gate, answered: Answered) {
     let Answered { name, class, arguments, outcome } = answered;
-    let mut said = Said::new("stream");
+    let mut entry = AuditEntry::new("stream");
     let names = arguments.into_iter().map(|name| (name, Value::Null)).collect();
-    said.command(&name, Some(&names));
-    said.class = Some(class);
-    said.came_to(gate, &outcome);
+    entry.command(&name, Some(&names));
+    entry.class = Some(class);
+    entry.write(gate, &outcome);
 }

@@ -24,7 +24,7 @@ fn infer(vm: &VirtualMachine, cluster: &Value) -> Result<(String, Option<String>
     for _ in 0..5 {
         let path = format!("{} {}/{}", at.kind.resource().kind, at.namespace, at.name);
         match follow(Family::Instancetype, "shop", &at, cluster.get(&path)).map_err(told)? {
-            Next::Look(next) => at = next,
+            Next::Reference(next) => at = next,
             Next::Found(named) => return Ok((named.name, named.kind)),
         }
     }

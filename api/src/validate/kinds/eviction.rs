@@ -1,11 +1,11 @@
-//! Evictions of launcher pods: who is to leave a node shuts down, or moves away while it runs.
+//! Evictions of launcher pods: an evicted guest shuts down, or moves to another node while it runs.
 
 use crate::names;
 use crate::v1::{Condition, VirtualMachineInstance};
 
-/// What becomes of an eviction.
+/// How an eviction is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Decision {
     /// The pod is evicted, which shuts its guest down.
     Pass,
     /// It stays, with that message.
@@ -14,9 +14,9 @@ pub enum Verdict {
     Mark(String),
 }
 
-/// What becomes of the eviction of an instance's launcher on `node`. `cluster` is the strategy of instances that name
+/// Decides about the eviction of an instance's launcher on `node`. `cluster` is the strategy of instances that name
 /// none.
-pub fn decide(instance: &VirtualMachineInstance, cluster: Option<&str>, node: Option<&str>) -> Verdict {
+pub fn decide(instance: &VirtualMachineInstance, cluster: Option<&str>, node: Option<&str>) -> Decision {
     let status = instance.status.as_ref();
     let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
     let movable = Condition::is_set(conditions, names::CONDITION_LIVE_MIGRATABLE);
@@ -26,22 +26,22 @@ pub fn decide(instance: &VirtualMachineInstance, cluster: Option<&str>, node: Op
         Some("LiveMigrate") if !movable => {
             let message =
                 format!("VMI {name} is configured with an eviction strategy but is not live-migratable");
-            return Verdict::Deny(message);
+            return Decision::Deny(message);
         }
-        Some("LiveMigrateIfPossible") if !movable => return Verdict::Pass,
+        Some("LiveMigrateIfPossible") if !movable => return Decision::Pass,
         Some("LiveMigrate" | "LiveMigrateIfPossible" | "External") => {}
         // None is a word here, too; admission knows no other.
-        None | Some(_) => return Verdict::Pass,
+        None | Some(_) => return Decision::Pass,
     }
     let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();
     let words = format!("Eviction triggered evacuation of VMI \"{namespace}/{name}\"");
     if status
         .is_some_and(|status| status.evacuation_node_name.as_deref().is_some_and(|node| !node.is_empty()))
     {
-        return Verdict::Deny(format!("Evacuation in progress: {words}"));
+        return Decision::Deny(format!("Evacuation in progress: {words}"));
     }
     if status.and_then(|status| status.node_name.as_deref()) != node {
-        return Verdict::Deny("Eviction request for target Pod".to_owned());
+        return Decision::Deny("Eviction request for target Pod".to_owned());
     }
-    Verdict::Mark(words)
+    Decision::Mark(words)
 }

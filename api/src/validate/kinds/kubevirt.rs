@@ -62,7 +62,7 @@ pub fn create(object: &KubeVirt, others: bool, namespace: &str) -> Vec<Cause> {
     causes
 }
 
-/// Everything wrong with the specification of one that is there: written while nobody was asked, or by an older version.
+/// Everything wrong with the specification of an existing object, which was written while no webhook ran, or by an older version.
 pub fn standing(object: &KubeVirt) -> Vec<Cause> {
     let mut causes = Vec::new();
     rules(None, &object.spec, &mut causes);

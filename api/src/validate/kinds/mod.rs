@@ -49,7 +49,7 @@ fn gated(gates: &Gates, gate: &str, off: &str, kind: &str, why: &str) -> Cause {
     }
 }
 
-/// A warning for a changed specification that nothing looks at.
+/// A warning for a changed specification that has no effect.
 pub fn without_effect<T: PartialEq>(kind: &str, old: &T, new: &T) -> Option<String> {
     (old != new).then(|| format!("{kind} is not supported yet: the change of spec has no effect"))
 }

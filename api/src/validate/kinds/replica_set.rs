@@ -42,7 +42,7 @@ fn spec(spec: &VirtualMachineInstanceReplicaSetSpec, requester: Requester, gates
     causes
 }
 
-/// The API server says so of the `scale` call, and nobody of the field itself.
+/// The API server checks this for the `scale` call only, not for the field itself.
 pub(super) fn replicas(path: &Path, replicas: Option<i32>, causes: &mut Vec<Cause>) {
     if replicas.is_some_and(|replicas| replicas < 0) {
         causes.push(Cause::invalid(&path.child("replicas"), "must be greater than or equal to 0"));

@@ -7,7 +7,7 @@ use crate::v1::KubeVirtSelfSignConfiguration;
 use crate::validate::{Cause, CauseKind, Path};
 use std::time::Duration;
 
-/// Everything wrong with it. What is no duration is looked at as if it were not given.
+/// Everything wrong with it. A text that is not a duration counts as not given.
 pub(super) fn rules(path: &Path, own: &KubeVirtSelfSignConfiguration, causes: &mut Vec<Cause>) {
     let KubeVirtSelfSignConfiguration {
         ca,

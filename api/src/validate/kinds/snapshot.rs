@@ -25,7 +25,7 @@ pub fn update(old: &VirtualMachineSnapshot, new: &VirtualMachineSnapshot) -> Vec
     immutable(&old.spec, &new.spec, IMMUTABLE)
 }
 
-/// Why nobody makes a content: those who take snapshots do.
+/// Why users may not create contents: the snapshot controller creates them.
 pub fn create_content() -> Vec<Cause> {
     vec![not_there("VirtualMachineSnapshotContent", WHY)]
 }

@@ -120,7 +120,7 @@ fn statuses() {
 
 #[test]
 fn evictions() {
-    use eviction::Verdict::{Deny, Mark, Pass};
+    use eviction::Decision::{Deny, Mark, Pass};
     let deny = |words: &str| Deny(words.to_owned());
     let words = "Eviction triggered evacuation of VMI \"shop/web\"";
     let mark = || Mark(words.to_owned());

@@ -6,10 +6,10 @@ use barevirt_api::v1::{InstancetypeMatcher, PreferenceMatcher, VirtualMachine};
 use super::arguments::Vm;
 use super::draft::Draft;
 
-/// The failure policy where nobody asked for it: the machine is made without.
+/// The failure policy where the user did not ask for inference: the machine is made without.
 const IGNORE: &str = "Ignore";
 
-/// Which volume, and whether somebody asked.
+/// Which volume, and whether the user asked for it.
 struct Inferred {
     volume: String,
     explicit: bool,
@@ -48,7 +48,7 @@ impl Vm {
     }
 }
 
-/// What is inferred from where; nothing where it is given, or cannot be and nobody asked.
+/// The volume to infer from; none where the value is given, or where it cannot be inferred and the user did not ask for it.
 fn inferred(
     draft: &Draft,
     given: bool,

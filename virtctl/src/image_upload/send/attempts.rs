@@ -8,7 +8,7 @@ use http::StatusCode;
 const TOKENS: u32 = 3;
 /// Before the second try; twice as long before each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+const MAX_PAUSE: Duration = Duration::from_secs(8);
 
 /// How a try failed.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Attempts {
         }
         self.tokens -= u32::from(unauthorized);
         let doubled = FIRST_PAUSE.saturating_mul(1 << (self.made - 1).min(16));
-        Next::Again { after: doubled.min(LONGEST_PAUSE), with_another_token: unauthorized, because: text }
+        Next::Again { after: doubled.min(MAX_PAUSE), with_another_token: unauthorized, because: text }
     }
 }
 

@@ -26,7 +26,7 @@ const CONNECTED: Duration = Duration::from_secs(30);
 /// Until a question without a body is answered: the proxy waits ten seconds for the pod behind it.
 const ANSWERED: Duration = Duration::from_secs(60);
 /// More of an answer's text is not read.
-const LONGEST_TEXT: usize = 4 << 10;
+const MAX_TEXT: usize = 4 << 10;
 
 /// What the proxy answered.
 #[derive(Debug)]
@@ -71,8 +71,8 @@ impl Proxy {
     pub(super) async fn endpoint(&self, token: &str) -> Uri {
         let synchronous = self.endpoints.synchronous.clone();
         let Some(asynchronous) = &self.endpoints.asynchronous else { return synchronous };
-        let asked = self.ask(Method::HEAD, asynchronous, token, Empty::<Bytes>::new());
-        match timeout(ANSWERED, asked).await {
+        let upload = self.ask(Method::HEAD, asynchronous, token, Empty::<Bytes>::new());
+        match timeout(ANSWERED, upload).await {
             Ok(Ok(said)) if said.status == StatusCode::OK => asynchronous.clone(),
             _ => synchronous,
         }
@@ -184,11 +184,11 @@ async fn said(answer: Response<Incoming>) -> Said {
     let mut text = Vec::new();
     // An answer that breaks off has said what it has said, and one to a file that was taken needs no words.
     while status != StatusCode::OK
-        && text.len() < LONGEST_TEXT
+        && text.len() < MAX_TEXT
         && let Ok(Some(Ok(frame))) = timeout(ANSWERED, body.frame()).await
     {
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
     }
-    text.truncate(LONGEST_TEXT);
+    text.truncate(MAX_TEXT);
     Said { status, text: String::from_utf8_lossy(&text).trim().to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Values that the components would not take, each with its field, so that none counts as not given in silence.
+//! Values that the components cannot use, each refused with its field; none is ignored.
 
 use super::super::selector;
 use crate::architecture::{fits, is_machine_type_of_amd64, may_be_machine_type_of_amd64};
@@ -104,7 +104,7 @@ fn words(path: &Path, configuration: &KubeVirtConfiguration, causes: &mut Vec<Ca
         "the name of a runtime class",
     );
     let ratio = |text: &str| {
-        // What is no number, or less than one, has KubeVirt's cause.
+        // A value that is not a number, or is below one, gets KubeVirt's cause.
         text.parse::<f64>().map_or(true, |ratio| ratio.is_nan() || ratio < 1.0)
             || Factor::parse(text).is_some()
     };

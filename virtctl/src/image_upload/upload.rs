@@ -34,7 +34,7 @@ impl Content {
 
 /// An upload, with flags that fit together. What a flag leaves open is `None`.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct Upload {
     pub(super) target: Target,
     pub(super) name: String,
     pub(super) path: PathBuf,
@@ -85,7 +85,7 @@ impl ImageUpload {
     }
 
     /// Reads all flags; nothing is looked up for it.
-    pub(super) fn asked(&self) -> anyhow::Result<Asked> {
+    pub(super) fn upload(&self) -> anyhow::Result<Upload> {
         let size = self.size()?;
         let volume_mode = self.volume_mode()?;
         let (path, content) = match (&self.image_path, &self.archive_path) {
@@ -106,7 +106,7 @@ impl ImageUpload {
             self.access_mode != "ReadOnlyMany",
             "cannot upload to a readonly volume, use either ReadWriteOnce or ReadWriteMany if supported"
         );
-        Ok(Asked {
+        Ok(Upload {
             target,
             name,
             path: path.clone(),
@@ -210,20 +210,20 @@ pub(super) mod tests {
     }
 
     /// What flags ask for, of flags that fit together.
-    pub(in super::super) fn read(arguments: &[&str]) -> Asked {
-        flags(arguments).asked().unwrap()
+    pub(in super::super) fn read(arguments: &[&str]) -> Upload {
+        flags(arguments).upload().unwrap()
     }
 
     #[test]
     fn the_kind_and_name_say_what_is_filled() {
-        let asked = read(&["dv", "disk", "--size=1Gi", "--image-path=a.img"]);
-        assert_eq!((asked.target, asked.name.as_str()), (Target::DataVolume, "disk"));
-        assert_eq!((asked.content, asked.create, asked.tries), (Content::Image, true, 5));
-        assert_eq!((asked.wait_secs, asked.volume_mode), (300, None));
-        assert_eq!(asked.size, Some(Quantity("1Gi".to_owned())));
-        let asked = read(&["PVC", "disk", "--no-create", "--archive-path=a.tar", "--retry=0"]);
-        assert_eq!((asked.target, asked.content), (Target::Claim, Content::Archive));
-        assert_eq!((asked.create, asked.size, asked.tries), (false, None, 1));
+        let upload = read(&["dv", "disk", "--size=1Gi", "--image-path=a.img"]);
+        assert_eq!((upload.target, upload.name.as_str()), (Target::DataVolume, "disk"));
+        assert_eq!((upload.content, upload.create, upload.tries), (Content::Image, true, 5));
+        assert_eq!((upload.wait_secs, upload.volume_mode), (300, None));
+        assert_eq!(upload.size, Some(Quantity("1Gi".to_owned())));
+        let upload = read(&["PVC", "disk", "--no-create", "--archive-path=a.tar", "--retry=0"]);
+        assert_eq!((upload.target, upload.content), (Target::Claim, Content::Archive));
+        assert_eq!((upload.create, upload.size, upload.tries), (false, None, 1));
     }
 
     #[test]
@@ -293,7 +293,7 @@ pub(super) mod tests {
                 "--default-instancetype and --default-preference cannot be used with --no-create",
             ),
         ] {
-            assert_eq!(flags(arguments).asked().unwrap_err().to_string(), words, "{arguments:?}");
+            assert_eq!(flags(arguments).upload().unwrap_err().to_string(), words, "{arguments:?}");
         }
     }
 }
