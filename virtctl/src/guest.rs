@@ -52,7 +52,7 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    /// Has the guest's CPUs stand still.
+    /// Pauses the guest's CPUs.
     pub(crate) async fn pause(&self, session: &Session) -> anyhow::Result<()> {
         let (kind, name) = (kind(&self.kind)?, &self.name);
         let body = PauseOptions { dry_run: dry_run(self.dry_run) };
@@ -78,7 +78,7 @@ impl Pause {
         Ok(())
     }
 
-    /// Has them go on.
+    /// Lets the guest's CPUs run again.
     pub(crate) async fn unpause(&self, session: &Session) -> anyhow::Result<()> {
         let (kind, name) = (kind(&self.kind)?, &self.name);
         let body = UnpauseOptions { dry_run: dry_run(self.dry_run) };
@@ -152,7 +152,7 @@ impl Instance {
     }
 }
 
-/// What comes from a guest, and may not act on the terminal whatever it is. JSON's own escapes leave little to do.
+/// Text from a guest, without control characters that would act on the terminal. JSON's own escapes leave little to do.
 fn plain_text(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for c in json.chars() {

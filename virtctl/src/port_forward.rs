@@ -20,12 +20,12 @@ use crate::stream::{self, Socket};
 
 /// More than any datagram has.
 const CHUNK: usize = 64 << 10;
-/// Datagrams of one client that wait for their stream; more are lost, as on any way.
+/// Datagrams of one client that wait for their stream; more are dropped.
 const WAITING: usize = 64;
 /// Clients of one UDP port at the same time.
 const CLIENTS: usize = 1024;
 
-/// How long a guest may go on to answer somebody who has said everything: a websocket cannot be closed by half.
+/// How long a guest may answer after the client has closed its side: a websocket cannot be half-closed.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// Arguments of `virtctl port-forward`.

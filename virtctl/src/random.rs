@@ -2,7 +2,7 @@
 
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The name of an object that nobody has named.
+/// A name for an object that was given none.
 pub(crate) fn name(of: &str) -> String {
     format!("{of}-{}", suffix(5))
 }

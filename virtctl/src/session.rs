@@ -32,7 +32,7 @@ pub(crate) struct Connection {
     person: Person,
 }
 
-/// What is to be other than the kubeconfig says, of the API server.
+/// Overrides of the kubeconfig: the API server.
 #[derive(Debug, Default, Args)]
 struct Server {
     /// The address and port of the Kubernetes API server.
@@ -49,7 +49,7 @@ struct Server {
     insecure_skip_tls_verify: bool,
 }
 
-/// What is to be other than the kubeconfig says, of who asks.
+/// Overrides of the kubeconfig: the user.
 #[derive(Debug, Default, Args)]
 struct Person {
     /// Bearer token for authentication to the API server.
@@ -214,7 +214,7 @@ impl Person {
     }
 }
 
-/// Which object a person means.
+/// Which kind of object the user means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Machine,

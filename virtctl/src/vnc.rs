@@ -124,7 +124,7 @@ async fn resolve(address: &str) -> anyhow::Result<IpAddr> {
     Ok(found.next().with_context(|| format!("{address} has no address"))?.ip())
 }
 
-/// A picture that does not move is not a broken one.
+/// Warns that the guest is paused, so that a still picture is not taken for a failure.
 pub(crate) async fn warn_if_paused(session: &Session, vmi: &str) {
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     // What cannot be learned is not worth an error.

@@ -22,7 +22,7 @@ impl Format {
     }
 }
 
-/// The object as YAML, its members in the order of the alphabet; what is null is left out.
+/// The object as YAML, its members in alphabetical order, without nulls.
 pub(crate) fn text(object: &impl Serialize) -> anyhow::Result<String> {
     let mut value = serde_json::to_value(object).context("write the object")?;
     prune(&mut value);

@@ -47,7 +47,7 @@ const COMPONENTS: [&str; 4] =
 /// Where the API server says which node a token was made for.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// What goes from a machine when its instance type and preference are inferred from a volume.
+/// Fields that are removed from a machine once its instance type and preference are inferred from a volume.
 const ANSWERED: [&str; 7] = [
     "/spec/instancetype",
     "/spec/instancetype/inferFromVolume",
@@ -84,7 +84,7 @@ pub async fn answer(
     Ok(review)
 }
 
-/// Whether there is to be a new machine, if nothing is wrong with it.
+/// Whether the request creates a machine, unless it is refused.
 fn creates_machine(hook: Hook, request: &Request) -> bool {
     hook == Hook::Machine && request.operation == Operation::Create && !request.dry_run
 }

@@ -53,12 +53,12 @@ impl Refusal {
         Self { code: StatusCode::CONFLICT, reason: "Conflict", message }
     }
 
-    /// 422: what admission says of a change, or would say.
+    /// 422: admission refuses a change, or would refuse it.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self { code: StatusCode::UNPROCESSABLE_ENTITY, reason: "Invalid", message: message.into() }
     }
 
-    /// 429: this much and no more.
+    /// 429: a limit is reached.
     pub fn too_many(message: impl Into<String>) -> Self {
         Self { code: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", message: message.into() }
     }
@@ -69,7 +69,7 @@ impl Refusal {
         Self { code: StatusCode::INTERNAL_SERVER_ERROR, reason: "InternalError", message }
     }
 
-    /// 501: a call that is known, and has nothing behind it yet.
+    /// 501: a known call that is not supported yet.
     pub fn not_implemented(what: &str) -> Self {
         let message = format!("{what} is not supported yet");
         Self { code: StatusCode::NOT_IMPLEMENTED, reason: "NotImplemented", message }

@@ -53,7 +53,7 @@ pub async fn allow(client: &Client, user: &User, access: &Access) -> Result<(), 
     Err(Refusal::forbidden(denial(user, access, status.reason.as_deref().unwrap_or_default())))
 }
 
-/// In the words of the API server's own denials.
+/// A denial in the words of the API server.
 fn denial(user: &User, access: &Access, reason: &str) -> String {
     let Access { verb, resource, subresource, namespace, .. } = access;
     let resource =

@@ -45,7 +45,7 @@ async fn route_request(
     let route = match route::parse(request.method(), &path) {
         Ok(route) => route,
         Err(no_route) => {
-            // Nobody learns without an identity what exists; with one, the answer is an honest one.
+            // Only a user with an identity learns which paths exist.
             identity(state, shown, &request)?;
             return Err(match no_route {
                 NoRoute::NotFound => Refusal::not_found("the server could not find the requested resource"),
@@ -72,7 +72,7 @@ async fn route_request(
     }
 }
 
-/// What the person asked for, and may.
+/// Makes a call that the user may make.
 async fn call(
     state: &State,
     user: &User,
@@ -123,7 +123,7 @@ async fn call(
     }
 }
 
-/// Calls that tell the same to everybody.
+/// Calls that need no permission.
 fn open_call(state: &State, called: &Called) -> Result<Answer, Refusal> {
     match called.endpoint.call {
         Call::Version => Ok(answer::ok(&discovery::version())),
@@ -139,7 +139,7 @@ fn open_call(state: &State, called: &Called) -> Result<Answer, Refusal> {
     }
 }
 
-/// Paths that tell the same to everybody, and webhooks, to which the API server comes without a certificate.
+/// Paths that need no permission, and webhooks, which the API server calls without a certificate.
 async fn open_route(state: &State, route: Route, request: Request<Incoming>) -> Result<Answer, Refusal> {
     Ok(match route {
         Route::Healthz => answer::ok(&state.probes.health()),

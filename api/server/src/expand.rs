@@ -90,7 +90,7 @@ fn given(namespace: &str, body: &[u8]) -> Result<VirtualMachine, Refusal> {
     Ok(vm)
 }
 
-/// Fields that say something and did not survive being read.
+/// Fields that were given and are unknown.
 fn fields_beyond(path: &str, given: &Value, known: &Value, unknown: &mut Vec<String>) {
     match (given, known) {
         (Value::Object(given), known) => {
@@ -146,7 +146,7 @@ pub async fn lookups(client: &Client, vm: &VirtualMachine) -> Lookups {
     Lookups { instancetype, preference }
 }
 
-/// Looks for what the machine names: in the copy that it keeps, else in the object itself.
+/// Looks up what the machine names: in its own copy, else in the object itself.
 async fn lookup<T: DeserializeOwned>(client: &Client, vm: &VirtualMachine, family: Family) -> Lookup<T> {
     let Some(matcher) = family.matcher(vm) else { return Lookup::None };
     match find(client, vm, &matcher).await {
@@ -185,7 +185,7 @@ async fn find<T: DeserializeOwned>(
     revision::object(matcher.family, &object)
 }
 
-/// The API server's own words, where it gave some.
+/// The API server's own message, if it sent one.
 fn words(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,

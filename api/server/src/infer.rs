@@ -10,7 +10,7 @@ use kube::core::DynamicObject;
 use kube::{Api, Client};
 use serde_json::Value;
 
-/// The longest way: a DataVolume, its DataSource, what that stands for.
+/// Most steps: a DataVolume, its DataSource, and the source of that.
 const STEPS: usize = 4;
 
 /// What takes the place of each question, or why nothing can.
@@ -29,7 +29,7 @@ pub async fn inferred(client: &Client, vm: &VirtualMachine) -> Inferred {
     inferred
 }
 
-/// Puts what was found in the place of the questions.
+/// Replaces the questions by what was found.
 pub fn apply(inferred: &Inferred, vm: &mut VirtualMachine) {
     for (family, choice) in inferred {
         if let Ok(choice) = choice {

@@ -94,12 +94,12 @@ pub(crate) fn phase(vmi: &VirtualMachineInstance) -> &str {
     vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Whether its guest has begun and not ended.
+/// Whether its guest runs.
 pub(crate) fn is_running(vmi: &VirtualMachineInstance) -> bool {
     phase(vmi) == names::PHASE_RUNNING
 }
 
-/// Whether who has the stream is to keep it. Go's spellings of true; anything else is false, as in KubeVirt.
+/// Whether the user who already has the stream keeps it. Go's spellings of true; anything else is false, as in KubeVirt.
 fn keeps_session(query: Option<&str>) -> bool {
     query::values(query, KEEP_SESSION.name).next().is_some_and(boolean::is_true)
 }

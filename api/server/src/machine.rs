@@ -55,7 +55,7 @@ pub fn options(body: &[u8]) -> Result<Options, Refusal> {
     given(body)
 }
 
-/// The options of a call; without a body, those that say nothing.
+/// The options of a call; the defaults without a body.
 ///
 /// # Errors
 /// 400.
@@ -202,7 +202,7 @@ fn run(vm: &VirtualMachine, on: bool) -> Value {
     }
 }
 
-/// A request to start, with what is to be different this time.
+/// A request to start, with the options for this start.
 fn start_request(options: &Options) -> Value {
     let mut request = json!({ "action": names::ACTION_START });
     if options.paused {
@@ -260,7 +260,7 @@ fn grace(vmi: &VirtualMachineInstance, seconds: i64) -> Change {
 /// How often a call is tried again when the object changes between reading and patching it.
 pub(crate) const LOOKS: usize = 5;
 
-/// Whether a call only tries what it asks for, as its options say.
+/// Whether the options ask for a dry run.
 pub(crate) fn is_dry_run(words: &[String]) -> bool {
     words.iter().any(|word| word == "All")
 }

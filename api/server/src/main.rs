@@ -111,7 +111,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Watches the config map that says whom the aggregator is.
+/// Watches the config map that identifies the aggregator.
 async fn follow_front_proxy(client: Client, state: Arc<State>) {
     let (namespace, name) = CONFIG_MAP;
     let maps: Api<ConfigMap> = Api::namespaced(client, namespace);

@@ -122,7 +122,7 @@ fn made_for(uid: &str) -> ListParams {
     ListParams::default().labels(&format!("{APP_LABEL}={APP_LAUNCHER},{CREATED_BY_LABEL}={uid}"))
 }
 
-/// One that runs before one that has ended, the newest of several.
+/// Prefers pods that run, then the newest.
 fn newest_launcher(pods: &[Pod]) -> Option<String> {
     let lives = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -136,7 +136,7 @@ fn path(endpoint: &Endpoint, version: &str) -> String {
     }
 }
 
-/// What both documents say of a call.
+/// What both documents say about a call.
 struct Operation {
     id: String,
     does: &'static str,
@@ -315,7 +315,7 @@ fn schema(kind: Kind, generator: &mut SchemaGenerator) -> Schema {
     }
 }
 
-/// Whether something has to be said in a body of that schema, so that it has to be there.
+/// Whether a body of that schema has required fields, so that the body itself is required.
 fn says_something(schema: &Schema, generator: &SchemaGenerator) -> bool {
     let target = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next());
     let written = target.and_then(|name| generator.definitions().get(name));

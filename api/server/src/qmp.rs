@@ -36,10 +36,10 @@ use crate::to_handler::{self, Exchange, Handler};
 const USUAL: Duration = Duration::from_secs(10);
 /// The longest a call may ask for: the aggregator waits for a minute.
 const LONGEST: u64 = 50;
-/// What the way there and back, and a look at a QEMU that does not answer, may take beyond that.
+/// Extra time for the way there and back, and for finding out that QEMU does not answer.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// A QMP command as it comes in.
+/// A QMP command as it was sent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Command {

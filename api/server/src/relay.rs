@@ -32,7 +32,7 @@ pub enum Ended {
     Broken,
 }
 
-/// Until either side ends. What the handler said before its end reaches the client.
+/// Passes bytes until either side ends. What the handler sent before its end reaches the client.
 pub async fn run<C, H>(client: C, handler: H) -> Ended
 where
     C: AsyncRead + AsyncWrite + Unpin,

@@ -12,9 +12,9 @@ pub(super) const PHASE: &str = "cdi.kubevirt.io/storage.pod.phase";
 pub(super) const READY: &str = "cdi.kubevirt.io/storage.pod.ready";
 /// How often that pod's program has been started again.
 pub(super) const RESTARTS: &str = "cdi.kubevirt.io/storage.pod.restarts";
-/// What was the matter with it.
+/// What was wrong with it.
 pub(super) const MESSAGE: &str = "cdi.kubevirt.io/storage.condition.running.message";
-/// The DataVolume goes once it is filled.
+/// The DataVolume is deleted once it is filled.
 pub(super) const GOES: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
 /// The DataVolume is filled by way of another claim.
 pub(super) const POPULATOR: &str = "cdi.kubevirt.io/storage.usePopulator";

@@ -20,7 +20,7 @@ const TOKENS: &str = "upload.cdi.kubevirt.io";
 /// Name of the one CDIConfig there is.
 const CONFIG: &str = "config";
 
-/// The namespace of an upload, and what is around it.
+/// The namespace of an upload, and the calls that an upload makes there.
 pub(super) struct Cluster<'a> {
     session: &'a Session,
 }
@@ -152,7 +152,7 @@ impl<'a> Cluster<'a> {
         found.with_context(|| format!("get DataVolume {}/{name}", self.namespace()))
     }
 
-    /// Events about objects of a kind and name. None where they are not this person's to read.
+    /// Events about objects of a kind and name. None if the user may not read them.
     pub(super) async fn events(&self, kind: &str, name: &str) -> anyhow::Result<Vec<Event>> {
         let events: Api<Event> = Api::namespaced(self.session.client.clone(), self.namespace());
         let about =

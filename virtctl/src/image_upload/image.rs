@@ -16,7 +16,7 @@ use anyhow::{Context, ensure};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::task::JoinHandle;
 
-/// What is read at once.
+/// How much is read at once.
 const PIECE: u64 = 256 << 10;
 
 /// A file to be uploaded.
@@ -45,7 +45,7 @@ impl Image {
         self.length
     }
 
-    /// All of it, from the beginning; `sent` tells how far it is.
+    /// The whole file as a body; `sent` is told how many bytes were sent.
     pub(super) fn body(&self, sent: Arc<AtomicU64>) -> Pieces {
         Pieces { file: self.file.clone(), length: self.length, at: 0, sent, reading: None }
     }

@@ -12,7 +12,7 @@ use super::cluster::Cluster;
 use super::existing::annotated;
 use super::upload::Upload;
 
-/// How often is looked.
+/// How often the object is read.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
 /// What provisioners say when they lost a race, and try again.
 const OUTDATED: &str =
@@ -78,7 +78,7 @@ pub(super) async fn claim(cluster: &Cluster<'_>, upload: &Upload) -> anyhow::Res
     }
 }
 
-/// A wait with an end, that says once what it waits for.
+/// A wait with a deadline, which says once what it waits for.
 struct Wait {
     until: Instant,
     announced: bool,
@@ -102,7 +102,7 @@ impl Wait {
         }
     }
 
-    /// Waits for the next look. False where the time is over.
+    /// Waits until the object is read again. False after the deadline.
     async fn go_on(&self) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
         tokio::time::sleep(left.min(EVERY)).await;
@@ -127,7 +127,7 @@ async fn look_for_failures(
     Ok(())
 }
 
-/// What events say about an object that no wait will mend.
+/// A failure in the events of an object that waiting does not solve.
 fn failure(events: &[Event], kind: &str, uid: Option<&str>) -> Option<String> {
     let about = |event: &&Event| event.involved_object.uid.as_deref() == uid;
     events.iter().filter(about).find_map(|event| {

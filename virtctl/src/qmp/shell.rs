@@ -29,8 +29,8 @@ use super::schema::Schema;
 use super::stream::{Lines, Said};
 use super::words;
 
-/// After this long without an answer the person is told that it takes long.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// After this time without an answer, the user is told that it takes long.
+const SLOW_ANSWER: Duration = Duration::from_secs(5);
 
 /// What the line editor gives.
 enum Typed {
@@ -162,7 +162,7 @@ async fn converse(lines: &mut Lines, vmi: &str) -> anyhow::Result<()> {
     let (mut last, mut late) = (0_u64, None);
     keyboard.next();
     loop {
-        let deadline = late.unwrap_or_else(|| Instant::now() + PATIENCE);
+        let deadline = late.unwrap_or_else(|| Instant::now() + SLOW_ANSWER);
         tokio::select! {
             said = lines.hear() => match said? {
                 None => {
@@ -197,7 +197,7 @@ async fn converse(lines: &mut Lines, vmi: &str) -> anyhow::Result<()> {
                         waiting.insert(last, command["execute"].as_str().unwrap_or_default().to_owned());
                         command["id"] = json!(last);
                         lines.say(&command).await?;
-                        late = Some(Instant::now() + PATIENCE);
+                        late = Some(Instant::now() + SLOW_ANSWER);
                     }
                 },
             },

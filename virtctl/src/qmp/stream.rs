@@ -65,7 +65,7 @@ impl Lines {
         Ok(self.socket.send(Message::Binary(bytes.into())).await?)
     }
 
-    /// What comes next; nothing at the end. May be dropped and called again.
+    /// The next message; nothing at the end. May be cancelled and called again.
     pub(super) async fn hear(&mut self) -> anyhow::Result<Option<Said>> {
         Ok(self
             .line()

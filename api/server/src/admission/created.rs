@@ -18,7 +18,7 @@ impl Created {
         created
     }
 
-    /// One more.
+    /// Counts one more.
     pub(super) fn count(&self, namespace: &str) {
         self.0.get_or_create(&[("namespace", namespace.to_owned())]).inc();
     }

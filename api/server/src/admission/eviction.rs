@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 
 use super::request::Request;
 
-/// Annotation on evictions: who asks for them.
+/// Annotation on evictions: who requests them.
 const REQUESTED_BY: &str = "requested-by";
 /// The descheduler's value of it.
 const DESCHEDULER: &str = "sigs.k8s.io/descheduler";
-/// Annotation on instances: who had them leave.
+/// Annotation on instances: who requested their eviction.
 const SOURCE_ANNOTATION: &str = "kubevirt.io/eviction-source";
 
 pub(super) async fn answer(client: &Client, settings: &Settings, request: &Request) -> AdmissionResponse {
@@ -36,7 +36,7 @@ pub(super) async fn answer(client: &Client, settings: &Settings, request: &Reque
     }
 }
 
-/// Nothing, or why the pod stays.
+/// Answers an eviction: an error says why the pod stays.
 async fn evict(client: &Client, settings: &Settings, request: &Request) -> Result<(), String> {
     let namespace = request.namespace.as_deref().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);

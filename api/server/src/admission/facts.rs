@@ -17,7 +17,7 @@ use crate::answer::Refusal;
 use crate::expand;
 use crate::infer::{self, Inferred};
 
-/// What is known of other objects.
+/// What other objects say.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The instance that a migration names.

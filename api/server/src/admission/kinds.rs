@@ -142,7 +142,7 @@ fn either<T: DeserializeOwned>(
     })
 }
 
-/// No rule for a changed object. [`warnings`] tells that nothing comes of it.
+/// No rule for a changed object; [`warnings`] says that the change has no effect.
 fn free<T>(_old: &T, _new: &T) -> Vec<Cause> {
     Vec::new()
 }

@@ -29,7 +29,7 @@ struct Pending {
     arguments: Vec<String>,
 }
 
-/// An answer that has come.
+/// An answer to a command.
 #[derive(Debug, PartialEq)]
 pub(super) struct Answered {
     pub(super) name: String,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     proptest! {
-        /// However lines come and go, as many wait as were passed on and not answered, and never more than may.
+        /// In any order of lines, as many wait as were passed on and not answered, and never more than may.
         #[test]
         fn nothing_waits_for_ever_and_nothing_is_answered_twice(
             steps in proptest::collection::vec((any::<bool>(), 0_u64..30), 0..200)

@@ -30,7 +30,7 @@ const MAX_ASKED: usize = 1 << 20;
 const MAX_SAID: usize = 4 << 20;
 /// Bytes between a websocket and the session.
 const BUFFER: usize = 64 << 10;
-/// A stream ends at last: what a person may do is asked when it begins.
+/// A stream ends after this time, since permissions are checked only when it begins.
 const LONGEST: Duration = Duration::from_secs(8 * 3600);
 /// How long a review may take.
 const REVIEW: Duration = Duration::from_secs(10);

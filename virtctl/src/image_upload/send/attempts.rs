@@ -45,7 +45,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the same request may fare better.
+    /// Whether the same request may succeed later.
     fn may_pass(&self) -> bool {
         match self {
             Self::Refused(status, _) => {
@@ -62,7 +62,7 @@ impl Attempts {
         Self { made: 0, limit, tokens: TOKENS }
     }
 
-    /// How many failed.
+    /// How many tries failed.
     pub(super) fn made(&self) -> u32 {
         self.made
     }
