@@ -42,6 +42,20 @@ restore_machine() {
     fi
 }
 
+# Loop devices over files below the state, and those that kubelets put over
+# them as locks: the kernel keeps both when the nodes are gone.
+detach_loops() {
+    local device backing round
+    for round in locks volumes; do
+        while read -r device backing; do
+            case $round:$backing in
+                locks:/dev/loop* | locks:/loop* | locks:/var/lib/kubelet/plugins/* | volumes:"$run"/* | volumes:*/pvc-*.img*)
+                    losetup --detach "$device" || true ;;
+            esac
+        done < <(losetup --list --noheadings --raw --output NAME,BACK-FILE)
+    done
+}
+
 # A mount below the state would make rm reach into something else.
 check_mounts() {
     if grep -qs " $run/" /proc/self/mounts; then
@@ -57,6 +71,7 @@ main() {
     for tree in $(trees | sort -r); do
         kill_tree "$tree"
     done
+    detach_loops
     remove_links
     restore_machine
     check_mounts
