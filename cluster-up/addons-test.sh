@@ -105,7 +105,10 @@ main() {
             # One test for both.
             block | rwx) volumes=yes ;;
             http) test_http ;;
-            *) "$here/addons.sh" "$name" && "test_$name" ;;
+            *)
+                "$here/addons.sh" "$name"
+                "test_$name"
+                ;;
         esac
     done
     if [[ -n $volumes ]]; then
