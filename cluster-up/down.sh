@@ -42,18 +42,36 @@ restore_machine() {
     fi
 }
 
-# Loop devices over files below the state, and those that kubelets put over
-# them as locks: the kernel keeps both when the nodes are gone.
+# The loop devices over a device: the kubelet puts one over each Block volume
+# as a lock, whose file the kernel cannot name any more when the node is gone.
+loops_over() {
+    python3 - "$1" <<'PYTHON'
+import fcntl, glob, os, struct, sys
+LOOP_GET_STATUS64 = 0x4C05
+wanted = os.stat(sys.argv[1]).st_rdev
+for link in glob.glob("/sys/block/loop*/loop"):
+    device = "/dev/" + link.split("/")[3]
+    try:
+        with open(device, "rb") as file:
+            status = fcntl.ioctl(file, LOOP_GET_STATUS64, bytes(232))
+    except OSError:
+        continue  # Detached a moment ago.
+    if struct.unpack_from("Q", status, 16)[0] == wanted:
+        print(device)
+PYTHON
+}
+
+# The loop devices of Block volumes outlive nodes. Their files are below the
+# state, or named from there when the pod that made them is gone.
 detach_loops() {
-    local device backing round
-    for round in locks volumes; do
-        while read -r device backing; do
-            case $round:$backing in
-                locks:/dev/loop* | locks:/loop* | locks:/var/lib/kubelet/plugins/* | volumes:"$run"/* | volumes:*/pvc-*.img*)
-                    losetup --detach "$device" || true ;;
-            esac
-        done < <(losetup --list --noheadings --raw --output NAME,BACK-FILE)
-    done
+    local device file lock
+    while read -r device file; do
+        [[ $file == "$run"/volumes/block/* || $file == /block/pvc-*.img ]] || continue
+        for lock in $(loops_over "$device"); do
+            losetup --detach "$lock" || true
+        done
+        losetup --detach "$device" || true
+    done < <(losetup --list --noheadings --raw --output NAME,BACK-FILE)
 }
 
 # A mount below the state would make rm reach into something else.
