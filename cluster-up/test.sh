@@ -22,6 +22,7 @@ snapshot() {
     { ip route show table all; ip -6 route show table all; } | sed 's/ expires [0-9]*sec//; s/^/route /'
     ip neighbour show nud permanent | sed 's/^/neighbour /'
     nft list ruleset 2>/dev/null | sed 's/^/nft /'
+    losetup --list --noheadings --output BACK-FILE | sed 's/^/loop /'
     while read -r hierarchy; do
         find "$hierarchy" -type d -name '*barevirt*' -o -type d -name 'kubepods*'
     done < <(cgroup_hierarchies) | sed 's/^/cgroup /'
