@@ -146,6 +146,10 @@ virtctl: deps
 cluster-load: ## IMAGES="a.tar b.tar": OCI archives into every node
 	@cluster-up/load.sh $(IMAGES)
 
+.PHONY: cluster-addons
+cluster-addons: deps ## ADDONS="block rwx registry http prometheus": what only some tests need, see docs/test-bed.md
+	@cluster-up/addons.sh $(ADDONS)
+
 .PHONY: cluster-down
 cluster-down: ## takes the cluster away; nothing stays
 	@cluster-up/down.sh
