@@ -2,14 +2,15 @@
 //! real protocol on real sockets. It starts no QEMU.
 //!
 //! The process is this test binary again, told by the environment to be the launcher. It is put into
-//! `/kubepods/burstable/pod<uid>/<container>` beneath a group made for the test, in the pids hierarchy of cgroup v1 or in
-//! v2. Where that is not allowed, tests say so and pass.
+//! `/kubepods/burstable/pod<uid>/<container>` beneath a group made for the test, in hierarchies of cgroup v1 or in v2.
+//! Where that is not allowed, tests say so and pass.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
@@ -34,8 +35,13 @@ use tonic::{Response, Status};
 
 use crate::launchers::cgroup::Container;
 
+const CGROUPS: &str = "/sys/fs/cgroup";
 const DIRECTORY: &str = "BAREVIRT_FAKE_LAUNCHER";
 const STARTUP: Duration = Duration::from_secs(10);
+/// Hierarchies of cgroup v1 that it is put into.
+const HIERARCHIES: [&str; 3] = ["pids", "cpu", "memory"];
+/// A command upon which it says that QEMU was killed.
+pub(crate) const KILLED: &[u8] = b"killed";
 
 /// A running fake.
 pub(crate) struct FakeLauncher {
@@ -78,8 +84,9 @@ impl FakeLauncher {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let deepest = groups.last().unwrap().join("cgroup.procs");
-        fs::write(deepest, child.id().to_string()).unwrap();
+        for group in groups.iter().filter(|group| group.ends_with(&container.id)) {
+            fs::write(group.join("cgroup.procs"), child.id().to_string()).unwrap();
+        }
         let fake = Self { child, groups, pods, container };
         let socket = pod.join(SOCKETS_VOLUME).join(DESCRIPTOR_SOCKET);
         let started = std::time::Instant::now();
@@ -98,6 +105,28 @@ impl FakeLauncher {
     /// Its process id.
     pub(crate) fn process_id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Its control group in a hierarchy of cgroup v1.
+    pub(crate) fn group(&self, hierarchy: &str) -> Option<&Path> {
+        let root = Path::new(CGROUPS).join(hierarchy);
+        let own = |group: &&PathBuf| group.starts_with(&root) && group.ends_with(&self.container.id);
+        self.groups.iter().find(own).map(PathBuf::as_path)
+    }
+
+    /// The memory limit with which it runs out of memory.
+    pub(crate) const LIMIT: u64 = 64 << 20;
+
+    /// Limits the memory of its container and starts a process there that takes more, until the kernel has killed that.
+    /// It must have a group in the memory hierarchy.
+    pub(crate) fn run_out_of_memory(&self) {
+        let group = self.group("memory").unwrap();
+        fs::write(group.join("memory.limit_in_bytes"), Self::LIMIT.to_string()).unwrap();
+        // It keeps the last line, which never ends. Were there no limit, it would end by itself.
+        let script =
+            format!("echo $$ > {}/cgroup.procs && ulimit -v 400000 && exec tail /dev/zero", group.display());
+        let status = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}");
     }
 
     /// Ends it as the kernel would.
@@ -120,21 +149,26 @@ impl Drop for FakeLauncher {
 
 /// Makes the groups from the top down.
 fn groups(container: &Container) -> std::io::Result<Vec<PathBuf>> {
-    let root = Path::new("/sys/fs/cgroup");
-    let root = if root.join("pids").is_dir() { root.join("pids") } else { root.to_owned() };
-    let mut group = root;
+    let root = Path::new(CGROUPS);
+    let mut hierarchies: Vec<PathBuf> =
+        HIERARCHIES.iter().map(|name| root.join(name)).filter(|path| path.is_dir()).collect();
+    if hierarchies.is_empty() {
+        hierarchies.push(root.to_owned());
+    }
     let mut groups = Vec::new();
-    for part in [
-        "barevirt-test",
-        "kubepods",
-        "burstable",
-        &format!("pod{}", container.pod_uid),
-        container.id.as_str(),
-    ] {
-        group.push(part);
-        match fs::create_dir(&group) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
-            _ => groups.push(group.clone()),
+    for mut group in hierarchies {
+        for part in [
+            "barevirt-test",
+            "kubepods",
+            "burstable",
+            &format!("pod{}", container.pod_uid),
+            container.id.as_str(),
+        ] {
+            group.push(part);
+            match fs::create_dir(&group) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+                _ => groups.push(group.clone()),
+            }
         }
     }
     Ok(groups)
@@ -309,6 +343,13 @@ impl Launcher for Fake {
 
     async fn qmp(&self, request: tonic::Request<QmpRequest>) -> Result<Response<QmpResponse>, Status> {
         let command = request.into_inner().command;
+        if command == KILLED {
+            self.status.send_modify(|status| {
+                status.set_phase(Phase::Failed);
+                status.reason = "QemuKilled".to_owned();
+                status.message = "QEMU was killed by signal 9 (SIGKILL)".to_owned();
+            });
+        }
         if command == br#"{"execute":"quit"}"# {
             return Err(Status::permission_denied("quit is not a command that only reads"));
         }

@@ -70,6 +70,14 @@ pub fn parse(path: &str) -> Option<Container> {
     found
 }
 
+/// The group of `container` on the way to a group in or beneath it.
+pub fn group_of<'a>(path: &'a str, container: &Container) -> Option<&'a str> {
+    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+    let is_it = |path: &&str| parse(path).as_ref() == Some(container);
+    // The whole path, too: there may be another pod further down.
+    ends.map(|end| &path[..end]).find(is_it).filter(|_| is_it(&path))
+}
+
 /// The UID in a group's name that is a pod's: `pod<uid>` or `kubepods-<class>-pod<uid>.slice`.
 fn pod(part: &str) -> Option<String> {
     let uid = match part.strip_suffix(".slice") {
@@ -147,6 +155,15 @@ mod tests {
         ] {
             assert_eq!(parse(&fill(sample)), Some(expected()), "{sample}");
         }
+    }
+
+    #[test]
+    fn the_group_of_the_container_is_without_what_is_beneath_it() {
+        let group = fill("/docker/CID/kubepods/podUID/CID");
+        assert_eq!(group_of(&group, &expected()), Some(group.as_str()));
+        assert_eq!(group_of(&format!("{group}/vcpu0/x"), &expected()), Some(group.as_str()));
+        assert_eq!(group_of(&format!("{group}/pod{UID}/{}", ID.replace('9', "8")), &expected()), None);
+        assert_eq!(group_of("/", &expected()), None);
     }
 
     #[test]

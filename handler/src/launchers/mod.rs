@@ -2,10 +2,12 @@
 //!
 //! A launcher is the pod whose UID the controller recorded in the VMI's `status.activePods`. [`find`] opens its sockets
 //! ([`pods_dir`]), connects, and looks at who listens there ([`peer`]): it has to be in that pod's `compute` container
-//! ([`cgroup`]). Labels, owner references and names are the tenant's to write and prove nothing.
+//! ([`cgroup`]). Labels, owner references and names are the tenant's to write and prove nothing. What the kernel counts for
+//! that container is read in [`counters`].
 
 pub mod attachment;
 pub mod cgroup;
+pub mod counters;
 pub mod peer;
 pub mod pods_dir;
 #[cfg(test)]
@@ -31,6 +33,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use self::cgroup::Container;
+use self::counters::Counters;
 use self::peer::{Peer, PeerError};
 use self::pods_dir::{PodsDir, PodsDirError};
 
@@ -95,6 +98,7 @@ struct Shared {
     container: Container,
     sockets: SocketsDirectory,
     peer: Peer,
+    counters: Counters,
 }
 
 /// Connects to the launcher in `container`. An error leaves nothing behind; the launcher may simply not be up yet.
@@ -102,10 +106,10 @@ pub async fn find(pods: &PodsDir, container: &Container) -> Result<Launcher, Lau
     let sockets = pods.sockets(&container.pod_uid)?;
     let stream = sockets.connect_grpc(CONNECT).await?;
     let credentials = stream.peer_cred().map_err(LauncherError::Credentials)?;
-    let peer = Peer::verify(credentials.pid().unwrap_or(0), container)?;
+    let (peer, counters) = Peer::verify_with_counters(credentials.pid().unwrap_or(0), container)?;
     let client = grpc::client(stream).await?;
-    let mut launcher =
-        Launcher { client, shared: Arc::new(Shared { container: container.clone(), sockets, peer }) };
+    let shared = Shared { container: container.clone(), sockets, peer, counters };
+    let mut launcher = Launcher { client, shared: Arc::new(shared) };
     launcher.hello().await?;
     Ok(launcher)
 }
@@ -129,6 +133,11 @@ impl Launcher {
     /// The container it was found in.
     pub fn container(&self) -> &Container {
         &self.shared.container
+    }
+
+    /// What the kernel counts for that container.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
     }
 
     /// Its status now and whenever it changes.

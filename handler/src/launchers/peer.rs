@@ -7,6 +7,7 @@
 //! Everything later done to the launcher (entering its network namespace, reading its resolver settings) goes through
 //! the directory that was held open meanwhile: a process id may be given to another process, this directory cannot.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,6 +19,7 @@ use nix::unistd::{Gid, Uid, fchownat};
 use thiserror::Error;
 
 use super::cgroup::{self, CgroupError, Container};
+use super::counters::Counters;
 
 /// More than any resolver reads.
 const RESOLV_CONF_LARGEST: u64 = 64 * 1024;
@@ -97,37 +99,56 @@ pub struct Peer {
     process: OwnedFd,
 }
 
+/// Where a process is.
+struct Place {
+    container: Container,
+    /// Its control groups, by controller.
+    groups: HashMap<String, String>,
+}
+
 impl Peer {
     /// Makes sure that process `pid`, which a socket named as its peer, is in container `expected`.
     pub fn verify(pid: i32, expected: &Container) -> Result<Self, PeerError> {
-        match Self::look(pid)? {
-            (peer, found) if found == *expected => Ok(peer),
-            (_, found) => Err(PeerError::Stranger { pid, found, expected: expected.clone() }),
+        Self::expect(pid, expected).map(|(peer, _)| peer)
+    }
+
+    /// The same, and opens what the kernel counts for that container.
+    pub fn verify_with_counters(pid: i32, expected: &Container) -> Result<(Self, Counters), PeerError> {
+        let (peer, place) = Self::expect(pid, expected)?;
+        Ok((peer, Counters::open(&place.groups, &place.container)))
+    }
+
+    fn expect(pid: i32, expected: &Container) -> Result<(Self, Place), PeerError> {
+        let (peer, place) = Self::look(pid)?;
+        if place.container != *expected {
+            return Err(PeerError::Stranger { pid, found: place.container, expected: expected.clone() });
         }
+        Ok((peer, place))
     }
 
     /// Makes sure that process `pid`, which a socket named as its peer, is in a container of the pod with that UID.
     pub fn verify_pod(pid: i32, uid: &str) -> Result<Self, PeerError> {
-        match Self::look(pid)? {
-            (peer, found) if found.pod_uid == uid => Ok(peer),
-            (_, found) => Err(PeerError::OtherPod { pid, found: found.pod_uid, expected: uid.to_owned() }),
+        let (peer, Place { container, .. }) = Self::look(pid)?;
+        if container.pod_uid != uid {
+            return Err(PeerError::OtherPod { pid, found: container.pod_uid, expected: uid.to_owned() });
         }
+        Ok(peer)
     }
 
-    fn look(pid: i32) -> Result<(Self, Container), PeerError> {
+    fn look(pid: i32) -> Result<(Self, Place), PeerError> {
         let id = u32::try_from(pid).ok().filter(|pid| *pid > 0).ok_or(PeerError::NoProcess)?;
         let gone = |errno: nix::Error| PeerError::Gone { pid, source: errno.into() };
         let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let process = open(format!("/proc/{pid}").as_str(), flags, Mode::empty()).map_err(gone)?;
-        let paths = get_cgroups_relative_paths_by_pid(id);
+        let groups = get_cgroups_relative_paths_by_pid(id);
         // Still the process whose directory is held: then the paths were its own, for its id was not free meanwhile.
         openat(&process, "stat", OFlag::O_CLOEXEC, Mode::empty())
             .map_err(io::Error::from)
             .and_then(|stat| File::from(stat).read(&mut [0; 1]))
             .map_err(|source| PeerError::Gone { pid, source })?;
-        let paths = paths.map_err(|error| PeerError::Cgroups { pid, reason: error.to_string() })?;
-        let found = cgroup::container(&paths).map_err(|source| PeerError::Container { pid, source })?;
-        Ok((Self { pid, process }, found))
+        let groups = groups.map_err(|error| PeerError::Cgroups { pid, reason: error.to_string() })?;
+        let container = cgroup::container(&groups).map_err(|source| PeerError::Container { pid, source })?;
+        Ok((Self { pid, process }, Place { container, groups }))
     }
 
     /// Its process id, for logs.

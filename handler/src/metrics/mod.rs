@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  scrape ─┐                 ┌─ launcher: Stats, at most GUEST        ┐
-//!  scrape ─┴─► one collection┤                                        ├─► samples ─► text
-//!                            └─ /proc/<launcher>/net/dev              ┘
+//!  scrape ─┴─► one collection┤─ /proc/<launcher>/net/dev              ├─► samples ─► text
+//!                            └─ control groups of its container       ┘
 //! ```
 //!
 //! No guest is waited for: whoever has not answered in time is left out and counted. Scrapes that come together, or within
 //! [`FRESH`], share a collection; a scrape waits no longer than [`WHOLE`].
 
+mod container;
 mod network;
 mod panics;
 mod samples;
@@ -135,6 +136,8 @@ async fn collect(guests: Vec<(Arc<Subject>, Launcher)>, missed: Arc<Missed>, unt
             if let Ok(devices) = launcher.peer().network_devices() {
                 samples.extend(samples::network(&subject, &network::devices(&devices)));
             }
+            let counters = launcher.counters();
+            samples.extend(container::samples(counters.throttling(), counters.memory()));
             Taken { subject, samples }
         }
     };
@@ -151,7 +154,7 @@ impl Collector for Guests {
                 families.entry(sample.metric.name).or_default().push((subject, sample));
             }
         }
-        for metric in guest::ALL {
+        for metric in guest::ALL.iter().chain(container::ALL) {
             let Some(lines) = families.get(metric.name) else { continue };
             let mut family = begin(&mut encoder, metric)?;
             for (subject, sample) in lines {

@@ -33,14 +33,14 @@ pub(super) struct Sample {
 
 type Labels<'a> = &'a [(&'static str, &'a str)];
 
-fn sample(metric: &'static Metric, labels: Labels<'_>, value: f64) -> Sample {
+pub(super) fn sample(metric: &'static Metric, labels: Labels<'_>, value: f64) -> Sample {
     let labels = labels.iter().map(|(name, value)| (*name, text(value))).collect();
     Sample { metric, labels, value }
 }
 
 /// Counts beyond 2^53 lose their last digits, as everywhere in Prometheus.
 #[allow(clippy::cast_precision_loss)]
-fn number(count: u64) -> f64 {
+pub(super) fn number(count: u64) -> f64 {
     count as f64
 }
 

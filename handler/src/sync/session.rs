@@ -32,7 +32,7 @@ use crate::network::resolv::Resolver;
 use crate::network::{self, NetworkError};
 use crate::pods::LauncherPod;
 use crate::real_time::{self, RealTimeError};
-use crate::status::compute;
+use crate::status::{compute, out_of_memory};
 
 /// The device of hardware acceleration.
 const KVM_DEVICE: &str = "/dev/kvm";
@@ -134,7 +134,7 @@ impl Session {
         let launcher = launchers::find(pods, container).await?;
         let statuses = launcher.watch().await?;
         let (sender, heard) = watch::channel(Heard::default());
-        let listener = tokio::spawn(listen(statuses, sender));
+        let listener = tokio::spawn(listen(statuses, launcher.clone(), sender));
         Ok(Self {
             launcher,
             heard,
@@ -368,13 +368,23 @@ fn revision(vmi: &VirtualMachineInstance) -> i64 {
 }
 
 /// Keeps what the launcher says until its stream ends.
-async fn listen(mut statuses: Streaming<LauncherStatus>, heard: watch::Sender<Heard>) {
+async fn listen(mut statuses: Streaming<LauncherStatus>, launcher: Launcher, heard: watch::Sender<Heard>) {
+    let oom_kills = || launcher.counters().memory().and_then(|memory| memory.oom_kills).unwrap_or_default();
+    // Kills before the first status are of other processes, unless QEMU was gone by then.
+    let mut kills_before = None;
     loop {
         match statuses.message().await {
-            Ok(Some(status)) => heard.send_modify(|heard| {
-                heard.failed_pings_before.get_or_insert(status.failed_pings);
-                heard.status = Some(status);
-            }),
+            Ok(Some(status)) => {
+                let killed = out_of_memory::is_killed(&status);
+                let before = *kills_before.get_or_insert_with(|| if killed { 0 } else { oom_kills() });
+                // The launcher is there still, and with it the control group. A moment later it may not be.
+                let memory = if killed { launcher.counters().memory() } else { None };
+                let status = out_of_memory::explain(status, before, &memory.unwrap_or_default());
+                heard.send_modify(|heard| {
+                    heard.failed_pings_before.get_or_insert(status.failed_pings);
+                    heard.status = Some(status);
+                });
+            }
             Ok(None) => break,
             Err(status) => {
                 tracing::debug!(code = ?status.code(), message = status.message(), "launcher's status stream broke off");

@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::*;
-use crate::fake_launcher::FakeLauncher;
+use crate::fake_launcher::{FakeLauncher, KILLED};
 use crate::network::tests::{connect, namespace};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -119,6 +119,28 @@ async fn the_last_words_of_a_launcher_are_kept() {
     };
     timeout(WAIT, lost).await.unwrap();
     assert_eq!(session.heard().status.unwrap().phase(), Phase::Succeeded);
+}
+
+#[tokio::test]
+async fn the_end_of_a_qemu_that_was_killed_says_whether_that_was_for_lack_of_memory() {
+    for (short, reason) in [(false, "QemuKilled"), (true, "OOMKilled")] {
+        let Some(fake) = FakeLauncher::start() else { return };
+        if fake.group("memory").is_none() {
+            eprintln!("skipped: no memory hierarchy of cgroup v1");
+            return;
+        }
+        let pods = PodsDir::open(fake.pods.path()).unwrap();
+        let mut session = Session::open(&pods, &fake.container).await.unwrap();
+        heard(&mut session, Phase::Waiting).await;
+        if short {
+            fake.run_out_of_memory();
+        }
+        session.launcher().qmp(KILLED.to_vec(), WAIT).await.unwrap();
+        let ended = heard(&mut session, Phase::Failed).await;
+        assert_eq!(ended.reason, reason, "{}", ended.message);
+        assert_eq!(ended.message.contains("and has a limit of 64 MiB"), short, "{}", ended.message);
+        assert!(ended.message.contains("signal 9"), "{}", ended.message);
+    }
 }
 
 #[tokio::test]

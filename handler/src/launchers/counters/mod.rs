@@ -1,0 +1,236 @@
+//! What the kernel counts for a launcher's container: how often its processors were throttled, how often its memory
+//! reached a limit, how many of its processes were killed for lack of memory.
+//!
+//! ```text
+//!  /proc/<launcher>/cgroup ──(verified: the container's)──┐
+//!  /proc/1/mountinfo ───────(where hierarchies are)───────┴─► two directories, held open ─► files, read at each look
+//! ```
+//!
+//! | | cgroup v1 | cgroup v2 |
+//! |---|---|---|
+//! | throttling | `cpu.stat`: `nr_periods`, `nr_throttled`, `throttled_time` (ns) | `cpu.stat`: the same, `throttled_usec` |
+//! | the limit was reached | `memory.failcnt` | `memory.events`: `max` |
+//! | killed for lack of memory | `memory.oom_control`: `oom_kill` | `memory.events`: `oom_kill` |
+//! | limit, use, most use | `memory.limit_in_bytes`, `.usage_in_bytes`, `.max_usage_in_bytes` | `memory.max`, `.current`, `.peak` |
+//!
+//! The directories are opened once, beneath the root of the node's first process, and stay those of this container: when
+//! it is gone they are empty, and a later group of the same name is another one. They have to be of the kernel's control
+//! group file system, so what is read there is as long as the kernel makes it.
+//!
+//! Keys and values are read by cgroups-rs, file by file. Its `MemController::memory_stat` is not used: it knows nothing of
+//! `memory.events`, panics when a line of `memory.oom_control` is not as it expects, reads a dozen files for the four that are
+//! needed here, and takes a file that cannot be read for a zero. `CpuController::cpu` gives the text of `cpu.stat` and no
+//! more. Both want a path, which may be another group by the time it is opened.
+
+mod mounts;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use cgroups_rs::fs::{MaxValue, flat_keyed_to_hashmap, parse_max_value};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
+
+use self::mounts::Mount;
+use super::cgroup::Container;
+
+/// Processes whose mounts are looked at: the first one of the node, since this one may see its own container only; and this
+/// one where the first may not be looked at, as on a machine that runs the handler without a container.
+const PROCESSES: [&str; 2] = ["/proc/1", "/proc/self"];
+/// More than a node has mounts for.
+const MOUNTS_LARGEST: u64 = 16 << 20;
+/// More than a number has digits.
+const VALUE_LARGEST: u64 = 64;
+/// From here on a limit of cgroup v1 is none: the largest number of bytes in whole pages, of at most 64 KiB.
+const UNLIMITED: u64 = (1 << 63) - (1 << 16);
+
+/// The control groups of a container.
+#[derive(Debug, Default)]
+pub struct Counters {
+    cpu: Option<Group>,
+    memory: Option<Group>,
+}
+
+/// One control group.
+#[derive(Debug)]
+struct Group {
+    directory: OwnedFd,
+    version: Version,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+/// How the container's processors were throttled: held back because it had used up its CPU limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Throttling {
+    /// Periods in which it ran while it had a limit.
+    pub periods: u64,
+    /// Those of them in which it was throttled.
+    pub throttled_periods: u64,
+    /// How long it was throttled, summed over processors.
+    pub throttled: Duration,
+}
+
+/// The container's memory. What a version of cgroups does not tell is absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Its limit, bytes.
+    pub limit: Option<u64>,
+    /// What it uses now, bytes, page cache included.
+    pub usage: Option<u64>,
+    /// The most that it has used, bytes.
+    pub peak: Option<u64>,
+    /// How often it was about to pass its limit.
+    pub limit_hits: Option<u64>,
+    /// How often memory was taken from it although it was below its protected amount (v2).
+    pub low: Option<u64>,
+    /// How often it was slowed down because it had passed its soft limit (v2).
+    pub high: Option<u64>,
+    /// How often an allocation was about to fail because of the limit (v2).
+    pub ooms: Option<u64>,
+    /// Processes that the kernel has killed for lack of memory.
+    pub oom_kills: Option<u64>,
+}
+
+impl Counters {
+    /// Opens the groups of `container`, one of whose processes has these paths, as
+    /// `cgroups_rs::fs::cgroup::get_cgroups_relative_paths_by_pid` gives them. What cannot be opened has no counters.
+    pub(super) fn open(paths: &HashMap<String, String>, container: &Container) -> Self {
+        match node() {
+            Ok((root, mounts)) => Self::beneath(&root, &mounts, paths, container),
+            Err(error) => {
+                tracing::debug!(%error, "the node's control groups are not found");
+                Self::default()
+            }
+        }
+    }
+
+    fn beneath(
+        root: &OwnedFd,
+        mounts: &[Mount],
+        paths: &HashMap<String, String>,
+        container: &Container,
+    ) -> Self {
+        let group = |controller: &str| {
+            let (path, version) = mounts::find(mounts, paths, controller, container)?;
+            let group = Group::open(root, &path, version);
+            group
+                .inspect_err(|error| tracing::debug!(%error, controller, "a control group is not opened"))
+                .ok()
+        };
+        Self { cpu: group("cpu"), memory: group("memory") }
+    }
+
+    /// How its processors were throttled; nothing where that is not counted, or the container is gone.
+    pub fn throttling(&self) -> Option<Throttling> {
+        let group = self.cpu.as_ref()?;
+        let stat = group.keyed("cpu.stat")?;
+        let throttled = match group.version {
+            Version::V1 => Duration::from_nanos(count(&stat, "throttled_time")?),
+            Version::V2 => Duration::from_micros(count(&stat, "throttled_usec")?),
+        };
+        Some(Throttling {
+            periods: count(&stat, "nr_periods")?,
+            throttled_periods: count(&stat, "nr_throttled")?,
+            throttled,
+        })
+    }
+
+    /// Its memory; nothing where that is not counted, or the container is gone.
+    pub fn memory(&self) -> Option<Memory> {
+        let group = self.memory.as_ref()?;
+        Some(match group.version {
+            Version::V1 => Memory {
+                oom_kills: count(&group.keyed("memory.oom_control")?, "oom_kill"),
+                limit: group.value("memory.limit_in_bytes").filter(|limit| *limit < UNLIMITED),
+                usage: group.value("memory.usage_in_bytes"),
+                peak: group.value("memory.max_usage_in_bytes"),
+                limit_hits: group.value("memory.failcnt"),
+                ..Memory::default()
+            },
+            Version::V2 => {
+                let events = group.keyed("memory.events")?;
+                Memory {
+                    limit: group.value("memory.max"),
+                    usage: group.value("memory.current"),
+                    peak: group.value("memory.peak"),
+                    limit_hits: count(&events, "max"),
+                    low: count(&events, "low"),
+                    high: count(&events, "high"),
+                    ooms: count(&events, "oom"),
+                    oom_kills: count(&events, "oom_kill"),
+                }
+            }
+        })
+    }
+}
+
+impl Group {
+    /// Opens the group at `path` beneath `root`, through no link.
+    fn open(root: &OwnedFd, path: &Path, version: Version) -> io::Result<Self> {
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(
+            ResolveFlag::RESOLVE_BENEATH
+                | ResolveFlag::RESOLVE_NO_SYMLINKS
+                | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+        );
+        let directory = openat2(root, path, how)?;
+        let expected = match version {
+            Version::V1 => CGROUP_SUPER_MAGIC,
+            Version::V2 => CGROUP2_SUPER_MAGIC,
+        };
+        if fstatfs(&directory)?.filesystem_type() != expected {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not on a control group file system"));
+        }
+        Ok(Self { directory, version })
+    }
+
+    fn file(&self, name: &str) -> Option<File> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        openat(&self.directory, name, flags, Mode::empty()).ok().map(File::from)
+    }
+
+    /// A file with a key and a number in each line.
+    fn keyed(&self, name: &str) -> Option<HashMap<String, i64>> {
+        flat_keyed_to_hashmap(self.file(name)?).ok()
+    }
+
+    /// A file with one number; nothing also for `max`.
+    fn value(&self, name: &str) -> Option<u64> {
+        // cgroups-rs has a reader for it, but not in public; its parser is.
+        let mut text = String::new();
+        self.file(name)?.take(VALUE_LARGEST).read_to_string(&mut text).ok()?;
+        match parse_max_value(&text).ok()? {
+            MaxValue::Max => None,
+            MaxValue::Value(number) => u64::try_from(number).ok(),
+        }
+    }
+}
+
+fn count(keyed: &HashMap<String, i64>, key: &str) -> Option<u64> {
+    keyed.get(key).and_then(|number| u64::try_from(*number).ok())
+}
+
+/// The node's root and the control group hierarchies that are mounted there.
+fn node() -> io::Result<(OwnedFd, Vec<Mount>)> {
+    let [first, this] = PROCESSES;
+    root_of(first).or_else(|_| root_of(this))
+}
+
+fn root_of(process: &str) -> io::Result<(OwnedFd, Vec<Mount>)> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let root = open(format!("{process}/root").as_str(), flags, Mode::empty())?;
+    let mut text = String::new();
+    File::open(format!("{process}/mountinfo"))?.take(MOUNTS_LARGEST).read_to_string(&mut text)?;
+    Ok((root, mounts::parse(&text)))
+}

@@ -1,0 +1,87 @@
+//! Why QEMU was killed, where the kernel did it for lack of memory. The launcher sees a signal and no more: the kernel counts
+//! in the control group of the container, which the handler reads. Pure.
+
+use barevirt_protocol::v1::{LauncherStatus, Phase};
+
+use crate::launchers::counters::Memory;
+
+/// The launcher's reason for an end by a signal that is no fault of QEMU.
+const QEMU_KILLED: &str = "QemuKilled";
+/// What Kubernetes says of such a container, and the controller of a launcher that was killed itself.
+const REASON: &str = "OOMKilled";
+
+/// Whether the launcher says that somebody killed QEMU.
+pub fn is_killed(status: &LauncherStatus) -> bool {
+    status.phase() == Phase::Failed && status.reason == QEMU_KILLED
+}
+
+/// What a launcher says of a QEMU that was killed, with the reason where it was for lack of memory: since the container had
+/// `kills_before` processes killed for that, there were more.
+pub fn explain(mut status: LauncherStatus, kills_before: u64, memory: &Memory) -> LauncherStatus {
+    if !is_killed(&status) || memory.oom_kills.is_none_or(|kills| kills <= kills_before) {
+        return status;
+    }
+    let used = memory.peak.or(memory.usage).map_or_else(
+        || "how much its container used is not known".to_owned(),
+        |used| format!("its container used up to {}", mebibytes(used)),
+    );
+    let limit = memory
+        .limit
+        .map_or_else(|| "no limit".to_owned(), |limit| format!("a limit of {}", mebibytes(limit)));
+    status.message = format!(
+        "{REASON}: the kernel killed QEMU for lack of memory: {used} and has {limit} ({})",
+        status.message
+    );
+    status.reason = REASON.to_owned();
+    status
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn killed(reason: &str) -> LauncherStatus {
+        LauncherStatus {
+            phase: Phase::Failed.into(),
+            reason: reason.to_owned(),
+            message: "QEMU was killed by signal 9 (SIGKILL)".to_owned(),
+            ..LauncherStatus::default()
+        }
+    }
+
+    fn memory(oom_kills: Option<u64>) -> Memory {
+        Memory { oom_kills, limit: Some(512 << 20), peak: Some((512 << 20) - 1), ..Memory::default() }
+    }
+
+    #[test]
+    fn a_kill_for_lack_of_memory_names_limit_and_usage() {
+        let told = explain(killed("QemuKilled"), 0, &memory(Some(1)));
+        assert_eq!((told.phase(), told.reason.as_str()), (Phase::Failed, "OOMKilled"));
+        assert_eq!(
+            told.message,
+            "OOMKilled: the kernel killed QEMU for lack of memory: its container used up to 511 MiB and has a limit of \
+             512 MiB (QEMU was killed by signal 9 (SIGKILL))"
+        );
+        let unlimited = Memory { limit: None, peak: None, usage: Some(3 << 20), ..memory(Some(1)) };
+        let told = explain(killed("QemuKilled"), 0, &unlimited);
+        assert!(told.message.contains("used up to 3 MiB and has no limit"), "{}", told.message);
+    }
+
+    #[test]
+    fn other_ends_stay_as_the_launcher_tells_them() {
+        let mut running = killed("QemuKilled");
+        running.set_phase(Phase::Running);
+        for (status, before, memory) in [
+            (killed("QemuKilled"), 1, memory(Some(1))),
+            (killed("QemuKilled"), 0, memory(None)),
+            (killed("QemuCrashed"), 0, memory(Some(1))),
+            (running, 0, memory(Some(1))),
+        ] {
+            assert_eq!(explain(status.clone(), before, &memory), status);
+        }
+    }
+}
