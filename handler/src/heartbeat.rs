@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use crate::FIELD_MANAGER;
 use crate::devices::Registered;
-use crate::sync::FIELD_MANAGER;
 
 /// Shortest time between two beats.
 const PERIOD: Duration = Duration::from_secs(60);

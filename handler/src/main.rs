@@ -1,4 +1,44 @@
 //! `virt-handler`: reads flags, opens what is opened once, and connects the parts.
+//!
+//! The modules, from the outside in. Each uses only modules that come after it.
+//!
+//! What others see of the handler:
+//!
+//! | module | what it does | who calls it |
+//! |---|---|---|
+//! | [`server`](virt_handler::server) | consoles, displays, USB, pause and other requests about a guest, over TLS | virt-api |
+//! | [`metrics`](virt_handler::metrics) | numbers of each guest: from its launcher, its control groups and its network devices | Prometheus |
+//! | [`certificate`](virt_handler::certificate) | asks for the certificate that the server shows, and renews it | the server |
+//!
+//! What the handler tells of its node:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`labels`](virt_handler::labels) | labels of the node: CPU models, features, machine types that guests can have there |
+//! | [`heartbeat`](virt_handler::heartbeat) | says that the handler is alive and guests may be scheduled there |
+//! | [`devices`](virt_handler::devices) | device plugins for the kubelet: `/dev/kvm`, permitted host devices |
+//!
+//! What it does for each guest. One task owns one guest; all others only read what it publishes.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`supervisor`](virt_handler::supervisor) | watches instances and launcher pods, keeps one task for each instance |
+//! | [`sync`](virt_handler::sync) | that task: observe, plan one step, apply it, report; `plan` is pure, `session` acts |
+//! | [`status`](virt_handler::status) | the status and the events of an instance, from what was observed: pure |
+//! | [`real_time`](virt_handler::real_time) | realtime scheduling of virtual CPUs |
+//! | [`registry`](virt_handler::registry) | the guests of this node and their launchers; the supervisor writes it, server and metrics read it |
+//! | [`network`](virt_handler::network) | the guest's network in the pod's namespace: observe, plan, apply; `guest` reads the spec |
+//! | [`launchers`](virt_handler::launchers) | finds a launcher, proves who it is by its control groups, talks to it, reads what the kernel counts for its container |
+//! | [`pods`](virt_handler::pods) | the few facts of a launcher pod that matter here |
+//! | [`kernel`](virt_handler::kernel) | system calls that no library has; the only unsafe code |
+//!
+//! ```text
+//!  API server ──watch──► supervisor ──► sync ──► launchers ══ gRPC, descriptors ══► virt-launcher (in the pod)
+//!      ▲                     │           ├─────► network ═══ netlink ═════════════► the pod's network namespace
+//!      └──── patch, events ──┼───────────┴─────► status
+//!                            ▼
+//!  virt-api ──► server ──► registry ◄── metrics ◄── Prometheus
+//! ```
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,12 +58,13 @@ use kube::runtime::events::{Recorder, Reporter};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
-use virt_handler::certificate::Own;
+use virt_handler::certificate::OwnCertificate;
 use virt_handler::devices::{self, Resource};
 use virt_handler::launchers::pods_dir::PodsDir;
-use virt_handler::metrics::{Guests, Panics};
-use virt_handler::supervisor::Launchers;
+use virt_handler::metrics::Guests;
+use virt_handler::registry::Launchers;
 use virt_handler::sync::Context;
+use virt_handler::sync::panics::Panics;
 use virt_handler::{heartbeat, labels, server, supervisor};
 
 /// The agent of a node: finds the launchers of its virtual machines, prepares their network, reports what runs.
@@ -84,20 +125,22 @@ async fn main() -> anyhow::Result<()> {
     let launchers = Launchers::new(context.recorder.clone());
     let policy = tls::policy(&installation);
     let trusted = certificates::files::authorities(&flags.client_ca);
-    let own =
-        Own::new(flags.node_name.clone(), Some(tls::self_made("localhost").context("make a certificate")?));
+    let own = OwnCertificate::new(
+        flags.node_name.clone(),
+        Some(tls::self_made("localhost").context("make a certificate")?),
+    );
     let clients = Clients::SignedBy(trusted.clone());
     let tls = Server::follow(own.shown(), clients, policy.clone(), server::tls::PROTOCOLS);
     let open = Server::follow(own.shown(), Clients::Everybody, policy, server::tls::PROTOCOLS);
-    let lack = own.lack();
-    metrics.look(&VIRT_HANDLER_READY, move || if lack.borrow().is_none() { 1.0 } else { 0.0 });
+    let not_ready = own.not_ready();
+    metrics.look(&VIRT_HANDLER_READY, move || if not_ready.borrow().is_none() { 1.0 } else { 0.0 });
     metrics.collect(Guests::new(launchers.clone(), Handle::current()));
     let (known, told_by) = (installation.clone(), installation.clone());
     let devices_allowed = installation.clone();
     let told = Arc::new(Probes { installation, leading: None, metrics });
     info!(node = flags.node_name, version = env!("CARGO_PKG_VERSION"), "virt-handler starts");
 
-    tokio::spawn(server::run(listener, tls, own.lack(), launchers.clone()));
+    tokio::spawn(server::run(listener, tls, own.not_ready(), launchers.clone()));
     tokio::spawn(own.run(client.clone(), trusted));
     let probes = tokio::spawn(probes::serve(flags.probes_listen, told, move || open.current()));
     let (node, capabilities) = (flags.node_name.clone(), flags.capabilities_dir);

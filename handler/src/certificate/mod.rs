@@ -25,21 +25,21 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use self::request::{Answer, Request};
-use crate::sync::FIELD_MANAGER;
+use crate::FIELD_MANAGER;
 
 /// How long the API server may take.
 const API_DEADLINE: Duration = Duration::from_secs(30);
-/// How soon a request is looked at again, at first and after [`PATIENCE`] looks.
-const LOOK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
-/// Looks at a request until others are spared.
-const PATIENCE: u32 = 30;
-/// Until another request is made, where one failed or was refused.
+/// Pause between two looks at a request: for the first [`FREQUENT_POLLS`] of them, and after that.
+const POLL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// How often a request is looked at with the shorter pause.
+const FREQUENT_POLLS: u32 = 30;
+/// Pause before another request, after one failed or was refused.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Longest time between two looks at what is to be renewed.
+/// Longest time between two checks whether the certificate has to be renewed.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Why there is no certificate, in words; none where there is one in force.
-pub type Lack = watch::Receiver<Option<String>>;
+/// Why there is no certificate, as text for people; `None` while a certificate is in force.
+pub type NotReady = watch::Receiver<Option<String>>;
 
 /// Why a request led to no certificate.
 #[derive(Debug, Error)]
@@ -58,34 +58,34 @@ enum NoCertificate {
     Unreadable(String),
 }
 
-/// The certificate of this node's handler, and the state of things.
-pub struct Own {
+/// The certificate of this node's handler.
+pub struct OwnCertificate {
     node: String,
     shown: watch::Sender<Option<Arc<Pair>>>,
-    lack: watch::Sender<Option<String>>,
+    not_ready: watch::Sender<Option<String>>,
     /// End of the one in force, seconds since 1970.
     ends: Option<i64>,
 }
 
-impl Own {
-    /// Nothing was asked for yet. `until_then` is shown for those who ask about the process's health.
+impl OwnCertificate {
+    /// Without a certificate of the CA yet. Until there is one, `until_then` serves health checks.
     pub fn new(node: String, until_then: Option<Pair>) -> Self {
-        Own {
+        OwnCertificate {
             node,
             shown: watch::Sender::new(until_then.map(Arc::new)),
-            lack: watch::Sender::new(Some("no certificate was asked for yet".to_owned())),
+            not_ready: watch::Sender::new(Some("no certificate was asked for yet".to_owned())),
             ends: None,
         }
     }
 
-    /// What is shown.
+    /// The certificate to present to clients.
     pub fn shown(&self) -> watch::Receiver<Option<Arc<Pair>>> {
         self.shown.subscribe()
     }
 
     /// Why there is no certificate.
-    pub fn lack(&self) -> Lack {
-        self.lack.subscribe()
+    pub fn not_ready(&self) -> NotReady {
+        self.not_ready.subscribe()
     }
 
     /// Asks for a certificate and renews it, for as long as the process lives.
@@ -97,11 +97,11 @@ impl Own {
                     info!(node = self.node, ends = seen.not_after, "certificate taken over");
                     self.ends = Some(seen.not_after);
                     self.shown.send_replace(Some(Arc::new(pair)));
-                    self.lack.send_replace(None);
+                    self.not_ready.send_replace(None);
                     renewal(&seen, &mut trusted).await;
                 }
                 Err(error) => {
-                    self.lacks(error.to_string());
+                    self.report_not_ready(error.to_string());
                     sleep(AGAIN).await;
                 }
             }
@@ -119,16 +119,16 @@ impl Own {
         };
         let name = created.name_any();
         info!(request = name, "asked for a certificate");
-        for look in 0_u32.. {
-            sleep(LOOK[usize::from(look >= PATIENCE)]).await;
+        for poll in 0_u32.. {
+            sleep(POLL[usize::from(poll >= FREQUENT_POLLS)]).await;
             let found = match timeout(API_DEADLINE, api.get_opt(&name)).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(error)) => {
-                    self.lacks(format!("certificate request {name} not read: {error}"));
+                    self.report_not_ready(format!("certificate request {name} not read: {error}"));
                     continue;
                 }
                 Err(_) => {
-                    self.lacks(format!("certificate request {name} not read in time"));
+                    self.report_not_ready(format!("certificate request {name} not read in time"));
                     continue;
                 }
             };
@@ -144,20 +144,22 @@ impl Own {
                 }
                 Some(Answer::Refused(why)) => return Err(NoCertificate::Refused { name, why }),
                 Some(Answer::None) => {
-                    self.lacks(format!("certificate request {name} waits for virt-operator, which signs it"));
+                    self.report_not_ready(format!(
+                        "certificate request {name} waits for virt-operator, which signs it"
+                    ));
                 }
             }
         }
         Err(NoCertificate::Gone(name))
     }
 
-    /// Says why there is no new certificate. As long as the former one is in force that is nobody's concern but the log's.
-    fn lacks(&self, why: String) {
+    /// Publishes why there is no certificate, unless the former one is still in force.
+    fn report_not_ready(&self, why: String) {
         if self.ends.is_some_and(|ends| Timestamp::now().as_second() < ends) {
             return;
         }
         let why = if self.ends.is_some() { format!("the certificate has expired; {why}") } else { why };
-        self.lack.send_if_modified(|told| {
+        self.not_ready.send_if_modified(|told| {
             let news = told.as_ref() != Some(&why);
             if news {
                 warn!(why, "there is no certificate");

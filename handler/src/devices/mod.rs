@@ -52,7 +52,7 @@ impl Resource {
     }
 }
 
-/// Whether the kubelet knows a resource; a channel for whoever has to wait.
+/// Whether the kubelet knows a resource, as a channel to wait on.
 pub type Registered = watch::Receiver<bool>;
 
 /// Offers a resource to the kubelet for as long as the process lives. `folder` is that of the kubelet's socket.

@@ -28,8 +28,8 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use self::facts::Facts;
+use crate::FIELD_MANAGER;
 use crate::heartbeat::spread;
-use crate::sync::FIELD_MANAGER;
 
 /// Shortest time between two looks that nothing asked for.
 const PERIOD: Duration = Duration::from_secs(180);

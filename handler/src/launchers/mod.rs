@@ -44,13 +44,13 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// What a QMP call may take beyond the deadline that its caller gave.
 const QMP_MARGIN: Duration = Duration::from_secs(2);
 
-/// Why there is no launcher to talk to, or it did not do as told.
+/// Why a launcher could not be reached, or did not carry out a call.
 #[derive(Debug, Error)]
 pub enum LauncherError {
     /// There are no sockets.
     #[error(transparent)]
     PodsDir(#[from] PodsDirError),
-    /// Nobody answers there.
+    /// Nobody answers at the sockets.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The peer is unknown.
@@ -59,7 +59,7 @@ pub enum LauncherError {
     /// The peer of the second socket is unknown.
     #[error("look at the peer of the launcher's descriptor socket")]
     DescriptorCredentials(#[source] SocketError),
-    /// Somebody else answers there.
+    /// Another process answers there.
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// It does not speak gRPC.
@@ -154,7 +154,7 @@ impl Launcher {
         Ok(answer.into_inner().accepted_revision)
     }
 
-    /// Begins the stop ladder.
+    /// Tells it to shut the guest down, by force after the grace period.
     pub async fn shutdown(&self, grace_period_seconds: u32, reason: &str) -> Result<(), LauncherError> {
         let request = ShutdownRequest { grace_period_seconds, reason: reason.to_owned() };
         let mut client = self.client.clone();
@@ -189,7 +189,7 @@ impl Launcher {
         Ok(answer.into_inner().report)
     }
 
-    /// Has something done to the guest. `unfreeze_after` is of a freeze.
+    /// Changes the state of the guest. `unfreeze_after` applies to a freeze.
     pub async fn control(
         &self,
         control: Control,
@@ -203,7 +203,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// What the guest agent tells, as JSON.
+    /// The guest agent's report, as JSON.
     pub async fn guest(&self, within: Duration) -> Result<Vec<u8>, LauncherError> {
         let mut client = self.client.clone();
         let answer = client.guest(grpc::request(GuestRequest {}, within)).await.map_err(failed("guest"))?;

@@ -1,4 +1,4 @@
-//! What is told about the guests of this node, beside the handler's own metrics.
+//! Metrics of the guests of this node, beside the handler's own.
 //!
 //! ```text
 //!  scrape ─┐                 ┌─ launcher: Stats, at most GUEST        ┐
@@ -6,14 +6,12 @@
 //!                            └─ control groups of its container       ┘
 //! ```
 //!
-//! No guest is waited for: whoever has not answered in time is left out and counted. Scrapes that come together, or within
-//! [`FRESH`], share a collection; a scrape waits no longer than [`WHOLE`].
+//! A guest that does not answer in time is left out and counted. Scrapes at the same time, or within [`FRESH`], share a
+//! collection; a scrape waits no longer than [`WHOLE`].
 
 mod container;
 mod network;
-mod panics;
 mod samples;
-mod subject;
 #[cfg(test)]
 mod tests;
 
@@ -35,22 +33,20 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
-pub use self::panics::Panics;
 use self::samples::Sample;
-pub use self::subject::Subject;
 use crate::launchers::Launcher;
-use crate::supervisor::Launchers;
+use crate::registry::{Launchers, Subject};
 
 /// How long one guest may take; its launcher waits for QEMU a little less.
 const GUEST: Duration = Duration::from_secs(3);
-/// How long all of them together may take. Whoever asks for metrics here waits for five seconds.
+/// How long all of them together may take. The server of the metrics waits for five seconds.
 const WHOLE: Duration = Duration::from_secs(4);
-/// Guests that are asked at a time.
+/// How many guests are asked at the same time.
 const AT_A_TIME: usize = 32;
-/// For how long a collection is told again.
+/// For how long a collection is reused.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Tells of the guests of this node.
+/// Exports the metrics of the guests of this node.
 pub struct Guests {
     launchers: Launchers,
     runtime: Handle,
@@ -67,15 +63,15 @@ struct Missed {
     monitor: AtomicU64,
 }
 
-/// One that goes on or is over.
+/// A collection that is under way or complete.
 struct Collection {
     begun: Instant,
-    taken: Shared<BoxFuture<'static, Arc<Vec<Taken>>>>,
+    collected: Shared<BoxFuture<'static, Arc<Vec<Collected>>>>,
 }
 
-/// What is told about one guest.
+/// The samples of one guest.
 #[derive(Debug)]
-struct Taken {
+struct Collected {
     subject: Arc<Subject>,
     samples: Vec<Sample>,
 }
@@ -87,37 +83,41 @@ impl fmt::Debug for Guests {
 }
 
 impl Guests {
-    /// Those that are found there; asked on that runtime.
+    /// Exports those of `launchers`, which are asked on `runtime`.
     pub fn new(launchers: Launchers, runtime: Handle) -> Self {
         Self { launchers, runtime, collection: Mutex::default(), missed: Arc::default() }
     }
 
     /// The collection that is shared now.
-    fn collection(&self) -> Shared<BoxFuture<'static, Arc<Vec<Taken>>>> {
+    fn collection(&self) -> Shared<BoxFuture<'static, Arc<Vec<Collected>>>> {
         let mut last = self.collection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = last.as_ref().filter(|last| {
-            // One that goes on is joined; one that is over is good for a while.
-            last.taken.peek().is_none() || last.begun.elapsed() < FRESH
+            // A collection under way is joined; a complete one is reused for a while.
+            last.collected.peek().is_none() || last.begun.elapsed() < FRESH
         }) {
-            return last.taken.clone();
+            return last.collected.clone();
         }
         let begun = Instant::now();
         let work = collect(self.launchers.guests(), self.missed.clone(), begun + WHOLE);
-        // A task of its own: it ends, and counts, also when whoever asked has gone.
+        // A task of its own: it completes, and counts, also when the scrape was given up.
         let task = self.runtime.spawn(work);
-        let taken = async move { Arc::new(task.await.unwrap_or_default()) }.boxed().shared();
-        *last = Some(Collection { begun, taken: taken.clone() });
-        taken
+        let collected = async move { Arc::new(task.await.unwrap_or_default()) }.boxed().shared();
+        *last = Some(Collection { begun, collected: collected.clone() });
+        collected
     }
 }
 
 /// Asks all of them. Comes back by `until`.
-async fn collect(guests: Vec<(Arc<Subject>, Launcher)>, missed: Arc<Missed>, until: Instant) -> Vec<Taken> {
+async fn collect(
+    guests: Vec<(Arc<Subject>, Launcher)>,
+    missed: Arc<Missed>,
+    until: Instant,
+) -> Vec<Collected> {
     let ask = |(subject, launcher): (Arc<Subject>, Launcher)| {
         let missed = missed.clone();
         async move {
             let by = until.min(Instant::now() + GUEST);
-            // Whoever's turn did not come is not asked any more.
+            // After the deadline no further guest is asked.
             let answer = if Instant::now() < until {
                 timeout_at(by, launcher.stats(GUEST)).await.ok().and_then(Result::ok)
             } else {
@@ -138,7 +138,7 @@ async fn collect(guests: Vec<(Arc<Subject>, Launcher)>, missed: Arc<Missed>, unt
             }
             let counters = launcher.counters();
             samples.extend(container::samples(counters.throttling(), counters.memory()));
-            Taken { subject, samples }
+            Collected { subject, samples }
         }
     };
     stream::iter(guests).map(ask).buffer_unordered(AT_A_TIME).collect().await
@@ -147,9 +147,9 @@ async fn collect(guests: Vec<(Arc<Subject>, Launcher)>, missed: Arc<Missed>, unt
 impl Collector for Guests {
     /// On a thread that may wait.
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let taken = self.runtime.block_on(self.collection());
+        let collected = self.runtime.block_on(self.collection());
         let mut families: BTreeMap<&str, Vec<(&Subject, &Sample)>> = BTreeMap::new();
-        for Taken { subject, samples } in taken.iter() {
+        for Collected { subject, samples } in collected.iter() {
             for sample in samples {
                 families.entry(sample.metric.name).or_default().push((subject, sample));
             }

@@ -13,7 +13,7 @@ use barevirt_protocol::v1::{
 };
 
 use super::network::{Device, Direction};
-use super::subject::Subject;
+use crate::registry::Subject;
 
 /// Most file systems of a guest.
 const MOST_FILE_SYSTEMS: usize = 32;

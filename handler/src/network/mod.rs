@@ -5,12 +5,14 @@
 
 pub mod addresses;
 pub mod apply;
+pub mod guest;
 pub mod netns;
 pub mod nft;
 pub mod observe;
 pub mod plan;
 pub mod resolv;
 pub mod services;
+pub mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -26,7 +28,8 @@ use self::addresses::BRIDGE_MAC;
 use self::apply::{ApplyError, Descriptors};
 use self::nft::{NftError, Nftables};
 use self::observe::ObserveError;
-use self::plan::{Link, PlanError, Wanted};
+use self::plan::PlanError;
+use self::state::{Link, Wanted};
 
 /// How long all of it may take; it takes some milliseconds.
 const DEADLINE: Duration = Duration::from_secs(20);

@@ -14,7 +14,8 @@ use thiserror::Error;
 
 use super::nft::rules::Family;
 use super::nft::{NftError, Nftables};
-use super::plan::{Link, Observed, Wanted, sysctls};
+use super::plan::sysctls;
+use super::state::{Link, Observed, Wanted};
 
 /// Why the namespace could not be read.
 #[derive(Debug, Error)]

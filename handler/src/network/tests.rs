@@ -22,7 +22,8 @@ use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use super::addresses::{IPV4, IPV6, MacAddress};
 use super::apply::Descriptors;
 use super::nft::rules::{Port, Protocol};
-use super::plan::{Step, Wanted};
+use super::plan::Step;
+use super::state::Wanted;
 use super::*;
 
 const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);

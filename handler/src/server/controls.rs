@@ -26,7 +26,7 @@ use super::answer::{self, Body, refuse};
 use super::route::{Guest, Kind, Tells};
 use super::{REQUEST, failed};
 use crate::launchers::{Launcher, LauncherError};
-use crate::supervisor::Launchers;
+use crate::registry::Launchers;
 
 /// How long a control may take.
 const CONTROL: Duration = Duration::from_secs(15);

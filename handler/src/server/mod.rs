@@ -9,19 +9,19 @@
 //! | `POST .../qmp` | one QMP command, JSON in and out; `timeoutSeconds` in the query: seconds that QEMU may take |
 //! | `GET .../qmp/stream` | websocket, a session of the people's monitor |
 //! | `GET .../debug` | what the launcher knows of QEMU, JSON |
-//! | `PUT .../{pause,unpause,reset,softreboot,freeze,unfreeze}` | something is done to the guest ([`controls`]) |
+//! | `PUT .../{pause,unpause,reset,softreboot,freeze,unfreeze}` | changes the state of the guest ([`controls`]) |
 //! | `GET .../{guestosinfo,userlist,filesystemlist}` | what the guest's agent tells, JSON |
 //! | `GET /healthz` | `ok` |
 //! | `GET /readyz` | `ok`, or 503 and why there is no certificate by which virt-api would know this handler |
 //!
-//! Whoever asks for a guest has to show the certificate that our CA made for virt-api: who the user is, and what they may
-//! do, was decided there. The streams are descriptors that the launcher hands over ([`crate::launchers`]).
+//! A client has to show the certificate that our CA made for virt-api, which has already authenticated and authorized the
+//! user. The streams are descriptors that the launcher hands over ([`crate::launchers`]).
 
 pub mod answer;
 mod controls;
+mod holders;
 mod qmp;
 pub mod route;
-mod seats;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -44,11 +44,11 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
 use self::answer::{Body, refuse};
+use self::holders::StreamHolders;
 use self::route::{Guest, Kind, Route};
-use self::seats::Seats;
-use crate::certificate::Lack;
+use crate::certificate::NotReady;
 use crate::launchers::{Launcher, LauncherError};
-use crate::supervisor::Launchers;
+use crate::registry::Launchers;
 
 /// Connections at the same time; more wait.
 const MOST_CONNECTIONS: usize = 1024;
@@ -58,9 +58,14 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// Serves until the process ends.
-pub async fn run(listener: TcpListener, certificates: Arc<Server>, lack: Lack, launchers: Launchers) {
+pub async fn run(
+    listener: TcpListener,
+    certificates: Arc<Server>,
+    not_ready: NotReady,
+    launchers: Launchers,
+) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    let seats = Seats::default();
+    let holders = StreamHolders::default();
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -72,10 +77,11 @@ pub async fn run(listener: TcpListener, certificates: Arc<Server>, lack: Lack, l
                 continue;
             }
         };
-        let (certificates, lack, launchers) = (Arc::clone(&certificates), lack.clone(), launchers.clone());
-        let seats = seats.clone();
+        let (certificates, not_ready, launchers) =
+            (Arc::clone(&certificates), not_ready.clone(), launchers.clone());
+        let holders = holders.clone();
         tokio::spawn(async move {
-            if let Err(error) = serve(stream, &certificates, lack, launchers, seats).await {
+            if let Err(error) = serve(stream, &certificates, not_ready, launchers, holders).await {
                 debug!(error, "connection ended");
             }
             drop(place);
@@ -86,9 +92,9 @@ pub async fn run(listener: TcpListener, certificates: Arc<Server>, lack: Lack, l
 async fn serve(
     stream: TcpStream,
     certificates: &Server,
-    lack: Lack,
+    not_ready: NotReady,
     launchers: Launchers,
-    seats: Seats,
+    holders: StreamHolders,
 ) -> Result<(), String> {
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let config = certificates.current().ok_or("there is no certificate yet")?;
@@ -96,8 +102,8 @@ async fn serve(
     let tls = accepted.map_err(|_| "handshake not in time")?.map_err(|error| error.to_string())?;
     let is_api = tls::is_virt_api(tls.get_ref().1);
     let service = service_fn(move |request| {
-        let (lack, launchers, seats) = (lack.clone(), launchers.clone(), seats.clone());
-        async move { Ok::<_, Infallible>(handle(request, is_api, &lack, &launchers, &seats).await) }
+        let (not_ready, launchers, holders) = (not_ready.clone(), launchers.clone(), holders.clone());
+        async move { Ok::<_, Infallible>(handle(request, is_api, &not_ready, &launchers, &holders).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -110,13 +116,13 @@ async fn serve(
 async fn handle(
     request: Request<Incoming>,
     is_api: bool,
-    lack: &Lack,
+    not_ready: &NotReady,
     launchers: &Launchers,
-    seats: &Seats,
+    holders: &StreamHolders,
 ) -> Response<Body> {
     match Route::parse(request.method(), request.uri().path()) {
         Route::Health => answer::text(StatusCode::OK, "ok"),
-        Route::Readiness => match lack.borrow().as_ref() {
+        Route::Readiness => match not_ready.borrow().as_ref() {
             None => answer::text(StatusCode::OK, "ok"),
             Some(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", why),
         },
@@ -124,7 +130,7 @@ async fn handle(
             refuse(StatusCode::UNAUTHORIZED, "Unauthorized", "only virt-api is answered here")
         }
         Route::Guest(guest) => match launcher(&guest, launchers) {
-            Ok(launcher) => serve_guest(request, &guest, launcher, launchers, seats).await,
+            Ok(launcher) => serve_guest(request, &guest, launcher, launchers, holders).await,
             Err(refusal) => *refusal,
         },
         Route::WrongMethod => {
@@ -153,7 +159,7 @@ async fn serve_guest(
     guest: &Guest,
     launcher: Launcher,
     launchers: &Launchers,
-    seats: &Seats,
+    holders: &StreamHolders,
 ) -> Response<Body> {
     let stream = match guest.kind {
         Kind::Control(control) => {
@@ -170,7 +176,7 @@ async fn serve_guest(
     };
     let (namespace, name) = (guest.namespace.clone(), guest.name.clone());
     let keep = has_flag(request.uri().query(), "preserveSession");
-    if keep && guest.kind == Kind::Vnc && seats.is_taken(&namespace, &name, stream) {
+    if keep && guest.kind == Kind::Vnc && holders.is_held(&namespace, &name, stream) {
         let message = "Active VNC connection. Request denied.";
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message);
     }
@@ -178,8 +184,8 @@ async fn serve_guest(
         Ok(upgrade) => upgrade,
         Err(message) => return refuse(StatusCode::BAD_REQUEST, "BadRequest", message),
     };
-    // From here on whoever had it has it no more, and is told so before the launcher lets them go without a word.
-    let mut seat = seats.take(&namespace, &name, stream);
+    // This displaces the former client, which is told so before the launcher disconnects it without a reason.
+    let mut holder = holders.take(&namespace, &name, stream);
     let socket = match take(&launcher, stream).await {
         Ok(socket) => socket,
         Err(refusal) => return *refusal,
@@ -188,7 +194,7 @@ async fn serve_guest(
     tokio::spawn(async move {
         info!(namespace, name, stream, "stream opened");
         let taken = async {
-            seat.taken().await;
+            holder.displaced().await;
             websocket::TAKEN
         };
         let ended = websocket::run_until(request, socket, websocket::TAKEN_OR_ENDED, taken).await;
@@ -197,7 +203,7 @@ async fn serve_guest(
     response
 }
 
-/// A slot for a USB device: whoever comes gets another one, and takes nobody's.
+/// A slot for a USB device. Each client gets a slot of its own and displaces nobody.
 async fn open_usb(request: Request<Incoming>, guest: &Guest, launcher: &Launcher) -> Response<Body> {
     let upgrade = match websocket::Upgrade::read(&request) {
         Ok(upgrade) => upgrade,

@@ -67,11 +67,15 @@ fn write_files(directory: &Path, authority: &Authority) {
 
 /// A server for the launchers of a node, and its address.
 async fn serve_node(directory: &Path, launchers: Launchers) -> std::net::SocketAddr {
-    let (_ready, lack) = watch::channel(None);
-    serve_node_that(directory, lack, launchers).await
+    let (_ready, not_ready) = watch::channel(None);
+    serve_node_that(directory, not_ready, launchers).await
 }
 
-async fn serve_node_that(directory: &Path, lack: Lack, launchers: Launchers) -> std::net::SocketAddr {
+async fn serve_node_that(
+    directory: &Path,
+    not_ready: NotReady,
+    launchers: Launchers,
+) -> std::net::SocketAddr {
     barevirt_component::certificates::install_provider();
     let trusted = files::authorities(&directory.join("ca-bundle"));
     let policy = watch::Sender::new(TlsPolicy::default());
@@ -80,7 +84,7 @@ async fn serve_node_that(directory: &Path, lack: Lack, launchers: Launchers) -> 
     server.ready().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(run(listener, server, lack, launchers));
+    tokio::spawn(run(listener, server, not_ready, launchers));
     address
 }
 
@@ -184,13 +188,13 @@ async fn without_a_certificate_it_is_alive_and_not_ready_and_says_why() {
     let ours = authority("ours");
     write_files(directory.path(), &ours);
     let why = "certificate request virt-handler-home-x waits for virt-operator, which signs it";
-    let (lack, receiver) = watch::channel(Some(why.to_owned()));
+    let (not_ready, receiver) = watch::channel(Some(why.to_owned()));
     let address = serve_node_that(directory.path(), receiver, Launchers::default()).await;
     let look = async |path| ask(dial(address, &ours, None).await.unwrap(), get(path)).await.unwrap();
     assert_eq!(look("/healthz").await.0, StatusCode::OK);
     let (code, body) = look("/readyz").await;
     assert_eq!((code, body.contains(why)), (StatusCode::SERVICE_UNAVAILABLE, true), "{body}");
-    lack.send_replace(None);
+    not_ready.send_replace(None);
     assert_eq!(look("/readyz").await, (StatusCode::OK, "ok".to_owned()));
 }
 

@@ -34,7 +34,7 @@ pub fn transitions(
                 events.push(event(EventType::Normal, REASON_STOPPED, text));
             }
             Some(PHASE_FAILED) => {
-                // The launcher's verdict has the event's word.
+                // The launcher's reason is the event's.
                 if after.reason.as_deref() == Some(REASON_GUEST_PANICKED) {
                     let text = "GuestPanicked (details unavailable)".to_owned();
                     events.push(event(EventType::Warning, REASON_GUEST_PANICKED, text));

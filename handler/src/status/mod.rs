@@ -3,6 +3,7 @@
 
 pub mod compute;
 pub mod events;
+pub mod interfaces;
 pub mod out_of_memory;
 pub mod patch;
 mod size;

@@ -30,7 +30,7 @@ impl Backoff {
     }
 
     /// Something worked: the next failure is a first one.
-    pub fn worked(&mut self) {
+    pub fn succeeded(&mut self) {
         *self = Self::default();
     }
 
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(delays[..3], [50, 100, 200].map(Duration::from_millis));
         assert_eq!(delays[39], Backoff::LONGEST);
         assert_eq!(backoff.until(now), None);
-        backoff.worked();
+        backoff.succeeded();
         backoff.failed("why".to_owned(), now);
         assert_eq!(backoff.until(now), Some(now + Backoff::FIRST));
     }
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(backoff.failure(now), None);
         let later = now + REPORT_AFTER;
         assert_eq!(backoff.failure(later), Some("why"));
-        backoff.worked();
+        backoff.succeeded();
         assert_eq!(backoff.failure(later), None);
     }
 }

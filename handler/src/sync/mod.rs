@@ -4,8 +4,10 @@
 //! Others only read: the server takes the launcher of a VM from [`Vm::launcher`].
 
 pub mod backoff;
-pub mod guest_network;
+pub mod heard;
+mod kvm;
 pub mod live;
+pub mod panics;
 pub mod plan;
 pub mod session;
 #[cfg(test)]
@@ -27,16 +29,15 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use self::backoff::Backoff;
+use self::panics::Panics;
 use self::plan::{Observed, Step};
 use self::session::Session;
+use crate::FIELD_MANAGER;
 use crate::launchers::Launcher;
 use crate::launchers::pods_dir::PodsDir;
-use crate::metrics::Panics;
 use crate::pods::LauncherPod;
 use crate::status::{compute, events, patch};
 
-/// Whose writes these are.
-pub const FIELD_MANAGER: &str = "virt-handler";
 /// How long the API server may take.
 const API_DEADLINE: Duration = Duration::from_secs(30);
 /// A failure is logged when it has happened this often in a row, and then each time the count doubles.
@@ -106,13 +107,13 @@ struct Task {
     session: Option<Session>,
     /// The resource version that was patched, and the VMI as the API server answered: newer than the watch for a moment.
     patched: Option<(Option<String>, Arc<VirtualMachineInstance>)>,
-    /// Of what is done on the node.
+    /// Backoff of steps on the node.
     steps: Backoff,
-    /// Of what is written to the API server.
+    /// Backoff of writes to the API server.
     reports: Backoff,
 }
 
-/// What one look gives.
+/// The result of one observation.
 struct Look {
     vmi: Arc<VirtualMachineInstance>,
     pod: Option<Arc<LauncherPod>>,
@@ -129,8 +130,8 @@ impl Task {
             let look = self.observe(now);
             let acts = !matches!(look.step, Step::Wait | Step::Report | Step::Disconnect);
             if !acts && self.steps.failures() > 0 {
-                // What failed is not asked for any more.
-                self.steps.worked();
+                // The step that failed is not needed any more.
+                self.steps.succeeded();
                 continue;
             }
             // While something fails it is not tried before its time; what there is to report is reported meanwhile.
@@ -158,7 +159,7 @@ impl Task {
         let name = format!("{step:?}");
         let result = self.apply(look, step).await;
         let backoff = if reports { &mut self.reports } else { &mut self.steps };
-        let Err(error) = result else { return backoff.worked() };
+        let Err(error) = result else { return backoff.succeeded() };
         let message = chain(&error);
         backoff.failed(message.clone(), Instant::now());
         let failures = backoff.failures();
@@ -167,7 +168,7 @@ impl Task {
         }
     }
 
-    /// What there is and what to do about it.
+    /// Observes, computes the status and plans the next step.
     fn observe(&mut self, now: Instant) -> Look {
         let Input { vmi, pod } = self.inputs.borrow_and_update().clone();
         let vmi = match &self.patched {
@@ -204,7 +205,7 @@ impl Task {
         Look { vmi, pod, spec_hash, wanted, report, step }
     }
 
-    /// Waits for something to look at: the API server, the launcher, or the time to try again. Gives whether to go on.
+    /// Waits for a change at the API server or the launcher, or for the time of a retry. Returns whether to go on.
     async fn wait(&mut self, until: Option<Instant>) -> bool {
         let heard = async {
             match &mut self.session {
@@ -232,7 +233,7 @@ impl Task {
             Step::Disconnect => {
                 self.session = None;
                 self.published.send_replace(None);
-                info!("launcher let go of");
+                info!("launcher disconnected");
             }
             Step::Connect(container) => {
                 let session = Session::open(&self.context.pods, &container).await?;
@@ -269,10 +270,10 @@ impl Task {
                     self.publish(&vmi, vec![events::shutting_down()]).await;
                 }
             }
-            Step::TellFailedPings(count) => {
+            Step::ReportFailedPings(count) => {
                 self.publish(&vmi, vec![events::ping_failed(&vmi)]).await;
                 if let Some(session) = &mut self.session {
-                    session.told_of_failed_pings(count);
+                    session.set_reported_failed_pings(count);
                 }
             }
             Step::Report => self.report(&vmi, &wanted).await?,
@@ -313,14 +314,14 @@ impl Task {
         Ok(())
     }
 
-    /// Events are told once and never again: a lost one is logged and not tried anew.
+    /// Publishes events. A failure is logged, and there is no retry.
     async fn publish(&self, vmi: &VirtualMachineInstance, events: Vec<Event>) {
         let reference = vmi.object_ref(&());
         for event in events {
             let published = timeout(API_DEADLINE, self.context.recorder.publish(&event, &reference)).await;
             match published {
                 Ok(Ok(())) => {}
-                // Where everything is being deleted nothing can be told any more.
+                // A namespace that is being deleted takes no events.
                 Ok(Err(error)) if namespace_ends(&error) => {
                     debug!(reason = event.reason, "namespace takes no event");
                 }
@@ -334,7 +335,7 @@ impl Task {
 /// Why a step of the task failed.
 #[derive(Debug, thiserror::Error)]
 enum TaskError {
-    /// The launcher or the node.
+    /// A step with the launcher or on the node.
     #[error(transparent)]
     Step(#[from] session::StepError),
     /// The API server refused; a conflict only means that something else was written first.

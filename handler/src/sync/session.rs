@@ -1,7 +1,7 @@
-//! A launcher that is connected to, and what was done with it so far.
+//! A connection to a launcher, and what was done over it so far.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -13,29 +13,27 @@ use barevirt_api::validate::Cause;
 use barevirt_api::vcpu_mask::VcpuMask;
 use barevirt_component::error::chain;
 use barevirt_protocol::names::{HotDisk, KVM, VHOST_VSOCK};
-use barevirt_protocol::v1::{Facts, LauncherStatus, SyncRequest};
+use barevirt_protocol::v1::{Facts, SyncRequest};
 use futures::future::join_all;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
-use tonic::Streaming;
 
-use super::guest_network::{self, InterfaceError};
-use super::plan;
+use super::heard::{Heard, listen};
+use super::{kvm, plan};
 use crate::kernel;
 use crate::launchers::cgroup::Container;
 use crate::launchers::peer::PeerError;
 use crate::launchers::pods_dir::PodsDir;
 use crate::launchers::{self, Launcher, LauncherError, attachment};
+use crate::network::guest::InterfaceError;
 use crate::network::resolv::Resolver;
-use crate::network::{self, NetworkError};
+use crate::network::{self, NetworkError, guest};
 use crate::pods::LauncherPod;
 use crate::real_time::{self, RealTimeError};
-use crate::status::{compute, out_of_memory};
+use crate::status::interfaces::Interface;
 
-/// The device of hardware acceleration.
-const KVM_DEVICE: &str = "/dev/kvm";
 /// What may be locked beside the guest's memory: the devices' own, mapped for one another, and firmware. KubeVirt's number.
 const MAPPED_BYTES: u64 = 1 << 30;
 /// The device of vsock's traffic.
@@ -47,10 +45,10 @@ const HEARD: Duration = Duration::from_secs(1);
 /// Why a step failed.
 #[derive(Debug, Error)]
 pub enum StepError {
-    /// The launcher was not reached, is not one, or refused.
+    /// The launcher was not reached, its process is not the launcher, or it refused.
     #[error(transparent)]
     Launcher(#[from] LauncherError),
-    /// Something of the launcher's process.
+    /// Something of the launcher's process could not be opened.
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// The pod's network.
@@ -59,11 +57,11 @@ pub enum StepError {
     /// The interfaces of the spec.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// The VMI is not valid: it went around admission.
+    /// The VMI is not valid: it was stored without admission.
     #[error("{0}")]
     Invalid(String),
     /// Emulation is not allowed, and the node has no hardware acceleration.
-    #[error("open {KVM_DEVICE}: the node has no hardware acceleration, and emulation is not allowed")]
+    #[error("open {}: the node has no hardware acceleration, and emulation is not allowed", kvm::DEVICE)]
     Kvm(#[source] io::Error),
     /// The guest is to be reached over vsock, and the node cannot.
     #[error("open {VSOCK_DEVICE}: the node has no vsock for guests")]
@@ -74,7 +72,7 @@ pub enum StepError {
     /// The VMI cannot be written as JSON.
     #[error("write the instance as json")]
     Json(#[from] serde_json::Error),
-    /// A disk is not handed over.
+    /// A disk could not be handed over.
     #[error("volume {volume} cannot be plugged in")]
     Disk {
         /// The volume.
@@ -85,30 +83,19 @@ pub enum StepError {
     /// Virtual CPUs are not realtime.
     #[error(transparent)]
     RealTime(#[from] RealTimeError),
-    /// The connection is gone.
+    /// There is no connection.
     #[error("the launcher is not connected to")]
     NotConnected,
 }
 
-/// What was heard from the launcher.
-#[derive(Debug, Clone, Default)]
-pub struct Heard {
-    /// Its last status.
-    pub status: Option<LauncherStatus>,
-    /// The stream of statuses has ended.
-    pub lost: bool,
-    /// How often pings had begun to fail by the first status: whoever listened before has told of them.
-    pub failed_pings_before: Option<u64>,
-}
-
-/// What was made for the guest.
+/// What was prepared for the guest.
 #[derive(Debug)]
 struct Made {
     facts: Facts,
-    interfaces: Vec<compute::Interface>,
+    interfaces: Vec<Interface>,
 }
 
-/// A launcher that is connected to.
+/// A connection to a launcher.
 #[derive(Debug)]
 pub struct Session {
     launcher: Launcher,
@@ -152,21 +139,21 @@ impl Session {
         &self.launcher
     }
 
-    /// What was heard last.
+    /// The last status and the state of the connection.
     pub fn heard(&self) -> Heard {
         self.heard.borrow().clone()
     }
 
-    /// Waits until something new is heard. Cancelling loses nothing.
+    /// Waits until the launcher sends something new. Cancel-safe.
     pub async fn hear(&mut self) {
         if self.heard.changed().await.is_err() {
-            // The listener has ended, and said so: what follows is a reaction to that, not to this.
+            // The listener has ended and marked the connection as lost, which the caller sees in `heard`.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Makes the virtual CPUs of this QEMU realtime that are to be, and tells the launcher, which lets the guest go only then;
-    /// gives how many.
+    /// Makes the requested virtual CPUs of this QEMU realtime and tells the launcher, which starts the guest only then. Returns
+    /// their number.
     pub async fn make_real_time(
         &mut self,
         vmi: &VirtualMachineInstance,
@@ -205,18 +192,18 @@ impl Session {
         self.synced.as_ref().is_some_and(|(hash, revision)| hash == spec_hash && heard >= *revision)
     }
 
-    /// An event has told of pings that fail.
-    pub fn told_of_failed_pings(&mut self, count: u64) {
+    /// Remembers up to which count failed pings were reported.
+    pub fn set_reported_failed_pings(&mut self, count: u64) {
         self.failed_pings = count;
     }
 
-    /// The interfaces, once they were looked at.
-    pub fn interfaces(&self) -> Option<&[compute::Interface]> {
+    /// The interfaces, once they are prepared.
+    pub fn interfaces(&self) -> Option<&[Interface]> {
         self.made.as_ref().map(|made| made.interfaces.as_slice())
     }
 
     /// Makes what the guest needs of the node, and hands over the descriptors that the launcher does not hold.
-    /// Gives the number of things that had to be done.
+    /// Returns the number of steps that were needed.
     pub async fn prepare(
         &mut self,
         vmi: &VirtualMachineInstance,
@@ -230,7 +217,7 @@ impl Session {
         let mut interfaces = Vec::new();
         let mut done = 0;
         if !held.contains(KVM) {
-            match open_kvm() {
+            match kvm::open() {
                 Ok(kvm) => {
                     descriptors.push((KVM.to_owned(), kvm));
                     done += 1;
@@ -247,7 +234,7 @@ impl Session {
         if valid.host_devices().next().is_some() {
             done += self.prepare_host_devices(&valid)?;
         }
-        if let Some(wanted) = guest_network::wanted(&valid)? {
+        if let Some(wanted) = guest::wanted(&valid)? {
             let peer = self.launcher.peer();
             let resolver = Resolver::parse(&peer.resolv_conf()?);
             let (prepared, opened) =
@@ -259,24 +246,21 @@ impl Session {
             } else {
                 pod.addresses.clone()
             };
-            interfaces.push(compute::Interface {
-                queues: guest_network::queues(
-                    &wanted,
-                    held.iter().chain(descriptors.iter().map(|(name, _)| name)),
-                ),
+            interfaces.push(Interface {
+                queues: guest::queues(&wanted, held.iter().chain(descriptors.iter().map(|(name, _)| name))),
                 name: wanted.interface.clone(),
                 mac: wanted.mac.to_string(),
                 pod_interface: wanted.pod_interface.clone(),
                 addresses,
             });
-            facts.interfaces.push(guest_network::facts(&wanted, &prepared, &resolver));
+            facts.interfaces.push(guest::facts(&wanted, &prepared, &resolver));
         }
         self.launcher.give(revision(vmi), &descriptors).await?;
         self.made = Some(Made { facts, interfaces });
         Ok(done)
     }
 
-    /// QEMU opens devices of the node by their paths, and all of the guest's memory stays where they can write to it.
+    /// Lets QEMU open host devices by their paths, and lock all of the guest's memory for their direct access.
     fn prepare_host_devices(&self, vmi: &ValidVmi) -> Result<usize, StepError> {
         let peer = self.launcher.peer();
         let owner = u32::try_from(LAUNCHER_UID).unwrap_or(u32::MAX);
@@ -303,7 +287,7 @@ impl Session {
         Ok(())
     }
 
-    /// Hands over disks that their pods offer. One that cannot be had keeps no other from it.
+    /// Hands over disks that their pods offer. A disk that fails does not hold up the others.
     pub async fn plug(
         &mut self,
         pods: &PodsDir,
@@ -335,7 +319,7 @@ impl Session {
         outcome
     }
 
-    /// Tells the launcher to shut the guest down within `grace` seconds. Gives whether it was told for the first time.
+    /// Tells the launcher to shut the guest down within `grace` seconds. Returns whether this was the first time.
     pub async fn shutdown(&mut self, grace: u32) -> Result<bool, StepError> {
         self.launcher.shutdown(grace, "the VirtualMachineInstance is being deleted").await?;
         Ok(self.shutdown.replace(grace).is_none())
@@ -346,53 +330,8 @@ fn valid(vmi: &VirtualMachineInstance) -> Result<ValidVmi, StepError> {
     ValidVmi::new(vmi.clone()).map_err(|causes| StepError::Invalid(Cause::joined(&causes)))
 }
 
-/// Opens the device of hardware acceleration. It may exist where the processor cannot do it (nested under a hypervisor
-/// that does not pass it on): guests would hang there, so the processor is asked, too.
-fn open_kvm() -> io::Result<OwnedFd> {
-    let processor = fs::read_to_string("/proc/cpuinfo")?;
-    if !has_virtualization(&processor) {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "the processor has neither vmx nor svm"));
-    }
-    File::options().read(true).write(true).open(KVM_DEVICE).map(OwnedFd::from)
-}
-
-/// Whether a processor as `/proc/cpuinfo` describes it can run virtual machines.
-fn has_virtualization(cpuinfo: &str) -> bool {
-    let flags =
-        cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|name| name.trim() == "flags"));
-    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "vmx" || flag == "svm"))
-}
-
 fn revision(vmi: &VirtualMachineInstance) -> i64 {
     vmi.metadata.generation.unwrap_or_default()
-}
-
-/// Keeps what the launcher says until its stream ends.
-async fn listen(mut statuses: Streaming<LauncherStatus>, launcher: Launcher, heard: watch::Sender<Heard>) {
-    let oom_kills = || launcher.counters().memory().and_then(|memory| memory.oom_kills).unwrap_or_default();
-    // Kills before the first status are of other processes, unless QEMU was gone by then.
-    let mut kills_before = None;
-    loop {
-        match statuses.message().await {
-            Ok(Some(status)) => {
-                let killed = out_of_memory::is_killed(&status);
-                let before = *kills_before.get_or_insert_with(|| if killed { 0 } else { oom_kills() });
-                // The launcher is there still, and with it the control group. A moment later it may not be.
-                let memory = if killed { launcher.counters().memory() } else { None };
-                let status = out_of_memory::explain(status, before, &memory.unwrap_or_default());
-                heard.send_modify(|heard| {
-                    heard.failed_pings_before.get_or_insert(status.failed_pings);
-                    heard.status = Some(status);
-                });
-            }
-            Ok(None) => break,
-            Err(status) => {
-                tracing::debug!(code = ?status.code(), message = status.message(), "launcher's status stream broke off");
-                break;
-            }
-        }
-    }
-    heard.send_modify(|heard| heard.lost = true);
 }
 
 #[cfg(test)]

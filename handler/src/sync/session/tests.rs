@@ -1,6 +1,6 @@
 //! A launcher from the first connection to its verdict, and a second handler in between.
 
-use barevirt_protocol::v1::Phase;
+use barevirt_protocol::v1::{LauncherStatus, Phase};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -89,7 +89,7 @@ async fn a_handler_that_was_killed_before_it_handed_anything_over_is_made_good()
     let Some(node) = namespace() else { return };
     connect(&node, &fake.network_namespace(), true);
     let (vmi, pod) = (vmi(), pod(&fake));
-    let wanted = guest_network::wanted(&valid(&vmi).unwrap()).unwrap().unwrap();
+    let wanted = guest::wanted(&valid(&vmi).unwrap()).unwrap().unwrap();
     let (_, lost) = network::prepare(fake.network_namespace(), wanted, BTreeSet::new()).await.unwrap();
     drop(lost);
 
@@ -172,12 +172,4 @@ async fn the_launcher_hears_why_virtual_cpus_are_not_realtime() {
     };
     timeout(WAIT, told).await.unwrap();
     assert_eq!(session.view(&session.heard()).real_time, None);
-}
-
-#[test]
-fn virtualization_is_read_from_the_flags_only() {
-    assert!(has_virtualization("processor\t: 0\nflags\t\t: fpu vmx sse2\n"));
-    assert!(has_virtualization("flags : svm"));
-    assert!(!has_virtualization("processor\t: 0\nflags\t\t: fpu sse2\nvmx flags\t: vnmi\nmodel name: vmx\n"));
-    assert!(!has_virtualization(""));
 }

@@ -6,7 +6,7 @@ use barevirt_api::sizing;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 
-use crate::sync::guest_network;
+use crate::network::guest;
 
 /// Prefix of what an instance's labels are told as, as in KubeVirt.
 const LABEL: &str = "kubernetes_vmi_label_";
@@ -30,7 +30,7 @@ impl Subject {
     /// The guest of an instance.
     pub fn of(vmi: &VirtualMachineInstance) -> Self {
         let given = vmi.metadata.labels.iter().flatten().take(MOST_LABELS);
-        let wanted = ValidVmi::new(vmi.clone()).ok().and_then(|valid| guest_network::wanted(&valid).ok());
+        let wanted = ValidVmi::new(vmi.clone()).ok().and_then(|valid| guest::wanted(&valid).ok());
         Self {
             node: vmi.status.as_ref().and_then(|status| status.node_name.clone()).unwrap_or_default(),
             namespace: vmi.metadata.namespace.clone().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! From the interfaces of a VMI to what the network module makes, and from what it found to what launcher and API are
+//! From the interfaces of a VMI to what this module makes, and from what it found to what launcher and API are
 //! told. Pure.
 
 use std::collections::BTreeSet;
@@ -9,11 +9,11 @@ use barevirt_protocol::names::NetworkDescriptor;
 use barevirt_protocol::v1;
 use thiserror::Error;
 
-use crate::network::Prepared;
-use crate::network::addresses::{AddressError, IPV4, IPV6};
-use crate::network::nft::rules::{Port, Protocol};
-use crate::network::plan::Wanted;
-use crate::network::resolv::Resolver;
+use super::Prepared;
+use super::addresses::{AddressError, IPV4, IPV6};
+use super::nft::rules::{Port, Protocol};
+use super::resolv::Resolver;
+use super::state::Wanted;
 
 /// The pod's interface that the pod network is.
 const POD_INTERFACE: &str = "eth0";

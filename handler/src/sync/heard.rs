@@ -1,0 +1,51 @@
+//! The last status that a launcher sent.
+
+use barevirt_protocol::v1::LauncherStatus;
+use tokio::sync::watch;
+use tonic::Streaming;
+
+use crate::launchers::Launcher;
+use crate::status::out_of_memory;
+
+/// What was heard from the launcher.
+#[derive(Debug, Clone, Default)]
+pub struct Heard {
+    /// Its last status.
+    pub status: Option<LauncherStatus>,
+    /// The stream of statuses has ended.
+    pub lost: bool,
+    /// How often pings had begun to fail by the first status: an earlier handler has reported those.
+    pub failed_pings_before: Option<u64>,
+}
+
+/// Keeps what the launcher says until its stream ends.
+pub(super) async fn listen(
+    mut statuses: Streaming<LauncherStatus>,
+    launcher: Launcher,
+    heard: watch::Sender<Heard>,
+) {
+    let oom_kills = || launcher.counters().memory().and_then(|memory| memory.oom_kills).unwrap_or_default();
+    // Kills before the first status are of other processes, unless QEMU was gone by then.
+    let mut kills_before = None;
+    loop {
+        match statuses.message().await {
+            Ok(Some(status)) => {
+                let killed = out_of_memory::is_killed(&status);
+                let before = *kills_before.get_or_insert_with(|| if killed { 0 } else { oom_kills() });
+                // The launcher is there still, and with it the control group. A moment later it may not be.
+                let memory = if killed { launcher.counters().memory() } else { None };
+                let status = out_of_memory::explain(status, before, &memory.unwrap_or_default());
+                heard.send_modify(|heard| {
+                    heard.failed_pings_before.get_or_insert(status.failed_pings);
+                    heard.status = Some(status);
+                });
+            }
+            Ok(None) => break,
+            Err(status) => {
+                tracing::debug!(code = ?status.code(), message = status.message(), "launcher's status stream broke off");
+                break;
+            }
+        }
+    }
+    heard.send_modify(|heard| heard.lost = true);
+}
