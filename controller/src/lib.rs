@@ -24,6 +24,7 @@ pub mod lease;
 pub mod node;
 pub mod notes;
 pub mod packed;
+pub mod pauses;
 pub mod pool;
 pub mod process;
 pub mod replica_set;

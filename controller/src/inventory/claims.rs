@@ -1,6 +1,6 @@
 //! Claims of the cluster, as far as metrics tell of them: how large they are to be. Of each no more is kept than that.
 
-use super::{Key, kept, key};
+use super::row::{Key, kept, key};
 use barevirt_api::quantity;
 use barevirt_api::v1::VirtualMachine;
 use futures::StreamExt;

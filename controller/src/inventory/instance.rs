@@ -1,6 +1,6 @@
 //! An instance, as far as metrics tell of it.
 
-use super::{Described, Labels, OTHER, Vnic, kept};
+use super::row::{Described, Labels, OTHER, Vnic, kept};
 use crate::pod;
 use barevirt_api::names::{
     CLUSTER_INSTANCETYPE_ANNOTATION, CLUSTER_PREFERENCE_ANNOTATION, CONDITION_LIVE_MIGRATABLE,

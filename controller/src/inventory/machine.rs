@@ -1,7 +1,8 @@
 //! A machine, as far as metrics tell of it.
 
 use super::claims::DiskRow;
-use super::{Described, Labels, OTHER, Vnic, kept, labels};
+use super::labels;
+use super::row::{Described, Labels, OTHER, Vnic, kept};
 use barevirt_api::quantity;
 use barevirt_api::sizing::{Topology, guest_memory_bytes};
 use barevirt_api::v1::VirtualMachine;

@@ -14,9 +14,9 @@ mod instance;
 mod labels;
 mod machine;
 mod phases;
+mod row;
 
-use crate::workloads::OUTDATED;
-use barevirt_api::v1::{Interface, Network, VirtualMachine, VirtualMachineInstance};
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_component::installation::Installation;
 use barevirt_component::metrics::names::{
     VM_CREATED, VM_DISKS, VM_INFO, VM_LABELS, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO,
@@ -32,18 +32,14 @@ use phases::Phases;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::gauge::ConstGauge;
-use std::collections::{BTreeMap, HashMap};
+use row::{Key, Labels, Vnic, key};
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-type Labels<'a> = Vec<(&'static str, &'a str)>;
-/// Namespace and name.
-type Key = (Box<str>, Box<str>);
-
-/// What an instance type or preference is called here: who made it is not known, and names of people's own are without
-/// bound.
-const OTHER: &str = "<other>";
+/// Running instances with an outdated launcher as of the last look, for metrics.
+pub static OUTDATED: AtomicUsize = AtomicUsize::new(0);
 
 /// What is told, kept as the caches are.
 #[derive(Clone, Default)]
@@ -69,10 +65,6 @@ impl fmt::Debug for Inventory {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn key(namespace: &str, name: &str) -> Key {
-    (namespace.into(), name.into())
 }
 
 impl Inventory {
@@ -239,76 +231,6 @@ fn line(
     let given: Labels<'_> =
         own.into_iter().chain(labels.iter().copied()).filter(|(_, value)| !value.is_empty()).collect();
     ConstGauge::new(value).encode(family.encode_family(&given)?)
-}
-
-/// A text that is kept for long.
-fn kept(text: Option<&str>) -> Box<str> {
-    text.unwrap_or_default().into()
-}
-
-/// Annotations that people describe a system with.
-#[derive(Debug, Default)]
-struct Described([Box<str>; 3]);
-
-impl Described {
-    fn of(annotations: Option<&BTreeMap<String, String>>) -> Self {
-        Described(
-            ["vm.kubevirt.io/os", "vm.kubevirt.io/workload", "vm.kubevirt.io/flavor"]
-                .map(|name| kept(annotations.and_then(|all| all.get(name)).map(String::as_str))),
-        )
-    }
-
-    fn labels(&self) -> [(&'static str, &str); 3] {
-        let [os, workload, flavor] = &self.0;
-        [("os", os), ("workload", workload), ("flavor", flavor)]
-    }
-}
-
-/// A network interface of a specification.
-#[derive(Debug)]
-struct Vnic {
-    name: Box<str>,
-    binding_type: &'static str,
-    binding: Box<str>,
-    network: Box<str>,
-    model: Box<str>,
-}
-
-impl Vnic {
-    /// Those whose network is told.
-    fn all(interfaces: &[Interface], networks: &[Network]) -> Box<[Vnic]> {
-        let one = |interface: &Interface| {
-            let network = networks.iter().find(|network| network.name == interface.name)?;
-            let network = match (&network.pod, &network.multus) {
-                (Some(_), _) => "pod networking",
-                (None, Some(multus)) => multus.network_name.as_str(),
-                (None, None) => return None,
-            };
-            let (binding_type, binding) = if interface.masquerade.is_some() {
-                ("core", "masquerade")
-            } else if interface.bridge.is_some() {
-                ("core", "bridge")
-            } else if interface.sriov.is_some() {
-                ("core", "sriov")
-            } else {
-                let name = interface.binding.as_ref().map(|binding| binding.name.as_str());
-                (name.map_or("", |_| "plugin"), name.unwrap_or_default())
-            };
-            Some(Vnic {
-                name: interface.name.as_str().into(),
-                binding_type,
-                binding: binding.into(),
-                network: network.into(),
-                model: interface
-                    .model
-                    .as_deref()
-                    .filter(|model| !model.is_empty())
-                    .unwrap_or("<none>")
-                    .into(),
-            })
-        };
-        interfaces.iter().filter_map(one).collect()
-    }
 }
 
 fn vnics(family: &mut MetricEncoder<'_>, key: &Key, vnics: &[Vnic]) -> Result<(), fmt::Error> {

@@ -1,6 +1,8 @@
 //! Carrying out a plan for a pool, and reporting.
 
-use super::plan::{Action, Observed, Plan};
+use super::action::Action;
+use super::observed::Observed;
+use super::plan::Plan;
 use super::status::{self, Failure};
 use super::{keep, revision, state};
 use crate::cluster::Cluster;

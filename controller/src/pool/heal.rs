@@ -1,6 +1,6 @@
 //! Machines of a pool that do not come up.
 
-use super::plan::{Machine, Observed};
+use super::observed::{Machine, Observed};
 use barevirt_api::names::{
     CONDITION_READY, STATUS_CRASH_LOOP_BACK_OFF, STATUS_ERR_IMAGE_PULL, STATUS_IMAGE_PULL_BACK_OFF,
     STATUS_UNSCHEDULABLE,

@@ -1,6 +1,6 @@
 //! The machines of a pool: their names, and what the template is for each.
 
-use super::revision;
+use super::generation;
 use super::state::Kept;
 use crate::{kin, merge};
 use barevirt_api::names::{POOL_FINALIZER, POOL_REVISION_LABEL};
@@ -25,7 +25,7 @@ pub(super) fn index(name: &str) -> Option<u32> {
 pub(super) fn new(pool: &VirtualMachinePool, index: u32) -> VirtualMachine {
     let template = pool.spec.virtual_machine_template.metadata.clone().unwrap_or_default();
     let mut labels = template.labels.unwrap_or_default();
-    labels.insert(POOL_REVISION_LABEL.to_owned(), revision::name(pool));
+    labels.insert(POOL_REVISION_LABEL.to_owned(), generation::name(pool));
     VirtualMachine {
         metadata: ObjectMeta {
             name: Some(name(pool, index)),
@@ -45,7 +45,7 @@ pub(super) fn new(pool: &VirtualMachinePool, index: u32) -> VirtualMachine {
 fn spec(pool: &VirtualMachinePool, index: u32) -> VirtualMachineSpec {
     let mut spec = numbered(&pool.spec, index);
     let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
-    labels.insert(POOL_REVISION_LABEL.to_owned(), revision::name(pool));
+    labels.insert(POOL_REVISION_LABEL.to_owned(), generation::name(pool));
     spec
 }
 

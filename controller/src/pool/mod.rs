@@ -13,11 +13,14 @@
 //! instances names it. Machines are counted until they are gone, as in KubeVirt, so that a number is never there twice.
 //! Deletion is Kubernetes' own: the machines have the pool as owner.
 
+mod action;
 mod apply;
+mod generation;
 mod heal;
 mod keep;
 mod machine;
 mod observe;
+mod observed;
 mod plan;
 mod revision;
 mod selection;
@@ -25,17 +28,18 @@ mod state;
 #[cfg(test)]
 mod state_world;
 mod status;
+mod subject;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{Action, Machine, Observed, Plan, plan};
+pub use action::Action;
+pub use observed::{Machine, Observed};
+pub use plan::{Plan, plan};
 pub use state::is_held;
 pub use status::compute as compute_status;
 
 use crate::cluster::Cluster;
 use crate::error::Error;
-use barevirt_api::pool::VirtualMachinePool;
-use kube::ResourceExt;
 use std::time::Duration;
 
 /// When to look again where something of ours has not come back yet.
@@ -51,9 +55,4 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
             apply::apply(cluster, &observed, plan).await
         }
     }
-}
-
-/// Namespace and name, for messages.
-fn subject(pool: &VirtualMachinePool) -> String {
-    format!("pool {}/{}", pool.namespace().unwrap_or_default(), pool.name_any())
 }

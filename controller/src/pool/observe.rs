@@ -1,7 +1,7 @@
 //! Looking at what concerns one pool: caches, which have to show what was written last, and older generations of the pool
 //! where something is still from them.
 
-use super::plan::{BURST, Machine, Observed};
+use super::observed::{BURST, Machine, Observed};
 use super::{machine, revision, state};
 use crate::cluster::Cluster;
 use crate::error::{Error, chain};

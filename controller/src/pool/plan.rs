@@ -1,128 +1,18 @@
 //! What to do about a pool. Pure: the same observation gives the same plan.
 
+use super::action::Action;
 use super::heal::{self, Health};
-use super::revision::{self, Older};
-use super::{machine, selection, state};
-use barevirt_api::names::{
-    CONDITION_READY, PHASE_RUNNING, RUN_STRATEGY_MANUAL, RUN_STRATEGY_RERUN_ON_FAILURE,
-};
+use super::observed::{BURST, Machine, Observed};
+use super::{generation, machine, revision, selection, state};
+use barevirt_api::names::{RUN_STRATEGY_MANUAL, RUN_STRATEGY_RERUN_ON_FAILURE};
 use barevirt_api::pool::{VirtualMachinePool, VirtualMachineTemplateSpec};
-use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
-use barevirt_api::validate::kinds::selector;
+use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
-use serde_json::Value;
 use std::time::Duration;
 
-/// Machines that are created or deleted at once; what is left comes with the next look. KubeVirt has 250.
-pub(super) const BURST: usize = 50;
 /// When to look again where an update waits for machines to be ready; their events come, too.
 const WAIT: Duration = Duration::from_secs(3);
-
-/// A machine of the pool, with its instance.
-#[derive(Clone, Debug)]
-pub struct Machine {
-    /// The machine.
-    pub vm: VirtualMachine,
-    /// The instance of its name.
-    pub instance: Option<VirtualMachineInstance>,
-}
-
-impl Machine {
-    pub(super) fn is_ready(&self) -> bool {
-        let status = self.vm.status.as_ref();
-        status.is_some_and(|status| Condition::is_set(&status.conditions, CONDITION_READY))
-    }
-
-    fn is_deleting(&self) -> bool {
-        self.vm.metadata.deletion_timestamp.is_some()
-    }
-
-    /// Whether its guest can be used.
-    fn is_available(&self) -> bool {
-        self.instance.as_ref().is_some_and(|instance| {
-            let conditions = instance.status.as_ref().map(|status| status.conditions.as_slice());
-            instance.metadata.deletion_timestamp.is_none()
-                && crate::vmi::phase(instance) == PHASE_RUNNING
-                && Condition::is_set(conditions.unwrap_or_default(), CONDITION_READY)
-        })
-    }
-}
-
-/// All that a plan depends on.
-#[derive(Clone, Debug)]
-pub struct Observed {
-    /// The pool.
-    pub pool: VirtualMachinePool,
-    /// Its machines, also those that are being deleted.
-    pub machines: Vec<Machine>,
-    /// Machines of nobody that the pool holds still.
-    pub strays: Vec<VirtualMachine>,
-    /// Numbers that no machine of the namespace has in its name, from the lowest.
-    pub free: Vec<u32>,
-    /// Older generations of the pool that machines or instances are from.
-    pub(super) older: Older,
-    /// Whether nothing older than the present generation is left.
-    pub pruned: bool,
-    /// Wall clock, for ages.
-    pub now: Timestamp,
-}
-
-impl Observed {
-    /// The template of that generation.
-    fn template(&self, revision: &str) -> Option<&VirtualMachineTemplateSpec> {
-        if revision == revision::name(&self.pool) {
-            return Some(&self.pool.spec.virtual_machine_template);
-        }
-        let spec = self.older.get(revision)?.as_ref()?;
-        Some(&spec.virtual_machine_template)
-    }
-
-    fn selects(&self, machine: &Machine) -> bool {
-        selector::matches(&self.pool.spec.selector, machine.vm.meta().labels.as_ref()) == Ok(true)
-    }
-
-    /// Whether the pool makes what it selects; admission lets no other in, but pools may be older than that.
-    fn is_sane(&self) -> bool {
-        let metadata = self.pool.spec.virtual_machine_template.metadata.as_ref();
-        selector::matches(&self.pool.spec.selector, metadata.and_then(|metadata| metadata.labels.as_ref()))
-            == Ok(true)
-    }
-}
-
-/// One step on the cluster.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Let go of the machine that is not selected any more.
-    Release(Box<VirtualMachine>),
-    /// Hold the pool, until no machine of it is held.
-    Guard,
-    /// Let go of the pool.
-    Unguard,
-    /// Hold the machine: what it owns stays when it goes.
-    Hold(Box<VirtualMachine>),
-    /// Let go of the machine: what it owns goes with it.
-    Unhold(Box<VirtualMachine>),
-    /// Part the machine, which leaves, from what it owns, and let go of it.
-    Keep(Box<VirtualMachine>),
-    /// Create the machine.
-    Create(Box<VirtualMachine>),
-    /// Delete the machine.
-    Delete(Box<VirtualMachine>),
-    /// The same with what it owns going before it: the next one of its number finds nothing of it.
-    Replace(Box<VirtualMachine>),
-    /// Merge this into the machine of that name.
-    Update(String, Value),
-    /// Have the machine's instance be made anew, by deleting it.
-    Renew(Box<VirtualMachineInstance>),
-    /// The same for a machine that is not started by itself: by a request to restart.
-    Restart(Box<VirtualMachine>, String),
-    /// Note on the instance that it is of this generation of the pool.
-    Relabel(Box<VirtualMachineInstance>, String),
-    /// Remove generations that nothing is from any more.
-    Prune,
-}
 
 /// Steps that do not depend on each other, and when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -246,7 +136,7 @@ fn update(observed: &Observed) -> Plan {
 
 /// Whether a machine is from another template than the present one. A generation that changed other things is as good.
 fn is_outdated(observed: &Observed, machine: &Machine) -> bool {
-    let template = revision::of(machine.vm.meta()).and_then(|revision| observed.template(revision));
+    let template = generation::of(machine.vm.meta()).and_then(|revision| observed.template(revision));
     template != Some(&observed.pool.spec.virtual_machine_template)
 }
 
@@ -254,7 +144,7 @@ fn is_outdated(observed: &Observed, machine: &Machine) -> bool {
 fn changed(observed: &Observed, machine: &Machine) -> Option<Action> {
     let name = machine.vm.name_any();
     let index = machine::index(&name)?;
-    let former = revision::of(machine.vm.meta()).and_then(|revision| observed.template(revision));
+    let former = generation::of(machine.vm.meta()).and_then(|revision| observed.template(revision));
     Some(Action::Update(name, machine::update(&observed.pool, &machine.vm, index, former)))
 }
 
@@ -283,9 +173,9 @@ fn roll(observed: &Observed, recent: &[&Machine]) -> Plan {
 fn renewal(observed: &Observed, machine: &Machine) -> Option<Action> {
     let instance = machine.instance.as_ref().filter(|one| one.metadata.deletion_timestamp.is_none())?;
     // Without one, the machine gets one by the next update; without what it said, there is nothing to compare with.
-    let of_machine = revision::of(machine.vm.meta())?;
+    let of_machine = generation::of(machine.vm.meta())?;
     let wanted = observed.template(of_machine)?;
-    let of_instance = revision::of(instance.meta());
+    let of_instance = generation::of(instance.meta());
     if of_instance == Some(of_machine) {
         return None;
     }

@@ -1,32 +1,21 @@
 //! The generations of a pool, as ControllerRevisions that it owns: from which of them each machine and instance is.
 
-use super::plan::Observed;
+use super::generation::{Older, name, of};
+use super::observed::Observed;
+use super::subject::subject as pool_subject;
 use crate::cluster::Cluster;
 use crate::error::{Error, response};
 use crate::kin;
 use crate::shell::{FIELD_MANAGER, call, call_opt};
-use barevirt_api::names::{POOL_REVISION_LABEL, REVISION_OF_LABEL, vmi_id};
-use barevirt_api::pool::{VirtualMachinePool, VirtualMachinePoolSpec};
+use barevirt_api::names::{REVISION_OF_LABEL, vmi_id};
+use barevirt_api::pool::VirtualMachinePool;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Resource, ResourceExt};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use tracing::{info, warn};
-
-/// What older generations of a pool said, by name; none where nothing is known of one.
-pub(super) type Older = BTreeMap<String, Option<VirtualMachinePoolSpec>>;
-
-/// Name of the pool's present generation.
-pub(super) fn name(pool: &VirtualMachinePool) -> String {
-    format!("{}-{}", pool.name_any(), pool.metadata.generation.unwrap_or_default())
-}
-
-/// The generation that a machine or an instance is from.
-pub(super) fn of(metadata: &ObjectMeta) -> Option<&String> {
-    metadata.labels.as_ref()?.get(POOL_REVISION_LABEL)
-}
 
 /// Names of older generations that machines and instances are from.
 pub(super) fn referenced(observed: &Observed) -> HashSet<String> {
@@ -112,7 +101,7 @@ pub(super) async fn prune(cluster: &Cluster, pool: &VirtualMachinePool) -> Resul
     let label = format!("{REVISION_OF_LABEL}={}", vmi_id(&pool.name_any()));
     let ours = ListParams::default().labels(&label);
     let list = revisions.list_metadata(&ours);
-    let found = call("list", || format!("controller revisions of {}", super::subject(pool)), list).await?;
+    let found = call("list", || format!("controller revisions of {}", pool_subject(pool)), list).await?;
     let present = name(pool);
     for old in found.iter().filter(|old| is_ours(pool, old.meta()) && old.name_any() != present) {
         let (old, params) = (old.name_any(), DeleteParams::default());

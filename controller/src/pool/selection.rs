@@ -1,7 +1,7 @@
 //! Which machines of a pool come first when some have to be picked.
 
 use super::machine;
-use super::plan::Machine;
+use super::observed::Machine;
 use barevirt_api::pool::VirtualMachinePoolSelectionPolicy;
 use barevirt_api::validate::kinds::selector;
 use kube::ResourceExt;

@@ -12,8 +12,9 @@
 //! is also the note that it is to be: nothing is lost where this process ends between two steps. A pool with held machines is
 //! held itself, or nobody would let go of them.
 
+use super::action::Action;
 use super::machine;
-use super::plan::{Action, Machine, Observed};
+use super::observed::{Machine, Observed};
 use barevirt_api::names::POOL_FINALIZER;
 use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::v1::VirtualMachine;

@@ -1,7 +1,9 @@
 //! A pool that keeps what its machines leave, under random scaling, deletions by others and changes of the strategy.
 
-use super::plan::{Action, Machine, Observed, plan};
-use super::revision::Older;
+use super::action::Action;
+use super::generation::Older;
+use super::observed::{BURST, Machine, Observed};
+use super::plan::plan;
 use barevirt_api::names::POOL_FINALIZER;
 use barevirt_api::pool::VirtualMachinePool;
 use k8s_openapi::jiff::Timestamp;
@@ -82,7 +84,7 @@ impl World {
         let taken = |index: &u32| {
             !self.machines.iter().any(|one| one.vm.metadata.name == Some(format!("web-{index}")))
         };
-        let free = (0..).filter(taken).take(super::plan::BURST).collect();
+        let free = (0..).filter(taken).take(BURST).collect();
         let now = Timestamp::from_second(NOW).unwrap();
         Some(Observed { pool, machines, strays, free, older: Older::new(), pruned: true, now })
     }

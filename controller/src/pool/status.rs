@@ -1,6 +1,6 @@
 //! A pool's status, computed whole from what was observed and how the step went.
 
-use super::plan::Observed;
+use super::observed::Observed;
 use barevirt_api::names::{CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED, REASON_SUCCESSFUL_PAUSED};
 use barevirt_api::pool::VirtualMachinePoolStatus;
 use barevirt_api::v1::{Condition, merge_condition};

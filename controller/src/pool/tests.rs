@@ -1,7 +1,9 @@
 //! Plans and statuses of pools: single cases, then random worlds.
 
-use super::plan::{Action, Machine, Observed, Plan, plan};
-use super::revision::Older;
+use super::action::Action;
+use super::generation::Older;
+use super::observed::{Machine, Observed};
+use super::plan::{Plan, plan};
 use super::status::{Failure, compute};
 use barevirt_api::names::{POOL_FINALIZER, POOL_REVISION_LABEL};
 use barevirt_api::pool::VirtualMachinePool;
@@ -66,7 +68,7 @@ fn observed(pool: VirtualMachinePool, machines: Vec<Machine>) -> Observed {
     let taken = |index: &u32| {
         !machines.iter().any(|machine| machine.vm.metadata.name == Some(format!("web-{index}")))
     };
-    let free = (0..).filter(taken).take(super::plan::BURST).collect();
+    let free = (0..).filter(taken).take(super::observed::BURST).collect();
     Observed { pool, machines, strays: vec![], free, older: Older::new(), pruned: true, now: at(NOW) }
 }
 

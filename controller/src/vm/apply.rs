@@ -2,7 +2,8 @@
 
 use super::plan::{Observed, Step};
 use super::status::{self, Outcome};
-use super::{data_volumes, instancetype, revision, subject};
+use super::subject::subject;
+use super::{data_volumes, instancetype, revision};
 use crate::cluster::Cluster;
 use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};

@@ -3,7 +3,7 @@
 //! No watch: most clusters have no such kind. They are looked for past any cache, those of a machine that runs only until they
 //! are all filled, and then not again before the machine or this process changes.
 
-use super::subject;
+use super::subject::subject;
 use crate::cluster::Cluster;
 use crate::error::{Category, Error};
 use crate::kin;

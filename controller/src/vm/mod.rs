@@ -30,6 +30,7 @@ mod instancetype;
 mod plan;
 mod revision;
 mod status;
+mod subject;
 #[cfg(test)]
 mod tests;
 
@@ -44,11 +45,9 @@ pub use status::{Outcome, compute as compute_status};
 use crate::cluster::Cluster;
 use crate::error::{Error, chain};
 use crate::expectations::{Key, Kind};
-use barevirt_api::v1::VirtualMachine;
 use barevirt_plan::live_update::Follows;
 use barevirt_plan::{hotplug, live_update, template};
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
 use tracing::warn;
@@ -110,9 +109,4 @@ async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
         // The next start will tell.
         Err(_) => Ok(Live::Done),
     }
-}
-
-/// Namespace and name, for messages.
-pub(crate) fn subject(vm: &VirtualMachine) -> String {
-    format!("virtual machine {}/{}", vm.namespace().unwrap_or_default(), vm.name_any())
 }

@@ -21,9 +21,9 @@
 
 mod attachments;
 
+pub use self::attachments::Attachments;
 pub(crate) use self::attachments::is_attachment;
 pub(super) use self::attachments::observe;
-pub use self::attachments::{Attachments, Pauses};
 
 use self::attachments::Standing;
 use super::claims::{self, Found, claim_phase};
@@ -47,8 +47,6 @@ use kube::ResourceExt;
 use serde_json::json;
 use std::time::Duration;
 
-/// Time between a volume's pod and the next one that takes its place.
-const PAUSE: Duration = Duration::from_secs(5);
 /// How often something is looked at that is in the way.
 const PATIENCE: Duration = Duration::from_secs(10);
 

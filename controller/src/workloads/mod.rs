@@ -13,6 +13,7 @@ mod plan;
 
 use crate::cluster::Cluster;
 use crate::error::{Error, response};
+use crate::inventory::OUTDATED;
 use crate::notes::Note;
 use crate::pod;
 use crate::shell::{FIELD_MANAGER, call, call_opt};
@@ -25,7 +26,7 @@ use kube::{Resource, ResourceExt};
 use plan::{Instance, Observed, Plan, plan};
 use serde_json::json;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
@@ -33,9 +34,6 @@ use tracing::{info, warn};
 const PAUSE: Duration = Duration::from_secs(15);
 const REASON_SUCCESSFUL_EVICT: &str = "SuccessfulEvict";
 const REASON_FAILED_EVICT: &str = "FailedEvict";
-
-/// Running instances with an outdated launcher as of the last look, for metrics.
-pub static OUTDATED: AtomicUsize = AtomicUsize::new(0);
 
 /// What this process remembers of its batches.
 #[derive(Default)]

@@ -23,8 +23,8 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::answer::{self, Body, refuse};
+use super::parts::{REQUEST, failed, has_flag};
 use super::route::{Guest, Kind, Tells};
-use super::{REQUEST, failed};
 use crate::launchers::{Launcher, LauncherError};
 use crate::registry::Launchers;
 
@@ -157,7 +157,7 @@ pub(super) async fn screenshot(
     guest: &Guest,
     launcher: &Launcher,
 ) -> Response<Body> {
-    let move_cursor = super::has_flag(request.uri().query(), "moveCursor");
+    let move_cursor = has_flag(request.uri().query(), "moveCursor");
     match launcher.screenshot(move_cursor, CONTROL).await {
         Ok(png) => {
             let mut answer = Response::new(Body::from(Bytes::from(png)));

@@ -20,6 +20,7 @@
 pub mod answer;
 mod controls;
 mod holders;
+mod parts;
 mod qmp;
 pub mod route;
 #[cfg(test)]
@@ -31,13 +32,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barevirt_component::certificates::Server;
-use barevirt_component::{query, websocket};
+use barevirt_component::websocket;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -45,17 +46,16 @@ use tracing::{debug, info, warn};
 
 use self::answer::{Body, refuse};
 use self::holders::StreamHolders;
+use self::parts::{REQUEST, has_flag, take};
 use self::route::{Guest, Kind, Route};
 use crate::certificate::NotReady;
-use crate::launchers::{Launcher, LauncherError};
+use crate::launchers::Launcher;
 use crate::registry::Launchers;
 
 /// Connections at the same time; more wait.
 const MOST_CONNECTIONS: usize = 1024;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long the head of a request may take, and its body.
-const REQUEST: Duration = Duration::from_secs(10);
 
 /// Serves until the process ends.
 pub async fn run(
@@ -221,39 +221,4 @@ async fn open_usb(request: Request<Incoming>, guest: &Guest, launcher: &Launcher
         info!(namespace, name, stream, ended, "stream closed");
     });
     upgrade.answer()
-}
-
-/// A stream of the guest's, from its launcher.
-async fn take(launcher: &Launcher, stream: &str) -> Result<UnixStream, Box<Response<Body>>> {
-    let socket = launcher.take(stream).await.map_err(|error| Box::new(failed(&error)))?;
-    let socket = std::os::unix::net::UnixStream::from(socket);
-    socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket)).map_err(|error| {
-        let message = format!("use the guest's stream: {error}");
-        Box::new(refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message))
-    })
-}
-
-/// Whether the query says that this is true.
-fn has_flag(query: Option<&str>, name: &str) -> bool {
-    query::values(query, name).any(|value| value == "true")
-}
-
-/// The launcher's refusal, as an answer to virt-api.
-fn failed(error: &LauncherError) -> Response<Body> {
-    let (code, reason) = match error {
-        LauncherError::Call { status, .. } => match status.code() {
-            tonic::Code::InvalidArgument => (StatusCode::BAD_REQUEST, "BadRequest"),
-            tonic::Code::PermissionDenied => (StatusCode::FORBIDDEN, "Forbidden"),
-            tonic::Code::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, "Timeout"),
-            tonic::Code::Unavailable | tonic::Code::FailedPrecondition => {
-                (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
-            }
-            _ => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
-        },
-        LauncherError::Connect(_) | LauncherError::Descriptor(_) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
-        }
-        _ => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
-    };
-    refuse(code, reason, &error.to_string())
 }

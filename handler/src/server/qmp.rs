@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use tracing::info;
 
 use super::answer::{self, Body, refuse};
+use super::parts::{REQUEST, failed, take};
 use super::route::Guest;
-use super::{REQUEST, failed, take};
 use crate::launchers::{Launcher, LauncherError};
 
 /// How long a QMP command may take when the request does not say.

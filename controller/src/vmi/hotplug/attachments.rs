@@ -1,7 +1,7 @@
 //! What is there for volumes that come and go: their claims, and the pods that offer their disks. Looked up in the pods' cache, and
 //! past it where an entry of the status would go.
 
-use super::{PAUSE, Stage, Wanted, entries, wanted};
+use super::{Stage, Wanted, entries, wanted};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::expectations::{Key, Kind};
@@ -17,8 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::reflector::ObjectRef;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// What is there for the volumes that come and go.
@@ -30,31 +29,6 @@ pub struct Attachments {
     pub(super) pods: BTreeMap<String, Pod>,
     /// How long there is no other pod of that name yet.
     pub(super) pauses: BTreeMap<String, Duration>,
-}
-
-/// When pods were made: the next one of the same name follows after a while.
-#[derive(Default)]
-pub struct Pauses(pub(super) Mutex<HashMap<(String, String), Instant>>);
-
-impl Pauses {
-    /// A pod was made, or refused.
-    pub(in crate::vmi) fn begin(&self, namespace: &str, pod: &str, now: Instant) {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        made.retain(|_, since| now.duration_since(*since) < PAUSE);
-        made.insert((namespace.to_owned(), pod.to_owned()), now);
-    }
-
-    /// A pod was not wanted any more: should it be once more, that is no repetition.
-    pub(in crate::vmi) fn end(&self, namespace: &str, pod: &str) {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        made.remove(&(namespace.to_owned(), pod.to_owned()));
-    }
-
-    pub(in crate::vmi) fn left(&self, namespace: &str, pod: &str, now: Instant) -> Duration {
-        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = made.get(&(namespace.to_owned(), pod.to_owned()));
-        since.map_or(Duration::ZERO, |since| PAUSE.saturating_sub(now.duration_since(*since)))
-    }
 }
 
 /// How an attachment pod is.

@@ -12,7 +12,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 const NOW: i64 = 1_800_000_000;
 
@@ -532,20 +531,6 @@ fn a_deleted_instance_loses_its_launcher_first_and_keeps_its_finalizer_to_the_en
     assert_eq!(whole_plan(&observed).actions, []);
     observed.strays.clear();
     assert!(matches!(whole_plan(&observed).actions.as_slice(), [Action::Patch(_)]));
-}
-
-#[test]
-fn pods_of_one_name_follow_each_other_with_a_pause() {
-    let (pauses, start) = (Pauses::default(), Instant::now());
-    assert_eq!(pauses.left("ns", "a", start), Duration::ZERO);
-    pauses.begin("ns", "a", start);
-    assert_eq!(pauses.left("ns", "a", start + Duration::from_secs(2)), Duration::from_secs(3));
-    assert_eq!(pauses.left("other", "a", start), Duration::ZERO);
-    assert_eq!(pauses.left("ns", "a", start + PAUSE), Duration::ZERO);
-    pauses.begin("ns", "b", start + PAUSE);
-    assert_eq!(pauses.0.lock().unwrap().len(), 1);
-    pauses.end("ns", "b");
-    assert_eq!(pauses.left("ns", "b", start + PAUSE), Duration::ZERO);
 }
 
 mod world;

@@ -1,0 +1,9 @@
+//! How messages name a machine.
+
+use barevirt_api::v1::VirtualMachine;
+use kube::ResourceExt;
+
+/// Namespace and name, for messages.
+pub(crate) fn subject(vm: &VirtualMachine) -> String {
+    format!("virtual machine {}/{}", vm.namespace().unwrap_or_default(), vm.name_any())
+}
