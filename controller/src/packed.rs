@@ -3,21 +3,49 @@
 //! A decoded instance and its decoded pod are fifty kilobytes of mostly empty fields and tree nodes; packed they are five,
 //! and reading one takes a few tens of microseconds, far less than the request that most likely follows. What finds an
 //! object and what tells one state from another is kept aside.
+//!
+//! Objects of one kind are nearly alike: most fields are defaults. So an object is compressed by what it has in common with an
+//! early one of its kind, the dictionary, and takes a fifth of the place then. A dictionary that is like no other object costs place and
+//! nothing else.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use std::any::TypeId;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An object that may not be decodable. Its own metadata has nothing but name, namespace, identifier and version.
 pub struct Packed<K> {
     meta: ObjectMeta,
     bytes: Arc<[u8]>,
+    /// By which the bytes were compressed.
+    dictionary: Dictionary,
     kind: PhantomData<fn() -> K>,
+}
+
+/// JSON of an object; empty before there is a good one. One pointer, as each object has it.
+type Dictionary = Arc<Vec<u8>>;
+
+/// Shorter objects have too little in common with others to be a dictionary.
+const SHORTEST: usize = 1024;
+/// LZ4 looks back no farther.
+const LONGEST: usize = 64 * 1024;
+
+/// The dictionary of a kind: the first object of it that is long enough, for as long as the process lives.
+fn dictionary<K: 'static>(text: &[u8]) -> Dictionary {
+    static KNOWN: Mutex<BTreeMap<TypeId, Dictionary>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = known.entry(TypeId::of::<K>()).or_default();
+    let former = own.clone();
+    if own.is_empty() && (SHORTEST..=LONGEST).contains(&text.len()) {
+        *own = Arc::new(text.to_vec());
+    }
+    former
 }
 
 /// Why an object cannot be read.
@@ -31,13 +59,13 @@ impl<K: DeserializeOwned> Packed<K> {
     /// # Errors
     /// Where its type does not have it so; then everything else of this process goes on without it.
     pub fn unpack(&self) -> Result<K, Unreadable> {
-        let text = lz4_flex::decompress_size_prepended(&self.bytes)
+        let text = lz4_flex::block::decompress_size_prepended_with_dict(&self.bytes, &self.dictionary)
             .map_err(|error| Unreadable(serde_json::Error::custom(error)))?;
         serde_json::from_slice(&text).map_err(Unreadable)
     }
 }
 
-impl<'de, K> Deserialize<'de> for Packed<K> {
+impl<'de, K: 'static> Deserialize<'de> for Packed<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = Value::deserialize(deserializer)?;
         let mut meta = ObjectMeta::default();
@@ -50,13 +78,16 @@ impl<'de, K> Deserialize<'de> for Packed<K> {
             meta.resource_version = text("resourceVersion");
         }
         let text = serde_json::to_vec(&object).map_err(D::Error::custom)?;
-        Ok(Packed { meta, bytes: lz4_flex::compress_prepend_size(&text).into(), kind: PhantomData })
+        let dictionary = dictionary::<K>(&text);
+        let bytes = lz4_flex::block::compress_prepend_size_with_dict(&text, &dictionary).into();
+        Ok(Packed { meta, bytes, dictionary, kind: PhantomData })
     }
 }
 
 impl<K> Clone for Packed<K> {
     fn clone(&self) -> Self {
-        Packed { meta: self.meta.clone(), bytes: self.bytes.clone(), kind: PhantomData }
+        let dictionary = self.dictionary.clone();
+        Packed { meta: self.meta.clone(), bytes: self.bytes.clone(), dictionary, kind: PhantomData }
     }
 }
 
@@ -118,6 +149,33 @@ mod tests {
         assert_eq!(packed.meta().resource_version.as_deref(), Some("7"));
         object["metadata"].as_object_mut().unwrap().remove("managedFields");
         assert_eq!(serde_json::to_value(packed.unpack().unwrap()).unwrap(), object);
+    }
+
+    #[test]
+    fn an_object_like_an_earlier_one_takes_little_and_comes_out_whole() {
+        // A kind of its own: other tests have dictionaries, too.
+        use k8s_openapi::api::core::v1::ConfigMap;
+        let object = |name: &str, words: std::ops::Range<u32>| {
+            let data: serde_json::Map<_, _> =
+                words.map(|word| (format!("key-{}", word * 7919), json!(word * 104_729))).collect();
+            let data: serde_json::Map<_, _> =
+                data.into_iter().map(|(key, value)| (key, value.to_string().into())).collect();
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+        };
+        let pack = |object: &Value| -> Packed<ConfigMap> { serde_json::from_value(object.clone()).unwrap() };
+        let unpacked = |packed: &Packed<ConfigMap>| serde_json::to_value(packed.unpack().unwrap()).unwrap();
+        let (short, first, alike, another) = (
+            object("short", 0..1),
+            object("first", 1..100),
+            object("alike", 1..100),
+            object("another", 500..600),
+        );
+        for one in [&short, &first, &alike, &another] {
+            assert_eq!(unpacked(&pack(one)), *one);
+        }
+        let (first, alike) = (pack(&first), pack(&alike));
+        assert!(alike.bytes.len() * 5 < serde_json::to_vec(&unpacked(&first)).unwrap().len(), "{alike:?}");
+        assert_eq!(unpacked(&alike.clone()), unpacked(&alike));
     }
 
     #[test]

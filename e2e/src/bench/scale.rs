@@ -194,7 +194,9 @@ impl Bare {
             let ours = ["virtualmachine", "pods", "controllerrevisions"]
                 .iter()
                 .any(|resource| line.contains(&format!("resource=\"{resource}")));
-            if writes && ours {
+            // A question is no write.
+            let dry_run = line.contains("dry_run=\"All\"");
+            if writes && ours && !dry_run {
                 let Some(value) = line.rsplit(' ').next() else { bail!("a metric without a value: {line}") };
                 sum += value.parse::<f64>()?;
             }
