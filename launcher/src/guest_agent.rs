@@ -21,8 +21,10 @@ use barevirt_api::v1::{
     VirtualMachineInstanceFileSystemInfo, VirtualMachineInstanceGuestAgentInfo,
     VirtualMachineInstanceGuestOsUser,
 };
+use barevirt_qmp::newer::GuestGetLoad;
+use barevirt_qmp::qapi::{Command, qga};
 use barevirt_qmp::{Agent, Deadline, Error};
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -196,7 +198,23 @@ pub async fn serve(
 
 /// Whether the agent answers. It does so also while file systems are frozen.
 pub async fn ping(agent: &Agent, within: Duration) -> Result<(), Error> {
-    agent.execute_raw("guest-ping", Value::Null, Deadline::after(within)).await.map(drop)
+    agent.execute(qga::guest_ping {}, Deadline::after(within)).await.map(drop)
+}
+
+fn is_frozen(status: qga::GuestFsfreezeStatus) -> bool {
+    match status {
+        qga::GuestFsfreezeStatus::frozen => true,
+        qga::GuestFsfreezeStatus::thawed => false,
+    }
+}
+
+/// A refusal, and an answer of another form, say nothing.
+fn understood<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(said) => Ok(Some(said)),
+        Err(Error::Refused { .. } | Error::Answer { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 async fn wait(until: Option<Instant>) {
@@ -299,8 +317,22 @@ impl Task {
         }
     }
 
-    async fn ask(&self, command: &str, arguments: Value, within: Duration) -> Result<Value, Error> {
-        self.agent.execute_raw(command, arguments, Deadline::after(within)).await
+    async fn ask<C: qga::QgaCommand>(&self, command: C, within: Duration) -> Result<C::Ok, Error> {
+        self.agent.execute(command, Deadline::after(within)).await
+    }
+
+    /// What the agent says, if it says something: it may not know the command, or may not answer it.
+    async fn said<C: qga::QgaCommand>(&self, command: C) -> Result<Option<C::Ok>, Error> {
+        understood(self.ask(command, ANSWER).await)
+    }
+
+    /// The same for a list.
+    async fn listed<C, T>(&self, command: C) -> Result<Option<Vec<T>>, Error>
+    where
+        C: qga::QgaCommand + Command<Ok = Vec<T>>,
+        T: DeserializeOwned,
+    {
+        understood(self.agent.execute_list(command, Deadline::after(ANSWER)).await)
     }
 
     /// Asks about what is due. Gives whether there was something.
@@ -309,7 +341,7 @@ impl Task {
         let due = self.schedule.as_ref().map(|schedule| schedule.due(now, frozen)).unwrap_or_default();
         let mut silent = false;
         for topic in &due {
-            silent = silent || !self.learn(*topic).await;
+            silent = silent || self.learn(*topic).await.is_err();
             if let Some(schedule) = &mut self.schedule {
                 schedule.asked(*topic, self.begun.elapsed());
             }
@@ -323,52 +355,63 @@ impl Task {
         !due.is_empty()
     }
 
-    /// Asks about one topic. Gives whether the agent answers.
-    async fn learn(&mut self, topic: Topic) -> bool {
-        let commands: &[&str] = match topic {
-            Topic::Freeze => &["guest-fsfreeze-status"],
-            Topic::Version => &["guest-info"],
-            Topic::System => &[
-                "guest-get-osinfo",
-                "guest-network-get-interfaces",
-                "guest-get-host-name",
-                "guest-get-timezone",
-            ],
-            Topic::FileSystems => &["guest-get-fsinfo"],
-            Topic::Users => &["guest-get-users"],
-            // Agents before 10.0 do not know it.
-            Topic::Load => &["guest-get-load"],
-        };
-        for command in commands {
-            let said = match self.ask(command, Value::Null, ANSWER).await {
-                Ok(said) => said,
-                // It does not know the command, or may not: what is known stays.
-                Err(Error::Refused { .. }) => continue,
-                Err(_) => return false,
-            };
-            let known = &mut self.known;
-            match *command {
-                "guest-fsfreeze-status" => self.saw_frozen(answers::frozen(&said)),
-                "guest-info" => (known.version, known.commands) = answers::agent(&said),
-                "guest-get-osinfo" => known.os = answers::os(&said),
-                "guest-network-get-interfaces" => known.interfaces = answers::interfaces(&said),
-                "guest-get-host-name" => known.host_name = answers::host_name(&said),
-                "guest-get-timezone" => known.time_zone = answers::time_zone(&said),
-                "guest-get-fsinfo" => known.file_systems = answers::file_systems(&said),
-                "guest-get-load" => known.load = answers::load(&said),
-                _ => known.users = answers::users(&said),
+    /// Asks about one topic. What the agent does not say stays as it is known; fails where it does not answer.
+    async fn learn(&mut self, topic: Topic) -> Result<(), Error> {
+        match topic {
+            Topic::Freeze => {
+                if let Some(status) = self.said(qga::guest_fsfreeze_status {}).await? {
+                    self.saw_frozen(is_frozen(status));
+                }
+            }
+            Topic::Version => {
+                if let Some(said) = self.said(qga::guest_info {}).await? {
+                    let (version, commands) = answers::agent(&said);
+                    (self.known.version, self.known.commands) = (Some(version), commands);
+                }
+            }
+            Topic::System => self.learn_system().await?,
+            Topic::FileSystems => {
+                if let Some(said) = self.listed(qga::guest_get_fsinfo {}).await? {
+                    self.known.file_systems = answers::file_systems(&said);
+                }
+            }
+            Topic::Users => {
+                if let Some(said) = self.listed(qga::guest_get_users {}).await? {
+                    self.known.users = answers::users(&said);
+                }
+            }
+            Topic::Load => {
+                if let Some(said) = self.said(GuestGetLoad {}).await? {
+                    self.known.load = answers::load(&said);
+                }
             }
         }
-        true
+        Ok(())
     }
 
-    fn saw_frozen(&mut self, frozen: Option<bool>) {
-        self.known.frozen = frozen;
-        match frozen {
-            Some(false) => self.thaw = None,
+    async fn learn_system(&mut self) -> Result<(), Error> {
+        if let Some(said) = self.said(qga::guest_get_osinfo {}).await? {
+            self.known.os = answers::os(&said);
+        }
+        if let Some(said) = self.listed(qga::guest_network_get_interfaces {}).await? {
+            self.known.interfaces = answers::interfaces(&said);
+        }
+        if let Some(said) = self.said(qga::guest_get_host_name {}).await? {
+            self.known.host_name = answers::host_name(&said);
+        }
+        if let Some(said) = self.said(qga::guest_get_timezone {}).await? {
+            self.known.time_zone = Some(answers::time_zone(&said));
+        }
+        Ok(())
+    }
+
+    fn saw_frozen(&mut self, frozen: bool) {
+        self.known.frozen = Some(frozen);
+        if !frozen {
+            self.thaw = None;
+        } else if self.thaw.is_none() {
             // An agent that came back knows that its file systems are frozen: they are not left so.
-            Some(true) if self.thaw.is_none() => self.thaw_in(THAW_AFTER),
-            Some(true) | None => {}
+            self.thaw_in(THAW_AFTER);
         }
     }
 
@@ -395,14 +438,14 @@ impl Task {
 
     async fn freeze(&mut self, thaw_after: Duration) -> Result<(), NotDone> {
         self.reachable()?;
-        let status = self.ask("guest-fsfreeze-status", Value::Null, ANSWER).await?;
-        self.saw_frozen(answers::frozen(&status));
+        let status = self.ask(qga::guest_fsfreeze_status {}, ANSWER).await?;
+        self.saw_frozen(is_frozen(status));
         if self.is_frozen() {
             return Ok(());
         }
         // Before the command: when its answer is lost they may be frozen all the same.
         self.thaw_in(if thaw_after.is_zero() { THAW_AFTER } else { thaw_after.min(LONGEST) });
-        match self.ask("guest-fsfreeze-freeze", Value::Null, FREEZE).await {
+        match self.ask(qga::guest_fsfreeze_freeze {}, FREEZE).await {
             Ok(count) => {
                 tracing::info!(%count, "file systems of the guest are frozen");
                 self.known.frozen = Some(true);
@@ -423,14 +466,12 @@ impl Task {
 
     async fn thaw_now(&mut self) -> Result<(), NotDone> {
         // Hooks in the guest run with a thaw: one that is not needed is not done.
-        let status = self.ask("guest-fsfreeze-status", Value::Null, ANSWER).await;
-        if status.is_ok_and(|status| answers::frozen(&status) == Some(false)) {
-            self.saw_frozen(Some(false));
-        } else {
-            let count = self.ask("guest-fsfreeze-thaw", Value::Null, THAW).await?;
+        let status = self.ask(qga::guest_fsfreeze_status {}, ANSWER).await;
+        if !status.is_ok_and(|status| !is_frozen(status)) {
+            let count = self.ask(qga::guest_fsfreeze_thaw {}, THAW).await?;
             tracing::info!(%count, "file systems of the guest are thawed");
-            self.saw_frozen(Some(false));
         }
+        self.saw_frozen(false);
         self.publish();
         Ok(())
     }
@@ -438,7 +479,8 @@ impl Task {
     async fn reboot(&mut self) -> Result<(), NotDone> {
         self.reachable()?;
         ping(&self.agent, ANSWER).await.map_err(|_| NotDone::Silent)?;
-        match self.ask("guest-shutdown", json!({"mode": "reboot"}), ANSWER).await {
+        let reboot = qga::guest_shutdown { mode: Some(qga::GuestShutdownMode::Reboot) };
+        match self.ask(reboot, ANSWER).await {
             Err(error @ Error::Refused { .. }) => Err(error.into()),
             // It answers only when it cannot.
             Ok(_) | Err(_) => Ok(()),
@@ -470,7 +512,7 @@ impl Task {
     async fn set_clock(&mut self, clock: Clock) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let nanoseconds = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
-        let set = self.ask("guest-set-time", json!({"time": nanoseconds}), ANSWER).await;
+        let set = self.ask(qga::guest_set_time { time: Some(nanoseconds) }, ANSWER).await;
         let next = self.now() + CLOCK_AGAIN;
         self.clock = match set {
             Ok(_) => {

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use barevirt_machine::{Accelerator, CpuQuestion, HostCpu};
+use barevirt_qmp::newer::QueryCpuModelExpansion;
+use barevirt_qmp::qapi::{Dictionary, qmp};
 use barevirt_qmp::{Deadline, Error, Options, Qmp};
-use serde_json::Value;
 use tokio::net::UnixStream;
 
 use crate::bare_qemu::{self, BareQemu, StartError};
@@ -56,15 +57,24 @@ pub async fn ask(
     })
 }
 
-async fn questions(monitor: UnixStream, question: &CpuQuestion) -> Result<HostCpu, Error> {
+async fn questions(stream: UnixStream, question: &CpuQuestion) -> Result<HostCpu, Error> {
     let by = Deadline::after(WITHIN);
-    let (qmp, _events) = Qmp::open(monitor, Options::default(), by).await?;
-    let expansion = "query-cpu-model-expansion";
-    let model = qmp.execute_raw(expansion, question.model(), by).await?;
-    let offer = qmp.execute_raw(expansion, question.offer(), by).await?;
-    let definitions = match question.named {
-        Some(_) => qmp.execute_raw("query-cpu-definitions", Value::Null, by).await?,
-        None => Value::Null,
+    let (monitor, _events) = Qmp::open(stream, Options::default(), by).await?;
+    let expand = async |props: Option<Dictionary>| {
+        let model = qmp::CpuModelInfo { name: question.all.to_owned(), props };
+        let expansion = QueryCpuModelExpansion { kind: qmp::CpuModelExpansionType::static_, model };
+        monitor.execute(expansion, by).await.map(|expanded| expanded.model.props.unwrap_or_default())
     };
-    Ok(HostCpu::of_answers(question, &model, &offer, &definitions))
+    let model = expand(None).await?;
+    // With what would keep a guest from migrating.
+    let offer = expand(Some([("migratable".to_owned(), false.into())].into_iter().collect())).await?;
+    let lacking = match &question.named {
+        Some(name) => {
+            let models = monitor.execute_list(qmp::query_cpu_definitions {}, by).await?;
+            let found = models.into_iter().find(|model| model.name == *name);
+            found.map(|model| model.unavailable_features.unwrap_or_default())
+        }
+        None => None,
+    };
+    Ok(HostCpu::new(model, offer, lacking))
 }

@@ -17,12 +17,13 @@ use std::time::Duration;
 
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{CpuSet, NumaCell, Pinning, demand, misplaced};
+use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use nix::unistd::Pid;
-use serde_json::Value;
 
 use crate::host_cpus;
 use crate::standstill::threads;
+use crate::stats::answers;
 
 /// How long QEMU may take to name its threads.
 const COMMAND: Duration = Duration::from_secs(10);
@@ -111,12 +112,11 @@ impl Pins {
 ///
 /// # Errors
 /// When a thread is missing, or the kernel refuses.
-pub async fn place(qmp: &Qmp, pinning: &Pinning) -> Result<i32, PinsError> {
-    let ask = async |command: &str| {
-        let answer = qmp.execute_raw(command, Value::Null, Deadline::after(COMMAND)).await;
-        answer.map_err(PinsError::Threads)
-    };
-    let (cpus, io_threads) = (ask("query-cpus-fast").await?, ask("query-iothreads").await?);
+pub async fn place(monitor: &Qmp, pinning: &Pinning) -> Result<i32, PinsError> {
+    let cpus = monitor.execute_list(qmp::query_cpus_fast {}, Deadline::after(COMMAND)).await;
+    let cpus = cpus.map_err(PinsError::Threads)?;
+    let io_threads = monitor.execute_list(qmp::query_iothreads {}, Deadline::after(COMMAND)).await;
+    let io_threads = io_threads.map_err(PinsError::Threads)?;
     let planned = planned(pinning, &cpus, &io_threads)?;
     let pid = planned.keys().next().copied().unwrap_or_default();
     for thread in threads(pid) {
@@ -139,30 +139,33 @@ pub async fn place(qmp: &Qmp, pinning: &Pinning) -> Result<i32, PinsError> {
 type Planned = BTreeMap<i32, (String, CpuSet)>;
 
 /// Which thread has which place, by the answers to `query-cpus-fast` and `query-iothreads`.
-fn planned(pinning: &Pinning, cpus: &Value, io_threads: &Value) -> Result<Planned, PinsError> {
-    let list = |answer: &Value| answer.as_array().cloned().unwrap_or_default();
-    let thread = |value: &Value| value["thread-id"].as_i64().and_then(|id| i32::try_from(id).ok());
+fn planned(
+    pinning: &Pinning,
+    cpus: &[qmp::CpuInfoFast],
+    io_threads: &[qmp::IOThreadInfo],
+) -> Result<Planned, PinsError> {
     let mut planned = Planned::new();
-    let mut add = |what: String, found: Option<&Value>, wanted: CpuSet| match found.and_then(thread) {
+    let mut add = |what: String, thread: Option<i64>, wanted: CpuSet| match thread
+        .and_then(|id| i32::try_from(id).ok())
+    {
         Some(thread) => {
             planned.insert(thread, (what, wanted));
             Ok(())
         }
         None => Err(PinsError::Missing { what }),
     };
-    let (cpus, io_threads) = (list(cpus), list(io_threads));
-    for cpu in &cpus {
-        let index = cpu["cpu-index"].as_u64().and_then(|index| usize::try_from(index).ok());
+    for cpu in cpus.iter().filter_map(answers::cpu) {
+        let index = usize::try_from(cpu.cpu_index).ok();
         // One that is to go has no place any more: it stays where it is until it has gone.
         let Some((index, place)) = index.and_then(|index| Some((index, pinning.vcpus.get(index)?))) else {
             continue;
         };
-        add(format!("virtual CPU {index}"), Some(cpu), [*place].into_iter().collect())?;
+        add(format!("virtual CPU {index}"), Some(cpu.thread_id), [*place].into_iter().collect())?;
     }
     for (number, wanted) in (1..).zip(&pinning.io_threads) {
         let id = barevirt_machine::IoThread(number).id();
-        let found = io_threads.iter().find(|thread| thread["id"] == id.as_str());
-        add(id, found, wanted.clone())?;
+        let found = io_threads.iter().find(|thread| thread.id == id.as_str());
+        add(id, found.map(|thread| thread.thread_id), wanted.clone())?;
     }
     Ok(planned)
 }
@@ -192,7 +195,26 @@ fn put(thread: i32, what: &str, wanted: &CpuSet) -> Result<(), PinsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    fn cpu(cpu_index: i64, thread_id: i64) -> qmp::CpuInfoFast {
+        qmp::CpuInfoFast::x86_64(qmp::CpuInfoFastBase {
+            props: None,
+            cpu_index,
+            qom_path: String::new(),
+            thread_id,
+        })
+    }
+
+    fn io_thread(id: &str, thread_id: i64) -> qmp::IOThreadInfo {
+        qmp::IOThreadInfo {
+            id: id.to_owned(),
+            thread_id,
+            aio_max_batch: 0,
+            poll_grow: 0,
+            poll_max_ns: 0,
+            poll_shrink: 0,
+        }
+    }
 
     fn pinning() -> Pinning {
         let one = |cpu: u32| [cpu].into_iter().collect();
@@ -201,9 +223,8 @@ mod tests {
 
     #[test]
     fn threads_are_known_by_what_qemu_calls_them() {
-        let cpus = json!([{"cpu-index": 1, "thread-id": 21}, {"cpu-index": 0, "thread-id": 20},
-            {"cpu-index": 2, "thread-id": 22}]);
-        let io = json!([{"id": "other", "thread-id": 30}, {"id": "iothread1", "thread-id": 31}]);
+        let cpus = [cpu(1, 21), cpu(0, 20), cpu(2, 22)];
+        let io = [io_thread("other", 30), io_thread("iothread1", 31)];
         let planned = planned(&pinning(), &cpus, &io).unwrap();
         let told: Vec<_> =
             planned.iter().map(|(thread, (what, cpus))| format!("{thread} {what} {cpus}")).collect();
@@ -212,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_qemu_does_not_have_is_named() {
-        let error = planned(&pinning(), &json!([{"cpu-index": 0, "thread-id": 20}]), &json!([])).unwrap_err();
+        let error = planned(&pinning(), &[cpu(0, 20)], &[]).unwrap_err();
         assert_eq!(error.to_string(), "iothread1 has no thread in QEMU");
     }
 }

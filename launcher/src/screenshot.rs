@@ -11,7 +11,6 @@ use std::time::Duration;
 use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use serde_json::json;
 
 /// How long QEMU may take.
 const COMMAND: Duration = Duration::from_secs(10);
@@ -44,10 +43,13 @@ pub enum NoPicture {
 pub async fn take(qmp: &Qmp, move_cursor: bool) -> Result<Vec<u8>, NoPicture> {
     let deadline = Deadline::after(COMMAND);
     if move_cursor {
-        let nudge = |by: i64| json!({"type": "rel", "data": {"axis": "x", "value": by}});
-        let events = json!({"events": [nudge(1), nudge(-1)]});
+        let nudge = |value| {
+            let data = qmp::InputMoveEvent { axis: qmp::InputAxis::x, value };
+            qmp::InputEvent::rel(qmp::InputMoveEventWrapper { data })
+        };
+        let moves = qmp::input_send_event { device: None, head: None, events: vec![nudge(1), nudge(-1)] };
         // A machine without a pointer shows what it shows.
-        if let Err(error) = qmp.execute_raw("input-send-event", events, deadline).await {
+        if let Err(error) = qmp.execute(moves, deadline).await {
             tracing::debug!(%error, "the pointer was not moved");
         }
     }
@@ -56,11 +58,12 @@ pub async fn take(qmp: &Qmp, move_cursor: bool) -> Result<Vec<u8>, NoPicture> {
     let add = qmp::add_fd { fdset_id: None, opaque: Some("screenshot".to_owned()) };
     let added = qmp.execute_with_fds(add, &[memory.as_fd()], deadline).await?;
     // By its number: opened by its set, it would be closed behind the set's back, and the set would stay for ever.
-    let dump = json!({"filename": format!("/proc/self/fd/{}", added.fd), "format": "png"});
-    let dumped = qmp.execute_raw("screendump", dump, deadline).await;
+    let filename = format!("/proc/self/fd/{}", added.fd);
+    let dump = qmp::screendump { filename, format: Some(qmp::ImageFormat::png), device: None, head: None };
+    let dumped = qmp.execute(dump, deadline).await;
     // Whatever came of it, the set is not left behind; a dump that is still under way has its own descriptor.
-    let set = json!({"fdset-id": added.fdset_id});
-    let removed = qmp.execute_raw("remove-fd", set, Deadline::after(COMMAND)).await;
+    let set = qmp::remove_fd { fdset_id: added.fdset_id, fd: None };
+    let removed = qmp.execute(set, Deadline::after(COMMAND)).await;
     if let Err(error) = removed {
         tracing::debug!(%error, "the picture's descriptor stays with QEMU");
     }

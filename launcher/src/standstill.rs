@@ -11,7 +11,8 @@ use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use barevirt_qmp::{Deadline, Qmp};
+use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Value, json};
 
 use self::pressure::Pressure;
@@ -45,9 +46,11 @@ pub fn outside(pid: u32) -> (Vec<Thread>, Pressure) {
 
 /// Looks at a QEMU that has not answered.
 pub async fn look(qmp: &Qmp, pid: u32) -> Standstill {
-    let asked = qmp.execute_raw_oob("query-yank", Value::Null, Deadline::after(OUT_OF_BAND)).await;
+    let asked = qmp.execute_oob(qmp::query_yank {}, Deadline::after(OUT_OF_BAND)).await;
     let (threads, pressure) = outside(pid);
-    Standstill { pid, out_of_band: asked.is_ok(), threads, pressure }
+    // What it answers does not matter.
+    let out_of_band = matches!(asked, Ok(_) | Err(Error::Answer { .. }));
+    Standstill { pid, out_of_band, threads, pressure }
 }
 
 impl Standstill {

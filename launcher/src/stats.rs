@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
 use barevirt_protocol::v1::{AgentStats, FileSystemStats, LoadStats, MachineStats, StatsResponse};
+use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
-use serde_json::{Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::time::{Instant, timeout};
 
@@ -118,31 +118,32 @@ impl Meter {
     }
 }
 
-async fn machine(qmp: Qmp, pid: u32, mut asking: OwnedMutexGuard<Asking>) -> Result<MachineStats, Error> {
+async fn machine(monitor: Qmp, pid: u32, mut asking: OwnedMutexGuard<Asking>) -> Result<MachineStats, Error> {
     let by = Deadline::after(ANSWER);
-    let threads = answers::threads(&qmp.execute_raw("query-cpus-fast", Value::Null, by).await?);
-    let blocks = answers::blocks(&qmp.execute_raw("query-blockstats", Value::Null, by).await?);
-    let balloon = told(qmp.execute_raw("query-balloon", Value::Null, by).await)?;
+    let threads = answers::threads(&monitor.execute_list(qmp::query_cpus_fast {}, by).await?);
+    let blocks =
+        answers::blocks(&monitor.execute_list(qmp::query_blockstats { query_nodes: None }, by).await?);
+    let balloon = told(monitor.execute(qmp::query_balloon {}, by).await)?;
     let mut memory = None;
     if balloon.is_some() {
         if !asking.polled {
-            let value =
-                json!({"path": BALLOON, "property": "guest-stats-polling-interval", "value": POLLING});
-            asking.polled = told(qmp.execute_raw("qom-set", value, by).await)?.is_some();
+            let property = "guest-stats-polling-interval".to_owned();
+            let poll = qmp::qom_set { path: BALLOON.to_owned(), property, value: POLLING.into() };
+            asking.polled = told(monitor.execute(poll, by).await)?.is_some();
         }
-        let which = json!({"path": BALLOON, "property": "guest-stats"});
-        memory = told(qmp.execute_raw("qom-get", which, by).await)?;
+        let which = qmp::qom_get { path: BALLOON.to_owned(), property: "guest-stats".to_owned() };
+        memory = told(monitor.execute(which, by).await)?;
     }
     Ok(MachineStats {
         vcpus: threads.into_iter().filter_map(|(index, thread)| proc::vcpu(pid, thread, index)).collect(),
         blocks,
-        balloon_bytes: balloon.as_ref().and_then(answers::balloon),
+        balloon_bytes: balloon.and_then(|balloon| balloon.actual.try_into().ok()),
         memory: memory.as_ref().and_then(answers::memory),
     })
 }
 
 /// An answer, or nothing where QEMU refuses: the machine has no such device.
-fn told(answer: Result<Value, Error>) -> Result<Option<Value>, Error> {
+fn told<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(value) => Ok(Some(value)),
         Err(Error::Refused { .. }) => Ok(None),

@@ -18,10 +18,10 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::time::{Duration, SystemTime};
 
+use barevirt_qmp::qapi::{Event as _, qmp};
 use barevirt_qmp::{Deadline, Error, Events, Qmp};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -289,8 +289,8 @@ impl Supervisor<'_> {
         });
         let asking = qmp.clone();
         self.work.push(Box::pin(async move {
-            let which = json!({"path": "/machine", "property": "type"});
-            match asking.execute_raw("qom-get", which, Deadline::after(COMMAND)).await {
+            let which = qmp::qom_get { path: "/machine".to_owned(), property: "type".to_owned() };
+            match asking.execute(which, Deadline::after(COMMAND)).await {
                 Ok(name) => Outcome::MachineType(name.as_str().unwrap_or_default().to_owned()),
                 Err(_) => Outcome::Nothing,
             }
@@ -317,33 +317,34 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Reasons and actions are taken as QEMU writes them: what the schema does not know has happened all the same.
     fn understood(&self, event: &barevirt_qmp::Event) -> Option<Event> {
         let text = |field: &str| event.data(field).as_str().unwrap_or_default().to_owned();
         match event.name() {
-            "RESUME" => Some(Event::Resumed),
-            "STOP" => Some(Event::Stopped),
-            "SHUTDOWN" => {
+            qmp::RESUME::NAME => Some(Event::Resumed),
+            qmp::STOP::NAME => Some(Event::Stopped),
+            qmp::SHUTDOWN::NAME => {
                 tracing::info!(reason = text("reason"), "QEMU is leaving");
                 Some(Event::Shutdown(text("reason")))
             }
-            "GUEST_PANICKED" => {
+            qmp::GUEST_PANICKED::NAME => {
                 tracing::warn!(action = text("action"), "the guest panicked");
                 Some(Event::Panicked)
             }
-            "WATCHDOG" => {
+            qmp::WATCHDOG::NAME => {
                 tracing::warn!(action = text("action"), "the guest's watchdog fired");
                 Some(Event::Watchdog(text("action")))
             }
-            "POWERDOWN" => {
+            qmp::POWERDOWN::NAME => {
                 tracing::info!("power button pressed");
                 None
             }
-            "RESET" => {
+            qmp::RESET::NAME => {
                 tracing::info!(reason = text("reason"), "the guest was reset");
                 Some(Event::WasReset)
             }
             // It says so before it stops the guest. Other actions are the guest's affair.
-            "BLOCK_IO_ERROR" if event.data("action") == "stop" => {
+            qmp::BLOCK_IO_ERROR::NAME if event.data("action") == "stop" => {
                 let (disk, operation) = (text("device"), text("operation"));
                 tracing::warn!(
                     disk,
@@ -354,8 +355,9 @@ impl Supervisor<'_> {
                 );
                 Some(Event::IoError)
             }
-            "VSERPORT_CHANGE" if event.data("id") == self.agent_port.as_str() => {
-                let open = event.data("open").as_bool().unwrap_or_default();
+            qmp::VSERPORT_CHANGE::NAME => {
+                let port = event.read::<qmp::VSERPORT_CHANGE>().filter(|port| port.id == self.agent_port)?;
+                let open = port.open;
                 tracing::info!(open, "guest agent's channel");
                 self.status
                     .send_if_modified(|status| std::mem::replace(&mut status.agent_connected, open) != open);
@@ -369,15 +371,16 @@ impl Supervisor<'_> {
     fn look_again(&mut self) {
         let Some(qmp) = self.qmp.clone() else { return };
         self.work.push(Box::pin(async move {
-            let Ok(status) = qmp.execute_raw("query-status", json!(null), Deadline::after(COMMAND)).await
-            else {
-                return Outcome::Nothing;
-            };
-            match (status["running"].as_bool(), status["status"].as_str()) {
-                (Some(true), _) => Outcome::Happened(vec![Event::Resumed]),
-                (Some(false), Some("io-error")) => Outcome::Happened(vec![Event::IoError, Event::Stopped]),
-                (Some(false), _) => Outcome::Happened(vec![Event::Stopped]),
-                (None, _) => Outcome::Nothing,
+            match qmp.execute(qmp::query_status {}, Deadline::after(COMMAND)).await {
+                Ok(status) if status.running => Outcome::Happened(vec![Event::Resumed]),
+                Ok(status) if status.status == qmp::RunState::io_error => {
+                    Outcome::Happened(vec![Event::IoError, Event::Stopped])
+                }
+                Ok(_) => Outcome::Happened(vec![Event::Stopped]),
+                Err(error) => {
+                    tracing::warn!(%error, "whether the guest runs is not known");
+                    Outcome::Nothing
+                }
             }
         }));
     }

@@ -48,12 +48,13 @@ impl Guest {
             "guest-get-osinfo" => json!({"name": "Debian", "id": "debian"}),
             "guest-network-get-interfaces" => {
                 json!([{"name": "eth0", "hardware-address": "02:00:00:00:00:01",
-                "ip-addresses": [{"ip-address": "10.0.2.2"}]}])
+                "ip-addresses": [{"ip-address": "10.0.2.2", "ip-address-type": "ipv4", "prefix": 24}]}])
             }
             "guest-get-host-name" => json!({"host-name": "web"}),
             "guest-get-timezone" => json!({"zone": "UTC", "offset": 0}),
             "guest-info" => {
-                json!({"version": "10.0.2", "supported_commands": [{"name": "guest-ping", "enabled": true}]})
+                json!({"version": "10.0.2", "supported_commands": [
+                    {"name": "guest-ping", "enabled": true, "success-response": true}]})
             }
             "guest-get-users" => json!([{"user": "debian", "login-time": 5}]),
             "guest-get-fsinfo" => json!([{"name": "vda1", "mountpoint": "/", "type": "ext4", "disk": []}]),

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use qapi::Command;
 use qapi::qga::QgaCommand;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
@@ -19,7 +21,7 @@ use crate::codec::{FLUSH, encode};
 use crate::connection::{Connection, Dialect, Options, Request};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::message::{Band, command};
+use crate::message::{Band, arguments, command, read, read_list};
 
 /// A session with the guest agent: cheap to clone, to be used from any task; commands take turns.
 #[derive(Debug, Clone)]
@@ -60,10 +62,21 @@ impl Agent {
     /// # Errors
     /// See [`Error`]. Commands that answer nothing on success (`guest-shutdown`) end at their deadline.
     pub async fn execute<C: QgaCommand>(&self, command: C, deadline: Deadline) -> Result<C::Ok, Error> {
-        let arguments = serde_json::to_value(&command)
-            .map_err(|source| Error::Arguments { command: C::NAME.to_owned(), source })?;
-        let answer = self.execute_raw(C::NAME, arguments, deadline).await?;
-        serde_json::from_value(answer).map_err(|source| Error::Answer { command: C::NAME.to_owned(), source })
+        let answer = self.execute_raw(C::NAME, arguments(&command)?, deadline).await?;
+        read(C::NAME, answer)
+    }
+
+    /// Executes a command that answers with a list. Entries that do not fit the schema are left out.
+    ///
+    /// # Errors
+    /// As [`Agent::execute`].
+    pub async fn execute_list<C, T>(&self, command: C, deadline: Deadline) -> Result<Vec<T>, Error>
+    where
+        C: QgaCommand + Command<Ok = Vec<T>>,
+        T: DeserializeOwned,
+    {
+        let answer = self.execute_raw(C::NAME, arguments(&command)?, deadline).await?;
+        read_list(C::NAME, answer)
     }
 
     /// Executes a command by its name.

@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 /// Something QEMU reported of itself or of the guest.
 ///
 /// Kept as it came. Names and values that the schema of the `qapi` crate does not know are data like any
-/// other; [`Event::typed`] is the view through that schema.
+/// other; [`Event::read`] is the view through that schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     name: Arc<str>,
@@ -38,10 +38,18 @@ impl Event {
         &self.raw
     }
 
-    /// The event as the schema of the `qapi` crate knows it; `None` when it does not.
+    /// It is of this kind of the `qapi` crate's, whatever its data.
     #[must_use]
-    pub fn typed(&self) -> Option<qapi::qmp::Event> {
-        serde_json::from_value(Value::Object(self.raw.as_ref().clone())).ok()
+    pub fn is<E: qapi::Event>(&self) -> bool {
+        self.name() == E::NAME
+    }
+
+    /// Its data by the schema of the `qapi` crate; `None` when it is another event, or has a value that the schema does not
+    /// know.
+    #[must_use]
+    pub fn read<E: qapi::Event>(&self) -> Option<E> {
+        let data = self.raw.get("data").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+        self.is::<E>().then(|| serde_json::from_value(data).ok()).flatten()
     }
 }
 
@@ -72,6 +80,7 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use qapi::qmp::SHUTDOWN;
     use serde_json::json;
 
     fn event(value: &Value) -> Event {
@@ -85,15 +94,18 @@ mod tests {
             event(&json!({"event": "SHUTDOWN", "data": {"guest": true, "reason": "guest-shutdown"},
             "timestamp": {"seconds": 1, "microseconds": 2}}));
         assert_eq!(shutdown.data("reason"), "guest-shutdown");
-        assert!(matches!(shutdown.typed(), Some(qapi::qmp::Event::SHUTDOWN { data, .. }) if data.guest));
+        assert!(shutdown.read::<SHUTDOWN>().is_some_and(|data| data.guest));
     }
 
     #[test]
     fn unknown_events_and_values_are_data() {
         let new = event(&json!({"event": "BRAND_NEW", "timestamp": {"seconds": 1, "microseconds": 2}}));
-        assert_eq!((new.name(), new.typed().is_none(), new.data("x")), ("BRAND_NEW", true, &Value::Null));
+        assert_eq!(
+            (new.name(), new.read::<SHUTDOWN>().is_none(), new.data("x")),
+            ("BRAND_NEW", true, &Value::Null)
+        );
         let reason = event(&json!({"event": "SHUTDOWN", "data": {"guest": true, "reason": "brand-new"},
             "timestamp": {"seconds": 1, "microseconds": 2}}));
-        assert_eq!((reason.data("reason"), reason.typed().is_none()), (&json!("brand-new"), true));
+        assert_eq!((reason.data("reason"), reason.read::<SHUTDOWN>().is_none()), (&json!("brand-new"), true));
     }
 }

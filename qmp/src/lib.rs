@@ -19,6 +19,7 @@
 //! * What does not fit the schema this crate was built with (an event, an enum value, a line of garbage) is
 //!   data, not an error of the connection.
 //! * At the end of the stream every waiter is told.
+//! * Of a list, the entries that the schema does not know are left out; the others are there.
 //!
 //! [`codec`] is pure (bytes to messages and back); [`Qmp`] and [`Agent`] are thin shells around it.
 
@@ -30,6 +31,7 @@ mod error;
 mod event;
 pub mod message;
 mod monitor;
+pub mod newer;
 
 pub use agent::Agent;
 pub use connection::Options;

@@ -1,8 +1,11 @@
 //! What a line of the other side means. Pure.
 
+use qapi::Command;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::error::Error;
 use crate::event::Event;
 
 /// A message of the other side.
@@ -106,6 +109,26 @@ pub fn command(name: &str, arguments: Value, id: u64, band: Band) -> Map<String,
     }
     message.insert("id".to_owned(), Value::from(id));
     message
+}
+
+/// The arguments of a typed command.
+pub(crate) fn arguments<C: Command>(command: &C) -> Result<Value, Error> {
+    serde_json::to_value(command).map_err(|source| Error::Arguments { command: C::NAME.to_owned(), source })
+}
+
+/// An answer by its type.
+pub(crate) fn read<T: DeserializeOwned>(command: &str, answer: Value) -> Result<T, Error> {
+    serde_json::from_value(answer).map_err(|source| Error::Answer { command: command.to_owned(), source })
+}
+
+/// A list by the type of its entries: one that the schema does not know is left out, the others are not lost with it.
+pub(crate) fn read_list<T: DeserializeOwned>(command: &str, answer: Value) -> Result<Vec<T>, Error> {
+    let entries: Vec<Value> = read(command, answer)?;
+    let entry = |entry| {
+        let read = serde_json::from_value(entry);
+        read.inspect_err(|error| tracing::debug!(command, %error, "entry of an answer is not known")).ok()
+    };
+    Ok(entries.into_iter().filter_map(entry).collect())
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use qapi::Command;
 use qapi::qmp::QmpCommand;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
@@ -13,7 +15,7 @@ use crate::connection::{Connection, Dialect, Options, Request};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::event::Events;
-use crate::message::{Band, Greeting, command};
+use crate::message::{Band, Greeting, arguments, command, read, read_list};
 
 /// A session with a QEMU monitor: cheap to clone, to be used from any task.
 #[derive(Debug, Clone)]
@@ -79,6 +81,19 @@ impl Qmp {
         self.typed(command, Band::In, &[], deadline).await
     }
 
+    /// Executes a command that answers with a list. Entries that do not fit the schema are left out.
+    ///
+    /// # Errors
+    /// As [`Qmp::execute`].
+    pub async fn execute_list<C, T>(&self, command: C, deadline: Deadline) -> Result<Vec<T>, Error>
+    where
+        C: QmpCommand + Command<Ok = Vec<T>>,
+        T: DeserializeOwned,
+    {
+        let answer = self.ask(C::NAME, &arguments(&command)?, Band::In, Vec::new(), deadline).await?;
+        read_list(C::NAME, answer)
+    }
+
     /// Executes a command out of band. QEMU has few that allow it.
     ///
     /// # Errors
@@ -135,15 +150,14 @@ impl Qmp {
         deadline: Deadline,
     ) -> Result<C::Ok, Error> {
         let name = C::NAME;
-        let arguments = serde_json::to_value(&command)
-            .map_err(|source| Error::Arguments { command: name.to_owned(), source })?;
+        let arguments = arguments(&command)?;
         let owned = fds
             .iter()
             .map(BorrowedFd::try_clone_to_owned)
             .collect::<io::Result<Vec<OwnedFd>>>()
             .map_err(|source| Error::Stream { command: name.to_owned(), source })?;
         let answer = self.ask(name, &arguments, band, owned, deadline).await?;
-        serde_json::from_value(answer).map_err(|source| Error::Answer { command: name.to_owned(), source })
+        read(name, answer)
     }
 
     async fn ask(

@@ -59,7 +59,7 @@ async fn a_session_from_greeting_to_quit() {
     qmp.execute(qapi::qmp::quit {}, soon()).await.unwrap();
     let shutdown = seen.next().await.unwrap().unwrap();
     assert_eq!((shutdown.name(), shutdown.data("reason")), ("SHUTDOWN", &json!("host-qmp-quit")));
-    assert!(shutdown.typed().is_some());
+    assert!(shutdown.read::<qapi::qmp::SHUTDOWN>().is_some());
     assert_eq!(events.next().await.unwrap().unwrap(), shutdown);
     qmp.ended().await;
     assert!(qemu.0.wait().unwrap().success());

@@ -11,7 +11,7 @@ use barevirt_api::settings::Smbios;
 use barevirt_api::sizing::DedicatedCpus;
 use barevirt_api::v1::Volume;
 use barevirt_api::valid::{ValidDisk, ValidVmi};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::device::blockdev::{Cache, FileSource, ImageFormat};
 use crate::device::flash::Flash;
@@ -194,9 +194,7 @@ fn host_cpu(vmi: &ValidVmi, question: &CpuQuestion) -> Option<HostCpu> {
         .iter()
         .map(|feature| (feature_name(&feature.name), offered(feature.policy.as_ref()).into()))
         .collect();
-    let definitions = json!([{ "name": question.named, "unavailable-features": [] }]);
-    let offer = json!({ "model": { "props": offer } });
-    Some(HostCpu::of_answers(question, &Value::Null, &offer, &definitions))
+    Some(HostCpu::new(Map::new(), offer, question.named.as_ref().map(|_| Vec::new())))
 }
 
 /// A host of one NUMA node, of which the guest has as many CPUs as it may ask for: one each, and some for QEMU.

@@ -4,12 +4,12 @@
 //!   question() ──> does the manifest need to know? ──> the launcher asks a QEMU without a machine
 //!                                                          query-cpu-model-expansion  host or max
 //!                                                          query-cpu-definitions      where a model is named
-//!   HostCpu::of_answers() <────────────────────────────────┘
+//!   HostCpu::new() <───────────────────────────────────────┘
 //! ```
 
 use crate::facts::Accelerator;
 use barevirt_api::valid::ValidVmi;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// CPU models of the API that are no names of QEMU's.
 pub(crate) const HOST_MODEL: &str = "host-model";
@@ -41,18 +41,6 @@ impl CpuQuestion {
         };
         (needed || features).then_some(Self { all, named })
     }
-
-    /// Arguments of `query-cpu-model-expansion` for what is told of a guest's CPU as a whole.
-    #[must_use]
-    pub fn model(&self) -> Value {
-        json!({ "type": "static", "model": { "name": self.all } })
-    }
-
-    /// The same, with what would keep a guest from migrating.
-    #[must_use]
-    pub fn offer(&self) -> Value {
-        json!({ "type": "static", "model": { "name": self.all, "props": { "migratable": false } } })
-    }
 }
 
 /// The answers.
@@ -67,18 +55,11 @@ pub struct HostCpu {
 }
 
 impl HostCpu {
-    /// Reads the answers to the question's [`model`](CpuQuestion::model) and [`offer`](CpuQuestion::offer), and that of
-    /// `query-cpu-definitions` where a model is named.
+    /// From the properties of two static expansions of the question's [`all`](CpuQuestion::all), as it is and with
+    /// `migratable` off, and from what [`named`](CpuQuestion::named) lacks, where QEMU has that model.
     #[must_use]
-    pub fn of_answers(question: &CpuQuestion, model: &Value, offer: &Value, definitions: &Value) -> Self {
-        let properties = |answer: &Value| answer["model"]["props"].as_object().cloned().unwrap_or_default();
-        let lacking = question.named.as_ref().and_then(|name| {
-            let models = definitions.as_array()?;
-            let found = models.iter().find(|model| model["name"] == name.as_str())?;
-            let features = found["unavailable-features"].as_array().cloned().unwrap_or_default();
-            Some(features.iter().filter_map(Value::as_str).map(str::to_owned).collect())
-        });
-        Self { model: properties(model), offer: properties(offer), lacking }
+    pub fn new(model: Map<String, Value>, offer: Map<String, Value>, lacking: Option<Vec<String>>) -> Self {
+        Self { model, offer, lacking }
     }
 
     /// Whether QEMU knows such a feature.

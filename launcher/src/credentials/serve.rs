@@ -7,10 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use barevirt_api::v1::AccessCredential;
+use barevirt_qmp::qapi::qga;
 use barevirt_qmp::{Agent, Deadline, Error};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -118,25 +116,27 @@ async fn apply(agent: &Agent, wishes: &Wishes) -> Result<(), String> {
     let mut first = Ok(());
     for (user, keys) in &wishes.keys {
         // All that were there are replaced.
-        let arguments = json!({"username": user, "keys": keys, "reset": true});
-        let done = ask(agent, "guest-ssh-add-authorized-keys", arguments).await;
+        let add = qga::guest_ssh_add_authorized_keys {
+            username: user.clone(),
+            keys: keys.clone(),
+            reset: Some(true),
+        };
+        let done = agent.execute(add, Deadline::after(ANSWER)).await.map(drop);
         let failed = |error: Error| {
             format!("Error encountered writing ssh pub key access credentials for user [{user}]: {error}")
         };
         first = first.and(done.map_err(failed));
     }
     for (user, password) in &wishes.passwords {
-        let arguments = json!({"username": user, "password": STANDARD.encode(password), "crypted": false});
-        let done = ask(agent, "guest-set-user-password", arguments).await;
+        let username = user.clone();
+        let set =
+            qga::guest_set_user_password { username, password: password.clone().into(), crypted: false };
+        let done = agent.execute(set, Deadline::after(ANSWER)).await.map(drop);
         let failed = |error: Error| format!("Error encountered setting password for user [{user}]: {error}");
         first = first.and(done.map_err(failed));
     }
     // The agent's refusals are in the guest's words.
     first.map_err(|message| printable(&message))
-}
-
-async fn ask(agent: &Agent, command: &str, arguments: Value) -> Result<(), Error> {
-    agent.execute_raw(command, arguments, Deadline::after(ANSWER)).await.map(drop)
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use barevirt_protocol::v1::MachineStats;
+use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Qmp};
-use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -77,15 +77,14 @@ impl Source {
 
     async fn ask_version(&self) -> Option<String> {
         let qmp = self.people.borrow().clone()?;
-        let answer = qmp.execute_raw("query-version", Value::Null, Deadline::after(PATIENCE)).await.ok()?;
-        version(&answer)
+        let answer = qmp.execute(qmp::query_version {}, Deadline::after(PATIENCE)).await.ok()?;
+        Some(version(&answer.qemu))
     }
 }
 
 /// `query-version`, as KubeVirt writes it.
-fn version(answer: &Value) -> Option<String> {
-    let part = |name: &str| answer["qemu"][name].as_u64();
-    Some(format!("qemu-{}.{}.{}", part("major")?, part("minor")?, part("micro")?))
+fn version(qemu: &qmp::VersionTriple) -> String {
+    format!("qemu-{}.{}.{}", qemu.major, qemu.minor, qemu.micro)
 }
 
 fn names(node: &str, version: &str) -> Vec<Metric> {
@@ -211,11 +210,12 @@ mod tests {
 
     #[test]
     fn the_version_has_three_numbers() {
-        assert_eq!(
-            version(&json!({"qemu": {"micro": 2, "minor": 0, "major": 10}, "package": "Debian"})).as_deref(),
-            Some("qemu-10.0.2")
-        );
-        assert_eq!(version(&json!({})), None);
+        let version = |answer| {
+            serde_json::from_value::<qmp::VersionInfo>(answer).map(|answer| version(&answer.qemu)).ok()
+        };
+        let answer = json!({"qemu": {"micro": 2, "minor": 0, "major": 10}, "package": "Debian"});
+        assert_eq!(version(answer).as_deref(), Some("qemu-10.0.2"));
+        assert_eq!(version(json!({})), None);
     }
 
     #[tokio::test]

@@ -24,10 +24,10 @@ use barevirt_machine::{
 };
 use barevirt_protocol::names::HotDisk;
 use barevirt_protocol::v1;
+use barevirt_qmp::newer::QueryNamedBlockNodes;
 use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -228,7 +228,7 @@ impl Plugs {
         if is_due {
             leaving.asked = Some(now);
             tracing::info!(volume = key.volume, claim = key.claim, "the guest is asked for a disk");
-            match qmp.execute_raw("device_del", json!({ "id": id }), Deadline::after(COMMAND)).await {
+            match qmp.execute(qmp::device_del { id: id.clone() }, Deadline::after(COMMAND)).await {
                 // It may have gone a moment ago, or the guest is asked already.
                 Ok(_) | Err(Error::Refused { .. }) => {}
                 Err(error) => return Err(error),
@@ -321,30 +321,32 @@ fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) -> Result<Vol
 
 /// Takes away what is behind a device that is not there.
 async fn undo(qmp: &Qmp, disk: &Disk, set: u32) -> Result<(), Error> {
-    let nodes = disk.image.node_names();
-    let nodes = nodes.iter().rev().map(|node| ("blockdev-del", json!({ "node-name": node })));
-    for (name, arguments) in nodes.chain([("remove-fd", json!({ "fdset-id": set }))]) {
-        match qmp.execute_raw(name, arguments, Deadline::after(COMMAND)).await {
-            // It was never made, or is in use.
-            Ok(_) | Err(Error::Refused { .. }) => {}
-            Err(error) => return Err(error),
-        }
+    for node in disk.image.node_names().iter().rev() {
+        let delete = qmp::blockdev_del { node_name: node.as_str().to_owned() };
+        unless_refused(qmp.execute(delete, Deadline::after(COMMAND)).await)?;
     }
-    Ok(())
+    let remove = qmp::remove_fd { fdset_id: set.into(), fd: None };
+    unless_refused(qmp.execute(remove, Deadline::after(COMMAND)).await)
+}
+
+/// What is to be taken away was never made, or is in use.
+fn unless_refused<T>(answer: Result<T, Error>) -> Result<(), Error> {
+    match answer {
+        Ok(_) | Err(Error::Refused { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether a device that was plugged in is still there.
 async fn has_device(qmp: &Qmp, id: &str) -> Result<bool, Error> {
-    let all = json!({ "path": "/machine/peripheral" });
-    let all = qmp.execute_raw("qom-list", all, Deadline::after(COMMAND)).await?;
-    Ok(all.as_array().into_iter().flatten().any(|one| one["name"] == id))
+    let all = qmp::qom_list { path: "/machine/peripheral".to_owned() };
+    let all = qmp.execute(all, Deadline::after(COMMAND)).await?;
+    Ok(all.iter().any(|one| one.name == id))
 }
 
 /// Whether anything is left of what is behind a disk.
 async fn has_nodes(qmp: &Qmp, disk: &Disk) -> Result<bool, Error> {
-    let flat = json!({ "flat": true });
-    let all = qmp.execute_raw("query-named-block-nodes", flat, Deadline::after(COMMAND)).await?;
+    let all = qmp.execute(QueryNamedBlockNodes { flat: true }, Deadline::after(COMMAND)).await?;
     let names = disk.image.node_names();
-    let ours = |node: &Value| names.iter().any(|name| node["node-name"] == name.as_str());
-    Ok(all.as_array().into_iter().flatten().any(ours))
+    Ok(all.iter().any(|node| names.iter().any(|name| node.node_name.as_deref() == Some(name.as_str()))))
 }

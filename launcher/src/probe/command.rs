@@ -7,10 +7,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use barevirt_qmp::qapi::qga;
 use barevirt_qmp::{Agent, Deadline, Error};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Answer, LONGEST_OUTPUT};
@@ -52,11 +50,17 @@ impl Begun {
             return Ok(Answer::failure("too many commands in the guest have not ended yet"));
         }
         let [program, arguments @ ..] = command else { return Ok(Answer::failure("there is no command")) };
-        let wish = json!({"path": program, "arg": arguments, "capture-output": true});
-        let begun = agent.execute_raw("guest-exec", wish, within(deadline)).await?;
-        let Some(pid) = begun["pid"].as_i64().filter(|pid| *pid > 0) else {
-            return Ok(Answer::failure("the guest agent does not say which process it has begun"));
+        let wish = qga::guest_exec {
+            path: program.clone(),
+            arg: Some(arguments.to_vec()),
+            capture_output: Some(qga::GuestExecCaptureOutput::flag(true)),
+            env: None,
+            input_data: None,
         };
+        let pid = agent.execute(wish, within(deadline)).await?.pid;
+        if pid <= 0 {
+            return Ok(Answer::failure("the guest agent does not say which process it has begun"));
+        }
         self.0.borrow_mut().insert(command.to_vec(), pid);
         let mut wait = FIRST_WAIT;
         loop {
@@ -80,8 +84,8 @@ enum Ended {
 }
 
 async fn status(agent: &Agent, pid: i64, deadline: Instant) -> Result<Ended, Error> {
-    let answer = agent.execute_raw("guest-exec-status", json!({"pid": pid}), within(deadline)).await?;
-    Ok(if answer["exited"].as_bool() == Some(true) { Ended::With(told(&answer)) } else { Ended::No })
+    let answer = agent.execute(qga::guest_exec_status { pid }, within(deadline)).await?;
+    Ok(if answer.exited { Ended::With(told(&answer)) } else { Ended::No })
 }
 
 fn within(deadline: Instant) -> Deadline {
@@ -89,20 +93,32 @@ fn within(deadline: Instant) -> Deadline {
 }
 
 /// What the agent says of a command that has ended: its exit code, or 128 and the signal as a shell counts.
-fn told(answer: &Value) -> Answer {
-    let number = |name: &str| answer[name].as_i64().and_then(|number| i32::try_from(number).ok());
-    let code = number("exitcode").or_else(|| number("signal").map(|signal| signal.saturating_add(128)));
-    let text = |name: &str| {
-        let bytes = STANDARD.decode(answer[name].as_str().unwrap_or_default()).unwrap_or_default();
+fn told(answer: &qga::GuestExecStatus) -> Answer {
+    let number = |number: Option<i64>| number.and_then(|number| i32::try_from(number).ok());
+    let code =
+        number(answer.exitcode).or_else(|| number(answer.signal).map(|signal| signal.saturating_add(128)));
+    let text = |bytes: &Option<Vec<u8>>| {
+        let bytes = bytes.as_deref().unwrap_or_default();
         let end = bytes.len().min(LONGEST_OUTPUT);
         String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
     };
-    Answer { code: code.unwrap_or(1), output: text("out-data"), error: text("err-data") }
+    Answer { code: code.unwrap_or(1), output: text(&answer.out_data), error: text(&answer.err_data) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::{Value, json};
+
+    fn read(answer: Value) -> Result<Answer, serde_json::Error> {
+        serde_json::from_value(answer).map(|answer| super::told(&answer))
+    }
+
+    fn told(answer: &Value) -> Answer {
+        read(answer.clone()).unwrap()
+    }
 
     #[test]
     fn an_end_is_told_and_its_output_cut() {
@@ -112,6 +128,8 @@ mod tests {
         assert_eq!(told(&json!({"exited": true, "signal": 9})).code, 137);
         // No end that can be read is no success.
         assert_eq!(told(&json!({"exited": true})).code, 1);
-        assert_eq!(told(&json!({"exited": true, "exitcode": 0, "out-data": "%"})), Answer::success());
+        assert_eq!(told(&json!({"exited": true, "exitcode": 0, "out-data": ""})), Answer::success());
+        // Output that is none is no answer, which is told as the agent's failure.
+        assert!(read(json!({"exited": true, "exitcode": 0, "out-data": "%"})).is_err());
     }
 }

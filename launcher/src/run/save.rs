@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Options, Qmp};
 use serde_json::{Value, json};
 
@@ -105,22 +106,43 @@ async fn job(
     for node in [below, written, whole] {
         qmp.execute_raw("blockdev-add", node, Deadline::after(COMMAND)).await?;
     }
-    let backup = json!({"job-id": "save", "device": "written", "target": "whole", "sync": "full",
-        "auto-dismiss": false});
-    qmp.execute_raw("blockdev-backup", backup, Deadline::after(COMMAND)).await?;
+    qmp.execute(backup(), Deadline::after(COMMAND)).await?;
     loop {
-        let jobs = qmp.execute_raw("query-jobs", Value::Null, Deadline::after(COMMAND)).await?;
-        let job = jobs.as_array().and_then(|jobs| jobs.first()).cloned().unwrap_or_default();
-        if job["status"] == "concluded" {
-            if let Some(error) = job["error"].as_str() {
+        let jobs = qmp.execute(qmp::query_jobs {}, Deadline::after(COMMAND)).await?;
+        if let Some(job) = jobs.first().filter(|job| job.status == qmp::JobStatus::concluded) {
+            if let Some(error) = &job.error {
                 bail!("{error}");
             }
             break;
         }
         tokio::time::sleep(ASKED_EVERY).await;
     }
-    qmp.execute_raw("job-dismiss", json!({"id": "save"}), Deadline::after(COMMAND)).await?;
+    qmp.execute(qmp::job_dismiss { id: "save".to_owned() }, Deadline::after(COMMAND)).await?;
     // Closed, and so complete, before this QEMU ends.
-    qmp.execute_raw("blockdev-del", json!({"node-name": "whole"}), Deadline::after(COMMAND)).await?;
+    qmp.execute(qmp::blockdev_del { node_name: "whole".to_owned() }, Deadline::after(COMMAND)).await?;
     Ok(())
+}
+
+/// The job that copies what was written, and what is below it, into the new image.
+fn backup() -> qmp::blockdev_backup {
+    qmp::blockdev_backup(qmp::BlockdevBackup {
+        base: qmp::BackupCommon {
+            job_id: Some("save".to_owned()),
+            device: "written".to_owned(),
+            sync: qmp::MirrorSyncMode::full,
+            // Else its error goes with it.
+            auto_dismiss: Some(false),
+            auto_finalize: None,
+            bitmap: None,
+            bitmap_mode: None,
+            compress: None,
+            discard_source: None,
+            filter_node_name: None,
+            on_source_error: None,
+            on_target_error: None,
+            speed: None,
+            x_perf: None,
+        },
+        target: "whole".to_owned(),
+    })
 }

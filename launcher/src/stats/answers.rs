@@ -1,6 +1,7 @@
-//! What QEMU's answers mean. Pure. What does not have the expected shape is as if it were not said.
+//! What QEMU's answers mean. Pure.
 
 use barevirt_protocol::v1::{BlockStats, GuestMemory};
+use barevirt_qmp::qapi::qmp;
 use serde_json::Value;
 
 /// Where devices with an id of their own are.
@@ -10,39 +11,46 @@ const DISK: &str = "disk-";
 
 /// `query-cpus-fast`: index and thread of each virtual CPU.
 #[must_use]
-pub fn threads(answer: &Value) -> Vec<(u32, u32)> {
-    let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
-    let one = |cpu: &Value| Some((number(&cpu["cpu-index"])?, number(&cpu["thread-id"])?));
-    list(answer).filter_map(one).collect()
+pub fn threads(answer: &[qmp::CpuInfoFast]) -> Vec<(u32, u32)> {
+    let one = |cpu: &qmp::CpuInfoFastBase| {
+        Some((u32::try_from(cpu.cpu_index).ok()?, u32::try_from(cpu.thread_id).ok()?))
+    };
+    answer.iter().filter_map(cpu).filter_map(one).collect()
+}
+
+/// What is the same for CPUs of every architecture that guests here have.
+#[must_use]
+pub fn cpu(answer: &qmp::CpuInfoFast) -> Option<&qmp::CpuInfoFastBase> {
+    match answer {
+        qmp::CpuInfoFast::x86_64(base) | qmp::CpuInfoFast::i386(base) | qmp::CpuInfoFast::aarch64(base) => {
+            Some(base)
+        }
+        _ => None,
+    }
 }
 
 /// `query-blockstats`: disks of the spec.
 #[must_use]
-pub fn blocks(answer: &Value) -> Vec<BlockStats> {
-    let one = |block: &Value| {
-        let device = block["qdev"].as_str()?.strip_prefix(DEVICES)?;
+pub fn blocks(answer: &[qmp::BlockStats]) -> Vec<BlockStats> {
+    let one = |block: &qmp::BlockStats| {
+        let device = block.qdev.as_ref()?.strip_prefix(DEVICES)?;
         // virtio-blk's own device is one below.
         let disk = device.split('/').next()?.strip_prefix(DISK)?;
-        let count = |name: &str| block["stats"][name].as_u64().unwrap_or_default();
+        let count = |count: i64| u64::try_from(count).unwrap_or_default();
+        let stats = &block.stats;
         Some(BlockStats {
             disk: disk.to_owned(),
-            read_operations: count("rd_operations"),
-            write_operations: count("wr_operations"),
-            read_bytes: count("rd_bytes"),
-            write_bytes: count("wr_bytes"),
-            read_ns: count("rd_total_time_ns"),
-            write_ns: count("wr_total_time_ns"),
-            flush_operations: count("flush_operations"),
-            flush_ns: count("flush_total_time_ns"),
+            read_operations: count(stats.rd_operations),
+            write_operations: count(stats.wr_operations),
+            read_bytes: count(stats.rd_bytes),
+            write_bytes: count(stats.wr_bytes),
+            read_ns: count(stats.rd_total_time_ns),
+            write_ns: count(stats.wr_total_time_ns),
+            flush_operations: count(stats.flush_operations),
+            flush_ns: count(stats.flush_total_time_ns),
         })
     };
-    list(answer).filter_map(one).collect()
-}
-
-/// `query-balloon`.
-#[must_use]
-pub fn balloon(answer: &Value) -> Option<u64> {
-    answer["actual"].as_u64()
+    answer.iter().filter_map(one).collect()
 }
 
 /// The balloon's `guest-stats`. A guest that has told nothing has no time of the last account.
@@ -66,27 +74,51 @@ pub fn memory(answer: &Value) -> Option<GuestMemory> {
     })
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().map(Vec::as_slice).unwrap_or_default().iter()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::de::DeserializeOwned;
     use serde_json::json;
+
+    /// As the client reads a list.
+    fn list<T: DeserializeOwned>(answer: Value) -> Vec<T> {
+        let entries: Vec<Value> = serde_json::from_value(answer).unwrap();
+        entries.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect()
+    }
+
+    /// All that QEMU counts of a disk, with these counts among it.
+    fn counted(counts: Value) -> Value {
+        let mut all = json!({"account_failed": true, "account_invalid": true, "timed_stats": []});
+        for what in ["rd", "wr", "unmap", "zone_append"] {
+            for count in ["bytes", "merged", "operations", "total_time_ns"] {
+                all[format!("{what}_{count}")] = json!(0);
+            }
+        }
+        for what in ["rd", "wr", "unmap", "zone_append", "flush"] {
+            for outcome in ["failed", "invalid"] {
+                all[format!("{outcome}_{what}_operations")] = json!(0);
+            }
+        }
+        for count in ["flush_operations", "flush_total_time_ns", "wr_highest_offset"] {
+            all[count] = json!(0);
+        }
+        all.as_object_mut().unwrap().extend(counts.as_object().unwrap().clone());
+        all
+    }
 
     #[test]
     fn disks_have_the_names_of_the_spec() {
-        let stats = json!({"rd_operations": 1, "wr_operations": 2, "rd_bytes": 512, "wr_bytes": 1024,
-            "rd_total_time_ns": 7, "wr_total_time_ns": 8, "flush_operations": 3, "flush_total_time_ns": 9});
+        let stats =
+            counted(json!({"rd_operations": 1, "wr_operations": 2, "rd_bytes": 512, "wr_bytes": 1024,
+            "rd_total_time_ns": 7, "wr_total_time_ns": 8, "flush_operations": 3, "flush_total_time_ns": 9}));
         let answer = json!([
             {"device": "", "qdev": "/machine/peripheral/disk-root-disk/virtio-backend", "stats": stats},
-            {"device": "", "qdev": "/machine/peripheral/disk-cd", "stats": {}},
+            {"device": "", "qdev": "/machine/peripheral/disk-cd", "stats": counted(json!({}))},
             {"device": "pflash0", "qdev": "/machine/system.flash0", "stats": stats},
             {"device": "", "qdev": "/machine/peripheral/scsi0", "stats": stats},
             7,
         ]);
-        let blocks = blocks(&answer);
+        let blocks = blocks(&list(answer));
         assert_eq!(blocks.iter().map(|one| one.disk.as_str()).collect::<Vec<_>>(), ["root-disk", "cd"]);
         let root = &blocks[0];
         assert_eq!((root.read_operations, root.write_operations, root.flush_operations), (1, 2, 3));
@@ -107,9 +139,10 @@ mod tests {
 
     #[test]
     fn virtual_cpus_have_threads() {
-        let answer =
-            json!([{"cpu-index": 0, "thread-id": 12}, {"cpu-index": 1, "thread-id": 13}, {"cpu-index": -1}]);
-        assert_eq!(threads(&answer), [(0, 12), (1, 13)]);
-        assert_eq!(balloon(&json!({"actual": 7})), Some(7));
+        let answer = json!([{"target": "x86_64", "qom-path": "/a", "cpu-index": 0, "thread-id": 12},
+            {"target": "x86_64", "qom-path": "/b", "cpu-index": 1, "thread-id": 13},
+            {"target": "x86_64", "qom-path": "/c", "cpu-index": -1, "thread-id": 14},
+            {"target": "brand-new", "qom-path": "/d", "cpu-index": 3, "thread-id": 15}]);
+        assert_eq!(threads(&list(answer)), [(0, 12), (1, 13)]);
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Options, Qmp};
 use nix::sys::signal::Signal;
-use serde_json::json;
 use tokio::time::sleep;
 
 use super::{COMMAND, Launch, Outcome, Supervisor};
@@ -26,8 +25,9 @@ fn not_started(error: &dyn std::error::Error) -> Verdict {
 }
 
 /// What QEMU is to do when its guest powers itself off.
-async fn on_shutdown(qmp: &Qmp, action: &str, by: Deadline) -> Result<(), Error> {
-    qmp.execute_raw("set-action", json!({"shutdown": action}), by).await.map(drop)
+async fn on_shutdown(qmp: &Qmp, action: qmp::ShutdownAction, by: Deadline) -> Result<(), Error> {
+    let action = qmp::set_action { shutdown: Some(action), panic: None, reboot: None, watchdog: None };
+    qmp.execute(action, by).await.map(drop)
 }
 
 impl Supervisor<'_> {
@@ -48,11 +48,11 @@ impl Supervisor<'_> {
             }),
             // In one go: without the first, the second would end the VM.
             Effect::PressForReboot => self.tell("system_powerdown", COMMAND, false, |qmp, by| async move {
-                on_shutdown(&qmp, "pause", by).await?;
+                on_shutdown(&qmp, qmp::ShutdownAction::pause, by).await?;
                 qmp.execute(qmp::system_powerdown {}, by).await.map(drop)
             }),
             Effect::LeaveOnShutdown => self.tell("set-action", COMMAND, false, |qmp, by| async move {
-                on_shutdown(&qmp, "poweroff", by).await
+                on_shutdown(&qmp, qmp::ShutdownAction::poweroff, by).await
             }),
             Effect::Powerdown => self.tell("system_powerdown", COMMAND, false, |qmp, by| async move {
                 qmp.execute(qmp::system_powerdown {}, by).await.map(drop)

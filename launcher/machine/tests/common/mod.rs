@@ -34,11 +34,11 @@ pub(crate) const FILES: &str = "/var/run/kubevirt-ephemeral-disks";
 const TCG: Accelerator = Accelerator::Tcg { buffer: Bytes::mib(128) };
 
 /// A host of few features.
-pub(crate) fn host_cpu(question: &CpuQuestion) -> HostCpu {
+pub(crate) fn host_cpu(_: &CpuQuestion) -> HostCpu {
     let props = serde_json::json!({"aes": true, "lahf-lm": true, "sse4.2": true, "vmx": false, "svm": false, "x2apic": true,
         "family": 6, "vendor": "GenuineIntel"});
-    let answer = serde_json::json!({ "model": { "name": "base", "props": props } });
-    HostCpu::of_answers(question, &answer, &answer, &serde_json::Value::Null)
+    let props = props.as_object().cloned().unwrap_or_default();
+    HostCpu::new(props.clone(), props, None)
 }
 
 /// What a launcher in a pod without KVM would have: descriptors from 10 on, each volume prepared.

@@ -17,12 +17,13 @@ fn host(question: &CpuQuestion) -> HostCpu {
         "family": 6, "model-id": "A, B", "vendor": "GenuineIntel"});
     let mut offer = props.clone();
     offer["invtsc"] = json!(true);
-    let answer = |props: Value| json!({"model": {"name": "base", "props": props}});
-    let definitions = json!([
-        {"name": "Big", "unavailable-features": ["avx2"]},
-        {"name": "Small", "unavailable-features": []},
-    ]);
-    HostCpu::of_answers(question, &answer(props), &answer(offer), &definitions)
+    let lacking = match question.named.as_deref() {
+        Some("Big") => Some(vec!["avx2".to_owned()]),
+        Some("Small") => Some(Vec::new()),
+        _ => None,
+    };
+    let map = |props: Value| props.as_object().unwrap().clone();
+    HostCpu::new(map(props), map(offer), lacking)
 }
 
 /// The argument of `-cpu`.
