@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 pub use reaper::reap_strangers;
 pub use stderr::Tail;
-pub use system::may_bind_memory;
+pub use system::{may_bind_memory, unmap_code};
 
 use crate::verdict::Exit;
 

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::lifecycle::{Control, Event, Phase, Refused, Vm, judge, step};
 use crate::pins::Pins;
-use crate::process::{Command, Process};
+use crate::process::{Command, Process, unmap_code};
 use crate::real_time::RealTime;
 use crate::status::{Paused, Stage, Status};
 use crate::verdict::{Exit, Verdict};
@@ -37,6 +37,8 @@ use crate::verdict::{Exit, Verdict};
 const COMMAND: Duration = Duration::from_secs(10);
 /// How long what QEMU said last is awaited once it has exited.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long after the guest began to run nothing of the start goes on any more.
+const SETTLED: Duration = Duration::from_secs(3);
 
 /// All that it takes to start: prepared, and owned, so that giving it up closes it.
 #[derive(Debug)]
@@ -242,12 +244,26 @@ impl Supervisor<'_> {
             let after = Stage::from(&self.vm.phase);
             if before != after {
                 tracing::info!(from = ?before, to = ?after, "phase");
+                if after == Stage::Running {
+                    self.settle();
+                }
             }
             for effect in effects {
                 next = self.carry_out(effect).or(next);
             }
         }
         self.report();
+    }
+
+    /// Code that only the start ran leaves the memory.
+    fn settle(&mut self) {
+        self.work.push(Box::pin(async {
+            sleep(SETTLED).await;
+            if let Err(error) = unmap_code() {
+                tracing::debug!(%error, "the code of the start stays in memory");
+            }
+            Outcome::Nothing
+        }));
     }
 
     fn came_of(&mut self, outcome: Outcome) -> Option<Event> {
