@@ -30,7 +30,9 @@ demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, a
 	@$(BUILT)/demo
 
 .PHONY: test
-test: begin check image-check e2e bench-once ## everything CI runs: check, then the end-to-end tests on a real cluster with real guests
+test: begin static rooms image-check cluster-up cluster-sync tests-built ## everything CI runs: what check does, the end-to-end tests on a real cluster with real guests, and each measurement once
+	@$(BUILT)/tests all --threads $(E2E_THREADS)
+	@.ci/timed "bench, once" $(BUILT)/bench --once
 	@$(BUILT)/tests report
 
 .PHONY: begin
@@ -38,7 +40,10 @@ begin: deps
 	@rm -f target/steps.tsv target/times.json
 
 .PHONY: check
-check: fmt clippy deny shellcheck unit rooms ## formatting, lints, licences, module circles, unit and protocol tests
+check: static unit rooms ## formatting, lints, licences, module circles, unit and protocol tests
+
+.PHONY: static
+static: fmt clippy deny shellcheck
 
 .PHONY: fmt
 fmt: deps
@@ -54,11 +59,11 @@ deny: deps
 
 .PHONY: shellcheck
 shellcheck: deps
-	@shellcheck -x cluster-up/*.sh images/*.sh e2e/*.sh .ci/run .ci/timed
+	@shellcheck -x cluster-up/*.sh images/*.sh images/*/*.sh e2e/*.sh .ci/run .ci/timed
 
 .PHONY: unit
 # The same random worlds for the same code, so that a change is judged by what it changed; `make properties` has others.
-unit: export PROPTEST_RNG_SEED ?= 1
+unit test: export PROPTEST_RNG_SEED ?= 1
 unit: deps guest-tiny tests-built
 	@$(BUILT)/tests unit
 
@@ -91,11 +96,6 @@ test-long: begin cluster-up cluster-sync tests-built ## what is long by nature (
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table
 	@$(BUILT)/bench $(BENCH)
-
-# After the end-to-end tests: figures of a busy machine say nothing, and none is kept.
-.PHONY: bench-once
-bench-once: e2e
-	@.ci/timed "bench, once" $(BUILT)/bench --once
 
 .PHONY: properties
 properties: deps ## the properties in random worlds that no run had before, SEEDS (20) times

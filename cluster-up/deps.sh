@@ -27,7 +27,7 @@ packages=(
     # container images and guest disks
     mmdebstrap debian-archive-keyring buildah zstd xz-utils cpio gzip
     e2fsprogs fdisk mtools dosfstools xorriso extlinux syslinux syslinux-common
-    grub-pc-bin grub-common
+    grub-pc-bin grub-common flex bison bc libelf-dev
     # checks
     shellcheck isc-dhcp-client binutils ovmf swtpm vncsnapshot
 )

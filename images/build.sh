@@ -16,7 +16,7 @@
 #   MIRROR          Debian mirror (default: the one apt uses)
 #   BAREVIRT_CACHE  folder of the cache (default: ~/.cache/barevirt); remove it to get newer packages
 # Needs root, and: mmdebstrap buildah qemu-utils e2fsprogs fdisk cpio zstd xz-utils kmod grub-common grub-pc-bin
-# binutils musl-tools, and cargo for the images with a program of ours.
+# flex bison bc libelf-dev binutils musl-tools, and cargo for the images with a program of ours.
 set -euo pipefail
 shopt -s inherit_errexit
 umask 022

@@ -10,6 +10,33 @@ guest_parts() { debian extract linux-image-cloud-amd64,busybox-static,dropbear-b
 
 kernel_version() { ls "$1/usr/lib/modules"; }
 
+# small_kernel FOLDER: into FOLDER/boot/small a kernel made from Debian's sources with what guest-tiny needs and no more,
+# everything built in: it finds its root file system without an initrd, and an emulated guest boots in a third of the time.
+# Its index of what is built in lets modprobe succeed.
+small_kernel() {
+    local config=$here/guest-tiny/kernel.config source kept release
+    source=$(echo "$(debian extract linux-source)"/usr/src/linux-source-*.tar.xz)
+    kept=$cache/kernels/$({ basename "$source"; stat -c %s "$source"; cat "$config"; } | sha256sum | cut -c 1-16)
+    mkdir -p "$cache/kernels"
+    lock "$kept.lock"
+    if [ ! -e "$kept/done" ]; then
+        say "compiling the kernel"
+        rm -rf "$kept" "$work/linux"
+        mkdir -p "$kept" "$work/linux"
+        tar -C "$work/linux" --strip-components 1 -xf "$source"
+        "$top/.ci/timed" "images/compile the guest's kernel" "$here/guest-tiny/kernel.sh" "$work/linux" "$config" "$kept" >"$kept/log" 2>&1 ||
+            { tail -n 20 "$kept/log" >&2; die "the guest's kernel does not compile, see $kept/log"; }
+        rm -rf "$work/linux"
+        touch "$kept/done"
+    fi
+    unlock
+    release=$(cat "$kept/release")
+    install -D -m 644 "$kept/bzImage" "$1/boot/small"
+    mkdir -p "$1/lib/modules/$release"
+    cp "$kept/modules.builtin" "$1/lib/modules/$release/"
+    touch "$1/lib/modules/$release"/modules.{dep,alias,symbols}
+}
+
 # command_line LABEL: of the kernel. All after net.ifnames saves time in an emulated guest.
 command_line() {
     echo "root=LABEL=$1 console=tty0 console=ttyS0 quiet loglevel=4 net.ifnames=0" \
@@ -40,14 +67,19 @@ small_system() {
 # pack_initrd FOLDER FILE
 pack_initrd() { (cd "$1" && find . -print0 | sort -z | cpio --quiet --null -o -H newc | zstd -q -19) >"$2"; }
 
+# By which a kernel without an initrd finds its disk.
+disk_id=0xba5e0001
+
 # disk FILE TREE LABEL MIB CMDLINE: a qcow2 disk that BIOS and UEFI boot: MBR, GRUB, one ext4 partition with TREE, on
-# which GRUB finds /boot/vmlinuz and /boot/initrd, and one of 6 MiB for UEFI. Nothing is mounted: mke2fs fills the
+# which GRUB finds /boot/vmlinuz and /boot/initrd, and one of 6 MiB for UEFI. A BIOS boots /boot/small where it is there. Nothing is mounted: mke2fs fills the
 # partition, GRUB's two stages are copied in front of it.
 disk() {
     local raw=$work/disk.raw
     rm -f "$raw"
     truncate -s "$4M" "$raw"
-    sfdisk --quiet --label dos "$raw" <<END
+    sfdisk --quiet "$raw" <<END
+label: dos
+label-id: $disk_id
 start=1MiB, size=$(($4 - 7))MiB, type=83, bootable
 size=6MiB, type=ef
 END
@@ -55,7 +87,11 @@ END
     mke2fs -q -t ext4 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 7))M
     # linux16 copies the kernel as long as its file is; linux copies all the memory it asks for, byte by byte, which
     # costs an emulated guest more than two seconds.
-    printf 'linux16 /boot/vmlinuz %s\ninitrd16 /boot/initrd\nboot\n' "$5" >"$work/grub.cfg"
+    if [ -e "$2/boot/small" ]; then
+        printf 'linux16 /boot/small %s\nboot\n' "${5/LABEL=$3/PARTUUID=${disk_id#0x}-01 rw rootwait}" >"$work/grub.cfg"
+    else
+        printf 'linux16 /boot/vmlinuz %s\ninitrd16 /boot/initrd\nboot\n' "$5" >"$work/grub.cfg"
+    fi
     grub-mkimage -O i386-pc -p '(,msdos1)/boot' -c "$work/grub.cfg" -o "$work/core.img" biosdisk part_msdos ext2 linux16
     [ "$(stat -c %s "$work/core.img")" -lt $((2047 * 512)) ] || die "GRUB does not fit in front of the partition"
     # The first 440 bytes are code, the partition table follows them.

@@ -44,11 +44,19 @@ pub use namespace::{Namespace, in_namespace};
 pub use node::Node;
 pub use running::Running;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Held by tests that disturb others in their file.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
+/// Of all tests of one program: many may be undisturbed at once, one may disturb them.
+static DISTURBANCE: RwLock<()> = RwLock::new(());
+
+/// Held by a test while it disturbs others in its program.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
     // A test that failed has said so; the next one may go on.
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    DISTURBANCE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held by a test of such a program while it does what may not be disturbed: until its guest runs, for instance. Not by a
+/// thread that is [`alone`].
+pub fn undisturbed() -> RwLockReadGuard<'static, ()> {
+    DISTURBANCE.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,6 +5,7 @@ use crate::command::{
     Output, cluster_script, kubectl, object, objects, succeed, try_kubectl, try_kubectl_with,
 };
 use crate::diagnosis;
+use crate::undisturbed;
 use crate::wait::{self, SOON};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
@@ -47,7 +48,10 @@ pub fn in_namespace<T: Send + 'static>(
         }
         diagnosis::print(&namespace.name, &format!("{started:.0}"));
     }
-    let removed = namespace.remove(!failed);
+    let removed = {
+        let _undisturbed = undisturbed();
+        namespace.remove(!failed)
+    };
     match result {
         Err(panic) => resume_unwind(panic),
         Ok(Err(error)) => panic!("{error:#}"),
@@ -70,7 +74,10 @@ fn within_deadline<T: Send + 'static>(
     let run = thread::spawn(move || {
         // Dropped when the test ends, by a panic too.
         let _alive = alive;
-        namespace.create()?;
+        {
+            let _undisturbed = undisturbed();
+            namespace.create()?;
+        }
         test(&namespace)
     });
     if ended.recv_timeout(LONGEST) == Err(RecvTimeoutError::Timeout) {

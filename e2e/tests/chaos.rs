@@ -181,8 +181,8 @@ fn nobody_panicked() -> Result<()> {
 
 #[test]
 fn every_machine_ends_as_it_should_whatever_dies() {
-    let _alone = alone();
     in_namespace("chaos", |namespace| {
+        let _alone = alone();
         let seed = number("CHAOS_SEED", jiff::Timestamp::now().as_millisecond().unsigned_abs());
         let length = Duration::from_secs(number("CHAOS_SECONDS", 60));
         println!("seed {seed}, {} s", length.as_secs());

@@ -74,8 +74,8 @@ const BAD_FIELDS: [&str; 3] = [
 
 #[test]
 fn a_changed_setting_reaches_every_component_and_none_is_started_anew() {
-    let _alone = alone();
     in_namespace("settings", |namespace| {
+        let _alone = alone();
         wait_available()?;
         let before = lives(ALL_COMPONENTS)?;
         ensure!(before.len() >= 7, "{before:?}");
@@ -121,8 +121,8 @@ fn a_changed_setting_reaches_every_component_and_none_is_started_anew() {
 
 #[test]
 fn virtctl_sets_how_much_components_log_and_forgets_it_again() {
-    let _alone = alone();
     in_namespace("verbosity", |_| {
+        let _alone = alone();
         wait_available()?;
         let levels = |arguments: &[&str]| virtctl(&[&["adm", "log-verbosity"], arguments].concat());
         let _restored = Changed::begin(&json!({"configuration": {"developerConfiguration": {
@@ -162,8 +162,8 @@ fn children(graph: &str) -> Result<Vec<String>> {
 
 #[test]
 fn a_machines_objects_are_shown_behind_their_gate() {
-    let _alone = alone();
     in_namespace("graph", |namespace| {
+        let _alone = alone();
         wait_available()?;
         namespace.apply(&json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "words"}, "stringData": {"root": "secret"},
@@ -223,8 +223,8 @@ fn a_machines_objects_are_shown_behind_their_gate() {
 
 #[test]
 fn metrics_are_told_by_every_component() {
-    let _alone = alone();
     in_namespace("metrics", |namespace| {
+        let _alone = alone();
         wait_available()?;
         namespace.apply(&guest::instance("counted"))?;
         namespace.wait_phase("counted", "Running", RUNNING)?;
@@ -260,8 +260,8 @@ fn metrics_are_told_by_every_component() {
 
 #[test]
 fn bad_settings_are_refused_with_all_causes() {
-    let _alone = alone();
     in_namespace("badsettings", |_| {
+        let _alone = alone();
         wait_available()?;
         let patch = json!({"spec": bad()}).to_string();
         let refused =
@@ -317,8 +317,8 @@ impl Drop for Unguarded {
 
 #[test]
 fn settings_that_slip_through_are_reported_and_the_last_good_ones_stay_in_force() {
-    let _alone = alone();
     in_namespace("slipped", |namespace| {
+        let _alone = alone();
         wait_available()?;
         let before = lives(RUNNING_COMPONENTS)?;
         let mut unguarded = Unguarded::begin()?;
@@ -394,8 +394,8 @@ impl Drop for Marked<'_> {
 
 #[test]
 fn an_obsolete_model_is_on_no_node_and_a_host_of_it_takes_no_host_model() {
-    let _alone = alone();
     in_namespace("obsolete", |namespace| {
+        let _alone = alone();
         wait_available()?;
         let names = node_names()?;
         let first = names.first().context("no node")?;
@@ -454,8 +454,8 @@ fn an_obsolete_model_is_on_no_node_and_a_host_of_it_takes_no_host_model() {
 
 #[test]
 fn without_its_gate_an_image_is_a_container_of_the_pod_and_no_volume() {
-    let _alone = alone();
     in_namespace("imagevolumes", |namespace| {
+        let _alone = alone();
         let containers = |name: &str| -> Result<usize> {
             namespace.apply(&guest::instance(name))?;
             namespace.wait_phase(name, "Running", RUNNING)?;
@@ -475,8 +475,8 @@ fn without_its_gate_an_image_is_a_container_of_the_pod_and_no_volume() {
 
 #[test]
 fn a_cluster_that_keeps_no_serial_logs_keeps_those_that_are_asked_for() {
-    let _alone = alone();
     in_namespace("seriallogs", |namespace| {
+        let _alone = alone();
         let _changed = Changed::begin(&json!({"configuration": {"virtualMachineOptions": {
             "disableSerialConsoleLog": {},
         }}}))?;
@@ -508,8 +508,8 @@ fn a_cluster_that_keeps_no_serial_logs_keeps_those_that_are_asked_for() {
 
 #[test]
 fn a_guest_reads_about_its_node_and_gets_none_of_its_devices_that_are_not_permitted() {
-    let _alone = alone();
     in_namespace("hostdevices", |namespace| {
+        let _alone = alone();
         wait_available()?;
         let components = lives(RUNNING_COMPONENTS)?;
         let _changed = Changed::begin(&json!({"configuration": {

@@ -13,8 +13,8 @@ const ALL_RUNNING: Duration = Duration::from_secs(300);
 
 #[test]
 fn fifty_machines_created_at_once_all_run() {
-    let _alone = alone();
     in_namespace("fleet", |namespace| {
+        let _alone = alone();
         let machines: Vec<Value> = (0..MACHINES)
             .map(|number| {
                 let mut manifest = guest::machine(&format!("vm{number}"), "Always");

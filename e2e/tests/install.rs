@@ -35,8 +35,8 @@ fn comes_back(arguments: &[&str]) -> Result<Value> {
 
 #[test]
 fn the_kubevirt_tells_that_all_of_it_runs() {
-    let _alone = alone();
     in_namespace("status", |_| {
+        let _alone = alone();
         let kubevirt = wait_available()?;
         let status = &kubevirt["status"];
         ensure!(status["phase"] == "Deployed", "{status}");
@@ -71,8 +71,8 @@ fn the_kubevirt_tells_that_all_of_it_runs() {
 
 #[test]
 fn what_is_deleted_comes_back() {
-    let _alone = alone();
     in_namespace("deleted", |_| {
+        let _alone = alone();
         wait_available()?;
         comes_back(&local("daemonset", "virt-handler"))?;
         comes_back(&["clusterrole", "kubevirt-controller"])?;
@@ -88,8 +88,8 @@ fn what_is_deleted_comes_back() {
 
 #[test]
 fn what_is_edited_is_put_back() {
-    let _alone = alone();
     in_namespace("edited", |_| {
+        let _alone = alone();
         wait_available()?;
         let role = ["clusterrole", "kubevirt-controller"];
         let rules = need(&role)?["rules"].clone();
@@ -110,8 +110,8 @@ fn what_is_edited_is_put_back() {
 
 #[test]
 fn replicas_of_the_infrastructure_are_those_of_the_kubevirt() {
-    let _alone = alone();
     in_namespace("replicas", |_| {
+        let _alone = alone();
         wait_available()?;
         {
             let _one = Changed::begin(&json!({"infra": {"replicas": 1}}))?;
@@ -130,8 +130,8 @@ fn replicas_of_the_infrastructure_are_those_of_the_kubevirt() {
 
 #[test]
 fn components_are_customized_by_flags_and_patches() {
-    let _alone = alone();
     in_namespace("customize", |_| {
+        let _alone = alone();
         wait_available()?;
         let patch = r#"{"spec": {"template": {"spec": {"containers": [
             {"name": "virt-controller", "env": [{"name": "RUST_LOG", "value": "info"}]}]}}}}"#;
@@ -155,8 +155,8 @@ fn components_are_customized_by_flags_and_patches() {
 /// A patch for what is not there is named: at admission, or in a condition while everything goes on.
 #[test]
 fn what_cannot_be_had_is_named_and_what_runs_goes_on() {
-    let _alone = alone();
     in_namespace("refused", |_| {
+        let _alone = alone();
         let before = wait_available()?;
         let patch = json!({"customizeComponents": {"patches": [{
             "resourceType": "Deployment", "resourceName": "virt-nothing", "type": "merge", "patch": "{}",
@@ -180,8 +180,8 @@ fn what_cannot_be_had_is_named_and_what_runs_goes_on() {
 
 #[test]
 fn a_second_kubevirt_has_no_effect() {
-    let _alone = alone();
     in_namespace("second", |namespace| {
+        let _alone = alone();
         wait_available()?;
         let second = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
@@ -203,8 +203,8 @@ fn a_second_kubevirt_has_no_effect() {
 /// Killed at some moment of a change, whichever: the next one goes on.
 #[test]
 fn an_operator_that_is_killed_while_it_works_goes_on() {
-    let _alone = alone();
     in_namespace("killoperator", |_| {
+        let _alone = alone();
         wait_available()?;
         {
             let _changed = Changed::begin(&json!({"infra": {"replicas": 1}}))?;
@@ -225,8 +225,8 @@ fn an_operator_that_is_killed_while_it_works_goes_on() {
 /// Its pod is taken away again and again, while there is something to be put right.
 #[test]
 fn an_operator_that_is_replaced_again_and_again_puts_everything_right() {
-    let _alone = alone();
     in_namespace("replaceoperator", |_| {
+        let _alone = alone();
         wait_available()?;
         for (kind, name) in [
             ("daemonset", "virt-handler"),
@@ -255,8 +255,8 @@ fn an_operator_that_is_replaced_again_and_again_puts_everything_right() {
 /// What would bring virt-api back can be written while it is away, and what is wrong is still refused.
 #[test]
 fn the_kubevirt_can_be_changed_while_virt_api_is_away() {
-    let _alone = alone();
     in_namespace("withoutapi", |_| {
+        let _alone = alone();
         wait_available()?;
         let gone = json!({"customizeComponents": {"patches": [{
             "resourceType": "Deployment", "resourceName": "virt-api", "type": "merge", "patch": r#"{"spec": {"replicas": 0}}"#,
@@ -332,8 +332,8 @@ impl Drop for PrometheusKinds {
 
 #[test]
 fn prometheus_is_told_whom_to_ask_where_it_is_there() {
-    let _alone = alone();
     in_namespace("monitoring", |namespace| {
+        let _alone = alone();
         wait_available()?;
         let service = need(&local("service", "kubevirt-prometheus-metrics"))?;
         ensure!(service["spec"]["selector"]["prometheus.kubevirt.io"] == "true", "{}", service["spec"]);
@@ -381,8 +381,8 @@ fn versions() -> Result<BTreeMap<String, String>> {
 
 #[test]
 fn a_new_leader_writes_nothing_that_is_as_it_should_be() {
-    let _alone = alone();
     in_namespace("quiet", |_| {
+        let _alone = alone();
         wait_available()?;
         let before = versions()?;
         ensure!(before.len() > 10, "{before:?}");
@@ -407,8 +407,8 @@ fn a_new_leader_writes_nothing_that_is_as_it_should_be() {
 
 #[test]
 fn the_operator_tells_how_it_is() {
-    let _alone = alone();
     in_namespace("healthz", |_| {
+        let _alone = alone();
         let pods = objects(&["pod", "-n", NAMESPACE, "-l", "kubevirt.io=virt-operator"])?;
         ensure!(pods.len() == 2, "{} pods", pods.len());
         let mut leading = 0;

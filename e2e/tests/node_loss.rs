@@ -61,13 +61,13 @@ fn uid(object: &Value) -> String {
 
 #[test]
 fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
-    let _alone = alone();
     let nodes = objects(&["nodes"]).map(|nodes| nodes.len()).unwrap_or_default();
     if nodes < 2 {
         eprintln!("not run: the cluster has {nodes} node, this takes two");
         return;
     }
     in_namespace("nodeloss", |namespace| {
+        let _alone = alone();
         let mut manifest = guest::machine("vm", "Always");
         guest::spec_of(&mut manifest)["tolerations"] = json!([{
             "key": "node.kubernetes.io/unreachable", "operator": "Exists",

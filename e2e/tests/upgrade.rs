@@ -116,8 +116,8 @@ fn is_labelled(vmi: &Value) -> bool {
 
 #[test]
 fn a_guest_counts_through_an_update_and_the_way_back() {
-    let _alone = alone();
     in_namespace("upgrade", |namespace| {
+        let _alone = alone();
         tag_images()?;
         namespace.apply(&guest::with_user_data(guest::machine("vm", "Always"), guest::COUNTING))?;
         let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
@@ -149,8 +149,8 @@ fn a_guest_counts_through_an_update_and_the_way_back() {
 
 #[test]
 fn outdated_machines_are_started_anew_where_the_kubevirt_says_so() {
-    let _alone = alone();
     in_namespace("evict", |namespace| {
+        let _alone = alone();
         tag_images()?;
         namespace.apply(&guest::machine("vm", "Always"))?;
         let before = namespace.wait_phase("vm", "Running", RUNNING)?;
@@ -171,8 +171,8 @@ fn outdated_machines_are_started_anew_where_the_kubevirt_says_so() {
 /// Images of this tag are nowhere.
 #[test]
 fn a_version_that_does_not_start_stays_on_one_node_and_is_taken_back() {
-    let _alone = alone();
     in_namespace("canary", |_| {
+        let _alone = alone();
         wait_available()?;
         let before = components()?;
         {
@@ -217,8 +217,8 @@ fn a_version_that_does_not_start_stays_on_one_node_and_is_taken_back() {
 
 #[test]
 fn an_operator_that_is_killed_again_and_again_updates_all_the_same() {
-    let _alone = alone();
     in_namespace("killupgrade", |_| {
+        let _alone = alone();
         tag_images()?;
         {
             let _next = Changed::begin(&json!({"imageTag": TAG}))?;

@@ -53,9 +53,9 @@ fn only_the_operator_is_left() -> Result<()> {
 
 #[test]
 fn with_machines_and_leave_to_remove_them_everything_goes_and_comes_again() {
-    let _alone = alone();
-    let before = made().unwrap_or_default();
-    in_namespace("uninstall", move |namespace| {
+    in_namespace("uninstall", |namespace| {
+        let _alone = alone();
+        let before = made()?;
         // Somebody's, who uses the label for something else.
         let bystander = ["clusterrole", namespace.name()];
         let label = "app.kubernetes.io/managed-by=virt-operator";
@@ -83,8 +83,8 @@ fn with_machines_and_leave_to_remove_them_everything_goes_and_comes_again() {
 
 #[test]
 fn machines_block_the_removal_where_the_strategy_says_so() {
-    let _alone = alone();
     in_namespace("blocked", |namespace| {
+        let _alone = alone();
         let before = made()?;
         let strategy = json!({"uninstallStrategy": "BlockUninstallIfWorkloadsExist"});
         let changed = Changed::begin(&strategy)?;
@@ -114,8 +114,8 @@ fn machines_block_the_removal_where_the_strategy_says_so() {
 
 #[test]
 fn an_operator_that_is_killed_while_it_removes_goes_on() {
-    let _alone = alone();
     in_namespace("killremoval", |_| {
+        let _alone = alone();
         {
             let _again = Reinstalled;
             delete()?;

@@ -1,4 +1,5 @@
-# The smallest useful Linux guest: Debian's cloud kernel, busybox, dropbear. Sourced by ../build.sh.
+# The smallest useful Linux guest: busybox, dropbear, a small kernel, and for UEFI and kernel boots Debian's. Sourced by
+# ../build.sh.
 # also: guests.sh
 # shellcheck shell=bash disable=SC2154 source=images/guests.sh
 source "$here/guests.sh"
@@ -18,6 +19,7 @@ stage() {
     copy "$parts" "$tree" $(libraries "$parts" /usr/sbin/dropbear /usr/bin/dropbearkey)
     cp "$parts/boot/vmlinuz-$version" "$tree/boot/vmlinuz"
     pack_initrd "$initrd" "$tree/boot/initrd"
+    small_kernel "$tree"
     say "kernel $version, initrd $(megabytes "$tree/boot/initrd")"
 
     disk "$work/disk.qcow2" "$tree" guest-tiny 128 "$(command_line guest-tiny)"

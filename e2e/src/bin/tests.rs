@@ -21,6 +21,8 @@ enum What {
     Begin,
     /// Tests of what needs no cluster.
     Unit(How),
+    /// All that decides correctness: tests of what needs no cluster run beside those on the cluster, which wait a lot.
+    All(How),
     /// Tests on the cluster.
     EndToEnd {
         #[command(flatten)]
@@ -52,10 +54,12 @@ struct How {
 fn main() -> Result<ExitCode> {
     let passed = match Options::parse().command {
         What::Begin => report::begin().map(|()| true)?,
-        What::Unit(how) => {
-            let programs = programs::build()?.into_iter().filter(|program| !program.end_to_end);
-            run(programs, &how, |_| true)?
-        }
+        What::Unit(how) => unit(how.tries)?,
+        What::All(how) => std::thread::scope(|scope| -> Result<bool> {
+            let beside = scope.spawn(|| unit(how.tries));
+            let passed = end_to_end(&how, false, &[], None)?;
+            Ok(beside.join().unwrap_or_else(|_| bail!("the tests without a cluster were not run"))? && passed)
+        })?,
         What::EndToEnd { how, long, only, changed } => end_to_end(&how, long, &only, changed.as_deref())?,
         What::Report => {
             let (table, too_flaky) = report::finish()?;
@@ -67,6 +71,11 @@ fn main() -> Result<ExitCode> {
         }
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn unit(tries: usize) -> Result<bool> {
+    let programs = programs::build()?.into_iter().filter(|program| !program.end_to_end);
+    run(programs, &How { tries, threads: 2 }, |_| true)
 }
 
 fn end_to_end(how: &How, long: bool, only: &[String], changed: Option<&str>) -> Result<bool> {

@@ -21,6 +21,7 @@ mod hotplug_volumes;
 mod identity;
 mod image_upload;
 mod instancetypes;
+mod killed;
 mod kinds;
 mod live_update;
 mod machine;

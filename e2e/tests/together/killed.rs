@@ -1,0 +1,62 @@
+//! Processes of a machine itself killed with signal 9: what becomes of the machine, and what of the other process.
+
+use anyhow::ensure;
+use barevirt_e2e::wait::{self, RUNNING, SOON};
+use barevirt_e2e::{Node, guest, in_namespace};
+use serde_json::Value;
+use std::time::Duration;
+
+fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+fn is_final(vmi: &Value) -> bool {
+    matches!(vmi["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+#[test]
+fn an_instance_whose_qemu_is_killed_fails_and_says_by_what() {
+    in_namespace("killqemu", |namespace| {
+        namespace.apply(&guest::instance("vm"))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let launcher = namespace.launcher("vm")?;
+        Node::of(&launcher)?.kill(&launcher, "qemu-system-x86_64", "KILL")?;
+        let vmi = namespace.wait("vmi", "vm", "to be final", SOON, is_final)?;
+        ensure!(vmi["status"]["phase"] == "Failed", "{}", vmi["status"]);
+        ensure!(vmi["status"].to_string().contains("SIGKILL"), "the signal is not named: {}", vmi["status"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_machine_whose_qemu_is_killed_starts_again() {
+    in_namespace("killqemuvm", |namespace| {
+        namespace.apply(&guest::machine("vm", "Always"))?;
+        let first = uid(&namespace.wait_phase("vm", "Running", RUNNING)?);
+        let launcher = namespace.launcher("vm")?;
+        Node::of(&launcher)?.kill(&launcher, "qemu-system-x86_64", "KILL")?;
+        // A crash is followed by a pause of ten seconds and some.
+        namespace.wait("vmi", "vm", "to be another, and Running", RUNNING + SOON, |vmi| {
+            uid(vmi) != first && vmi["status"]["phase"] == "Running"
+        })?;
+        Ok(())
+    });
+}
+
+#[test]
+fn qemu_does_not_outlive_its_launcher() {
+    in_namespace("killlauncher", |namespace| {
+        namespace.apply(&guest::instance("vm"))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let launcher = namespace.launcher("vm")?;
+        let node = Node::of(&launcher)?;
+        ensure!(node.processes(&launcher, "qemu-system-x86_64")?.len() == 1);
+        node.kill(&launcher, "virt-launcher", "KILL")?;
+        wait::until_true("QEMU to be gone", Duration::from_secs(10), || {
+            Ok(node.processes(&launcher, "qemu-system-x86_64")?.is_empty())
+        })?;
+        let vmi = namespace.wait("vmi", "vm", "to be final", SOON, is_final)?;
+        ensure!(vmi["status"]["phase"] == "Failed", "{}", vmi["status"]);
+        Ok(())
+    });
+}
