@@ -63,6 +63,10 @@ async fn scrapes_share_one_collection_that_waits_for_nobody() {
     let Some((fake, metrics)) = node().await else { return };
     let pid = Pid::from_raw(fake.process_id().try_into().unwrap());
     kill(pid, Signal::SIGSTOP).unwrap();
+    // All its threads stand still a moment later.
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ") {
+        tokio::task::yield_now().await;
+    }
     let begun = Instant::now();
     let texts = futures::future::join_all((0..8).map(|_| scrape(&metrics))).await;
     let took = begun.elapsed();
