@@ -47,7 +47,6 @@ fn a_guest_does_not_notice_the_death_of_the_handler() {
 #[test]
 fn a_paused_guest_stays_paused_over_the_death_of_the_handler() {
     in_namespace("pausehandler", |namespace| {
-        let _alone = alone();
         let (_, counting) = counting(namespace)?;
         let _alone = alone();
         namespace.virtctl(&["pause", "vmi", "vm"])?;
