@@ -87,7 +87,7 @@ fn what_ends_or_is_deleted_is_replaced() {
             })
         };
         let second = other(&uid(&first))?;
-        ready(namespace, 1)?;
+        namespace.wait_phase(&name(&second), "Running", RUNNING)?;
         // A pod that leaves is reason enough: nobody waits for the guest to end.
         let pod = name(&namespace.launcher(&name(&second))?);
         namespace.kubectl(&["delete", "pod", &pod, "--wait=false"])?;
