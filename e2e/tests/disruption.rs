@@ -13,16 +13,16 @@ fn uid(object: &Value) -> String {
 }
 
 /// A guest that counts, started while nobody disturbs it.
-fn counting(namespace: &Namespace) -> Result<(Value, Counting)> {
+fn counting(namespace: &Namespace, name: &str) -> Result<(Value, Counting)> {
     let _undisturbed = undisturbed();
-    namespace.apply(&guest::with_user_data(guest::instance("vm"), guest::COUNTING))?;
-    let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
-    Ok((vmi, Counting::of(namespace, "vm")?))
+    namespace.apply(&guest::with_user_data(guest::instance(name), guest::COUNTING))?;
+    let vmi = namespace.wait_phase(name, "Running", RUNNING)?;
+    Ok((vmi, Counting::of(namespace, name)?))
 }
 
 /// Has the guest count while something is killed; the count goes on without a gap, in one boot.
 fn guest_counts_through(namespace: &Namespace, disturb: impl FnOnce() -> Result<()>) -> Result<()> {
-    let (vmi, counting) = counting(namespace)?;
+    let (vmi, counting) = counting(namespace, "vm")?;
     let _alone = alone();
     disturb()?;
     counting.goes_on()?;
@@ -34,36 +34,28 @@ fn guest_counts_through(namespace: &Namespace, disturb: impl FnOnce() -> Result<
     namespace.wait_gone("vmi", "vm", SOON)
 }
 
+// Of one death for both: the kubelet waits longer before each further start.
 #[test]
-fn a_guest_does_not_notice_the_death_of_the_handler() {
+fn neither_a_guest_nor_a_paused_one_notices_the_death_of_the_handler() {
     in_namespace("killhandler", |namespace| {
-        guest_counts_through(namespace, || {
-            installation::kill("virt-handler")?;
-            component_is_ready("virt-handler")
-        })
-    });
-}
-
-#[test]
-fn a_paused_guest_stays_paused_over_the_death_of_the_handler() {
-    in_namespace("pausehandler", |namespace| {
-        let (_, counting) = counting(namespace)?;
-        let _alone = alone();
-        namespace.virtctl(&["pause", "vmi", "vm"])?;
-        let paused = |vmi: &Value| {
+        let (_, paused) = counting(namespace, "paused")?;
+        let is_paused = |vmi: &Value| {
             let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
             conditions.iter().any(|one| one["type"] == "Paused" && one["reason"] == "PausedByUser")
         };
-        namespace.wait("vmi", "vm", "to be paused", SOON, paused)?;
-        installation::kill("virt-handler")?;
-        component_is_ready("virt-handler")?;
-        counting.stands_still()?;
-        ensure!(paused(&namespace.need("vmi", "vm")?), "it is not said to be paused any more");
-        // The new handler lets it go when it is told to.
-        wait::until_true("the new handler to know the guest", SOON, || {
-            Ok(namespace.try_virtctl(&["unpause", "vmi", "vm"])?.code == 0)
-        })?;
-        counting.goes_on()
+        guest_counts_through(namespace, || {
+            namespace.virtctl(&["pause", "vmi", "paused"])?;
+            namespace.wait("vmi", "paused", "to be paused", SOON, is_paused)?;
+            installation::kill("virt-handler")?;
+            component_is_ready("virt-handler")?;
+            paused.stands_still()?;
+            ensure!(is_paused(&namespace.need("vmi", "paused")?), "it is not said to be paused any more");
+            // The new handler lets it go when it is told to.
+            wait::until_true("the new handler to know the guest", SOON, || {
+                Ok(namespace.try_virtctl(&["unpause", "vmi", "paused"])?.code == 0)
+            })?;
+            paused.goes_on()
+        })
     });
 }
 

@@ -25,7 +25,7 @@ const NAMESPACE: &str = "scale";
 const START_WITHIN: Duration = Duration::from_secs(60);
 const FILLED_WITHIN: Duration = Duration::from_secs(1800);
 
-/// Measures `controller_kb_per_vmi`, `controller_{base,full,after_restart}_mib` and `resync_writes`; `instances` is a multiple of 500.
+/// Measures `controller_kb_per_vmi`, `controller_{base,full,after_restart}_mib` and `resync_writes`.
 pub fn measure(
     namespace: &Namespace,
     controller: &Path,
@@ -39,12 +39,12 @@ pub fn measure(
 
     let running = bare.controller(controller, "first")?;
     let base = rss_kb(running.0.id())?;
-    for batch in 0..instances / BATCH {
-        let items: Vec<Value> =
-            (0..BATCH).map(|index| named(&instance, &format!("vmi-{batch:02}-{index:03}"))).collect();
+    for first in (0..instances).step_by(BATCH) {
+        let batch = first..instances.min(first + BATCH);
+        let items: Vec<Value> = batch.map(|index| named(&instance, &format!("vmi-{index:05}"))).collect();
         bare.create(&json!({ "apiVersion": "v1", "kind": "List", "items": items }))?;
     }
-    bare.wait_for_pods(instances / BATCH * BATCH)?;
+    bare.wait_for_pods(instances)?;
     wait_idle(running.0.id(), FILLED_WITHIN)?;
     let full = rss_kb(running.0.id())?;
     drop(running);

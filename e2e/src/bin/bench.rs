@@ -1,7 +1,9 @@
 //! `make bench`: figures against a budget, in `target/bench.json` and as a table. A missed budget fails nothing: it is
 //! reported as missed.
 
-use std::path::PathBuf;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::thread;
 
 use anyhow::{Context, Result};
 use barevirt_e2e::bench::{Figures, Rounds, launch, scale, size, start, streams, table};
@@ -18,7 +20,7 @@ struct Options {
     /// The controller to measure.
     #[arg(long, default_value = "target/x86_64-unknown-linux-musl/image/virt-controller")]
     controller: PathBuf,
-    /// How many instances it gets, in five hundreds.
+    /// How many instances it gets.
     #[arg(long)]
     instances: Option<usize>,
     /// Everything once, and no figures are kept: shows that all of it can still be measured.
@@ -57,26 +59,26 @@ fn main() -> Result<()> {
         eprintln!("bench: the launcher against raw QEMU");
         launch::measure(&repository().join(&options.launcher), rounds.launches, &mut figures)?;
     }
-    if wanted(Part::Start) {
-        eprintln!("bench: starts on the cluster");
-        figures = in_namespace("bench", move |namespace| {
-            start::measure(namespace, rounds, &mut figures)?;
-            Ok(figures)
-        });
-    }
-    if wanted(Part::Streams) {
-        eprintln!("bench: consoles and forwarded ports on the cluster");
-        figures = in_namespace("bench-streams", move |namespace| {
-            streams::measure(namespace, rounds, &mut figures)?;
-            Ok(figures)
-        });
-    }
-    if wanted(Part::Scale) {
-        eprintln!("bench: {} instances on an API server without nodes", rounds.instances);
-        figures = in_namespace("bench-scale", move |namespace| {
-            scale::measure(namespace, &options.controller, rounds.instances, &mut figures)?;
-            Ok(figures)
-        });
+    let parts: Vec<_> =
+        [Part::Start, Part::Streams, Part::Scale].into_iter().filter(|part| wanted(*part)).collect();
+    if options.once {
+        // What they measure does not matter, only that they do.
+        let running: Vec<_> = parts
+            .into_iter()
+            .map(|part| {
+                thread::spawn({
+                    let controller = options.controller.clone();
+                    move || on_the_cluster(part, rounds, &controller)
+                })
+            })
+            .collect();
+        for part in running {
+            figures.extend(part.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+    } else {
+        for part in parts {
+            figures.extend(on_the_cluster(part, rounds, &options.controller));
+        }
     }
     if !options.once {
         let path = repository().join("target/bench.json");
@@ -85,4 +87,23 @@ fn main() -> Result<()> {
     }
     print!("{}", table(&figures));
     Ok(())
+}
+
+fn on_the_cluster(part: Part, rounds: Rounds, controller: &Path) -> Figures {
+    let controller = controller.to_owned();
+    let (name, says) = match part {
+        Part::Streams => ("bench-streams", "consoles and forwarded ports on the cluster"),
+        Part::Scale => ("bench-scale", "instances on an API server without nodes"),
+        _ => ("bench", "starts on the cluster"),
+    };
+    eprintln!("bench: {says}");
+    in_namespace(name, move |namespace| {
+        let mut figures = Figures::new();
+        match part {
+            Part::Streams => streams::measure(namespace, rounds, &mut figures)?,
+            Part::Scale => scale::measure(namespace, &controller, rounds.instances, &mut figures)?,
+            _ => start::measure(namespace, rounds, &mut figures)?,
+        }
+        Ok(figures)
+    })
 }
