@@ -4,8 +4,9 @@
 //! (a dry run).
 
 use crate::cluster::Cluster;
-use crate::error::{Error, response};
-use crate::shell::call;
+use barevirt_component::error::response;
+use barevirt_component::request::Error;
+use barevirt_component::request::call;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, PostParams};
 use serde_json::json;

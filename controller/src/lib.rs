@@ -10,26 +10,22 @@
 //!
 //! Each reconciler takes the same steps: *observe* (caches, and a live look where a stale one would be dangerous), *plan*
 //! (pure), *apply*, *report* (status computed whole, written only when it differs). One process of several acts
-//! ([`lease`]).
+//! ([`barevirt_component::lease`]).
 
+pub mod adoption;
 pub mod backlog;
 pub mod cluster;
-pub mod error;
 pub mod expectations;
 pub mod generations;
 pub mod image_volumes;
 pub mod inventory;
 pub mod kin;
-pub mod lease;
 pub mod node;
-pub mod notes;
 pub mod packed;
 pub mod pauses;
 pub mod pool;
-pub mod process;
 pub mod replica_set;
 pub mod run;
-pub mod shell;
 pub mod vm;
 pub mod vmi;
 pub mod vsock;
@@ -37,3 +33,6 @@ pub mod workloads;
 pub mod write;
 
 pub use barevirt_plan::{config, generated, merge, pod};
+
+/// Name of the component: of its lease, in managed fields and in events.
+pub const NAME: &str = "virt-controller";

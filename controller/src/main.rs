@@ -6,11 +6,12 @@ use barevirt_api::settings::{Component, Rate};
 use barevirt_component::certificates::{Clients, Server, files};
 use barevirt_component::client::{Connection, Limit, Requests};
 use barevirt_component::installation::Installation;
+use barevirt_component::lease;
 use barevirt_component::log::Level;
 use barevirt_component::metrics::Metrics;
 use barevirt_component::metrics::names::{VIRT_CONTROLLER_LEADING, VIRT_CONTROLLER_READY};
 use barevirt_component::probes::{self, Probes};
-use barevirt_component::tls;
+use barevirt_component::{process, tls};
 use clap::Parser;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use virt_controller::backlog::Backlogs;
 use virt_controller::inventory::Inventory;
-use virt_controller::{cluster, lease, process, run};
+use virt_controller::{NAME, cluster, run};
 
 /// Turns virtual machines into instances and instances into launcher pods.
 #[derive(Parser)]
@@ -82,14 +83,14 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
     let inventory = Inventory::new(installation.clone());
     inventory.export(&mut metrics);
     let backlogs = Backlogs::exported(&mut metrics);
-    let shown = files::pair_or(&flags.certificates, tls::self_made(lease::NAME).context("certificate")?);
+    let shown = files::pair_or(&flags.certificates, tls::self_made(NAME).context("certificate")?);
     let server = Server::follow(shown, Clients::Everybody, tls::policy(&installation), &[b"http/1.1"]);
     let told = Probes { installation: installation.clone(), leading: Some(leading.clone()), metrics };
     let mut probes = tokio::spawn(probes::serve(flags.listen, Arc::new(told), move || server.current()));
 
     let identity = flags.identity.unwrap_or_else(|| format!("process-{}", std::process::id()));
     let leases: Api<Lease> = Api::namespaced(direct, &flags.namespace);
-    let mut candidate = lease::Candidate::new(leases, lease::NAME, identity.clone());
+    let mut candidate = lease::Candidate::new(leases, NAME, identity.clone());
     tokio::select! {
         () = candidate.acquire() => {}
         () = &mut stop => return Ok(ExitCode::SUCCESS),

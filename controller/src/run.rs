@@ -2,9 +2,9 @@
 
 use crate::backlog::Backlog;
 use crate::cluster::{Cluster, Options};
-use crate::error::{Category, Error, back_off};
-use crate::notes::Notes;
 use crate::{image_volumes, node, pool, replica_set, vm, vmi, workloads};
+use barevirt_component::notes::Notes;
+use barevirt_component::request::{Category, Error, back_off};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::{FutureExt, StreamExt};
 use kube::runtime::controller::{self, Action, Config, applier};
@@ -28,7 +28,7 @@ const RESYNC: Duration = Duration::from_secs(600);
 
 /// Runs the controllers; comes back only if the watches end.
 pub async fn run(client: Client, instance: &str, options: Options) {
-    let notes = Notes::new(client.clone(), instance);
+    let notes = Notes::new(client.clone(), crate::NAME, instance);
     let (inventory, backlogs) = (options.inventory.clone(), options.backlogs.clone());
     inventory.lead();
     let (cluster, feeds, queues) = Cluster::new(client, notes, options);

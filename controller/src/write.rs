@@ -1,11 +1,11 @@
 //! Writes that are waited for: nothing is concluded from a cache until it shows them.
 
 use crate::cluster::Cluster;
-use crate::error::Error;
 use crate::expectations::{Key, Kind};
-use crate::shell::{FIELD_MANAGER, call, call_opt};
 use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
+use barevirt_component::request::Error;
+use barevirt_component::request::{call, call_opt};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
@@ -14,6 +14,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt::Debug;
 use std::time::Instant;
+
+/// Who we are in managed fields.
+pub const FIELD_MANAGER: &str = crate::NAME;
 
 /// A kind that has a cache, and so writes that are waited for.
 pub trait Kept:

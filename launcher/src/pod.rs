@@ -17,24 +17,24 @@ pub mod args;
 pub mod debug;
 pub mod holdings;
 pub mod plug;
+pub mod probes;
 pub mod report;
 pub mod resize;
+pub mod rest;
 pub mod service;
 pub mod settle;
+pub mod shared;
 pub mod start;
 pub mod switchboard;
 pub mod termination;
 pub mod usb;
 pub mod wanted;
 
-use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barevirt_api::v1::Probe;
 use barevirt_protocol::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET};
 use barevirt_protocol::seqpacket::{PacketListener, PacketSocket};
 use barevirt_protocol::v1::LauncherStatus;
@@ -45,13 +45,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 
 use self::args::Args;
-use self::holdings::Holdings;
+use self::probes::serve_probes;
 use self::report::{Circumstances, report};
 use self::service::Service;
+use self::shared::Pod;
 use self::switchboard::Switchboard;
 use self::usb::UsbSlots;
 use self::wanted::Wanted;
-use crate::assembly::{Assembly, Ends, UsbSockets, usb_sockets};
+use crate::assembly::{Assembly, Ends};
 use crate::credentials::serve::Outcome;
 use crate::credentials::{self, Kinds};
 use crate::disk::ContainerDisks;
@@ -62,42 +63,12 @@ use crate::stats::Meter;
 use crate::status::Status;
 use crate::supervisor::{Launch, Request, supervise};
 use crate::verdict::Verdict;
-use crate::{console, dhcp, downward_metrics, guest_agent, people, probe, real_time};
+use crate::{console, dhcp, downward_metrics, guest_agent, people};
 
 /// How long a handler that watches may take to hear the verdict.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long QEMU may take to open the people's monitor.
 const PEOPLE: Duration = Duration::from_secs(300);
-
-/// What the parts of a pod's launcher share.
-#[derive(Debug)]
-pub struct Pod {
-    args: Args,
-    /// User id of this process, and of the containers with images.
-    uid: u32,
-    wanted: watch::Sender<Option<Arc<Wanted>>>,
-    circumstances: watch::Sender<Circumstances>,
-    holdings: Rc<RefCell<Holdings>>,
-    /// None where the images are volumes.
-    container_disks: Option<ContainerDisks>,
-    people: watch::Sender<Option<Qmp>>,
-    /// What QEMU last told.
-    journal: people::journal::Journal,
-    /// What the guest agent tells.
-    guest: watch::Sender<Option<guest_agent::Facts>>,
-    /// What the handler says of virtual CPUs that are to be realtime.
-    real_time: watch::Sender<real_time::Word>,
-}
-
-impl Pod {
-    fn vnc_socket(&self) -> PathBuf {
-        self.args.private.join("vnc.sock")
-    }
-
-    fn usb_sockets(&self) -> UsbSockets {
-        usb_sockets(&self.args.private)
-    }
-}
 
 /// Runs the VM of this pod to its end. Must run within a `LocalSet`.
 ///
@@ -287,55 +258,6 @@ fn serve_metrics(pod: &Pod, port: Option<UnixStream>, meter: &Meter) {
     }
 }
 
-/// Where a probe asks the guest agent.
-fn serve_probes(pod: &Pod, agent: &Agent, status: &watch::Receiver<Status>) {
-    let asks = |wanted: &Arc<Wanted>| {
-        let spec = wanted.vmi.spec();
-        [&spec.readiness_probe, &spec.liveness_probe].into_iter().flatten().any(Probe::is_by_agent)
-    };
-    if !pod.wanted.borrow().as_ref().is_some_and(asks) {
-        return;
-    }
-    let pings_paused = watch::Sender::new(false);
-    let failed_pings = watch::Sender::new(0);
-    let guest = probe::serve::Guest {
-        agent: agent.clone(),
-        status: status.clone(),
-        facts: pod.guest.subscribe(),
-        pings_paused: pings_paused.subscribe(),
-        failed_pings: failed_pings.clone(),
-    };
-    spawn_local(pause_pings(pod.wanted.subscribe(), pings_paused));
-    spawn_local(tell_failed_pings(failed_pings.subscribe(), pod.circumstances.clone()));
-    match people::listen(&pod.args.private.join(probe::SOCKET)) {
-        Ok(listener) => drop(spawn_local(probe::serve::serve(listener, guest))),
-        // Each of them fails then, and says that it cannot ask.
-        Err(error) => tracing::error!(%error, "probes are not answered"),
-    }
-}
-
-/// Keeps whether pings are paused as the instance's annotation has it.
-async fn pause_pings(mut wanted: watch::Receiver<Option<Arc<Wanted>>>, paused: watch::Sender<bool>) {
-    loop {
-        let now = wanted.borrow_and_update().as_ref().is_some_and(|wanted| wanted.are_agent_pings_paused());
-        if paused.send_replace(now) != now {
-            tracing::info!(paused = now, "probes by guestAgentPing");
-        }
-        if wanted.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Has the handler know of pings that fail.
-async fn tell_failed_pings(mut failed: watch::Receiver<u64>, circumstances: watch::Sender<Circumstances>) {
-    while failed.changed().await.is_ok() {
-        let count = *failed.borrow_and_update();
-        tracing::warn!("a probe by guestAgentPing fails");
-        circumstances.send_modify(|circumstances| circumstances.failed_pings = count);
-    }
-}
-
 /// The people's monitor, before it is open.
 struct Monitor {
     stream: UnixStream,
@@ -359,14 +281,6 @@ async fn serve_people(
             known.send_replace(None);
         }
         Err(error) => tracing::debug!(%error, "no monitor for people"),
-    }
-}
-
-/// Waits so long; for good where nothing moves by itself.
-async fn rest(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -1,7 +1,6 @@
 //! Fills the caches of a [`Cluster`] from watches, and queues whom each change concerns.
 
 use super::{Cluster, Feeds, Launcher, Pool, Set, Vm, Vmi};
-use crate::error::chain;
 use crate::expectations::{Key, Kind};
 use crate::kin::{Parent, Whose};
 use crate::pool::is_held;
@@ -10,6 +9,7 @@ use barevirt_api::names::{APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_L
 use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::v1::{KubeVirt, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
 use barevirt_api::validate::kinds::selector;
+use barevirt_component::error::chain;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -2,9 +2,10 @@
 //! The handler's next beat makes it `true` again.
 
 use crate::cluster::Cluster;
-use crate::notes::Note;
-use crate::shell::{FIELD_MANAGER, call_opt};
+use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{REASON_NODE_UNRESPONSIVE, SCHEDULABLE_LABEL};
+use barevirt_component::notes::Note;
+use barevirt_component::request::call_opt;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::Api;
 use kube::api::{Patch, PatchParams};

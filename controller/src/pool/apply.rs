@@ -6,12 +6,10 @@ use super::plan::Plan;
 use super::status::{self, Failure};
 use super::{keep, revision, state};
 use crate::cluster::Cluster;
-use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
 use crate::kin;
 use crate::merge;
-use crate::notes::Note;
-use crate::shell::{FIELD_MANAGER, call};
+use crate::write::FIELD_MANAGER;
 use crate::write::{self, Kept};
 use barevirt_api::names::{
     ACTION_START, ACTION_STOP, CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED, POOL_REVISION_LABEL,
@@ -20,6 +18,10 @@ use barevirt_api::names::{
 };
 use barevirt_api::pool::{VirtualMachinePool, VirtualMachinePoolStatus};
 use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
+use barevirt_component::error::response;
+use barevirt_component::notes::Note;
+use barevirt_component::request::call;
+use barevirt_component::request::{Category, Error};
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions, PropagationPolicy};

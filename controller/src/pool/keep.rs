@@ -2,11 +2,12 @@
 
 use super::state;
 use crate::cluster::Cluster;
-use crate::error::Error;
-use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi;
 use barevirt_api::firmware::STATE_LABEL;
 use barevirt_api::v1::VirtualMachine;
+use barevirt_component::request::Error;
+use barevirt_component::request::{call, call_opt};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;

@@ -39,7 +39,7 @@ pub use state::is_held;
 pub use status::compute as compute_status;
 
 use crate::cluster::Cluster;
-use crate::error::Error;
+use barevirt_component::request::Error;
 use std::time::Duration;
 
 /// When to look again where something of ours has not come back yet.

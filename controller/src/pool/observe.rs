@@ -4,8 +4,9 @@
 use super::observed::{BURST, Machine, Observed};
 use super::{machine, revision, state};
 use crate::cluster::Cluster;
-use crate::error::{Error, chain};
 use crate::expectations::{Key, Kind};
+use barevirt_component::error::chain;
+use barevirt_component::request::Error;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;

@@ -3,14 +3,13 @@
 use super::plan::{self, Action, Member, Observed, Plan};
 use super::status::{self, Failure};
 use super::subject;
+use crate::adoption::may_adopt;
 use crate::cluster::Cluster;
-use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
 use crate::kin;
 use crate::merge;
-use crate::notes::Note;
-use crate::shell::{FIELD_MANAGER, call, may_adopt};
 use crate::write;
+use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{
     CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED, REASON_FAILED_CREATE, REASON_FAILED_DELETE,
     REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, REASON_SUCCESSFUL_PAUSED,
@@ -19,6 +18,10 @@ use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceReplicaSet,
     VirtualMachineInstanceReplicaSetStatus,
 };
+use barevirt_component::error::response;
+use barevirt_component::notes::Note;
+use barevirt_component::request::call;
+use barevirt_component::request::{Category, Error};
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};

@@ -20,8 +20,8 @@ pub use plan::{Action, Member, Observed, Plan, plan};
 pub use status::compute as compute_status;
 
 use crate::cluster::Cluster;
-use crate::error::Error;
 use barevirt_api::v1::VirtualMachineInstanceReplicaSet;
+use barevirt_component::request::Error;
 use kube::ResourceExt;
 use std::time::Duration;
 

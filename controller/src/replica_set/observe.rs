@@ -2,9 +2,9 @@
 
 use super::plan::{self, Member, Observed};
 use crate::cluster::Cluster;
-use crate::error::chain;
 use crate::expectations::{Key, Kind};
 use crate::pod;
+use barevirt_component::error::chain;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use std::time::Instant;

@@ -4,21 +4,24 @@ use super::plan::{Observed, Step};
 use super::status::{self, Outcome};
 use super::subject::subject;
 use super::{data_volumes, instancetype, revision};
+use crate::adoption::may_adopt;
 use crate::cluster::Cluster;
-use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
 use crate::kin;
 use crate::merge;
-use crate::notes::Note;
-use crate::shell::{FIELD_MANAGER, call, call_opt, may_adopt};
 use crate::vmi::Verdict;
 use crate::write;
+use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, REASON_FAILED_CREATE, REASON_FAILED_DATA_VOLUME_IMPORT, REASON_FAILED_DELETE,
     REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, RUN_STRATEGY_ALWAYS, STATUS_DATA_VOLUME_ERROR,
     VM_FINALIZER, VM_GENERATION_ANNOTATION, VM_NAME_LABEL, vmi_id,
 };
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_component::error::response;
+use barevirt_component::notes::Note;
+use barevirt_component::request::{Category, Error};
+use barevirt_component::request::{call, call_opt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};

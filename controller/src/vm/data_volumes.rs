@@ -4,12 +4,11 @@
 //! are all filled, and then not again before the machine or this process changes.
 
 use super::subject::subject;
+use crate::adoption::may_adopt;
 use crate::cluster::Cluster;
-use crate::error::{Category, Error};
 use crate::kin;
-use crate::notes::Note;
-use crate::shell::{FIELD_MANAGER, call, call_opt, may_adopt};
 use crate::vmi::phase;
+use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{self, DataVolumeSpec};
 use barevirt_api::names::{
     PHASE_RUNNING, REASON_FAILED_DATA_VOLUME_CREATE, REASON_FAILED_DATA_VOLUME_IMPORT,
@@ -17,6 +16,9 @@ use barevirt_api::names::{
     REASON_UNAUTHORIZED_DATA_VOLUME_CREATE,
 };
 use barevirt_api::v1::{DataVolumeTemplateSpec, VirtualMachine, VirtualMachineInstance};
+use barevirt_component::notes::Note;
+use barevirt_component::request::{Category, Error};
+use barevirt_component::request::{call, call_opt};
 use barevirt_plan::data_volumes::{self as planned, DataVolumes, Origin, Told, Work};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;

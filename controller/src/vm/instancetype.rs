@@ -9,9 +9,8 @@
 //! copy out of the status, or names another one.
 
 use crate::cluster::Cluster;
-use crate::error::{Error, response};
 use crate::kin;
-use crate::shell::{FIELD_MANAGER, call};
+use crate::write::FIELD_MANAGER;
 use barevirt_api::instancetype::expand::{self, Chosen};
 use barevirt_api::instancetype::matcher::{Family, Matcher, Scope};
 use barevirt_api::instancetype::revision::{self, Source};
@@ -23,6 +22,9 @@ use barevirt_api::settings::Binding;
 use barevirt_api::v1::{
     ControllerRevisionRef, InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance,
 };
+use barevirt_component::error::response;
+use barevirt_component::request::Error;
+use barevirt_component::request::call;
 use barevirt_plan::template;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};

@@ -43,8 +43,9 @@ pub use plan::{Claim, Observed, Step, plan};
 pub use status::{Outcome, compute as compute_status};
 
 use crate::cluster::Cluster;
-use crate::error::{Error, chain};
 use crate::expectations::{Key, Kind};
+use barevirt_component::error::chain;
+use barevirt_component::request::Error;
 use barevirt_plan::live_update::Follows;
 use barevirt_plan::{hotplug, live_update, template};
 use k8s_openapi::jiff::Timestamp;

@@ -9,11 +9,13 @@
 //! generation. What a copy is and how it is compared is [`barevirt_plan::revision`]'s.
 
 use crate::cluster::Cluster;
-use crate::error::{Error, response};
 use crate::kin;
-use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{REVISION_OF_LABEL, is_final_phase, vmi_id};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_component::error::response;
+use barevirt_component::request::Error;
+use barevirt_component::request::{call, call_opt};
 use barevirt_plan::live_update::Follows;
 pub(super) use barevirt_plan::revision::generation;
 use barevirt_plan::revision::{Drift, PREFIX, compare, name, of};

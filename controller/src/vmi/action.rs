@@ -1,13 +1,13 @@
 //! What plans for instances are made of.
 
-use crate::notes::Note;
+use barevirt_component::notes::Note;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use serde_json::Value;
 use std::time::Duration;
 
 /// One step on the cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub(super) enum Action {
     /// Create the claim for what it keeps.
     CreateClaim(Box<PersistentVolumeClaim>),
     /// Delete a claim that is not needed any more.
@@ -75,7 +75,7 @@ pub enum Action {
 
 /// Steps, then what is told of them, then when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub(super) struct Plan {
     /// In this order; the first failure ends it.
     pub actions: Vec<Action>,
     /// Told once all actions are done.

@@ -1,22 +1,27 @@
 //! Carrying out a plan for an instance.
 
 mod beside;
+mod requests;
 
 use self::beside::{Made, Role};
-use super::plan::{self, Action, Plan};
-use super::{resize, state, subject};
+use self::requests::{is_current, make_pod, patch, tell};
+use super::action::{Action, Plan};
+use super::subject::subject;
+use super::{resize, state, status};
 use crate::cluster::Cluster;
-use crate::error::{Category, Error, response};
 use crate::expectations::{Key, Kind};
-use crate::shell::{FIELD_MANAGER, call, call_opt};
 use crate::write;
-use barevirt_api::names::{COMPUTE_CONTAINER, CREATED_BY_LABEL, REASON_FAILED_CREATE};
+use crate::write::FIELD_MANAGER;
+use barevirt_api::names::{COMPUTE_CONTAINER, REASON_FAILED_CREATE};
 use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_component::error::response;
+use barevirt_component::request::{Category, Error};
+use barevirt_component::request::{call, call_opt};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
@@ -90,17 +95,6 @@ pub(super) async fn apply(
     Ok(again)
 }
 
-/// Whether the instance is as it was observed.
-async fn is_current(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<bool, Error> {
-    let namespace = vmi.namespace().unwrap_or_default();
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
-    let fresh = call_opt("get", || subject(vmi), vmis.get_metadata(&vmi.name_any())).await?;
-    Ok(fresh.is_some_and(|fresh| {
-        fresh.metadata.uid == vmi.metadata.uid
-            && fresh.metadata.resource_version == vmi.metadata.resource_version
-    }))
-}
-
 /// Creates the pod, unless the instance changed since it was observed: then false.
 async fn create_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) -> Result<bool, Error> {
     if !is_current(cluster, vmi).await? {
@@ -115,30 +109,6 @@ async fn create_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) 
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
     info!(namespace, vmi = vmi.name_any(), pod = name, "created the launcher pod");
     Ok(true)
-}
-
-/// Makes a pod; false where it is there already.
-async fn make_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) -> Result<bool, Error> {
-    let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
-    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
-    let pod_subject = || format!("pod {namespace}/{name}");
-    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let write = cluster.expectations.begin(Key::new(Kind::Pod, &namespace, &name), Instant::now());
-    let (version, made) = match call("create", pod_subject, pods.create(&params, pod)).await {
-        Ok(created) => (created.metadata.resource_version, true),
-        Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
-            let existing = call("get", pod_subject, pods.get(&name)).await?;
-            if existing.labels().get(CREATED_BY_LABEL) != vmi.metadata.uid.as_ref() {
-                let owner = existing.owner_references().first();
-                let owner = owner.map_or("nothing".to_owned(), |o| format!("{} {}", o.kind, o.name));
-                return Err(Error::Foreign { subject: pod_subject(), owner });
-            }
-            (existing.metadata.resource_version, false)
-        }
-        Err(error) => return Err(error),
-    };
-    write.done(version.as_deref());
-    Ok(made)
 }
 
 /// Creates the claim. One of its name that is there is found at the next look, or on its way out.
@@ -194,21 +164,8 @@ async fn tell_refusal(
     error: &Error,
 ) -> Result<(), Error> {
     let message = format!("Error creating {what}: {}", error.message());
-    tell(cluster, vmi, plan::refused(vmi, reason, &message, Timestamp::now())).await?;
+    tell(cluster, vmi, status::refused(vmi, reason, &message, Timestamp::now())).await?;
     warn!(vmi = subject(vmi), error = error.message(), what, "creation was refused");
-    Ok(())
-}
-
-/// Writes down and tells what a plan has to say.
-async fn tell(cluster: &Cluster, vmi: &VirtualMachineInstance, plan: Plan) -> Result<(), Error> {
-    for action in plan.actions {
-        if let Action::Patch(body) = action {
-            patch(cluster, vmi, &body).await?;
-        }
-    }
-    for note in plan.notes {
-        cluster.notes.tell(note, vmi.object_ref(&()));
-    }
     Ok(())
 }
 
@@ -263,15 +220,4 @@ async fn resize_pod(
         }
         Err(error) => Err(error),
     }
-}
-
-async fn patch(cluster: &Cluster, vmi: &VirtualMachineInstance, body: &Value) -> Result<(), Error> {
-    let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
-    write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, &name, body).await?;
-    let status = &body["status"];
-    if let Some(phase) = status["phase"].as_str() {
-        let reason = status["reason"].as_str().unwrap_or_default();
-        info!(namespace, vmi = name, phase, reason, "phase changed");
-    }
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The pod that goes before an instance's launcher where claims wait for one before somebody fills them. Pure but for the look.
+//! The pod that goes before an instance's launcher where claims wait for one before somebody fills them. Pure.
 //!
 //! ```text
 //!   claims wait ──> made ──> placed: the claims are bound ──> deleted ──> (claims are filled) ──> the launcher
@@ -9,32 +9,22 @@
 //! It is made when nothing else keeps the instance from its launcher, and is gone before there is one: a claim may be for a
 //! single pod (`ReadWriteOncePod`). Once the claims are bound it does not matter how far it came.
 
+use super::action::{Action, Plan};
 use super::claims::{self, Claims};
-use super::plan::{Action, Observed, Plan, note_trouble, status_patch, taken};
+use super::consumer::{Consumer, is_first_consumer, release};
+use super::observed::Observed;
 use super::progress::{is_over, unschedulable};
-use crate::cluster::Cluster;
-use crate::expectations::{Key, Kind};
+use super::status::{note_trouble, status_patch, taken};
 use barevirt_api::names::{
-    APP_FIRST_CONSUMER, APP_LABEL, CONDITION_POD_SCHEDULED, CONDITION_PROVISIONING, CONDITION_SYNCHRONIZED,
-    CREATED_BY_LABEL, REASON_SYNC_FAILED,
+    CONDITION_POD_SCHEDULED, CONDITION_PROVISIONING, CONDITION_SYNCHRONIZED, CREATED_BY_LABEL,
+    REASON_SYNC_FAILED,
 };
 use barevirt_api::v1::{Condition, VirtualMachineInstance, merge_condition};
-use barevirt_plan::pod::first_consumer;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
-use std::time::{Duration, Instant};
-
-/// What is there.
-#[derive(Clone, Debug, Default)]
-pub struct Consumer {
-    /// The pod that has its name.
-    pub(super) pod: Option<Pod>,
-    /// How long there is no other one yet.
-    pub(super) pause: Duration,
-}
+use std::time::Duration;
 
 /// What follows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -128,35 +118,6 @@ pub(super) fn plan(observed: &Observed, step: Step<'_>, consumer: Option<Pod>) -
         Step::Nothing | Step::Keep(_) | Step::Leaving | Step::Foreign(_) => None,
     };
     Plan { actions: patch.into_iter().chain(action).collect(), notes, again: Some(again) }
-}
-
-/// Whether a pod is one that claims wait for, of a launcher or of an attachment pod.
-pub(crate) fn is_first_consumer(pod: &Pod) -> bool {
-    pod.labels().get(APP_LABEL).map(String::as_str) == Some(APP_FIRST_CONSUMER)
-}
-
-/// Deletes one, unless that is under way. Of one that is over nothing runs any more.
-pub(super) fn release(pod: &Pod) -> Option<Action> {
-    let grace = u32::from(!is_over(pod));
-    let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
-    pod.metadata.deletion_timestamp.is_none().then_some(Action::Release { name, uid, grace })
-}
-
-/// Looks; into the cache alone. None while that is behind our own writes.
-pub(super) fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Option<Consumer> {
-    let name = first_consumer::name(&vmi.name_any(), &vmi.uid().unwrap_or_default());
-    find(cluster, &vmi.namespace().unwrap_or_default(), &name)
-}
-
-/// Looks for one by its name.
-pub(super) fn find(cluster: &Cluster, namespace: &str, name: &str) -> Option<Consumer> {
-    let now = Instant::now();
-    if cluster.expectations.owes(&Key::new(Kind::Pod, namespace, name), now) {
-        return None;
-    }
-    let cached = cluster.pods.get(&ObjectRef::new(name).within(namespace));
-    let pod = cached.and_then(|pod| pod.unpack().ok());
-    Some(Consumer { pod, pause: cluster.pauses.left(namespace, name, now) })
 }
 
 #[cfg(test)]

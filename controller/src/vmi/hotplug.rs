@@ -19,27 +19,28 @@
 //! Once a disk was offered, the launcher may have it: then nobody but the handler knows when the guest has let go of it, and no
 //! pod that runs is deleted before. A pod that ended by itself is replaced, and nothing is taken from the guest meanwhile.
 
-mod attachments;
-
-pub use self::attachments::Attachments;
-pub(crate) use self::attachments::is_attachment;
-pub(super) use self::attachments::observe;
+pub(super) mod attachments;
+mod claim;
+mod volumes;
 
 use self::attachments::Standing;
-use super::claims::{self, Found, claim_phase};
-use super::first_consumer;
-use super::plan::{self, Action, Observed, Plan};
+use self::claim::{told_of_claim, usable};
+use self::volumes::{Stage, Wanted, entries, wanted};
+use super::action::{Action, Plan};
+use super::claims::{self, Found};
+use super::consumer::{is_first_consumer, release};
+use super::observed::Observed;
 use super::progress;
+use super::status;
 use super::verdict::bounded;
-use crate::notes::Note;
 use barevirt_api::names::{
-    REASON_FAILED_CREATE, REASON_HOTPLUG_FAILED, REASON_MISSING_ATTACHMENT_POD, REASON_PVC_NOT_FOUND,
-    REASON_PVC_NOT_READY, REASON_SUCCESSFUL_CREATE, VOLUME_ATTACHED, VOLUME_BOUND, VOLUME_DETACHING,
-    VOLUME_PENDING, VOLUME_UNMOUNTED,
+    REASON_FAILED_CREATE, REASON_HOTPLUG_FAILED, REASON_MISSING_ATTACHMENT_POD, REASON_SUCCESSFUL_CREATE,
+    VOLUME_ATTACHED, VOLUME_DETACHING,
 };
-use barevirt_api::v1::{HotplugVolumeStatus, VirtualMachineInstance, VolumeClaim, VolumeStatus};
+use barevirt_api::v1::{VirtualMachineInstance, VolumeStatus};
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
+use barevirt_component::notes::Note;
 use barevirt_plan::pod::claims::Mode;
 use barevirt_plan::pod::{attachment, first_consumer as consumer};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -49,57 +50,6 @@ use std::time::Duration;
 
 /// How often something is looked at that is in the way.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A volume of the specification.
-struct Wanted<'a> {
-    name: &'a str,
-    claim: VolumeClaim<'a>,
-    reads: bool,
-    pod: String,
-}
-
-fn wanted(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
-    let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
-    let hot = vmi.spec.volumes.iter().filter(|volume| volume.is_hotpluggable());
-    hot.filter_map(|volume| {
-        let (name, claim) = (volume.name.as_str(), volume.claim()?);
-        let reads = attachment::reads(&vmi.spec, name, claim);
-        Some(Wanted { name, claim, reads, pod: attachment::name(uid, name, claim.name, reads) })
-    })
-    .collect()
-}
-
-fn entries(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&VolumeStatus, &HotplugVolumeStatus)> {
-    let volumes = vmi.status.iter().flat_map(|status| &status.volume_status);
-    volumes.filter_map(|entry| Some((entry, entry.hotplug_volume.as_ref()?)))
-}
-
-/// How far a volume has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Nobody but us knows of it.
-    Waiting,
-    /// Its pod offers the disk: the launcher may have it at any time.
-    Offered,
-    /// The launcher or the guest has it; the entry is the handler's.
-    Taken,
-    /// The handler takes it out.
-    Leaving,
-    /// The launcher has let go of it.
-    Left,
-}
-
-impl Stage {
-    fn of(entry: &VolumeStatus) -> Self {
-        match entry.phase.as_deref().unwrap_or_default() {
-            "" | VOLUME_PENDING | VOLUME_BOUND => Stage::Waiting,
-            VOLUME_ATTACHED => Stage::Offered,
-            VOLUME_DETACHING => Stage::Leaving,
-            VOLUME_UNMOUNTED => Stage::Left,
-            _ => Stage::Taken,
-        }
-    }
-}
 
 /// The plan for a running instance and its launcher.
 pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
@@ -150,7 +100,7 @@ pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
     status.volume_status = kept;
     let Work { actions, mut plan, .. } = work;
     // The status comes first: it names the pods that are made, and keeps those that the handler still needs.
-    match plan::status_patch(vmi, json!({}), &status) {
+    match status::status_patch(vmi, json!({}), &status) {
         Some(patch) => plan.actions.push(patch),
         None => plan.actions.extend(actions),
     }
@@ -161,11 +111,7 @@ pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
 pub(super) fn remove<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Plan {
     let stay = pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     let remove = |pod: &'a Pod| {
-        if first_consumer::is_first_consumer(pod) {
-            first_consumer::release(pod)
-        } else {
-            Some(detach(pod, false))
-        }
+        if is_first_consumer(pod) { release(pod) } else { Some(detach(pod, false)) }
     };
     Plan { actions: stay.filter_map(remove).collect(), ..Plan::default() }
 }
@@ -179,7 +125,7 @@ pub(super) fn refused(vmi: &VirtualMachineInstance, volume: &str, message: &str)
     {
         tell(entry, REASON_FAILED_CREATE, message.clone());
     }
-    let actions = plan::status_patch(vmi, json!({}), &status).into_iter().collect();
+    let actions = status::status_patch(vmi, json!({}), &status).into_iter().collect();
     Plan { actions, notes: vec![Note::warning(REASON_FAILED_CREATE, message)], again: None }
 }
 
@@ -251,7 +197,7 @@ impl<'a> Work<'a> {
 
     /// Deletes such a pod, unless that is under way.
     fn release(&mut self, pod: &Pod) {
-        self.actions.extend(first_consumer::release(pod));
+        self.actions.extend(release(pod));
     }
 
     /// An entry whose volume is wanted as it is.
@@ -415,54 +361,13 @@ enum Next {
 }
 
 fn taken(name: &str) -> (String, String) {
-    (REASON_FAILED_CREATE.to_owned(), plan::taken(name))
+    (REASON_FAILED_CREATE.to_owned(), status::taken(name))
 }
 
 /// Why the last pod was refused: it stays until there is one.
 fn refusal(entry: &VolumeStatus) -> Option<(String, String)> {
     let reason = entry.reason.clone().filter(|reason| reason == REASON_FAILED_CREATE)?;
     Some((reason, entry.message.clone().unwrap_or_default()))
-}
-
-/// The claim, where a pod can be made for it. One that is not bound yet may wait for just that pod.
-fn usable<'a>(
-    found: &'a Found,
-    vmi: &VirtualMachineInstance,
-    name: &str,
-) -> Option<&'a PersistentVolumeClaim> {
-    let claim = found.claim.as_ref()?;
-    let in_trouble = found.trouble(&vmi.namespace().unwrap_or_default(), name).is_some();
-    (!in_trouble && claim_phase(claim) != "Lost").then_some(claim)
-}
-
-/// Phase, reason and message of a volume that has no disk yet, by its claim; KubeVirt's words.
-fn told_of_claim(
-    name: &str,
-    found: Option<&Found>,
-    vmi: &VirtualMachineInstance,
-) -> (&'static str, String, String) {
-    let Some((found, claim)) = found.and_then(|found| Some((found, found.claim.as_ref()?))) else {
-        let filling = found.and_then(|found| found.filling.as_ref()).is_some();
-        let trouble = found.filter(|_| filling).and_then(|found| trouble(found, vmi, name));
-        let absent = || (REASON_PVC_NOT_FOUND.to_owned(), format!("PVC {name} not found"));
-        let (reason, message) = trouble.unwrap_or_else(absent);
-        return (VOLUME_PENDING, reason, message);
-    };
-    let (phase, message) = match claim_phase(claim) {
-        "Bound" => (VOLUME_BOUND, "PVC is in phase Bound"),
-        "Lost" => (VOLUME_PENDING, "PVC is in phase Lost"),
-        _ => (VOLUME_PENDING, "PVC is in phase ClaimPending"),
-    };
-    let plain = || (REASON_PVC_NOT_READY.to_owned(), message.to_owned());
-    // One that only waits for a pod gets it.
-    let trouble = trouble(found, vmi, name).filter(|_| !found.waits_for_consumer());
-    let (reason, message) = trouble.unwrap_or_else(plain);
-    (phase, reason, message)
-}
-
-fn trouble(found: &Found, vmi: &VirtualMachineInstance, name: &str) -> Option<(String, String)> {
-    let trouble = found.trouble(&vmi.namespace().unwrap_or_default(), name);
-    trouble.map(|(reason, message)| (reason.to_owned(), message))
 }
 
 #[cfg(test)]

@@ -19,33 +19,34 @@
 mod action;
 mod apply;
 mod claims;
+mod consumer;
 mod first_consumer;
 mod hotplug;
 mod observe;
+mod observed;
 mod plan;
 mod progress;
 mod reach;
 mod refusal;
+mod removal;
 mod resize;
 mod state;
+mod status;
+mod subject;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
-pub use claims::Claims;
-pub use first_consumer::Consumer;
-pub(crate) use first_consumer::is_first_consumer;
-pub use hotplug::Attachments;
-pub(crate) use hotplug::is_attachment;
-pub use plan::{Action, NOT_RUNNING_MESSAGE, Observed, Plan, plan};
-pub use state::State;
+pub(crate) use barevirt_plan::phase;
+pub(crate) use consumer::is_first_consumer;
+pub(crate) use hotplug::attachments::is_attachment;
+pub use status::NOT_RUNNING_MESSAGE;
 pub use verdict::Verdict;
 
 use crate::cluster::Cluster;
-use crate::error::{Error, chain};
 use crate::expectations::{Key, Kind};
-use barevirt_api::v1::VirtualMachineInstance;
-use kube::ResourceExt;
+use barevirt_component::error::chain;
+use barevirt_component::request::Error;
 use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
 use tracing::warn;
@@ -69,13 +70,6 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
     let Some(observed) = observe::observe(cluster, vmi).await? else {
         return Ok(Some(Duration::from_secs(1)));
     };
-    let plan = plan(&observed);
+    let plan = plan::plan(&observed);
     apply::apply(cluster, &observed.vmi, plan).await
 }
-
-/// Namespace and name, for messages.
-pub(crate) fn subject(vmi: &VirtualMachineInstance) -> String {
-    format!("virtual machine instance {}/{}", vmi.namespace().unwrap_or_default(), vmi.name_any())
-}
-
-pub(crate) use barevirt_plan::phase;

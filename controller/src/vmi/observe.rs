@@ -1,20 +1,22 @@
 //! Looking at what concerns one instance: caches first, past them where an old answer could do harm.
 
 use super::claims::{self, Claims};
-use super::first_consumer::Consumer;
-use super::hotplug::Attachments;
-use super::plan::Observed;
+use super::consumer::{self, Consumer};
+use super::hotplug::attachments::{self, Attachments};
+use super::observed::Observed;
+use super::subject::subject;
 use super::verdict::Verdict;
-use super::{first_consumer, hotplug, phase, progress, reach, resize, state, subject};
+use super::{progress, reach, resize, state};
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::error::Error;
 use crate::expectations::{Key, Kind};
 use crate::node::NodeState;
 use crate::pod;
-use crate::shell::{call, call_opt};
 use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULING, is_final_phase};
 use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_component::request::Error;
+use barevirt_component::request::{call, call_opt};
+use barevirt_plan::phase;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -54,7 +56,8 @@ pub(super) async fn observe(
     let lives = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && Verdict::of(pod).is_none();
     let runs = !deleting && phase(&vmi) == PHASE_RUNNING && launcher.as_ref().is_some_and(lives);
     let attachments = if runs || (!deleting && is_final_phase(phase(&vmi))) {
-        let Some(found) = hotplug::observe(cluster, &vmi, launcher.as_ref().filter(|_| runs)).await? else {
+        let Some(found) = attachments::observe(cluster, &vmi, launcher.as_ref().filter(|_| runs)).await?
+        else {
             return Ok(None);
         };
         found
@@ -65,7 +68,7 @@ pub(super) async fn observe(
     let has_claims =
         vmi.spec.volumes.iter().any(|volume| !volume.is_hotpluggable() && volume.claim().is_some());
     let consumer = if has_claims && (starting || (!deleting && is_final_phase(phase(&vmi)))) {
-        let Some(found) = first_consumer::observe(cluster, &vmi) else { return Ok(None) };
+        let Some(found) = consumer::observe(cluster, &vmi) else { return Ok(None) };
         found
     } else {
         Consumer::default()

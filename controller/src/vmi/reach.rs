@@ -5,13 +5,13 @@
 
 use super::claims::{self, Claims};
 use super::state::State;
-use super::subject;
+use super::subject::subject;
 use crate::cluster::Cluster;
-use crate::error::{Category, Error};
-use crate::notes::Note;
-use crate::shell::call_opt;
 use barevirt_api::firmware::STATE_VOLUME;
 use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_component::notes::Note;
+use barevirt_component::request::call_opt;
+use barevirt_component::request::{Category, Error};
 use barevirt_plan::pod::reach::{Reach, Unheard};
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;

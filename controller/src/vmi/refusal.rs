@@ -8,11 +8,11 @@
 //! come back. A refused pod stays `Failed` for ever, and has not run. The note comes before the deletion, so that each
 //! refusal counts once whoever deletes the pod, and an instance that was handed over to a node is never made to begin anew.
 
-use super::phase;
-use super::plan::age;
+use super::status::age;
 use super::verdict::bounded;
 use barevirt_api::names::{PHASE_FAILED, PHASE_PENDING, PHASE_SCHEDULING, REFUSED_PODS_ANNOTATION};
 use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_plan::phase;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;

@@ -6,13 +6,13 @@
 //! keeps anything loses its claim at its next start, as in KubeVirt.
 
 use crate::cluster::Cluster;
-use crate::error::Error;
 use crate::generated;
 use crate::kin;
-use crate::shell::{call, call_opt};
 use barevirt_api::cdi;
 use barevirt_api::firmware::{self, STATE_LABEL as LABEL, STATE_VOLUME as VOLUME};
 use barevirt_api::v1::{PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus};
+use barevirt_component::request::Error;
+use barevirt_component::request::{call, call_opt};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
 };
@@ -40,7 +40,7 @@ const NOT_READY: &str = "BackendStorageNotReady";
 
 /// What is there for an instance that needs a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct State {
+pub(super) struct State {
     /// Its claim.
     pub claim: Option<PersistentVolumeClaim>,
     /// The class of the claim; where there is none yet, the one it is to have.
@@ -191,7 +191,7 @@ pub(super) async fn observe(
         return Ok(None);
     }
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
-    let subject = || format!("claims of {}", super::subject(vmi));
+    let subject = || format!("claims of {}", super::subject::subject(vmi));
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &namespace);
     let labelled = ListParams::default().labels(&format!("{LABEL}={name}"));
     let found = call("list", subject, claims.list(&labelled)).await?.items;

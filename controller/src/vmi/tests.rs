@@ -1,9 +1,11 @@
 //! Plans for instances: single cases, then random worlds.
 
+use super::action::{Action, Plan};
 use super::claims::Claims;
-use super::first_consumer::Consumer;
-use super::hotplug::Attachments;
-use super::plan::{Action, Observed, Plan, plan};
+use super::consumer::Consumer;
+use super::hotplug::attachments::Attachments;
+use super::observed::Observed;
+use super::plan::plan;
 use super::refusal;
 use crate::config::Config;
 use crate::node::NodeState;
@@ -191,7 +193,10 @@ fn a_guest_with_cpus_of_its_own_waits_for_a_guaranteed_pod() {
     assert_eq!(condition["reason"], "FailedGuaranteePodResources");
     assert_eq!(
         held.notes,
-        [crate::notes::Note::warning("FailedGuaranteePodResources", "failed to guarantee pod resources")]
+        [barevirt_component::notes::Note::warning(
+            "FailedGuaranteePodResources",
+            "failed to guarantee pod resources"
+        )]
     );
     assert_eq!(patch_of(&dedicated("Guaranteed"))["status"]["phase"], "Scheduled");
 }

@@ -12,14 +12,16 @@
 mod plan;
 
 use crate::cluster::Cluster;
-use crate::error::{Error, response};
 use crate::inventory::OUTDATED;
-use crate::notes::Note;
 use crate::pod;
-use crate::shell::{FIELD_MANAGER, call, call_opt};
+use crate::write::FIELD_MANAGER;
 use barevirt_api::names::OUTDATED_LAUNCHER_LABEL;
 use barevirt_api::v1::{KubeVirt, VirtualMachineInstance};
 use barevirt_api::workload_updates::WorkloadUpdates;
+use barevirt_component::error::response;
+use barevirt_component::notes::Note;
+use barevirt_component::request::Error;
+use barevirt_component::request::{call, call_opt};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{Api, EvictParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};

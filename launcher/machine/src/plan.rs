@@ -3,6 +3,7 @@
 //! All that can be refused is refused here, before anything is started, naming the field.
 
 mod addresses;
+mod boot;
 mod clock;
 mod cpu;
 mod dedicated;
@@ -14,10 +15,13 @@ pub(crate) mod hot_disk;
 mod io_threads;
 mod nics;
 mod peripherals;
+mod ports;
 
 use self::addresses::Addresses;
+use self::boot::BootOrder;
 pub use self::dedicated::demand;
 use self::enlightenments::Enlightenments;
+use self::ports::{DEVICES, Ports, virtio};
 use crate::device::balloon::Balloon;
 use crate::device::channel::{DownwardMetrics, GuestAgent};
 use crate::device::controller::{Controllers, RootPort, UsbController};
@@ -30,7 +34,7 @@ use crate::device::virtio_mem::VirtioMem;
 use crate::device::vsock::Vsock;
 use crate::error::PlanError;
 use crate::facts::Facts;
-use crate::layout::{Given, Layout, Port, Seat};
+use crate::layout::{Given, Layout, Port};
 use crate::machine::{Identity, Machine, OnReboot};
 use crate::memory::Memory;
 use crate::units::Bytes;
@@ -140,10 +144,6 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     Ok(machine)
 }
 
-fn virtio(devices: &Devices) -> Virtio {
-    if devices.use_virtio_transitional == Some(true) { Virtio::Transitional } else { Virtio::Current }
-}
-
 /// How many devices speak the older virtio too.
 fn transitional(machine: &Machine) -> usize {
     let older = Virtio::Transitional;
@@ -212,64 +212,12 @@ fn vsock(facts: &Facts, ports: &Ports<'_>) -> Result<Vsock, PlanError> {
     })
 }
 
-/// Path of all devices, for what concerns them together.
-const DEVICES: &str = "spec.domain.devices";
-
 fn place(names: &[String], addresses: &Addresses, saved: Option<&Layout>) -> Result<Layout, PlanError> {
     let mut start = saved.cloned().unwrap_or_default();
     addresses.on_root().for_each(|device| start.forget(device));
     start
         .place(names.iter().map(String::as_str), &addresses.given)
         .map_err(|source| PlanError::Layout { field: DEVICES.to_owned(), source })
-}
-
-/// The ports of a finished layout, and where else devices are.
-struct Ports<'a> {
-    layout: &'a Layout,
-    addresses: &'a Addresses,
-}
-
-impl Ports<'_> {
-    /// The port of a device that was placed.
-    fn of(&self, name: &str) -> Result<Port, PlanError> {
-        self.layout.port(name).ok_or_else(|| PlanError::Layout {
-            field: DEVICES.to_owned(),
-            source: crate::layout::LayoutError::Saved(format!("{name} has no port")),
-        })
-    }
-
-    /// Where a device sits that the manifest may have put elsewhere.
-    fn seat(&self, name: &str) -> Result<Seat, PlanError> {
-        self.addresses.seat(name).map_or_else(|| self.of(name).map(Seat::Behind), Ok)
-    }
-}
-
-/// Who comes when in the boot order.
-enum BootOrder {
-    /// Only devices that say so, at the place they say.
-    Given,
-    /// Nobody says so: disks, in the order of the list.
-    ByList,
-}
-
-impl BootOrder {
-    fn of(vmi: &ValidVmi) -> Self {
-        let disks = vmi.disks().iter().any(|disk| disk.disk.boot_order.is_some());
-        let interfaces = vmi.interfaces().iter().any(|interface| interface.interface.boot_order.is_some());
-        if disks || interfaces { BootOrder::Given } else { BootOrder::ByList }
-    }
-
-    fn index(&self, given: Option<i32>, at: usize) -> Option<u32> {
-        match self {
-            BootOrder::Given => boot_index(given),
-            BootOrder::ByList => u32::try_from(at + 1).ok(),
-        }
-    }
-}
-
-/// The API counts from 1, and so does this; QEMU only compares.
-fn boot_index(given: Option<i32>) -> Option<u32> {
-    given.and_then(|order| u32::try_from(order).ok())
 }
 
 fn identity(vmi: &ValidVmi, facts: &Facts) -> Identity {

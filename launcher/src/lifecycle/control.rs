@@ -1,6 +1,6 @@
 //! What somebody may ask of a guest, and when.
 
-use super::{Phase, Vm};
+use super::vm::{Phase, Vm};
 
 /// Something that is asked of a guest that runs, or is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::{
-    Control, Effect, Event, LEAVE, Ladder, PRESS_AGAIN, Pause, Phase, REBOOT, RESET, RETRY, RETRY_LONGEST,
-    Reboot, Retry, Rung, STEADY, Vm, Why, kill, leave, quit,
-};
+use super::control::Control;
+use super::event::{Effect, Event};
+use super::ladder::{kill, leave, quit};
+use super::times::{LEAVE, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST, STEADY};
+use super::vm::{Ladder, Pause, Phase, Reboot, Retry, Rung, Vm, Why};
 use crate::verdict::{Asked, verdict};
 
 /// One step of a guest that is paused for that reason, or runs.

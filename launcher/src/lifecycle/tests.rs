@@ -1,4 +1,5 @@
 use super::*;
+use crate::verdict::Verdict;
 use proptest::prelude::*;
 
 const fn s(seconds: u64) -> Duration {

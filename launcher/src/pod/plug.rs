@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 use super::holdings::Holdings;
 use super::report::Circumstances;
-use super::rest;
+use super::rest::rest;
 use super::wanted::Wanted;
 use crate::disk::claim;
 

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::report::Circumstances;
-use super::rest;
+use super::rest::rest;
 use super::wanted::Wanted;
 use crate::pins::{self, Pins};
 

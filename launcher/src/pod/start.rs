@@ -21,11 +21,11 @@ use tokio::sync::watch;
 use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
-use super::Pod;
 use super::holdings::Holdings;
 use super::plug::Plugs;
 use super::report::Circumstances;
 use super::resize;
+use super::shared::Pod;
 use super::wanted::Wanted;
 use crate::accelerator::processor_virtualises;
 use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};

@@ -10,6 +10,7 @@ use barevirt_component::metrics::Metrics;
 use barevirt_component::metrics::names::{EMULATION, VIRT_OPERATOR_LEADING, VIRT_OPERATOR_READY};
 use barevirt_component::probes::{self, Probes};
 use barevirt_component::tls;
+use barevirt_component::{lease, process};
 use barevirt_install::Images;
 use barevirt_install::operator::cache::Cache;
 use barevirt_install::operator::target::Own;
@@ -23,7 +24,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
-use virt_controller::{lease, process};
 
 /// Installs what the KubeVirt object asks for and keeps it so; makes the components' certificates.
 ///

@@ -4,10 +4,10 @@ use super::publish::{Publisher, Round, RoundError};
 use super::signer;
 use barevirt_api::rotation::Rotation;
 use barevirt_api::v1::KubeVirtSpec;
+use barevirt_component::request::Error;
 use kube::Client;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use virt_controller::error::Error;
 
 /// Time between two looks, for what somebody else may have taken away.
 const LOOK: Duration = Duration::from_secs(15);

@@ -5,6 +5,9 @@ use super::plan::{Change, Observed, plan};
 use crate::operator::{MANAGED_BY_LABEL, NAME};
 use barevirt_api::rotation::Rotation;
 use barevirt_component::certificates::Seen;
+use barevirt_component::error::chain;
+use barevirt_component::request::Error;
+use barevirt_component::request::{call, call_opt};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::jiff::Timestamp;
@@ -14,8 +17,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::{info, warn};
-use virt_controller::error::{Error, chain};
-use virt_controller::shell::{call, call_opt};
 
 /// Name of the authority's secret and of the bundle's config map.
 const AUTHORITY: &str = "kubevirt-ca";

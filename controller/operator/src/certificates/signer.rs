@@ -6,6 +6,9 @@ use super::requests::{Decision, Granted, Refusal, decide};
 use crate::operator::NAME;
 use barevirt_api::names::HANDLER_SIGNER;
 use barevirt_api::rotation::Rotation;
+use barevirt_component::error::chain;
+use barevirt_component::request::{Category, Error};
+use barevirt_component::request::{call, call_opt};
 use futures::StreamExt;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -22,8 +25,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
-use virt_controller::error::{Category, Error, chain};
-use virt_controller::shell::{call, call_opt};
 
 /// Time to the next try of what failed.
 const RETRY: Duration = Duration::from_secs(2);

@@ -5,6 +5,7 @@ use super::rollout::Rollout;
 use super::seen::{Mark, Seen};
 use super::{APPLIED_ANNOTATION, MANAGED_BY_LABEL, NAME};
 use barevirt_api::v1::KubeVirt;
+use barevirt_component::error::chain;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,7 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tracing::{debug, warn};
-use virt_controller::error::chain;
 
 /// Objects of one kind, in one namespace or everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -295,7 +295,7 @@ fn key(meta: &ObjectMeta) -> String {
 fn is_missing(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source) => {
-            virt_controller::error::response(source).is_some_and(|answer| answer.code == 404)
+            barevirt_component::error::response(source).is_some_and(|answer| answer.code == 404)
         }
         _ => false,
     }

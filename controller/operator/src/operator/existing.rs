@@ -1,11 +1,11 @@
 //! What would be lost with an installation: looked for before it is.
 
+use barevirt_component::request::Error;
+use barevirt_component::request::call_opt;
 use kube::Client;
 use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
-use virt_controller::error::Error;
-use virt_controller::shell::call_opt;
 
 /// Kinds that keep a KubeVirt with `BlockUninstallIfWorkloadsExist` from being removed: name, plural, and in words.
 const KINDS: [(&str, &str, &str); 3] = [

@@ -3,13 +3,13 @@
 
 use super::target::Monitoring;
 use crate::monitoring::{GROUP, Monitor};
+use barevirt_component::request::Error;
+use barevirt_component::request::call_opt;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Client;
 use kube::api::Api;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
-use virt_controller::error::Error;
-use virt_controller::shell::call_opt;
 
 /// Time between two looks.
 pub(super) const PAUSE: Duration = Duration::from_secs(30);

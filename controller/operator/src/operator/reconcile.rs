@@ -20,6 +20,9 @@ use crate::certificates::{Keeper, RoundError};
 use barevirt_api::names::APP_LABEL;
 use barevirt_api::v1::KubeVirt;
 use barevirt_api::validate::kinds::kubevirt::standing;
+use barevirt_component::notes::Notes;
+use barevirt_component::request::call;
+use barevirt_component::request::{Category, Error};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
@@ -27,9 +30,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::info;
-use virt_controller::error::{Category, Error};
-use virt_controller::notes::Notes;
-use virt_controller::shell::call;
 
 /// Time to the next look where more can be written.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -62,7 +62,7 @@ impl PassError {
     fn message(&self) -> String {
         match self {
             PassError::Api(error) => format!("{error}: {}", error.message()),
-            PassError::Certificates(_) => virt_controller::error::chain(self),
+            PassError::Certificates(_) => barevirt_component::error::chain(self),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Reconciler {
     /// One that has seen nothing yet.
     pub fn new(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webhook>, instance: &str) -> Self {
         Reconciler {
-            notes: Notes::by(client.clone(), NAME, instance),
+            notes: Notes::new(client.clone(), NAME, instance),
             certificates: Keeper::new(client.clone(), &own.namespace),
             client,
             own,

@@ -4,11 +4,12 @@ use super::cache::Cache;
 use super::reconcile::{Reconciler, scopes};
 use super::target::Own;
 use super::webhook::Webhook;
+use barevirt_component::error::chain;
+use barevirt_component::request::back_off;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
-use virt_controller::error::{back_off, chain};
 
 /// Changes come in bundles: one look for each.
 const GATHER: Duration = Duration::from_millis(100);

@@ -14,7 +14,10 @@ use barevirt_api::settings::Settings;
 use barevirt_api::v1::KubeVirt;
 use barevirt_api::webhooks::Hook;
 use barevirt_component::certificates::{Clients, Pair, Server, Shown, TlsPolicy};
+use barevirt_component::error::chain;
 use barevirt_component::probes::listen;
+use barevirt_component::request::Error;
+use barevirt_component::request::call;
 use futures::StreamExt;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Limited};
@@ -41,8 +44,6 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 use virt_api::admission::{Facts, Known, review};
 use virt_api::answer::{self, Answer, Refusal};
-use virt_controller::error::{Error, chain};
-use virt_controller::shell::call;
 
 /// A body's largest size: an AdmissionReview carries the old and the new object.
 const LARGEST_BODY: usize = 8 << 20;

@@ -1,16 +1,17 @@
 //! Pods beside an instance's launcher, made and deleted: those that offer disks, and those that claims wait for.
 
-use super::{is_current, make_pod, tell};
+use super::requests::{is_current, make_pod, tell};
 use crate::cluster::Cluster;
-use crate::error::{Category, Error};
-use crate::notes::Note;
 use crate::vmi::action::Plan;
-use crate::vmi::{hotplug, plan, subject};
+use crate::vmi::subject::subject;
+use crate::vmi::{hotplug, status};
 use crate::write;
 use barevirt_api::names::{
     REASON_FAILED_CREATE, REASON_FAILED_DELETE, REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE,
 };
 use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_component::notes::Note;
+use barevirt_component::request::{Category, Error};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions};
@@ -59,7 +60,7 @@ impl Role<'_> {
             }
             Role::Consumer(None) => {
                 let message = format!("Error creating pod: {why}");
-                plan::refused(vmi, REASON_FAILED_CREATE, &message, Timestamp::now())
+                status::refused(vmi, REASON_FAILED_CREATE, &message, Timestamp::now())
             }
         }
     }

@@ -4,6 +4,8 @@ use super::super::claims::{Filling, Found};
 use super::super::tests::{deleting, observed, patch_of, running, vmi as instance};
 use super::*;
 use crate::vmi::plan::plan as whole_plan;
+use barevirt_api::names::{APP_FIRST_CONSUMER, APP_LABEL};
+use barevirt_plan::pod::first_consumer;
 use serde_json::Value;
 
 mod world;
@@ -241,7 +243,7 @@ fn what_is_told_of_it_ends_with_the_launcher() {
 fn why_one_was_refused_stays_until_there_is_one() {
     let noted = patched(&vmi(), patch_of(&planned(vmi(), &[WAITS], Consumer::default())));
     let told_of =
-        crate::vmi::plan::refused(&noted, "FailedCreate", "exceeded quota", observed(vmi(), None).now);
+        crate::vmi::status::refused(&noted, "FailedCreate", "exceeded quota", observed(vmi(), None).now);
     let refused = patched(&noted, patch_of(&told_of));
     let paused = Consumer { pod: None, pause: Duration::from_secs(3) };
     let waits = planned(refused.clone(), &[WAITS], paused);
@@ -272,5 +274,5 @@ fn an_instance_fails_with_what_fills_its_claim() {
     let status = &patch_of(&failed)["status"];
     assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("FailedDataVolumeImport")));
     let message = "DataVolume ns/c1 is not ready: Failed";
-    assert_eq!(failed.notes, [crate::notes::Note::warning("FailedDataVolumeImport", message)]);
+    assert_eq!(failed.notes, [barevirt_component::notes::Note::warning("FailedDataVolumeImport", message)]);
 }

@@ -1,18 +1,18 @@
 //! What is there for volumes that come and go: their claims, and the pods that offer their disks. Looked up in the pods' cache, and
 //! past it where an entry of the status would go.
 
-use super::{Stage, Wanted, entries, wanted};
+use super::volumes::{Stage, Wanted, entries, wanted};
 use crate::cluster::Cluster;
-use crate::error::Error;
 use crate::expectations::{Key, Kind};
 use crate::kin;
-use crate::shell::call_opt;
 use crate::vmi::claims::{self, Found};
-use crate::vmi::first_consumer;
+use crate::vmi::consumer;
 use crate::vmi::progress::is_over;
 use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
 use barevirt_api::v1::VirtualMachineInstance;
-use barevirt_plan::pod::first_consumer as consumer;
+use barevirt_component::request::Error;
+use barevirt_component::request::call_opt;
+use barevirt_plan::pod::first_consumer;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::Api;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// What is there for the volumes that come and go.
 #[derive(Clone, Debug, Default)]
-pub struct Attachments {
+pub(crate) struct Attachments {
     /// Claims that pods are to be made for, by the names of their volumes.
     pub(super) claims: BTreeMap<String, Found>,
     /// Pods that have the names of attachment pods, or of those that go before them.
@@ -113,8 +113,8 @@ pub(in crate::vmi) async fn observe(
         if !left.is_zero() {
             found.pauses.insert(name.to_owned(), left);
         }
-        let name = consumer::name_beside(name);
-        let Some(consumer) = first_consumer::find(cluster, &namespace, &name) else { return Ok(None) };
+        let name = first_consumer::name_beside(name);
+        let Some(consumer) = consumer::find(cluster, &namespace, &name) else { return Ok(None) };
         found.pods.extend(consumer.pod.map(|pod| (name.clone(), pod)));
         if !consumer.pause.is_zero() {
             found.pauses.insert(name, consumer.pause);

@@ -1,10 +1,11 @@
 //! Plans for volumes that come and go: single cases, then random worlds.
 
+use super::attachments::Attachments;
 use super::*;
 use crate::config::Config;
-use crate::vmi::Claims;
+use crate::vmi::claims::Claims;
 use crate::vmi::claims::{Filling, Found};
-use crate::vmi::first_consumer::Consumer;
+use crate::vmi::consumer::Consumer;
 use crate::vmi::plan::plan as whole_plan;
 use barevirt_api::names::{APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
 use barevirt_api::settings::Settings;

@@ -1,7 +1,8 @@
 //! Disks: which image, how it is opened, and where it is plugged in.
 
+use super::boot::BootOrder;
 use super::io_threads::IoThreads;
-use super::{BootOrder, Ports};
+use super::ports::Ports;
 use crate::device::blockdev::{Aio, Cache, FileSource, Image, ReadMode};
 use crate::device::controller::{Controllers, SataController};
 use crate::device::disk::{Blocks, Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};

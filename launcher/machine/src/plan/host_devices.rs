@@ -1,6 +1,6 @@
 //! Devices of the node: which entry of the manifest is which of the devices that the pod was given.
 
-use super::Ports;
+use super::ports::Ports;
 use crate::device::host::{HostDevice, HostPlace, HostSource, Screen};
 use crate::error::PlanError;
 use crate::facts::Facts;

@@ -10,7 +10,7 @@ use barevirt_api::valid::{Bus as ApiBus, ValidVmi};
 
 use super::addresses::Addresses;
 use super::disks::{self, Connection, SCSI_UNITS};
-use super::{DEVICES, Ports, virtio};
+use super::ports::{DEVICES, Ports, virtio};
 use crate::device::controller::Controllers;
 use crate::device::disk::{Bus, Disk};
 use crate::device::io_thread::Served;

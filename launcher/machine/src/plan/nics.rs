@@ -1,6 +1,7 @@
 //! Network interfaces: model, backend, place.
 
-use super::{Ports, boot_index};
+use super::boot::boot_index;
+use super::ports::Ports;
 use crate::device::nic::{Nic, NicModel};
 use crate::device::virtio::Virtio;
 use crate::error::PlanError;

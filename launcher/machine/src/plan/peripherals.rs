@@ -1,6 +1,6 @@
 //! Watchdog, sound card, tablets, display, panic devices.
 
-use super::Ports;
+use super::ports::Ports;
 use crate::device::controller::Controllers;
 use crate::device::input::{Input, InputBus};
 use crate::device::panic::Panic;

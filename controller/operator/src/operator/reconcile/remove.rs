@@ -8,13 +8,13 @@ use crate::operator::report::{self, Outcome};
 use crate::operator::target::Target;
 use crate::operator::{APPLIED_ANNOTATION, existing, removal, versions};
 use barevirt_api::v1::{Condition, KubeVirt};
+use barevirt_component::request::Error;
+use barevirt_component::request::call_opt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use std::time::Duration;
 use tracing::info;
-use virt_controller::error::Error;
-use virt_controller::shell::call_opt;
 
 /// Time to the next look at something that is being removed.
 const REMOVING: Duration = Duration::from_secs(2);

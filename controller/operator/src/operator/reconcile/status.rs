@@ -7,15 +7,15 @@ use crate::operator::seen::Mark;
 use crate::operator::target::Deployment;
 use crate::operator::{FINALIZER, NAME};
 use barevirt_api::v1::{Condition, GenerationStatus, KubeVirt, KubeVirtStatus};
+use barevirt_component::notes::Note;
+use barevirt_component::request::Error;
+use barevirt_component::request::{call, call_opt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tracing::info;
-use virt_controller::error::Error;
-use virt_controller::notes::Note;
-use virt_controller::shell::{call, call_opt};
 
 /// A finalizer of former versions of KubeVirt.
 const FORMER_FINALIZER: &str = "foregroundDeleteKubeVirt";

@@ -7,11 +7,12 @@ use crate::operator::plan::{Left, Why, Write};
 use crate::operator::rollout::Rollout;
 use crate::operator::wanted::Wanted;
 use crate::operator::{NAME, foreign};
+use barevirt_component::error::response;
+use barevirt_component::request::Error;
+use barevirt_component::request::{call, call_opt};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::{Client, Resource};
 use tracing::{debug, info};
-use virt_controller::error::{Error, response};
-use virt_controller::shell::{call, call_opt};
 
 impl Reconciler {
     /// Makes an object what it should be, and takes away what others added.

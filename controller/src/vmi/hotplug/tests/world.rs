@@ -186,7 +186,7 @@ impl World {
                 }
                 Action::Provision { mut pod, .. } => {
                     let name = pod.name_any();
-                    let is_named = |noted: &HotplugVolumeStatus| {
+                    let is_named = |noted: &barevirt_api::v1::HotplugVolumeStatus| {
                         noted.attach_pod_name.as_deref().map(consumer::name_beside) == Some(name.clone())
                     };
                     assert!(entries(&self.vmi).any(|(_, noted)| is_named(noted)));
@@ -228,7 +228,7 @@ impl World {
 
     /// A claim that waits for it is bound, and it ends.
     fn place(&mut self, index: usize) {
-        let placed = self.pods.values_mut().nth(index).filter(|pod| first_consumer::is_first_consumer(pod));
+        let placed = self.pods.values_mut().nth(index).filter(|pod| is_first_consumer(pod));
         if let Some(pod) = placed {
             pod.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
             let on = pod.annotations().get(barevirt_api::names::CLAIM_ANNOTATION).cloned();

@@ -1,7 +1,11 @@
-//! Why a reconciliation did not come to its end, and what that means for the next try.
+//! Requests to the API server: each with a deadline, each failure with its operation and subject, and what a failure means
+//! for the next try.
 
-pub use barevirt_component::error::{chain, namespace_ends, response};
+use crate::error::{chain, namespace_ends, response};
 use std::time::Duration;
+
+/// How long one request may take.
+pub const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Failure of one step of a reconciliation.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +107,34 @@ pub fn back_off(failures: u32) -> Duration {
     Duration::from_millis(250)
         .saturating_mul(1u32.checked_shl(failures.saturating_sub(1).min(10)).unwrap_or(u32::MAX))
         .min(Duration::from_secs(60))
+}
+
+/// Makes one request. `operation` is a verb, `subject` kind and name; they appear in the failure.
+pub async fn call<T>(
+    operation: &'static str,
+    subject: impl FnOnce() -> String,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(DEADLINE, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(source)) => Err(Error::Api { operation, subject: subject(), source: Box::new(source) }),
+        Err(_) => Err(Error::Deadline { operation, subject: subject(), deadline: DEADLINE }),
+    }
+}
+
+/// The same for something that may be gone: none then.
+pub async fn call_opt<T>(
+    operation: &'static str,
+    subject: impl FnOnce() -> String,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<Option<T>, Error> {
+    match call(operation, subject, request).await {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|answer| answer.code == 404) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Events: what people read in `kubectl describe`.
 
-use crate::shell::DEADLINE;
+use crate::error::{chain, namespace_ends};
+use crate::request::DEADLINE;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -39,13 +40,8 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// `instance` is this process' name.
-    pub fn new(client: Client, instance: &str) -> Self {
-        Self::by(client, crate::lease::NAME, instance)
-    }
-
-    /// Those of another component.
-    pub fn by(client: Client, component: &str, instance: &str) -> Self {
+    /// Those of a component; `instance` is this process' name.
+    pub fn new(client: Client, component: &str, instance: &str) -> Self {
         let reporter = Reporter { controller: component.to_owned(), instance: Some(instance.to_owned()) };
         Notes { warnings: Recorder::new(client.clone(), reporter.clone()), client, reporter }
     }
@@ -70,11 +66,11 @@ impl Notes {
             match tokio::time::timeout(DEADLINE, recorder.publish(&event, &about)).await {
                 Ok(Ok(())) => {}
                 // Where everything is being deleted nothing can be told any more.
-                Ok(Err(error)) if crate::error::namespace_ends(&error) => {
+                Ok(Err(error)) if namespace_ends(&error) => {
                     debug!(reason = note.reason, "the namespace takes no event");
                 }
                 Ok(Err(error)) => {
-                    warn!(reason = note.reason, error = %crate::error::chain(&error), "cannot record an event");
+                    warn!(reason = note.reason, error = %chain(&error), "cannot record an event");
                 }
                 Err(_) => warn!(reason = note.reason, "cannot record an event in time"),
             }

@@ -1,4 +1,4 @@
-//! Leader election: one controller process acts, the others wait.
+//! Leader election: one process of a component acts, the others wait.
 //!
 //! ```text
 //!             lease free, or its record unchanged for its duration
@@ -11,10 +11,10 @@
 //! monotonic clock from the moment we saw the record, as client-go does: clocks of two machines are never compared.
 //! All writes carry the resource version that was read, so two candidates cannot both win. A leader that could not
 //! renew for ten seconds ends its process, five seconds before anyone may take over; what a paused process could
-//! still do then is stopped by the preconditions of each write (`crate::expectations`).
+//! still do then is stopped by the preconditions of each write.
 
-use crate::error::{Error, response};
-use crate::shell;
+use crate::error::response;
+use crate::request::{self, Error};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -22,8 +22,6 @@ use kube::api::{Api, PostParams};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
-/// Name of virt-controller's lease.
-pub const NAME: &str = "virt-controller";
 /// How long a record may stay unchanged before others take over.
 pub const DURATION: Duration = Duration::from_secs(15);
 /// How long the leader tries to renew before it gives up.
@@ -168,13 +166,13 @@ impl Candidate {
     pub async fn release(&self) -> Result<(), Error> {
         let name = self.name;
         let subject = || format!("lease {name}");
-        let mut lease = shell::call("get", subject, self.leases.get(name)).await?;
+        let mut lease = request::call("get", subject, self.leases.get(name)).await?;
         let Some(record) = lease.spec.as_ref().and_then(|spec| self.election.release(spec, Timestamp::now()))
         else {
             return Ok(());
         };
         lease.spec = Some(record);
-        shell::call("release", subject, self.leases.replace(name, &PostParams::default(), &lease)).await?;
+        request::call("release", subject, self.leases.replace(name, &PostParams::default(), &lease)).await?;
         info!(lease = self.name, "released the lease");
         Ok(())
     }
@@ -183,7 +181,7 @@ impl Candidate {
     async fn turn(&mut self) -> Result<Turn, Error> {
         let name = self.name;
         let subject = || format!("lease {name}");
-        let lease = shell::call("get", subject, self.leases.get_opt(name)).await?;
+        let lease = request::call("get", subject, self.leases.get_opt(name)).await?;
         let record = lease.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         let written = match self.election.step(record.as_ref(), Instant::now(), Timestamp::now()) {
             Move::Wait => return Ok(Turn::Other),
@@ -192,11 +190,11 @@ impl Candidate {
                     metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
                     spec: Some(spec),
                 };
-                shell::call("create", subject, self.leases.create(&PostParams::default(), &lease)).await
+                request::call("create", subject, self.leases.create(&PostParams::default(), &lease)).await
             }
             Move::Replace(spec) => {
                 let lease = Lease { spec: Some(spec), ..lease.unwrap_or_default() };
-                shell::call("update", subject, self.leases.replace(name, &PostParams::default(), &lease))
+                request::call("update", subject, self.leases.replace(name, &PostParams::default(), &lease))
                     .await
             }
         };

@@ -1,9 +1,9 @@
 //! How a process that works behind a lease begins and ends: virt-controller, and virt-operator.
 
+use crate::certificates;
 use crate::lease::Candidate;
+use crate::log::{self, Level};
 use anyhow::Context;
-use barevirt_component::certificates;
-use barevirt_component::log::{self, Level};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};

@@ -1,0 +1,85 @@
+//! Requests that more than one step makes.
+
+use crate::cluster::Cluster;
+use crate::expectations::{Key, Kind};
+use crate::vmi::action::{Action, Plan};
+use crate::vmi::subject::subject;
+use crate::write::{self, FIELD_MANAGER};
+use barevirt_api::names::CREATED_BY_LABEL;
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_component::error::response;
+use barevirt_component::request::{Error, call, call_opt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, PostParams};
+use kube::{Resource, ResourceExt};
+use serde_json::Value;
+use std::time::Instant;
+use tracing::info;
+
+/// Whether the instance is as it was observed.
+pub(super) async fn is_current(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<bool, Error> {
+    let namespace = vmi.namespace().unwrap_or_default();
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
+    let fresh = call_opt("get", || subject(vmi), vmis.get_metadata(&vmi.name_any())).await?;
+    Ok(fresh.is_some_and(|fresh| {
+        fresh.metadata.uid == vmi.metadata.uid
+            && fresh.metadata.resource_version == vmi.metadata.resource_version
+    }))
+}
+
+/// Makes a pod; false where it is there already.
+pub(super) async fn make_pod(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+) -> Result<bool, Error> {
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
+    let pod_subject = || format!("pod {namespace}/{name}");
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let write = cluster.expectations.begin(Key::new(Kind::Pod, &namespace, &name), Instant::now());
+    let (version, made) = match call("create", pod_subject, pods.create(&params, pod)).await {
+        Ok(created) => (created.metadata.resource_version, true),
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
+            let existing = call("get", pod_subject, pods.get(&name)).await?;
+            if existing.labels().get(CREATED_BY_LABEL) != vmi.metadata.uid.as_ref() {
+                let owner = existing.owner_references().first();
+                let owner = owner.map_or("nothing".to_owned(), |o| format!("{} {}", o.kind, o.name));
+                return Err(Error::Foreign { subject: pod_subject(), owner });
+            }
+            (existing.metadata.resource_version, false)
+        }
+        Err(error) => return Err(error),
+    };
+    write.done(version.as_deref());
+    Ok(made)
+}
+
+/// Writes down and tells what a plan has to say.
+pub(super) async fn tell(cluster: &Cluster, vmi: &VirtualMachineInstance, plan: Plan) -> Result<(), Error> {
+    for action in plan.actions {
+        if let Action::Patch(body) = action {
+            patch(cluster, vmi, &body).await?;
+        }
+    }
+    for note in plan.notes {
+        cluster.notes.tell(note, vmi.object_ref(&()));
+    }
+    Ok(())
+}
+
+/// Merges something into the instance, and logs where its phase changes.
+pub(super) async fn patch(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    body: &Value,
+) -> Result<(), Error> {
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
+    write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, &name, body).await?;
+    let status = &body["status"];
+    if let Some(phase) = status["phase"].as_str() {
+        let reason = status["reason"].as_str().unwrap_or_default();
+        info!(namespace, vmi = name, phase, reason, "phase changed");
+    }
+    Ok(())
+}

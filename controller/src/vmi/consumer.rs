@@ -1,0 +1,51 @@
+//! A pod that claims wait for before somebody fills them: what is there, and its end.
+
+use super::action::Action;
+use super::progress::is_over;
+use crate::cluster::Cluster;
+use crate::expectations::{Key, Kind};
+use barevirt_api::names::{APP_FIRST_CONSUMER, APP_LABEL};
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_plan::pod::first_consumer;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use std::time::{Duration, Instant};
+
+/// What is there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Consumer {
+    /// The pod that has its name.
+    pub(super) pod: Option<Pod>,
+    /// How long there is no other one yet.
+    pub(super) pause: Duration,
+}
+
+/// Whether a pod is one that claims wait for, of a launcher or of an attachment pod.
+pub(crate) fn is_first_consumer(pod: &Pod) -> bool {
+    pod.labels().get(APP_LABEL).map(String::as_str) == Some(APP_FIRST_CONSUMER)
+}
+
+/// Deletes one, unless that is under way. Of one that is over nothing runs any more.
+pub(super) fn release(pod: &Pod) -> Option<Action> {
+    let grace = u32::from(!is_over(pod));
+    let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+    pod.metadata.deletion_timestamp.is_none().then_some(Action::Release { name, uid, grace })
+}
+
+/// Looks; into the cache alone. None while that is behind our own writes.
+pub(super) fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Option<Consumer> {
+    let name = first_consumer::name(&vmi.name_any(), &vmi.uid().unwrap_or_default());
+    find(cluster, &vmi.namespace().unwrap_or_default(), &name)
+}
+
+/// Looks for one by its name.
+pub(super) fn find(cluster: &Cluster, namespace: &str, name: &str) -> Option<Consumer> {
+    let now = Instant::now();
+    if cluster.expectations.owes(&Key::new(Kind::Pod, namespace, name), now) {
+        return None;
+    }
+    let cached = cluster.pods.get(&ObjectRef::new(name).within(namespace));
+    let pod = cached.and_then(|pod| pod.unpack().ok());
+    Some(Consumer { pod, pause: cluster.pauses.left(namespace, name, now) })
+}

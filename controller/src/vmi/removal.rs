@@ -1,0 +1,97 @@
+//! What goes once an instance has ended or is being deleted. Pure.
+
+use super::action::{Action, Plan};
+use super::consumer::is_first_consumer;
+use super::hotplug;
+use super::hotplug::attachments::is_attachment;
+use super::observed::Observed;
+use super::status::{age, is_ours, patch};
+use super::verdict::Verdict;
+use crate::node::NodeState;
+use crate::pod;
+use barevirt_api::names::{REASON_NODE_UNRESPONSIVE, REASON_SUCCESSFUL_DELETE, VMI_FINALIZER};
+use barevirt_component::notes::Note;
+use barevirt_plan::phase;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::json;
+use std::time::Duration;
+
+/// How long a pod may outlive its instance's last phase, so that the launcher ends by itself.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// The instance has ended and stays as a record; its pod may not run on.
+pub(super) fn clean_up(observed: &Observed) -> Plan {
+    let vmi = &observed.vmi;
+    let Some(pod) = observed.pod.as_ref().filter(|pod| is_ours(pod, vmi) && Verdict::of(pod).is_none())
+    else {
+        // As long as the launcher ran, its guest may have had their disks.
+        let left = observed.attachments.pods().chain(&observed.consumer.pod);
+        return hotplug::remove(left.filter(|pod| is_ours(pod, vmi)));
+    };
+    let status = vmi.status.as_ref();
+    let unresponsive = status.and_then(|status| status.reason.as_deref()) == Some(REASON_NODE_UNRESPONSIVE);
+    let since = status
+        .and_then(|status| {
+            status.phase_transition_timestamps.iter().find(|stamp| stamp.phase.as_deref() == Some(phase(vmi)))
+        })
+        .and_then(|stamp| stamp.phase_transition_timestamp.as_ref())
+        .map_or(Duration::MAX, |time| age(time.0, observed.now));
+    if !unresponsive && since < LINGER {
+        return Plan::default().again_in(LINGER.saturating_sub(since));
+    }
+    delete_pods(observed, [pod])
+}
+
+/// The instance is being deleted: first its launcher, then the pods that have its claims, then its finalizer.
+pub(super) fn take_down(observed: &Observed) -> Plan {
+    let vmi = &observed.vmi;
+    let pods = observed.pod.iter().chain(&observed.strays).filter(|pod| is_ours(pod, vmi));
+    // By its name: labels can be written by those whose pods they are.
+    let name = pod::name(&vmi.name_any(), &vmi.uid().unwrap_or_default());
+    let has_claims = |pod: &Pod| is_attachment(pod) || is_first_consumer(pod);
+    let (launchers, others): (Vec<&Pod>, Vec<&Pod>) =
+        pods.partition(|pod| pod.name_any() == name || !has_claims(pod));
+    if !launchers.is_empty() {
+        return delete_pods(observed, launchers);
+    }
+    if !others.is_empty() {
+        return hotplug::remove(others);
+    }
+    let finalizers = vmi.finalizers();
+    if !finalizers.iter().any(|finalizer| finalizer == VMI_FINALIZER) {
+        return Plan::default();
+    }
+    let left: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != VMI_FINALIZER).collect();
+    Plan::default().act(patch(vmi, json!({"finalizers": left}), None))
+}
+
+fn delete_pods<'a>(observed: &Observed, pods: impl IntoIterator<Item = &'a Pod>) -> Plan {
+    let vmi = &observed.vmi;
+    let dead = observed.node.is_some_and(NodeState::is_known_dead);
+    let given = vmi.spec.termination_grace_period_seconds;
+    let given = given.unwrap_or(barevirt_api::defaults::GRACE_PERIOD_SECONDS);
+    let wanted = if dead { 0 } else { pod::grace_seconds(u64::try_from(given).unwrap_or(0)) };
+    let mut plan = Plan::default();
+    for pod in pods {
+        plan = delete_pod(plan, pod, wanted);
+    }
+    match observed.node {
+        Some(NodeState::NotReady { left }) => plan.again_in(left),
+        _ => plan,
+    }
+}
+
+/// Deletes a pod, or hurries one that is on its way.
+pub(super) fn delete_pod(plan: Plan, pod: &Pod, grace: u32) -> Plan {
+    let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+    let going = pod.metadata.deletion_timestamp.is_some();
+    let granted = pod.metadata.deletion_grace_period_seconds.unwrap_or(i64::MAX);
+    // A pod that is on its way may be hurried, never slowed down.
+    if going && granted <= i64::from(grace) {
+        return plan;
+    }
+    let note = Note::normal(REASON_SUCCESSFUL_DELETE, format!("Deleted virtual machine pod {name}"));
+    let plan = plan.act(Action::DeletePod { name, uid, grace });
+    if going { plan } else { plan.tell(note) }
+}

@@ -1,0 +1,112 @@
+//! Words and changes of an instance's status that several plans use.
+
+use super::action::{Action, Plan};
+use super::verdict::bounded;
+use crate::merge;
+use barevirt_api::names::{
+    CONDITION_POD_SCHEDULED, CONDITION_READY, CONDITION_SYNCHRONIZED, CREATED_BY_LABEL,
+};
+use barevirt_api::v1::{
+    Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
+};
+use barevirt_component::notes::Note;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What the Ready condition says until the handler knows better. VMs repeat it word by word, which saves them a write.
+pub const NOT_RUNNING_MESSAGE: &str = "Guest VM is not reported as running";
+
+/// What is told of a pod that has a name of ours.
+pub(super) fn taken(name: &str) -> String {
+    format!("a pod with the name {name} exists and belongs to something else")
+}
+
+/// The patch and event for a pod that was refused.
+pub(super) fn refused(vmi: &VirtualMachineInstance, reason: &str, message: &str, now: Timestamp) -> Plan {
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let mut notes = vec![];
+    note_trouble(&mut status, &mut notes, CONDITION_SYNCHRONIZED, reason, message, now);
+    let actions = status_patch(vmi, json!({}), &status).into_iter().collect();
+    Plan { actions, notes, again: None }
+}
+
+/// Sets the condition to False; an event where the reason is news.
+pub(super) fn note_trouble(
+    status: &mut VirtualMachineInstanceStatus,
+    notes: &mut Vec<Note>,
+    condition: &str,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) {
+    let message = bounded(message);
+    let known = Condition::find(&status.conditions, condition).and_then(|known| known.reason.as_deref());
+    // The scheduler has an event of its own, on the pod; KubeVirt adds none.
+    if known != Some(reason) && condition != CONDITION_POD_SCHEDULED {
+        notes.push(Note::warning(reason, message.clone()));
+    }
+    merge_condition(&mut status.conditions, Condition::new(condition, false, reason, message), &Time(now));
+}
+
+/// Enters a phase, and notes when.
+pub(super) fn enter(status: &mut VirtualMachineInstanceStatus, phase: &str, now: Timestamp) {
+    if status.phase.as_deref() != Some(phase) {
+        status.phase = Some(phase.to_owned());
+        record_phase_transition(&mut status.phase_transition_timestamps, phase, &Time(now));
+    }
+}
+
+/// Sets the condition `Ready` to False.
+pub(super) fn not_running(
+    status: &mut VirtualMachineInstanceStatus,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) {
+    let condition = Condition::new(CONDITION_READY, false, reason, message);
+    merge_condition(&mut status.conditions, condition, &Time(now));
+}
+
+/// Whether a pod was made for this very instance. The owner reference goes when someone deletes the instance and orphans
+/// what it owns; the label stays.
+pub(super) fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+    let Some(uid) = vmi.metadata.uid.as_deref() else { return false };
+    pod.labels().get(CREATED_BY_LABEL).map(String::as_str) == Some(uid)
+        || pod.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+/// How long ago something was; nothing where a clock ran backwards.
+pub(super) fn age(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO)
+}
+
+/// The patch from the stored status to this one, or none where nothing differs.
+pub(super) fn status_patch(
+    vmi: &VirtualMachineInstance,
+    metadata: Value,
+    status: &VirtualMachineInstanceStatus,
+) -> Option<Action> {
+    change(vmi, status).map(|change| patch(vmi, metadata, Some(change)))
+}
+
+/// What differs in the status, as a merge patch.
+pub(super) fn change(vmi: &VirtualMachineInstance, status: &VirtualMachineInstanceStatus) -> Option<Value> {
+    // Our types always have a JSON form: no map in them has keys but strings.
+    let old = serde_json::to_value(vmi.status.clone().unwrap_or_default()).unwrap_or_default();
+    let new = serde_json::to_value(status).unwrap_or_default();
+    merge::difference(&old, &new)
+}
+
+/// The patch of an instance, which holds only for what was observed.
+pub(super) fn patch(vmi: &VirtualMachineInstance, mut metadata: Value, status: Option<Value>) -> Action {
+    metadata["resourceVersion"] = json!(vmi.metadata.resource_version);
+    let mut body = json!({"metadata": metadata});
+    if let Some(status) = status {
+        body["status"] = status;
+    }
+    Action::Patch(body)
+}

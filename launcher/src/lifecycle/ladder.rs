@@ -1,0 +1,111 @@
+//! The way out: each rung asks for the end more firmly than the one before.
+
+use std::time::Duration;
+
+use super::event::{Effect, Event};
+use super::times::{FORCE, FORCE_AT_ONCE, LEAVE_ASKED, PRESS_AGAIN};
+use super::vm::{Ladder, Phase, Rung, Why};
+use crate::verdict::{Asked, Exit, Seen, Verdict, verdict};
+
+/// One step of a guest that is on its way out.
+pub(super) fn stopping(ladder: Ladder, now: Duration, event: Event, seen: &Seen) -> (Phase, Vec<Effect>) {
+    let Ladder { rung, why } = ladder;
+    match (event, rung) {
+        (Event::Exited(exit), _) => (Phase::Ended(conclude(exit, seen, why)), vec![]),
+        (Event::Stop { grace }, rung) => hurry(Ladder { rung, why }, now, grace),
+        (Event::CannotRun(verdict) | Event::CannotStart(verdict), rung) if rung != Rung::Kill => {
+            // Whoever was on the way out already keeps the reason for it.
+            kill(if why == Why::Itself { Why::Failure(verdict) } else { why }, now)
+        }
+        (Event::Shutdown(_), Rung::Powerdown { ends, .. }) => leave(why, ends.max(now + LEAVE_ASKED)),
+        (Event::Tick, Rung::Powerdown { ends, .. }) if now >= ends => quit_for(why, now, FORCE),
+        (Event::Tick, Rung::Powerdown { ends, again }) if now >= again => {
+            let again = now + PRESS_AGAIN;
+            let ladder = Ladder { rung: Rung::Powerdown { ends, again }, why };
+            (Phase::Stopping(ladder), vec![Effect::Powerdown, Effect::Wake(ends.min(again))])
+        }
+        (Event::Tick, Rung::Leaving { ends }) if now >= ends => terminate(why, now, FORCE),
+        (Event::Tick, Rung::Quit { ends }) if now >= ends => {
+            let wait = if why == Why::Asked(Asked::AtOnce) { FORCE_AT_ONCE } else { FORCE };
+            terminate(why, now, wait)
+        }
+        (Event::Tick, Rung::Terminate { ends }) if now >= ends => kill(why, now),
+        (Event::Tick, rung) => {
+            let wake = Effect::Wake(rung.wake(now));
+            (Phase::Stopping(Ladder { rung, why }), vec![wake])
+        }
+        // Nothing that leads back.
+        (
+            Event::Start { .. }
+            | Event::Answered
+            | Event::Resumed
+            | Event::Stopped
+            | Event::Shutdown(_)
+            | Event::Panicked
+            | Event::Watchdog(_)
+            | Event::IoError
+            | Event::WasReset
+            | Event::Asked(_)
+            | Event::CannotRun(_)
+            | Event::CannotStart(_),
+            rung,
+        ) => (Phase::Stopping(Ladder { rung, why }), vec![]),
+    }
+}
+
+/// A stop that was asked for again, or after the guest had begun to leave by itself.
+fn hurry(ladder: Ladder, now: Duration, grace: Duration) -> (Phase, Vec<Effect>) {
+    let Ladder { rung, why } = ladder;
+    match rung {
+        Rung::Powerdown { .. } if grace.is_zero() => quit(Asked::AtOnce, now),
+        Rung::Powerdown { ends, again } => {
+            let ends = ends.min(now + grace);
+            let rung = Rung::Powerdown { ends, again };
+            (Phase::Stopping(Ladder { rung, why }), vec![Effect::Wake(ends.min(again))])
+        }
+        Rung::Leaving { ends } => leave(why, ends.min(now + grace + LEAVE_ASKED)),
+        Rung::Quit { ends } if grace.is_zero() => {
+            let ends = ends.min(now + FORCE_AT_ONCE);
+            (Phase::Stopping(Ladder { rung: Rung::Quit { ends }, why }), vec![Effect::Wake(ends)])
+        }
+        Rung::Terminate { ends } if grace.is_zero() => {
+            let ends = ends.min(now + FORCE_AT_ONCE);
+            (Phase::Stopping(Ladder { rung: Rung::Terminate { ends }, why }), vec![Effect::Wake(ends)])
+        }
+        Rung::Quit { .. } | Rung::Terminate { .. } | Rung::Kill => {
+            (Phase::Stopping(Ladder { rung, why }), vec![])
+        }
+    }
+}
+
+pub(super) fn leave(why: Why, ends: Duration) -> (Phase, Vec<Effect>) {
+    (Phase::Stopping(Ladder { rung: Rung::Leaving { ends }, why }), vec![Effect::Wake(ends)])
+}
+
+pub(super) fn quit(asked: Asked, now: Duration) -> (Phase, Vec<Effect>) {
+    quit_for(Why::Asked(asked), now, FORCE_AT_ONCE)
+}
+
+fn quit_for(why: Why, now: Duration, wait: Duration) -> (Phase, Vec<Effect>) {
+    let ends = now + wait;
+    (Phase::Stopping(Ladder { rung: Rung::Quit { ends }, why }), vec![Effect::Quit, Effect::Wake(ends)])
+}
+
+pub(super) fn terminate(why: Why, now: Duration, wait: Duration) -> (Phase, Vec<Effect>) {
+    let ends = now + wait;
+    let ladder = Ladder { rung: Rung::Terminate { ends }, why };
+    (Phase::Stopping(ladder), vec![Effect::Terminate, Effect::Wake(ends)])
+}
+
+pub(super) fn kill(why: Why, now: Duration) -> (Phase, Vec<Effect>) {
+    let wake = Effect::Wake(Rung::Kill.wake(now));
+    (Phase::Stopping(Ladder { rung: Rung::Kill, why }), vec![Effect::Kill, wake])
+}
+
+fn conclude(exit: Exit, seen: &Seen, why: Why) -> Verdict {
+    match why {
+        Why::Failure(verdict) => verdict,
+        Why::Asked(asked) => verdict(exit, seen, asked),
+        Why::Itself => verdict(exit, seen, Asked::No),
+    }
+}

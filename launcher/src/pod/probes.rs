@@ -1,0 +1,63 @@
+//! Probes that ask the guest agent: the socket where they ask, and what the handler hears of them.
+
+use std::sync::Arc;
+
+use barevirt_api::v1::Probe;
+use barevirt_qmp::Agent;
+use tokio::sync::watch;
+use tokio::task::spawn_local;
+
+use super::report::Circumstances;
+use super::shared::Pod;
+use super::wanted::Wanted;
+use crate::status::Status;
+use crate::{people, probe};
+
+/// Where a probe asks the guest agent.
+pub fn serve_probes(pod: &Pod, agent: &Agent, status: &watch::Receiver<Status>) {
+    let asks = |wanted: &Arc<Wanted>| {
+        let spec = wanted.vmi.spec();
+        [&spec.readiness_probe, &spec.liveness_probe].into_iter().flatten().any(Probe::is_by_agent)
+    };
+    if !pod.wanted.borrow().as_ref().is_some_and(asks) {
+        return;
+    }
+    let pings_paused = watch::Sender::new(false);
+    let failed_pings = watch::Sender::new(0);
+    let guest = probe::serve::Guest {
+        agent: agent.clone(),
+        status: status.clone(),
+        facts: pod.guest.subscribe(),
+        pings_paused: pings_paused.subscribe(),
+        failed_pings: failed_pings.clone(),
+    };
+    spawn_local(pause_pings(pod.wanted.subscribe(), pings_paused));
+    spawn_local(tell_failed_pings(failed_pings.subscribe(), pod.circumstances.clone()));
+    match people::listen(&pod.args.private.join(probe::SOCKET)) {
+        Ok(listener) => drop(spawn_local(probe::serve::serve(listener, guest))),
+        // Each of them fails then, and says that it cannot ask.
+        Err(error) => tracing::error!(%error, "probes are not answered"),
+    }
+}
+
+/// Keeps whether pings are paused as the instance's annotation has it.
+async fn pause_pings(mut wanted: watch::Receiver<Option<Arc<Wanted>>>, paused: watch::Sender<bool>) {
+    loop {
+        let now = wanted.borrow_and_update().as_ref().is_some_and(|wanted| wanted.are_agent_pings_paused());
+        if paused.send_replace(now) != now {
+            tracing::info!(paused = now, "probes by guestAgentPing");
+        }
+        if wanted.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Has the handler know of pings that fail.
+async fn tell_failed_pings(mut failed: watch::Receiver<u64>, circumstances: watch::Sender<Circumstances>) {
+    while failed.changed().await.is_ok() {
+        let count = *failed.borrow_and_update();
+        tracing::warn!("a probe by guestAgentPing fails");
+        circumstances.send_modify(|circumstances| circumstances.failed_pings = count);
+    }
+}
