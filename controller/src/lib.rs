@@ -11,6 +11,34 @@
 //! Each reconciler takes the same steps: *observe* (caches, and a live look where a stale one would be dangerous), *plan*
 //! (pure), *apply*, *report* (status computed whole, written only when it differs). One process of several acts
 //! ([`barevirt_component::lease`]).
+//!
+//! The modules, from the outside in; each names only what stands below it.
+//!
+//! **What runs**
+//!
+//! - `main.rs` waits for the lease; [`run`] is all that the leading process does: it starts the caches and a queue for each
+//!   reconciler, and tries again what failed.
+//!
+//! **Reconcilers**, each with *observe*, *plan* and *apply* in files of these names
+//!
+//! - [`pool`] and [`replica_set`]: a number of machines or instances of one template.
+//! - [`vm`]: an instance for each machine that is to run; its template, its revisions, its data volumes.
+//! - [`vmi`]: a launcher pod for each instance; claims, volumes that come and go, resizes, the end where no handler tells it.
+//! - [`workloads`]: instances whose launcher is of a former version.
+//! - [`node`]: when a node is lost.
+//! - [`inventory`]: machines and instances as metrics.
+//!
+//! **The cluster, as reconcilers see it**
+//!
+//! - [`cluster`]: the caches, and who is reconciled when something changes; [`packed`]: how the caches keep objects.
+//! - [`write`] and [`expectations`]: writes that are waited for until the caches show them; [`adoption`]: who may own others.
+//! - [`kin`]: what belongs to which set or pool; [`generations`]: what was found done; [`pauses`]: pods that were made a moment
+//!   ago; [`vsock`]: addresses of guests; [`image_volumes`]: what the cluster can do; [`backlog`]: the queues as metrics.
+//!
+//! **What others use too**
+//!
+//! - `barevirt_plan` makes launcher pods, instances of templates, and merges; `barevirt_component` has the lease, events and
+//!   requests to the API server.
 
 pub mod adoption;
 pub mod backlog;

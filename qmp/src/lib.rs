@@ -22,6 +22,16 @@
 //! * Of a list, the entries that the schema does not know are left out; the others are there.
 //!
 //! [`codec`] is pure (bytes to messages and back); [`Qmp`] and [`Agent`] are thin shells around it.
+//!
+//! The modules, from the outside in; each names only what stands below it.
+//!
+//! - [`Qmp`] (`monitor`) and [`Agent`] (`agent`): a session with QEMU's monitor, and one with the guest agent. The agent has no
+//!   greeting: its session begins when it repeats a number that we chose.
+//! - [`newer`]: commands that QEMU has and the [`qapi`] crate does not, or not so.
+//! - `connection`: the two tasks of a stream, and the table of those who wait for an answer; [`Events`] (`event`) goes to whoever
+//!   listens.
+//! - [`message`]: what a line means; [`codec`]: bytes to lines, within bounds. Both are pure.
+//! - [`Deadline`] (`deadline`): the moment at which a wait ends; [`Error`] (`error`): how a command fails.
 
 pub mod agent;
 pub mod codec;

@@ -7,6 +7,25 @@
 //!
 //! Both lists are pure functions, in an order in which the objects can be applied. Objects are JSON values; a test reads
 //! each into its type and back, so that a misspelt field does not pass.
+//!
+//! The modules, from the outside in; each names only what stands below it.
+//!
+//! **The process**
+//!
+//! - `bin/virt-operator.rs` waits for the lease; [`operator`] compares the cluster with the installation, in passes, and rolls
+//!   out what differs; its webhook judges writes of the `KubeVirt` object.
+//! - [`certificates`]: those of all components, made, rotated and published.
+//! - [`monitoring`]: the service and the rules of a monitoring stack.
+//!
+//! **The objects**, one file for a kind
+//!
+//! - `manifest`: what a person applies; [`strategy`]: what the operator applies after that.
+//! - `workloads`: Deployments and the DaemonSet; `rbac`: what components may do; `user_roles`: what people may do; `policy`: what
+//!   a handler's token may change; `webhooks` and `api_services`: who asks us; `instancetypes`: sizes that come with it.
+//!
+//! **What the objects are made of**
+//!
+//! - `images`: names of images; `objects`: labels and priorities that all have; [`yaml`]: how they are printed.
 
 mod api_services;
 pub mod certificates;

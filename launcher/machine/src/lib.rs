@@ -15,6 +15,24 @@
 //! values go through the one quoting function in `quote`.
 //!
 //! What the guest can see is stable by name: see [`layout`] for PCI addresses and `name` for identifiers.
+//!
+//! The modules, from the outside in; each names only what stands below it.
+//!
+//! **What is called**
+//!
+//! - `plan` decides: manifest and facts in, a [`Machine`] out. It has a file for each part of a machine.
+//! - `argv` prints the machine as a command line; `hotplug` and `resize` change a running one by QMP commands.
+//! - `expected`: the facts of a pod, for those who have none.
+//!
+//! **A machine**
+//!
+//! - `machine` is the whole; `cpu`, `memory`, `numa`, `clock` and the devices in `device` are its parts.
+//! - [`layout`]: where devices sit on the PCI bus; `pinning`: which thread runs on which CPU.
+//!
+//! **What these stand on**
+//!
+//! - `facts`, `host_cpu` and `host_cpus`: what the launcher found; `error`: why there is no machine.
+//! - `props` and `quote`: JSON and `key=value` as QEMU reads them; `name`: identifiers; `units`: bytes and descriptors.
 
 mod argv;
 mod clock;
