@@ -49,9 +49,10 @@ static: fmt clippy deny shellcheck
 fmt: deps
 	@cargo fmt --all --check
 
+# Cargo says again what the compilation said, and nothing where there was nothing to say.
 .PHONY: clippy
-clippy: deps
-	@.ci/timed "compile: lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+clippy: tests-built
+	@said=$$(.ci/compile 2>&1); [ -z "$$said" ] || { printf '%s\n' "$$said" >&2; exit 1; }
 
 .PHONY: deny
 deny: deps
@@ -59,7 +60,7 @@ deny: deps
 
 .PHONY: shellcheck
 shellcheck: deps
-	@shellcheck -x cluster-up/*.sh images/*.sh images/*/*.sh e2e/*.sh .ci/run .ci/timed
+	@shellcheck -x cluster-up/*.sh images/*.sh images/*/*.sh e2e/*.sh .ci/run .ci/timed .ci/compile
 
 .PHONY: unit
 # The same random worlds for the same code, so that a change is judged by what it changed; `make properties` has others.
@@ -67,10 +68,10 @@ unit test: export PROPTEST_RNG_SEED ?= 1
 unit: deps guest-tiny tests-built
 	@$(BUILT)/tests unit
 
-# All tests and the programs beside them are compiled at once, with one set of features: nothing is compiled twice.
+# All tests and the programs beside them are compiled and linted at once, with one set of features: nothing is compiled twice.
 .PHONY: tests-built
 tests-built: deps
-	@.ci/timed "compile: tests" cargo test --locked --quiet --workspace --no-run
+	@.ci/timed "compile: tests and lints" .ci/compile
 
 .PHONY: rooms
 rooms: tests-built ## circles of imports between modules, the longest files and functions; fails on a new circle
@@ -139,7 +140,7 @@ cluster-sync: images virtctl ## builds, loads the images, installs, waits until 
 # By the tests beside them, as the tests are compiled: programs that are built alone have other features.
 .PHONY: virtctl
 virtctl: deps
-	@.ci/timed "compile: virtctl" cargo test --locked --quiet --workspace --no-run --test image_upload --test fleet
+	@.ci/timed "compile: virtctl" .ci/compile --test image_upload --test fleet
 	@ln -sf virtctl target/debug/kubectl-virt
 
 .PHONY: cluster-load

@@ -1,7 +1,7 @@
 //! Runs the tests of the workspace, and tells where the time went.
 //!
 //! ```text
-//!   cargo test --no-run --> programs --> selection (tier, ONLY, CHANGED) --> libtest --> results --> report
+//!   .ci/compile --> programs --> selection (tier, ONLY, CHANGED) --> libtest --> results --> report
 //!                                        long.txt, areas.txt                  tries       times.json, flaky.json
 //! ```
 //!
