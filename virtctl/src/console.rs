@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   wait until it runs -> attached --ctrl-]----------------------------> done
-//!                          ^    |  \--another user took it-------------> told, failed
+//!                          ^    |  \--another user took it-------------> message, failed
 //!                          |    |
-//!                          |    +--the way broke (a component started anew)--> the same guest again
+//!                          |    +--connection broke (a component restarted)--> the same guest again
 //!                          |    +--the guest ended----------------------------> the machine's next run, if it has one
-//!                          +------------------------------------------------------+   else told, failed
+//!                          +------------------------------------------------------+   else message, failed
 //! ```
 
 mod again;
@@ -38,8 +38,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Close code of a stream that another user has taken, and of one whose guest has ended.
 const TAKEN: u16 = 4001;
 const ENDED: u16 = 4000;
-/// A connection that was had again and breaks sooner than this is not tried once more: on a server that does not say so,
-/// somebody else may want it as much.
+/// A reopened connection that breaks sooner than this is not reopened again: another user may have taken the console on a
+/// server that does not say so.
 const SHORT: Duration = Duration::from_secs(3);
 
 /// Arguments of `virtctl console`.
@@ -55,7 +55,7 @@ pub(crate) struct Console {
     timeout: u64,
 }
 
-/// A console that answers, and whose it is.
+/// An open console, and the instance that it belongs to.
 struct Line {
     socket: Socket,
     uid: String,
@@ -192,7 +192,7 @@ async fn attach(keys: &mut mpsc::Receiver<Bytes>, mut socket: Socket) -> anyhow:
     }
 }
 
-/// What was typed before the escape, and whether that came.
+/// The input before the escape key, and whether the escape key was pressed.
 fn until_escape(bytes: &Bytes) -> (Bytes, bool) {
     match bytes.iter().position(|byte| *byte == ESCAPE) {
         Some(at) => (bytes.slice(..at), true),
@@ -200,7 +200,7 @@ fn until_escape(bytes: &Bytes) -> (Bytes, bool) {
     }
 }
 
-/// What a goodbye says.
+/// The meaning of a close frame.
 fn end(frame: Option<&CloseFrame>) -> End {
     match frame.map(|frame| u16::from(frame.code)) {
         Some(TAKEN) => End::Taken,
@@ -233,7 +233,7 @@ mod tests {
     fn a_goodbye_says_what_it_was() {
         let of = |code: u16| end(Some(&CloseFrame { code: code.into(), reason: "EOF".into() }));
         assert_eq!((of(4001), of(4000), of(1000)), (End::Taken, End::Ended, End::Ended));
-        // A server that goes, and one that says nothing.
+        // A server that shuts down, and one that gives no reason.
         assert_eq!((of(1001), end(None)), (End::Lost, End::Lost));
     }
 

@@ -28,7 +28,7 @@ enum Command {
 }
 
 impl Create {
-    /// Prints the manifest; `namespace` is the one that was asked for, if any.
+    /// Prints the manifest; `namespace` is the requested one, if any.
     pub(crate) fn run(&self, namespace: Option<&str>) -> anyhow::Result<()> {
         let manifest = match &self.command {
             Command::Vm(vm) => vm.manifest(namespace)?,

@@ -1,7 +1,7 @@
-//! debug: all there is to know of a virtual machine instance, in one archive, without secrets.
+//! debug: collects everything about a virtual machine instance in one archive, without secrets.
 //!
-//! Each part is asked for by itself, with the person's own rights; what cannot be had is said in its place. A QEMU that does
-//! not answer costs one deadline: what it would have told is left out, what the launcher sees of it is there.
+//! Each part is requested by itself, with the user's own rights. A part that cannot be read is replaced by the reason. A QEMU that
+//! does not answer costs one deadline: its answers are left out, and what the launcher sees of it is there.
 
 mod redact;
 mod tar;
@@ -61,7 +61,7 @@ pub(crate) struct Debug {
     output: Option<PathBuf>,
 }
 
-/// Parts of a bundle, by file name; a part that could not be had is its reason.
+/// Parts of a bundle, by file name. A part that could not be read is its reason.
 type Parts = Vec<(String, Result<Value, String>)>;
 
 impl Debug {
@@ -130,13 +130,13 @@ impl Debug {
     }
 }
 
-/// What only the launcher sees of its QEMU, which need not answer for it.
+/// What the launcher sees of its QEMU without asking it.
 pub(crate) async fn report(session: &Session, vmi: &str) -> anyhow::Result<Value> {
     let path = session::path(&session.namespace, session::INSTANCES, vmi, "debug");
     session.call_json(Method::GET, path, &Value::Null).await
 }
 
-/// What QEMU tells. After the first time-out it is not asked again.
+/// QEMU's answers. After the first time-out it is not asked again.
 async fn ask(session: &Session, path: &str) -> Parts {
     let mut silent = None;
     let mut parts = Parts::new();

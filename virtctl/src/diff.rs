@@ -1,4 +1,4 @@
-//! diff: which changes of a virtual machine its running instance takes over, and which take a restart; told before they are
+//! diff: which changes of a virtual machine its running instance takes over, and which take a restart; shown before they are
 //! made.
 //!
 //! The API server's own admission fills in defaults (a dry run), and what decides is what virt-controller decides with.
@@ -43,9 +43,9 @@ pub(crate) struct Diff {
     output: Option<Format>,
 }
 
-/// One changed field, told.
+/// One changed field in the printed form.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Told {
+pub(crate) struct ShownChange {
     field: String,
     from: Value,
     to: Value,
@@ -74,20 +74,20 @@ impl Diff {
             (None, Some(name)) => {
                 let name = name.strip_prefix("vm/").unwrap_or(name);
                 let vm = machine(&session, name).await?;
-                let told = pending(&session, &vm).await?;
-                all.push((name.to_owned(), told));
+                let changes = pending(&session, &vm).await?;
+                all.push((name.to_owned(), changes));
             }
             (None, None) => bail!("a virtual machine is missing"),
         }
         match self.output {
             Some(format) => {
                 let object: serde_json::Map<String, Value> =
-                    all.into_iter().map(|(name, told)| (name, serde_json::json!(told))).collect();
+                    all.into_iter().map(|(name, changes)| (name, serde_json::json!(changes))).collect();
                 print!("{}", format.text(&object)?);
             }
             None => {
-                for (name, told) in &all {
-                    print!("{}", text(&format!("VirtualMachine {name}"), told));
+                for (name, changes) in &all {
+                    print!("{}", text(&format!("VirtualMachine {name}"), changes));
                 }
             }
         }
@@ -105,7 +105,7 @@ async fn of_manifest(
     session: &Session,
     connection: &Connection,
     manifest: Value,
-) -> anyhow::Result<(String, Vec<Told>)> {
+) -> anyhow::Result<(String, Vec<ShownChange>)> {
     let given: VirtualMachine = serde_json::from_value(manifest).context("read the VirtualMachine")?;
     let name = given.metadata.name.clone().unwrap_or_default();
     let mut session = Session { client: session.client.clone(), namespace: session.namespace.clone() };
@@ -118,24 +118,24 @@ async fn of_manifest(
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let admitted = vms.replace(&name, &dry, &wanted).await.map_err(session::plain);
     let admitted = admitted.with_context(|| format!("VirtualMachine {name} would be refused"))?;
-    let mut told: Vec<Told> = difference::of_machine(&old, &admitted)
+    let mut changes: Vec<ShownChange> = difference::of_machine(&old, &admitted)
         .into_iter()
-        .map(|change| followed(tell(change, &When::InPlace)))
+        .map(|change| followed(shown_change(change, &When::InPlace)))
         .collect();
-    told.extend(pending(&session, &admitted).await?);
-    Ok((name, told))
+    changes.extend(pending(&session, &admitted).await?);
+    Ok((name, changes))
 }
 
-/// What the controller makes at once of a change of the machine itself.
-fn followed(mut told: Told) -> Told {
-    if told.field.starts_with("spec.dataVolumeTemplates") {
-        told.reason = Some("missing DataVolumes are made; one that is there stays as it is".to_owned());
+/// Adds what the controller does at once with a change of the machine itself.
+fn followed(mut change: ShownChange) -> ShownChange {
+    if change.field.starts_with("spec.dataVolumeTemplates") {
+        change.reason = Some("missing DataVolumes are made; one that is there stays as it is".to_owned());
     }
-    told
+    change
 }
 
-/// What of a machine its running instance does not have; nothing where none runs.
-pub(crate) async fn pending(session: &Session, vm: &VirtualMachine) -> anyhow::Result<Vec<Told>> {
+/// Changes of a machine that its running instance does not have yet; empty when it does not run.
+pub(crate) async fn pending(session: &Session, vm: &VirtualMachine) -> anyhow::Result<Vec<ShownChange>> {
     let name = vm.metadata.name.clone().unwrap_or_default();
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmi = vmis.get_opt(&name).await.map_err(session::plain).context("get its instance")?;
@@ -154,7 +154,7 @@ pub(crate) async fn pending(session: &Session, vm: &VirtualMachine) -> anyhow::R
     let follows = Follows::of(&settings(session).await);
     let differences = difference::of(vm, &wanted, &vmi, &kept, &follows)
         .with_context(|| format!("controller revision {revision} cannot be read"))?;
-    Ok(differences.into_iter().map(|(change, when)| tell(change, &when)).collect())
+    Ok(differences.into_iter().map(|(change, when)| shown_change(change, &when)).collect())
 }
 
 /// The machine's template with its instance type, preference and defaults.
@@ -185,7 +185,7 @@ pub(crate) async fn settings(session: &Session) -> Settings {
     }
 }
 
-fn tell(change: Change, when: &When) -> Told {
+fn shown_change(change: Change, when: &When) -> ShownChange {
     let Change { path, from, to } = change;
     let secret = path.contains("userData") || path.contains("networkData");
     let shown = |value: Value| match value {
@@ -198,7 +198,7 @@ fn tell(change: Change, when: &When) -> Told {
         When::Restart(why) => ("restart", Some(why.clone())),
         When::NextStart => ("next start", None),
     };
-    Told { field: path, from: shown(from), to: shown(to), applies, reason }
+    ShownChange { field: path, from: shown(from), to: shown(to), applies, reason }
 }
 
 /// A whole volume that is new or gone holds its secrets too.
@@ -219,9 +219,9 @@ fn redacted(mut value: Value) -> Value {
     value
 }
 
-/// The differences for people, by when they come to be.
-pub(crate) fn text(subject: &str, told: &[Told]) -> String {
-    if told.is_empty() {
+/// The differences for people, by when they are applied.
+pub(crate) fn text(subject: &str, changes: &[ShownChange]) -> String {
+    if changes.is_empty() {
         return format!("{subject}: no difference.\n");
     }
     let mut text = format!("{subject}:\n");
@@ -231,12 +231,12 @@ pub(crate) fn text(subject: &str, told: &[Told]) -> String {
         ("restart", "needs a restart"),
         ("next start", "applied at the next start"),
     ] {
-        let those: Vec<&Told> = told.iter().filter(|told| told.applies == applies).collect();
+        let those: Vec<&ShownChange> = changes.iter().filter(|change| change.applies == applies).collect();
         if those.is_empty() {
             continue;
         }
         text.push_str(&format!("  {sentence}:\n"));
-        for Told { field, from, to, reason, .. } in those {
+        for ShownChange { field, from, to, reason, .. } in those {
             let short =
                 |value: &Value| if value.is_null() { "nothing".to_owned() } else { value.to_string() };
             text.push_str(&format!("    {field}: {} -> {}\n", short(from), short(to)));
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn templates_change_no_data_volume_that_is_there() {
         let change = |path: &str| Change { path: path.to_owned(), from: Value::Null, to: json!(1) };
-        let reason = |path: &str| followed(tell(change(path), &When::InPlace)).reason;
+        let reason = |path: &str| followed(shown_change(change(path), &When::InPlace)).reason;
         assert!(
             reason("spec.dataVolumeTemplates[0]").is_some_and(|reason| reason.contains("stays as it is"))
         );
@@ -267,15 +267,18 @@ mod tests {
     fn told_by_when_and_without_secrets() {
         let change = |path: &str, from: Value, to: Value| Change { path: path.to_owned(), from, to };
         let volume = json!({"name": "seed", "cloudInitNoCloud": {"userData": "hunter2"}});
-        let told = [
-            tell(change("spec.template.spec.domain.cpu.sockets", json!(1), json!(2)), &When::InPlace),
-            tell(
+        let changes = [
+            shown_change(change("spec.template.spec.domain.cpu.sockets", json!(1), json!(2)), &When::InPlace),
+            shown_change(
                 change("spec.template.spec.volumes[seed]", Value::Null, volume),
                 &When::Restart("why".into()),
             ),
-            tell(change("x.cloudInitNoCloud.userData", json!("hunter1"), json!("hunter2")), &When::NextStart),
+            shown_change(
+                change("x.cloudInitNoCloud.userData", json!("hunter1"), json!("hunter2")),
+                &When::NextStart,
+            ),
         ];
-        let text = text("VirtualMachine web", &told);
+        let text = text("VirtualMachine web", &changes);
         assert!(text.contains(
             "  applied while the guest runs:\n    spec.template.spec.domain.cpu.sockets: 1 -> 2\n"
         ));

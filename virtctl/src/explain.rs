@@ -1,6 +1,6 @@
-//! explain: what a manifest leads to, without a cluster; and what a VM that runs was made of.
+//! explain: what a manifest leads to, without a cluster; and what a running VM was made from.
 //!
-//! Defaults, validation, the launcher pod and QEMU's command line are planned by the very code that virt-api, virt-controller
+//! Defaults, validation, the launcher pod and QEMU's command line are planned by the same code that virt-api, virt-controller
 //! and virt-launcher plan with.
 
 mod arguments;

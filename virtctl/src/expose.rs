@@ -56,7 +56,7 @@ pub(crate) struct Expose {
     ip_family_policy: Option<String>,
 }
 
-/// The object that is exposed: it owns the service, so that both go together.
+/// The exposed object. It owns the service, so that both are deleted together.
 struct Target {
     owner: OwnerReference,
     ports: Vec<ServicePort>,
@@ -185,7 +185,7 @@ fn int_or_string(text: &str) -> IntOrString {
     text.parse().map_or_else(|_| IntOrString::String(text.to_owned()), IntOrString::Int)
 }
 
-/// The word of the list that is meant, in the list's spelling.
+/// The matching word of the list, in the list's spelling.
 fn one_of(what: &str, text: &str, words: &[&str]) -> anyhow::Result<String> {
     words
         .iter()

@@ -1,4 +1,4 @@
-//! image-upload: a disk image or an archive of this machine becomes what is in a volume.
+//! image-upload: fills a volume with a disk image or an archive of this machine.
 //!
 //! CDI, the Containerized Data Importer, fills the volume. What is made here only asks for it, and the file goes to its proxy:
 //!
@@ -7,7 +7,7 @@
 //!           upload    objects, existing                     ready                  cluster, endpoint      send       processing
 //! ```
 //!
-//! What to make, whether something may be used, what a refusal leads to are pure; `cluster` and `send` talk.
+//! Pure code decides what to create, what may be used, and what a refusal leads to. `cluster` and `send` do the requests.
 
 mod annotation;
 mod arguments;

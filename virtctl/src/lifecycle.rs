@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::session::{self, Session, dry_run};
 
-/// Where every command of this file goes.
+/// Calls the subresource; every command of this file uses it.
 async fn put(session: &Session, vm: &str, command: &str, body: &impl Serialize) -> anyhow::Result<()> {
     let path = session::path(&session.namespace, "virtualmachines", vm, command);
     session.call(Method::PUT, path, body).await.map_err(session::plain)?;
@@ -26,7 +26,7 @@ pub(crate) struct Start {
     /// Start with the guest's CPUs standing still.
     #[arg(long)]
     paused: bool,
-    /// Only check whether it could be done.
+    /// Only check whether the change is possible.
     #[arg(long)]
     dry_run: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Stop {
     /// Seconds the guest is given to shut down; needs --force.
     #[arg(long, allow_negative_numbers = true)]
     grace_period: Option<i64>,
-    /// Only check whether it could be done.
+    /// Only check whether the change is possible.
     #[arg(long)]
     dry_run: bool,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Restart {
     /// Seconds the guest is given to shut down; only 0, and needs --force.
     #[arg(long, allow_negative_numbers = true)]
     grace_period: Option<i64>,
-    /// Only check whether it could be done.
+    /// Only check whether the change is possible.
     #[arg(long)]
     dry_run: bool,
 }

@@ -25,11 +25,11 @@ pub(crate) struct ObjectGraph {
     /// Return the graph of the instance of that name instead of the machine's.
     #[arg(long)]
     vmi: bool,
-    /// Leave out what the machine can do without.
+    /// Leave out optional dependencies.
     #[arg(long)]
     exclude_optional: bool,
     /// Labels that objects have to have, as key=value; several with commas. The label kubevirt.io/dependency-type is
-    /// storage, network, compute or config. What is beneath an object that is left out is left out with it.
+    /// storage, network, compute or config. The children of an omitted object are omitted too.
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = label)]
     selector: Vec<(String, String)>,
     /// Format of the output.
@@ -57,7 +57,7 @@ impl ObjectGraph {
     }
 
     fn options(&self) -> ObjectGraphOptions {
-        // Of one label said twice the last counts.
+        // The last value of a repeated label counts.
         let labels: BTreeMap<String, String> = self.selector.iter().cloned().collect();
         let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
         ObjectGraphOptions {

@@ -1,4 +1,4 @@
-//! permitted-devices: what of the nodes may be passed through.
+//! permitted-devices: which devices of the nodes may be passed through.
 
 use anyhow::Context;
 use barevirt_api::v1::KubeVirt;

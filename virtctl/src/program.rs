@@ -1,4 +1,4 @@
-//! The program's own face: its name in help and examples, its completion, and how it fails on wrong usage.
+//! The program's name in help and examples, its completion, and its errors on wrong usage.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,7 +9,7 @@ use clap_complete::Shell;
 /// Name of the program in KubeVirt's examples and ours.
 const NAME: &str = "virtctl";
 
-/// As it is to be called, by the name of its file: a plugin of kubectl is a file `kubectl-virt`.
+/// The command to type, from the name of the program's file: a plugin of kubectl is a file `kubectl-virt`.
 pub(crate) fn name(file: Option<&OsStr>) -> String {
     let file = file.and_then(|file| Path::new(file).file_stem()?.to_str());
     match file.and_then(|name| name.strip_suffix("-virt")) {

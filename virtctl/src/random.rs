@@ -1,13 +1,13 @@
-//! Names that nobody has chosen, of Kubernetes' letters: without vowels and what looks alike.
+//! Random names of the letters that Kubernetes uses: without vowels and letters that look alike.
 
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A name for an object that was given none.
+/// A name for an object without one.
 pub(crate) fn name(of: &str) -> String {
     format!("{of}-{}", suffix(5))
 }
 
-/// A word of that many letters.
+/// A random word of that many letters.
 pub(crate) fn suffix(length: usize) -> String {
     (0..length).map(|_| char::from(LETTERS[fastrand::usize(..LETTERS.len())])).collect()
 }

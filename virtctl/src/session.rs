@@ -11,7 +11,7 @@ use kube::{Client, Config};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Which cluster, as kubectl has it.
+/// The cluster, chosen as kubectl chooses it.
 #[derive(Debug, Args)]
 pub(crate) struct Connection {
     /// Path to the kubeconfig file to use.
@@ -44,7 +44,7 @@ struct Server {
     /// The name that the server's certificate has to have, instead of the server's own.
     #[arg(long, global = true, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// Do not check the server's certificate: whoever is on the way can read everything.
+    /// Do not check the server's certificate: anybody on the network path can read everything.
     #[arg(long, global = true)]
     insecure_skip_tls_verify: bool,
 }
@@ -126,7 +126,7 @@ impl Connection {
         self.server.apply(&mut config)?;
         self.person.apply(&mut config);
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        // What a server refuses is told at once: 503 and 504 are answers about a guest here, and no command is sent twice.
+        // A refusal is reported at once: 503 and 504 are answers about a guest here, and no command is sent twice.
         config.default_retry = false;
         let client = Client::try_from(config).context("make a client")?;
         Ok(Session { client, namespace })
@@ -134,7 +134,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// What the kubeconfig says, or the cluster that this runs in.
+    /// The kubeconfig's cluster, or the cluster that this program runs in.
     async fn config(&self) -> anyhow::Result<Config> {
         let chosen = KubeConfigOptions {
             context: self.context.clone(),
@@ -280,7 +280,7 @@ impl Session {
     }
 }
 
-/// The sentence in an answer that is no success.
+/// The message of a failed answer.
 pub(crate) fn sentence(body: &[u8]) -> String {
     serde_json::from_slice::<Value>(body)
         .ok()
@@ -288,7 +288,7 @@ pub(crate) fn sentence(body: &[u8]) -> String {
         .unwrap_or_else(|| String::from_utf8_lossy(body).into_owned())
 }
 
-/// The server's own sentence, where it sent one.
+/// The server's own message, if it sent one.
 pub(crate) fn plain(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => anyhow::anyhow!(status.message.clone()),

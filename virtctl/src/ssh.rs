@@ -1,4 +1,4 @@
-//! ssh and scp: this machine's own clients, with a stream to the guest as their way.
+//! ssh and scp: they run the clients of this machine over a stream to the guest.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use clap::Args;
 use crate::port_forward::{self, Target};
 use crate::session::Connection;
 
-/// What ssh and scp have alike.
+/// Arguments that ssh and scp share.
 #[derive(Debug, Args)]
 struct Options {
     /// The user to open the connection as. Default: the user of this machine.
@@ -55,7 +55,7 @@ pub(crate) struct Ssh {
 pub(crate) struct Scp {
     /// A path here, or [username@]type/name[/namespace]:path in the guest.
     source: String,
-    /// The other one of the two.
+    /// The destination: a path here, or [username@]type/name[/namespace]:path in the guest.
     destination: String,
     #[command(flatten)]
     options: Options,
@@ -128,7 +128,7 @@ impl Login {
         Ok(Self { user: user.map(str::to_owned), target, namespace })
     }
 
-    /// As the client knows the guest, among others in its file of known hosts.
+    /// The guest's name for the client, for example in its file of known hosts.
     fn host(&self, options: &Options) -> String {
         let own = || ["USER", "USERNAME", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
         let user = self.user.clone().or_else(|| options.username.clone()).or_else(own);
@@ -138,7 +138,7 @@ impl Login {
 }
 
 impl Options {
-    /// Runs the local client to its end, and ends as it did.
+    /// Runs the local client, and exits with its code.
     fn run(
         &self,
         client: &str,
@@ -167,12 +167,12 @@ impl Options {
 }
 
 /// Options for the local client as people write them, one or several in a text: "-v", "-4 -o A=b", "-o SendEnv=A B". A
-/// letter with a value may be one word with it, or not.
+/// value may be in the same word as its letter, or in the next word.
 fn local_options(text: &str) -> Vec<String> {
     let mut options: Vec<String> = vec![];
     for word in text.split_ascii_whitespace() {
         match options.last_mut() {
-            // The value goes on.
+            // The value continues.
             Some(last) if !word.starts_with('-') && last.len() != 2 => *last = format!("{last} {word}"),
             _ => options.push(word.to_owned()),
         }
@@ -180,7 +180,7 @@ fn local_options(text: &str) -> Vec<String> {
     options
 }
 
-/// The command by which the client reaches the guest.
+/// The command that the client runs to reach the guest.
 fn way(
     program: &std::path::Path,
     connection: &Connection,
@@ -196,7 +196,7 @@ fn way(
     Ok(format!("ProxyCommand={}", quoted.join(" ")).into())
 }
 
-/// For the shell that ssh starts; a percent sign alone is something else to ssh.
+/// Quotes for the shell that ssh starts. ssh expands a single percent sign.
 fn quoted(word: &OsStr) -> anyhow::Result<String> {
     let text = word.to_str().with_context(|| format!("{word:?} is no text"))?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:@".contains(&byte);

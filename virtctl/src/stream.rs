@@ -20,7 +20,7 @@ pub(crate) const PING_EVERY: Duration = Duration::from_secs(20);
 /// An open stream.
 pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
-/// One try to open the stream of a subresource. The inner error is the server's refusal, which may pass.
+/// Tries once to open the stream of a subresource. The inner error is the server's refusal, which may be temporary.
 pub(crate) async fn open(session: &Session, path: &str) -> anyhow::Result<Result<Socket, String>> {
     let request = Request::get(path)
         .header(header::CONNECTION, "Upgrade")

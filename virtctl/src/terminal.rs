@@ -1,11 +1,11 @@
-//! The terminal as the guest's: every key goes through, and it is given back as it was.
+//! Puts the terminal in raw mode for a guest, so that every key reaches it, and restores it.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 
 use nix::sys::termios::{self, SetArg, Termios};
 
-/// Standard input without line editing, until dropped. Nothing where it is no terminal.
+/// Standard input without line editing, until dropped. Does nothing when it is no terminal.
 pub(crate) struct RawTerminal {
     before: Option<Termios>,
 }

@@ -1,7 +1,7 @@
 //! usbredir: a USB device of this machine in a guest.
 //!
 //! A port of the loopback leads to a slot of the guest's, for one client: `usbredirect`, which is started with the device, or
-//! with `--no-launch` whichever comes. The device is the guest's until the client ends.
+//! with `--no-launch` the first one that connects. The guest has the device until the client ends.
 
 use std::net::Ipv4Addr;
 use std::process::Stdio;
@@ -17,7 +17,7 @@ use crate::visitor::{self, until_interrupted};
 
 /// The program that reads and writes the device.
 const CLIENT: &str = "usbredirect";
-/// How long it may take to come to the port.
+/// How long the client may take to connect to the port.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// What the stream leads to, in errors.
 const SLOT: &str = "the USB slot";
@@ -98,7 +98,7 @@ fn start(device: &str, address: &str) -> anyhow::Result<Child> {
         .with_context(|| format!("start {CLIENT}; install it, or use --no-launch and a client of your own"))
 }
 
-/// Waits for the client's end, which is the end of all when it was content.
+/// Waits until the client ends. The command succeeds when the client succeeded.
 async fn ended(child: &mut Child) -> anyhow::Result<()> {
     let status = child.wait().await.with_context(|| format!("wait for {CLIENT}"))?;
     ensure!(status.success(), "{CLIENT} ended: {status}");

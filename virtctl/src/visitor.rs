@@ -1,4 +1,4 @@
-//! A stream for one program of this machine, which comes to a port of the loopback: a viewer, a USB device's client.
+//! Connects one program of this machine to a stream through a loopback port: a VNC viewer, or the client of a USB device.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::session::{self, INSTANCES, Session};
 use crate::stream::{self, Socket};
 
-/// What the other side may say before anybody answers: its greeting.
+/// Most bytes that the other side may send before the program connects: its greeting.
 const GREETING: usize = 4096;
 
 /// The stream of an instance's subresource.
@@ -26,7 +26,7 @@ pub(crate) async fn open(session: &Session, vmi: &str, subresource: &str) -> any
     opened.with_context(|| format!("can't access VMI {vmi}"))
 }
 
-/// The port that the visitor comes to; 0 takes a free one.
+/// The port that the program connects to; 0 takes a free one.
 pub(crate) async fn listen(address: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
     TcpListener::bind((address, port)).await.with_context(|| format!("open {address} port {port}"))
 }

@@ -1,7 +1,7 @@
 //! vnc: the display of a guest in a viewer of this machine.
 //!
 //! A port of this machine leads to the guest's display, for one viewer: one that is found here, or with `--proxy-only`
-//! whichever comes.
+//! the first one that connects.
 
 mod screenshot;
 mod viewer;
@@ -21,7 +21,7 @@ use crate::port_forward;
 use crate::session::Session;
 use crate::visitor::{self, until_interrupted};
 
-/// How long a viewer may take to come to the port.
+/// How long a viewer may take to connect to the port.
 const VIEWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// What the stream leads to, in errors.
 const DISPLAY: &str = "the display";
@@ -45,7 +45,7 @@ pub(crate) struct Vnc {
     /// Run only the proxy, and say on which port a viewer can connect.
     #[arg(long)]
     proxy_only: bool,
-    /// Leave the display to whom it shows to now, instead of taking it.
+    /// Do not disconnect the user who has the display now.
     #[arg(long)]
     preserve_session: bool,
     /// The port; 0 takes a free one.
@@ -127,7 +127,7 @@ async fn resolve(address: &str) -> anyhow::Result<IpAddr> {
 /// Warns that the guest is paused, so that a still picture is not taken for a failure.
 pub(crate) async fn warn_if_paused(session: &Session, vmi: &str) {
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
-    // What cannot be learned is not worth an error.
+    // A failure of this check is no error.
     let Ok(found) = vmis.get(vmi).await else { return };
     let conditions = found.status.map(|status| status.conditions).unwrap_or_default();
     if Condition::find(&conditions, CONDITION_PAUSED).is_some() {

@@ -1,4 +1,4 @@
-//! addvolume, removevolume: volumes that come and go while a guest runs.
+//! addvolume, removevolume: hotplug of volumes.
 //!
 //! Asked of the virtual machine of that name, and where there is none, of the instance.
 
@@ -19,9 +19,9 @@ use serde::Serialize;
 
 use crate::session::{self, INSTANCES, Session, dry_run};
 
-/// How often a call is made where others change the same machine's volumes.
+/// Attempts of a call when others change the volumes of the same machine.
 const CALLS: u64 = 15;
-/// What an API server says of a change that was made for a former state of the object: the call may be made again.
+/// The API server's message for a change that was made for an older state of the object. The call may be repeated.
 const OUTDATED: &str = "the server rejected our request due to an error in our request";
 /// Longest name of a volume, a DNS label.
 const NAME_LIMIT: usize = 63;
@@ -41,10 +41,10 @@ pub(crate) struct AddVolume {
     /// Name of the volume's source: a DataVolume or a PersistentVolumeClaim.
     #[arg(long)]
     volume_name: String,
-    /// Name of disk and volume in the specification; that of the source where it is left out.
+    /// Name of disk and volume in the specification. Default: the name of the source.
     #[arg(long, default_value = "", hide_default_value = true)]
     disk_name: String,
-    /// Serial number of the disk; its name where it is left out. A lun has that of its device.
+    /// Serial number of the disk. Default: its name. A lun has the serial number of its device.
     #[arg(long, default_value = "", hide_default_value = true)]
     serial: String,
     /// none, writethrough or writeback.
@@ -56,10 +56,10 @@ pub(crate) struct AddVolume {
     /// scsi or virtio; a lun is on scsi.
     #[arg(long, default_value = "scsi")]
     bus: String,
-    /// Has no effect: what is added to a machine is always kept. Deprecated.
+    /// Has no effect: a volume that is added to a machine is always kept. Deprecated.
     #[arg(long)]
     persist: bool,
-    /// Only check whether it could be done.
+    /// Only check whether the change is possible.
     #[arg(long)]
     dry_run: bool,
 }
@@ -74,10 +74,10 @@ pub(crate) struct RemoveVolume {
     /// Name of the volume in the specification.
     #[arg(long)]
     volume_name: String,
-    /// Has no effect: what is removed from a machine stays removed. Deprecated.
+    /// Has no effect: a volume that is removed from a machine stays removed. Deprecated.
     #[arg(long)]
     persist: bool,
-    /// Only check whether it could be done.
+    /// Only check whether the change is possible.
     #[arg(long)]
     dry_run: bool,
 }
@@ -126,7 +126,7 @@ impl AddVolume {
             (other, _) => bail!("Invalid disk type '{other}'. Only LUN and Disk are supported."),
         }
         disk.serial = match serial.as_str() {
-            // The device of the node has its own.
+            // The device of the node has its own serial number.
             "" if disk.is_lun() => None,
             "" => Some(name.clone()),
             given => Some(given.to_owned()),
@@ -157,7 +157,7 @@ async fn source(session: &Session, name: &str) -> anyhow::Result<HotplugVolumeSo
     let (client, namespace) = (&session.client, &session.namespace);
     let data_volumes: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
-    // Where nothing serves DataVolumes, or they are not this person's to read, there is still the claim.
+    // Without CDI, or without the right to read DataVolumes, the claim is used.
     if data_volumes.get_metadata_opt(name).await.is_ok_and(|found| found.is_some()) {
         let source = DataVolumeSource { name: name.to_owned(), hotpluggable: Some(true) };
         return Ok(HotplugVolumeSource { data_volume: Some(source), ..HotplugVolumeSource::default() });
@@ -174,7 +174,7 @@ async fn source(session: &Session, name: &str) -> anyhow::Result<HotplugVolumeSo
     Ok(HotplugVolumeSource { persistent_volume_claim: Some(source), ..HotplugVolumeSource::default() })
 }
 
-/// Makes the call, and repeats it where the object changed meanwhile.
+/// Makes the call, and repeats it when the object changed meanwhile.
 async fn put(
     session: &Session,
     name: &str,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::session::{self, Connection};
 
-/// The level of a component of which the KubeVirt object says nothing.
+/// The level of a component that the KubeVirt object does not mention.
 const USUAL: u64 = 2;
 const HIGHEST: u64 = 9;
 /// A flag without a level, as KubeVirt's virtctl reads it: the level is shown.
@@ -48,7 +48,7 @@ pub(crate) struct LogVerbosity {
     /// Level of virt-operator.
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     virt_operator: Option<u64>,
-    /// Level of every component of which no flag of its own says another.
+    /// Level of every component without a flag of its own.
     #[arg(
         long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "10",
         conflicts_with = "reset"
@@ -65,15 +65,15 @@ type Component = (&'static str, &'static str);
 /// What the flags ask for.
 #[derive(Debug, PartialEq, Eq)]
 enum Wish {
-    /// The levels of these.
+    /// Show the levels of these components.
     Show(Vec<Component>),
-    /// These levels, by field.
+    /// Set these levels, by field.
     Set { reset: bool, levels: BTreeMap<&'static str, u64> },
 }
 
 impl LogVerbosity {
     pub(crate) async fn run(&self, connection: &Connection) -> anyhow::Result<()> {
-        // Wrong flags need no cluster to be told.
+        // Wrong flags are reported without a cluster.
         let wish = self.wish()?;
         let session = connection.open().await?;
         let everywhere: Api<KubeVirt> = Api::all(session.client.clone());

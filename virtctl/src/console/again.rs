@@ -1,4 +1,4 @@
-//! A console that is had again, after a component on the way started anew or the machine did.
+//! Reopens a console after a component on the way, or the machine, restarted.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use super::{End, LOOK_EVERY, Line, path, until_escape};
 use crate::session::Session;
 use crate::stream;
 
-/// How long a component may take to be there again.
+/// How long a component may take to restart.
 const COMPONENT: Duration = Duration::from_secs(120);
 /// How long a guest whose console has ended may still be called running. After that, somebody else has its console.
 const ENDING: Duration = Duration::from_secs(10);
 /// How long a machine may take from one run to the next.
 const NEXT_RUN: Duration = Duration::from_secs(300);
 
-/// What became of it.
+/// The result of the wait.
 pub(super) enum Again {
     /// It answers.
     Line(Box<Line>),
@@ -29,7 +29,7 @@ pub(super) enum Again {
     No,
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     /// Try to connect.
@@ -84,7 +84,7 @@ pub(super) async fn again(
     }
 }
 
-/// Looks at the instance, and at its machine where the instance is at its end.
+/// Looks at the instance, and at its machine when the instance has ended.
 async fn look(session: &Session, name: &str, uid: &str, end: &End, waited: Duration) -> (Next, String) {
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmi = match vmis.get_opt(name).await {
@@ -106,7 +106,7 @@ fn phase(vmi: &VirtualMachineInstance) -> &str {
     vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Whether only its machine can tell what comes.
+/// Whether only its machine shows what happens next.
 fn needs_machine(vmi: Option<&VirtualMachineInstance>, uid: &str) -> bool {
     vmi.is_none_or(|vmi| vmi.metadata.uid.as_deref() == Some(uid) && is_ending(vmi))
 }
@@ -115,7 +115,7 @@ fn is_ending(vmi: &VirtualMachineInstance) -> bool {
     vmi.metadata.deletion_timestamp.is_some() || names::is_final_phase(phase(vmi))
 }
 
-/// What to do, by what is there. Pure.
+/// Decides the next step. Pure.
 fn decide(
     vmi: Option<&VirtualMachineInstance>,
     vm: Option<&VirtualMachine>,
@@ -138,14 +138,14 @@ fn decide(
         return if vm.is_some_and(|vm| runs_again(vm, Some(vmi))) { within(NEXT_RUN) } else { Next::GiveUp };
     }
     match end {
-        // The guest runs on: it is the way that broke.
+        // The guest runs: only the connection broke.
         End::Lost if waited <= COMPONENT => Next::Open,
         End::Ended => within(ENDING),
         End::Lost | End::Left | End::Taken => Next::GiveUp,
     }
 }
 
-/// Whether the machine will have another run by itself, or was told to.
+/// Whether the machine will run again, by itself or on request.
 fn runs_again(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> bool {
     let requests = vm.status.iter().flat_map(|status| &status.state_change_requests);
     let asked = requests.into_iter().any(|request| request.action == names::ACTION_START);

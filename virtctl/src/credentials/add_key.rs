@@ -116,12 +116,12 @@ impl AddKey {
     }
 }
 
-/// A name in a secret that is not there yet.
+/// A key of the secret's data that is not used yet.
 fn entry() -> String {
     format!("ssh-key-{}", random::suffix(6))
 }
 
-/// Whether each line of the key is there.
+/// Whether the value has each line of the SSH key.
 fn contains(secret: &Secret, key: &str) -> bool {
     let values = secret.data.iter().flatten();
     let lines: Vec<String> = values
@@ -134,7 +134,7 @@ fn contains(secret: &Secret, key: &str) -> bool {
         .all(|key| lines.iter().any(|line| secrets::is_key(line, key)))
 }
 
-/// A secret that goes with its machine.
+/// A secret that is deleted with its machine.
 fn new_secret(vm: &VirtualMachine, key: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {
@@ -154,7 +154,7 @@ fn new_secret(vm: &VirtualMachine, key: &str) -> Secret {
     }
 }
 
-/// JSON patch that has the machine name the secret.
+/// A JSON patch that adds the secret's name to the machine.
 fn assignment(vm: &VirtualMachine, secret: &str, user: &str) -> anyhow::Result<Value> {
     const PATH: &str = "/spec/template/spec/accessCredentials";
     let credential = serde_json::to_value(AccessCredential {

@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use super::secrets::{self, KeyFlags};
 use crate::session::{self, Session};
 
-/// Tries where others write to the secret at the same time.
+/// Attempts when others write to the secret at the same time.
 const TRIES: usize = 5;
 
 /// Arguments of `virtctl credentials remove-ssh-key`.
@@ -86,7 +86,7 @@ impl RemoveKey {
     }
 }
 
-/// Takes the lines of the key away, and values of which nothing is left; whether there were any.
+/// Removes the lines of the key, and values that become empty. Returns whether there were any.
 fn without(secret: &mut Secret, key: &str) -> bool {
     let mut found = false;
     let Some(data) = &mut secret.data else { return false };

@@ -1,4 +1,4 @@
-//! What the commands have alike: which secret, whose it is, and keys as lines of its values.
+//! What the commands share: how they choose a secret, who owns it, and SSH keys as lines of its values.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub(super) struct KeyFlags {
 }
 
 impl KeyFlags {
-    /// The key that is meant, without the white space around it.
+    /// The given SSH key, without surrounding white space.
     pub(super) fn key(&self) -> anyhow::Result<String> {
         let read =
             |path: &Path| std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
@@ -85,7 +85,7 @@ fn named(vm: &VirtualMachine, name: impl Fn(&AccessCredential) -> Option<String>
     credentials.iter().filter_map(name).filter(|name| !name.is_empty()).collect()
 }
 
-/// The one that is meant of several.
+/// The one secret of several that the arguments choose.
 pub(super) fn choose(wanted: Option<&str>, secrets: &[String]) -> anyhow::Result<String> {
     match (wanted, secrets) {
         (Some(wanted), _) => {
@@ -99,7 +99,7 @@ pub(super) fn choose(wanted: Option<&str>, secrets: &[String]) -> anyhow::Result
     }
 }
 
-/// Refuses a secret that may be of others too.
+/// Refuses a secret that others may use too.
 pub(super) fn owned(secret: &Secret, vm: &VirtualMachine) -> anyhow::Result<()> {
     let is_owner = secret.owner_references().iter().any(|owner| {
         owner.kind == "VirtualMachine"

@@ -1,12 +1,12 @@
 //! Takes secrets out of what goes into a bundle. Pure.
 //!
-//! Objects lose the fields that hold what a guest is told in confidence: cloud-init, Ignition, passwords, and copies of all
-//! of them in annotations. What those fields held is then looked for in everything else, and so is what looks like a token.
+//! Objects lose the fields that hold a guest's secrets: cloud-init, Ignition, passwords, and copies of all
+//! of them in annotations. The values of those fields, and what looks like a token, are then removed from everything else.
 
 use k8s_openapi::ByteString;
 use serde_json::Value;
 
-/// What stands in place of a secret.
+/// Replaces a secret.
 pub(super) const REMOVED: &str = "(removed)";
 
 /// Fields whose text is a secret, in lower case.
@@ -24,7 +24,7 @@ const SECRET: [&str; 12] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "kubevirt.io/latest-observed-api-version-patch",
 ];
-/// Shortest line that is looked for elsewhere: shorter ones are in everything.
+/// Shortest line that is searched elsewhere. Shorter ones occur everywhere.
 const SHORTEST: usize = 8;
 
 /// Takes secrets out of an object, and remembers them.

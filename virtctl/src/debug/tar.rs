@@ -13,7 +13,7 @@ pub(super) fn add(archive: &mut Vec<u8>, name: &str, content: &[u8], time: u64) 
     put(116, b"0000000\0");
     put(124, format!("{:011o}\0", content.len()).as_bytes());
     put(136, format!("{time:011o}\0").as_bytes());
-    // The sum is taken with spaces in its own place.
+    // The checksum is computed with spaces in its own field.
     put(148, b"        ");
     put(156, b"0");
     put(257, b"ustar\x0000");

@@ -55,7 +55,7 @@ pub(crate) enum Section {
     Qemu,
     /// Memory and CPUs.
     Resources,
-    /// What differs from what runs.
+    /// Differences from what runs.
     Changes,
 }
 
@@ -70,7 +70,7 @@ impl Explain {
         Surroundings { config, namespace: namespace.map(str::to_owned), now: Timestamp::now() }
     }
 
-    /// The name of what is explained.
+    /// The name of the explained object.
     pub(super) fn name(&self) -> anyhow::Result<&str> {
         let (kind, name) = match self.words.as_slice() {
             [kind, name] => (Some(kind.as_str()), name.as_str()),

@@ -1,4 +1,4 @@
-//! What a manifest leads to. Pure: each step is the one that the product takes.
+//! What a manifest leads to. Pure: each step is the code that Barevirt's components run.
 //!
 //! ```text
 //!   manifest --(admission)--> machine --(start)--> instance --(admission)--> instance --+--> launcher pod
@@ -40,7 +40,7 @@ pub(crate) struct Explained {
     /// What an API server would accept with a warning.
     pub(crate) warnings: Vec<String>,
     /// Why it would be refused, or could not start.
-    pub(crate) causes: Vec<Told>,
+    pub(crate) causes: Vec<ShownCause>,
     /// What follows, where nothing is wrong.
     #[serde(flatten)]
     pub(crate) outcome: Option<Outcome>,
@@ -48,7 +48,7 @@ pub(crate) struct Explained {
 
 /// One cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Told {
+pub(crate) struct ShownCause {
     pub(crate) field: String,
     pub(crate) message: String,
     pub(crate) reason: String,
@@ -60,7 +60,7 @@ pub(crate) struct Told {
 pub(crate) struct Outcome {
     /// The instance's specification, secrets taken out.
     pub(crate) spec: Value,
-    /// Fields of it that the manifest does not give.
+    /// Fields of the specification that the manifest does not give.
     #[serde(serialize_with = "marks")]
     pub(crate) filled_in: Vec<Mark>,
     /// The launcher pod.
@@ -81,11 +81,11 @@ pub(crate) struct Outcome {
 pub(crate) struct Resources {
     /// The guest's memory in bytes.
     pub(crate) guest_memory: u64,
-    /// What it may grow to.
+    /// The largest size that it may grow to, in bytes.
     pub(crate) max_guest_memory: Option<u64>,
     /// Virtual CPUs at the start.
     pub(crate) cpus: u32,
-    /// Virtual CPUs that there is room for.
+    /// The largest number of virtual CPUs.
     pub(crate) max_cpus: u32,
     /// Parts of the overhead.
     pub(crate) overhead_parts: Vec<Named>,
@@ -104,11 +104,11 @@ fn marks<S: serde::Serializer>(marks: &[Mark], serializer: S) -> Result<S::Ok, S
     serializer.collect_seq(marks.iter().map(|mark| json!({"field": mark.path, "from": mark.origin.word()})))
 }
 
-/// What is known beside the manifest.
+/// Facts that are not in the manifest.
 pub(crate) struct Surroundings {
     /// Image of the launcher, and the installation's settings.
     pub(crate) config: Config,
-    /// Where it is stored if it does not say.
+    /// The namespace of a manifest that gives none.
     pub(crate) namespace: Option<String>,
     /// The time.
     pub(crate) now: Timestamp,
@@ -150,12 +150,12 @@ pub(crate) fn explain(
     };
     match outcome {
         Ok(outcome) => explained.outcome = Some(outcome),
-        Err(causes) => explained.causes = causes.into_iter().map(told).collect(),
+        Err(causes) => explained.causes = causes.into_iter().map(shown_cause).collect(),
     }
     explained
 }
 
-/// Unknown fields do not keep the rest from being looked at.
+/// The rest is checked in spite of unknown fields.
 fn together<T>(mut unknown: Causes, rest: Result<T, Causes>) -> Result<T, Causes> {
     match rest {
         Ok(rest) if unknown.is_empty() => Ok(rest),
@@ -167,12 +167,12 @@ fn together<T>(mut unknown: Causes, rest: Result<T, Causes>) -> Result<T, Causes
     }
 }
 
-/// A cause as it is printed.
-pub(super) fn told(cause: Cause) -> Told {
-    Told { reason: cause.kind.reason().to_owned(), field: cause.field, message: cause.message }
+/// A cause in the printed form.
+pub(super) fn shown_cause(cause: Cause) -> ShownCause {
+    ShownCause { reason: cause.kind.reason().to_owned(), field: cause.field, message: cause.message }
 }
 
-/// The object as it is read, and a cause for each field that nothing knows.
+/// The decoded object, and a cause for each unknown field.
 fn read<T: DeserializeOwned + Serialize>(manifest: &Value) -> Result<(T, Causes), Causes> {
     let object: T = serde_json::from_value(manifest.clone())
         .map_err(|error| vec![validate::unreadable(manifest, &error)])?;
@@ -187,7 +187,7 @@ fn in_namespace(mut vmi: VirtualMachineInstance, around: &Surroundings) -> Virtu
     vmi
 }
 
-/// What the webhooks for instances make of one.
+/// The instance after the webhooks for instances.
 fn instance(
     mut vmi: VirtualMachineInstance,
     around: &Surroundings,
@@ -272,7 +272,7 @@ pub(crate) fn outcome(
     let machine = barevirt_machine::plan(&vmi, &facts).map_err(|error| vec![unplanned(&error)])?;
     let mut pod = pod::build(&vmi, config);
     if vmi.uid().is_empty() {
-        // It follows from the UID, which there is none of yet.
+        // It depends on the UID, which does not exist yet.
         pod.metadata.name = None;
         for owner in pod.metadata.owner_references.iter_mut().flatten() {
             "<uid>".clone_into(&mut owner.uid);
@@ -316,7 +316,7 @@ fn resources(vmi: &ValidVmi, settings: &Settings) -> Resources {
     }
 }
 
-/// What only a node and a start tell.
+/// What is known only on a node and at a start.
 fn assumptions(vmi: &ValidVmi, facts: &Facts) -> Vec<&'static str> {
     let mut list = vec!["numbers of descriptors are given at the start"];
     let kvm = matches!(facts.accelerator, Accelerator::Kvm { .. });

@@ -1,4 +1,4 @@
-//! Manifests from files, sorted by what they are for. Pure but for the reading.
+//! Manifests from files, sorted by kind. Pure except for reading the files.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(crate) struct Manifests {
     named: Vec<Value>,
     /// The settings of the installation.
     pub(crate) kubevirt: Option<KubeVirt>,
-    /// Kind and name of what nothing is said about.
+    /// Kind and name of each object that is not explained.
     pub(crate) others: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
 }
 
 impl Manifests {
-    /// All that is in the files.
+    /// Reads all objects of the files.
     pub(crate) fn load(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut manifests = Self::default();
         for path in paths {
@@ -90,7 +90,7 @@ impl Manifests {
         Ok(())
     }
 
-    /// What a machine names, from the same files.
+    /// The objects that a machine refers to, from the same files.
     pub(crate) fn lookups(&self, vm: &VirtualMachine) -> Lookups {
         Lookups {
             instancetype: self.lookup(vm, Family::Instancetype),

@@ -1,4 +1,4 @@
-//! YAML of a specification in which what was filled in is marked, and in which secrets are not.
+//! YAML of a specification that marks which values were filled in, and leaves out secrets.
 
 use std::fmt::Write as _;
 
@@ -33,8 +33,8 @@ pub(crate) struct Mark {
     pub(crate) origin: Origin,
 }
 
-/// Fields of `whole` that are not in `given`, each as high up as it is all new. `alone` is what the manifest comes to without
-/// an instance type and a preference.
+/// Fields of `whole` that are not in `given`. A subtree that is new as a whole is one entry. `alone` is the result of the manifest
+/// without an instance type and a preference.
 pub(crate) fn marks(whole: &Value, given: &Value, alone: &Value) -> Vec<Mark> {
     let mut marks = Vec::new();
     compare("spec", whole, Some(given), Some(alone), &mut marks);
@@ -74,7 +74,7 @@ fn twin<'a>(item: &Value, index: usize, list: &'a Value) -> Option<&'a Value> {
     }
 }
 
-/// Takes out what may be secret: what is given to cloud-init.
+/// Removes what may be secret: the data for cloud-init.
 pub(crate) fn redact(spec: &mut VirtualMachineInstanceSpec) {
     let hide = |field: &mut Option<String>| {
         if let Some(text) = field.as_mut().filter(|text| !text.is_empty()) {

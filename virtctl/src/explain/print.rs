@@ -1,4 +1,4 @@
-//! What is explained, for people.
+//! Prints an explanation for people.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::arguments::Section;
 use super::explained::{Explained, Outcome};
 use super::marked;
 
-/// All of it, or the sections that are asked for.
+/// All of it, or the requested sections.
 pub(super) fn text(explained: &Explained, show: &[Section]) -> String {
     let Explained { kind, name, namespace, warnings, causes, outcome } = explained;
     let space = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
@@ -129,7 +129,7 @@ fn amounts(list: &BTreeMap<String, Quantity>) -> String {
     list.iter().map(amount).collect::<Vec<_>>().join(", ")
 }
 
-/// Bytes in MiB, with one digit behind the point where it is no whole number.
+/// Bytes in MiB, with one decimal where it is no whole number.
 fn mib(bytes: u64) -> String {
     let tenths = bytes * 10 / (1 << 20);
     match tenths % 10 {

@@ -1,7 +1,7 @@
-//! A VM that runs: what it was made of, and what its virtual machine says that it does not have yet.
+//! A running VM: what it was made from, and which changes of its virtual machine it does not have yet.
 //!
 //! The command line is planned from the instance as it is, and compared with the one that QEMU was started with. The launcher
-//! tells that one, to who may call `debug`.
+//! reports that one to users who may call `debug`.
 
 use anyhow::Context;
 use barevirt_api::names::CREATED_BY_LABEL;
@@ -14,7 +14,7 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::arguments::{Explain, Section};
-use super::explained::{Explained, outcome, told};
+use super::explained::{Explained, outcome, shown_cause};
 use super::{print, started};
 use crate::session::{self, Session};
 use crate::{debug, diff};
@@ -54,7 +54,7 @@ pub(super) async fn explain(asked: &Explain, session: &Session) -> anyhow::Resul
     };
     match outcome(vmi, &given, None, &config) {
         Ok(outcome) => explained.outcome = Some(outcome),
-        Err(causes) => explained.causes = causes.into_iter().map(told).collect(),
+        Err(causes) => explained.causes = causes.into_iter().map(shown_cause).collect(),
     }
     let planned = explained.outcome.as_ref().map(|outcome| &outcome.pod);
     let in_pod = planned.zip(pod.as_ref()).map(|(planned, pod)| differing(planned, pod)).unwrap_or_default();
@@ -92,18 +92,18 @@ pub(super) async fn explain(asked: &Explain, session: &Session) -> anyhow::Resul
         match &pod {
             None => println!("  It has no launcher pod."),
             Some(_) if in_pod.is_empty() => println!("  Launcher pod: as planned."),
-            Some(_) => tell("Launcher pod", &in_pod),
+            Some(_) => print_differences("Launcher pod", &in_pod),
         }
         match &in_line {
             Ok(in_line) if in_line.is_empty() => println!("  QEMU's command line: as planned."),
-            Ok(in_line) => tell("QEMU's command line", in_line),
+            Ok(in_line) => print_differences("QEMU's command line", in_line),
             Err(error) => println!("  QEMU's command line is not known: {error:#}"),
         }
     }
     Ok(())
 }
 
-fn tell(what: &str, differing: &[Change]) {
+fn print_differences(what: &str, differing: &[Change]) {
     println!("  {what}, planned -> running:");
     for Change { path, from, to } in differing {
         let path = path.trim_start_matches('.');
@@ -111,13 +111,13 @@ fn tell(what: &str, differing: &[Change]) {
     }
 }
 
-/// The words that QEMU was started with.
+/// The arguments that QEMU was started with.
 async fn line(session: &Session, vmi: &str) -> anyhow::Result<Vec<String>> {
     let mut report = debug::report(session, vmi).await?;
     serde_json::from_value(report["commandLine"].take()).context("read the launcher's report")
 }
 
-/// With what the namespace says about limits. What may not be read counts as not there, and shows as a difference of the pod.
+/// Applies the namespace's limits. What the user may not read counts as absent, and shows as a difference of the pod.
 async fn in_namespace(session: &Session, config: Config) -> Config {
     let namespaces: Api<Namespace> = Api::all(session.client.clone());
     let namespace = namespaces.get(&session.namespace).await.ok();
@@ -149,7 +149,7 @@ fn image(pod: &Pod) -> Option<String> {
     compute.image.clone()
 }
 
-/// Where the running pod is not as it would be planned. What the cluster added to it is no difference.
+/// Where the running pod differs from the planned one. What the cluster added to it is no difference.
 fn differing(planned: &Pod, running: &Pod) -> Vec<Change> {
     let value = |pod: &Pod| json!({ "spec": pod.spec });
     let changes = changed("", &value(planned), &value(running));

@@ -1,4 +1,4 @@
-//! Where the command line that a running QEMU was started with is not the one that is planned.
+//! Differences between the command line of a running QEMU and the planned one.
 //!
 //! Options are matched by what they are about: an id, a node name, a property. Numbers of descriptors differ from start to
 //! start and mean nothing, and the network's MTU is known on the node only.
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use barevirt_plan::fields::{Change, changed};
 use serde_json::{Map, Value};
 
-/// What the launcher puts in the place of what may be secret.
+/// Replaces what may be secret; the launcher writes it.
 const REMOVED: &str = "(removed)";
 
 /// The settings of both lines that differ.
@@ -17,7 +17,7 @@ pub(super) fn differing(planned: &[String], running: &[String]) -> Vec<Change> {
     let option = |about: &str| about.split(' ').next().unwrap_or_default().to_owned();
     let removed = running.iter().filter(|(_, value)| value.as_str() == Some(REMOVED));
     let secret: BTreeSet<String> = removed.map(|(about, _)| option(about)).collect();
-    // What may not be shown may not be compared: neither its absence nor its presence is told.
+    // What may not be shown is not compared either: the output tells neither its absence nor its presence.
     for options in [&mut planned, &mut running] {
         options.retain(|about, _| !secret.contains(&option(about)));
     }

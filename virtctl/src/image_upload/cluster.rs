@@ -1,4 +1,4 @@
-//! What an upload asks of the API server: objects read and made, tokens, and the proxy's URL.
+//! The requests of an upload to the API server: objects, tokens, and the proxy's URL.
 
 use anyhow::{Context, bail, ensure};
 use barevirt_api::cdi;
@@ -65,8 +65,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// The claim to upload to, where there is one already. Fails where there is one that cannot be used, and where there is
-    /// none and none is to be made.
+    /// The existing claim to upload to, if any. Fails when it cannot be used, and when there is none and none may be created.
     pub(super) async fn existing(&self, upload: &Upload) -> anyhow::Result<Option<PersistentVolumeClaim>> {
         let (namespace, name) = (self.namespace(), &upload.name);
         let Some(claim) = self.claim_opt(name).await? else {
@@ -95,7 +94,7 @@ impl<'a> Cluster<'a> {
         Ok(Some(claim))
     }
 
-    /// Has CDI open a claim for an upload.
+    /// Annotates a claim so that CDI opens it for an upload.
     pub(super) async fn mark_for_upload(&self, claim: &PersistentVolumeClaim) -> anyhow::Result<()> {
         if existing::annotated(claim, annotation::UPLOAD).is_some() {
             return Ok(());
@@ -134,19 +133,19 @@ impl<'a> Cluster<'a> {
         Ok(kind)
     }
 
-    /// A claim that has to be there.
+    /// The claim; it must exist.
     pub(super) async fn claim(&self, name: &str) -> anyhow::Result<PersistentVolumeClaim> {
         let found = self.claims().get(name).await.map_err(session::plain);
         found.with_context(|| format!("get PVC {}/{name}", self.namespace()))
     }
 
-    /// A claim that may be there.
+    /// The claim, if it exists.
     pub(super) async fn claim_opt(&self, name: &str) -> anyhow::Result<Option<PersistentVolumeClaim>> {
         let found = self.claims().get_opt(name).await.map_err(session::plain);
         found.with_context(|| format!("get PVC {}/{name}", self.namespace()))
     }
 
-    /// A DataVolume that may be there.
+    /// The DataVolume, if it exists.
     pub(super) async fn data_volume(&self, name: &str) -> anyhow::Result<Option<DynamicObject>> {
         let found = self.of_cdi("DataVolume").get_opt(name).await.map_err(session::plain);
         found.with_context(|| format!("get DataVolume {}/{name}", self.namespace()))

@@ -1,4 +1,4 @@
-//! What becomes of an image that is there: CDI converts it into the volume, and says so on the claim.
+//! Waits while CDI converts the uploaded image into the volume. CDI reports on the claim.
 
 use std::time::Duration;
 
@@ -16,21 +16,21 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often in a row the API server may fail to answer.
 const FAILURES: u32 = 15;
 
-/// What a claim says of its image.
+/// The state of the image, as the claim reports it.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Done,
     Going,
-    /// The program that had the image has ended before it was done, and waits for another one.
+    /// The upload server ended before it was done, and waits for another upload.
     Lost(String),
 }
 
-/// How often the program that takes the upload has been started again.
+/// Restarts of the upload server.
 pub(super) fn restarts(claim: &PersistentVolumeClaim) -> u32 {
     annotated(claim, annotation::RESTARTS).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// `before`: how often that was before the image was sent, where it is known.
+/// `before`: restarts before the image was sent, if known.
 fn seen(claim: &PersistentVolumeClaim, before: Option<u32>) -> Seen {
     if annotated(claim, annotation::PHASE) == Some("Succeeded") {
         return Seen::Done;
@@ -63,7 +63,7 @@ pub(super) async fn wait(cluster: &Cluster<'_>, name: &str, before: Option<u32>)
             Ok(None) => {
                 bail!("persistentvolumeclaims \"{name}\" not found: it went while its image was processed")
             }
-            // It takes hours for a large image; an API server that is started anew meanwhile is no reason to look away.
+            // A large image takes hours. The wait continues when the API server restarts meanwhile.
             Err(_) if failures < FAILURES => failures += 1,
             Err(error) => return Err(error),
         }

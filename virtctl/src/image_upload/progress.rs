@@ -1,4 +1,4 @@
-//! How far an upload is, in one line of a terminal that is written again and again.
+//! The progress line of an upload, in one line of a terminal that is overwritten.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of so many bytes.
+    /// Size of the file, in bytes.
     pub(super) fn of(length: u64) -> Self {
         Self { shown: stdout().is_terminal(), length, started: Instant::now() }
     }
 
-    /// So many of them are on their way.
+    /// Sent bytes.
     pub(super) fn show(&self, sent: u64) {
         if self.shown {
             self.write(&format!("\r{}\x1b[K", line(sent, self.length, self.started.elapsed())));
@@ -37,7 +37,7 @@ impl Drop for Progress {
 impl Progress {
     fn write(&self, text: &str) {
         let mut output = stdout();
-        // A terminal that is gone takes nothing from the upload.
+        // The upload continues without its terminal.
         let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
     }
 }
@@ -61,7 +61,7 @@ fn line(sent: u64, length: u64, since: Duration) -> String {
     )
 }
 
-/// Bytes in the largest unit of which there is one, with two digits behind the point.
+/// Bytes in the largest fitting unit, with two decimals.
 fn amount(bytes: u128) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.into_iter().find(|(_, shift)| bytes >> shift > 0) {

@@ -1,4 +1,4 @@
-//! Waiting until a pod of CDI's takes the upload.
+//! Waits until a pod of CDI is ready for the upload.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::upload::Upload;
 
 /// How often the object is read.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
-/// What provisioners say when they lost a race, and try again.
+/// Messages of provisioners that lost a race and try again.
 const OUTDATED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
@@ -110,7 +110,7 @@ impl Wait {
     }
 }
 
-/// Fails where events say that there will be no volume.
+/// Fails when events say that there will be no volume.
 async fn look_for_failures(
     cluster: &Cluster<'_>,
     claim: Option<&PersistentVolumeClaim>,
@@ -154,7 +154,7 @@ fn takes_uploads(phase: &str, force_bind: bool) -> Result<bool, String> {
     }
 }
 
-/// As Go reads what it writes.
+/// Reads a time as Go prints it.
 fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }

@@ -39,7 +39,7 @@ pub(super) struct Upload {
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) content: Content,
-    /// Nothing is made where it is false.
+    /// Whether to create the objects.
     pub(super) create: bool,
     pub(super) size: Option<Quantity>,
     pub(super) storage_class: Option<String>,

@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::session::Session;
 use crate::stream::{self, PING_EVERY, Socket};
 
-/// Takes the socket away again.
+/// Removes the socket.
 struct Listening<'a>(&'a Path);
 
 impl Drop for Listening<'_> {
@@ -36,7 +36,7 @@ pub(super) async fn run(session: &Session, path: &str, socket: &Path) -> anyhow:
     let _listening = Listening(socket);
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
         .with_context(|| format!("keep {} for this user", socket.display()))?;
-    // A first stream tells whether it is any use, before somebody's tool hangs.
+    // A first stream shows whether the instance answers, before a tool hangs.
     drop(stream::open(session, path).await?.map_err(anyhow::Error::msg)?);
     eprintln!("QMP on {}; ctrl-c ends it", socket.display());
     let mut clients = futures::stream::FuturesUnordered::new();

@@ -1,4 +1,4 @@
-//! What a guest's own QEMU says of its commands, of those that are open to people. Pure.
+//! The commands that users may call, from the schema of the guest's QEMU. Pure.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ impl Schema {
         Self(open.collect())
     }
 
-    /// What may stand at the end of a line, and where that begins.
+    /// Completions for the end of a line, and where they begin.
     pub(super) fn complete(&self, line: &str) -> (usize, Vec<String>) {
         let start = line.rfind(' ').map_or(0, |at| at + 1);
         let (before, word) = line.split_at(start);

@@ -41,7 +41,7 @@ enum Typed {
     Failed(String),
 }
 
-/// Completion for the line editor; all else is left as it is.
+/// Completion for the line editor.
 struct Assistant(Arc<Schema>);
 
 impl Completer for Assistant {
@@ -60,7 +60,7 @@ impl Highlighter for Assistant {}
 impl Validator for Assistant {}
 impl Helper for Assistant {}
 
-/// Lines of a person, one when asked for.
+/// Reads the user's lines, one at a time.
 struct Keyboard {
     typed: mpsc::Receiver<Typed>,
     next: std::sync::mpsc::Sender<()>,
@@ -91,7 +91,7 @@ impl Keyboard {
             while wanted.recv().is_ok() {
                 let typed = match editor.readline(prompt.as_str()) {
                     Ok(line) => {
-                        // What is typed as a password is not written down.
+                        // A line with a password is not saved.
                         if !line.contains("password") && !line.contains("secret") && !line.trim().is_empty() {
                             let _ = editor.add_history_entry(line.as_str());
                         }
@@ -114,7 +114,7 @@ impl Keyboard {
 
     /// A new line may be typed.
     fn next(&self) {
-        // Fails when the editor has gone, which its end tells.
+        // Fails when the editor has ended, which is reported elsewhere.
         let _ = self.next.send(());
     }
 
@@ -126,7 +126,7 @@ impl Keyboard {
     }
 }
 
-/// Where lines are kept from one shell to the next.
+/// The file of the history.
 fn history() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
@@ -173,7 +173,7 @@ async fn converse(lines: &mut Lines, vmi: &str) -> anyhow::Result<()> {
                 Some(Said::Answer(answer)) => {
                     keyboard.print(&shown(&answer)?);
                     let id = answer["id"].as_u64().unwrap_or_default();
-                    // Whoever was told that it takes long has the prompt already.
+                    // A user who was told that it takes long has the prompt already.
                     let known = waiting.remove(&id).is_some();
                     if known && id == last && late.take().is_some() {
                         keyboard.next();

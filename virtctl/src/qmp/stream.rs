@@ -16,7 +16,7 @@ const LONGEST: usize = 16 << 20;
 /// How long greeting and negotiation may take.
 const BEGIN: Duration = Duration::from_secs(20);
 
-/// What comes.
+/// A message from QEMU.
 #[derive(Debug, PartialEq)]
 pub(super) enum Said {
     Event(Value),
@@ -92,7 +92,7 @@ impl Lines {
     }
 }
 
-/// Bytes that are no whole line yet.
+/// Bytes of an incomplete line.
 #[derive(Debug, Default)]
 struct Partial(Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! What a person types, as QMP has it: `key=value` and JSON, in the manner of QEMU's own qmp-shell. Pure.
+//! Turns what a user types into QMP: `key=value` and JSON, in the manner of QEMU's own qmp-shell. Pure.
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
@@ -24,7 +24,7 @@ pub(crate) fn arguments(words: &[String]) -> anyhow::Result<Value> {
     }
 }
 
-/// JSON where it is a number, a truth, a list or an object; else text. Quotes make text of anything.
+/// JSON when it is a number, a boolean, a list or an object; else text. Quotes make anything text.
 fn value(text: &str) -> Value {
     match serde_json::from_str(text) {
         Ok(Value::Null) | Err(_) => match text {
@@ -103,7 +103,7 @@ pub(crate) fn split(line: &str) -> anyhow::Result<Vec<String>> {
     Ok(words)
 }
 
-/// Whether a pattern stands for that event.
+/// Whether a pattern matches the event.
 pub(crate) fn stands_for(pattern: &str, event: &str) -> bool {
     let (pattern, event) = (pattern.to_uppercase(), event.to_uppercase());
     pattern.strip_suffix('*').map_or(pattern == event, |start| event.starts_with(start))

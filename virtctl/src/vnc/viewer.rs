@@ -1,4 +1,4 @@
-//! Viewers: which there are, where they are, and how each is told the port.
+//! The supported VNC viewers: where each is installed, and how each takes the port.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use anyhow::{Context, bail, ensure};
 use tokio::process::{Child, Command};
 
-/// Kinds of viewers, in the order in which they are looked for.
+/// Kinds of viewers, in the order of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     RemoteViewer,
@@ -23,14 +23,14 @@ const KINDS: [(Kind, &str, &str, bool); 4] = [
     (Kind::Real, "real", "/Applications/VNC Viewer.app/Contents/MacOS/vncviewer", true),
 ];
 
-/// Where programs are looked for.
+/// The folders in which programs are searched.
 #[derive(Debug)]
 pub(super) struct Search {
     path: Vec<PathBuf>,
     is_mac: bool,
 }
 
-/// A viewer that is there.
+/// An installed viewer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Viewer {
     kind: Kind,
@@ -51,7 +51,7 @@ impl Search {
 }
 
 impl Viewer {
-    /// The one that is asked for, or the first that is there.
+    /// The requested viewer, or the first installed one.
     pub(super) fn find(kind: Option<&str>, path: Option<&Path>, search: &Search) -> anyhow::Result<Self> {
         let known = KINDS.iter().filter(|(_, _, _, only_mac)| search.is_mac || !only_mac);
         let Some(wanted) = kind else {
@@ -102,7 +102,7 @@ impl Viewer {
     }
 }
 
-/// Waits for the end of a viewer, which is the end of all when it was content.
+/// Waits until a viewer ends. The command succeeds when the viewer succeeded.
 pub(super) async fn ended(child: &mut Child, viewer: &Viewer) -> anyhow::Result<()> {
     let status = child.wait().await.context("wait for the viewer")?;
     ensure!(status.success(), "{} ended: {status}", viewer.program.display());
