@@ -1,14 +1,11 @@
-//! Keys, passwords and cloud-init's data, as the guest finds them.
+//! Keys, passwords and cloud-init's data, as the guest finds them. What an agent does is tested with the Debian of `debian`.
 
 use anyhow::{Result, ensure};
-use barevirt_e2e::command::repository;
 use barevirt_e2e::wait::{self, BOOT, RUNNING};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// systemd and cloud-init, emulated on a busy machine.
-const DEBIAN: Duration = Duration::from_secs(300);
 /// The kubelet brings a change of a secret within two minutes.
 const CHANGE: Duration = Duration::from_secs(180);
 const COMMAND: Duration = Duration::from_secs(60);
@@ -110,48 +107,29 @@ fn condition(vmi: &Value) -> Option<&Value> {
     conditions.iter().find(|condition| condition["type"] == "AccessCredentialsSynchronized")
 }
 
-#[test]
-fn debian_takes_keys_and_a_password_by_its_agent_and_follows_a_change() {
-    in_namespace("agentkeys", |namespace| {
-        namespace.apply(&secret("keys", &json!({"one": "ssh-ed25519 FIRST"})))?;
-        namespace.apply(&secret("password", &json!({"debian": "imadethisup"})))?;
-        let example = repository().join("examples/vm-debian.yaml");
-        let example = example.to_string_lossy();
-        let mut manifest: Value = serde_json::from_str(&namespace.kubectl(&[
-            "create",
-            "--dry-run=client",
-            "-o",
-            "json",
-            "-f",
-            &example,
-        ])?)?;
-        guest::spec_of(&mut manifest)["accessCredentials"] = json!([
-            keys("keys", &json!({"qemuGuestAgent": {"users": ["debian"]}})),
-            {"userPassword": {"source": {"secret": {"secretName": "password"}}, "propagationMethod": {"qemuGuestAgent": {}}}},
-        ]);
-        // The example's own user data sets another password, sooner or later than the agent does.
-        for volume in guest::spec_of(&mut manifest)["volumes"].as_array_mut().into_iter().flatten() {
-            if volume["name"] == "cloudinit" {
-                volume["cloudInitNoCloud"] = json!({"userData": "#cloud-config\nssh_pwauth: true\n"});
-            }
-        }
-        namespace.apply(&manifest)?;
-        namespace.wait_phase("debian", "Running", RUNNING)?;
-        namespace.wait("vmi", "debian", "to have its credentials in effect", DEBIAN, |vmi| {
-            condition(vmi).is_some_and(|one| one["status"] == "True")
-        })?;
-        let mut console = Console::open(namespace, "debian")?;
-        let deadline = Instant::now() + DEBIAN;
-        while let Err(error) = console.login_as("debian", Some("imadethisup"), COMMAND) {
-            ensure!(Instant::now() < deadline, "{error:#}");
-        }
-        // While the agent writes the file, it is root's for a moment.
-        let mut has = |key: &str| -> Result<bool> {
-            Ok(console.run("cat ~/.ssh/authorized_keys", COMMAND)?.0.contains(key))
-        };
-        wait::until_true("the first key", CHANGE, || has("ssh-ed25519 FIRST"))?;
-        namespace.apply(&secret("keys", &json!({"one": "ssh-ed25519 SECOND"})))?;
-        wait::until_true("the new key", CHANGE, || has("ssh-ed25519 SECOND"))?;
-        console.leave().map(drop)
-    });
+/// Credentials that an agent puts into effect: keys of the user `debian`, and a password of root.
+pub(super) fn by_agent(namespace: &Namespace, manifest: &mut Value) -> Result<()> {
+    namespace.apply(&secret("keys", &json!({"one": "ssh-ed25519 FIRST"})))?;
+    namespace.apply(&secret("password", &json!({"root": "imadethisup"})))?;
+    guest::spec_of(manifest)["accessCredentials"] = json!([
+        keys("keys", &json!({"qemuGuestAgent": {"users": ["debian"]}})),
+        {"userPassword": {"source": {"secret": {"secretName": "password"}}, "propagationMethod": {"qemuGuestAgent": {}}}},
+    ]);
+    Ok(())
+}
+
+/// A guest with those credentials has them, and follows a change of the secret to `public`. The console is debian's.
+pub(super) fn are_in_effect(namespace: &Namespace, console: &mut Console, public: &str) -> Result<()> {
+    namespace.wait("vmi", "debian", "to have its credentials in effect", CHANGE, |vmi| {
+        condition(vmi).is_some_and(|one| one["status"] == "True")
+    })?;
+    console.ok("echo imadethisup | su -c true root", COMMAND)?;
+    ensure!(console.run("echo another | su -c true root", COMMAND)?.1 != 0, "any password is root's");
+    // While the agent writes the file, it is root's for a moment.
+    let mut has = |key: &str| -> Result<bool> {
+        Ok(console.run("cat ~/.ssh/authorized_keys", COMMAND)?.0.contains(key))
+    };
+    wait::until_true("the first key", CHANGE, || has("ssh-ed25519 FIRST"))?;
+    namespace.apply(&secret("keys", &json!({"one": public})))?;
+    wait::until_true("the new key", CHANGE, || has(public))
 }

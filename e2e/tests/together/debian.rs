@@ -1,6 +1,7 @@
 //! The Debian guest of `examples/vm-debian.yaml`: systemd, real cloud-init, the guest agent, sshd.
 
 use super::controls::put;
+use super::credentials;
 use anyhow::{Result, ensure};
 use barevirt_e2e::command::{cluster_script, repository};
 use barevirt_e2e::ssh::Key;
@@ -19,7 +20,7 @@ fn condition<'v>(vmi: &'v Value, wanted: &str) -> Option<&'v str> {
     conditions.iter().find(|condition| condition["type"] == wanted)?["status"].as_str()
 }
 
-/// The example, with one more port by which it is reached.
+/// The example, with one more port, and credentials that its agent puts into effect.
 fn create(namespace: &Namespace) -> Result<()> {
     let example = repository().join("examples/vm-debian.yaml");
     let text =
@@ -27,6 +28,7 @@ fn create(namespace: &Namespace) -> Result<()> {
     let mut machine: Value = serde_json::from_str(&text)?;
     let interface = &mut guest::spec_of(&mut machine)["domain"]["devices"]["interfaces"][0];
     guest::push(&mut interface["ports"], json!({ "port": 5300, "protocol": "UDP" }));
+    credentials::by_agent(namespace, &mut machine)?;
     namespace.apply(&machine)
 }
 
@@ -42,7 +44,7 @@ fn login(console: &mut Console) -> Result<()> {
 }
 
 #[test]
-fn debian_makes_its_user_by_cloud_init_and_its_agent_tells_of_it_and_freezes_it() {
+fn debian_makes_its_user_by_cloud_init_and_its_agent_does_the_rest() {
     in_namespace("debian", |namespace| {
         create(namespace)?;
         namespace.wait_phase("debian", "Running", RUNNING)?;
@@ -57,12 +59,14 @@ fn debian_makes_its_user_by_cloud_init_and_its_agent_tells_of_it_and_freezes_it(
         namespace.wait("vmi", "debian", "to have its agent connected", BOOT, |vmi| {
             condition(vmi, "AgentConnected") == Some("True")
         })?;
-        copies_files(namespace, &mut console)?;
+        let key = Key::make()?;
+        credentials::are_in_effect(namespace, &mut console, &key.public)?;
+        copies_files(namespace, &mut console, &key)?;
         echoes_datagrams(namespace, &mut console)?;
-        console.leave()?;
         tells(namespace)?;
         freezes(namespace)?;
-        loses_and_finds_its_agent(namespace)
+        loses_and_finds_its_agent(namespace, &mut console)?;
+        console.leave().map(drop)
     });
 }
 
@@ -110,12 +114,17 @@ fn freezes(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// The agent goes with the guest's boot, and comes back.
-fn loses_and_finds_its_agent(namespace: &Namespace) -> Result<()> {
-    namespace.virtctl(&["soft-reboot", "debian"])?;
+/// An agent that ends is missed, and found when it is there again. It takes a soft reboot: without one, the guest would be asked by
+/// its power button, and go down.
+fn loses_and_finds_its_agent(namespace: &Namespace, console: &mut Console) -> Result<()> {
     let agent = |vmi: &Value| condition(vmi, "AgentConnected").is_some();
+    console.ok("sudo systemctl stop qemu-guest-agent", COMMAND)?;
+    namespace.wait("vmi", "debian", "to lose its agent", SOON, |vmi| !agent(vmi))?;
+    console.ok("sudo systemctl start qemu-guest-agent", COMMAND)?;
+    namespace.wait("vmi", "debian", "to have its agent again", SOON, agent)?;
+    namespace.virtctl(&["soft-reboot", "debian"])?;
     namespace.wait("vmi", "debian", "to lose its agent", BOOT, |vmi| !agent(vmi))?;
-    namespace.wait("vmi", "debian", "to have its agent again", BOOT, agent).map(drop)
+    console.expect("Restarting system", BOOT).map(drop)
 }
 
 /// A program of the guest's: whatever comes by UDP goes back.
@@ -125,10 +134,7 @@ const ECHO: &str = "import socket\n\
     while True:\n    s.sendto(*s.recvfrom(2048))\n";
 
 /// `virtctl scp` in both directions, with this machine's client and the guest's sshd.
-fn copies_files(namespace: &Namespace, console: &mut Console) -> Result<()> {
-    let key = Key::make()?;
-    let known = format!("mkdir -p -m 700 ~/.ssh && echo '{}' >~/.ssh/authorized_keys", key.public);
-    console.ok(&known, COMMAND)?;
+fn copies_files(namespace: &Namespace, console: &mut Console, key: &Key) -> Result<()> {
     let files = tempfile::tempdir()?;
     let path = |name: &str| files.path().join(name).display().to_string();
     std::fs::create_dir(path("dir"))?;
