@@ -121,6 +121,10 @@ fuzz: deps ## what strangers send, made up at random, to each parser for FUZZ_SE
 		done; \
 	done
 
+.PHONY: weaken
+weaken: deps ## takes each protection of e2e/weaken.yaml out of a copy and shows that its test fails; ONLY=word,word for some
+	@cargo run --locked -q -p barevirt-e2e --bin weaken -- $(if $(ONLY),--only '$(ONLY)')
+
 .PHONY: images
 images: deps ## all container images as OCI archives in target/images
 	@REGISTRY=localhost .ci/timed "images" images/build.sh

@@ -94,6 +94,14 @@ pub fn succeed(command: &mut Command, input: Option<&str>) -> Result<String> {
 
 /// Runs a command to its end, within the deadline.
 pub fn run(command: &mut Command, input: Option<&str>) -> Result<Output> {
+    run_within(command, input, DEADLINE)
+}
+
+/// The same with another deadline.
+///
+/// # Errors
+/// When it cannot be started, or has not ended in time: it is killed then.
+pub fn run_within(command: &mut Command, input: Option<&str>, within: Duration) -> Result<Output> {
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     let mut child = command
         .stdout(Stdio::piped())
@@ -107,10 +115,10 @@ pub fn run(command: &mut Command, input: Option<&str>) -> Result<Output> {
     // Read aside, so that a full pipe cannot hold the command up.
     let stdout = read_aside(child.stdout.take());
     let stderr = read_aside(child.stderr.take());
-    let Some(code) = wait_for_exit(&mut child, DEADLINE)? else {
+    let Some(code) = wait_for_exit(&mut child, within)? else {
         child.kill()?;
         child.wait()?;
-        bail!("{command:?} has not ended within {DEADLINE:?}");
+        bail!("{command:?} has not ended within {within:?}");
     };
     let joined = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
     Ok(Output { code, stdout: joined(stdout), stderr: joined(stderr) })

@@ -37,6 +37,7 @@ pub mod runner;
 pub mod running;
 pub mod ssh;
 pub mod wait;
+pub mod weaken;
 
 pub use console::Console;
 pub use forward::Forward;

@@ -32,13 +32,15 @@ pub fn build() -> Result<Vec<Program>> {
         .output()
         .context("start .ci/compile")?;
     ensure!(output.status.success(), "the tests do not compile");
-    let mut programs: Vec<Program> = String::from_utf8(output.stdout)?
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .filter_map(|message| program(&message))
-        .collect();
+    let mut programs = of_messages(&String::from_utf8(output.stdout)?);
     programs.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(programs)
+}
+
+/// The test programs that cargo's messages name, a line each.
+pub fn of_messages(lines: &str) -> Vec<Program> {
+    let messages = lines.lines().filter_map(|line| serde_json::from_str(line).ok());
+    messages.filter_map(|message| program(&message)).collect()
 }
 
 /// The program that a message of cargo tells of; none where it tells of something else.

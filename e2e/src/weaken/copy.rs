@@ -1,0 +1,113 @@
+//! A copy of the commit, in which tests are compiled and run with and without a protection.
+
+use super::list::Protection;
+use crate::command::{repository, run_within};
+use crate::runner::programs::{self, Program};
+use anyhow::{Context, Result, ensure};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Longest that one test may run. Without its protection it may wait for ever.
+const TEST_WITHIN: Duration = Duration::from_secs(300);
+
+/// What became of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It passed.
+    Passed,
+    /// It failed, or did not end in time.
+    Failed,
+    /// The program does not compile.
+    NotCompiled,
+}
+
+/// The copy: `target/weaken/source`, compiled into `target/weaken/target`.
+#[derive(Debug)]
+pub struct Copy {
+    source: PathBuf,
+    target: PathBuf,
+}
+
+impl Copy {
+    /// Checks the commit out. What an earlier run compiled stays good.
+    ///
+    /// # Errors
+    /// When git fails.
+    pub fn of_head() -> Result<Self> {
+        let folder = repository().join("target/weaken");
+        let copy = Self { source: folder.join("source"), target: folder.join("target") };
+        std::fs::create_dir_all(&copy.source)?;
+        copy.git(&["init", "-q"])?;
+        let repository = repository();
+        copy.git(&["fetch", "-q", "--no-tags", &repository.to_string_lossy(), "HEAD"])?;
+        copy.git(&["checkout", "-q", "--force", "--detach", "FETCH_HEAD"])?;
+        copy.git(&["clean", "-qffdx"])?;
+        Ok(copy)
+    }
+
+    fn git(&self, arguments: &[&str]) -> Result<()> {
+        let status = Command::new("git").arg("-C").arg(&self.source).args(arguments).status()?;
+        ensure!(status.success(), "git {arguments:?} failed");
+        Ok(())
+    }
+
+    /// Runs the protection's test as the commit has it.
+    ///
+    /// # Errors
+    /// When nothing can be run, or there is no such test.
+    pub fn with(&self, protection: &Protection) -> Result<Seen> {
+        self.test(protection)
+    }
+
+    /// Runs the protection's test without the protection, which is put back.
+    ///
+    /// # Errors
+    /// When the protection is not in its file, nothing can be run, or there is no such test.
+    pub fn without(&self, protection: &Protection) -> Result<Seen> {
+        let path = self.source.join(&protection.file);
+        let text = std::fs::read_to_string(&path).with_context(|| protection.file.clone())?;
+        std::fs::write(&path, protection.taken_out_of(&text)?)?;
+        let seen = self.test(protection);
+        // A new time on the file: cargo must not take what was compiled without the protection for good.
+        std::fs::write(&path, text)?;
+        seen
+    }
+
+    fn test(&self, protection: &Protection) -> Result<Seen> {
+        let (name, test) = protection.test()?;
+        let Some(program) = self.compile(name)? else { return Ok(Seen::NotCompiled) };
+        let mut command = Command::new(&program.path);
+        command
+            .args(["--exact", test])
+            .current_dir(&program.folder)
+            .env("CARGO_MANIFEST_DIR", &program.folder);
+        // Without an answer in time the test has not passed.
+        let Ok(output) = run_within(&mut command, None, TEST_WITHIN) else { return Ok(Seen::Failed) };
+        ensure!(
+            output.code != 0 || output.stdout.contains("1 passed"),
+            "there is no test {}",
+            protection.test
+        );
+        Ok(if output.code == 0 { Seen::Passed } else { Seen::Failed })
+    }
+
+    /// The program of that name; none where it does not compile.
+    fn compile(&self, name: &str) -> Result<Option<Program>> {
+        let package = name.split('/').next().unwrap_or(name);
+        let output = Command::new("cargo")
+            .args(["test", "--locked", "--quiet", "--no-run", "--message-format=json", "-p", package])
+            .current_dir(&self.source)
+            .env("CARGO_TARGET_DIR", &self.target)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output()
+            .context("start cargo")?;
+        if !output.status.success() {
+            return Ok(None);
+        }
+        let programs = programs::of_messages(&String::from_utf8(output.stdout)?);
+        let found = programs.into_iter().find(|program| program.name == name);
+        found.map(Some).with_context(|| format!("there is no test program {name}"))
+    }
+}
