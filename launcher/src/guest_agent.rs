@@ -1,4 +1,4 @@
-//! The one who talks with the guest agent: asks it regularly, freezes and thaws by it, sets the guest's clock.
+//! The task that talks to the guest agent: it asks regularly, freezes and thaws file systems, and sets the guest's clock.
 //!
 //! ```text
 //!  Status (channel open, guest runs, resumed) ─┐
@@ -11,25 +11,24 @@
 
 pub mod answers;
 pub mod commands;
+mod freeze;
+mod learn;
 pub mod schedule;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use barevirt_api::freeze::{DEFAULT as THAW_AFTER, LONGEST};
 use barevirt_api::v1::{
     GuestAgentCommandInfo, GuestOsInfo, VirtualMachineInstanceFileSystem,
     VirtualMachineInstanceFileSystemInfo, VirtualMachineInstanceGuestAgentInfo,
     VirtualMachineInstanceGuestOsUser,
 };
-use barevirt_qmp::newer::GuestGetLoad;
-use barevirt_qmp::qapi::{Command, qga};
+use barevirt_qmp::qapi::qga;
 use barevirt_qmp::{Agent, Deadline, Error};
-use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use self::answers::Interface;
-use self::schedule::{Schedule, Topic};
+use self::schedule::Schedule;
 use crate::credentials::Kinds;
 use crate::status::{Stage, Status};
 
@@ -37,10 +36,6 @@ use crate::status::{Stage, Status};
 pub const MAX_LINE: usize = 1 << 20;
 /// How long the agent may take to say something that it knows.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long freezing may take: everything that was written has to reach the disks first.
-const FREEZE: Duration = Duration::from_secs(40);
-/// How long thawing may take.
-const THAW: Duration = Duration::from_secs(30);
 /// Longest wait between two tries to thaw.
 const THAW_AGAIN: Duration = Duration::from_secs(10);
 /// For how long, and how often, the guest's clock is tried to be set.
@@ -208,15 +203,6 @@ fn is_frozen(status: qga::GuestFsfreezeStatus) -> bool {
     }
 }
 
-/// A refusal, and an answer of another form, say nothing.
-fn understood<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
-    match answer {
-        Ok(said) => Ok(Some(said)),
-        Err(Error::Refused { .. } | Error::Answer { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 async fn wait(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
@@ -319,161 +305,6 @@ impl Task {
 
     async fn ask<C: qga::QgaCommand>(&self, command: C, within: Duration) -> Result<C::Ok, Error> {
         self.agent.execute(command, Deadline::after(within)).await
-    }
-
-    /// What the agent says, if it says something: it may not know the command, or may not answer it.
-    async fn said<C: qga::QgaCommand>(&self, command: C) -> Result<Option<C::Ok>, Error> {
-        understood(self.ask(command, ANSWER).await)
-    }
-
-    /// The same for a list.
-    async fn listed<C, T>(&self, command: C) -> Result<Option<Vec<T>>, Error>
-    where
-        C: qga::QgaCommand + Command<Ok = Vec<T>>,
-        T: DeserializeOwned,
-    {
-        understood(self.agent.execute_list(command, Deadline::after(ANSWER)).await)
-    }
-
-    /// Asks about what is due. Gives whether there was something.
-    async fn poll(&mut self) -> bool {
-        let (now, frozen) = (self.now(), self.is_frozen());
-        let due = self.schedule.as_ref().map(|schedule| schedule.due(now, frozen)).unwrap_or_default();
-        let mut silent = false;
-        for topic in &due {
-            silent = silent || self.learn(*topic).await.is_err();
-            if let Some(schedule) = &mut self.schedule {
-                schedule.asked(*topic, self.begun.elapsed());
-            }
-        }
-        if silent {
-            tracing::debug!("the guest agent does not answer");
-        }
-        if !due.is_empty() {
-            self.publish();
-        }
-        !due.is_empty()
-    }
-
-    /// Asks about one topic. What the agent does not say stays as it is known; fails where it does not answer.
-    async fn learn(&mut self, topic: Topic) -> Result<(), Error> {
-        match topic {
-            Topic::Freeze => {
-                if let Some(status) = self.said(qga::guest_fsfreeze_status {}).await? {
-                    self.saw_frozen(is_frozen(status));
-                }
-            }
-            Topic::Version => {
-                if let Some(said) = self.said(qga::guest_info {}).await? {
-                    let (version, commands) = answers::agent(&said);
-                    (self.known.version, self.known.commands) = (Some(version), commands);
-                }
-            }
-            Topic::System => self.learn_system().await?,
-            Topic::FileSystems => {
-                if let Some(said) = self.listed(qga::guest_get_fsinfo {}).await? {
-                    self.known.file_systems = answers::file_systems(&said);
-                }
-            }
-            Topic::Users => {
-                if let Some(said) = self.listed(qga::guest_get_users {}).await? {
-                    self.known.users = answers::users(&said);
-                }
-            }
-            Topic::Load => {
-                if let Some(said) = self.said(GuestGetLoad {}).await? {
-                    self.known.load = answers::load(&said);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn learn_system(&mut self) -> Result<(), Error> {
-        if let Some(said) = self.said(qga::guest_get_osinfo {}).await? {
-            self.known.os = answers::os(&said);
-        }
-        if let Some(said) = self.listed(qga::guest_network_get_interfaces {}).await? {
-            self.known.interfaces = answers::interfaces(&said);
-        }
-        if let Some(said) = self.said(qga::guest_get_host_name {}).await? {
-            self.known.host_name = answers::host_name(&said);
-        }
-        if let Some(said) = self.said(qga::guest_get_timezone {}).await? {
-            self.known.time_zone = Some(answers::time_zone(&said));
-        }
-        Ok(())
-    }
-
-    fn saw_frozen(&mut self, frozen: bool) {
-        self.known.frozen = Some(frozen);
-        if !frozen {
-            self.thaw = None;
-        } else if self.thaw.is_none() {
-            // An agent that came back knows that its file systems are frozen: they are not left so.
-            self.thaw_in(THAW_AFTER);
-        }
-    }
-
-    fn thaw_in(&mut self, after: Duration) {
-        self.thaw = Some(Timer { at: self.now() + after, wait: Duration::from_secs(1) });
-    }
-
-    /// Tells what is new.
-    fn publish(&self) {
-        let facts = Facts {
-            os: self.known.os.clone(),
-            interfaces: self.known.interfaces.clone(),
-            frozen: self.is_frozen(),
-            unsupported: commands::missing(&self.known.commands, self.needed),
-            file_systems: self.known.file_systems.clone(),
-            load: self.known.load,
-        };
-        self.facts.send_if_modified(|told| {
-            let new = told.as_ref() != Some(&facts);
-            *told = Some(facts);
-            new
-        });
-    }
-
-    async fn freeze(&mut self, thaw_after: Duration) -> Result<(), NotDone> {
-        self.reachable()?;
-        let status = self.ask(qga::guest_fsfreeze_status {}, ANSWER).await?;
-        self.saw_frozen(is_frozen(status));
-        if self.is_frozen() {
-            return Ok(());
-        }
-        // Before the command: when its answer is lost they may be frozen all the same.
-        self.thaw_in(if thaw_after.is_zero() { THAW_AFTER } else { thaw_after.min(LONGEST) });
-        match self.ask(qga::guest_fsfreeze_freeze {}, FREEZE).await {
-            Ok(count) => {
-                tracing::info!(%count, "file systems of the guest are frozen");
-                self.known.frozen = Some(true);
-                self.publish();
-                Ok(())
-            }
-            Err(error @ Error::Refused { .. }) => {
-                // The agent has thawed what it had frozen by then.
-                self.thaw = None;
-                Err(error.into())
-            }
-            Err(error) => {
-                self.thaw_in(Duration::ZERO);
-                Err(error.into())
-            }
-        }
-    }
-
-    async fn thaw_now(&mut self) -> Result<(), NotDone> {
-        // Hooks in the guest run with a thaw: one that is not needed is not done.
-        let status = self.ask(qga::guest_fsfreeze_status {}, ANSWER).await;
-        if !status.is_ok_and(|status| !is_frozen(status)) {
-            let count = self.ask(qga::guest_fsfreeze_thaw {}, THAW).await?;
-            tracing::info!(%count, "file systems of the guest are thawed");
-        }
-        self.saw_frozen(false);
-        self.publish();
-        Ok(())
     }
 
     async fn reboot(&mut self) -> Result<(), NotDone> {

@@ -1,4 +1,4 @@
-//! The task that owns the VM: turns what happens into events, and effects into deeds.
+//! The task that owns the VM: turns what happens into events, and carries effects out.
 //!
 //! ```text
 //!  preparation ─┐
@@ -12,14 +12,14 @@
 //! It awaits nothing but the next happening: commands run beside it, and their failure is a happening too. It does
 //! not return before the child is gone.
 
-mod deeds;
+mod effects;
+mod monitor;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::time::{Duration, SystemTime};
 
-use barevirt_qmp::qapi::{Event as _, qmp};
-use barevirt_qmp::{Deadline, Error, Events, Qmp};
+use barevirt_qmp::{Error, Events, Qmp};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::net::UnixStream;
@@ -155,7 +155,7 @@ pub async fn supervise(
                 Some(supervisor.prepared(prepared))
             }
             Some(request) = requests.recv() => supervisor.asked(request),
-            event = monitor_event(&mut supervisor.events) => supervisor.heard(event),
+            event = next_event(&mut supervisor.events) => supervisor.heard(event),
             Some(outcome) = supervisor.work.next() => supervisor.came_of(outcome),
             exit = child_exit(&mut supervisor.process) => Some(supervisor.exited(exit).await),
             exit = child_exit(&mut supervisor.tpm) => {
@@ -176,7 +176,8 @@ pub async fn supervise(
     }
 }
 
-async fn monitor_event(events: &mut Option<Events>) -> Option<Result<barevirt_qmp::Event, u64>> {
+/// The next event; `Err` holds the number of events that were missed, `None` is the end. Waits for ever without a monitor.
+async fn next_event(events: &mut Option<Events>) -> Option<Result<barevirt_qmp::Event, u64>> {
     match events {
         Some(events) => events.next().await.map(|event| event.map_err(|gap| gap.0)),
         None => std::future::pending().await,
@@ -233,7 +234,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// One event through the state machine, and on to deeds until none of them is an event itself.
+    /// Steps the state machine, and carries its effects out, until none of them is an event itself.
     fn happened(&mut self, event: Event) {
         let mut next = Some(event);
         while let Some(event) = next.take() {
@@ -294,111 +295,6 @@ impl Supervisor<'_> {
             }
             Outcome::Nothing => None,
         }
-    }
-
-    fn answered(&mut self, qmp: Qmp, events: Events) -> Event {
-        let version = qmp.greeting().version();
-        tracing::info!(version, oob = qmp.has_oob(), "QEMU answers");
-        self.status.send_if_modified(|status| {
-            status.qemu_version = version;
-            true
-        });
-        let asking = qmp.clone();
-        self.work.push(Box::pin(async move {
-            let which = qmp::qom_get { path: "/machine".to_owned(), property: "type".to_owned() };
-            match asking.execute(which, Deadline::after(COMMAND)).await {
-                Ok(name) => Outcome::MachineType(name.as_str().unwrap_or_default().to_owned()),
-                Err(_) => Outcome::Nothing,
-            }
-        }));
-        self.qmp = Some(qmp);
-        self.events = Some(events);
-        Event::Answered
-    }
-
-    fn heard(&mut self, event: Option<Result<barevirt_qmp::Event, u64>>) -> Option<Event> {
-        match event {
-            Some(Ok(event)) => self.understood(&event),
-            Some(Err(missed)) => {
-                tracing::warn!(missed, "monitor events were missed");
-                self.look_again();
-                None
-            }
-            None => {
-                // Nothing more will come. What it means is told by the child's exit.
-                self.events = None;
-                self.status.send_if_modified(|status| std::mem::replace(&mut status.ready, false));
-                None
-            }
-        }
-    }
-
-    /// Reasons and actions are taken as QEMU writes them: what the schema does not know has happened all the same.
-    fn understood(&self, event: &barevirt_qmp::Event) -> Option<Event> {
-        let text = |field: &str| event.data(field).as_str().unwrap_or_default().to_owned();
-        match event.name() {
-            qmp::RESUME::NAME => Some(Event::Resumed),
-            qmp::STOP::NAME => Some(Event::Stopped),
-            qmp::SHUTDOWN::NAME => {
-                tracing::info!(reason = text("reason"), "QEMU is leaving");
-                Some(Event::Shutdown(text("reason")))
-            }
-            qmp::GUEST_PANICKED::NAME => {
-                tracing::warn!(action = text("action"), "the guest panicked");
-                Some(Event::Panicked)
-            }
-            qmp::WATCHDOG::NAME => {
-                tracing::warn!(action = text("action"), "the guest's watchdog fired");
-                Some(Event::Watchdog(text("action")))
-            }
-            qmp::POWERDOWN::NAME => {
-                tracing::info!("power button pressed");
-                None
-            }
-            qmp::RESET::NAME => {
-                tracing::info!(reason = text("reason"), "the guest was reset");
-                Some(Event::WasReset)
-            }
-            // It says so before it stops the guest. Other actions are the guest's affair.
-            qmp::BLOCK_IO_ERROR::NAME if event.data("action") == "stop" => {
-                let (disk, operation) = (text("device"), text("operation"));
-                tracing::warn!(
-                    disk,
-                    node = text("node-name"),
-                    operation,
-                    why = text("reason"),
-                    "the guest is stopped: storage failed"
-                );
-                Some(Event::IoError)
-            }
-            qmp::VSERPORT_CHANGE::NAME => {
-                let port = event.read::<qmp::VSERPORT_CHANGE>().filter(|port| port.id == self.agent_port)?;
-                let open = port.open;
-                tracing::info!(open, "guest agent's channel");
-                self.status
-                    .send_if_modified(|status| std::mem::replace(&mut status.agent_connected, open) != open);
-                None
-            }
-            _ => None,
-        }
-    }
-
-    /// After a gap in the events: what the gap may have hidden is asked for.
-    fn look_again(&mut self) {
-        let Some(qmp) = self.qmp.clone() else { return };
-        self.work.push(Box::pin(async move {
-            match qmp.execute(qmp::query_status {}, Deadline::after(COMMAND)).await {
-                Ok(status) if status.running => Outcome::Happened(vec![Event::Resumed]),
-                Ok(status) if status.status == qmp::RunState::io_error => {
-                    Outcome::Happened(vec![Event::IoError, Event::Stopped])
-                }
-                Ok(_) => Outcome::Happened(vec![Event::Stopped]),
-                Err(error) => {
-                    tracing::warn!(%error, "whether the guest runs is not known");
-                    Outcome::Nothing
-                }
-            }
-        }));
     }
 
     /// The child is gone: what it said last is still on the monitor's stream.

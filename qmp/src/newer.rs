@@ -29,6 +29,49 @@ impl Command for GuestGetLoad {
     const ALLOW_OOB: bool = false;
 }
 
+/// `guest-get-fsinfo`. The crate's type has the buses that it knows, and a disk on another one would hide its file system.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct GuestGetFsinfo {}
+
+/// An entry of the answer to [`GuestGetFsinfo`] (`GuestFilesystemInfo` in `qga/qapi-schema.json`): what is read of it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct GuestFileSystem {
+    /// Name of the disk or volume.
+    pub name: String,
+    /// Where it is mounted.
+    pub mountpoint: String,
+    /// Type of the file system.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Used bytes; some file systems do not say.
+    #[serde(default)]
+    pub used_bytes: Option<u64>,
+    /// Size in bytes without what is reserved.
+    #[serde(default)]
+    pub total_bytes: Option<u64>,
+    /// The disks that it is on.
+    pub disk: Vec<GuestFileSystemDisk>,
+}
+
+/// A disk of a [`GuestFileSystem`] (`GuestDiskAddress`).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct GuestFileSystemDisk {
+    /// The bus as the agent names it.
+    pub bus_type: String,
+    /// Serial number, where the disk has one.
+    #[serde(default)]
+    pub serial: Option<String>,
+}
+
+impl QgaCommand for GuestGetFsinfo {}
+impl Command for GuestGetFsinfo {
+    type Ok = Vec<GuestFileSystem>;
+    const NAME: &'static str = "guest-get-fsinfo";
+    const ALLOW_OOB: bool = false;
+}
+
 /// `query-cpu-model-expansion`. The crate requires `deprecated-props`, which QEMU has on s390x alone
 /// (`qapi/machine-target.json`, since 9.1).
 #[derive(Debug, Clone, Serialize)]

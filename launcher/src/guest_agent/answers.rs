@@ -10,8 +10,8 @@ use barevirt_api::v1::{
     GuestAgentCommandInfo, GuestOsInfo, VirtualMachineInstanceFileSystem,
     VirtualMachineInstanceFileSystemDisk, VirtualMachineInstanceGuestOsUser,
 };
-use barevirt_qmp::newer::GuestLoadAverage;
-use barevirt_qmp::qapi::{Enum as _, qga};
+use barevirt_qmp::newer::{GuestFileSystem, GuestFileSystemDisk, GuestLoadAverage};
+use barevirt_qmp::qapi::qga;
 
 /// Longest text, in characters of the guest.
 const LONGEST_TEXT: usize = 256;
@@ -95,16 +95,16 @@ pub fn users(answer: &[qga::GuestUser]) -> Vec<VirtualMachineInstanceGuestOsUser
 
 /// `guest-get-fsinfo`.
 #[must_use]
-pub fn file_systems(answer: &[qga::GuestFilesystemInfo]) -> Vec<VirtualMachineInstanceFileSystem> {
+pub fn file_systems(answer: &[GuestFileSystem]) -> Vec<VirtualMachineInstanceFileSystem> {
     let bytes = |bytes: Option<u64>| bytes.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or_default();
-    let disk = |one: &qga::GuestDiskAddress| VirtualMachineInstanceFileSystemDisk {
-        bus_type: one.bus_type.name().to_owned(),
+    let disk = |one: &GuestFileSystemDisk| VirtualMachineInstanceFileSystemDisk {
+        bus_type: printable(&one.bus_type),
         serial: said(&one.serial),
     };
-    let file_system = |one: &qga::GuestFilesystemInfo| VirtualMachineInstanceFileSystem {
+    let file_system = |one: &GuestFileSystem| VirtualMachineInstanceFileSystem {
         disk_name: printable(&one.name),
         mount_point: printable(&one.mountpoint),
-        file_system_type: printable(&one.type_),
+        file_system_type: printable(&one.kind),
         total_bytes: bytes(one.total_bytes),
         used_bytes: bytes(one.used_bytes),
         disk: one.disk.iter().take(MOST).map(disk).collect(),
@@ -230,5 +230,10 @@ mod tests {
             {"name": "b", "mountpoint": "/", "type": "t", "total-bytes": -1, "disk": []}]);
         let found = file_systems(&list(&large));
         assert_eq!((found.len(), found[0].total_bytes), (1, 0));
+        // A bus that came with a newer agent.
+        let newer =
+            json!([{"name": "a", "mountpoint": "/", "type": "t", "disk": [{"bus-type": "quantum\u{1b}"}]}]);
+        let found = file_systems(&list(&newer));
+        assert_eq!((found.len(), found[0].disk[0].bus_type.as_str()), (1, "quantum\\u{1b}"));
     }
 }

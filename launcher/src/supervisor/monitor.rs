@@ -1,0 +1,116 @@
+//! What QEMU's monitor says: its greeting, its events, and what a gap in them may have hidden.
+
+use barevirt_qmp::qapi::{Event as _, qmp};
+use barevirt_qmp::{Deadline, Events, Qmp};
+
+use super::{COMMAND, Outcome, Supervisor};
+use crate::lifecycle::Event;
+
+impl Supervisor<'_> {
+    /// QEMU's monitor is open: the version is known, the machine type is asked for.
+    pub(super) fn answered(&mut self, qmp: Qmp, events: Events) -> Event {
+        let version = qmp.greeting().version();
+        tracing::info!(version, oob = qmp.has_oob(), "QEMU answers");
+        self.status.send_if_modified(|status| {
+            status.qemu_version = version;
+            true
+        });
+        let asking = qmp.clone();
+        self.work.push(Box::pin(async move {
+            let which = qmp::qom_get { path: "/machine".to_owned(), property: "type".to_owned() };
+            match asking.execute(which, Deadline::after(COMMAND)).await {
+                Ok(name) => Outcome::MachineType(name.as_str().unwrap_or_default().to_owned()),
+                Err(_) => Outcome::Nothing,
+            }
+        }));
+        self.qmp = Some(qmp);
+        self.events = Some(events);
+        Event::Answered
+    }
+
+    /// An event of QEMU, a gap in the events, or their end.
+    pub(super) fn heard(&mut self, event: Option<Result<barevirt_qmp::Event, u64>>) -> Option<Event> {
+        match event {
+            Some(Ok(event)) => self.understood(&event),
+            Some(Err(missed)) => {
+                tracing::warn!(missed, "monitor events were missed");
+                self.look_again();
+                None
+            }
+            None => {
+                // Nothing more will come. What it means is told by the child's exit.
+                self.events = None;
+                self.status.send_if_modified(|status| std::mem::replace(&mut status.ready, false));
+                None
+            }
+        }
+    }
+
+    /// Reasons and actions are taken as QEMU writes them: what the schema does not know has happened all the same.
+    pub(super) fn understood(&self, event: &barevirt_qmp::Event) -> Option<Event> {
+        let text = |field: &str| event.data(field).as_str().unwrap_or_default().to_owned();
+        match event.name() {
+            qmp::RESUME::NAME => Some(Event::Resumed),
+            qmp::STOP::NAME => Some(Event::Stopped),
+            qmp::SHUTDOWN::NAME => {
+                tracing::info!(reason = text("reason"), "QEMU is leaving");
+                Some(Event::Shutdown(text("reason")))
+            }
+            qmp::GUEST_PANICKED::NAME => {
+                tracing::warn!(action = text("action"), "the guest panicked");
+                Some(Event::Panicked)
+            }
+            qmp::WATCHDOG::NAME => {
+                tracing::warn!(action = text("action"), "the guest's watchdog fired");
+                Some(Event::Watchdog(text("action")))
+            }
+            qmp::POWERDOWN::NAME => {
+                tracing::info!("power button pressed");
+                None
+            }
+            qmp::RESET::NAME => {
+                tracing::info!(reason = text("reason"), "the guest was reset");
+                Some(Event::WasReset)
+            }
+            // It says so before it stops the guest. Other actions are the guest's affair.
+            qmp::BLOCK_IO_ERROR::NAME if event.data("action") == "stop" => {
+                let (disk, operation) = (text("device"), text("operation"));
+                tracing::warn!(
+                    disk,
+                    node = text("node-name"),
+                    operation,
+                    why = text("reason"),
+                    "the guest is stopped: storage failed"
+                );
+                Some(Event::IoError)
+            }
+            qmp::VSERPORT_CHANGE::NAME => {
+                let port = event.read::<qmp::VSERPORT_CHANGE>().filter(|port| port.id == self.agent_port)?;
+                let open = port.open;
+                tracing::info!(open, "guest agent's channel");
+                self.status
+                    .send_if_modified(|status| std::mem::replace(&mut status.agent_connected, open) != open);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// After a gap in the events: what the gap may have hidden is asked for.
+    pub(super) fn look_again(&mut self) {
+        let Some(qmp) = self.qmp.clone() else { return };
+        self.work.push(Box::pin(async move {
+            match qmp.execute(qmp::query_status {}, Deadline::after(COMMAND)).await {
+                Ok(status) if status.running => Outcome::Happened(vec![Event::Resumed]),
+                Ok(status) if status.status == qmp::RunState::io_error => {
+                    Outcome::Happened(vec![Event::IoError, Event::Stopped])
+                }
+                Ok(_) => Outcome::Happened(vec![Event::Stopped]),
+                Err(error) => {
+                    tracing::warn!(%error, "whether the guest runs is not known");
+                    Outcome::Nothing
+                }
+            }
+        }));
+    }
+}
