@@ -58,6 +58,8 @@ impl Reconciler {
         outcome: &Outcome,
         target: Option<&Deployment>,
     ) -> Result<bool, Error> {
+        // The outcome is that of the object as the pass saw it: a change that came meanwhile is not observed yet.
+        let generation = kubevirt.metadata.generation;
         let kubevirt = &self.cache.newest(kubevirt);
         let old = kubevirt.status.clone().unwrap_or_default();
         let architecture = kubevirt
@@ -69,7 +71,7 @@ impl Reconciler {
             .unwrap_or_else(|| self.own.architecture.clone());
         let facts = Facts {
             target: target.cloned(),
-            generation: kubevirt.metadata.generation,
+            generation,
             operator_version: self.own.version.clone(),
             architecture,
             generations: if target.is_some() { self.generations() } else { old.generations.clone() },
