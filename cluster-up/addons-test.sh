@@ -95,10 +95,38 @@ test_prometheus() {
     passed "Prometheus answers a query about the components"
 }
 
+# Whether a pod reaches a server by each of its addresses, as words: yes and no for IPv4 and IPv6.
+reaches() {
+    in_pod "$1" "for host in $(kubectl -n addons-test get pod "$2" -o 'jsonpath={range .status.podIPs[*]}{.ip} {end}'); do
+        case \$host in *:*) host=[\$host] ;; esac
+        timeout 2 wget -qO /dev/null http://\$host:$3/ && echo yes || echo no
+    done" | tr '\n' ' '
+}
+reach_is() { [[ $(reaches "$1" "$2" "$3") == "$4" ]]; }
+
+test_policy() {
+    start server near far
+    ready server && ready near && ready far
+    wait_for 20 "answer of the server" reach_is near server 8080 "yes yes "
+    start guarded
+    wait_for 20 "rules for the server" reach_is near server 8080 "no no "
+    [[ $(reaches near server 8081) == "no no " && $(reaches far server 8080) == "yes yes " && $(reaches far server 8081) == "no no " ]]
+    passed "of two pods, one on the server's node and one on the other, the one that the policy names reaches the one port that it names"
+    kubectl -n addons-test label pod near access=yes >/dev/null
+    wait_for 20 "rules for the other pod" reach_is near server 8080 "yes yes "
+    start silent
+    wait_for 20 "rules for what pods send" reach_is near server 8080 "no no "
+    [[ $(reaches far server 8080) == "yes yes " ]]
+    kubectl -n addons-test delete networkpolicy silent guarded >/dev/null
+    wait_for 20 "end of the rules" reach_is near server 8081 "yes yes "
+    passed "labels and policies that come and go take effect, in both directions"
+    kubectl -n addons-test delete pod server near far --timeout 60s >/dev/null
+}
+
 main() {
     need_root
     local names=("$@") name volumes=
-    [[ $# -gt 0 ]] || names=(block rwx registry http prometheus)
+    [[ $# -gt 0 ]] || names=(block rwx registry http prometheus policy)
     kubectl create namespace addons-test --dry-run=client -o yaml | kubectl apply -f - >/dev/null
     for name in "${names[@]}"; do
         case $name in

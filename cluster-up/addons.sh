@@ -2,7 +2,7 @@
 # Adds to the cluster what only some tests need, or takes it away again. An
 # add-on that is there is brought up to date.
 #
-#   cluster-up/addons.sh NAME...            block rwx registry http prometheus
+#   cluster-up/addons.sh NAME...            block rwx registry http prometheus policy
 #   cluster-up/addons.sh remove NAME...
 #   cluster-up/addons.sh push ARCHIVE NAME  an OCI archive into the add-on
 #                                           registry, as $registry_host/NAME
@@ -15,7 +15,7 @@ source "$here/common.sh"
 # shellcheck source=cluster-up/packing.sh
 source "$here/packing.sh"
 
-addons=(block rwx registry http prometheus)
+addons=(block rwx registry http prometheus policy)
 # The name by which pods and nodes know the registry, and the address of its
 # Service, from the range that is not given out by chance.
 registry_host=registry.test-bed.svc:5000
@@ -102,6 +102,15 @@ add_prometheus() {
     "$here/load.sh" "$(debian_image prometheus prometheus "$image")"
     manifest prometheus "$image" | apply
     rolled_out prometheus
+}
+
+add_policy() {
+    local image=$image_prefix/policy:devel
+    "$here/build.sh" policy >/dev/null
+    "$here/load.sh" "$(program_image policy "$image")"
+    manifest policy "$image" | apply
+    kubectl -n test-bed rollout status daemonset/policy --timeout 120s >/dev/null ||
+        die "the policy engine does not come up: see cluster-up/kubectl.sh -n test-bed describe pods"
 }
 
 delete() { manifest "$1" | kubectl delete --ignore-not-found --timeout 60s -f - >/dev/null; }
