@@ -55,6 +55,7 @@ pub mod gates;
 pub mod hotplug;
 pub mod identity;
 pub mod instancetype;
+pub mod masquerade;
 pub mod migrations;
 pub mod monitor;
 pub mod names;

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use barevirt_api::masquerade;
 use barevirt_api::settings::Smbios;
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
@@ -106,14 +107,19 @@ fn prepare(
     let interfaces = vmi
         .interfaces()
         .iter()
-        .map(|interface| InterfaceFacts {
-            name: interface.interface.name.clone(),
-            mac: interface.mac.clone(),
-            mtu: None,
-            // The first one is reached; the others reach out.
-            backend: NetBackend::User { forwards: std::mem::take(&mut forwards) },
+        .map(|interface| {
+            let pod = interface.network.pod.clone().unwrap_or_default();
+            let ipv4 = masquerade::ipv4(&pod)
+                .with_context(|| format!("network of interface {}", interface.interface.name))?;
+            Ok(InterfaceFacts {
+                name: interface.interface.name.clone(),
+                mac: interface.mac.clone(),
+                mtu: None,
+                // The first one is reached; the others reach out.
+                backend: NetBackend::User { ipv4, forwards: std::mem::take(&mut forwards) },
+            })
         })
-        .collect();
+        .collect::<anyhow::Result<_>>()?;
     let installation = Installation {
         qemu: args.qemu.clone(),
         vnc_socket: scratch.path().join("vnc.sock"),

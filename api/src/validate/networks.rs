@@ -3,8 +3,9 @@
 use super::supported::given;
 use super::{Cause, CauseKind, Path};
 use crate::gates::Gates;
+use crate::masquerade;
 use crate::syntax::quoted;
-use crate::v1::{Network, VirtualMachineInstanceSpec};
+use crate::v1::{Network, PodNetwork, VirtualMachineInstanceSpec};
 use std::collections::{HashMap, HashSet};
 
 pub(super) fn validate(
@@ -41,11 +42,25 @@ pub(super) fn validate(
                 "CNI delegating plugin must have a networkName",
             ));
         }
+        if let Some(pod) = &network.pod {
+            ranges(&field.child("pod"), pod, causes);
+        }
     }
     defaults(path, &spec.networks, causes);
     // While its gate is off, that is all there is to say.
     if gates.is_on("NetworkDevicesWithDRA") {
         claims(path, spec, causes);
+    }
+}
+
+/// The ranges behind a masquerade binding.
+fn ranges(field: &Path, pod: &PodNetwork, causes: &mut Vec<Cause>) {
+    let ranges =
+        [("vmNetworkCIDR", masquerade::ipv4(pod).err()), ("vmIPv6NetworkCIDR", masquerade::ipv6(pod).err())];
+    for (name, error) in ranges {
+        if let Some(error) = error {
+            causes.push(Cause::invalid(&field.child(name), error.to_string()));
+        }
     }
 }
 

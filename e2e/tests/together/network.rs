@@ -103,6 +103,29 @@ fn a_guest_gets_the_addresses_of_the_binding() {
 }
 
 #[test]
+fn a_guest_gets_addresses_of_the_ranges_that_its_network_names() {
+    in_namespace("ranges", |namespace| {
+        let mut manifest = guest::instance("vm");
+        manifest["spec"]["networks"][0]["pod"] =
+            json!({ "vmNetworkCIDR": "10.010.077.0/28", "vmIPv6NetworkCIDR": "fd10:77::/112" });
+        start(namespace, &manifest)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let inside = console.ok("ip address show dev eth0", SOON)?;
+        ensure!(inside.contains("10.10.77.2/28") && inside.contains("fd10:77::2/"), "{inside}");
+        ensure!(console.ok("ip route", SOON)?.contains("default via 10.10.77.1"));
+        let client = pods::client(namespace, "client")?;
+        for address in addresses(namespace)? {
+            let url = format!("http://{}/hostname", pods::host(&address));
+            wait::until_true(&format!("an answer from {url}"), SOON, || {
+                Ok(!client.fetch(&url)?.trim().is_empty())
+            })?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn with_a_port_list_only_those_ports_are_reached() {
     in_namespace("ports", |namespace| {
         let mut manifest = guest::instance("vm");

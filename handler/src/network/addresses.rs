@@ -1,10 +1,7 @@
-//! The addresses behind a masquerade binding.
-//!
-//! KubeVirt's facts: the bridge is `10.0.2.1/24` and `fd10:0:2::1/120`, the guest always has the next address, and every
-//! pod uses the same ones, because none of them ever leaves the pod.
+//! MAC addresses.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use thiserror::Error;
@@ -63,28 +60,6 @@ impl FromStr for MacAddress {
         Ok(Self(bytes))
     }
 }
-
-/// Gateway and guest of one range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pair<A> {
-    /// Address of the bridge.
-    pub gateway: A,
-    /// Address of the guest.
-    pub guest: A,
-    /// Length of the prefix, in bits.
-    pub prefix: u8,
-}
-
-/// The addresses of every masquerade binding in IPv4.
-pub const IPV4: Pair<Ipv4Addr> =
-    Pair { gateway: Ipv4Addr::new(10, 0, 2, 1), guest: Ipv4Addr::new(10, 0, 2, 2), prefix: 24 };
-
-/// The addresses of every masquerade binding in IPv6.
-pub const IPV6: Pair<Ipv6Addr> = Pair {
-    gateway: Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, 1),
-    guest: Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, 2),
-    prefix: 120,
-};
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use barevirt_api::masquerade::{self, RangeError};
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_api::valid::{ValidInterface, ValidVmi};
 use barevirt_protocol::names::NetworkDescriptor;
@@ -10,7 +11,7 @@ use barevirt_protocol::v1;
 use thiserror::Error;
 
 use super::Prepared;
-use super::addresses::{AddressError, IPV4, IPV6};
+use super::addresses::AddressError;
 use super::nft::rules::{Port, Protocol};
 use super::resolv::Resolver;
 use super::state::Wanted;
@@ -30,6 +31,9 @@ pub enum InterfaceError {
     /// Its MAC address.
     #[error("interface {0}")]
     Mac(String, #[source] AddressError),
+    /// A range that its network names.
+    #[error("the network of interface {0}")]
+    Range(String, #[source] RangeError),
     /// A port of it.
     #[error("interface {0} has a port that is not from 1 to 65535 or not TCP or UDP")]
     Port(String),
@@ -43,9 +47,10 @@ pub fn wanted(vmi: &ValidVmi) -> Result<Option<Wanted>, InterfaceError> {
         return Err(InterfaceError::SecondPodInterface);
     }
     let name = first.interface.name.clone();
-    if first.interface.masquerade.is_none() || first.network.pod.is_none() {
+    let (Some(_), Some(pod)) = (&first.interface.masquerade, &first.network.pod) else {
         return Err(InterfaceError::Binding(name));
-    }
+    };
+    let range = |source| InterfaceError::Range(name.clone(), source);
     let mac = first.mac.parse().map_err(|source| InterfaceError::Mac(name.clone(), source))?;
     Ok(Some(Wanted {
         network: first.network.name.clone(),
@@ -55,8 +60,8 @@ pub fn wanted(vmi: &ValidVmi) -> Result<Option<Wanted>, InterfaceError> {
         tap_owner: u32::try_from(LAUNCHER_UID).unwrap_or(u32::MAX),
         queues: vmi.queues(&first.interface),
         mac,
-        ipv4: IPV4,
-        ipv6: IPV6,
+        ipv4: masquerade::ipv4(pod).map_err(range)?,
+        ipv6: masquerade::ipv6(pod).map_err(range)?,
         ports: ports(first).ok_or_else(|| InterfaceError::Port(name.clone()))?,
         interface: name,
     }))

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::addresses::{MacAddress, Pair};
+use barevirt_api::masquerade::Pair;
+
+use super::addresses::MacAddress;
 use super::nft::rules::{Family, Port};
 
 /// A masquerade binding as the spec asks for it.

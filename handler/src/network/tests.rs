@@ -19,12 +19,13 @@ use nix::sched::{CloneFlags, setns, unshare};
 use rtnetlink::packet_route::link::LinkMessage;
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-use super::addresses::{IPV4, IPV6, MacAddress};
+use super::addresses::MacAddress;
 use super::apply::Descriptors;
 use super::nft::rules::{Port, Protocol};
 use super::plan::Step;
 use super::state::Wanted;
 use super::*;
+use barevirt_api::masquerade::{IPV4, IPV6};
 
 const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);
 const POD4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 7);

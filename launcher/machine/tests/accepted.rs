@@ -5,6 +5,7 @@
 
 mod common;
 
+use barevirt_api::masquerade::IPV4;
 use barevirt_machine::*;
 use command_fds::{CommandFdExt, FdMapping};
 use common::{FILES, MANIFESTS, facts, manifest};
@@ -52,7 +53,7 @@ impl Qemu {
         }
         // A tap needs privilege that a test does not have; QEMU's own network has the same place in the machine.
         for interface in &mut facts.interfaces {
-            interface.backend = NetBackend::User { forwards: Vec::new() };
+            interface.backend = NetBackend::User { ipv4: IPV4, forwards: Vec::new() };
         }
         facts.vnc_socket = files.path().join("vnc,1.sock").to_str().unwrap().to_owned();
         facts.usb_sockets = std::array::from_fn(|slot| {
@@ -273,7 +274,7 @@ fn hotplug_takes_the_same_interface_and_undoes_it() {
         model: NicModel::Virtio(Virtio::Current),
         mac: "02:00:00:00:00:09".into(),
         mtu: Some(1400),
-        backend: NetBackend::User { forwards: Vec::new() },
+        backend: NetBackend::User { ipv4: IPV4, forwards: Vec::new() },
         seat: Seat::Behind(port),
         acpi_index: None,
         boot_index: None,

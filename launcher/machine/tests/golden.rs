@@ -5,6 +5,7 @@
 
 mod common;
 
+use barevirt_api::masquerade::IPV4;
 use barevirt_machine::*;
 use common::{facts, host_cpu, manifest};
 
@@ -97,6 +98,7 @@ fn tiny_with_kvm_and_user_networking() {
     facts.machine_type = Some("pc-q35-10.0".to_owned());
     facts.interfaces[0].mtu = None;
     facts.interfaces[0].backend = NetBackend::User {
+        ipv4: IPV4,
         forwards: vec![HostForward {
             protocol: "tcp".into(),
             host_address: "127.0.0.1".into(),

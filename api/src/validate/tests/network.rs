@@ -47,6 +47,9 @@ fn network_source_rules() {
         ["/spec/networks/-" => {"name": "b", "multus": {"networkName": "a", "default": true}}, "/spec/domain/devices/interfaces/-" => more] => networks, "Pod network cannot be defined when Multus default network is defined";
         ["/spec/networks" => [{"name": "default", "multus": {"networkName": "a", "default": true}}, {"name": "b", "multus": {"networkName": "b", "default": true}}],
          "/spec/domain/devices/interfaces" => [{"name": "default", "bridge": {}}, more]] => networks, "Multus CNI should only have one default network";
+        ["/spec/networks/0/pod" => {"vmNetworkCIDR": "10.0.2.0/31", "vmIPv6NetworkCIDR": "10.0.2.0/24"}]
+            => "spec.networks[0].pod.vmNetworkCIDR", "/30 is the longest prefix",
+               "spec.networks[0].pod.vmIPv6NetworkCIDR", "is not a range of IPv6 addresses";
         ["/spec/networks/-" => {"name": "b", "pod": {}}, "/spec/domain/devices/interfaces/-" => more] => "spec.interfaces", "more than one interface is connected to a pod network in spec.interfaces";
     ]);
     check(rows![

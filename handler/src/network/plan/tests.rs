@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::network::addresses::{IPV4, IPV6};
 use crate::network::nft::rules::Family;
 use crate::network::state::Link;
+use barevirt_api::masquerade::{IPV4, IPV6};
 
 fn wanted() -> Wanted {
     Wanted {

@@ -6,7 +6,9 @@ use crate::name;
 use crate::props::Props;
 use crate::quote;
 use crate::units::Fd;
+use barevirt_api::masquerade::Pair;
 use serde_json::{Value, json};
+use std::net::Ipv4Addr;
 
 /// A tap's descriptor, as the receiving side knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,9 +46,11 @@ pub struct HostForward {
 pub enum NetBackend {
     /// A tap device that someone with the right to do so has opened: once for each of its queues.
     Tap(Vec<TapFd>),
-    /// QEMU's own network stack: no privilege, no way in but the forwarded ports. The guest sees the addresses of
-    /// the masquerade binding: itself 10.0.2.2, the gateway 10.0.2.1.
+    /// QEMU's own network stack: no privilege, no way in but the forwarded ports. The guest sees the IPv4
+    /// addresses of the masquerade binding.
     User {
+        /// Gateway and guest.
+        ipv4: Pair<Ipv4Addr>,
         /// Ways in.
         forwards: Vec<HostForward>,
     },
@@ -150,14 +154,14 @@ impl Nic {
                 let name = if queues.len() > 1 { "fds" } else { "fd" };
                 Props::new("type", "tap").with("id", id).with(name, numbers.join(":"))
             }
-            NetBackend::User { forwards } => {
+            NetBackend::User { ipv4, forwards } => {
                 let forwards: Vec<Value> =
                     forwards.iter().map(|forward| json!({ "str": forward.text() })).collect();
                 let props = Props::new("type", "user")
                     .with("id", id)
-                    .with("net", "10.0.2.0/24")
-                    .with("host", "10.0.2.1")
-                    .with("dhcpstart", "10.0.2.2");
+                    .with("net", ipv4.range())
+                    .with("host", ipv4.gateway.to_string())
+                    .with("dhcpstart", ipv4.guest.to_string());
                 if forwards.is_empty() { props } else { props.with("hostfwd", forwards) }
             }
         }
