@@ -190,7 +190,7 @@ pub struct DeveloperConfiguration {
     /// Virtual CPUs for each requested CPU; 10 when not given.
     #[serde(rename = "cpuAllocationRatio", default, skip_serializing_if = "Option::is_none")]
     pub cpu_allocation_ratio: Option<i32>,
-    /// Feature gates that are switched on. No feature here is behind a gate yet, so none has an effect.
+    /// Feature gates to turn on, by KubeVirt's names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub feature_gates: Vec<String>,
     /// True lets the Go CPU and memory profiles of the components be started, stopped and dumped through the

@@ -77,7 +77,8 @@ pub struct VirtualMachineInstanceSpec {
     /// DNS settings of the launcher pod, which the guest's follow.
     #[serde(rename = "dnsConfig", default, skip_serializing_if = "Option::is_none")]
     pub dns_config: Option<PodDNSConfig>,
-    /// What happens when the launcher pod is evicted: `None`, the guest is shut down. Others are not supported yet.
+    /// What happens when the launcher pod is evicted: `None`, `LiveMigrate`, `LiveMigrateIfPossible` or `External`. The
+    /// installation's strategy when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction_strategy: Option<String>,
     /// Processor architecture of the guest: `amd64`.
