@@ -119,9 +119,9 @@ impl Session {
     /// Finds the launcher in `container` and begins to listen to it.
     pub async fn open(pods: &PodsDir, container: &Container) -> Result<Self, StepError> {
         let launcher = launchers::find(pods, container).await?;
-        let statuses = launcher.watch().await?;
+        let (first, statuses) = launcher.watch().await?;
         let (sender, heard) = watch::channel(Heard::default());
-        let listener = tokio::spawn(listen(statuses, launcher.clone(), sender));
+        let listener = tokio::spawn(listen(first, statuses, launcher.clone(), sender));
         Ok(Self {
             launcher,
             heard,
