@@ -98,10 +98,8 @@ impl FakeLauncher {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        for group in groups.iter().filter(|group| group.ends_with(&container.id)) {
-            fs::write(group.join("cgroup.procs"), child.id().to_string()).unwrap();
-        }
         let fake = Self { child, groups, pods, container };
+        fake.take_in(fake.child.id());
         let socket = pod.join(SOCKETS_VOLUME).join(DESCRIPTOR_SOCKET);
         let started = std::time::Instant::now();
         while !socket.exists() {
@@ -109,6 +107,13 @@ impl FakeLauncher {
             std::thread::sleep(Duration::from_millis(10));
         }
         Some(fake)
+    }
+
+    /// Puts a process into its container.
+    pub(crate) fn take_in(&self, process: u32) {
+        for group in self.groups.iter().filter(|group| group.ends_with(&self.container.id)) {
+            fs::write(group.join("cgroup.procs"), process.to_string()).unwrap();
+        }
     }
 
     /// Its network namespace.

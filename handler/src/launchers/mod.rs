@@ -26,7 +26,6 @@ use barevirt_protocol::descriptors::{CallError, Client};
 use barevirt_protocol::directory::{ConnectError, SocketsDirectory};
 use barevirt_protocol::grpc::{self, GrpcError};
 use barevirt_protocol::names::VERSION;
-use barevirt_protocol::seqpacket::SocketError;
 use barevirt_protocol::v1::launcher_client::LauncherClient;
 use barevirt_protocol::v1::{
     Control, ControlRequest, DebugRequest, GuestRequest, HelloRequest, LauncherStatus, QmpRequest,
@@ -66,12 +65,6 @@ pub enum LauncherError {
     /// Nobody answers at the sockets.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The peer is unknown.
-    #[error("look at the peer of the launcher's socket")]
-    Credentials(#[source] std::io::Error),
-    /// The peer of the second socket is unknown.
-    #[error("look at the peer of the launcher's descriptor socket")]
-    DescriptorCredentials(#[source] SocketError),
     /// Another process answers there.
     #[error(transparent)]
     Peer(#[from] PeerError),
@@ -124,8 +117,7 @@ struct Shared {
 pub async fn find(pods: &PodsDir, container: &Container) -> Result<Launcher, LauncherError> {
     let sockets = pods.sockets(&container.pod_uid)?;
     let stream = sockets.connect_grpc(CONNECT).await?;
-    let credentials = stream.peer_cred().map_err(LauncherError::Credentials)?;
-    let (peer, counters) = Peer::verify_with_counters(credentials.pid().unwrap_or(0), container)?;
+    let (peer, counters) = Peer::verify_with_counters(&stream, container)?;
     let client = grpc::client(stream).await?;
     let shared = Shared { container: container.clone(), sockets, peer, counters };
     let mut launcher = Launcher { client, shared: Arc::new(shared) };
@@ -268,8 +260,7 @@ impl Launcher {
     /// A new connection to the descriptor socket, its peer verified like the first one's.
     async fn descriptors(&self) -> Result<Client, LauncherError> {
         let socket = self.shared.sockets.connect_descriptors(CONNECT).await?;
-        let peer = socket.peer().map_err(LauncherError::DescriptorCredentials)?;
-        Peer::verify(peer.pid, &self.shared.container)?;
+        Peer::verify(&socket, &self.shared.container)?;
         Ok(Client::new(socket))
     }
 }
