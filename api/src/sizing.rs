@@ -158,6 +158,14 @@ pub fn guest_memory_bytes(spec: &VirtualMachineInstanceSpec) -> Option<u64> {
         .map(whole_mib)
 }
 
+/// The most memory that the guest may ever have, in bytes and whole MiB: `maxGuest` where it can grow. None where the
+/// specification gives no memory that can be read.
+pub fn most_guest_memory_bytes(spec: &VirtualMachineInstanceSpec) -> Option<u64> {
+    let most = spec.domain.memory.as_ref().and_then(|memory| memory.max_guest.as_ref());
+    let most = most.and_then(|most| quantity::bytes(most).ok()).map(whole_mib);
+    guest_memory_bytes(spec).map(|bytes| most.unwrap_or(0).max(bytes))
+}
+
 /// Bytes rounded up to whole MiB. Amounts of guest memory are compared so: of what was asked for QEMU has that much.
 pub fn whole_mib(bytes: u64) -> u64 {
     bytes.div_ceil(MIB).saturating_mul(MIB)

@@ -4,6 +4,10 @@
 //! The process is this test binary again, told by the environment to be the launcher. It is put into
 //! `/kubepods/burstable/pod<uid>/<container>` beneath a group made for the test, in hierarchies of cgroup v1 or in v2.
 //! Where that is not allowed, tests say so and pass.
+//!
+//! It may have been taken over by its guest ([`hostile`]).
+
+pub(crate) mod hostile;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,10 +37,14 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::{Stream, StreamExt, wrappers::WatchStream};
 use tonic::{Response, Status};
 
+use self::hostile::Manner;
 use crate::launchers::cgroup::Container;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const DIRECTORY: &str = "BAREVIRT_FAKE_LAUNCHER";
+const MANNER: &str = "BAREVIRT_FAKE_LAUNCHER_MANNER";
+/// The file in its root that gets a byte with each connection.
+const HELLOS: &str = "hellos";
 const STARTUP: Duration = Duration::from_secs(10);
 /// Hierarchies of cgroup v1 that it is put into.
 const HIERARCHIES: [&str; 3] = ["pids", "cpu", "memory"];
@@ -56,6 +64,11 @@ pub(crate) struct FakeLauncher {
 impl FakeLauncher {
     /// Starts one; nothing where the machine does not allow it.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_that(Manner::Good)
+    }
+
+    /// The same with manners.
+    pub(crate) fn start_that(manner: Manner) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let container = Container {
@@ -81,13 +94,12 @@ impl FakeLauncher {
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "fake_launcher::be_the_launcher", "--nocapture"])
             .env(DIRECTORY, &pod)
+            .env(MANNER, manner.as_str())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        for group in groups.iter().filter(|group| group.ends_with(&container.id)) {
-            fs::write(group.join("cgroup.procs"), child.id().to_string()).unwrap();
-        }
         let fake = Self { child, groups, pods, container };
+        fake.take_in(fake.child.id());
         let socket = pod.join(SOCKETS_VOLUME).join(DESCRIPTOR_SOCKET);
         let started = std::time::Instant::now();
         while !socket.exists() {
@@ -97,9 +109,22 @@ impl FakeLauncher {
         Some(fake)
     }
 
+    /// Puts a process into its container.
+    pub(crate) fn take_in(&self, process: u32) {
+        for group in self.groups.iter().filter(|group| group.ends_with(&self.container.id)) {
+            fs::write(group.join("cgroup.procs"), process.to_string()).unwrap();
+        }
+    }
+
     /// Its network namespace.
     pub(crate) fn network_namespace(&self) -> OwnedFd {
         fs::File::open(format!("/proc/{}/ns/net", self.child.id())).unwrap().into()
+    }
+
+    /// How many connections it had.
+    pub(crate) fn connections(&self) -> u64 {
+        let file = self.pods.path().join(&self.container.pod_uid).join("root").join(HELLOS);
+        fs::metadata(file).map_or(0, |file| file.len())
     }
 
     /// Its process id.
@@ -190,7 +215,12 @@ fn be_the_launcher() {
         let (calls, received) = mpsc::channel(16);
         tokio::spawn(descriptors::serve(packet_listener, vec![0], calls));
         tokio::spawn(hold(received, status.clone()));
-        grpc::serve(grpc_listener, vec![0], Fake { status }, std::future::pending()).await.unwrap();
+        let manner = Manner::of(&std::env::var(MANNER).unwrap_or_default());
+        let fake = Fake { status, manner };
+        if manner == Manner::KeepsBodies {
+            return hostile::serve_heads(grpc_listener, fake).await;
+        }
+        grpc::serve(grpc_listener, vec![0], fake, std::future::pending()).await.unwrap();
     });
 }
 
@@ -230,6 +260,7 @@ fn echo(mut stream: UnixStream) {
 
 struct Fake {
     status: watch::Sender<LauncherStatus>,
+    manner: Manner,
 }
 
 #[tonic::async_trait]
@@ -237,6 +268,8 @@ impl Launcher for Fake {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<LauncherStatus, Status>> + Send>>;
 
     async fn hello(&self, _: tonic::Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+        let file = fs::File::options().append(true).create(true).open(Path::new("/").join(HELLOS));
+        file.and_then(|mut file| file.write_all(b".")).unwrap();
         Ok(Response::new(HelloResponse {
             lowest_version: 1,
             highest_version: 1,
@@ -268,6 +301,9 @@ impl Launcher for Fake {
     }
 
     async fn watch(&self, _: tonic::Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        if let Some(statuses) = hostile::statuses(self.manner) {
+            return Ok(Response::new(statuses));
+        }
         Ok(Response::new(Box::pin(WatchStream::new(self.status.subscribe()).map(Ok))))
     }
 

@@ -10,7 +10,10 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd};
 
+use nix::errno::Errno;
 use nix::sys::ioctl::ioctl_num_type;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 
 /// The longest interface name, without the closing zero (`IFNAMSIZ - 1` of the kernel).
 pub const INTERFACE_NAME_MAX: usize = libc::IFNAMSIZ - 1;
@@ -69,6 +72,27 @@ fn set_option<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: &T) 
         libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), length)
     };
     check(result)
+}
+
+/// A descriptor of the process that has this id now.
+pub fn process(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: both arguments are numbers.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    match i32::try_from(descriptor) {
+        // SAFETY: the kernel made this descriptor just now, and nobody else knows it.
+        Ok(descriptor @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+        Ok(_) => Err(io::Error::last_os_error()),
+        Err(_) => Err(io::Error::from(io::ErrorKind::InvalidData)),
+    }
+}
+
+/// A descriptor of the process that made the other end of a unix socket, or listened there.
+pub fn peer(socket: impl AsFd) -> io::Result<OwnedFd> {
+    match getsockopt(&socket, PeerPidfd) {
+        // Kernels before 6.5 have only its number.
+        Err(Errno::ENOPROTOOPT) => process(getsockopt(&socket, PeerCredentials)?.pid()),
+        found => Ok(found?),
+    }
 }
 
 /// Lets a process, and those that it starts, lock that many bytes of memory, where it may not already.

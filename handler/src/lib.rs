@@ -15,6 +15,7 @@ pub mod labels;
 pub mod launchers;
 pub mod metrics;
 pub mod network;
+pub mod pace;
 pub mod pods;
 pub mod real_time;
 pub mod registry;

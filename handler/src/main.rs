@@ -30,6 +30,7 @@
 //! | [`network`](virt_handler::network) | the guest's network in the pod's namespace: observe, plan, apply; `guest` reads the spec |
 //! | [`launchers`](virt_handler::launchers) | finds a launcher, proves who it is by its control groups, talks to it, reads what the kernel counts for its container |
 //! | [`pods`](virt_handler::pods) | the few facts of a launcher pod that matter here |
+//! | [`pace`](virt_handler::pace) | how often something may happen: a bucket of tokens |
 //! | [`kernel`](virt_handler::kernel) | system calls that no library has; the only unsafe code |
 //!
 //! ```text

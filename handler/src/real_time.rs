@@ -4,18 +4,25 @@
 //! from outside, as KubeVirt's handler does: first in, first out, with the lowest priority of that class. Only threads of the
 //! launcher's own container are touched, and they run only on the CPUs that the container has for itself.
 
-use std::fs;
-use std::io;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use barevirt_api::vcpu_mask::VcpuMask;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 use thiserror::Error;
 
 use crate::kernel;
 use crate::launchers::cgroup::Container;
-use crate::launchers::peer::{Peer, PeerError};
+use crate::launchers::peer::Peer;
 
 /// Above all that is not realtime, below all that is.
 pub const PRIORITY: i32 = 1;
+
+/// More than a file of `/proc` has of a process or its children.
+const LARGEST: u64 = 256 * 1024;
 
 /// Why virtual CPUs are not realtime.
 #[derive(Debug, Error)]
@@ -26,9 +33,6 @@ pub enum RealTimeError {
         /// The launcher.
         launcher: i32,
     },
-    /// What looks like it is another container's.
-    #[error("realtime")]
-    Stranger(#[from] PeerError),
     /// The kernel refused.
     #[error("realtime: virtual CPU {vcpu} cannot be scheduled first in, first out")]
     Refused {
@@ -41,61 +45,102 @@ pub enum RealTimeError {
 
 /// Makes the named virtual CPUs realtime; gives how many. `qemu` is QEMU's process id as the launcher knows it.
 ///
+/// Processes and threads are looked at through directories that are theirs alone. Their numbers are used where the kernel
+/// takes nothing else, and only while they are known to be theirs.
+///
 /// # Errors
 /// When QEMU is not found, or the kernel refuses.
 pub fn schedule(
-    launcher: i32,
+    launcher: &Peer,
     container: &Container,
     qemu: u32,
     mask: &VcpuMask,
 ) -> Result<usize, RealTimeError> {
-    let known_as = |child: &i32| own_id(*child) == Some(qemu);
-    let process = children(launcher).into_iter().find(known_as).ok_or(RealTimeError::NoQemu { launcher })?;
-    Peer::verify(process, container)?;
-    of_process(process, mask)
+    for child in children(launcher) {
+        // A child that is gone meanwhile, or whose id is another container's now, is not QEMU.
+        let Ok(process) = Peer::verify_process(child, container) else { continue };
+        if own_id(&process) == Some(qemu) {
+            return of_process(&process, mask);
+        }
+    }
+    Err(RealTimeError::NoQemu { launcher: launcher.pid() })
 }
 
-fn of_process(process: i32, mask: &VcpuMask) -> Result<usize, RealTimeError> {
+fn of_process(process: &Peer, mask: &VcpuMask) -> Result<usize, RealTimeError> {
     let wanted = vcpus(process).into_iter().filter(|(vcpu, _)| mask.has(*vcpu));
     let mut count = 0;
     for (vcpu, thread) in wanted {
-        kernel::first_in_first_out(thread, PRIORITY)
-            .map_err(|source| RealTimeError::Refused { vcpu, source })?;
+        thread.schedule().map_err(|source| RealTimeError::Refused { vcpu, source })?;
         count += 1;
     }
     Ok(count)
 }
 
+/// A thread, by its directory in `/proc`.
+struct Thread {
+    id: i32,
+    directory: OwnedFd,
+}
+
+impl Thread {
+    fn name(&self) -> io::Result<String> {
+        read(openat(&self.directory, "comm", OFlag::O_CLOEXEC, Mode::empty())?)
+    }
+
+    /// Its name can be read before and after: its number was not another one's meanwhile.
+    fn schedule(&self) -> io::Result<()> {
+        self.name()?;
+        let done = kernel::first_in_first_out(self.id, PRIORITY);
+        self.name()?;
+        done
+    }
+}
+
 /// Processes that a process has started.
-fn children(parent: i32) -> Vec<i32> {
-    let lists = tasks(parent)
-        .into_iter()
-        .filter_map(|task| fs::read_to_string(format!("/proc/{parent}/task/{task}/children")).ok());
+fn children(parent: &Peer) -> Vec<i32> {
+    let lists = threads(parent).into_iter().filter_map(|thread| {
+        let list = openat(&thread.directory, "children", OFlag::O_CLOEXEC, Mode::empty());
+        read(list.ok()?).ok()
+    });
     lists
         .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
         .collect()
 }
 
 /// The id that a process has in its own namespace.
-fn own_id(process: i32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+fn own_id(process: &Peer) -> Option<u32> {
+    let status = read(process.open("status", OFlag::O_RDONLY).ok()?).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     ids.split_whitespace().last()?.parse().ok()
 }
 
-fn tasks(process: i32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+fn threads(process: &Peer) -> Vec<Thread> {
+    let Ok(tasks) = process.open("task", OFlag::O_RDONLY | OFlag::O_DIRECTORY) else { return Vec::new() };
+    // By this process' own name for the descriptor: the directory itself, whatever has its process' number now.
+    let entries =
+        fs::read_dir(format!("/proc/self/fd/{}", tasks.as_raw_fd())).into_iter().flatten().flatten();
+    let thread = |name: OsString| {
+        let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = openat(&tasks, name.as_os_str(), flags, Mode::empty()).ok()?;
+        Some(Thread { id: name.to_str()?.parse().ok()?, directory })
+    };
+    entries.filter_map(|entry| thread(entry.file_name())).collect()
 }
 
 /// Virtual CPUs and their threads, which QEMU names `CPU 0/KVM`.
-fn vcpus(process: i32) -> Vec<(u32, i32)> {
-    let vcpu = |task: &i32| {
-        let name = fs::read_to_string(format!("/proc/{process}/task/{task}/comm")).ok()?;
+fn vcpus(process: &Peer) -> Vec<(u32, Thread)> {
+    let vcpu = |thread: &Thread| {
+        let name = thread.name().ok()?;
         let (number, accelerator) = name.trim_end().strip_prefix("CPU ")?.split_once('/')?;
         matches!(accelerator, "KVM" | "TCG").then(|| number.parse().ok()).flatten()
     };
-    tasks(process).into_iter().filter_map(|task| Some((vcpu(&task)?, task))).collect()
+    threads(process).into_iter().filter_map(|thread| Some((vcpu(&thread)?, thread))).collect()
+}
+
+fn read(file: OwnedFd) -> io::Result<String> {
+    let mut text = String::new();
+    File::from(file).take(LARGEST).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -128,13 +173,14 @@ mod tests {
             ends.push(end);
         }
         let threads: Vec<i32> = told.iter().take(4).collect();
-        let this = i32::try_from(std::process::id()).unwrap();
-        let mut found = vcpus(this);
+        let this = Peer::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let mut found: Vec<(u32, i32)> =
+            vcpus(&this).iter().map(|(vcpu, thread)| (*vcpu, thread.id)).collect();
         found.sort_unstable();
         assert_eq!(found.iter().map(|(vcpu, _)| *vcpu).collect::<Vec<_>>(), [0, 1]);
         assert!(found.iter().all(|(_, thread)| threads.contains(thread)));
         let (first, second) = (found[0].1, found[1].1);
-        match of_process(this, &VcpuMask::parse("0-1,^0").unwrap()) {
+        match of_process(&this, &VcpuMask::parse("0-1,^0").unwrap()) {
             Ok(count) => assert_eq!((count, policy(first), policy(second)), (1, "0".into(), "1".into())),
             // Without the right to it, the refusal names the virtual CPU.
             Err(error) => assert!(error.to_string().contains("virtual CPU 1"), "{error}"),
@@ -144,9 +190,9 @@ mod tests {
     #[test]
     fn a_child_is_known_by_its_own_id() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let this = i32::try_from(std::process::id()).unwrap();
-        let found = children(this).into_iter().find(|found| u32::try_from(*found) == Ok(child.id()));
-        let own = found.and_then(own_id);
+        let this = Peer::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let found = children(&this).into_iter().find(|found| u32::try_from(*found) == Ok(child.id()));
+        let own = found.and_then(|found| own_id(&Peer::of(found).unwrap()));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(own.is_some());

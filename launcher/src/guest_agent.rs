@@ -23,6 +23,7 @@ use barevirt_api::v1::{
     VirtualMachineInstanceGuestOsUser,
 };
 use barevirt_qmp::qapi::qga;
+use barevirt_qmp::quiet::Quiet;
 use barevirt_qmp::{Agent, Deadline, Error};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -148,6 +149,8 @@ struct Task {
     schedule: Option<Schedule>,
     thaw: Option<Timer>,
     clock: Option<Clock>,
+    /// Bounds lines that the guest decides on.
+    quiet: Quiet,
 }
 
 /// Talks with the agent until its channel is closed or the VM has ended.
@@ -171,6 +174,7 @@ pub async fn serve(
         schedule: None,
         thaw: None,
         clock: None,
+        quiet: Quiet::new(2),
     };
     let agent = task.agent.clone();
     loop {
@@ -268,9 +272,14 @@ impl Task {
         }
         let now = self.now();
         if self.thaw.is_some_and(|thaw| thaw.at <= now) {
-            tracing::warn!("file systems of the guest are thawed: nobody did in time");
+            let line = self.quiet.line();
+            if let Some(left_out) = line {
+                tracing::warn!(left_out, "file systems of the guest are thawed: nobody did in time");
+            }
             if let Err(error) = self.thaw_now().await {
-                tracing::warn!(%error, "file systems are not thawed yet");
+                if line.is_some() {
+                    tracing::warn!(%error, "file systems are not thawed yet");
+                }
                 let now = self.now();
                 self.thaw = self
                     .thaw

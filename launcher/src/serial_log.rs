@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use barevirt_qmp::quiet::Quiet;
+
 /// Name of the log in the container's private directory.
 pub const FILE: &str = "serial0.log";
 
@@ -50,6 +52,7 @@ pub struct SerialLog {
     written: u64,
     older_written: u64,
     dropped: u64,
+    quiet: Quiet,
 }
 
 impl SerialLog {
@@ -62,7 +65,8 @@ impl SerialLog {
         let _ = fs::remove_file(&older);
         let file = open(path).map_err(|source| OpenError { path: path.to_owned(), source })?;
         let path = path.to_owned();
-        Ok(Self { path, older, file: Some(file), half: limit / 2, written: 0, older_written: 0, dropped: 0 })
+        let (half, quiet) = (limit / 2, Quiet::new(1));
+        Ok(Self { path, older, file: Some(file), half, written: 0, older_written: 0, dropped: 0, quiet })
     }
 
     /// Appends. What cannot be written (a full disk) counts as dropped and is named with the next that can.
@@ -97,8 +101,11 @@ impl SerialLog {
         self.dropped += self.older_written;
         self.older_written = self.written;
         self.written = 0;
-        if let Err(error) = fs::rename(&self.path, &self.older) {
-            tracing::warn!(%error, "cannot rotate the serial log");
+        // How often is the guest's affair: it writes the log.
+        if let Err(error) = fs::rename(&self.path, &self.older)
+            && let Some(left_out) = self.quiet.line()
+        {
+            tracing::warn!(%error, left_out, "cannot rotate the serial log");
         }
         self.file = open(&self.path).ok();
         if let (Some(file), 1..) = (&mut self.file, self.dropped) {

@@ -19,6 +19,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::time::{Duration, SystemTime};
 
+use barevirt_qmp::quiet::Quiet;
 use barevirt_qmp::{Error, Events, Qmp};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -123,6 +124,23 @@ struct Supervisor<'a> {
     reply: Option<Reply>,
     work: FuturesUnordered<Work>,
     status: &'a watch::Sender<Status>,
+    lines: Lines,
+}
+
+/// Log lines that the guest can cause as often as it likes.
+struct Lines {
+    phases: Quiet,
+    /// It was reset, its watchdog fired, its agent came and went.
+    habits: Quiet,
+    /// It panicked, its storage failed, or a command of ours did.
+    troubles: Quiet,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        // A start and an end in good order take all of theirs.
+        Self { phases: Quiet::new(16), habits: Quiet::new(4), troubles: Quiet::new(4) }
+    }
 }
 
 /// Runs one VM to its end. `prepare` gives what it takes to start; until it does, the VM waits, and a stop ends it.
@@ -146,6 +164,7 @@ pub async fn supervise(
         reply: None,
         work: FuturesUnordered::new(),
         status,
+        lines: Lines::default(),
     };
     loop {
         let wake = supervisor.wake;
@@ -244,7 +263,9 @@ impl Supervisor<'_> {
             self.vm = vm;
             let after = Stage::from(&self.vm.phase);
             if before != after {
-                tracing::info!(from = ?before, to = ?after, "phase");
+                if let Some(left_out) = self.lines.phases.line() {
+                    tracing::info!(from = ?before, to = ?after, left_out, "phase");
+                }
                 if after == Stage::Running {
                     self.settle();
                 }

@@ -22,6 +22,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::message::{Greeting, Incoming, Refusal, classify};
+use crate::quiet::{self, Quiet};
 
 /// Bounds of one connection.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +76,8 @@ struct Table {
 struct Shared {
     table: Mutex<Table>,
     ended: watch::Sender<bool>,
+    /// Lines about what cannot be understood: an agent's is the guest's word, and the guest may say it as often as it likes.
+    quiet: Quiet,
 }
 
 impl Shared {
@@ -106,11 +109,15 @@ impl Shared {
         let object = match line {
             Line::Object(object) => object,
             Line::Garbage { length, start } => {
-                tracing::warn!(length, start, "line is not a message");
+                if let Some(left_out) = self.quiet.line() {
+                    tracing::warn!(length, start, left_out, "line is not a message");
+                }
                 return;
             }
             Line::TooLong { length } => {
-                tracing::warn!(length, "line is over the limit");
+                if let Some(left_out) = self.quiet.line() {
+                    tracing::warn!(length, left_out, "line is over the limit");
+                }
                 return;
             }
         };
@@ -132,8 +139,16 @@ impl Shared {
                 None => tracing::debug!(id, "answer came too late"),
             },
             Incoming::Reply { id: None, outcome } if agent => self.settle_without_id(outcome),
-            Incoming::Reply { id: None, outcome } => tracing::warn!(?outcome, "answer without id"),
-            Incoming::Unknown(object) => tracing::warn!(keys = ?object.keys(), "message of unknown kind"),
+            Incoming::Reply { id: None, outcome } => {
+                if let Some(left_out) = self.quiet.line() {
+                    tracing::warn!(refused = outcome.is_err(), left_out, "answer without id");
+                }
+            }
+            Incoming::Unknown(object) => {
+                if let Some(left_out) = self.quiet.line() {
+                    tracing::warn!(keys = quiet::names(object.keys()), left_out, "message of unknown kind");
+                }
+            }
         }
     }
 
@@ -212,7 +227,8 @@ impl Connection {
         let (events, listener) = broadcast::channel(options.event_backlog.max(1));
         let (greeting, greeted) = oneshot::channel();
         let table = Table { events: Some(events), greeting: Some(greeting), ..Table::default() };
-        let shared = Arc::new(Shared { table: Mutex::new(table), ended: watch::Sender::new(false) });
+        let ended = watch::Sender::new(false);
+        let shared = Arc::new(Shared { table: Mutex::new(table), ended, quiet: Quiet::new(1) });
         let stream = Arc::new(stream);
         let (queue, lines) = mpsc::channel(QUEUE);
         let reader = tokio::spawn(read(stream.clone(), shared.clone(), dialect, options.max_line));

@@ -31,6 +31,7 @@
 //! - `connection`: the two tasks of a stream, and the table of those who wait for an answer; [`Events`] (`event`) goes to whoever
 //!   listens.
 //! - [`message`]: what a line means; [`codec`]: bytes to lines, within bounds. Both are pure.
+//! - [`quiet`]: a bound for log lines that a guest decides on.
 //! - [`Deadline`] (`deadline`): the moment at which a wait ends; [`Error`] (`error`): how a command fails.
 
 pub mod agent;
@@ -42,6 +43,7 @@ mod event;
 pub mod message;
 mod monitor;
 pub mod newer;
+pub mod quiet;
 
 pub use agent::Agent;
 pub use connection::Options;

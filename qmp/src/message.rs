@@ -27,6 +27,9 @@ pub enum Incoming {
     Unknown(Map<String, Value>),
 }
 
+/// What is kept of the words of a refusal, bytes: an agent's are the guest's, and go into the log and into statuses.
+const LONGEST_REFUSAL: usize = 1024;
+
 /// An `error` answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Refusal {
@@ -76,8 +79,11 @@ pub fn classify(mut object: Map<String, Value>) -> Incoming {
         return Incoming::Reply { id, outcome: Ok(value) };
     }
     if let Some(error) = object.get("error") {
-        let refusal = serde_json::from_value(error.clone())
+        let mut refusal: Refusal = serde_json::from_value(error.clone())
             .unwrap_or_else(|_| Refusal { class: String::new(), desc: error.to_string() });
+        for text in [&mut refusal.class, &mut refusal.desc] {
+            text.truncate(text.floor_char_boundary(LONGEST_REFUSAL));
+        }
         return Incoming::Reply { id, outcome: Err(refusal) };
     }
     match object.remove("QMP") {
@@ -151,6 +157,13 @@ mod tests {
             sorted(&json!({"error": {"class": "NewClass", "desc": "no"}, "id": "x"})),
             Incoming::Reply { id: None, outcome: Err(refusal) }
         );
+        let long = "ä".repeat(100_000);
+        let Incoming::Reply { outcome: Err(cut), .. } =
+            sorted(&json!({"error": {"class": long, "desc": long}}))
+        else {
+            panic!("no refusal");
+        };
+        assert_eq!((cut.class.len(), cut.desc.len()), (LONGEST_REFUSAL, LONGEST_REFUSAL));
         let odd = Refusal { class: String::new(), desc: "3".into() };
         assert_eq!(sorted(&json!({"error": 3})), Incoming::Reply { id: None, outcome: Err(odd) });
     }

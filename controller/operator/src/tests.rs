@@ -197,6 +197,12 @@ fn only_the_handler_is_privileged() {
     let spec = one("DaemonSet", "virt-handler")["spec"]["template"]["spec"].clone();
     assert_eq!(spec["hostPID"], true);
     assert_eq!(spec["containers"][0]["securityContext"]["privileged"], true);
+    // What it can do without, it has not.
+    for container in [&spec["containers"][0], &spec["initContainers"][0]] {
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+        let limits = &container["resources"]["limits"];
+        assert!(limits["memory"].is_string() && limits["cpu"].is_string(), "{limits}");
+    }
 }
 
 #[test]

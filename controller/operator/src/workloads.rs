@@ -232,6 +232,12 @@ fn api_service() -> Value {
 }
 
 /// The only component with node privileges: it enters the network namespaces of launcher pods and opens their sockets.
+///
+/// A list of capabilities would not do. The runtime lets a container that is not privileged open no device but a few harmless
+/// ones, and the usual way to more is the plugin that this container is; it mounts `/proc/sys` read-only, where the settings of the
+/// pods' networks are written; and its profiles (AppArmor, SELinux) keep it from the processes and sockets of other pods. What can
+/// be taken away is: its own root is read-only, and whatever a launcher makes it do ends at its limits.
+///
 /// It runs on every node that can run pods, tainted or not, since guests on a node outlive its taints.
 fn handler(images: &Images) -> Value {
     let name = "virt-handler";
@@ -252,8 +258,8 @@ fn handler(images: &Images) -> Value {
         "ports": [{"name": "console", "containerPort": CONSOLE_PORT, "protocol": "TCP"}, metrics_port()],
         "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-        "securityContext": {"privileged": true, "runAsUser": 0},
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}},
+        "securityContext": {"privileged": true, "runAsUser": 0, "readOnlyRootFilesystem": true},
         "volumeMounts": [
             // Volumes that are mounts of their own come and go beneath it.
             {"name": "kubelet", "mountPath": "/kubelet", "mountPropagation": "HostToContainer"},
@@ -292,7 +298,7 @@ fn node_capabilities(images: &Images) -> Value {
         "imagePullPolicy": images.pull_policy,
         "command": ["/usr/bin/virt-launcher", "node-capabilities"],
         "args": ["--folder=/var/lib/kubevirt-node-labeller"],
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}},
         "securityContext": {"privileged": true, "runAsUser": 0, "readOnlyRootFilesystem": true},
         "volumeMounts": [{"name": "capabilities", "mountPath": "/var/lib/kubevirt-node-labeller"}],
     })

@@ -55,15 +55,18 @@ impl Amount {
 /// What changes: sockets, then memory.
 fn amounts(vmi: &VirtualMachineInstance) -> Option<[Amount; 2]> {
     let status = vmi.status.as_ref()?;
-    let wanted = u64::from(sizing::Topology::of(vmi.spec.domain.cpu.as_ref()).sockets);
+    let topology = sizing::Topology::of(vmi.spec.domain.cpu.as_ref());
+    let wanted = u64::from(topology.sockets);
     let sockets = status.current_cpu_topology.as_ref().and_then(|topology| topology.sockets);
-    let sockets = sockets.map_or(wanted, u64::from);
+    // What is there is the launcher's word. No word of it makes the pod larger than the specification allows.
+    let sockets = sockets.map_or(wanted, u64::from).min(u64::from(topology.max_sockets));
     let guest = sizing::guest_memory_bytes(&vmi.spec)?;
+    let most = sizing::most_guest_memory_bytes(&vmi.spec)?;
     let grows = vmi.spec.domain.memory.as_ref().is_some_and(|memory| memory.max_guest.is_some());
     let told = status.memory.as_ref().filter(|_| grows);
     let bytes = |quantity: Option<&Quantity>| {
         let bytes = quantity.and_then(|quantity| quantity::bytes(quantity).ok());
-        bytes.map_or(guest, sizing::whole_mib)
+        bytes.map_or(guest, sizing::whole_mib).min(most)
     };
     let asked = bytes(told.and_then(|told| told.guest_requested.as_ref()));
     let current = bytes(told.and_then(|told| told.guest_current.as_ref()));

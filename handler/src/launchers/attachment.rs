@@ -16,8 +16,7 @@ use super::{ANSWER, CONNECT, LauncherError};
 pub async fn disk(pods: &PodsDir, uid: &str) -> Result<OwnedFd, LauncherError> {
     let sockets = pods.sockets(uid)?;
     let socket = sockets.connect_descriptors(CONNECT).await?;
-    let peer = socket.peer().map_err(LauncherError::DescriptorCredentials)?;
-    Peer::verify_pod(peer.pid, uid)?;
+    Peer::verify_pod(&socket, uid)?;
     // It is not looked at here: to look at a file of storage that hangs would hang, and only the launcher may.
     Ok(Client::new(socket).take(STREAM_DISK, ANSWER).await?)
 }

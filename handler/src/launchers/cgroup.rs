@@ -11,6 +11,10 @@
 //! | private cgroup namespace of the reader | the same, beginning with `/../..` as often as needed |
 //! | deeper | the container may have made groups beneath its own: what follows the container is not looked at |
 //!
+//! The pod is the first one on the way down from the kubelet's root. What is further down may have been made by whoever is in the
+//! container, with any name. Where a node itself runs in a pod, its paths have that pod further up; this process is in a pod of
+//! the same kubelet, so the pods above its own are the node's ([`parse`]).
+//!
 //! On cgroup v1 there is one path for each hierarchy and on v2 one; a hybrid host has both, and those that name no pod
 //! (the unused v2 hierarchy, hierarchies that a nested node does not delegate) say nothing. All that do name one must
 //! agree. The v2 layouts here come from documentation and from other machines: they are tested as text, and were not run
@@ -40,11 +44,23 @@ pub enum CgroupError {
     Disagree(Container, Container),
 }
 
-/// The container that all paths of a process agree on. `paths` maps controllers to paths (an empty name stands for v2),
-/// as `cgroups_rs::fs::cgroup::get_cgroups_relative_paths_by_pid` gives them.
-pub fn container(paths: &HashMap<String, String>) -> Result<Container, CgroupError> {
+/// Paths of control groups by controller; an empty name stands for v2.
+pub type Paths = HashMap<String, String>;
+
+/// The text of a `/proc/PID/cgroup`: a line for each hierarchy, with its number, its controllers and the path, which may have
+/// colons.
+pub fn paths(text: &str) -> Paths {
+    let lines = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    lines
+        .flat_map(|(controllers, path)| controllers.split(',').map(|one| (one.to_owned(), path.to_owned())))
+        .collect()
+}
+
+/// The container that all paths of a process agree on; `own` are those of this process.
+pub fn container(paths: &Paths, own: &Paths) -> Result<Container, CgroupError> {
     let mut found: Option<Container> = None;
-    for container in paths.values().filter_map(|path| parse(path)) {
+    let own = |controller: &str| own.get(controller).map(String::as_str).unwrap_or_default();
+    for container in paths.iter().filter_map(|(controller, path)| parse(path, own(controller))) {
         match &found {
             Some(former) if *former != container => {
                 return Err(CgroupError::Disagree(former.clone(), container));
@@ -56,26 +72,35 @@ pub fn container(paths: &HashMap<String, String>) -> Result<Container, CgroupErr
     found.ok_or(CgroupError::NoContainer)
 }
 
-/// The container that one path names.
-pub fn parse(path: &str) -> Option<Container> {
-    let mut parts = path.split('/');
-    // The last pod on the way down: a node that itself runs in a pod has that pod further up.
-    let mut found = None;
-    while let Some(part) = parts.next() {
-        let Some(pod_uid) = pod(part) else { continue };
-        if let Some(id) = parts.clone().next().and_then(container_id) {
-            found = Some(Container { pod_uid, id });
-        }
+/// The container that one path names, seen by a process with the path `own` in the same hierarchy: the first beneath those that
+/// the node itself is in.
+pub fn parse(path: &str, own: &str) -> Option<Container> {
+    // The last one on the way to this process is its own pod: nobody else makes groups there.
+    let above: Vec<_> = pods(own).collect();
+    let above = above.split_last().map_or([].as_slice(), |(_, above)| above);
+    let mut found = pods(path);
+    if !above.iter().all(|outer| found.next().as_ref() == Some(outer)) {
+        return None;
     }
-    found
+    let (pod_uid, id) = found.next()?;
+    Some(Container { pod_uid, id: id? })
 }
 
-/// The group of `container` on the way to a group in or beneath it.
+/// All that is named like a pod on the way down a path, each with the container beneath it.
+fn pods(path: &str) -> impl Iterator<Item = (String, Option<String>)> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let beneath = parts.iter().skip(1).map(|part| container_id(part)).chain([None]).collect::<Vec<_>>();
+    let found = parts.into_iter().zip(beneath).filter_map(|(part, id)| Some((pod(part)?, id)));
+    found.collect::<Vec<_>>().into_iter()
+}
+
+/// The group of `container`, in or beneath which is the group at `path`.
 pub fn group_of<'a>(path: &'a str, container: &Container) -> Option<&'a str> {
     let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
-    let is_it = |path: &&str| parse(path).as_ref() == Some(container);
-    // The whole path, too: there may be another pod further down.
-    ends.map(|end| &path[..end]).find(is_it).filter(|_| is_it(&path))
+    ends.map(|end| &path[..end]).find(|path| {
+        let last = pods(path).last();
+        last.is_some_and(|(uid, id)| uid == container.pod_uid && id.as_ref() == Some(&container.id))
+    })
 }
 
 /// The UID in a group's name that is a pod's: `pod<uid>` or `kubepods-<class>-pod<uid>.slice`.
@@ -138,7 +163,7 @@ mod tests {
             "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_D.slice/docker-CID.scope",
             "/system.slice/containerd.service/kubepods-burstable-podU_D.slice/CID",
         ] {
-            assert_eq!(parse(&fill(sample)), Some(expected()), "{sample}");
+            assert_eq!(parse(&fill(sample), "/"), Some(expected()), "{sample}");
         }
     }
 
@@ -153,7 +178,7 @@ mod tests {
             "/../../kubepods-burstable-podU_D.slice/cri-containerd-CID.scope",
             "/../../../kubepods/podUID/CID",
         ] {
-            assert_eq!(parse(&fill(sample)), Some(expected()), "{sample}");
+            assert_eq!(parse(&fill(sample), "/"), Some(expected()), "{sample}");
         }
     }
 
@@ -162,22 +187,75 @@ mod tests {
         let group = fill("/docker/CID/kubepods/podUID/CID");
         assert_eq!(group_of(&group, &expected()), Some(group.as_str()));
         assert_eq!(group_of(&format!("{group}/vcpu0/x"), &expected()), Some(group.as_str()));
-        assert_eq!(group_of(&format!("{group}/pod{UID}/{}", ID.replace('9', "8")), &expected()), None);
+        // Whoever is in the container may have made more groups that look like pods.
+        let beneath = format!("{group}/pod{UID}/{}", ID.replace('9', "8"));
+        assert_eq!(group_of(&beneath, &expected()), Some(group.as_str()));
         assert_eq!(group_of("/", &expected()), None);
     }
 
     #[test]
     fn nested_nodes_keep_their_prefix() {
-        let other = UID.replace('0', "1");
         for sample in [
-            "/docker/CID/kubelet/kubepods/burstable/podUID/CID".to_owned(),
-            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podU_D.slice/cri-containerd-CID.scope".to_owned(),
-            "/machine.slice/libpod-CID.scope/container/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-podU_D.slice/cri-containerd-CID.scope".to_owned(),
-            format!("/kubepods/burstable/pod{other}/{}/kubepods/podUID/CID", ID.replace('9', "8")),
-            "/my-node/kubepods/burstable/podUID/CID".to_owned(),
+            "/docker/CID/kubelet/kubepods/burstable/podUID/CID",
+            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podU_D.slice/cri-containerd-CID.scope",
+            "/machine.slice/libpod-CID.scope/container/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-podU_D.slice/cri-containerd-CID.scope",
+            "/my-node/kubepods/burstable/podUID/CID",
         ] {
-            assert_eq!(parse(&fill(&sample)), Some(expected()), "{sample}");
+            assert_eq!(parse(&fill(sample), "/"), Some(expected()), "{sample}");
         }
+    }
+
+    /// A node in a pod: the handler's own path has that pod, and then its own.
+    #[test]
+    fn a_node_in_a_pod_is_not_taken_for_its_pods() {
+        let (outer, own) = (UID.replace('0', "1"), UID.replace('0', "2"));
+        let node = format!("/kubepods/burstable/pod{outer}/{}", ID.replace('9', "8"));
+        let own = fill(&format!("{node}/kubelet/kubepods/besteffort/pod{own}/CID"));
+        let path = |rest: &str| fill(&format!("{node}/kubelet/kubepods/{rest}"));
+        assert_eq!(parse(&path("podUID/CID"), &own), Some(expected()));
+        assert_eq!(parse(&path(&format!("podUID/CID/pod{outer}/CID")), &own), Some(expected()));
+        assert_eq!(parse(&node, &own), None, "the node itself is in no pod of its own");
+        assert_eq!(parse(&fill("/kubepods/podUID/CID/kubepods/podUID/CID"), &own), None, "another node");
+    }
+
+    #[test]
+    fn what_a_tenant_makes_beneath_its_container_names_nobody() {
+        let (attacker, id) = (UID.replace('0', "1"), ID.replace('9', "8"));
+        let (dashes, lines) = (&attacker, attacker.replace('-', "_"));
+        let its = Container { pod_uid: attacker.clone(), id: id.clone() };
+        for (group, own) in [
+            // cgroupfs, then systemd; v1 with a path for this process, then v2 in a namespace of its own.
+            (format!("/kubepods/burstable/pod{dashes}/{id}"), "/kubepods/besteffort/podUID/CID"),
+            (format!("/kubepods/pod{dashes}/{id}"), "/"),
+            (
+                format!(
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{lines}.slice/cri-containerd-{id}.scope"
+                ),
+                "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_D.slice/cri-containerd-CID.scope",
+            ),
+            (format!("/kubepods.slice/kubepods-pod{lines}.slice/crio-{id}.scope"), "/"),
+            (format!("/../../pod{dashes}/{id}"), "/"),
+            (
+                format!(
+                    "/../../../kubepods-besteffort.slice/kubepods-besteffort-pod{lines}.slice/crio-{id}.scope"
+                ),
+                "/",
+            ),
+        ] {
+            for beneath in [
+                "/podUID/CID",
+                "/kubepods/burstable/podUID/CID",
+                "/kubepods.slice/kubepods-podU_D.slice/cri-containerd-CID.scope",
+                "/x/kubepods-podU_D.slice/CID/podUID/CID",
+            ] {
+                let path = fill(&format!("{group}{beneath}"));
+                assert_eq!(parse(&path, &fill(own)), Some(its.clone()), "{path}");
+                let both = paths(&[("memory", &path), ("cpu", &group)]);
+                assert_eq!(container(&both, &HashMap::new()), Ok(its.clone()), "{path}");
+            }
+        }
+        // In a group of the pod that is no container there is none further down, either.
+        assert_eq!(parse(&fill(&format!("/kubepods/pod{attacker}/x/podUID/CID")), "/"), None);
     }
 
     #[test]
@@ -198,14 +276,21 @@ mod tests {
             "/kubepods/podUID/CIDa",
             "/kubepods/podUID/x/CID",
         ] {
-            assert_eq!(parse(&fill(sample)), None, "{sample}");
+            assert_eq!(parse(&fill(sample), "/"), None, "{sample}");
         }
-        assert_eq!(parse(&fill("/kubepods/podUID/CID").to_uppercase()), None);
+        assert_eq!(parse(&fill("/kubepods/podUID/CID").to_uppercase(), "/"), None);
     }
 
-    /// What `/proc/PID/cgroup` says on a hybrid host, as cgroups-rs reads it.
+    /// What `/proc/PID/cgroup` says on a hybrid host.
     fn paths(lines: &[(&str, &str)]) -> HashMap<String, String> {
         lines.iter().map(|(controller, path)| ((*controller).to_owned(), fill(path))).collect()
+    }
+
+    #[test]
+    fn the_kernels_text_is_read() {
+        let read = super::paths("4:cpu,cpuacct:/a\n1:name=systemd:/b:cri:c\n0::/d\nx\n");
+        let expected = paths(&[("cpu", "/a"), ("cpuacct", "/a"), ("name=systemd", "/b:cri:c"), ("", "/d")]);
+        assert_eq!(read, expected);
     }
 
     #[test]
@@ -217,22 +302,25 @@ mod tests {
             ("cpu", "/kubepods/podUID/CID/vcpu0"),
             ("rdma", "/"),
         ]);
-        assert_eq!(container(&hybrid), Ok(expected()));
-        assert_eq!(container(&paths(&[("", "/system.slice")])), Err(CgroupError::NoContainer));
-        assert_eq!(container(&HashMap::new()), Err(CgroupError::NoContainer));
+        assert_eq!(container(&hybrid, &HashMap::new()), Ok(expected()));
+        assert_eq!(
+            container(&paths(&[("", "/system.slice")]), &HashMap::new()),
+            Err(CgroupError::NoContainer)
+        );
+        assert_eq!(container(&HashMap::new(), &HashMap::new()), Err(CgroupError::NoContainer));
     }
 
     #[test]
     fn hierarchies_that_disagree_are_refused() {
         let mut mixed = paths(&[("memory", "/kubepods/podUID/CID")]);
         mixed.insert("cpu".to_owned(), fill("/kubepods/podUID/CID").replace('9', "8"));
-        assert!(matches!(container(&mixed), Err(CgroupError::Disagree(..))));
+        assert!(matches!(container(&mixed, &HashMap::new()), Err(CgroupError::Disagree(..))));
     }
 
     proptest! {
         #[test]
         fn any_text_is_read_without_panic_and_never_as_something_else(path in "[/a-f0-9._-]{0,200}|\\PC{0,100}") {
-            if let Some(found) = parse(&path) {
+            if let Some(found) = parse(&path, "/") {
                 prop_assert!(is_uid(&found.pod_uid));
                 prop_assert_eq!(found.id.len(), 64);
             }

@@ -4,15 +4,20 @@
 //! ([`pods_dir`]), connects, and looks at who listens there ([`peer`]): it has to be in that pod's `compute` container
 //! ([`cgroup`]). Labels, owner references and names are the tenant's to write and prove nothing. What the kernel counts for
 //! that container is read in [`counters`].
+//!
+//! A launcher may be in the hands of its guest. So what it says is bounded: by size before it is decoded, by [`said`] in one place
+//! for every answer, and every wait for it has a deadline.
 
 pub mod attachment;
 pub mod cgroup;
 pub mod counters;
 pub mod peer;
 pub mod pods_dir;
+mod said;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +26,6 @@ use barevirt_protocol::descriptors::{CallError, Client};
 use barevirt_protocol::directory::{ConnectError, SocketsDirectory};
 use barevirt_protocol::grpc::{self, GrpcError};
 use barevirt_protocol::names::VERSION;
-use barevirt_protocol::seqpacket::SocketError;
 use barevirt_protocol::v1::launcher_client::LauncherClient;
 use barevirt_protocol::v1::{
     Control, ControlRequest, DebugRequest, GuestRequest, HelloRequest, LauncherStatus, QmpRequest,
@@ -29,13 +33,16 @@ use barevirt_protocol::v1::{
     WatchRequest,
 };
 use thiserror::Error;
+use tokio::time::{Instant, sleep_until, timeout};
 use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 
 use self::cgroup::Container;
 use self::counters::Counters;
 use self::peer::{Peer, PeerError};
 use self::pods_dir::{PodsDir, PodsDirError};
+use self::said::Said;
+use crate::pace::Bucket;
 
 /// How long a connection to a launcher may take.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -43,6 +50,11 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
 /// What a QMP call may take beyond the deadline that its caller gave.
 const QMP_MARGIN: Duration = Duration::from_secs(2);
+/// What the whole of an answer may take beyond the deadline of its head, which the channel tells in better words.
+const MARGIN: Duration = Duration::from_millis(500);
+/// Statuses that are taken in at once, and then one in this time: more than a guest changes its state.
+const STATUSES_AT_ONCE: u32 = 64;
+const STATUS_EVERY: Duration = Duration::from_millis(50);
 
 /// Why a launcher could not be reached, or did not carry out a call.
 #[derive(Debug, Error)]
@@ -53,12 +65,6 @@ pub enum LauncherError {
     /// Nobody answers at the sockets.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The peer is unknown.
-    #[error("look at the peer of the launcher's socket")]
-    Credentials(#[source] std::io::Error),
-    /// The peer of the second socket is unknown.
-    #[error("look at the peer of the launcher's descriptor socket")]
-    DescriptorCredentials(#[source] SocketError),
     /// Another process answers there.
     #[error(transparent)]
     Peer(#[from] PeerError),
@@ -66,7 +72,7 @@ pub enum LauncherError {
     #[error(transparent)]
     Grpc(#[from] GrpcError),
     /// It refused a call, or did not answer in time.
-    #[error("{call}: launcher says {}: {}", .status.code(), .status.message())]
+    #[error("{call}: launcher says {}: {}", .status.code(), line(.status))]
     Call {
         /// Which call.
         call: &'static str,
@@ -83,7 +89,13 @@ pub enum LauncherError {
     },
     /// It did not take or give a descriptor.
     #[error(transparent)]
-    Descriptor(#[from] CallError),
+    Descriptor(CallError),
+}
+
+impl From<CallError> for LauncherError {
+    fn from(error: CallError) -> Self {
+        Self::Descriptor(said::sanitized(error))
+    }
 }
 
 /// A launcher whose peer was verified. Cheap to clone.
@@ -105,8 +117,7 @@ struct Shared {
 pub async fn find(pods: &PodsDir, container: &Container) -> Result<Launcher, LauncherError> {
     let sockets = pods.sockets(&container.pod_uid)?;
     let stream = sockets.connect_grpc(CONNECT).await?;
-    let credentials = stream.peer_cred().map_err(LauncherError::Credentials)?;
-    let (peer, counters) = Peer::verify_with_counters(credentials.pid().unwrap_or(0), container)?;
+    let (peer, counters) = Peer::verify_with_counters(&stream, container)?;
     let client = grpc::client(stream).await?;
     let shared = Shared { container: container.clone(), sockets, peer, counters };
     let mut launcher = Launcher { client, shared: Arc::new(shared) };
@@ -117,7 +128,7 @@ pub async fn find(pods: &PodsDir, container: &Container) -> Result<Launcher, Lau
 impl Launcher {
     async fn hello(&mut self) -> Result<(), LauncherError> {
         let request = grpc::request(HelloRequest { version: VERSION }, ANSWER);
-        let hello = self.client.hello(request).await.map_err(failed("hello"))?.into_inner();
+        let hello = answer("hello", ANSWER, self.client.hello(request)).await?;
         let (lowest, highest) = (hello.lowest_version, hello.highest_version);
         if lowest > VERSION || highest < VERSION {
             return Err(LauncherError::Version { lowest, highest });
@@ -140,35 +151,44 @@ impl Launcher {
         &self.shared.counters
     }
 
-    /// Its status now and whenever it changes.
-    pub async fn watch(&self) -> Result<Streaming<LauncherStatus>, LauncherError> {
+    /// Its status now and whenever it changes. Comes with the first one, which every launcher says at once.
+    pub async fn watch(&self) -> Result<(LauncherStatus, Statuses), LauncherError> {
         let mut client = self.client.clone();
-        // The stream stays open for as long as the launcher lives: no deadline, the connection's own keep-alive instead.
-        Ok(client.watch(WatchRequest {}).await.map_err(failed("watch"))?.into_inner())
+        // The stream stays open for as long as the launcher lives: its beginning has a deadline, the rest the connection's own
+        // keep-alive.
+        let begin = async {
+            let stream = client.watch(WatchRequest {}).await?.into_inner();
+            let mut statuses = Statuses { stream, pace: Bucket::new(STATUSES_AT_ONCE, STATUS_EVERY) };
+            let first = statuses.next().await?.ok_or_else(|| Status::unavailable("it says no status"))?;
+            Ok::<_, Status>((first, statuses))
+        };
+        let begun = timeout(ANSWER, begin).await.unwrap_or_else(|_| Err(silent()));
+        begun.map_err(failed("watch"))
     }
 
     /// Tells it what should run.
     pub async fn sync(&self, wanted: SyncRequest) -> Result<i64, LauncherError> {
         let mut client = self.client.clone();
-        let answer = client.sync(grpc::request(wanted, ANSWER)).await.map_err(failed("sync"))?;
-        Ok(answer.into_inner().accepted_revision)
+        let said = answer("sync", ANSWER, client.sync(grpc::request(wanted, ANSWER))).await?;
+        Ok(said.accepted_revision)
     }
 
     /// Tells it to shut the guest down, by force after the grace period.
     pub async fn shutdown(&self, grace_period_seconds: u32, reason: &str) -> Result<(), LauncherError> {
         let request = ShutdownRequest { grace_period_seconds, reason: reason.to_owned() };
         let mut client = self.client.clone();
-        client.shutdown(grpc::request(request, ANSWER)).await.map_err(failed("shutdown"))?;
+        answer("shutdown", ANSWER, client.shutdown(grpc::request(request, ANSWER))).await?;
         Ok(())
     }
 
     /// Tells it that the virtual CPUs of that QEMU are realtime, or why they are not.
     pub async fn real_time(&self, qemu_pid: u32, refusal: String) -> Result<(), LauncherError> {
         let mut client = self.client.clone();
-        match client.real_time(grpc::request(RealTimeRequest { qemu_pid, refusal }, ANSWER)).await {
+        let request = grpc::request(RealTimeRequest { qemu_pid, refusal }, ANSWER);
+        match answer("real-time", ANSWER, client.real_time(request)).await {
             // One of the previous version does not wait for it.
-            Err(status) if status.code() == Code::Unimplemented => Ok(()),
-            answer => answer.map(drop).map_err(failed("real-time")),
+            Err(LauncherError::Call { status, .. }) if status.code() == Code::Unimplemented => Ok(()),
+            said => said.map(drop),
         }
     }
 
@@ -176,17 +196,15 @@ impl Launcher {
     pub async fn qmp(&self, command: Vec<u8>, deadline: Duration) -> Result<Vec<u8>, LauncherError> {
         let deadline_ms = u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX);
         let request = QmpRequest { command, deadline_ms };
-        let mut client = self.client.clone();
-        let answer =
-            client.qmp(grpc::request(request, deadline + QMP_MARGIN)).await.map_err(failed("qmp"))?;
-        Ok(answer.into_inner().answer)
+        let mut client = self.client.clone().max_decoding_message_size(grpc::LARGEST_QMP_ANSWER);
+        let within = deadline + QMP_MARGIN;
+        Ok(answer("qmp", within, client.qmp(grpc::request(request, within))).await?.answer)
     }
 
     /// What it knows of QEMU, as JSON.
     pub async fn debug(&self, within: Duration) -> Result<Vec<u8>, LauncherError> {
         let mut client = self.client.clone();
-        let answer = client.debug(grpc::request(DebugRequest {}, within)).await.map_err(failed("debug"))?;
-        Ok(answer.into_inner().report)
+        Ok(answer("debug", within, client.debug(grpc::request(DebugRequest {}, within))).await?.report)
     }
 
     /// Changes the state of the guest. `unfreeze_after` applies to a freeze.
@@ -199,28 +217,27 @@ impl Launcher {
         let unfreeze_after_ms = u64::try_from(unfreeze_after.as_millis()).unwrap_or(u64::MAX);
         let request = ControlRequest { control: control.into(), unfreeze_after_ms };
         let mut client = self.client.clone();
-        client.control(grpc::request(request, within)).await.map_err(failed("control"))?;
+        answer("control", within, client.control(grpc::request(request, within))).await?;
         Ok(())
     }
 
     /// The guest agent's report, as JSON.
     pub async fn guest(&self, within: Duration) -> Result<Vec<u8>, LauncherError> {
         let mut client = self.client.clone();
-        let answer = client.guest(grpc::request(GuestRequest {}, within)).await.map_err(failed("guest"))?;
-        Ok(answer.into_inner().info)
+        Ok(answer("guest", within, client.guest(grpc::request(GuestRequest {}, within))).await?.info)
     }
 
     /// What the display shows, as a PNG.
     pub async fn screenshot(&self, move_cursor: bool, within: Duration) -> Result<Vec<u8>, LauncherError> {
-        let mut client = self.client.clone();
+        let mut client = self.client.clone().max_decoding_message_size(grpc::LARGEST_PICTURE);
         let request = grpc::request(ScreenshotRequest { move_cursor }, within);
-        Ok(client.screenshot(request).await.map_err(failed("screenshot"))?.into_inner().png)
+        Ok(answer("screenshot", within, client.screenshot(request)).await?.png)
     }
 
     /// Numbers for monitoring.
     pub async fn stats(&self, within: Duration) -> Result<StatsResponse, LauncherError> {
         let mut client = self.client.clone();
-        Ok(client.stats(grpc::request(StatsRequest {}, within)).await.map_err(failed("stats"))?.into_inner())
+        answer("stats", within, client.stats(grpc::request(StatsRequest {}, within))).await
     }
 
     /// Hands over descriptors, each under its name; the launcher holds them when this returns.
@@ -243,12 +260,50 @@ impl Launcher {
     /// A new connection to the descriptor socket, its peer verified like the first one's.
     async fn descriptors(&self) -> Result<Client, LauncherError> {
         let socket = self.shared.sockets.connect_descriptors(CONNECT).await?;
-        let peer = socket.peer().map_err(LauncherError::DescriptorCredentials)?;
-        Peer::verify(peer.pid, &self.shared.container)?;
+        Peer::verify(&socket, &self.shared.container)?;
         Ok(Client::new(socket))
     }
 }
 
+/// Statuses of a launcher, as fast as they are taken in at most: what comes faster waits at the launcher's end.
+#[derive(Debug)]
+pub struct Statuses {
+    stream: Streaming<LauncherStatus>,
+    pace: Bucket,
+}
+
+impl Statuses {
+    /// The next one; nothing at the end of the stream. Cancelling loses nothing.
+    pub async fn next(&mut self) -> Result<Option<LauncherStatus>, Status> {
+        if let Some(until) = self.pace.until(Instant::now()) {
+            sleep_until(until).await;
+        }
+        let status = self.stream.message().await.map_err(said::sanitized)?;
+        self.pace.take(Instant::now());
+        Ok(status.map(said::sanitized))
+    }
+}
+
+/// What a launcher answers, within bounds and in time. The channel's own deadline is met by the head of an answer: a body that
+/// never comes would be waited for.
+async fn answer<T: Said>(
+    call: &'static str,
+    within: Duration,
+    answer: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, LauncherError> {
+    let answer = timeout(within + MARGIN, answer).await.unwrap_or_else(|_| Err(silent()));
+    answer.map(|answer| said::sanitized(answer.into_inner())).map_err(failed(call))
+}
+
+fn silent() -> Status {
+    Status::deadline_exceeded("it does not answer in time")
+}
+
 fn failed(call: &'static str) -> impl FnOnce(Status) -> LauncherError {
-    move |status| LauncherError::Call { call, status: Box::new(status) }
+    move |status| LauncherError::Call { call, status: Box::new(said::sanitized(status)) }
+}
+
+/// The launcher's words in a line of ours.
+fn line(status: &Status) -> String {
+    status.message().replace('\n', " ")
 }

@@ -59,7 +59,7 @@ async fn devices_of_the_container_become_the_launchers_and_nothing_else_does() {
     // Nobody follows a link that the container made.
     std::os::unix::fs::symlink("vfio", root.join("dev/elsewhere")).unwrap();
     let error = launcher.peer().own_devices("dev/elsewhere", 108).unwrap_err();
-    assert!(matches!(error, PeerError::Open { what: "dev/elsewhere", .. }), "{error:?}");
+    assert!(matches!(&error, PeerError::Open { what, .. } if what == "dev/elsewhere"), "{error:?}");
     assert_eq!(owner(&group), 107);
 }
 
@@ -90,4 +90,43 @@ async fn a_launcher_that_is_gone_is_told_from_one_that_never_was() {
     assert!(launcher.peer().network_namespace().is_err());
     assert!(launcher.take("serial0").await.is_err());
     assert!(launcher.qmp(b"{}".to_vec(), Duration::from_secs(1)).await.is_err());
+}
+
+#[tokio::test]
+async fn another_process_with_the_id_of_a_launcher_is_not_taken_for_it() {
+    let Some(mut fake) = FakeLauncher::start() else { return };
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let launcher = find(&pods, &fake.container).await.unwrap();
+    let stream = pods.sockets(&fake.container.pod_uid).unwrap().connect_grpc(CONNECT).await.unwrap();
+    let id = fake.process_id();
+    fake.kill();
+    let Some(mut other) = process_with_id(id) else {
+        return eprintln!("skipped: no process got that id");
+    };
+    fake.take_in(other.id());
+    let found = Peer::verify(&stream, &fake.container);
+    let acted = launcher.peer().act("look", |_| Ok(()));
+    let opened = launcher.peer().network_namespace();
+    // Its number alone leads to the other one.
+    let by_number = Peer::verify_process(i32::try_from(id).unwrap(), &fake.container);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(matches!(found, Err(PeerError::Gone { .. })), "{found:?}");
+    assert!(matches!(acted, Err(PeerError::Gone { .. })), "{acted:?}");
+    assert!(matches!(opened, Err(PeerError::Open { .. })), "{opened:?}");
+    assert!(by_number.is_ok(), "{by_number:?}");
+}
+
+/// A process that gets an id that was free just now.
+fn process_with_id(id: u32) -> Option<std::process::Child> {
+    for _ in 0..50 {
+        std::fs::write("/proc/sys/kernel/ns_last_pid", (id - 1).to_string()).ok()?;
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        if child.id() == id {
+            return Some(child);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    None
 }

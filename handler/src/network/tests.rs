@@ -356,6 +356,83 @@ fn dhcp_socket_receives_from_the_guest_only() {
     assert!(server.recv_from(&mut buffer).is_err());
 }
 
+/// Sends a datagram from the guest with a source address that it gives itself, by a route over its gateway.
+fn send_from(guest: &OwnedFd, source: IpAddr, to: SocketAddr, text: &'static str) {
+    let prefix = if source.is_ipv4() { 32 } else { 128 };
+    with_netlink(guest, move |netlink| async move {
+        let nic = index(&netlink, "nic").await;
+        let mut request = netlink.address().add(nic, source, prefix);
+        if source.is_ipv6() {
+            let message = request.message_mut();
+            message.header.flags |= netlink_packet_route::address::AddressHeaderFlags::Nodad;
+        }
+        // It may have it already.
+        let _ = request.execute().await;
+        let route = match to.ip() {
+            IpAddr::V4(to) => RouteMessageBuilder::<Ipv4Addr>::new()
+                .destination_prefix(to, 32)
+                .gateway(IPV4.gateway)
+                .output_interface(nic)
+                .build(),
+            IpAddr::V6(to) => RouteMessageBuilder::<Ipv6Addr>::new()
+                .destination_prefix(to, 128)
+                .gateway(IPV6.gateway)
+                .output_interface(nic)
+                .build(),
+        };
+        let _ = netlink.route().add(route).execute().await;
+        let socket = UdpSocket::bind((source, 0)).unwrap();
+        socket.send_to(text.as_bytes(), to).unwrap();
+    });
+}
+
+/// What comes to a socket within a moment.
+fn heard(socket: &UdpSocket) -> Vec<String> {
+    socket.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
+    let mut buffer = [0; 64];
+    let mut all = Vec::new();
+    while let Ok((length, _)) = socket.recv_from(&mut buffer) {
+        all.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+    }
+    all
+}
+
+#[test]
+fn the_guest_neither_reaches_the_pods_loopback_nor_speaks_for_others() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    let wanted = wanted(Vec::new());
+    let (_, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    let listen =
+        |netns: &OwnedFd, address: IpAddr| inside(netns, move || UdpSocket::bind((address, 7070)).unwrap());
+    let (pod4, pod6) = (listen(&pod, IPV4.gateway.into()), listen(&pod, IPV6.gateway.into()));
+    let loopback = listen(&pod, Ipv4Addr::LOCALHOST.into());
+    let (node4, node6) = (listen(&node, NODE4.into()), listen(&node, NODE6.into()));
+    // Else the guest's own kernel would not send such packets.
+    inside(&guest, || std::fs::write("/proc/sys/net/ipv4/conf/all/route_localnet", "1").unwrap());
+
+    let (own4, own6) = (IpAddr::from(IPV4.guest), IpAddr::from(IPV6.guest));
+    let foreign4 = IpAddr::from(Ipv4Addr::new(10, 0, 2, 77));
+    let foreign6 = IpAddr::from(Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, 0x77));
+    for (source, text) in [(own4, "own"), (foreign4, "foreign")] {
+        send_from(&guest, source, (IPV4.gateway, 7070).into(), text);
+        send_from(&guest, source, (NODE4, 7070).into(), text);
+    }
+    for (source, text) in [(own6, "own"), (foreign6, "foreign")] {
+        send_from(&guest, source, (IPV6.gateway, 7070).into(), text);
+        send_from(&guest, source, (NODE6, 7070).into(), text);
+    }
+    // Its own loopback is no more, and what it sends there leaves by its card.
+    with_netlink(&guest, |netlink| async move {
+        change(&netlink, LinkUnspec::new_with_index(1).down().build()).await;
+    });
+    send_from(&guest, own4, (Ipv4Addr::LOCALHOST, 7070).into(), "loopback");
+
+    assert_eq!((heard(&pod4), heard(&node4)), (vec!["own".to_owned()], vec!["own".to_owned()]));
+    assert_eq!((heard(&pod6), heard(&node6)), (vec!["own".to_owned()], vec!["own".to_owned()]));
+    assert_eq!(heard(&loopback), Vec::<String>::new());
+}
+
 #[test]
 fn a_pod_without_its_interface_is_refused_and_left_alone() {
     let Some(pod) = namespace() else { return };

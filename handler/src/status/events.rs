@@ -13,6 +13,9 @@ use kube::runtime::events::{Event, EventType};
 /// What the events are about, as `action`.
 const ACTION: &str = "Sync";
 
+/// Longest note that the API server takes, bytes.
+const LONGEST_NOTE: usize = 1024;
+
 /// The events that tell how `after` differs from `before`; an instance that is being deleted ends for that reason.
 pub fn transitions(
     before: &VirtualMachineInstanceStatus,
@@ -142,7 +145,8 @@ fn crashed(status: &VirtualMachineInstanceStatus) -> String {
     }
 }
 
-fn event(type_: EventType, reason: &str, note: String) -> Event {
+fn event(type_: EventType, reason: &str, mut note: String) -> Event {
+    note.truncate(note.floor_char_boundary(LONGEST_NOTE));
     Event { type_, reason: reason.to_owned(), note: Some(note), action: ACTION.to_owned(), secondary: None }
 }
 
@@ -191,6 +195,14 @@ mod tests {
             events[0].note.as_deref(),
             Some("The VirtualMachineInstance crashed: QEMU was killed by signal 9")
         );
+    }
+
+    #[test]
+    fn a_note_is_as_long_as_the_api_server_takes() {
+        let mut failed = status("Failed");
+        failed.conditions.push(Condition::new("Ready", false, "GuestNotRunning", "ä".repeat(2000)));
+        let note = told(&status("Running"), &failed).remove(0).1;
+        assert!((1020..=1024).contains(&note.len()), "{}", note.len());
     }
 
     #[test]

@@ -4,15 +4,15 @@ use barevirt_api::names::{
     CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, REASON_CPU_HOTPLUG_FAILED,
     REASON_MEMORY_HOTPLUG_FAILED,
 };
-use barevirt_api::quantity;
 use barevirt_api::v1::{
     Condition, VirtualMachineInstanceSpec, VirtualMachineInstanceStatus, merge_condition,
 };
+use barevirt_api::{quantity, sizing};
 use barevirt_protocol::v1::MachineSize;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// Writes down what the launcher tells. The conditions come and go by the controller; here they only fail.
+/// Writes down what the launcher tells, up to the maxima of the specification: by these words the controller sizes its pod. The conditions come and go by the controller; here they only fail.
 pub(super) fn report(
     status: &mut VirtualMachineInstanceStatus,
     spec: &VirtualMachineInstanceSpec,
@@ -23,14 +23,15 @@ pub(super) fn report(
         size;
     if let Some(cpu) = spec.domain.cpu.as_ref().filter(|_| *sockets > 0) {
         let topology = status.current_cpu_topology.get_or_insert_default();
-        topology.sockets = Some(*sockets);
+        topology.sockets = Some((*sockets).min(sizing::Topology::of(Some(cpu)).max_sockets));
         topology.cores = topology.cores.or(cpu.cores);
         topology.threads = topology.threads.or(cpu.threads);
     }
     let grows = spec.domain.memory.as_ref().is_some_and(|memory| memory.max_guest.is_some());
     if let Some(memory) = status.memory.as_mut().filter(|_| grows) {
-        amount(&mut memory.guest_current, *memory_bytes);
-        amount(&mut memory.guest_requested, *requested_memory_bytes);
+        let most = sizing::most_guest_memory_bytes(spec).unwrap_or_default();
+        amount(&mut memory.guest_current, (*memory_bytes).min(most));
+        amount(&mut memory.guest_requested, (*requested_memory_bytes).min(most));
     }
     for (type_, reason, trouble) in [
         (CONDITION_HOT_VCPU_CHANGE, REASON_CPU_HOTPLUG_FAILED, processor_trouble),
@@ -53,12 +54,30 @@ fn amount(stored: &mut Option<Quantity>, bytes: u64) {
 mod tests {
     use super::*;
     use k8s_openapi::jiff::Timestamp;
+    use proptest::prelude::*;
     use serde_json::json;
+
+    proptest! {
+        #[test]
+        fn no_word_of_a_launcher_is_above_the_maxima(sockets in any::<u32>(), bytes in any::<u64>(), asked in any::<u64>()) {
+            let spec: VirtualMachineInstanceSpec = serde_json::from_value(json!({"domain": {"devices": {},
+                "cpu": {"sockets": 1, "maxSockets": 4}, "memory": {"guest": "1Gi", "maxGuest": "4Gi"}}}))
+            .unwrap();
+            let mut status = VirtualMachineInstanceStatus { memory: Some(Default::default()), ..Default::default() };
+            let size = MachineSize { sockets, memory_bytes: bytes, requested_memory_bytes: asked, ..MachineSize::default() };
+            report(&mut status, &spec, &size, &Time(Timestamp::UNIX_EPOCH));
+            prop_assert!(status.current_cpu_topology.is_none_or(|told| told.sockets <= Some(4)));
+            let memory = status.memory.unwrap();
+            for told in [memory.guest_current, memory.guest_requested] {
+                prop_assert!(quantity::bytes(&told.unwrap()).unwrap() <= 4 << 30);
+            }
+        }
+    }
 
     #[test]
     fn what_there_is_and_why_it_is_not_what_is_wanted() {
         let spec: VirtualMachineInstanceSpec = serde_json::from_value(json!({"domain": {"devices": {},
-            "cpu": {"sockets": 1, "cores": 2}, "memory": {"guest": "1Gi", "maxGuest": "4Gi"}}}))
+            "cpu": {"sockets": 1, "cores": 2, "maxSockets": 4}, "memory": {"guest": "1Gi", "maxGuest": "4Gi"}}}))
         .unwrap();
         let mut status: VirtualMachineInstanceStatus = serde_json::from_value(json!({
             "currentCPUTopology": {"sockets": 1, "cores": 2},

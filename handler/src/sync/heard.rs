@@ -2,9 +2,8 @@
 
 use barevirt_protocol::v1::LauncherStatus;
 use tokio::sync::watch;
-use tonic::Streaming;
 
-use crate::launchers::Launcher;
+use crate::launchers::{Launcher, Statuses};
 use crate::status::out_of_memory;
 
 /// What was heard from the launcher.
@@ -18,34 +17,30 @@ pub struct Heard {
     pub failed_pings_before: Option<u64>,
 }
 
-/// Keeps what the launcher says until its stream ends.
+/// Keeps what the launcher says until its stream ends, beginning with its first status.
 pub(super) async fn listen(
-    mut statuses: Streaming<LauncherStatus>,
+    first: LauncherStatus,
+    mut statuses: Statuses,
     launcher: Launcher,
     heard: watch::Sender<Heard>,
 ) {
     let oom_kills = || launcher.counters().memory().and_then(|memory| memory.oom_kills).unwrap_or_default();
     // Kills before the first status are of other processes, unless QEMU was gone by then.
-    let mut kills_before = None;
-    loop {
-        match statuses.message().await {
-            Ok(Some(status)) => {
-                let killed = out_of_memory::is_killed(&status);
-                let before = *kills_before.get_or_insert_with(|| if killed { 0 } else { oom_kills() });
-                // The launcher is there still, and with it the control group. A moment later it may not be.
-                let memory = if killed { launcher.counters().memory() } else { None };
-                let status = out_of_memory::explain(status, before, &memory.unwrap_or_default());
-                heard.send_modify(|heard| {
-                    heard.failed_pings_before.get_or_insert(status.failed_pings);
-                    heard.status = Some(status);
-                });
-            }
-            Ok(None) => break,
-            Err(status) => {
-                tracing::debug!(code = ?status.code(), message = status.message(), "launcher's status stream broke off");
-                break;
-            }
-        }
+    let before = if out_of_memory::is_killed(&first) { 0 } else { oom_kills() };
+    let mut next = Some(first);
+    while let Some(status) = next {
+        let killed = out_of_memory::is_killed(&status);
+        // The launcher is there still, and with it the control group. A moment later it may not be.
+        let memory = if killed { launcher.counters().memory() } else { None };
+        let status = out_of_memory::explain(status, before, &memory.unwrap_or_default());
+        heard.send_modify(|heard| {
+            heard.failed_pings_before.get_or_insert(status.failed_pings);
+            heard.status = Some(status);
+        });
+        next = statuses.next().await.unwrap_or_else(|status| {
+            tracing::debug!(code = ?status.code(), message = status.message(), "launcher's status stream broke off");
+            None
+        });
     }
     heard.send_modify(|heard| heard.lost = true);
 }

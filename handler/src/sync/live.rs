@@ -43,8 +43,9 @@ pub fn hash(vmi: &VirtualMachineInstance) -> String {
 
 /// Sockets that there are, where others are wanted and it is not time for them.
 fn held_sockets(vmi: &VirtualMachineInstance) -> Option<u32> {
-    let wanted = vmi.spec.domain.cpu.as_ref()?.sockets?;
-    let there = vmi.status.as_ref()?.current_cpu_topology.as_ref()?.sockets?;
+    let cpu = vmi.spec.domain.cpu.as_ref()?;
+    let (wanted, most) = (cpu.sockets?, sizing::Topology::of(Some(cpu)).max_sockets);
+    let there = vmi.status.as_ref()?.current_cpu_topology.as_ref()?.sockets?.min(most);
     (!is_time(vmi, CONDITION_HOT_VCPU_CHANGE, wanted.cmp(&there))).then_some(there)
 }
 

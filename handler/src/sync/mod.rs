@@ -35,6 +35,7 @@ use self::session::Session;
 use crate::FIELD_MANAGER;
 use crate::launchers::Launcher;
 use crate::launchers::pods_dir::PodsDir;
+use crate::pace::Bucket;
 use crate::pods::LauncherPod;
 use crate::status::{compute, events, patch};
 
@@ -42,6 +43,47 @@ use crate::status::{compute, events, patch};
 const API_DEADLINE: Duration = Duration::from_secs(30);
 /// A failure is logged when it has happened this often in a row, and then each time the count doubles.
 const LOG_AFTER: u32 = 8;
+
+/// How often a launcher may make its task act, by what it says or by falling silent. Guests in good order stay far below; one
+/// whose launcher is not ours any more keeps neither the API server nor the node busy.
+#[derive(Debug)]
+struct Paces {
+    /// Writes of the status.
+    patches: Bucket,
+    /// Events. Those beyond are left out.
+    events: Bucket,
+    /// Connections that were made.
+    connections: Bucket,
+    /// Other steps on the node, or with the launcher.
+    steps: Bucket,
+}
+
+impl Default for Paces {
+    fn default() -> Self {
+        Self {
+            patches: Bucket::new(30, Duration::from_secs(2)),
+            events: Bucket::new(25, Duration::from_secs(60)),
+            connections: Bucket::new(5, Duration::from_secs(10)),
+            steps: Bucket::new(40, Duration::from_secs(1)),
+        }
+    }
+}
+
+impl Paces {
+    /// The bucket of a step that acts.
+    fn of(&mut self, step: &Step) -> Option<&mut Bucket> {
+        match step {
+            Step::Connect(_) => Some(&mut self.connections),
+            Step::Prepare
+            | Step::Sync
+            | Step::RealTime { .. }
+            | Step::Plug(_)
+            | Step::Shutdown { .. }
+            | Step::ReportFailedPings(_) => Some(&mut self.steps),
+            Step::Wait | Step::Report | Step::Disconnect => None,
+        }
+    }
+}
 
 /// What all tasks share.
 #[derive(Clone)]
@@ -95,6 +137,7 @@ pub fn start(context: Context, input: Input) -> Vm {
         patched: None,
         steps: Backoff::default(),
         reports: Backoff::default(),
+        paces: Paces::default(),
     };
     tokio::spawn(task.run().instrument(span));
     Vm { input, launcher }
@@ -111,6 +154,8 @@ struct Task {
     steps: Backoff,
     /// Backoff of writes to the API server.
     reports: Backoff,
+    /// Bounds of what the launcher can cause.
+    paces: Paces,
 }
 
 /// The result of one observation.
@@ -128,14 +173,17 @@ impl Task {
         loop {
             let now = Instant::now();
             let look = self.observe(now);
-            let acts = !matches!(look.step, Step::Wait | Step::Report | Step::Disconnect);
+            let pace = self.paces.of(&look.step);
+            let (acts, paced) = (pace.is_some(), pace.and_then(|bucket| bucket.until(now)));
             if !acts && self.steps.failures() > 0 {
                 // The step that failed is not needed any more.
                 self.steps.succeeded();
                 continue;
             }
-            // While something fails it is not tried before its time; what there is to report is reported meanwhile.
-            let (retry_step, retry_report) = (self.steps.until(now), self.reports.until(now));
+            // While something fails, or was done often, it is not tried before its time; what there is to report is reported
+            // meanwhile.
+            let retry_step = self.steps.until(now).max(paced);
+            let retry_report = self.reports.until(now).max(self.paces.patches.until(now));
             let step = match look.step {
                 _ if acts && retry_step.is_some() && look.report => &Step::Report,
                 _ if acts && retry_step.is_some() => &Step::Wait,
@@ -156,6 +204,12 @@ impl Task {
 
     async fn carry_out(&mut self, look: Look, step: Step) {
         let reports = step == Step::Report;
+        // A connection that fails has its backoff; those that are made are counted.
+        if !matches!(step, Step::Connect(_))
+            && let Some(bucket) = self.paces.of(&step)
+        {
+            bucket.take(Instant::now());
+        }
         let name = format!("{step:?}");
         let result = self.apply(look, step).await;
         let backoff = if reports { &mut self.reports } else { &mut self.steps };
@@ -237,6 +291,7 @@ impl Task {
             }
             Step::Connect(container) => {
                 let session = Session::open(&self.context.pods, &container).await?;
+                self.paces.connections.take(Instant::now());
                 info!(pod = container.pod_uid, pid = session.launcher().peer().pid(), "launcher found");
                 self.published.send_replace(Some(session.launcher().clone()));
                 self.session = Some(session);
@@ -295,6 +350,7 @@ impl Task {
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.context.client.clone(), namespace);
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let body = Patch::Merge(&patch);
+        self.paces.patches.take(Instant::now());
         let answer = timeout(API_DEADLINE, api.patch(name, &params, &body)).await;
         let after =
             answer.map_err(|_| TaskError::ApiDeadline)?.map_err(|error| TaskError::Api(Box::new(error)))?;
@@ -315,9 +371,13 @@ impl Task {
     }
 
     /// Publishes events. A failure is logged, and there is no retry.
-    async fn publish(&self, vmi: &VirtualMachineInstance, events: Vec<Event>) {
+    async fn publish(&mut self, vmi: &VirtualMachineInstance, events: Vec<Event>) {
         let reference = vmi.object_ref(&());
         for event in events {
+            if !self.paces.events.take(Instant::now()) {
+                debug!(reason = event.reason, "event left out: there were many");
+                continue;
+            }
             let published = timeout(API_DEADLINE, self.context.recorder.publish(&event, &reference)).await;
             match published {
                 Ok(Ok(())) => {}

@@ -66,9 +66,6 @@ pub enum StepError {
     /// The guest is to be reached over vsock, and the node cannot.
     #[error("open {VSOCK_DEVICE}: the node has no vsock for guests")]
     Vsock(#[source] io::Error),
-    /// The guest's memory may not be locked, which its devices take.
-    #[error("let the launcher lock the guest's memory")]
-    Locked(#[source] io::Error),
     /// The VMI cannot be written as JSON.
     #[error("write the instance as json")]
     Json(#[from] serde_json::Error),
@@ -119,9 +116,9 @@ impl Session {
     /// Finds the launcher in `container` and begins to listen to it.
     pub async fn open(pods: &PodsDir, container: &Container) -> Result<Self, StepError> {
         let launcher = launchers::find(pods, container).await?;
-        let statuses = launcher.watch().await?;
+        let (first, statuses) = launcher.watch().await?;
         let (sender, heard) = watch::channel(Heard::default());
-        let listener = tokio::spawn(listen(statuses, launcher.clone(), sender));
+        let listener = tokio::spawn(listen(first, statuses, launcher.clone(), sender));
         Ok(Self {
             launcher,
             heard,
@@ -163,7 +160,7 @@ impl Session {
         let mask = wanted.and_then(|realtime| realtime.mask.as_deref()).unwrap_or_default();
         let mask = VcpuMask::parse(mask)
             .ok_or_else(|| StepError::Invalid(format!("spec.domain.cpu.realtime.mask: {mask}")))?;
-        let (launcher, container) = (self.launcher.peer().pid(), self.launcher.container());
+        let (launcher, container) = (self.launcher.peer(), self.launcher.container());
         let scheduled = real_time::schedule(launcher, container, qemu, &mask);
         let refusal = scheduled.as_ref().err().map(|error| chain(error)).unwrap_or_default();
         let told = self.launcher.real_time(qemu, refusal).await;
@@ -269,7 +266,8 @@ impl Session {
             done += peer.own_devices(directory, owner)?;
         }
         let memory = vmi.max_guest_memory().unwrap_or(vmi.guest_memory());
-        kernel::allow_locked(peer.pid(), memory.saturating_add(MAPPED_BYTES)).map_err(StepError::Locked)?;
+        let bytes = memory.saturating_add(MAPPED_BYTES);
+        peer.act("lift the limit of locked memory", |pid| kernel::allow_locked(pid, bytes))?;
         Ok(done)
     }
 

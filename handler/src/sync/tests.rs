@@ -1,6 +1,8 @@
 //! A VM's task between an API server and a launcher. The API server is a small one of its own that speaks HTTP to the
 //! real client: it keeps one instance, checks resource versions, applies merge patches, and collects events.
 
+mod hostile;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +35,8 @@ struct Server {
 impl Server {
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
         let body: Value = serde_json::from_slice(body).unwrap();
-        if path.ends_with("/events") {
+        // What happens again is written into the event that tells of it.
+        if path.contains("/events") {
             let text = format!("{} {} {}", body["type"], body["reason"], body["note"]).replace('"', "");
             self.events.lock().unwrap().push(text);
             return (201, body);
@@ -131,7 +134,10 @@ struct Node {
 
 impl Node {
     fn new() -> Option<Self> {
-        let fake = FakeLauncher::start()?;
+        Self::with(FakeLauncher::start()?)
+    }
+
+    fn with(fake: FakeLauncher) -> Option<Self> {
         let network = namespace()?;
         connect(&network, &fake.network_namespace(), true);
         let server = Arc::new(Server::default());
@@ -171,16 +177,21 @@ impl Node {
         let reached = async {
             while self.server.phase() != phase {
                 sleep(Duration::from_millis(20)).await;
-                let input = self.input();
-                vm.input.send_if_modified(|present| {
-                    let newer = present.vmi.metadata.resource_version != input.vmi.metadata.resource_version;
-                    *present = input;
-                    newer
-                });
+                self.tell(vm);
             }
         };
         let reached = timeout(WAIT, reached).await;
         assert!(reached.is_ok(), "phase {} instead of {phase}", self.server.phase());
+    }
+
+    /// Tells the task what the API server has.
+    fn tell(&self, vm: &Vm) {
+        let input = self.input();
+        vm.input.send_if_modified(|present| {
+            let newer = present.vmi.metadata.resource_version != input.vmi.metadata.resource_version;
+            *present = input;
+            newer
+        });
     }
 
     fn writes(&self) -> usize {

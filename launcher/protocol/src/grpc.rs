@@ -29,8 +29,21 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// How long it may take to answer that.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(10);
 
-/// Largest answer: a picture of a large screen.
-const LARGEST_MESSAGE: usize = 16 << 20;
+/// Largest answer, bytes. Small messages decode to many times their size, and a launcher may be in the hands of its guest.
+pub const LARGEST_MESSAGE: usize = 256 << 10;
+
+/// Largest answer to a QMP command: one string of bytes, as large as the launcher's own limit. QEMU's own description of its
+/// monitor alone has nearly 256 KiB.
+pub const LARGEST_QMP_ANSWER: usize = 1 << 20;
+
+/// Largest picture of a screen.
+pub const LARGEST_PICTURE: usize = 16 << 20;
+
+/// Largest set of headers of an answer, among them the words of a refusal.
+const LARGEST_HEADERS: u32 = 16 << 10;
+
+/// What may be under way to the client and not read yet, in one call and in all. The library's defaults are megabytes.
+const WINDOW: u32 = 256 << 10;
 
 /// Why the gRPC socket does not work.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +65,7 @@ pub enum GrpcError {
     },
 }
 
-/// A client over this one connection. When it breaks, calls fail with `Unavailable`: the caller connects anew and
+/// A client over this one connection, for answers of [`LARGEST_MESSAGE`]. When it breaks, calls fail with `Unavailable`: the caller connects anew and
 /// verifies the new peer, which is why nothing here reconnects.
 ///
 /// # Errors
@@ -69,6 +82,9 @@ pub async fn client(stream: UnixStream) -> Result<LauncherClient<Channel>, GrpcE
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_ANSWER)
         .keep_alive_while_idle(true)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(2 * WINDOW)
+        .http2_max_header_list_size(LARGEST_HEADERS)
         .connect_with_connector(connector)
         .await
         .map_err(GrpcError::Channel)?;

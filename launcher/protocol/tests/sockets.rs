@@ -115,7 +115,11 @@ async fn grpc_over_a_verified_connection() {
     let watch = launcher.watch(WatchRequest {}).await.unwrap().into_inner();
     let seen: Vec<_> = watch.map(|status| status.unwrap().observed_revision).collect().await;
     assert_eq!(seen, [1, 2, 3]);
-    let picture = launcher.screenshot(ScreenshotRequest::default()).await.unwrap().into_inner();
+    // Only who asks for a picture takes one.
+    let too_large = launcher.screenshot(ScreenshotRequest::default()).await.unwrap_err();
+    assert_eq!(too_large.code(), tonic::Code::OutOfRange);
+    let mut for_pictures = launcher.clone().max_decoding_message_size(grpc::LARGEST_PICTURE);
+    let picture = for_pictures.screenshot(ScreenshotRequest::default()).await.unwrap().into_inner();
     assert_eq!(picture.png.len(), 8 << 20);
     let refused = launcher.guest(GuestRequest {}).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition);

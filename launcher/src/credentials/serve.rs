@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use barevirt_api::v1::AccessCredential;
 use barevirt_qmp::qapi::qga;
+use barevirt_qmp::quiet::Quiet;
 use barevirt_qmp::{Agent, Deadline, Error};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -74,6 +75,8 @@ pub async fn serve(
         return;
     }
     let mut done = None;
+    // The agent comes and goes as the guest likes.
+    let quiet = Quiet::new(1);
     loop {
         let (connected, running) = {
             let status = status.borrow_and_update();
@@ -88,9 +91,12 @@ pub async fn serve(
                 Ok(wishes) if is_due(done, wishes.digest(), Instant::now()) => {
                     let outcome = apply(&agent, &wishes).await;
                     let worked = outcome.is_ok();
-                    if worked && done.is_none() {
+                    if worked
+                        && done.is_none()
+                        && let Some(left_out) = quiet.line()
+                    {
                         let (users, passwords) = (wishes.keys.len(), wishes.passwords.len());
-                        tracing::info!(users, passwords, "access credentials are in effect");
+                        tracing::info!(users, passwords, left_out, "access credentials are in effect");
                     }
                     done = Some(Done { digest: wishes.digest(), worked, at: Instant::now() });
                     tell(match outcome {

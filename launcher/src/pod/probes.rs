@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use barevirt_api::v1::Probe;
 use barevirt_qmp::Agent;
+use barevirt_qmp::quiet::Quiet;
 use tokio::sync::watch;
 use tokio::task::spawn_local;
 
@@ -55,9 +56,12 @@ async fn pause_pings(mut wanted: watch::Receiver<Option<Arc<Wanted>>>, paused: w
 
 /// Has the handler know of pings that fail.
 async fn tell_failed_pings(mut failed: watch::Receiver<u64>, circumstances: watch::Sender<Circumstances>) {
+    let quiet = Quiet::new(1);
     while failed.changed().await.is_ok() {
         let count = *failed.borrow_and_update();
-        tracing::warn!("a probe by guestAgentPing fails");
+        if let Some(left_out) = quiet.line() {
+            tracing::warn!(left_out, "a probe by guestAgentPing fails");
+        }
         circumstances.send_modify(|circumstances| circumstances.failed_pings = count);
     }
 }

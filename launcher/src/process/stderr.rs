@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use barevirt_qmp::quiet::Quiet;
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStderr;
 
@@ -11,6 +12,8 @@ const KEPT: usize = 2048;
 
 /// Longest line that the log is given, in bytes.
 const LONGEST_LINE: usize = 1024;
+/// Lines that a child may say at once, before it is heard less often.
+const LINES_AT_ONCE: u32 = 64;
 
 /// The end of what a child said, readable while it still speaks.
 #[derive(Debug, Clone, Default)]
@@ -38,24 +41,35 @@ impl Tail {
 pub(super) async fn drain(mut stderr: ChildStderr, tail: Tail, program: String) {
     let mut chunk = vec![0; 4096];
     let mut line = Vec::new();
+    let quiet = Quiet::new(LINES_AT_ONCE);
     while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
         tail.push(&chunk[..count]);
         for byte in &chunk[..count] {
             match byte {
-                b'\n' => log(&mut line, &program),
+                b'\n' => log(&mut line, &program, &quiet),
                 byte if line.len() < LONGEST_LINE => line.push(*byte),
                 _ => {}
             }
         }
     }
-    log(&mut line, &program);
+    log(&mut line, &program, &quiet);
 }
 
-fn log(line: &mut Vec<u8>, program: &str) {
+/// A guest that does what its devices do not expect has QEMU say so, as often as it does it.
+fn log(line: &mut Vec<u8>, program: &str, quiet: &Quiet) {
     if !line.is_empty() {
-        tracing::info!(program, line = %String::from_utf8_lossy(line), "a child says");
+        if let Some(left_out) = quiet.line() {
+            let line: String = String::from_utf8_lossy(line).chars().flat_map(shown).collect();
+            tracing::info!(program, line, left_out, "a child says");
+        }
         line.clear();
     }
+}
+
+/// Nothing of a line acts on the terminal of who reads the log.
+fn shown(letter: char) -> impl Iterator<Item = char> {
+    let acts = letter.is_control() && letter != '\t';
+    letter.escape_default().filter(move |_| acts).chain((!acts).then_some(letter))
 }
 
 #[cfg(test)]

@@ -33,7 +33,9 @@ impl Supervisor<'_> {
         match event {
             Some(Ok(event)) => self.understood(&event),
             Some(Err(missed)) => {
-                tracing::warn!(missed, "monitor events were missed");
+                if let Some(left_out) = self.lines.habits.line() {
+                    tracing::warn!(left_out, missed, "monitor events were missed");
+                }
                 self.look_again();
                 None
             }
@@ -57,11 +59,15 @@ impl Supervisor<'_> {
                 Some(Event::Shutdown(text("reason")))
             }
             qmp::GUEST_PANICKED::NAME => {
-                tracing::warn!(action = text("action"), "the guest panicked");
+                if let Some(left_out) = self.lines.troubles.line() {
+                    tracing::warn!(left_out, action = text("action"), "the guest panicked");
+                }
                 Some(Event::Panicked)
             }
             qmp::WATCHDOG::NAME => {
-                tracing::warn!(action = text("action"), "the guest's watchdog fired");
+                if let Some(left_out) = self.lines.habits.line() {
+                    tracing::warn!(left_out, action = text("action"), "the guest's watchdog fired");
+                }
                 Some(Event::Watchdog(text("action")))
             }
             qmp::POWERDOWN::NAME => {
@@ -69,25 +75,32 @@ impl Supervisor<'_> {
                 None
             }
             qmp::RESET::NAME => {
-                tracing::info!(reason = text("reason"), "the guest was reset");
+                if let Some(left_out) = self.lines.habits.line() {
+                    tracing::info!(left_out, reason = text("reason"), "the guest was reset");
+                }
                 Some(Event::WasReset)
             }
             // It says so before it stops the guest. Other actions are the guest's affair.
             qmp::BLOCK_IO_ERROR::NAME if event.data("action") == "stop" => {
                 let (disk, operation) = (text("device"), text("operation"));
-                tracing::warn!(
-                    disk,
-                    node = text("node-name"),
-                    operation,
-                    why = text("reason"),
-                    "the guest is stopped: storage failed"
-                );
+                if let Some(left_out) = self.lines.troubles.line() {
+                    tracing::warn!(
+                        left_out,
+                        disk,
+                        node = text("node-name"),
+                        operation,
+                        why = text("reason"),
+                        "the guest is stopped: storage failed"
+                    );
+                }
                 Some(Event::IoError)
             }
             qmp::VSERPORT_CHANGE::NAME => {
                 let port = event.read::<qmp::VSERPORT_CHANGE>().filter(|port| port.id == self.agent_port)?;
                 let open = port.open;
-                tracing::info!(open, "guest agent's channel");
+                if let Some(left_out) = self.lines.habits.line() {
+                    tracing::info!(left_out, open, "guest agent's channel");
+                }
                 self.status
                     .send_if_modified(|status| std::mem::replace(&mut status.agent_connected, open) != open);
                 None

@@ -4,6 +4,7 @@ use crate::vmi::claims::Claims;
 use crate::vmi::consumer::Consumer;
 use crate::vmi::hotplug::attachments::Attachments;
 use barevirt_api::settings::Settings;
+use proptest::prelude::*;
 use serde_json::Value;
 
 const NOW: i64 = 1_800_000_000;
@@ -180,4 +181,37 @@ fn what_the_node_cannot_do_is_told_and_given_back() {
         patched(&refused(&resizing.vmi, "quota", resizing.now)),
         of("HotVCPUChange", "False", "PodResizeInfeasible")
     );
+}
+
+proptest! {
+    /// A launcher may be in the hands of its guest: whatever it says is there, the pod gets no more than the maxima.
+    #[test]
+    fn no_word_of_a_launcher_makes_the_pod_larger_than_the_maxima(
+        wanted in 1_u32..=4, gibibytes in 1_u32..=4, sockets in any::<u32>(), asked in any::<u64>(), current in any::<u64>(),
+        condition in 0_usize..3,
+    ) {
+        let conditions = match condition {
+            0 => json!([]),
+            1 => condition_of("True"),
+            _ => condition_of("False"),
+        };
+        let (asked, current) = (asked.to_string(), current.to_string());
+        let observed = observed(wanted, &format!("{gibibytes}Gi"), (sockets, &asked, &current), conditions);
+        let (cpu, memory) = size(4, "4Gi");
+        let pod = pod("100m", "1Gi", ("100m", "1Gi"), json!([]));
+        let actions = plan(&observed, &pod).actions;
+        // Nor does any keep it from what it is to have.
+        prop_assert!(condition != 1 || matches!(actions.as_slice(), [Action::ResizePod { .. }]), "{:?}", actions);
+        for action in actions {
+            let Action::ResizePod { resources, .. } = action else { continue };
+            let requests = resources.requests.unwrap();
+            let millis = |amount: &Quantity| quantity::millis(amount).unwrap();
+            prop_assert!(millis(&requests["cpu"]) <= millis(&Quantity(cpu.clone())));
+            prop_assert!(millis(&requests["memory"]) <= millis(&Quantity(memory.clone())));
+        }
+    }
+}
+
+fn condition_of(status: &str) -> Value {
+    json!([{"type": "HotVCPUChange", "status": status}, {"type": "HotMemoryChange", "status": status}])
 }

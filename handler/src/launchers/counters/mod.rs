@@ -105,7 +105,7 @@ pub struct Memory {
 
 impl Counters {
     /// Opens the groups of `container`, one of whose processes has these paths, as
-    /// `cgroups_rs::fs::cgroup::get_cgroups_relative_paths_by_pid` gives them. What cannot be opened has no counters.
+    /// [`paths`](super::cgroup::paths) gives them. What cannot be opened has no counters.
     pub(super) fn open(paths: &HashMap<String, String>, container: &Container) -> Self {
         match node() {
             Ok((root, mounts)) => Self::beneath(&root, &mounts, paths, container),

@@ -4,7 +4,7 @@
 //! one step, and packets see either the former rules or the new ones. Connections that are already translated are not
 //! touched by it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use netlink_packet_core::{
     DefaultNla, Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage,
@@ -12,7 +12,7 @@ use netlink_packet_core::{
 use netlink_packet_netfilter::nftables::{
     ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute, Expressions, Hook, Immediate,
     InetHookNumber, ListAttribute, Meta, MetaKey, NfTablesMessage, Operator, Payload, Register,
-    RuleAttribute, RuleMessage, TableAttribute, TableMessage,
+    RuleAttribute, RuleMessage, TableAttribute, TableMessage, Verdict, VerdictAttribute,
 };
 use netlink_packet_netfilter::none::ControlMessage;
 use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
@@ -21,8 +21,16 @@ use super::rules::{Action, Chain, Family, Match, Rule, Ruleset, TABLE};
 
 /// `NFNL_SUBSYS_NFTABLES`: whom a batch is for.
 const SUBSYSTEM_NFTABLES: u16 = 10;
-/// `NF_ACCEPT`.
-const POLICY_ACCEPT: u32 = 1;
+/// `NF_DROP` and `NF_ACCEPT`.
+const DROP: u32 = 0;
+const ACCEPT: u32 = 1;
+/// First byte of the loopback addresses of IPv4.
+const LOOPBACK: u8 = 127;
+/// First and last pair of bytes of `fe80::/10`.
+const LINK_FIRST: [u8; 2] = [0xfe, 0x80];
+const LINK_LAST: [u8; 2] = [0xfe, 0xbf];
+/// IANA's number of ICMPv6.
+const ICMP6: u8 = 58;
 /// Attributes of the expression `nat` (`enum nft_nat_attributes`).
 const NAT_TYPE: u16 = 1;
 const NAT_FAMILY: u16 = 2;
@@ -106,19 +114,20 @@ fn push(bytes: &mut Vec<u8>, sequence: u32, flags: u16, message: NetfilterMessag
 }
 
 fn new_chain(chain: Chain) -> NfTablesMessage {
-    // Priorities of nft's names dstnat (-100, at output too) and srcnat (100).
-    let (hook, priority) = match chain {
-        Chain::Prerouting => (InetHookNumber::PreRouting, -100_i32),
-        Chain::Output => (InetHookNumber::LocalOut, -100),
-        Chain::Postrouting => (InetHookNumber::PostRouting, 100),
+    // Priorities of nft's names dstnat (-100, at output too), srcnat (100) and raw (-300), which is before connections are tracked.
+    let (hook, priority, kind) = match chain {
+        Chain::Prerouting => (InetHookNumber::PreRouting, -100_i32, "nat"),
+        Chain::Output => (InetHookNumber::LocalOut, -100, "nat"),
+        Chain::Postrouting => (InetHookNumber::PostRouting, 100, "nat"),
+        Chain::Guest => (InetHookNumber::PreRouting, -300, "filter"),
     };
     NfTablesMessage::NewChain(ChainMessage {
         attributes: vec![
             ChainAttribute::Table(TABLE.to_owned()),
             ChainAttribute::Name(chain.name().to_owned()),
             ChainAttribute::Hook(vec![Hook::Number(hook.into()), Hook::Priority(priority.cast_unsigned())]),
-            ChainAttribute::Policy(POLICY_ACCEPT),
-            ChainAttribute::Type("nat".to_owned()),
+            ChainAttribute::Policy(ACCEPT),
+            ChainAttribute::Type(kind.to_owned()),
         ],
     })
 }
@@ -141,12 +150,19 @@ fn encode_match(condition: &Match) -> Vec<Expressions> {
     match condition {
         Match::Input(name) => vec![load(MetaKey::Iifname), equal(interface_name(name))],
         Match::Output(name) => vec![load(MetaKey::Oifname), equal(interface_name(name))],
-        Match::Source(IpAddr::V4(address)) => {
-            vec![field(NETWORK_HEADER, 12, 4), equal(address.octets().to_vec())]
+        Match::Source(address) => source(*address, Operator::Equal),
+        Match::SourceIsNot(address) => source(*address, Operator::NotEqual),
+        Match::SourceIsOfLink => vec![
+            field(NETWORK_HEADER, 8, 2),
+            // The names are the library's, the numbers the kernel's.
+            compare(Operator::GreatherThanEqual, LINK_FIRST.to_vec()),
+            compare(Operator::LessThanEqual, LINK_LAST.to_vec()),
+        ],
+        Match::ToLoopback(Family::V4) => vec![field(NETWORK_HEADER, 16, 1), equal(vec![LOOPBACK])],
+        Match::ToLoopback(Family::V6) => {
+            vec![field(NETWORK_HEADER, 24, 16), equal(Ipv6Addr::LOCALHOST.octets().to_vec())]
         }
-        Match::Source(IpAddr::V6(address)) => {
-            vec![field(NETWORK_HEADER, 8, 16), equal(address.octets().to_vec())]
-        }
+        Match::Icmp6 => vec![load(MetaKey::L4Proto), equal(vec![ICMP6])],
         Match::Destination(IpAddr::V4(address)) => {
             vec![field(NETWORK_HEADER, 16, 4), equal(address.octets().to_vec())]
         }
@@ -169,6 +185,8 @@ fn encode_action(family: Family, action: Action) -> Vec<Expressions> {
         Action::Masquerade => {
             vec![Expressions::Other { expression_type: "masq".to_owned(), attributes: Vec::new() }]
         }
+        Action::Accept => vec![verdict(ACCEPT)],
+        Action::Drop => vec![verdict(DROP)],
     }
 }
 
@@ -208,10 +226,32 @@ fn field(base: u32, offset: u32, length: u32) -> Expressions {
     ])
 }
 
+fn verdict(code: u32) -> Expressions {
+    Expressions::Immediate(vec![
+        Immediate::DestinationRegister(Register::Verdict),
+        Immediate::Data(DataAttribute::Verdict(vec![VerdictAttribute::Code(Verdict::Other(code))])),
+    ])
+}
+
+fn source(address: IpAddr, operator: Operator) -> Vec<Expressions> {
+    match address {
+        IpAddr::V4(address) => {
+            vec![field(NETWORK_HEADER, 12, 4), compare(operator, address.octets().to_vec())]
+        }
+        IpAddr::V6(address) => {
+            vec![field(NETWORK_HEADER, 8, 16), compare(operator, address.octets().to_vec())]
+        }
+    }
+}
+
 fn equal(value: Vec<u8>) -> Expressions {
+    compare(Operator::Equal, value)
+}
+
+fn compare(operator: Operator, value: Vec<u8>) -> Expressions {
     Expressions::Cmp(vec![
         Cmp::SourceRegister(Register::Reg1),
-        Cmp::Op(Operator::Equal),
+        Cmp::Op(operator),
         Cmp::Data(DataAttribute::Value(value)),
     ])
 }

@@ -6,11 +6,19 @@
 //!   output       to 127.0.0.1 or ::1 [tcp|udp port]      -> dnat guest         kubectl port-forward
 //!   postrouting  from 127.0.0.1 or ::1, out of the bridge -> snat gateway      so that the guest can answer it
 //!   postrouting  from the guest                          -> masquerade         the guest speaks as the pod
+//!   guest        in k6t-eth0, to 127.0.0.0/8 or ::1      -> drop               the pod's own loopback is not the guest's
+//!                in k6t-eth0, DHCP from 0.0.0.0          -> accept             it asks for its address
+//!                in k6t-eth0, ICMPv6 or DHCPv6 from fe80::/10, ICMPv6 from ::  -> accept   and for its neighbours
+//!                in k6t-eth0, from elsewhere than the guest's address          -> drop     it speaks for itself alone
 //! ```
 //!
-//! All chains are of type nat: the kernel asks them for the first packet of a connection only, so what returns on a
+//! The first three chains are of type nat: the kernel asks them for the first packet of a connection only, so what returns on a
 //! connection of the guest's own is never redirected, whatever the first rule says. Neighbour discovery is not tracked
 //! by the kernel at all and so passes by.
+//!
+//! The last one is a filter, and asked for every packet of the guest before anything is translated back: there an answer to what
+//! came from the pod's loopback is still one to the gateway. `route_localnet`, which such answers need, would let a packet that
+//! the guest itself addresses to 127.0.0.1 reach what listens there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,6 +26,10 @@ use sha2::{Digest, Sha256};
 
 /// Name of the table. It is ours alone: it is replaced as a whole.
 pub const TABLE: &str = "kubevirt";
+
+/// Ports that servers of addresses listen on.
+const DHCP4: u16 = 67;
+const DHCP6: u16 = 547;
 
 /// One of the two IP versions: nat tables are made for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +40,7 @@ pub enum Family {
     V6,
 }
 
-/// A base chain of type nat, named like the hook it is on.
+/// A base chain: of type nat, named like the hook it is on, or the filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chain {
     /// Packets that come in, before routing.
@@ -37,11 +49,13 @@ pub enum Chain {
     Output,
     /// Packets that go out, after routing.
     Postrouting,
+    /// Packets that come in, before all else: the filter of what the guest sends.
+    Guest,
 }
 
 impl Chain {
     /// All of them, in the order they are made.
-    pub const ALL: [Chain; 3] = [Chain::Prerouting, Chain::Output, Chain::Postrouting];
+    pub const ALL: [Chain; 4] = [Chain::Prerouting, Chain::Output, Chain::Postrouting, Chain::Guest];
 
     /// Name of the chain.
     pub fn name(self) -> &'static str {
@@ -49,6 +63,7 @@ impl Chain {
             Chain::Prerouting => "prerouting",
             Chain::Output => "output",
             Chain::Postrouting => "postrouting",
+            Chain::Guest => "guest",
         }
     }
 }
@@ -94,9 +109,17 @@ pub enum Match {
     Destination(IpAddr),
     /// Goes to this port.
     Port(Port),
+    /// Has another source address.
+    SourceIsNot(IpAddr),
+    /// Has a source address of the link alone, IPv6.
+    SourceIsOfLink,
+    /// Goes to an address of the loopback.
+    ToLoopback(Family),
+    /// Is of ICMPv6.
+    Icmp6,
 }
 
-/// What happens to a connection whose first packet meets all conditions.
+/// What happens to a connection whose first packet meets all conditions, or in the filter to a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Its destination becomes this address.
@@ -105,6 +128,10 @@ pub enum Action {
     Snat(IpAddr),
     /// Its source becomes the address of the interface it leaves by.
     Masquerade,
+    /// It goes on.
+    Accept,
+    /// It goes no further, and nobody is told.
+    Drop,
 }
 
 /// One rule.
@@ -166,7 +193,38 @@ pub fn masquerade(
         matches: vec![Match::Source(guest)],
         action: Action::Masquerade,
     });
+    rules.extend(filter(bridge, guest));
     Ruleset { family, rules }
+}
+
+/// What the guest may send: nothing to the pod's loopback, and nothing in another's name. Without an address it may ask for one,
+/// and on its link it may look for its neighbours.
+fn filter(bridge: &str, guest: IpAddr) -> Vec<Rule> {
+    let rule = |conditions: Vec<Match>, action| {
+        let matches = [Match::Input(bridge.to_owned())].into_iter().chain(conditions).collect();
+        Rule { chain: Chain::Guest, matches, action }
+    };
+    let udp = |number| Match::Port(Port { protocol: Protocol::Udp, number });
+    let (family, asks) = match guest {
+        IpAddr::V4(_) => {
+            let nobody = Match::Source(Ipv4Addr::UNSPECIFIED.into());
+            (Family::V4, vec![vec![nobody, udp(DHCP4)]])
+        }
+        IpAddr::V6(_) => {
+            let nobody = Match::Source(Ipv6Addr::UNSPECIFIED.into());
+            let of_link = Match::SourceIsOfLink;
+            let asks = vec![
+                vec![nobody, Match::Icmp6],
+                vec![of_link.clone(), Match::Icmp6],
+                vec![of_link, udp(DHCP6)],
+            ];
+            (Family::V6, asks)
+        }
+    };
+    let mut rules = vec![rule(vec![Match::ToLoopback(family)], Action::Drop)];
+    rules.extend(asks.into_iter().map(|conditions| rule(conditions, Action::Accept)));
+    rules.push(rule(vec![Match::SourceIsNot(guest)], Action::Drop));
+    rules
 }
 
 #[cfg(test)]
@@ -179,7 +237,7 @@ mod tests {
     #[test]
     fn without_ports_everything_is_forwarded() {
         let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[]).rules;
-        assert_eq!(rules.len(), 4);
+        assert_eq!(rules.len(), 7);
         assert_eq!(rules[0].matches, [Match::Input("eth0".to_owned())]);
         assert_eq!(rules[0].action, Action::Dnat(GUEST));
         assert_eq!(rules[3].action, Action::Masquerade);
@@ -190,9 +248,22 @@ mod tests {
         let ports =
             [Port { protocol: Protocol::Tcp, number: 22 }, Port { protocol: Protocol::Udp, number: 53 }];
         let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &ports).rules;
-        assert_eq!(rules.len(), 6);
+        assert_eq!(rules.len(), 9);
         for rule in rules.iter().filter(|rule| matches!(rule.action, Action::Dnat(_))) {
             assert!(rule.matches.iter().any(|one| matches!(one, Match::Port(_))), "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_guest_sends_is_dropped_unless_it_is_its_own() {
+        let six = |last| IpAddr::V6(Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, last));
+        for (gateway, guest, count) in [(GATEWAY, GUEST, 3), (six(1), six(2), 5)] {
+            let rules = masquerade("eth0", "k6t-eth0", gateway, guest, &[]).rules;
+            let filter: Vec<&Rule> = rules.iter().filter(|rule| rule.chain == Chain::Guest).collect();
+            assert!(filter.iter().all(|rule| rule.matches[0] == Match::Input("k6t-eth0".to_owned())));
+            assert_eq!((filter.len(), filter[0].action), (count, Action::Drop));
+            assert_eq!(filter[count - 1].matches[1..], [Match::SourceIsNot(guest)]);
+            assert_eq!(filter[count - 1].action, Action::Drop);
         }
     }
 

@@ -1,0 +1,130 @@
+//! A launcher that its guest has taken over: it speaks the protocol, and means ill.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use barevirt_protocol::v1::launcher_server::LauncherServer;
+use barevirt_protocol::v1::{HotDisk, LauncherStatus, Pause, Phase};
+use futures::future::BoxFuture;
+use futures::{FutureExt, stream};
+use http::{Request, Response, header};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
+use tokio::net::UnixListener;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::transport::Server;
+use tower::Service;
+use tower::layer::layer_fn;
+
+use super::Fake;
+
+/// How it behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// As a launcher should.
+    Good,
+    /// It changes its mind as fast as it is listened to.
+    Floods,
+    /// It ends every conversation after some words.
+    Leaves,
+    /// Its statuses are megabytes that decode to a hundred times as much.
+    Swells,
+    /// It never says its status.
+    Mute,
+    /// It answers the call for numbers with a head, and no body.
+    KeepsBodies,
+}
+
+impl Manner {
+    const ALL: [Self; 6] =
+        [Self::Good, Self::Floods, Self::Leaves, Self::Swells, Self::Mute, Self::KeepsBodies];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Floods => "floods",
+            Self::Leaves => "leaves",
+            Self::Swells => "swells",
+            Self::Mute => "mute",
+            Self::KeepsBodies => "keeps-bodies",
+        }
+    }
+
+    pub(super) fn of(text: &str) -> Self {
+        Self::ALL.into_iter().find(|manner| manner.as_str() == text).unwrap_or(Self::Good)
+    }
+}
+
+type Statuses = Pin<Box<dyn Stream<Item = Result<LauncherStatus, Status>> + Send>>;
+
+/// What it says of itself; nothing where that is as it should be.
+pub(super) fn statuses(manner: Manner) -> Option<Statuses> {
+    Some(match manner {
+        Manner::Good | Manner::KeepsBodies => return None,
+        Manner::Floods => Box::pin(stream::iter((1..).map(|number| Ok(status(number))))),
+        Manner::Leaves => Box::pin(stream::iter((1..3).map(|number| Ok(status(number))))),
+        Manner::Swells => {
+            let hot_disks = vec![HotDisk::default(); 2_000_000];
+            Box::pin(stream::iter([Ok(LauncherStatus { hot_disks, ..status(1) })]))
+        }
+        Manner::Mute => Box::pin(stream::pending()),
+    })
+}
+
+/// Now it runs, now a disk has failed, and each time another ping has.
+fn status(number: u64) -> LauncherStatus {
+    let mut status = LauncherStatus {
+        ready: true,
+        failed_pings: number,
+        running_since_unix_ms: 1,
+        machine_type: format!("{number}\u{1b}[2J{}", "x".repeat(4096)),
+        ..LauncherStatus::default()
+    };
+    if number % 2 == 0 {
+        status.set_phase(Phase::Paused);
+        status.set_pause(Pause::IoError);
+    } else {
+        status.set_phase(Phase::Running);
+    }
+    status
+}
+
+/// Serves as usual, but of one answer only the head.
+pub(super) async fn serve_heads(listener: UnixListener, fake: Fake) {
+    Server::builder()
+        .layer(layer_fn(Heads))
+        .add_service(LauncherServer::new(fake))
+        .serve_with_incoming(UnixListenerStream::new(listener))
+        .await
+        .unwrap();
+}
+
+#[derive(Clone)]
+struct Heads<S>(S);
+
+impl<S> Service<Request<Body>> for Heads<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        if !request.uri().path().ends_with("/Stats") {
+            return self.0.call(request).boxed();
+        }
+        let body = Body::new(StreamBody::new(stream::pending::<Result<Frame<Bytes>, Status>>()));
+        let answer = Response::builder().header(header::CONTENT_TYPE, "application/grpc").body(body);
+        async { Ok(answer.unwrap()) }.boxed()
+    }
+}

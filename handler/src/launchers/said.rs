@@ -1,0 +1,475 @@
+//! What a launcher says, within bounds. Pure.
+//!
+//! A launcher in good order keeps these bounds by itself. One that its guest has taken over says what it likes: texts of any
+//! length go to the API server and into the log, lists of any length take memory, control characters act on the terminal of who
+//! reads them. So every answer goes through [`sanitized`] before anybody sees it. What is cut is cut to its beginning; what
+//! would be wrong when it is cut is left out.
+
+use barevirt_protocol::descriptors::CallError;
+use barevirt_protocol::names::LONGEST_NAME;
+use barevirt_protocol::v1::{
+    AgentStats, BlockStats, ControlResponse, Credentials, DebugResponse, FileSystemStats, GuestFacts,
+    GuestInterface, GuestOs, GuestResponse, HelloResponse, HotDisk, LauncherStatus, MachineSize,
+    MachineStats, QmpResponse, RealTimeResponse, ScreenshotResponse, ShutdownResponse, StatsResponse,
+    SyncResponse,
+};
+use serde_json::Value;
+use tonic::Status;
+
+/// Longest sentence, bytes: with some words before it, it is the note of an event, which has 1024 at most.
+const SENTENCE: usize = 768;
+/// Longest refusal, bytes: it may tell what each thread of QEMU waits for.
+const REFUSAL: usize = 4096;
+/// Longest name or version, bytes: 256 characters of a guest, some of them written out.
+const WORD: usize = 512;
+/// Longest reason, which is one word in CamelCase.
+const REASON: usize = 64;
+/// Longest string within JSON, bytes.
+const STRING: usize = 8192;
+/// Most entries of a list or an object within JSON.
+const ENTRIES: usize = 1024;
+/// Largest layout of PCI addresses, bytes: it becomes an annotation.
+const LAYOUT: usize = 32 << 10;
+/// Most descriptors, as the launcher itself has it.
+const DESCRIPTORS: usize = 2048;
+/// Most disks, plugged in or not; and virtual CPUs.
+const DISKS: usize = 256;
+const VCPUS: usize = 1024;
+/// Most network interfaces, and addresses of each.
+const INTERFACES: usize = 64;
+/// Most file systems.
+const FILE_SYSTEMS: usize = 64;
+
+/// Something that a launcher says.
+pub(super) trait Said {
+    /// Brings it within bounds.
+    fn sanitize(&mut self);
+}
+
+/// The same within bounds.
+pub(super) fn sanitized<T: Said>(mut said: T) -> T {
+    said.sanitize();
+    said
+}
+
+/// A character that acts on a terminal, or changes the order of others.
+fn acts(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A text of one line and so many bytes.
+fn line(text: &mut String, most: usize) {
+    keep(text, most, |letter| !acts(letter));
+}
+
+/// The same of several lines.
+fn lines(text: &mut String, most: usize) {
+    keep(text, most, |letter| letter == '\n' || !acts(letter));
+}
+
+fn keep(text: &mut String, most: usize, good: impl Fn(char) -> bool) {
+    cut(text, most);
+    if !text.chars().all(&good) {
+        // Of one byte each: what is cut stays within its bound.
+        *text = text.chars().map(|letter| if good(letter) { letter } else { '?' }).collect();
+    }
+}
+
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        // What a large text had taken is not kept for a small one.
+        text.shrink_to_fit();
+    }
+}
+
+fn all<T: Said>(list: &mut Vec<T>, most: usize) {
+    if list.len() > most {
+        list.truncate(most);
+        list.shrink_to_fit();
+    }
+    list.iter_mut().for_each(Said::sanitize);
+}
+
+fn texts(list: &mut Vec<String>, most: usize, longest: usize) {
+    list.truncate(most);
+    list.shrink_to_fit();
+    list.iter_mut().for_each(|text| line(text, longest));
+}
+
+/// JSON whose strings and lists are within bounds; what is no JSON is left out.
+fn json(bytes: &mut Vec<u8>) {
+    let Ok(mut value) = serde_json::from_slice::<Value>(bytes) else { return bytes.clear() };
+    within(&mut value);
+    *bytes = value.to_string().into_bytes();
+}
+
+fn within(value: &mut Value) {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::String(text) => lines(text, STRING),
+        Value::Array(list) => {
+            list.truncate(ENTRIES);
+            list.iter_mut().for_each(within);
+        }
+        Value::Object(fields) => {
+            let kept = std::mem::take(fields).into_iter().take(ENTRIES);
+            fields.extend(kept.map(|(mut name, mut value)| {
+                line(&mut name, WORD);
+                within(&mut value);
+                (name, value)
+            }));
+        }
+    }
+}
+
+impl Said for LauncherStatus {
+    fn sanitize(&mut self) {
+        let Self {
+            observed_revision: _,
+            phase: _,
+            reason,
+            message,
+            ready: _,
+            descriptors,
+            qemu_pid: _,
+            qemu_version,
+            machine_type,
+            accelerator,
+            agent_connected: _,
+            running_since_unix_ms: _,
+            pci_layout,
+            pause: _,
+            guest,
+            credentials,
+            size,
+            failed_pings: _,
+            awaits_real_time: _,
+            hot_disks,
+        } = self;
+        reason.retain(|letter| letter.is_ascii_alphanumeric());
+        cut(reason, REASON);
+        line(message, SENTENCE);
+        // A name that is too long names nothing that was ever given.
+        descriptors.retain(|name| name.len() <= LONGEST_NAME);
+        texts(descriptors, DESCRIPTORS, LONGEST_NAME);
+        for word in [qemu_version, machine_type, accelerator] {
+            line(word, WORD);
+        }
+        if pci_layout.len() > LAYOUT || pci_layout.chars().any(acts) {
+            *pci_layout = String::new();
+        }
+        guest.iter_mut().for_each(Said::sanitize);
+        if let Some(Credentials { synchronized: _, message }) = credentials {
+            line(message, SENTENCE);
+        }
+        if let Some(MachineSize { processor_trouble, memory_trouble, .. }) = size {
+            line(processor_trouble, SENTENCE);
+            line(memory_trouble, SENTENCE);
+        }
+        all(hot_disks, DISKS);
+    }
+}
+
+impl Said for HotDisk {
+    fn sanitize(&mut self) {
+        let Self { volume, claim, plugged: _, target, trouble } = self;
+        for word in [volume, claim, target] {
+            line(word, WORD);
+        }
+        line(trouble, SENTENCE);
+    }
+}
+
+impl Said for GuestFacts {
+    fn sanitize(&mut self) {
+        let Self { os, interfaces, frozen: _, unsupported } = self;
+        if let Some(os) = os {
+            let GuestOs {
+                name,
+                id,
+                pretty_name,
+                version,
+                version_id,
+                kernel_release,
+                kernel_version,
+                machine,
+            } = os;
+            for word in [name, id, pretty_name, version, version_id, kernel_release, kernel_version, machine]
+            {
+                line(word, WORD);
+            }
+        }
+        all(interfaces, INTERFACES);
+        line(unsupported, SENTENCE);
+    }
+}
+
+impl Said for GuestInterface {
+    fn sanitize(&mut self) {
+        let Self { name, mac, addresses } = self;
+        line(name, WORD);
+        line(mac, REASON);
+        texts(addresses, INTERFACES, REASON);
+    }
+}
+
+impl Said for StatsResponse {
+    fn sanitize(&mut self) {
+        let Self { process: _, machine, agent, dirty_bytes_per_second: _ } = self;
+        if let Some(MachineStats { vcpus, blocks, balloon_bytes: _, memory: _ }) = machine {
+            vcpus.truncate(VCPUS);
+            vcpus.shrink_to_fit();
+            all(blocks, DISKS);
+        }
+        if let Some(AgentStats { file_systems, load: _ }) = agent {
+            all(file_systems, FILE_SYSTEMS);
+        }
+    }
+}
+
+impl Said for BlockStats {
+    fn sanitize(&mut self) {
+        line(&mut self.disk, WORD);
+    }
+}
+
+impl Said for FileSystemStats {
+    fn sanitize(&mut self) {
+        let Self { disk, mount_point, r#type, total_bytes: _, used_bytes: _ } = self;
+        for word in [disk, mount_point, r#type] {
+            line(word, WORD);
+        }
+    }
+}
+
+impl Said for DebugResponse {
+    fn sanitize(&mut self) {
+        json(&mut self.report);
+    }
+}
+
+impl Said for GuestResponse {
+    fn sanitize(&mut self) {
+        json(&mut self.info);
+    }
+}
+
+impl Said for QmpResponse {
+    /// QEMU's answer to the person who asked, word for word; only what acts on a terminal is not passed on. Within a string of JSON
+    /// such characters are written out anyway.
+    fn sanitize(&mut self) {
+        let text = String::from_utf8_lossy(&self.answer);
+        if text.chars().any(|letter| acts(letter) && !letter.is_ascii_whitespace()) {
+            let good = |letter: char| letter.is_ascii_whitespace() || !acts(letter);
+            let text: String = text.chars().map(|letter| if good(letter) { letter } else { '?' }).collect();
+            self.answer = text.into_bytes();
+        }
+    }
+}
+
+impl Said for HelloResponse {
+    fn sanitize(&mut self) {
+        line(&mut self.pod_uid, REASON);
+    }
+}
+
+/// A picture is bytes to us.
+impl Said for ScreenshotResponse {
+    fn sanitize(&mut self) {}
+}
+
+impl Said for SyncResponse {
+    fn sanitize(&mut self) {}
+}
+
+impl Said for ShutdownResponse {
+    fn sanitize(&mut self) {}
+}
+
+impl Said for ControlResponse {
+    fn sanitize(&mut self) {}
+}
+
+impl Said for RealTimeResponse {
+    fn sanitize(&mut self) {}
+}
+
+impl Said for Status {
+    /// Its code and its words, without what else there was.
+    fn sanitize(&mut self) {
+        let mut message = self.message().to_owned();
+        lines(&mut message, REFUSAL);
+        *self = Status::new(self.code(), message);
+    }
+}
+
+impl Said for CallError {
+    fn sanitize(&mut self) {
+        match self {
+            Self::Refused { request: _, error } => line(error, SENTENCE),
+            Self::Socket(_)
+            | Self::Message(_)
+            | Self::Deadline { .. }
+            | Self::Closed
+            | Self::WrongCount { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barevirt_protocol::v1::{Phase, VcpuStats};
+    use proptest::prelude::*;
+    use tonic::Code;
+    use tonic::metadata::MetadataMap;
+
+    use super::*;
+
+    const LONG: usize = 100_000;
+
+    fn long() -> String {
+        "\u{1b}[2Jä".repeat(LONG)
+    }
+
+    fn longs() -> Vec<String> {
+        vec![long(); 3].into_iter().chain(vec!["x".to_owned(); LONG]).collect()
+    }
+
+    #[test]
+    fn a_status_is_short_and_has_no_control_characters() {
+        let os = GuestOs {
+            name: long(),
+            id: long(),
+            pretty_name: long(),
+            version: long(),
+            version_id: long(),
+            kernel_release: long(),
+            kernel_version: long(),
+            machine: long(),
+        };
+        let interface = GuestInterface { name: long(), mac: long(), addresses: longs() };
+        let disk = HotDisk { volume: long(), claim: long(), plugged: true, target: long(), trouble: long() };
+        let size =
+            MachineSize { processor_trouble: long(), memory_trouble: long(), ..MachineSize::default() };
+        let status = LauncherStatus {
+            phase: Phase::Running.into(),
+            reason: format!("A b\n{}", "C".repeat(LONG)),
+            message: long(),
+            descriptors: longs(),
+            qemu_version: long(),
+            machine_type: long(),
+            accelerator: long(),
+            pci_layout: long(),
+            guest: Some(GuestFacts {
+                os: Some(os),
+                interfaces: vec![interface; 100],
+                frozen: true,
+                unsupported: long(),
+            }),
+            credentials: Some(Credentials { synchronized: true, message: long() }),
+            size: Some(size),
+            hot_disks: vec![disk; 1000],
+            ..LauncherStatus::default()
+        };
+        let status = sanitized(status);
+        assert_eq!(
+            (status.phase(), status.reason.len(), &status.reason[..3]),
+            (Phase::Running, REASON, "AbC")
+        );
+        assert_eq!(
+            (status.descriptors.len(), status.hot_disks.len(), status.pci_layout.as_str()),
+            (DESCRIPTORS, DISKS, "")
+        );
+        let guest = status.guest.as_ref().unwrap();
+        assert_eq!((guest.interfaces.len(), guest.interfaces[0].addresses.len()), (INTERFACES, INTERFACES));
+        let text = format!("{status:?}");
+        assert!(text.len() < 2 << 20, "{}", text.len());
+        // What Debug writes out as an escape was a control character.
+        assert!(!text.contains("\\u{") && !text.contains("\\n"), "{}", &text[..2000]);
+        assert!(
+            status.message.len() <= SENTENCE && status.message.starts_with("?[2Jä"),
+            "{}",
+            status.message
+        );
+    }
+
+    #[test]
+    fn what_is_in_order_stays_as_it_is() {
+        let status = LauncherStatus {
+            reason: "QemuCrashed".to_owned(),
+            message: "QEMU says: größer".to_owned(),
+            pci_layout: r#"{"version":1,"devices":{"disk-root":3}}"#.to_owned(),
+            descriptors: vec!["net/default/tap".to_owned()],
+            ..LauncherStatus::default()
+        };
+        assert_eq!(sanitized(status.clone()), status);
+        for answer in [r#"{"return":{"a":"\u001b"}}"#, "{\r\n}"] {
+            let answer = QmpResponse { answer: answer.as_bytes().to_vec() };
+            assert_eq!(sanitized(answer.clone()), answer);
+        }
+        let raw = QmpResponse { answer: "\u{1b}[2J\u{9b}".as_bytes().to_vec() };
+        assert_eq!(sanitized(raw).answer, b"?[2J?");
+    }
+
+    #[test]
+    fn json_is_cut_within_and_stays_json() {
+        let report = serde_json::json!({"pid": 7, "commandLine": [long(), "a\nb\u{1b}"], "events": vec!["x"; LONG], long(): {}});
+        let report = sanitized(DebugResponse { report: report.to_string().into_bytes() }).report;
+        let read: Value = serde_json::from_slice(&report).unwrap();
+        assert_eq!((read["pid"].as_u64(), read["commandLine"][1].as_str()), (Some(7), Some("a\nb?")));
+        assert_eq!(read["events"].as_array().unwrap().len(), ENTRIES);
+        assert!(read["commandLine"][0].as_str().unwrap().len() <= STRING);
+        assert!(sanitized(GuestResponse { info: b"\x1b[2J".to_vec() }).info.is_empty());
+    }
+
+    #[test]
+    fn numbers_are_told_of_as_many_things_as_there_can_be() {
+        let block = BlockStats { disk: long(), ..BlockStats::default() };
+        let machine = MachineStats {
+            vcpus: vec![VcpuStats::default(); 5000],
+            blocks: vec![block; 1000],
+            ..MachineStats::default()
+        };
+        let file_system = FileSystemStats { mount_point: long(), ..FileSystemStats::default() };
+        let agent = AgentStats { file_systems: vec![file_system; 1000], load: None };
+        let told = sanitized(StatsResponse {
+            machine: Some(machine),
+            agent: Some(agent),
+            ..StatsResponse::default()
+        });
+        let (machine, agent) = (told.machine.unwrap(), told.agent.unwrap());
+        assert_eq!(
+            (machine.vcpus.len(), machine.blocks.len(), agent.file_systems.len()),
+            (VCPUS, DISKS, FILE_SYSTEMS)
+        );
+        assert!(machine.blocks[0].disk.len() <= WORD && !machine.blocks[0].disk.contains('\u{1b}'));
+        assert!(agent.file_systems[0].mount_point.len() <= WORD);
+    }
+
+    #[test]
+    fn a_refusal_has_only_its_code_and_some_lines() {
+        let mut metadata = MetadataMap::new();
+        metadata.insert("x", "y".parse().unwrap());
+        let details = vec![0; LONG].into();
+        let status =
+            Status::with_details_and_metadata(Code::Internal, format!("a\nb{}", long()), details, metadata);
+        let status = sanitized(status);
+        assert_eq!((status.code(), status.details().len(), status.metadata().len()), (Code::Internal, 0, 0));
+        assert!(status.message().starts_with("a\nb?[2J") && status.message().len() <= REFUSAL);
+        assert!(!super::super::line(&status).contains('\n'));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_ends_within_its_bound(text in "\\PC{0,400}|(?s).{0,400}", most in 0_usize..300) {
+            let mut short = text.clone();
+            line(&mut short, most);
+            prop_assert!(short.len() <= most && !short.chars().any(acts));
+            if text.len() <= most && !text.chars().any(acts) {
+                prop_assert_eq!(short, text);
+            }
+        }
+    }
+}
