@@ -7,6 +7,7 @@
 mod feeds;
 
 use crate::backlog::Backlogs;
+use crate::births::Births;
 use crate::config::Config;
 use crate::expectations::Expectations;
 use crate::generations::Generations;
@@ -93,6 +94,8 @@ pub struct Cluster {
     pub context_ids: ContextIds,
     /// Attachment pods that were made a moment ago.
     pub pauses: Pauses,
+    /// Launcher pods that were made and that no status names yet.
+    pub births: Births,
     kubevirts: Store<DeserializeGuard<KubeVirt>>,
     known_nodes: Store<Node>,
     image_volumes: AtomicBool,
@@ -156,6 +159,7 @@ impl Cluster {
             filled: Generations::default(),
             context_ids: ContextIds::default(),
             pauses: Pauses::default(),
+            births: Births::default(),
             kubevirts,
             known_nodes,
             image_volumes: AtomicBool::new(false),

@@ -33,7 +33,7 @@
 //! - [`cluster`]: the caches, and who is reconciled when something changes; [`packed`]: how the caches keep objects.
 //! - [`write`] and [`expectations`]: writes that are waited for until the caches show them; [`adoption`]: who may own others.
 //! - [`kin`]: what belongs to which set or pool; [`generations`]: what was found done; [`pauses`]: pods that were made a moment
-//!   ago; [`vsock`]: addresses of guests; [`image_volumes`]: what the cluster can do; [`backlog`]: the queues as metrics.
+//!   ago; [`births`]: launcher pods that are ours because we made them; [`vsock`]: addresses of guests; [`image_volumes`]: what the cluster can do; [`backlog`]: the queues as metrics.
 //!
 //! **What others use too**
 //!
@@ -42,6 +42,7 @@
 
 pub mod adoption;
 pub mod backlog;
+pub mod births;
 pub mod cluster;
 pub mod expectations;
 pub mod generations;

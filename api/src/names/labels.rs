@@ -10,6 +10,8 @@ pub const APP_HOTPLUG_DISK: &str = "hotplug-disk";
 pub const APP_FIRST_CONSUMER: &str = "first-consumer";
 /// Label on launcher and attachment pods: UID of the instance they were made for.
 pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
+/// Label on launcher pods that a migration moves a guest to: UID of the migration.
+pub const MIGRATION_JOB_LABEL: &str = "kubevirt.io/migrationJobUID";
 /// Label on launcher pods: name of the instance.
 pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
 /// Label on launcher pods: the instance's [`super::vmi_id`], by which services select them.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Labels on instances that only our components may set.
 pub(super) const RESERVED_LABELS: [&str; 6] = [
     names::CREATED_BY_LABEL,
-    "kubevirt.io/migrationJobUID",
+    names::MIGRATION_JOB_LABEL,
     names::NODE_NAME_LABEL,
     "kubevirt.io/migrationTargetNodeName",
     names::SCHEDULABLE_LABEL,

@@ -1,4 +1,8 @@
-//! What may change on an instance, and who may change it.
+//! What may change on an instance, and who may change it; [`handler`]: what handlers may.
+
+mod handler;
+
+pub use self::handler::handler_update;
 
 use super::{Cause, Path, Requester, hotplug, metadata};
 use crate::gates::Gates;
@@ -39,38 +43,6 @@ pub fn vmi_update(
         }
     }
     causes
-}
-
-/// Everything wrong with a change of an instance by the handler of the node `node`: a handler changes only instances of
-/// its own node, and never moves one to another. `None` is a token without a node.
-pub fn handler_update(
-    old: &VirtualMachineInstance,
-    new: &VirtualMachineInstance,
-    node: Option<&str>,
-) -> Vec<Cause> {
-    let owner =
-        |vmi: &VirtualMachineInstance| vmi.status.as_ref().and_then(|status| status.node_name.clone());
-    let target = |vmi: &VirtualMachineInstance| {
-        let status = vmi.status.as_ref()?;
-        status.migration_state.as_ref()?.target_node.clone().filter(|node| !node.is_empty())
-    };
-    let field = Path::new("status.nodeName");
-    match node {
-        None => vec![Cause::invalid(
-            &field,
-            "Node restriction failed, virt-handler service account is missing node name",
-        )],
-        Some(node) if owner(old).as_deref() != Some(node) => {
-            vec![Cause::invalid(
-                &field,
-                "Node restriction, virt-handler is only allowed to modify VMIs it owns",
-            )]
-        }
-        Some(_) if owner(old) != owner(new) || target(old) != target(new) => {
-            vec![Cause::invalid(&field, "Node restriction, virt-handler is not allowed to set target node")]
-        }
-        Some(_) => Vec::new(),
-    }
 }
 
 /// The status that a write leaves behind: only our components write it; from anyone else it stays as it was.

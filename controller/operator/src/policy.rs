@@ -1,11 +1,17 @@
-//! A handler's token changes only what is on its own node, even when the token is stolen.
+//! What a stolen token and a tenant who makes pods may not do, decided inside the API server: these policies also hold while
+//! virt-api is away.
 //!
-//! The API server puts the node of the pod that a service account token was made for into the user's `extra`
-//! (`authentication.kubernetes.io/node-name`). The policy compares it with the object, inside the API server, and so also
-//! holds while virt-api is away.
+//! A handler's token changes only what is on its own node. The API server puts the node of the pod that a service account token
+//! was made for into the user's `extra` (`authentication.kubernetes.io/node-name`); the policy compares it with the object.
+//! [`instances`]: what it changes of an instance there. [`pods`]: who makes pods that look like ours.
+
+mod instances;
+mod pods;
 
 use crate::objects::metadata;
-use barevirt_api::names::{HANDLER_SIGNER, INSTALL_NAMESPACE, SERVICE_ACCOUNT_HANDLER};
+use barevirt_api::names::{
+    HANDLER_SIGNER, INSTALL_NAMESPACE, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER,
+};
 use serde_json::{Value, json};
 
 const NAME: &str = "kubevirt-node-restriction-policy";
@@ -16,8 +22,10 @@ const REQUESTS: &str = "kubevirt-handler-certificates-policy";
 
 pub(crate) fn objects() -> Vec<Value> {
     let handler = format!("system:serviceaccount:{INSTALL_NAMESPACE}:{SERVICE_ACCOUNT_HANDLER}");
+    let controller = format!("system:serviceaccount:{INSTALL_NAMESPACE}:{SERVICE_ACCOUNT_CONTROLLER}");
     let mut objects = node_restriction(&handler).to_vec();
     objects.extend(certificate_requests(&handler));
+    objects.extend(pods::objects(&controller));
     objects
 }
 
@@ -61,6 +69,44 @@ fn certificate_requests(handler: &str) -> [Value; 2] {
 }
 
 fn node_restriction(handler: &str) -> [Value; 2] {
+    let mut variables = vec![
+        json!({
+            "name": "node",
+            "expression": "request.userInfo.?extra['authentication.kubernetes.io/node-name'][0].orValue('')",
+        }),
+        json!({"name": "isNode", "expression": "request.resource.group == ''"}),
+        json!({"name": "labelsBefore", "expression": "oldObject.metadata.?labels.orValue({})"}),
+        json!({"name": "labelsAfter", "expression": "object.metadata.?labels.orValue({})"}),
+    ];
+    variables.extend(instances::variables());
+    let mut validations = vec![
+        json!({
+            "expression": "variables.node != ''",
+            "message": "Node restriction failed, virt-handler service account is missing node name",
+        }),
+        json!({
+            "expression": "!variables.isNode || object.metadata.name == variables.node",
+            "message": "this user cannot modify this node",
+        }),
+        json!({
+            "expression": "!variables.isNode || object.spec == oldObject.spec",
+            "message": "this user cannot modify spec of node",
+        }),
+        json!({
+            "expression": format!(
+                "!variables.isNode || variables.labelsAfter.all(k, {OWN_LABEL} || \
+                 (k in variables.labelsBefore && variables.labelsBefore[k] == variables.labelsAfter[k]))"
+            ),
+            "message": "this user cannot update non kubevirt-owned labels",
+        }),
+        json!({
+            "expression": format!(
+                "!variables.isNode || variables.labelsBefore.all(k, {OWN_LABEL} || k in variables.labelsAfter)"
+            ),
+            "message": "this user cannot add/delete non kubevirt-owned labels",
+        }),
+    ];
+    validations.extend(instances::validations());
     [
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -81,52 +127,8 @@ fn node_restriction(handler: &str) -> [Value; 2] {
                     "name": "by-a-handler",
                     "expression": format!("request.userInfo.username == '{handler}'"),
                 }],
-                "variables": [
-                    {
-                        "name": "node",
-                        "expression": "request.userInfo.?extra['authentication.kubernetes.io/node-name'][0].orValue('')",
-                    },
-                    {"name": "isNode", "expression": "request.resource.group == ''"},
-                    {"name": "labelsBefore", "expression": "oldObject.metadata.?labels.orValue({})"},
-                    {"name": "labelsAfter", "expression": "object.metadata.?labels.orValue({})"},
-                    {"name": "before", "expression": "oldObject.?status.?nodeName.orValue('')"},
-                    {"name": "after", "expression": "object.?status.?nodeName.orValue('')"},
-                ],
-                "validations": [
-                    {
-                        "expression": "variables.node != ''",
-                        "message": "Node restriction failed, virt-handler service account is missing node name",
-                    },
-                    {
-                        "expression": "!variables.isNode || object.metadata.name == variables.node",
-                        "message": "this user cannot modify this node",
-                    },
-                    {
-                        "expression": "!variables.isNode || object.spec == oldObject.spec",
-                        "message": "this user cannot modify spec of node",
-                    },
-                    {
-                        "expression": format!(
-                            "!variables.isNode || variables.labelsAfter.all(k, {OWN_LABEL} || \
-                             (k in variables.labelsBefore && variables.labelsBefore[k] == variables.labelsAfter[k]))"
-                        ),
-                        "message": "this user cannot update non kubevirt-owned labels",
-                    },
-                    {
-                        "expression": format!(
-                            "!variables.isNode || variables.labelsBefore.all(k, {OWN_LABEL} || k in variables.labelsAfter)"
-                        ),
-                        "message": "this user cannot add/delete non kubevirt-owned labels",
-                    },
-                    {
-                        "expression": "variables.isNode || variables.before == variables.node",
-                        "message": "Node restriction, virt-handler is only allowed to modify VMIs it owns",
-                    },
-                    {
-                        "expression": "variables.isNode || variables.after == variables.before",
-                        "message": "Node restriction, virt-handler is not allowed to set target node",
-                    },
-                ],
+                "variables": variables,
+                "validations": validations,
             },
         }),
         json!({

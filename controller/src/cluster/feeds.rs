@@ -187,6 +187,9 @@ impl Feeds {
                 |_: &Launcher| {},
                 |pod: &Launcher, change| {
                     saw(Kind::Pod, pod.meta(), change);
+                    if change != Change::Seen {
+                        cluster.births.forget(pod.meta().uid.as_deref().unwrap_or_default());
+                    }
                     let (namespace, name) = place(pod.meta());
                     let pod = match pod.unpack() {
                         Ok(pod) => pod,

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::write;
 use crate::write::FIELD_MANAGER;
-use barevirt_api::names::{COMPUTE_CONTAINER, REASON_FAILED_CREATE};
+use barevirt_api::names::{COMPUTE_CONTAINER, REASON_FAILED_CREATE, REASON_SYNC_FAILED};
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::error::response;
 use barevirt_component::request::{Category, Error};
@@ -49,8 +49,8 @@ pub(super) async fn apply(
             Action::CreateClaim(claim) => create_claim(cluster, vmi, &claim).await?,
             Action::DeleteClaim { name, uid } => delete_claim(cluster, vmi, &name, uid).await?,
             Action::CreatePod(pod) => {
-                if !create_pod(cluster, vmi, &pod).await? {
-                    return Ok(Some(CHANGED));
+                if let Some(again) = create_pod(cluster, vmi, &pod).await? {
+                    return Ok(Some(again));
                 }
             }
             Action::Release { name, uid, grace } => {
@@ -95,20 +95,39 @@ pub(super) async fn apply(
     Ok(again)
 }
 
-/// Creates the pod, unless the instance changed since it was observed: then false.
-async fn create_pod(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) -> Result<bool, Error> {
+/// Creates the pod; when to look again where there is none now: the instance changed since it was observed, or something else
+/// has the pod's name.
+async fn create_pod(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+) -> Result<Option<Duration>, Error> {
     if !is_current(cluster, vmi).await? {
-        return Ok(false);
-    }
-    if let Err(error) = make_pod(cluster, vmi, pod).await {
-        if matches!(error, Error::Api { .. }) && error.category() == Category::Refused {
-            tell_refusal(cluster, vmi, REASON_FAILED_CREATE, "pod", &error).await?;
-        }
-        return Err(error);
+        return Ok(Some(CHANGED));
     }
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
-    info!(namespace, vmi = vmi.name_any(), pod = name, "created the launcher pod");
-    Ok(true)
+    match make_pod(cluster, vmi, pod).await {
+        Ok(Some(uid)) => {
+            cluster.births.note(&uid);
+            info!(namespace, vmi = vmi.name_any(), pod = name, uid, "created the launcher pod");
+            Ok(None)
+        }
+        // It is looked at again when the cache shows it.
+        Ok(None) => Ok(Some(CHANGED)),
+        // The cache has only pods with our labels, and will not tell when this one goes.
+        Err(error @ Error::Foreign { .. }) => {
+            let plan = status::refused(vmi, REASON_SYNC_FAILED, &status::taken(&name), Timestamp::now());
+            tell(cluster, vmi, plan).await?;
+            warn!(vmi = subject(vmi), error = %error, "the launcher's name is taken");
+            Ok(Some(status::TAKEN_PATIENCE))
+        }
+        Err(error) => {
+            if matches!(error, Error::Api { .. }) && error.category() == Category::Refused {
+                tell_refusal(cluster, vmi, REASON_FAILED_CREATE, "pod", &error).await?;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// Creates the claim. One of its name that is there is found at the next look, or on its way out.

@@ -12,6 +12,8 @@
 //! writes here, the pod and the patch to `Scheduled`. Statuses are merge patches that carry the resource version they were
 //! computed from, since the handler writes to the same object.
 //!
+//! A pod is believed to be the launcher because of its UID, never because of its name and labels ([`proof`]).
+//!
 //! An instance has at most one launcher pod at a time: the pod's name follows from the instance's UID
 //! ([`crate::pod::name`]), and a pod is created only after a look at the instance past the cache. It has another one only
 //! where nothing of the former ran ([`refusal`]); once a pod was handed over, its end is the instance's.
@@ -26,6 +28,7 @@ mod observe;
 mod observed;
 mod plan;
 mod progress;
+mod proof;
 mod reach;
 mod refusal;
 mod removal;

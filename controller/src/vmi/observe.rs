@@ -6,7 +6,7 @@ use super::hotplug::attachments::{self, Attachments};
 use super::observed::Observed;
 use super::subject::subject;
 use super::verdict::Verdict;
-use super::{progress, reach, resize, state};
+use super::{progress, proof, reach, resize, state};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::expectations::{Key, Kind};
@@ -105,8 +105,14 @@ pub(super) async fn observe(
     };
     let wants_vsock = vmi.spec.domain.devices.autoattach_vsock == Some(true);
     let context_id = if starting && wants_vsock { cluster.context_ids.of(&uid) } else { None };
+    let made = launcher.as_ref().and_then(|pod| pod.metadata.uid.as_deref()).unwrap_or_default();
+    let is_born_here = cluster.births.knows(made);
+    if is_born_here && proof::names(&vmi, made) {
+        cluster.births.forget(made);
+    }
     let now = Timestamp::now();
     Ok(Some(Observed {
+        is_born_here,
         state,
         claims,
         consumer,

@@ -18,6 +18,8 @@ pub(super) struct Observed {
     pub vmi: VirtualMachineInstance,
     /// The pod that has the name of its launcher.
     pub pod: Option<Pod>,
+    /// That pod is what our own request was answered with; its status may say so, too ([`super::proof`]).
+    pub is_born_here: bool,
     /// Other pods that were created for it, attachment pods among them; looked for when it is being deleted.
     pub strays: Vec<Pod>,
     /// The node of the pod.

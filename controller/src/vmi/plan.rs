@@ -5,13 +5,15 @@ use super::first_consumer::{self, Step};
 use super::hotplug;
 use super::observed::Observed;
 use super::progress::{runs, stuck_container, unschedulable};
+use super::proof;
 use super::reach;
 use super::refusal::{self, Refusal};
 use super::removal::{clean_up, delete_pod, take_down};
 use super::resize;
 use super::state;
 use super::status::{
-    NOT_RUNNING_MESSAGE, age, change, enter, is_ours, not_running, note_trouble, patch, status_patch, taken,
+    NOT_RUNNING_MESSAGE, TAKEN_PATIENCE, age, change, enter, is_ours, not_running, note_trouble, patch,
+    status_patch, taken,
 };
 use super::verdict::Verdict;
 use crate::config::Config;
@@ -55,6 +57,9 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     match &observed.pod {
         None => without_pod(observed),
         Some(pod) if !is_ours(pod, &observed.vmi) => name_is_taken(observed, pod),
+        Some(pod) if !proof::is_proven(observed, pod) => {
+            proof::replace(observed, pod).unwrap_or_else(|| was_replaced(observed, pod))
+        }
         Some(pod) => match Verdict::of(pod) {
             Some(verdict) => Refusal::of(&observed.vmi, pod)
                 .and_then(|refusal| replace(observed, pod, &refusal))
@@ -176,7 +181,13 @@ fn not_permitted(vmi: &ValidVmi, config: &Config) -> Option<String> {
 
 fn name_is_taken(observed: &Observed, pod: &Pod) -> Plan {
     trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &taken(&pod.name_any()))
-        .again_in(Duration::from_secs(30))
+        .again_in(TAKEN_PATIENCE)
+}
+
+/// The pod that was handed over is gone, and this one was never part of it.
+fn was_replaced(observed: &Observed, pod: &Pod) -> Plan {
+    let message = format!("the launcher pod {} was replaced", pod.name_any());
+    end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message))
 }
 
 fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
@@ -201,13 +212,6 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
             }
         }
         _ => {
-            let active = vmi.status.as_ref().map(|status| &status.active_pods);
-            let uid = pod.uid().unwrap_or_default();
-            if active.is_some_and(|active| !active.is_empty() && !active.contains_key(&uid)) {
-                // The pod that was handed over is gone, and this one was never part of it.
-                let message = format!("the launcher pod {} was replaced", pod.name_any());
-                return end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message));
-            }
             if phase(vmi) == PHASE_RUNNING && pod.metadata.deletion_timestamp.is_none() {
                 let plan = resize::plan(observed, pod);
                 // One patch at a time; a change that was made is an event.
@@ -250,6 +254,7 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     }
     Condition::remove(&mut status.conditions, CONDITION_PROVISIONING);
     enter(&mut status, PHASE_SCHEDULING, observed.now);
+    proof::note(&mut status, pod);
     not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again: None }
 }

@@ -8,6 +8,7 @@
 //! come back. A refused pod stays `Failed` for ever, and has not run. The note comes before the deletion, so that each
 //! refusal counts once whoever deletes the pod, and an instance that was handed over to a node is never made to begin anew.
 
+use super::proof::is_handed_over;
 use super::status::age;
 use super::verdict::bounded;
 use barevirt_api::names::{PHASE_FAILED, PHASE_PENDING, PHASE_SCHEDULING, REFUSED_PODS_ANNOTATION};
@@ -52,8 +53,7 @@ pub(super) struct Refusal {
 impl Refusal {
     /// The refusal of a pod of an instance that no handler was ever told to run.
     pub(super) fn of(vmi: &VirtualMachineInstance, pod: &Pod) -> Option<Self> {
-        let handed_over = vmi.status.as_ref().is_some_and(|status| !status.active_pods.is_empty());
-        if handed_over || ![PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(vmi)) {
+        if is_handed_over(vmi) || ![PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(vmi)) {
             return None;
         }
         let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some(PHASE_FAILED))?;

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// What the Ready condition says until the handler knows better. VMs repeat it word by word, which saves them a write.
 pub const NOT_RUNNING_MESSAGE: &str = "Guest VM is not reported as running";
 
+/// How often a name of ours is looked at that something else has.
+pub(super) const TAKEN_PATIENCE: Duration = Duration::from_secs(30);
+
 /// What is told of a pod that has a name of ours.
 pub(super) fn taken(name: &str) -> String {
     format!("a pod with the name {name} exists and belongs to something else")
@@ -71,7 +74,8 @@ pub(super) fn not_running(
     merge_condition(&mut status.conditions, condition, &Time(now));
 }
 
-/// Whether a pod was made for this very instance. The owner reference goes when someone deletes the instance and orphans
+/// Whether a pod says that it was made for this very instance, so that it goes with the instance; whether it is believed to be
+/// the launcher is another question ([`super::proof`]). The owner reference goes when someone deletes the instance and orphans
 /// what it owns; the label stays.
 pub(super) fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
     let Some(uid) = vmi.metadata.uid.as_deref() else { return false };

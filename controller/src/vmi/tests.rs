@@ -71,6 +71,7 @@ pub(super) fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observe
         vmi,
         node: pod.as_ref().map(|_| NodeState::Ready),
         pod,
+        is_born_here: true,
         strays: vec![],
         state: None,
         claims: Claims::default(),
@@ -363,6 +364,45 @@ fn a_squatter_is_reported_and_left_alone() {
     let plan = plan(&observed(vmi(json!({"phase": "Pending"})), Some(pod)));
     assert_eq!(patch_of(&plan)["status"]["conditions"][0]["type"], "Synchronized");
     assert!(plan.again.is_some());
+}
+
+/// Whoever may make pods can have one there before us, with any name and any label.
+#[test]
+fn a_pod_that_nobody_vouches_for_is_no_launcher() {
+    let not_ours = |vmi: VirtualMachineInstance| {
+        let mut observed = observed(vmi, Some(running()));
+        observed.is_born_here = false;
+        observed
+    };
+    let pending = plan(&not_ours(vmi(json!({"phase": "Pending"}))));
+    let [Action::DeletePod { uid, grace: 1, .. }] = pending.actions.as_slice() else { panic!("{pending:?}") };
+    assert_eq!(uid, "p1");
+    // Its end is not the instance's end.
+    let scheduling = plan(&not_ours(vmi(json!({"phase": "Scheduling", "activePods": {"p0": ""}}))));
+    let [Action::Patch(body), Action::DeletePod { .. }] = scheduling.actions.as_slice() else {
+        panic!("{scheduling:?}")
+    };
+    assert_eq!(body["status"]["phase"], "Pending");
+    // Where a guest may have run there is no other pod.
+    for phase in ["Scheduling", "Scheduled", "Running"] {
+        let stored = json!({"phase": phase, "activePods": {"p0": "node01"}});
+        assert_eq!(patch_of(&plan(&not_ours(vmi(stored))))["status"]["phase"], "Failed", "{phase}");
+    }
+    assert_eq!(patch_of(&plan(&not_ours(vmi(json!({"phase": "Running"})))))["status"]["phase"], "Failed");
+}
+
+/// Another process goes on with what the status says.
+#[test]
+fn a_pod_that_the_status_names_is_the_launcher() {
+    let mut slow = observed(vmi(json!({"phase": "Pending"})), Some(pod_with(json!({"phase": "Pending"}))));
+    slow.now = at(NOW + 5);
+    let noted = plan(&slow);
+    assert_eq!(patch_of(&noted)["status"]["activePods"], json!({"p1": ""}));
+    let stored = vmi(json!({"phase": "Scheduling", "activePods": {"p1": ""}}));
+    let mut later = observed(stored, Some(running()));
+    later.is_born_here = false;
+    let status = &patch_of(&plan(&later))["status"].clone();
+    assert_eq!((&status["phase"], &status["activePods"]), (&json!("Scheduled"), &json!({"p1": "node01"})));
 }
 
 fn refused() -> Pod {

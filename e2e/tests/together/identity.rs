@@ -256,9 +256,36 @@ fn a_stolen_token_of_a_handler_changes_nothing_on_another_node() {
         stolen.may_not("PATCH", &vmi, Some(&dead), "only allowed to modify VMIs it owns")?;
         stolen.may_not("PATCH", &vmi, Some(&moved), "only allowed to modify VMIs it owns")?;
         of_no_pod.may_not("PATCH", &vmi, Some(&note), "missing node name")?;
-        // Its own handler's may, and may not give the instance away.
-        own.may("PATCH", &vmi, Some(&note))?;
+        // Its own handler's may report, and may not give the instance away.
+        let report = json!({ "status": { "guestOSInfo": { "name": "e2e" } } });
+        own.may("PATCH", &vmi, Some(&report))?;
         own.may_not("PATCH", &vmi, Some(&moved), "not allowed to set target node")?;
+        // Nor may it bring claims to its node, or say whose the instance is and which pod it runs in.
+        let volumes = json!([{ "name": "loot", "persistentVolumeClaim": { "claimName": "of-another" } }]);
+        for (change, words) in [
+            (json!({ "spec": { "volumes": volumes } }), "modify spec"),
+            (json!({ "spec": { "terminationGracePeriodSeconds": 1 } }), "modify spec"),
+            (json!({ "metadata": { "labels": { "guest": "another" } } }), "modify labels"),
+            (
+                json!({ "metadata": { "labels": { "kubevirt.io/nodeName": away } } }),
+                "label VMIs with the node",
+            ),
+            (note.clone(), "modify annotations"),
+            (json!({ "metadata": { "finalizers": null } }), "modify finalizers"),
+            (
+                json!({ "metadata": { "ownerReferences": [{
+                "apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b",
+            }] } }),
+                "modify owners",
+            ),
+            (json!({ "status": { "activePods": { "another": home } } }), "which pod a VMI runs in"),
+            (
+                json!({ "status": { "migrationState": { "targetNode": away } } }),
+                "not allowed to set target node",
+            ),
+        ] {
+            own.may_not("PATCH", &vmi, Some(&change), words)?;
+        }
 
         let label = |value: Value| json!({ "metadata": { "labels": { "e2e.kubevirt.io/stolen": value } } });
         let foreign = json!({ "metadata": { "labels": { "node-role.kubernetes.io/stolen": "" } } });

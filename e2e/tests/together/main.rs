@@ -35,6 +35,7 @@ mod probes;
 mod qmp;
 mod replica_sets;
 mod roles;
+mod squatter;
 mod standalone;
 mod strategies;
 mod streams;

@@ -93,7 +93,9 @@ fn holds_disk_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
 
 fn is_launcher_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    instance.status.as_ref().is_some_and(|status| status.active_pods.contains_key(uid))
+    let node = instance.status.as_ref().and_then(|status| status.active_pods.get(uid));
+    // One that is on no node yet has no guest.
+    node.is_some_and(|node| !node.is_empty())
 }
 
 fn mark(node: Option<&str>, request: &Request) -> Value {
@@ -140,10 +142,10 @@ mod tests {
         assert_eq!(instance_name(&pod(&label, "Running")), Some("web"));
         assert_eq!(instance_name(&pod(&label, "Succeeded")), None);
         assert_eq!(instance_name(&pod(&json!({ "app": "web" }), "Running")), None);
-        for (active, known) in [("p-1", true), ("p-2", false)] {
+        for (active, node, known) in [("p-1", "node01", true), ("p-1", "", false), ("p-2", "node01", false)] {
             let instance: VirtualMachineInstance = from_value(json!({
                 "metadata": { "name": "web" }, "spec": { "domain": { "devices": {} } },
-                "status": { "activePods": { active: "node01" } },
+                "status": { "activePods": { active: node } },
             }))
             .unwrap();
             assert_eq!(is_launcher_of(&instance, &pod(&label, "Running")), known);

@@ -89,7 +89,7 @@ pub(super) async fn make(
         Err(error) => return Err(error),
     };
     cluster.pauses.begin(&namespace, &name, Instant::now());
-    if made {
+    if made.is_some() {
         let note = Note::normal(REASON_SUCCESSFUL_CREATE, role.created(&name));
         cluster.notes.tell(note, vmi.object_ref(&()));
         info!(namespace, vmi = vmi.name_any(), pod = name, ?role, "created a pod beside the launcher");

@@ -27,19 +27,19 @@ pub(super) async fn is_current(cluster: &Cluster, vmi: &VirtualMachineInstance) 
     }))
 }
 
-/// Makes a pod; false where it is there already.
+/// Makes a pod; gives its UID as the API server answered, or none where one of its name was made for the instance already.
 pub(super) async fn make_pod(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
     pod: &Pod,
-) -> Result<bool, Error> {
+) -> Result<Option<String>, Error> {
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     let pod_subject = || format!("pod {namespace}/{name}");
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let write = cluster.expectations.begin(Key::new(Kind::Pod, &namespace, &name), Instant::now());
     let (version, made) = match call("create", pod_subject, pods.create(&params, pod)).await {
-        Ok(created) => (created.metadata.resource_version, true),
+        Ok(created) => (created.metadata.resource_version, created.metadata.uid),
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
             let existing = call("get", pod_subject, pods.get(&name)).await?;
             if existing.labels().get(CREATED_BY_LABEL) != vmi.metadata.uid.as_ref() {
@@ -47,7 +47,7 @@ pub(super) async fn make_pod(
                 let owner = owner.map_or("nothing".to_owned(), |o| format!("{} {}", o.kind, o.name));
                 return Err(Error::Foreign { subject: pod_subject(), owner });
             }
-            (existing.metadata.resource_version, false)
+            (existing.metadata.resource_version, None)
         }
         Err(error) => return Err(error),
     };

@@ -91,6 +91,7 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
     Observed {
         vmi,
         pod: Some(launcher()),
+        is_born_here: true,
         strays: vec![],
         node: None,
         state: None,

@@ -25,6 +25,7 @@ fn observed(sockets: u32, guest: &str, there: (u32, &str, &str), conditions: Val
     Observed {
         vmi,
         pod: None,
+        is_born_here: true,
         strays: vec![],
         node: None,
         state: None,

@@ -19,6 +19,10 @@ enum Event {
     UserDeletesPod,
     UserForcesPod,
     UserDeletesVmi,
+    /// A pod with our name and labels that somebody else made.
+    Squatter,
+    /// Another process takes over, and knows only what was written down.
+    ControllerDies,
     HandlerRuns,
     NodeLost,
     NodeDeleted,
@@ -35,6 +39,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => Just(Event::UserDeletesPod),
         3 => Just(Event::UserForcesPod),
         1 => Just(Event::UserDeletesVmi),
+        3 => Just(Event::Squatter),
+        2 => Just(Event::ControllerDies),
         2 => Just(Event::HandlerRuns),
         1 => Just(Event::NodeLost),
         1 => Just(Event::NodeDeleted),
@@ -53,6 +59,11 @@ struct World {
     pods_made: usize,
     /// Pods that somebody else took away.
     pods_lost: usize,
+    /// UIDs of pods that this process made.
+    births: Vec<String>,
+    /// Processes that died.
+    deaths: usize,
+    squatters: usize,
     /// Pods of which the guest may have run: handed over, and not removed by someone who knows.
     guests: Vec<String>,
 }
@@ -68,6 +79,9 @@ impl World {
             version: 100,
             pods_made: 0,
             pods_lost: 0,
+            births: vec![],
+            deaths: 0,
+            squatters: 0,
             guests: vec![],
         }
     }
@@ -91,6 +105,8 @@ impl World {
         let past = super::super::phase(&vmi) != "Pending" || vmi.metadata.deletion_timestamp.is_some();
         let pod = if seen.is_none() && past { self.pod.clone() } else { seen };
         let mut observed = observed(vmi, pod.clone());
+        let uid = pod.as_ref().and_then(|pod| pod.metadata.uid.clone());
+        observed.is_born_here = uid.is_some_and(|uid| self.births.contains(&uid));
         observed.node = pod.map(|_| self.node);
         observed.now = at(self.now);
         Some(observed)
@@ -115,6 +131,7 @@ impl World {
                     assert_eq!(self.guests, Vec::<String>::new());
                     self.pods_made += 1;
                     pod.metadata.uid = Some(format!("p{}", self.pods_made));
+                    self.births.push(format!("p{}", self.pods_made));
                     pod.metadata.creation_timestamp =
                         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(self.now)));
                     pod.spec.as_mut().unwrap().node_name = Some("node01".to_owned());
@@ -139,7 +156,8 @@ impl World {
                     let mut value = serde_json::to_value(vmi).unwrap();
                     crate::merge::apply(&mut value, &body);
                     let vmi: VirtualMachineInstance = serde_json::from_value(value).unwrap();
-                    for uid in vmi.status.iter().flat_map(|status| status.active_pods.keys()) {
+                    let active = vmi.status.iter().flat_map(|status| &status.active_pods);
+                    for (uid, _) in active.filter(|(_, node)| !node.is_empty()) {
                         if !self.guests.contains(uid) {
                             self.guests.push(uid.clone());
                         }
@@ -201,6 +219,18 @@ impl World {
                     self.bump();
                 }
             }
+            Event::Squatter => {
+                if self.pod.is_none() && self.vmi.is_some() {
+                    self.squatters += 1;
+                    let mut pod = running();
+                    pod.metadata.uid = Some(format!("s{}", self.squatters));
+                    self.pod = Some(pod);
+                }
+            }
+            Event::ControllerDies => {
+                self.births.clear();
+                self.deaths += 1;
+            }
             Event::HandlerRuns => {
                 let scheduled = self.vmi.as_ref().is_some_and(|vmi| super::super::phase(vmi) == "Scheduled");
                 if scheduled && alive {
@@ -224,10 +254,13 @@ impl World {
     fn check(&self) {
         // A guest runs in one pod only, over the whole life of the instance.
         assert!(self.guests.len() <= 1, "guests in {:?}", self.guests);
+        // And in none that somebody else made.
+        assert!(self.guests.iter().all(|uid| uid.starts_with('p')), "guests in {:?}", self.guests);
         // Each pod but the first has a reason.
         if let Some(vmi) = &self.vmi {
             let refused = refusal::noted(vmi).len();
-            assert!(refused <= refusal::MOST && self.pods_made <= 1 + refused + self.pods_lost);
+            assert!(refused <= refusal::MOST);
+            assert!(self.pods_made <= 1 + refused + self.pods_lost + self.deaths);
         }
         // An instance is never gone before its pod, unless it is known that nothing runs.
         if self.vmi.is_none() {

@@ -1,0 +1,77 @@
+//! What a handler's token changes of an instance: what a handler changes, and nothing else.
+//!
+//! The same rules as virt-api's `validate::handler_update`, for when virt-api is away. Of a specification everything hangs: with
+//! it a stolen token would bring any claim of the namespace to its node. Labels and owner references say whose an instance is,
+//! finalizers say when it is gone, and `status.activePods` says which pod is believed to be the launcher.
+
+use barevirt_api::names::{NODE_NAME_LABEL, PCI_LAYOUT_ANNOTATION};
+use serde_json::{Value, json};
+
+/// What the rules are about. `before`, `after`: the node that the instance is on; `target`: the one that a migration moves it to.
+pub(super) fn variables() -> Vec<Value> {
+    let text = |name: &str, expression: &str| json!({"name": name, "expression": expression});
+    vec![
+        text("before", "oldObject.?status.?nodeName.orValue('')"),
+        text("after", "object.?status.?nodeName.orValue('')"),
+        text("target", "oldObject.?status.?migrationState.?targetNode.orValue('')"),
+        text("targetAfter", "object.?status.?migrationState.?targetNode.orValue('')"),
+        text("notesBefore", "oldObject.metadata.?annotations.orValue({})"),
+        text("notesAfter", "object.metadata.?annotations.orValue({})"),
+    ]
+}
+
+pub(super) fn validations() -> Vec<Value> {
+    let moves = "variables.target != '' && variables.after == variables.target";
+    let label = |labels: &str| format!("variables.{labels}[?'{NODE_NAME_LABEL}'].orValue('')");
+    vec![
+        rule(
+            "variables.before == variables.node || \
+             (variables.target != '' && variables.target == variables.node)",
+            "Node restriction, virt-handler is only allowed to modify VMIs it owns",
+        ),
+        rule(
+            &format!(
+                "(variables.after == variables.before || ({moves})) && variables.targetAfter == variables.target"
+            ),
+            "Node restriction, virt-handler is not allowed to set target node",
+        ),
+        rule("object.spec == oldObject.spec", "virt-handler is not allowed to modify spec of VMIs"),
+        rule(&same("labels", NODE_NAME_LABEL), "virt-handler is not allowed to modify labels of VMIs"),
+        rule(
+            &format!(
+                "{after} == {before} || ({moves} && {after} == variables.target)",
+                before = label("labelsBefore"),
+                after = label("labelsAfter"),
+            ),
+            "virt-handler is only allowed to label VMIs with the node they are moved to",
+        ),
+        rule(
+            &same("notes", PCI_LAYOUT_ANNOTATION),
+            "virt-handler is not allowed to modify annotations of VMIs",
+        ),
+        rule(&list("ownerReferences"), "virt-handler is not allowed to modify owners of VMIs"),
+        rule(&list("finalizers"), "virt-handler is not allowed to modify finalizers of VMIs"),
+        rule(
+            "object.?status.?activePods.orValue({}) == oldObject.?status.?activePods.orValue({})",
+            "virt-handler is not allowed to say which pod a VMI runs in",
+        ),
+    ]
+}
+
+fn rule(expression: &str, message: &str) -> Value {
+    json!({"expression": format!("variables.isNode || ({expression})"), "message": message})
+}
+
+/// Whether a map is as it was, but for one key.
+fn same(map: &str, but: &str) -> String {
+    format!(
+        "variables.{map}Before.all(k, k == '{but}' || \
+         (k in variables.{map}After && variables.{map}After[k] == variables.{map}Before[k])) && \
+         variables.{map}After.all(k, k == '{but}' || k in variables.{map}Before)"
+    )
+}
+
+/// Whether a list of the metadata is as it was.
+fn list(name: &str) -> String {
+    format!("object.metadata.?{name}.orValue([]) == oldObject.metadata.?{name}.orValue([])")
+}

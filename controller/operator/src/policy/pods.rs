@@ -1,0 +1,77 @@
+//! Only virt-controller makes pods that look like launchers, and like those that bring disks to them.
+//!
+//! Who may make pods in a namespace could else put one where a launcher is expected: services and network policies select
+//! launchers by their labels, and so do people. virt-controller itself believes no label: it takes the pod whose UID the API
+//! server gave it for the launcher.
+
+use crate::objects::metadata;
+use barevirt_api::names::{
+    APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, CREATED_BY_LABEL, MIGRATION_JOB_LABEL,
+};
+use serde_json::{Value, json};
+
+const NAME: &str = "kubevirt-launcher-pods-policy";
+
+/// The policy and its binding.
+pub(super) fn objects(controller: &str) -> [Value; 2] {
+    // What components are called by the same label is nobody's business here.
+    let values =
+        [APP_LAUNCHER, APP_HOTPLUG_DISK, APP_FIRST_CONSUMER].map(|value| format!("'{value}'")).join(", ");
+    let app = |labels: &str| format!("variables.{labels}[?'{APP_LABEL}'].orValue('')");
+    let keys = [CREATED_BY_LABEL, MIGRATION_JOB_LABEL].map(|key| format!("'{key}'")).join(", ");
+    [
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": metadata(NAME, "virt-controller"),
+            "spec": {
+                "failurePolicy": "Fail",
+                // Labels can be written along with a status, too.
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods", "pods/status"],
+                    "operations": ["CREATE", "UPDATE"],
+                }]},
+                "matchConditions": [{
+                    "name": "by-another",
+                    "expression": format!("request.userInfo.username != '{controller}'"),
+                }],
+                "variables": [
+                    {
+                        "name": "before",
+                        "expression": "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})",
+                    },
+                    {"name": "after", "expression": "object.metadata.?labels.orValue({})"},
+                ],
+                "validations": [
+                    {
+                        "expression": format!(
+                            "[{values}].all(v, ({before} == v) == ({after} == v))",
+                            before = app("before"),
+                            after = app("after"),
+                        ),
+                        "message": format!(
+                            "only virt-controller makes pods with the label {APP_LABEL} of launchers and their \
+                             disks, and labels pods so"
+                        ),
+                    },
+                    {
+                        "expression": format!(
+                            "[{keys}].all(k, variables.before[?k].orValue('') == variables.after[?k].orValue('') && \
+                             (k in variables.before) == (k in variables.after))"
+                        ),
+                        "message": format!(
+                            "only virt-controller makes pods with the labels {CREATED_BY_LABEL} and \
+                             {MIGRATION_JOB_LABEL}, and labels pods so"
+                        ),
+                    },
+                ],
+            },
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": metadata("kubevirt-launcher-pods-binding", "virt-controller"),
+            "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+        }),
+    ]
+}
