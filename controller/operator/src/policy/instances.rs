@@ -75,3 +75,36 @@ fn same(map: &str, but: &str) -> String {
 fn list(name: &str) -> String {
     format!("object.metadata.?{name}.orValue([]) == oldObject.metadata.?{name}.orValue([])")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the expressions do is shown by the API server (`e2e/tests/together/identity.rs`); here, that none is missing.
+    #[test]
+    fn the_policy_has_a_rule_for_each_field() {
+        let rules = validations();
+        let of = |words: &str| {
+            let found = rules.iter().find(|rule| rule["message"].as_str().unwrap().contains(words));
+            found.unwrap_or_else(|| panic!("{words}"))["expression"].as_str().unwrap()
+        };
+        for (words, part) in [
+            ("allowed to modify VMIs it owns", "variables.before == variables.node"),
+            ("set target node", "variables.after == variables.before"),
+            ("set target node", "variables.targetAfter == variables.target"),
+            ("modify spec", "object.spec == oldObject.spec"),
+            ("modify labels", "k == 'kubevirt.io/nodeName'"),
+            ("node they are moved to", "[?'kubevirt.io/nodeName']"),
+            ("modify annotations", "k == 'barevirt.dev/pci-layout'"),
+            ("modify owners", "metadata.?ownerReferences"),
+            ("modify finalizers", "metadata.?finalizers"),
+            ("which pod a VMI runs in", "status.?activePods"),
+        ] {
+            let expression = of(words);
+            assert!(
+                expression.starts_with("variables.isNode || (") && expression.contains(part),
+                "{expression}"
+            );
+        }
+    }
+}

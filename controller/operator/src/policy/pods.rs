@@ -75,3 +75,33 @@ pub(super) fn objects(controller: &str) -> [Value; 2] {
         }),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the expressions do is shown by the API server (`e2e/tests/together/squatter.rs`); here, what they are about.
+    #[test]
+    fn labels_of_launchers_are_compared_before_and_after() {
+        let [policy, binding] = objects("system:serviceaccount:kubevirt:kubevirt-controller");
+        assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
+        let spec = &policy["spec"];
+        let texts: Vec<&str> = ["matchConditions", "validations"]
+            .into_iter()
+            .flat_map(|list| spec[list].as_array().unwrap())
+            .map(|entry| entry["expression"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                "request.userInfo.username != 'system:serviceaccount:kubevirt:kubevirt-controller'",
+                "['virt-launcher', 'hotplug-disk', 'first-consumer'].all(v, \
+                 (variables.before[?'kubevirt.io'].orValue('') == v) == \
+                 (variables.after[?'kubevirt.io'].orValue('') == v))",
+                "['kubevirt.io/created-by', 'kubevirt.io/migrationJobUID'].all(k, \
+                 variables.before[?k].orValue('') == variables.after[?k].orValue('') && \
+                 (k in variables.before) == (k in variables.after))",
+            ]
+        );
+    }
+}
