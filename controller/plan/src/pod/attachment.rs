@@ -13,7 +13,7 @@
 
 use super::claims::{self, Mode};
 use super::disks;
-use super::parts::{mount, pod_security, pull_secrets, some, unprivileged};
+use super::parts::{SOCKETS_SIZE, empty_dir, mount, pod_security, pull_secrets, some, unprivileged};
 use crate::config::Config;
 use crate::generated;
 use crate::owner::owner;
@@ -24,9 +24,8 @@ use barevirt_api::names::{
 use barevirt_api::v1::{VirtualMachineInstanceSpec, VolumeClaim};
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, EmptyDirVolumeSource, NodeAffinity, NodeSelector, NodeSelectorRequirement,
-    NodeSelectorTerm, PersistentVolumeClaimVolumeSource, Pod, PodSpec, Toleration, Volume, VolumeDevice,
-    VolumeMount,
+    Affinity, Container, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+    PersistentVolumeClaimVolumeSource, Pod, PodSpec, Toleration, Volume, VolumeDevice, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -99,11 +98,7 @@ pub fn build(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod, config: &Confi
             image_pull_secrets: some(&pull_secrets(vec![], config)),
             containers: vec![container(wanted, config)],
             volumes: Some(vec![
-                Volume {
-                    name: SOCKETS.to_owned(),
-                    empty_dir: Some(EmptyDirVolumeSource::default()),
-                    ..Volume::default()
-                },
+                empty_dir(SOCKETS, Some(SOCKETS_SIZE)),
                 Volume { name: DISK.to_owned(), persistent_volume_claim: Some(source), ..Volume::default() },
             ]),
             ..PodSpec::default()

@@ -12,6 +12,9 @@
 //!   emptyDir virt-bin-share-dir  the helper, on its way into the users' images
 //! ```
 //!
+//! All of them but `ephemeral-disks` have a size limit: where one is exceeded the kubelet evicts the pod, and the node keeps its
+//! disk.
+//!
 //! Where the cluster has images as volumes, the users' images are such volumes: there is nothing but `compute`.
 //!
 //! Nothing in it needs privilege: it is admitted under the Pod Security level `restricted`. Whatever does need privilege is
@@ -32,7 +35,10 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
-use self::parts::{CONTAINER_DISKS, mount, pod_security, pull_secrets, some, unprivileged};
+use self::parts::{
+    CONTAINER_DISKS, PRIVATE_SIZE, PROGRAM_SIZE, SOCKETS_SIZE, empty_dir, mount, pod_security, pull_secrets,
+    some, unprivileged,
+};
 use crate::config::Config;
 use crate::generated;
 use crate::owner::owner;
@@ -45,8 +51,8 @@ use barevirt_api::settings::{Component, Smbios};
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, ContainerResizePolicy, EmptyDirVolumeSource, EnvVar, EnvVarSource,
-    ObjectFieldSelector, Pod, PodSpec, ResourceRequirements, SecurityContext, Volume, VolumeMount,
+    Container, ContainerPort, ContainerResizePolicy, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSpec,
+    ResourceRequirements, SecurityContext, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -87,14 +93,17 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
     credentials::add(vmi, &mut disks);
     objects::add(vmi, &mut disks);
     kernel::add(vmi, config, &mut disks);
-    let empty = |name: &str| Volume {
-        name: name.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..Volume::default()
-    };
-    let mut volumes = vec![empty("sockets"), empty("private"), empty("ephemeral-disks")];
+    let mut volumes = vec![
+        empty_dir("sockets", Some(SOCKETS_SIZE)),
+        empty_dir("private", Some(PRIVATE_SIZE)),
+        // What guests write to images is as large as the images, which nobody knows here: bounded by `ephemeral-storage` alone.
+        empty_dir("ephemeral-disks", None),
+    ];
     if !config.settings.pods.image_volumes {
-        volumes.extend([empty("container-disks"), empty("virt-bin-share-dir")]);
+        volumes.extend([
+            empty_dir("container-disks", Some(SOCKETS_SIZE)),
+            empty_dir("virt-bin-share-dir", Some(PROGRAM_SIZE)),
+        ]);
     }
     volumes.extend(disks.volumes);
     let guaranteed = sizing::is_guaranteed(vmi);

@@ -4,8 +4,27 @@ use crate::config::Config;
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_api::settings::Seccomp;
 use k8s_openapi::api::core::v1::{
-    Capabilities, LocalObjectReference, PodSecurityContext, SeccompProfile, SecurityContext, VolumeMount,
+    Capabilities, EmptyDirVolumeSource, LocalObjectReference, PodSecurityContext, SeccompProfile,
+    SecurityContext, Volume, VolumeMount,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// Most that a folder with sockets holds: they are files without contents.
+pub(super) const SOCKETS_SIZE: &str = "1Mi";
+/// Most that the launcher keeps for itself: 4 MiB of the serial console, UEFI variables, TPM state, tables for firmware.
+pub(super) const PRIVATE_SIZE: &str = "64Mi";
+/// Most that the helper's program takes.
+pub(super) const PROGRAM_SIZE: &str = "16Mi";
+
+/// A folder on the node's disk, of that size at most where one is given. The kubelet evicts a pod that exceeds it.
+pub(super) fn empty_dir(name: &str, size: Option<&str>) -> Volume {
+    let size_limit = size.map(|size| Quantity(size.to_owned()));
+    Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource { size_limit, ..EmptyDirVolumeSource::default() }),
+        ..Volume::default()
+    }
+}
 
 /// Where the launcher waits for container disks, in all containers that mount it.
 pub(super) const CONTAINER_DISKS: &str = "/var/run/kubevirt/container-disks";

@@ -118,6 +118,23 @@ fn a_launcher_that_is_to_fail_is_told() {
     assert!(told(&ValidVmi::new(failing).unwrap()));
 }
 
+/// What grows with a guest is one folder; the others are bounded, so that no guest fills the node's disk by them.
+#[test]
+fn folders_on_the_node_are_bounded() {
+    let vmi = valid(json!({
+        "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {}}]}},
+        "volumes": [{"name": "root", "containerDisk": {"image": "a"}}],
+    }));
+    let volumes = build(&vmi, &config()).spec.unwrap().volumes.unwrap();
+    let folders =
+        volumes.iter().filter_map(|volume| Some((volume.name.as_str(), volume.empty_dir.as_ref()?)));
+    let (bounded, free): (Vec<_>, Vec<_>) = folders.partition(|(_, folder)| folder.size_limit.is_some());
+    let names =
+        |folders: &[(&str, _)]| folders.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(names(&free), ["ephemeral-disks"]);
+    assert_eq!(names(&bounded), ["sockets", "private", "container-disks", "virt-bin-share-dir"]);
+}
+
 /// The rules of <https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>, for what we use.
 #[test]
 fn admitted_under_restricted() {
