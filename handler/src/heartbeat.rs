@@ -27,6 +27,7 @@ use tracing::{info, warn};
 
 use crate::FIELD_MANAGER;
 use crate::devices::Registered;
+use crate::exclusive::{STATE_FILE, STATE_MAX};
 
 /// Shortest time between two beats.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -36,8 +37,6 @@ const API_DEADLINE: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(5);
 /// How long the kubelet may take to know the resource before a first beat says that it does not.
 const FIRST: Duration = Duration::from_secs(10);
-/// Longest state file of the kubelet that is read.
-const STATE_MAX: u64 = 1 << 20;
 
 /// What a beat tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +144,7 @@ fn beat(state: State, now: Timestamp) -> Value {
 fn has_static_cpus(kubelet: &Path) -> bool {
     use std::io::Read as _;
     let mut text = String::new();
-    let read = std::fs::File::open(kubelet.join("cpu_manager_state"))
+    let read = std::fs::File::open(kubelet.join(STATE_FILE))
         .and_then(|file| file.take(STATE_MAX).read_to_string(&mut text));
     read.is_ok() && serde_json::from_str::<Value>(&text).is_ok_and(|state| state["policyName"] == "static")
 }

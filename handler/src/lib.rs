@@ -7,6 +7,7 @@
 
 pub mod certificate;
 pub mod devices;
+pub mod exclusive;
 #[cfg(test)]
 mod fake_launcher;
 pub mod heartbeat;

@@ -26,6 +26,7 @@
 //! | [`sync`](virt_handler::sync) | that task: observe, plan one step, apply it, report; `plan` is pure, `session` acts |
 //! | [`status`](virt_handler::status) | the status and the events of an instance, from what was observed: pure |
 //! | [`real_time`](virt_handler::real_time) | realtime scheduling of virtual CPUs |
+//! | [`exclusive`](virt_handler::exclusive) | CPUs that the kubelet has given to a container alone |
 //! | [`registry`](virt_handler::registry) | the guests of this node and their launchers; the supervisor writes it, server and metrics read it |
 //! | [`network`](virt_handler::network) | the guest's network in the pod's namespace: observe, plan, apply; `guest` reads the spec |
 //! | [`launchers`](virt_handler::launchers) | finds a launcher, proves who it is by its control groups, talks to it, reads what the kernel counts for its container |
@@ -120,6 +121,7 @@ async fn main() -> anyhow::Result<()> {
         recorder: Recorder::new(client.clone(), reporter),
         client: client.clone(),
         pods,
+        kubelet: flags.kubelet_dir.clone(),
         node: flags.node_name.clone(),
         panics: Panics::exported(&mut metrics),
     };

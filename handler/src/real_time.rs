@@ -2,8 +2,10 @@
 //!
 //! A launcher may not ask for it: that takes a capability which Pod Security's `restricted` takes away. So this process does,
 //! from outside, as KubeVirt's handler does: first in, first out, with the lowest priority of that class. Only threads of the
-//! launcher's own container are touched, and they run only on the CPUs that the container has for itself.
+//! launcher's own container are touched, and only where they run on CPUs that the kubelet has given to that container alone
+//! ([`crate::exclusive`]): on CPUs of others such a thread would stop everything there, without end.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -14,9 +16,9 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 use thiserror::Error;
 
-use crate::kernel;
 use crate::launchers::cgroup::Container;
 use crate::launchers::peer::Peer;
+use crate::{exclusive, kernel};
 
 /// Above all that is not realtime, below all that is.
 pub const PRIORITY: i32 = 1;
@@ -33,6 +35,14 @@ pub enum RealTimeError {
         /// The launcher.
         launcher: i32,
     },
+    /// Others would wait for it.
+    #[error(
+        "realtime: virtual CPU {vcpu} runs on CPUs that the kubelet has not given to its container alone"
+    )]
+    Shared {
+        /// Which.
+        vcpu: u32,
+    },
     /// The kernel refused.
     #[error("realtime: virtual CPU {vcpu} cannot be scheduled first in, first out")]
     Refused {
@@ -43,33 +53,39 @@ pub enum RealTimeError {
     },
 }
 
-/// Makes the named virtual CPUs realtime; gives how many. `qemu` is QEMU's process id as the launcher knows it.
+/// Makes the named virtual CPUs realtime; gives how many. `qemu` is QEMU's process id as the launcher knows it, `own` the CPUs that
+/// its container has for itself.
 ///
 /// Processes and threads are looked at through directories that are theirs alone. Their numbers are used where the kernel
 /// takes nothing else, and only while they are known to be theirs.
 ///
 /// # Errors
-/// When QEMU is not found, or the kernel refuses.
+/// When QEMU is not found, one of them runs on other CPUs, or the kernel refuses.
 pub fn schedule(
     launcher: &Peer,
     container: &Container,
     qemu: u32,
     mask: &VcpuMask,
+    own: &BTreeSet<u32>,
 ) -> Result<usize, RealTimeError> {
     for child in children(launcher) {
         // A child that is gone meanwhile, or whose id is another container's now, is not QEMU.
         let Ok(process) = Peer::verify_process(child, container) else { continue };
         if own_id(&process) == Some(qemu) {
-            return of_process(&process, mask);
+            return of_process(&process, mask, own);
         }
     }
     Err(RealTimeError::NoQemu { launcher: launcher.pid() })
 }
 
-fn of_process(process: &Peer, mask: &VcpuMask) -> Result<usize, RealTimeError> {
+fn of_process(process: &Peer, mask: &VcpuMask, own: &BTreeSet<u32>) -> Result<usize, RealTimeError> {
     let wanted = vcpus(process).into_iter().filter(|(vcpu, _)| mask.has(*vcpu));
     let mut count = 0;
     for (vcpu, thread) in wanted {
+        let runs_on = thread.allowed();
+        if runs_on.is_empty() || !runs_on.is_subset(own) {
+            return Err(RealTimeError::Shared { vcpu });
+        }
         thread.schedule().map_err(|source| RealTimeError::Refused { vcpu, source })?;
         count += 1;
     }
@@ -85,6 +101,14 @@ struct Thread {
 impl Thread {
     fn name(&self) -> io::Result<String> {
         read(openat(&self.directory, "comm", OFlag::O_CLOEXEC, Mode::empty())?)
+    }
+
+    /// CPUs that it may run on.
+    fn allowed(&self) -> BTreeSet<u32> {
+        let status = openat(&self.directory, "status", OFlag::O_CLOEXEC, Mode::empty());
+        let status = status.map_err(io::Error::from).and_then(read).unwrap_or_default();
+        let said = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        said.and_then(exclusive::list).unwrap_or_default()
     }
 
     /// Its name can be read before and after: its number was not another one's meanwhile.
@@ -180,7 +204,16 @@ mod tests {
         assert_eq!(found.iter().map(|(vcpu, _)| *vcpu).collect::<Vec<_>>(), [0, 1]);
         assert!(found.iter().all(|(_, thread)| threads.contains(thread)));
         let (first, second) = (found[0].1, found[1].1);
-        match of_process(&this, &VcpuMask::parse("0-1,^0").unwrap()) {
+        let mask = VcpuMask::parse("0-1,^0").unwrap();
+        let own = vcpus(&this)[0].1.allowed();
+        // Not on CPUs that others run on, also where that is only one of them.
+        let shared: BTreeSet<u32> = own.iter().skip(1).copied().collect();
+        for cpus in [&BTreeSet::new(), &shared] {
+            let refused = of_process(&this, &mask, cpus);
+            assert!(matches!(refused, Err(RealTimeError::Shared { vcpu: 1 })), "{refused:?}");
+            assert_eq!(policy(second), "0");
+        }
+        match of_process(&this, &mask, &own) {
             Ok(count) => assert_eq!((count, policy(first), policy(second)), (1, "0".into(), "1".into())),
             // Without the right to it, the refusal names the virtual CPU.
             Err(error) => assert!(error.to_string().contains("virtual CPU 1"), "{error}"),

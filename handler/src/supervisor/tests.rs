@@ -22,6 +22,7 @@ fn supervisor() -> Supervisor {
         ),
         client,
         pods: Arc::new(PodsDir::open(pods.path()).unwrap()),
+        kubelet: pods.path().to_owned(),
         node: "node01".to_owned(),
         panics: Panics::default(),
     };

@@ -13,6 +13,7 @@ pub mod session;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,6 +95,8 @@ pub struct Context {
     pub recorder: Recorder,
     /// The kubelet's pods.
     pub pods: Arc<PodsDir>,
+    /// The kubelet's folder, with the state of its CPU manager.
+    pub kubelet: PathBuf,
     /// This node.
     pub node: String,
     /// Counts kernels that panic.
@@ -309,7 +312,7 @@ impl Task {
             }
             Step::RealTime { qemu } => {
                 let Some(session) = &mut self.session else { return Ok(()) };
-                let count = session.make_real_time(&vmi, qemu).await?;
+                let count = session.make_real_time(&vmi, qemu, &self.context.kubelet).await?;
                 info!(count, "virtual CPUs are realtime");
             }
             Step::Plug(disks) => {

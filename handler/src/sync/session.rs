@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 
 use barevirt_api::names::LAUNCHER_UID;
@@ -22,7 +23,6 @@ use tokio::time::timeout;
 
 use super::heard::{Heard, listen};
 use super::{kvm, plan};
-use crate::kernel;
 use crate::launchers::cgroup::Container;
 use crate::launchers::peer::PeerError;
 use crate::launchers::pods_dir::PodsDir;
@@ -33,6 +33,7 @@ use crate::network::{self, NetworkError, guest};
 use crate::pods::LauncherPod;
 use crate::real_time::{self, RealTimeError};
 use crate::status::interfaces::Interface;
+use crate::{exclusive, kernel};
 
 /// What may be locked beside the guest's memory: the devices' own, mapped for one another, and firmware. KubeVirt's number.
 const MAPPED_BYTES: u64 = 1 << 30;
@@ -155,13 +156,15 @@ impl Session {
         &mut self,
         vmi: &VirtualMachineInstance,
         qemu: u32,
+        kubelet: &Path,
     ) -> Result<usize, StepError> {
         let wanted = vmi.spec.domain.cpu.as_ref().and_then(|cpu| cpu.realtime.as_ref());
         let mask = wanted.and_then(|realtime| realtime.mask.as_deref()).unwrap_or_default();
         let mask = VcpuMask::parse(mask)
             .ok_or_else(|| StepError::Invalid(format!("spec.domain.cpu.realtime.mask: {mask}")))?;
         let (launcher, container) = (self.launcher.peer(), self.launcher.container());
-        let scheduled = real_time::schedule(launcher, container, qemu, &mask);
+        let own = exclusive::cpus(kubelet, &container.pod_uid);
+        let scheduled = real_time::schedule(launcher, container, qemu, &mask, &own);
         let refusal = scheduled.as_ref().err().map(|error| chain(error)).unwrap_or_default();
         let told = self.launcher.real_time(qemu, refusal).await;
         let count = scheduled?;

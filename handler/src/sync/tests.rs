@@ -148,6 +148,7 @@ impl Node {
             recorder: Recorder::new(client.clone(), reporter),
             client,
             pods: Arc::new(PodsDir::open(fake.pods.path()).unwrap()),
+            kubelet: fake.pods.path().to_owned(),
             node: NODE.to_owned(),
             panics: Panics::default(),
         };

@@ -162,7 +162,7 @@ async fn the_launcher_hears_why_virtual_cpus_are_not_realtime() {
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
     heard(&mut session, Phase::Waiting).await;
     // It has no QEMU.
-    let error = session.make_real_time(&vmi(), 12).await.unwrap_err();
+    let error = session.make_real_time(&vmi(), 12, fake.pods.path()).await.unwrap_err();
     assert!(matches!(error, StepError::RealTime(RealTimeError::NoQemu { .. })), "{error}");
     let expected = format!("12 is not: {error}");
     let told = async {
