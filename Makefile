@@ -58,6 +58,11 @@ clippy: tests-built
 deny: deps
 	@cargo deny --log-level error check licenses bans sources
 
+# What is known to be wrong with crates that are used here. The list of it is fetched, so this is no part of `make check`.
+.PHONY: advisories
+advisories: deps ## security advisories about the crates of Cargo.lock; needs a network
+	@cargo deny --log-level error check advisories
+
 .PHONY: shellcheck
 shellcheck: deps
 	@shellcheck -x cluster-up/*.sh images/*.sh images/*/*.sh e2e/*.sh .ci/run .ci/timed .ci/compile
@@ -112,7 +117,7 @@ fuzz: export RUSTC_BOOTSTRAP := 1
 fuzz: export CARGO_TARGET_DIR := $(CURDIR)/target/fuzz
 fuzz: deps ## what strangers send, made up at random, to each parser for FUZZ_SECONDS (120); FUZZ=NAME for one
 	@cargo fuzz --version >/dev/null 2>&1 || env -u CARGO_TARGET_DIR cargo install --locked --quiet cargo-fuzz
-	@for crate in api launcher qmp; do \
+	@for crate in api handler launcher qmp; do \
 		cd "$(CURDIR)/$$crate"; \
 		for target in $$(cargo fuzz list); do \
 			[[ -z "$(FUZZ)" || "$(FUZZ)" == "$$target" ]] || continue; \

@@ -201,6 +201,7 @@ pub fn assemble(
         program: installation.qemu.clone(),
         arguments: argv(&machine),
         descriptors: descriptors.into_numbered(),
+        domain: None,
     };
     let agent_port = GuestAgent::ID.to_owned();
     let hot_disks = HotDisks::of(&machine, vmi);

@@ -67,7 +67,8 @@ impl BareQemu {
             }
         };
         arguments.extend(["-accel".to_owned(), accelerator.to_owned()]);
-        let process = Process::spawn(Command { program: qemu.to_owned(), arguments, descriptors })?;
+        let command = Command { program: qemu.to_owned(), arguments, descriptors, domain: None };
+        let process = Process::spawn(command)?;
         Ok((Self(process), ours))
     }
 

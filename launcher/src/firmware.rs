@@ -138,6 +138,7 @@ fn tpm(installation: &Installation, kept: bool) -> io::Result<(Command, OwnedFd)
         program: installation.swtpm.clone(),
         arguments: arguments.map(str::to_owned).into(),
         descriptors: vec![(3, ours.into()), (4, state)],
+        domain: None,
     };
     Ok((command, theirs.into()))
 }

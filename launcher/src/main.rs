@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use barevirt_confinement as confinement;
 use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -68,6 +69,8 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
             let targets = targets.with_target("virt_", ours).with_target("barevirt_", ours);
             let log = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(ours);
             log.finish().with(targets).init();
+            confinement::hide_memory().context("cannot hide the memory of this process")?;
+            pod::confine::enter(&args)?;
             anyhow::ensure!(!args.simulate_crash, "told to fail at once (--simulate-crash)");
             let verdict = block_on(pod::run(*args))??;
             Ok(if verdict.succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -88,6 +91,7 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
         }
         Command::Volume(args) => {
             log_as_json(level(LevelFilter::INFO));
+            confinement::hide_memory().context("cannot hide the memory of this process")?;
             block_on(volume::run(args))??;
             Ok(ExitCode::SUCCESS)
         }

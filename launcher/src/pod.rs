@@ -14,6 +14,7 @@
 //! code.
 
 pub mod args;
+pub mod confine;
 pub mod debug;
 pub mod holdings;
 pub mod plug;

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use barevirt_confinement::Domain;
 use command_fds::{CommandFdExt as _, FdMapping};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -48,6 +49,8 @@ pub struct Command {
     pub arguments: Vec<String>,
     /// Descriptors, with the numbers that the arguments call them by.
     pub descriptors: Vec<(i32, OwnedFd)>,
+    /// What it is confined to; none: what this process is.
+    pub domain: Option<Domain>,
 }
 
 /// A child that runs. Killed, should it be dropped before it was waited for.
@@ -65,7 +68,7 @@ impl Process {
     /// # Errors
     /// When the program cannot be executed.
     pub fn spawn(command: Command) -> Result<Self, SpawnError> {
-        let Command { program, arguments, descriptors } = command;
+        let Command { program, arguments, descriptors, domain } = command;
         let name = program.display().to_string();
         let speaker = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut qemu = tokio::process::Command::new(&program);
@@ -77,6 +80,10 @@ impl Process {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
+        // Before its descriptors get their numbers, one of which may be that of the domain.
+        if let Some(domain) = domain {
+            system::confine(&mut qemu, domain);
+        }
         let mappings =
             descriptors.into_iter().map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd }).collect();
         qemu.fd_mappings(mappings).map_err(|_| SpawnError::Descriptors { program: name.clone() })?;

@@ -30,8 +30,9 @@ impl Resolver {
                 Some("search" | "domain") => {
                     resolver.search = words
                         .take_while(|word| !word.starts_with(['#', ';']))
-                        .filter(|word| *word != ".")
                         .map(|word| word.trim_end_matches('.').to_owned())
+                        // The root says nothing.
+                        .filter(|word| !word.is_empty())
                         .collect();
                 }
                 _ => {}
@@ -59,7 +60,7 @@ mod tests {
     #[test]
     fn bad_lines_are_passed_over_and_the_rest_is_bounded() {
         let mut text =
-            "# comment\nnameserver\nnameserver not-an-address\nsearch .\nnameserver fe80::1%eth0\n"
+            "# comment\nnameserver\nnameserver not-an-address\nsearch . ..\nnameserver fe80::1%eth0\n"
                 .to_owned();
         assert_eq!(Resolver::parse(&text), Resolver::default());
         for last in 0..200 {

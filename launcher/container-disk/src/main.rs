@@ -26,6 +26,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use barevirt_confinement::{Calls, Domain, Files, May, Plan, Rule, hide_memory};
+
 use arguments::{Command, Serve, Wanted};
 use container_disk::disk::{self, DiskError};
 use handover::{HandoverError, Launcher, Message};
@@ -93,8 +95,23 @@ struct CopyError {
     source: io::Error,
 }
 
+/// All that is left to do is to read the image, to talk to the launcher and to say why it failed: nothing is written but the
+/// last word, nothing executed, and few system calls are made. What hands over strangers' disks is out of their reach, too.
+fn confine() -> Result<(), String> {
+    hide_memory().map_err(|error| format!("cannot hide the memory of this process: {error}"))?;
+    // The file of the image may be anywhere, so all that may be read may be read on.
+    let files = Files { reads_all: true, rules: vec![Rule::path(May::Use, TERMINATION_LOG)] };
+    let plan = Plan { files: Some(files), calls: Calls::HandOver };
+    let entered = Domain::new("container-disk", plan).and_then(Domain::enter);
+    entered.map_err(|error| {
+        let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+        format!("{error}{}", source.unwrap_or_default())
+    })
+}
+
 /// Opens the disks, tells the launcher of each, waits for its end.
 fn run(serve: &Serve) -> Result<(), String> {
+    confine()?;
     let given: Vec<_> = serve.files.iter().map(|file| give(serve, file)).collect();
     let mut result = Ok(());
     for (file, (launcher, error)) in serve.files.iter().zip(given) {

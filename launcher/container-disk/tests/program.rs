@@ -104,6 +104,8 @@ fn hands_over_the_disk_and_stays_until_the_launcher_closes() {
     let (text, paths) = receive(connection);
     assert_eq!(text, r#"{"volume":"root","path":"/disk/guest.img","size":5}"#);
     assert_eq!(paths, [disk.canonicalize().unwrap()]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
 
     kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
     std::thread::sleep(Duration::from_millis(100));

@@ -42,13 +42,18 @@ pub struct Pod {
 }
 
 impl Pod {
+    /// Where QEMU makes its sockets: the one directory that it may make anything in, and nothing else is there.
+    pub fn qemu_directory(&self) -> PathBuf {
+        self.args.private.join("qemu")
+    }
+
     /// Where QEMU listens for VNC.
     pub fn vnc_socket(&self) -> PathBuf {
-        self.args.private.join("vnc.sock")
+        self.qemu_directory().join("vnc.sock")
     }
 
     /// Where QEMU listens for USB devices of clients.
     pub fn usb_sockets(&self) -> UsbSockets {
-        usb_sockets(&self.args.private)
+        usb_sockets(&self.qemu_directory())
     }
 }

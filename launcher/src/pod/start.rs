@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
+use super::confine;
 use super::holdings::Holdings;
 use super::plug::Plugs;
 use super::report::Circumstances;
@@ -236,6 +237,8 @@ fn put_together(
     let volumes = volumes::prepare(&wanted.vmi, bases, &places, &mut descriptors)
         .map_err(|error| Verdict::failed("VolumeFailed", error.to_string()))?;
 
+    let disks = confine::disks(&volumes.volumes);
+
     let mut holdings = pod.holdings.borrow_mut();
     let may_emulate = wanted.may_emulate(pod.args.allow_emulation);
     let (accelerator, fd_sets) = accelerator(&mut holdings, may_emulate, &mut descriptors);
@@ -275,6 +278,10 @@ fn put_together(
         Parts { firmware, accelerator, fd_sets, volumes, interfaces, descriptors, layout, host_cpu, node };
     let mut assembly = assemble(&wanted.vmi, parts, &installation)
         .map_err(|error| Verdict::failed("MachineRefused", error.to_string()))?;
+    confine::children(&pod.args, pod.qemu_directory(), &disks, &mut assembly.launch).map_err(|error| {
+        let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+        Verdict::failed("StartFailed", format!("{error}{}", source.unwrap_or_default()))
+    })?;
     let real_time = wanted.vmi.spec().domain.cpu.as_ref().and_then(|cpu| cpu.realtime.as_ref());
     assembly.launch.real_time =
         real_time.map(|_| RealTime { word: pod.real_time.subscribe(), within: real_time::WITHIN });

@@ -3,6 +3,7 @@
 
 use std::{fs, io};
 
+use barevirt_confinement::Domain;
 use nix::errno::Errno;
 
 /// Makes the child die with this process, however that ends, and not start at all when it has ended already.
@@ -16,6 +17,16 @@ pub(super) fn die_with_this_process(command: &mut tokio::process::Command) {
     };
     // SAFETY: between fork and exec the closure makes two system calls, and neither allocates, locks nor touches
     // memory of the parent.
+    unsafe {
+        command.pre_exec(before_exec);
+    }
+}
+
+/// Confines the child, from before its program begins.
+pub(super) fn confine(command: &mut tokio::process::Command, domain: Domain) {
+    let before_exec = move || domain.enter_in_child();
+    // SAFETY: between fork and exec the closure makes a few system calls with what was made ready before, and neither
+    // allocates, locks nor touches memory of the parent.
     unsafe {
         command.pre_exec(before_exec);
     }

@@ -2,6 +2,7 @@
 //! helpers in the containers of images. QEMU is the real one; its guest has a disk of zeroes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod confine;
 mod disks;
 #[path = "../support/mod.rs"]
 mod support;
@@ -54,6 +55,8 @@ impl Pod {
             std::fs::create_dir(directory.path().join(name)).unwrap();
         }
         let at = |name: &str| directory.path().join(name);
+        // The kubelet's file.
+        std::fs::write(at("termination-log"), "").unwrap();
         let launcher = Command::new(env!("CARGO_BIN_EXE_virt-launcher"))
             .args(["pod", "--name", "test", "--namespace", "default", "--uid", UID])
             .args(["--grace-period-seconds", "1", "--allow-emulation"])
@@ -484,14 +487,20 @@ async fn descriptors_are_held_under_their_names_and_strange_ones_refused() {
 #[tokio::test]
 async fn strangers_are_reaped_and_the_child_keeps_its_own_end() {
     let directory = tempfile::tempdir().unwrap();
-    let (script, pid) = (directory.path().join("qemu"), directory.path().join("pid"));
+    let script = directory.path().join("qemu");
     // Leaves an orphan behind, which ends while QEMU runs.
-    let text = format!("#!/bin/sh\n(sleep 1 & echo $! >{})\nexec qemu-system-x86_64 \"$@\"\n", pid.display());
-    std::fs::write(&script, text).unwrap();
+    std::fs::write(&script, "#!/bin/sh\n(sleep 600 &)\nexec qemu-system-x86_64 \"$@\"\n").unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let (mut pod, _watch, status, _helper) = started(&["--qemu", script.to_str().unwrap()]).await;
-    let orphan: u32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
-    let gone = || !Path::new(&format!("/proc/{orphan}")).exists();
+    let launcher = pod.launcher.id();
+    let children = std::fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap();
+    let others = children.split_whitespace().map(|pid| pid.parse::<u32>().unwrap());
+    let orphans: Vec<u32> = others.filter(|pid| *pid != status.qemu_pid).collect();
+    assert!(!orphans.is_empty(), "{children}");
+    for orphan in &orphans {
+        kill(Pid::from_raw(orphan.cast_signed()), Signal::SIGKILL).unwrap();
+    }
+    let gone = || orphans.iter().all(|orphan| !Path::new(&format!("/proc/{orphan}")).exists());
     eventually("the orphan is reaped", SOON, gone).await;
     kill(Pid::from_raw(status.qemu_pid.cast_signed()), Signal::SIGKILL).unwrap();
     let (code, word) = pod.end().await;

@@ -74,6 +74,7 @@ pub fn bare(extra: &[&str]) -> Bare {
         program: PathBuf::from("qemu-system-x86_64"),
         arguments,
         descriptors: vec![(3, control), (4, for_people), (5, console)],
+        domain: None,
     };
     let launch = Launch {
         command,

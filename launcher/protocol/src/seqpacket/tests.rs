@@ -1,3 +1,5 @@
+mod made_up;
+
 use std::fs::File;
 use std::io::{Read, Write};
 

@@ -1,0 +1,27 @@
+//! What a launcher says of itself and of its guest, whoever speaks in its name: from the bytes to the patch. Once that is
+//! written there is nothing more to write, so no launcher makes the handler write on and on by saying the same.
+#![no_main]
+
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use barevirt_protocol::v1::LauncherStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use libfuzzer_sys::fuzz_target;
+use prost::Message as _;
+use virt_handler::status::compute::{Seen, compute};
+use virt_handler::status::patch::patch;
+use virt_handler::status::volumes::missing;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(launcher) = LauncherStatus::decode(bytes) else { return };
+    let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+    let status = VirtualMachineInstanceStatus { phase: Some("Scheduled".to_owned()), ..Default::default() };
+    let mut vmi = VirtualMachineInstance { status: Some(status), ..Default::default() };
+    let seen =
+        Seen { launcher: Some(&launcher), interfaces: Some(&[]), failure: None, told: true, readiness: None };
+    let wanted = compute(&vmi, seen, &now);
+    let _ = patch(&vmi, &wanted, &launcher.pci_layout);
+    let _ = missing(&vmi, &launcher);
+    vmi.status = Some(wanted);
+    let again = compute(&vmi, seen, &now);
+    assert_eq!(patch(&vmi, &again, &launcher.pci_layout), None);
+});

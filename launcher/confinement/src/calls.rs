@@ -1,0 +1,181 @@
+//! System calls by seccomp (seccomp(2)).
+//!
+//! What a container runtime's own profile refuses is refused here once more: a pod may run without that profile, and a process
+//! that gains privilege must not gain these. Refused calls answer EPERM, and ENOSYS where a caller has another way for a
+//! kernel without them.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+/// Which system calls are left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Calls {
+    /// All but those that change the system, look into other processes, make namespaces, or are doors into rarely used parts of
+    /// the kernel. QEMU, swtpm and the launcher run under it alike: what a launcher gives up, its children do not have.
+    #[default]
+    Usual,
+    /// The same, and no socket is connected: for a process that is given all its connections.
+    Connected,
+    /// Only what it takes to open files, send them over a socket and wait.
+    HandOver,
+}
+
+/// Nobody beside a guest needs these.
+const REFUSED: &[libc::c_long] = &[
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_perf_event_open,
+    // Namespaces and mounts.
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fanotify_init,
+    // The kernel itself.
+    libc::SYS_bpf,
+    libc::SYS_userfaultfd,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_syslog,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_modify_ldt,
+];
+
+/// io_uring would do what a filter does not see; the flags of clone3 are in memory, which a filter cannot read. Both have an
+/// older way that every caller here falls back to.
+const ABSENT: &[libc::c_long] =
+    &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_clone3];
+
+/// A new namespace of any kind.
+const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWCGROUP,
+];
+
+/// What `container-disk serve` is made of, with either C library.
+const HAND_OVER: &[libc::c_long] = &[
+    // Files.
+    libc::SYS_open,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_close,
+    libc::SYS_fstat,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_fcntl,
+    libc::SYS_lseek,
+    libc::SYS_getdents64,
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_writev,
+    // The launcher, and SIGTERM.
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_signalfd4,
+    libc::SYS_poll,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clock_gettime,
+    libc::SYS_restart_syscall,
+    // The C library: memory, signals, the end, and a panic's last words.
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_getrandom,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_tgkill,
+    libc::SYS_tkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// The filters, each of which a call has to pass.
+pub(crate) fn filters(calls: Calls) -> Result<Vec<BpfProgram>, BackendError> {
+    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    if calls == Calls::HandOver {
+        return Ok(vec![filter(all(HAND_OVER), refuse, SeccompAction::Allow)?]);
+    }
+    let mut refused = all(REFUSED);
+    let in_namespace = |flag: libc::c_int| {
+        let flag = u64::from(flag.unsigned_abs());
+        let condition =
+            SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)?;
+        SeccompRule::new(vec![condition])
+    };
+    refused.insert(libc::SYS_clone, NAMESPACES.map(in_namespace).into_iter().collect::<Result<_, _>>()?);
+    let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    if calls == Calls::Connected {
+        refused.extend(all(&[libc::SYS_connect]));
+    }
+    Ok(vec![
+        filter(refused, SeccompAction::Allow, refuse)?,
+        filter(all(ABSENT), SeccompAction::Allow, absent)?,
+    ])
+}
+
+type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
+
+/// Whatever their arguments.
+fn all(calls: &[libc::c_long]) -> Rules {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
+fn filter(listed: Rules, others: SeccompAction, these: SeccompAction) -> Result<BpfProgram, BackendError> {
+    SeccompFilter::new(listed, others, these, std::env::consts::ARCH.try_into()?)?.try_into()
+}

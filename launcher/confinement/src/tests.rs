@@ -1,0 +1,137 @@
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::*;
+use nix::errno::Errno;
+use nix::sched::CloneFlags;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// What becomes of `work` in a thread that has entered the domain; every other thread stays as it was.
+fn within<T: Send + 'static>(plan: Plan, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let entered = move || {
+        Domain::new("test", plan).unwrap().enter().unwrap();
+        work()
+    };
+    std::thread::spawn(entered).join().unwrap()
+}
+
+fn files(reads_all: bool, rules: Vec<Rule>) -> Plan {
+    Plan { files: Some(Files { reads_all, rules }), calls: Calls::Usual }
+}
+
+/// Two directories with a file each.
+fn two() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let root = tempfile::tempdir().unwrap();
+    let directories = ["ours", "theirs"].map(|name| {
+        let directory = root.path().join(name);
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("file"), "text").unwrap();
+        directory
+    });
+    let [ours, theirs] = directories;
+    (root, ours, theirs)
+}
+
+#[test]
+fn only_what_has_a_rule_is_opened() {
+    let (_root, ours, theirs) = two();
+    // Open already, and of a place that no rule is about: a descriptor has a rule as a path has.
+    let kernel = theirs.join("kernel");
+    fs::write(&kernel, "text").unwrap();
+    let given = File::open(&kernel).unwrap();
+    let rules = vec![Rule::path(May::Read, &ours), Rule::open(May::Read, given.into())];
+    let kind = |result: io::Result<()>| result.err().map(|error| error.kind());
+    within(files(false, rules), move || {
+        assert_eq!(fs::read_to_string(ours.join("file")).unwrap(), "text");
+        assert_eq!(fs::read_to_string(kernel).unwrap(), "text");
+        let denied = Some(ErrorKind::PermissionDenied);
+        assert_eq!(kind(fs::read(theirs.join("file")).map(drop)), denied);
+        assert_eq!(kind(fs::read_dir(&theirs).map(drop)), denied);
+        assert_eq!(kind(fs::write(ours.join("file"), "other")), denied);
+        assert_eq!(kind(fs::write(ours.join("new"), "other")), denied);
+    });
+}
+
+#[test]
+fn where_all_is_read_writing_and_executing_still_need_a_rule() {
+    let (_root, ours, theirs) = two();
+    let program = ours.join("true");
+    fs::copy("/bin/true", &program).unwrap();
+    let rules =
+        vec![Rule::path(May::Write, &ours), Rule::path(May::Run, "/usr"), Rule::path(May::Run, "/lib64")];
+    within(files(true, rules), move || {
+        assert_eq!(fs::read_to_string(theirs.join("file")).unwrap(), "text");
+        fs::write(ours.join("new"), "other").unwrap();
+        fs::rename(ours.join("new"), ours.join("newer")).unwrap();
+        let error = fs::write(theirs.join("file"), "other").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(Command::new("/bin/true").status().unwrap().success());
+        // What was written is never executed.
+        let error = Command::new(program).status().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    });
+}
+
+#[test]
+fn no_process_outside_is_signalled_or_looked_into() {
+    let mut outside = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = outside.id();
+    let rules = vec![Rule::path(May::Read, "/proc")];
+    // Root's own privilege opens some of /proc all the same, but not this.
+    let (signalled, looked) = within(files(false, rules), move || {
+        (kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM), fs::read_link(format!("/proc/{pid}/cwd")))
+    });
+    outside.kill().unwrap();
+    outside.wait().unwrap();
+    assert_eq!(signalled, Err(Errno::EPERM));
+    assert_eq!(looked.map_err(|error| error.kind()), Err(ErrorKind::PermissionDenied));
+}
+
+#[test]
+fn system_calls_that_nobody_needs_are_refused() {
+    let plan = Plan { files: None, calls: Calls::Usual };
+    within(plan, || {
+        assert_eq!(nix::sched::unshare(CloneFlags::CLONE_NEWUSER), Err(Errno::EPERM));
+        assert_eq!(nix::unistd::chroot("/"), Err(Errno::EPERM));
+        // Threads and programs start as before.
+        std::thread::spawn(|| {}).join().unwrap();
+        assert!(Command::new("/bin/true").status().unwrap().success());
+    });
+}
+
+#[test]
+fn one_that_has_its_connections_makes_no_others() {
+    let root = tempfile::tempdir().unwrap();
+    let socket = root.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let plan = Plan { files: None, calls: Calls::Connected };
+    within(plan, move || {
+        let error = UnixStream::connect(&socket).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        drop(listener);
+        // It may listen, and be connected to.
+        UnixListener::bind(root.path().join("own")).unwrap();
+        UnixStream::pair().unwrap();
+    });
+}
+
+#[test]
+fn one_that_hands_over_executes_nothing() {
+    let plan = Plan { files: None, calls: Calls::HandOver };
+    within(plan, || {
+        assert!(File::open("/dev/null").is_ok());
+        assert_eq!(Command::new("/bin/true").status().unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(nix::unistd::unlink("/nowhere"), Err(Errno::EPERM));
+    });
+}
+
+#[test]
+fn a_hidden_process_has_no_memory_to_show() {
+    hide_memory().unwrap();
+    assert!(!nix::sys::prctl::get_dumpable().unwrap());
+    nix::sys::prctl::set_dumpable(true).unwrap();
+}
