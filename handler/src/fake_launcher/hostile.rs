@@ -84,7 +84,7 @@ fn status(number: u64) -> LauncherStatus {
         machine_type: format!("{number}\u{1b}[2J{}", "x".repeat(4096)),
         ..LauncherStatus::default()
     };
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         status.set_phase(Phase::Paused);
         status.set_pause(Pause::IoError);
     } else {

@@ -129,7 +129,7 @@ struct Place {
 impl Peer {
     /// Makes sure that who is at the other end of the connection is in container `expected`.
     pub fn verify(socket: impl AsFd, expected: &Container) -> Result<Self, PeerError> {
-        Self::expect(kernel::peer(socket), expected).map(|(peer, _)| peer)
+        Self::within(kernel::peer(socket), expected).map(|(peer, _)| peer)
     }
 
     /// The same, and opens what the kernel counts for that container.
@@ -137,16 +137,16 @@ impl Peer {
         socket: impl AsFd,
         expected: &Container,
     ) -> Result<(Self, Counters), PeerError> {
-        let (peer, place) = Self::expect(kernel::peer(socket), expected)?;
+        let (peer, place) = Self::within(kernel::peer(socket), expected)?;
         Ok((peer, Counters::open(&place.groups, &place.container)))
     }
 
     /// Makes sure that the process that has this id now is in container `expected`.
     pub fn verify_process(pid: i32, expected: &Container) -> Result<Self, PeerError> {
-        Self::expect(kernel::process(pid), expected).map(|(peer, _)| peer)
+        Self::within(kernel::process(pid), expected).map(|(peer, _)| peer)
     }
 
-    fn expect(process: io::Result<OwnedFd>, expected: &Container) -> Result<(Self, Place), PeerError> {
+    fn within(process: io::Result<OwnedFd>, expected: &Container) -> Result<(Self, Place), PeerError> {
         let (peer, place) = Self::look(process)?;
         if place.container != *expected {
             let expected = expected.clone();
