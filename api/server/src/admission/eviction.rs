@@ -240,7 +240,7 @@ mod tests {
                             "status": { "phase": "Running", "nodeName": "node01", "activePods": { "p-1": "node01" } },
                         })
                     };
-                    let mut answer = hyper::Response::new(Full::from(body.to_string()));
+                    let mut answer = hyper::Response::new(Full::<hyper::body::Bytes>::from(body.to_string()));
                     answer.headers_mut().insert("content-type", "application/json".parse().unwrap());
                     async move { Ok::<_, std::convert::Infallible>(answer) }
                 });
