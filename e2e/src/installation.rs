@@ -18,7 +18,7 @@ pub const CLUSTER_KINDS: &str = "crd,clusterrole,clusterrolebinding,validatingad
      validatingadmissionpolicybinding,mutatingwebhookconfiguration,validatingwebhookconfiguration,apiservice";
 /// Those that are.
 pub const LOCAL_KINDS: &str =
-    "serviceaccount,role,rolebinding,service,poddisruptionbudget,deployment,daemonset";
+    "serviceaccount,role,rolebinding,service,poddisruptionbudget,networkpolicy,deployment,daemonset";
 
 /// The `KubeVirt` object, if there is one.
 pub fn kubevirt() -> Result<Option<Value>> {

@@ -5,7 +5,7 @@
 //!                            |
 //!   files or requests --> certificates --> TLS of its servers and calls
 //!                            |
-//!                         probes: /healthz, /metrics on 8443
+//!                         server: one loop for all of them --> probes: /healthz, /metrics on 8443
 //!
 //!   a request for a stream --> websocket <--> a guest's port or line
 //! ```
@@ -22,6 +22,7 @@ pub mod probes;
 pub mod process;
 pub mod query;
 pub mod request;
+pub mod server;
 pub mod tls;
 pub mod websocket;
 pub mod websocket_client;

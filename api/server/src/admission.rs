@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   body --> request --> facts (reads other objects, where a rule looks at them) --> review (pure) --> body
-//!                   \--> eviction (reads the pod and its instance, may mark it)  --------------------/
+//!                   \--> eviction (reads the pod and its instance)  --------------------------------/
+//!                                \--> evacuate: marks the instance, for the API server alone
 //! ```
 //!
 //! The rules themselves are `barevirt_api`'s; here they are only connected. An answer is either a JSON patch of
@@ -82,6 +83,21 @@ pub async fn answer(
         created.count(request.namespace.as_deref().unwrap_or_default());
     }
     Ok(review)
+}
+
+/// Marks the instance whose launcher is evicted as to leave its node, where that is what its eviction means. For who is known to
+/// be the API server: anybody can send a review. It is always allowed; [`Hook::Eviction`] decides.
+///
+/// # Errors
+/// 400 for a body that is no AdmissionReview with a request; what the API server says where the mark cannot be written.
+pub async fn evacuate(
+    client: &Client,
+    config: &Reading,
+    body: &[u8],
+) -> Result<AdmissionReview<DynamicObject>, Refusal> {
+    let request = request(body)?;
+    eviction::mark(client, &config.settings, &request).await.map_err(Refusal::internal)?;
+    Ok(AdmissionResponse::from(&request).into_review())
 }
 
 /// Whether the request creates a machine, unless it is refused.

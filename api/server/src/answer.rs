@@ -1,5 +1,6 @@
 //! Answers of this server: JSON, and Kubernetes' `Status` for everything that went wrong.
 
+use barevirt_component::server::bodies::NotRead;
 use http::{Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -53,6 +54,11 @@ impl Refusal {
         Self { code: StatusCode::CONFLICT, reason: "Conflict", message }
     }
 
+    /// 413.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::PAYLOAD_TOO_LARGE, reason: "RequestEntityTooLarge", message: message.into() }
+    }
+
     /// 422: admission refuses a change, or would refuse it.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self { code: StatusCode::UNPROCESSABLE_ENTITY, reason: "Invalid", message: message.into() }
@@ -96,6 +102,17 @@ impl Refusal {
             // The `test` of a patch failed: another client changed the object first.
             422 => Self { code: StatusCode::CONFLICT, reason: "Conflict", message: status.message },
             _ => Self::internal(format!("{what}: {}", status.message)),
+        }
+    }
+}
+
+impl From<NotRead> for Refusal {
+    fn from(why: NotRead) -> Self {
+        let message = why.to_string();
+        match why {
+            NotRead::TooLarge | NotRead::TooHeavy => Self::too_large(message),
+            NotRead::Busy => Self::too_many(message),
+            NotRead::Late | NotRead::Broken(_) => Self::bad_request(message),
         }
     }
 }

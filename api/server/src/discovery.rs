@@ -28,7 +28,7 @@ pub fn paths() -> Value {
     let versions = VERSIONS.map(|version| format!("/apis/{GROUP}/{version}"));
     let mut paths = vec!["/apis".to_owned(), format!("/apis/{GROUP}")];
     paths.extend(versions);
-    paths.extend(["/healthz", "/metrics", "/openapi/v2", "/openapi/v3"].map(str::to_owned));
+    paths.extend(["/openapi/v2", "/openapi/v3"].map(str::to_owned));
     json!({ "paths": paths })
 }
 

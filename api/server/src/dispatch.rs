@@ -4,14 +4,11 @@
 //! request -> route -> (front proxy: who) -> (access review: may they) -> what it does -> answer
 //! ```
 
-use std::time::Duration;
-
-use barevirt_component::metrics::CONTENT_TYPE;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Limited};
-use hyper::body::{Bytes, Incoming};
+use barevirt_component::server::Caller;
+use barevirt_component::server::bodies::Whole;
+use http::Request;
+use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
-use tokio::time::timeout;
 
 use crate::answer::{self, Answer, Refusal};
 use crate::endpoints::{Call, InstanceAction};
@@ -23,24 +20,17 @@ use crate::{
     port_forward, qmp, volumes,
 };
 
-/// A body's largest size: an AdmissionReview carries the old and the new object, each at most etcd's 1.5 MB.
-const MAX_BODY: usize = 8 << 20;
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Answers a request; `shown` are the certificates of whoever sent it.
-pub(crate) async fn answer(
-    state: &State,
-    shown: &[CertificateDer<'_>],
-    request: Request<Incoming>,
-) -> Answer {
-    route_request(state, shown, request).await.unwrap_or_else(Answer::from)
+/// Answers a request of that caller.
+pub(crate) async fn answer(state: &State, caller: &Caller, request: Request<Incoming>) -> Answer {
+    route_request(state, caller, request).await.unwrap_or_else(Answer::from)
 }
 
 async fn route_request(
     state: &State,
-    shown: &[CertificateDer<'_>],
+    caller: &Caller,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
+    let shown = &caller.shown;
     let path = request.uri().path().to_owned();
     let route = match route::parse(request.method(), &path) {
         Ok(route) => route,
@@ -53,15 +43,13 @@ async fn route_request(
             });
         }
     };
-    let Some(access) = route.access() else { return open_route(state, route, request).await };
+    let Some(access) = route.access() else { return open_route(state, caller, route, request).await };
     let user = identity(state, shown, &request)?;
     authorize::allow(&state.client.0, &user, &access).await?;
     match route {
-        Route::Call(called) => call(state, &user, &called, request).await,
-        Route::Healthz
-        | Route::Metrics
-        | Route::Readyz
-        | Route::Webhook(_)
+        Route::Call(called) => call(state, caller, &user, &called, request).await,
+        Route::Webhook(_)
+        | Route::Evacuation(_)
         | Route::Paths
         | Route::Groups
         | Route::Group
@@ -75,11 +63,13 @@ async fn route_request(
 /// Makes a call that the user may make.
 async fn call(
     state: &State,
+    caller: &Caller,
     user: &User,
     called: &Called,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
     let Called { endpoint, namespace, name, .. } = called;
+    let body = |request| body(state, caller, request);
     match endpoint.call {
         Call::Machine(action) => {
             let body = body(request).await?;
@@ -88,12 +78,13 @@ async fn call(
         Call::Volume(action) => {
             let config = state.config()?;
             let (gates, object) = (&config.settings.gates, (endpoint.on, namespace.as_str(), name.as_str()));
-            volumes::act(&state.client.0, gates, user, action, object, &body(request).await?).await
+            let body = body(request).await?;
+            volumes::act(&state.client.0, gates, user, action, object, &body).await
         }
         Call::Instance(InstanceAction::Qmp) => {
             let query = request.uri().query().map(str::to_owned);
             let body = body(request).await?;
-            qmp::call(state, user, called, query.as_deref(), body).await
+            qmp::call(state, user, called, query.as_deref(), body.clone()).await
         }
         Call::Instance(InstanceAction::QmpStream) => qmp::stream(state, user, called, request).await,
         Call::Instance(InstanceAction::Debug) => qmp::debug(state, user, called).await,
@@ -104,13 +95,16 @@ async fn call(
         Call::Control(control) => {
             let query = request.uri().query().map(str::to_owned);
             let body = body(request).await?;
-            controls::act(state, user, control, (namespace, name), query.as_deref(), body).await
+            controls::act(state, user, control, (namespace, name), query.as_deref(), body.clone()).await
         }
         Call::Expand => {
             let (client, config) = (&state.client.0, state.config()?);
             let guest = &config.settings.guest;
             match name.as_str() {
-                "" => expand::body(client, guest, namespace, &body(request).await?).await,
+                "" => {
+                    let body = body(request).await?;
+                    expand::body(client, guest, namespace, &body).await
+                }
                 name => expand::machine(client, guest, namespace, name).await,
             }
         }
@@ -140,14 +134,13 @@ fn open_call(state: &State, called: &Called) -> Result<Answer, Refusal> {
 }
 
 /// Paths that need no permission, and webhooks, which the API server calls without a certificate.
-async fn open_route(state: &State, route: Route, request: Request<Incoming>) -> Result<Answer, Refusal> {
+async fn open_route(
+    state: &State,
+    caller: &Caller,
+    route: Route,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
     Ok(match route {
-        Route::Healthz => answer::ok(&state.probes.health()),
-        Route::Metrics => answer::typed(StatusCode::OK, CONTENT_TYPE, state.probes.metrics.text()),
-        Route::Readyz => {
-            state.config()?;
-            answer::ok(&state.probes.health())
-        }
         Route::Paths => answer::ok(&discovery::paths()),
         Route::Groups => answer::ok(&discovery::groups()),
         Route::Group => answer::ok(&discovery::group()),
@@ -156,9 +149,19 @@ async fn open_route(state: &State, route: Route, request: Request<Incoming>) -> 
         Route::OpenApiV3Index => answer::ok(&openapi::v3_index()),
         Route::OpenApiV3(version) => answer::ok(&openapi::v3(version)),
         Route::Call(called) => open_call(state, &called)?,
+        // Whoever does not know the word learns nothing, not even that there is one.
+        Route::Evacuation(seal) if !state.certificates.is_seal(&seal) => {
+            identity(state, &caller.shown, &request)?;
+            return Err(Refusal::not_found("the server could not find the requested resource"));
+        }
+        Route::Evacuation(_) => {
+            let config = state.config()?;
+            let body = body(state, caller, request).await?;
+            answer::ok(&admission::evacuate(&state.webhooks.0, &config, &body).await?)
+        }
         Route::Webhook(hook) => {
             let config = state.config()?;
-            let body = body(request).await?;
+            let body = body(state, caller, request).await?;
             let answer =
                 admission::answer(&state.webhooks.0, &state.namespace, &config, &state.created, hook, &body);
             answer::ok(&answer.await?)
@@ -178,15 +181,13 @@ fn identity(
         .ok_or(front_proxy::Refused::NotConfigured)
         .and_then(|front_proxy| front_proxy.user(shown, request.headers()))
         .map_err(|refused| {
-            tracing::info!(path = request.uri().path(), %refused, "request without identity");
+            // Of the path only what no seal can be in.
+            let path = request.uri().path().trim_start_matches('/').split('/').next();
+            tracing::info!(path, %refused, "request without identity");
             Refusal::unauthorized("Unauthorized")
         })
 }
 
-async fn body(request: Request<Incoming>) -> Result<Bytes, Refusal> {
-    match timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX_BODY).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) => Err(Refusal::bad_request(format!("read the request's body: {error}"))),
-        Err(_) => Err(Refusal::bad_request("the request's body did not come in time")),
-    }
+async fn body(state: &State, caller: &Caller, request: Request<Incoming>) -> Result<Whole, Refusal> {
+    Ok(state.bodies.read(caller, request).await?)
 }

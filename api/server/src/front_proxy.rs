@@ -124,11 +124,11 @@ impl FrontProxy {
         })
     }
 
-    /// The user of a request, given the certificates that the client showed in the handshake.
+    /// Whether the certificates that a client showed in the handshake are the aggregator's.
     ///
     /// # Errors
-    /// [`Refused`]: the request is answered with 401.
-    pub fn user(&self, shown: &[CertificateDer<'_>], headers: &HeaderMap) -> Result<User, Refused> {
+    /// Says why they are not.
+    pub fn trusts(&self, shown: &[CertificateDer<'_>]) -> Result<(), Refused> {
         let (leaf, rest) = shown.split_first().ok_or(Refused::NoCertificate)?;
         self.verifier
             .verify_client_cert(leaf, rest, UnixTime::now())
@@ -137,6 +137,15 @@ impl FrontProxy {
         if !self.allowed_names.is_empty() && !self.allowed_names.contains(&name) {
             return Err(Refused::NameNotAllowed(name));
         }
+        Ok(())
+    }
+
+    /// The user of a request, given the certificates that the client showed in the handshake.
+    ///
+    /// # Errors
+    /// [`Refused`]: the request is answered with 401.
+    pub fn user(&self, shown: &[CertificateDer<'_>], headers: &HeaderMap) -> Result<User, Refused> {
+        self.trusts(shown)?;
         let mut names = self.username_headers.iter().map(|header| texts(headers, header));
         let name = names.find_map(|texts| texts.map(|texts| texts.into_iter().next()).transpose());
         let name = name.ok_or(Refused::NoUser)??;

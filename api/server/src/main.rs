@@ -12,14 +12,14 @@ use barevirt_component::client::{Connection, Limit, Requests};
 use barevirt_component::installation::Installation;
 use barevirt_component::metrics::Metrics;
 use barevirt_component::metrics::names::VIRT_API_READY;
-use barevirt_component::probes::Probes;
+use barevirt_component::probes::{self, Probes, listen};
+use barevirt_component::server::bodies::Bodies;
 use barevirt_component::{log, tls};
 use clap::Parser;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use virt_api::admission::Created;
 use virt_api::front_proxy::{self, CONFIG_MAP, FrontProxy};
@@ -35,9 +35,12 @@ const CERTIFICATES_TIMEOUT: Duration = Duration::from_secs(300);
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Options {
-    /// Address to listen on.
-    #[arg(long, default_value = "0.0.0.0:8443")]
+    /// Address of the webhooks and the aggregated API, over TLS.
+    #[arg(long, default_value = "[::]:8444")]
     listen: SocketAddr,
+    /// Address for /healthz, /readyz and /metrics, over TLS.
+    #[arg(long, default_value = "[::]:8443")]
+    probes_listen: SocketAddr,
     /// Namespace of the installation.
     #[arg(long, env = "POD_NAMESPACE", default_value = "kubevirt")]
     namespace: String,
@@ -87,13 +90,15 @@ async fn main() -> anyhow::Result<()> {
         }
         _ = terminate.recv() => return Ok(()),
     }
+    let probes = Arc::new(Probes { installation: installation.clone(), leading: None, metrics });
     let state = Arc::new(State {
         client: KubeClient(client),
         webhooks: KubeClient(webhooks),
         namespace: options.namespace,
         certificates,
         front_proxy: front_proxy::Current::empty(),
-        probes: Probes { installation: installation.clone(), leading: None, metrics },
+        probes: probes.clone(),
+        bodies: Bodies::default(),
         streams,
         created,
     });
@@ -102,10 +107,15 @@ async fn main() -> anyhow::Result<()> {
         installation.ready().await;
         ready.set(1);
     });
-    let listener = TcpListener::bind(options.listen).await.context("listen")?;
+    let listener = listen(options.listen).await.context("listen")?;
+    let shown = state.clone();
+    // They share nothing with who calls the API but the certificate.
+    let mut probes =
+        tokio::spawn(probes::serve(options.probes_listen, probes, move || shown.certificates.probes()));
     tracing::info!(address = %options.listen, "serving");
     tokio::select! {
         () = serve(state, listener) => {}
+        ended = &mut probes => ended.context("probes")?.context("probes")?,
         _ = terminate.recv() => tracing::info!("asked to end"),
     }
     Ok(())

@@ -14,17 +14,16 @@ pub const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
 /// The aggregated API's group.
 pub const GROUP: &str = "subresources.kubevirt.io";
 
+/// First part of the path where evictions mark their instance; the second is the seal of the serving certificate.
+pub const EVACUATION_PATH: &str = "pod-eviction-evacuate";
+
 /// One request that this server knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Liveness.
-    Healthz,
-    /// Numbers for monitoring.
-    Metrics,
-    /// Readiness: the settings of the installation are known.
-    Readyz,
     /// An admission review.
     Webhook(Hook),
+    /// An eviction that may mark its instance, told by who says that word: [`EVACUATION_PATH`].
+    Evacuation(String),
     /// `/`: where there is something to be found.
     Paths,
     /// `/apis`: the groups of this server.
@@ -105,14 +104,12 @@ impl Route {
     /// What the person must be allowed to do. `None`: a path that needs no permission of its own.
     ///
     /// Where there is something to ask, the request must come from the API server's aggregator, with its certificate.
-    /// Webhooks come without one, and so do the kubelet's probes.
+    /// Webhooks come without one.
     pub fn access(&self) -> Option<Access> {
         match self {
             Self::Call(called) => called.access(),
-            Self::Healthz
-            | Self::Metrics
-            | Self::Readyz
-            | Self::Webhook(_)
+            Self::Webhook(_)
+            | Self::Evacuation(_)
             | Self::Paths
             | Self::Groups
             | Self::Group
@@ -132,9 +129,6 @@ pub fn parse(method: &Method, path: &str) -> Result<Route, NoRoute> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let get = |route| only(method, &Method::GET, route);
     match parts.as_slice() {
-        ["healthz" | "livez"] => get(Route::Healthz),
-        ["readyz"] => get(Route::Readyz),
-        ["metrics"] => get(Route::Metrics),
         [""] => get(Route::Paths),
         ["apis"] => get(Route::Groups),
         ["openapi", "v2"] => get(Route::OpenApiV2),
@@ -143,6 +137,7 @@ pub fn parse(method: &Method, path: &str) -> Result<Route, NoRoute> {
         ["apis", GROUP] => get(Route::Group),
         ["apis", GROUP, version] => get(Route::Resources(known_version(version)?)),
         ["apis", GROUP, version, rest @ ..] => call(method, known_version(version)?, rest).map(Route::Call),
+        [EVACUATION_PATH, seal] => only(method, &Method::POST, Route::Evacuation((*seal).to_owned())),
         [path] => Hook::at(path)
             .map_or(Err(NoRoute::NotFound), |hook| only(method, &Method::POST, Route::Webhook(hook))),
         _ => Err(NoRoute::NotFound),

@@ -65,6 +65,8 @@ fn no_two_calls_share_a_request() {
 #[test]
 fn what_is_not_listed_is_not_found() {
     for path in [
+        "/healthz",
+        "/metrics",
         "/apis/apps/v1",
         "/apis/subresources.kubevirt.io/v2",
         "/apis/subresources.kubevirt.io/v2/version",
@@ -100,6 +102,15 @@ fn a_wrong_method_is_told_apart() {
 }
 
 #[test]
+fn an_eviction_marks_nothing_without_the_word() {
+    let post = |path: &str| parse(&Method::POST, path);
+    assert_eq!(post("/pod-eviction-evacuate/ab12"), Ok(Route::Evacuation("ab12".to_owned())));
+    for path in ["/pod-eviction-evacuate", "/pod-eviction-evacuate/", "/pod-eviction-evacuate/a/b"] {
+        assert_eq!(post(path), Err(NoRoute::NotFound), "{path}");
+    }
+}
+
+#[test]
 fn what_this_server_says_of_itself_is_open() {
     for path in [
         "/",
@@ -113,8 +124,6 @@ fn what_this_server_says_of_itself_is_open() {
         "/openapi/v2",
         "/openapi/v3",
         "/openapi/v3/apis/subresources.kubevirt.io/v1",
-        "/healthz",
-        "/metrics",
     ] {
         assert_eq!(parse(&Method::GET, path).unwrap().access(), None, "{path}");
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use barevirt_component::installation::Reading;
 use barevirt_component::probes::Probes;
+use barevirt_component::server::bodies::Bodies;
 use kube::Client;
 
 use crate::admission::Created;
@@ -26,7 +27,9 @@ pub struct State {
     /// Which proxy may speak for users.
     pub front_proxy: front_proxy::Current,
     /// Settings of the installation, metrics of this process.
-    pub probes: Probes,
+    pub probes: Arc<Probes>,
+    /// What bodies of requests may take.
+    pub bodies: Bodies,
     /// Streams that are open.
     pub streams: Streams,
     /// Machines that were admitted.

@@ -10,12 +10,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use barevirt_component::certificates::{Client, Clients, Server, TlsPolicy, files};
+use barevirt_component::certificates::{Client, Clients, Server, Shown, TlsPolicy, files};
 use rustls::{ClientConfig, ServerConfig};
 use tokio::sync::watch;
 
 /// For ALPN, the preferred one first.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+const OF_PROBES: &[&[u8]] = &[b"http/1.1"];
 
 /// Where the certificates of this server lie.
 #[derive(Debug, Clone)]
@@ -31,7 +33,9 @@ pub struct Files {
 /// Certificates in use; the newest good ones.
 #[derive(Debug)]
 pub struct Certificates {
+    shown: Shown,
     server: Arc<Server>,
+    probes: Arc<Server>,
     to_handlers: Arc<Client>,
 }
 
@@ -41,6 +45,8 @@ impl Certificates {
         let shown = files::pair(&files.serving);
         let (client, trusted) = (files::pair(&files.client), files::authorities(&files.ca.join("ca-bundle")));
         Self {
+            shown: shown.clone(),
+            probes: Server::follow(shown.clone(), Clients::Everybody, policy.clone(), OF_PROBES),
             server: Server::follow(shown, Clients::Shown, policy.clone(), PROTOCOLS),
             to_handlers: Client::follow(client, trusted, policy.clone()),
         }
@@ -48,12 +54,22 @@ impl Certificates {
 
     /// Comes back when all of them are there.
     pub async fn ready(&self) {
-        tokio::join!(self.server.ready(), self.to_handlers.ready());
+        tokio::join!(self.server.ready(), self.probes.ready(), self.to_handlers.ready());
     }
 
     /// For the next connection.
     pub fn server(&self) -> Option<Arc<ServerConfig>> {
         self.server.current()
+    }
+
+    /// Whether whoever says so was told by the operator: the API server, by its configuration.
+    pub fn is_seal(&self, said: &str) -> bool {
+        self.shown.borrow().as_ref().is_some_and(|pair| pair.seal().is(said))
+    }
+
+    /// For the next connection of who probes.
+    pub fn probes(&self) -> Option<Arc<ServerConfig>> {
+        self.probes.current()
     }
 
     /// For the next call to a handler: shows the client certificate, trusts only our own CA.

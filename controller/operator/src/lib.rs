@@ -21,7 +21,7 @@
 //!
 //! - `manifest`: what a person applies; [`strategy`]: what the operator applies after that.
 //! - `workloads`: Deployments and the DaemonSet; `rbac`: what components may do; `user_roles`: what people may do; `policy`: what
-//!   a handler's token may change; `webhooks` and `api_services`: who asks us; `instancetypes`: sizes that come with it.
+//!   a handler's token may change; `network_policies`: which ports are open; `webhooks` and `api_services`: who asks us; `instancetypes`: sizes that come with it.
 //!
 //! **What the objects are made of**
 //!
@@ -33,6 +33,7 @@ mod images;
 mod instancetypes;
 mod manifest;
 pub mod monitoring;
+mod network_policies;
 mod objects;
 pub mod operator;
 mod policy;

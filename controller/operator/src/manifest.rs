@@ -7,6 +7,7 @@
 
 use crate::certificates::Leaf;
 use crate::monitoring;
+use crate::network_policies::policy;
 use crate::objects::{PRIORITY_CLASS, definition, metadata, namespaced};
 use crate::operator::NAME;
 use crate::operator::kind::{Identity, Kind};
@@ -51,6 +52,7 @@ pub fn manifest(images: &Images) -> Vec<Value> {
         binding("RoleBinding", binder, ("Role", ACCOUNT)),
         // Granted to virt-api, so held by the operator.
         binding("RoleBinding", reader, ("Role", "extension-apiserver-authentication-reader")),
+        policy(NAME, &[PORT, WEBHOOK_PORT]),
         deployment(images),
     ]
 }
@@ -147,7 +149,7 @@ fn local_rules(strategy: &[Value]) -> Vec<Value> {
         named("coordination.k8s.io", &leases, &[NAME], &["get", "update"]),
         // A name cannot be asked for when an object is made.
         rule("coordination.k8s.io", &leases, &["create"]),
-        named("coordination.k8s.io", &leases, &["virt-controller"], &["delete"]),
+        named("coordination.k8s.io", &leases, &["virt-controller"], &["get", "delete"]),
         // What keeps a component from becoming ready.
         rule("", &["pods"], &["list"]),
         named("", &["secrets"], &SECRETS, &["get", "create", "patch", "delete"]),
@@ -230,7 +232,8 @@ fn deployment(images: &Images) -> Value {
         ],
         "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 10},
         "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        // What strangers can make it take is bounded well below.
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "768Mi"}},
         "securityContext": unprivileged(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     });

@@ -8,6 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -89,6 +90,7 @@ fn every_field_is_one_of_its_kind() {
             "Deployment" => reads_and_writes_the_same::<Deployment>(&object),
             "DaemonSet" => reads_and_writes_the_same::<DaemonSet>(&object),
             "Service" => reads_and_writes_the_same::<Service>(&object),
+            "NetworkPolicy" => reads_and_writes_the_same::<NetworkPolicy>(&object),
             "PodDisruptionBudget" => reads_and_writes_the_same::<PodDisruptionBudget>(&object),
             "MutatingWebhookConfiguration" => {
                 reads_and_writes_the_same::<MutatingWebhookConfiguration>(&object);

@@ -9,7 +9,9 @@ use barevirt_api::names::{
     SERVICE_ACCOUNT_OPERATOR,
 };
 use barevirt_api::webhooks::{Configuration, Hook, WEBHOOKS, Webhook};
+use barevirt_component::certificates::Seal;
 use serde_json::{Value, json};
+use virt_api::route::EVACUATION_PATH;
 
 pub(crate) fn objects() -> Vec<Value> {
     Configuration::ALL.into_iter().map(object).collect()
@@ -52,14 +54,26 @@ fn entry(webhook: &Webhook) -> Value {
         "admissionReviewVersions": ["v1"],
         "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",
-        // An eviction marks its instance, unless it is a dry run.
-        "sideEffects": if webhook.hook == Hook::Eviction { "NoneOnDryRun" } else { "None" },
+        "sideEffects": "None",
         "timeoutSeconds": 10,
     });
     if let Some((name, expression)) = condition(webhook.hook) {
         entry["matchConditions"] = json!([{"name": name, "expression": expression}]);
     }
     entry
+}
+
+/// The webhook by which an eviction marks its instance: the same evictions as [`Hook::Eviction`]'s, at a path that only the API
+/// server and virt-api know. Where it cannot be reached the API server tells the person who evicts nothing of it, the path
+/// neither, and goes on: whether the pod goes is the other webhook's to say.
+pub(crate) fn evacuation(seal: &Seal) -> Option<Value> {
+    let webhook = WEBHOOKS.iter().find(|webhook| webhook.hook == Hook::Eviction)?;
+    let mut entry = entry(webhook);
+    entry["name"] = json!("virt-launcher-evacuation.kubevirt.io");
+    entry["clientConfig"]["service"]["path"] = json!(format!("/{EVACUATION_PATH}/{}", seal.as_str()));
+    entry["failurePolicy"] = json!("Ignore");
+    entry["sideEffects"] = json!("NoneOnDryRun");
+    Some(entry)
 }
 
 /// What else must be so for virt-api to be asked, by name and as CEL.

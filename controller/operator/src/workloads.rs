@@ -2,6 +2,7 @@
 
 use crate::images::Images;
 use crate::monitoring::{METRICS_LABEL, METRICS_PORT_NAME, METRICS_SERVICE};
+use crate::network_policies::policy;
 use crate::objects::{PRIORITY_CLASS, metadata, namespaced};
 use crate::operator::NAME as OPERATOR;
 use crate::rbac::CA_CONFIG_MAP;
@@ -12,9 +13,11 @@ use serde_json::{Value, json};
 
 /// The operator's service, by which its certificate is known.
 const OPERATOR_SERVICE: &str = "kubevirt-operator-webhook";
-/// Port of virt-api in its pod.
-const API_PORT: u16 = 8443;
-/// Port of `/healthz` and `/metrics` in every component's pod; virt-api has its webhooks there, too.
+/// Port of virt-api's webhooks and of the aggregated API in its pod. A former version has them on 8443.
+const API_PORT: u16 = 8444;
+/// Name of that port, whatever its number.
+const API_PORT_NAME: &str = "virt-api";
+/// Port of `/healthz` and `/metrics` in every component's pod.
 const PROBES_PORT: u16 = 8443;
 /// Port of the handler's console server in its pod.
 const CONSOLE_PORT: u16 = 8186;
@@ -25,12 +28,15 @@ pub(crate) fn objects(images: &Images) -> Vec<Value> {
     vec![
         controller(images),
         budget("virt-controller"),
+        policy("virt-controller", &[PROBES_PORT]),
         api(images),
         budget("virt-api"),
+        policy("virt-api", &[API_PORT, PROBES_PORT]),
         api_service(),
         operator_service(),
         metrics_service(),
         handler(images),
+        policy("virt-handler", &[CONSOLE_PORT, PROBES_PORT]),
     ]
 }
 
@@ -124,7 +130,8 @@ fn controller(images: &Images) -> Value {
         "ports": [metrics_port()],
         "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        // It remembers every machine and instance: some kilobytes each.
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "2Gi"}},
         "securityContext": unprivileged(),
         "volumeMounts": [mount("certificates", "/etc/virt-controller/certificates")],
     });
@@ -172,17 +179,22 @@ fn budget(name: &str) -> Value {
 /// Its certificates are made by the operator; the kubelet waits for them with the pod's start.
 fn api(images: &Images) -> Value {
     let name = "virt-api";
-    let probe = |path: &str| json!({"path": path, "port": API_PORT, "scheme": "HTTPS"});
+    let probe = |path: &str| json!({"path": path, "port": PROBES_PORT, "scheme": "HTTPS"});
     let container = json!({
         "name": name,
         "image": images.reference(name),
         "imagePullPolicy": images.pull_policy,
-        "args": [format!("--listen=[::]:{API_PORT}"), format!("--namespace={INSTALL_NAMESPACE}")],
+        "args": [
+            format!("--listen=[::]:{API_PORT}"),
+            format!("--probes-listen=[::]:{PROBES_PORT}"),
+            format!("--namespace={INSTALL_NAMESPACE}"),
+        ],
         "env": environment(),
-        "ports": [{"name": "virt-api", "containerPort": API_PORT, "protocol": "TCP"}],
+        "ports": [{"name": API_PORT_NAME, "containerPort": API_PORT, "protocol": "TCP"}, metrics_port()],
         "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 2, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
-        "resources": {"requests": {"cpu": "5m", "memory": "32Mi"}},
+        // What strangers can make it take is bounded well below.
+        "resources": {"requests": {"cpu": "5m", "memory": "32Mi"}, "limits": {"memory": "768Mi"}},
         "securityContext": unprivileged(),
         "volumeMounts": [
             mount("certificates", "/etc/virt-api/certificates"),
@@ -208,7 +220,7 @@ fn metrics_service() -> Value {
         "metadata": metadata,
         "spec": {
             "selector": {METRICS_LABEL: "true"},
-            // By number: virt-api has one port for all, under another name. Each pod by itself: nobody wants the numbers of
+            // By number: virt-api of a former version has one port for all, under another name. Each pod by itself: nobody wants the numbers of
             // whichever pod answers.
             "clusterIP": "None",
             "ports": [{
@@ -226,7 +238,8 @@ fn api_service() -> Value {
         "metadata": namespaced(name, name),
         "spec": {
             "selector": {APP_LABEL: name},
-            "ports": [{"name": "https", "port": 443, "targetPort": API_PORT, "protocol": "TCP"}],
+            // By name: while another version is rolled out, some pods have another number.
+            "ports": [{"name": "https", "port": 443, "targetPort": API_PORT_NAME, "protocol": "TCP"}],
         },
     })
 }

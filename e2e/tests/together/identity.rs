@@ -112,7 +112,7 @@ impl Forgery {
 /// A request straight at virt-api, with the headers that the aggregator would send for a powerful user.
 fn ask_virt_api(address: &str, path: &str, method: &str, certificate: &[String]) -> Result<Answer> {
     let mut settings = vec![
-        setting("url", &format!("https://{}:8443{path}", pods::host(address))),
+        setting("url", &format!("https://{}:8444{path}", pods::host(address))),
         setting("request", method),
         setting("header", "X-Remote-User: kubernetes-admin"),
         setting("header", "X-Remote-Group: system:masters"),
@@ -429,7 +429,7 @@ fn shown(address: &str) -> Result<String> {
 #[test]
 fn each_server_shows_a_certificate_of_its_own_for_servers_only() -> Result<()> {
     let mut servers =
-        vec![(format!("{}:8443", pods::host(&virt_api()?)), "virt-api.kubevirt.svc".to_owned())];
+        vec![(format!("{}:8444", pods::host(&virt_api()?)), "virt-api.kubevirt.svc".to_owned())];
     for (node, address) in handler_addresses()? {
         servers.push((format!("{}:8186", pods::host(&address)), format!("{node}.virt-handler.kubevirt")));
     }

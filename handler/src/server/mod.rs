@@ -27,35 +27,23 @@ pub mod route;
 mod tests;
 pub mod tls;
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use barevirt_component::certificates::Server;
+use barevirt_component::server::{Caller, Limits};
 use barevirt_component::websocket;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
-use tracing::{debug, info, warn};
+use tokio::net::TcpListener;
+use tracing::info;
 
 use self::answer::{Body, refuse};
 use self::holders::StreamHolders;
-use self::parts::{REQUEST, has_flag, take};
+use self::parts::{has_flag, take};
 use self::route::{Guest, Kind, Route};
 use crate::certificate::NotReady;
 use crate::launchers::Launcher;
 use crate::registry::Launchers;
-
-/// Connections at the same time; more wait.
-const MOST_CONNECTIONS: usize = 1024;
-/// How long a handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Serves until the process ends.
 pub async fn run(
@@ -64,53 +52,13 @@ pub async fn run(
     not_ready: NotReady,
     launchers: Launchers,
 ) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let holders = StreamHolders::default();
-    loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warn!(%error, "connection not accepted");
-                sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let (certificates, not_ready, launchers) =
-            (Arc::clone(&certificates), not_ready.clone(), launchers.clone());
-        let holders = holders.clone();
-        tokio::spawn(async move {
-            if let Err(error) = serve(stream, &certificates, not_ready, launchers, holders).await {
-                debug!(error, "connection ended");
-            }
-            drop(place);
-        });
-    }
-}
-
-async fn serve(
-    stream: TcpStream,
-    certificates: &Server,
-    not_ready: NotReady,
-    launchers: Launchers,
-    holders: StreamHolders,
-) -> Result<(), String> {
-    stream.set_nodelay(true).map_err(|error| error.to_string())?;
-    let config = certificates.current().ok_or("there is no certificate yet")?;
-    let accepted = timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await;
-    let tls = accepted.map_err(|_| "handshake not in time")?.map_err(|error| error.to_string())?;
-    let is_api = tls::is_virt_api(tls.get_ref().1);
-    let service = service_fn(move |request| {
+    let answer = move |caller: Caller, request: Request<Incoming>| {
         let (not_ready, launchers, holders) = (not_ready.clone(), launchers.clone(), holders.clone());
-        async move { Ok::<_, Infallible>(handle(request, is_api, &not_ready, &launchers, &holders).await) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST)
-        .serve_connection(TokioIo::new(tls), service)
-        .with_upgrades();
-    connection.await.map_err(|error| error.to_string())
+        async move { handle(request, caller.known, &not_ready, &launchers, &holders).await }
+    };
+    let tls = move || certificates.current();
+    barevirt_component::server::serve(listener, Limits::BUSY, tls, tls::is_virt_api, answer).await;
 }
 
 async fn handle(

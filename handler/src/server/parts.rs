@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use super::answer::{Body, refuse};
 use crate::launchers::{Launcher, LauncherError};
 
-/// How long the head of a request may take, and its body.
+/// How long the body of a request may take.
 pub(super) const REQUEST: Duration = Duration::from_secs(10);
 
 /// A stream of the guest's, from its launcher.

@@ -1,6 +1,7 @@
 //! The server over real TLS, in front of a launcher in a process of its own.
 
 use std::path::Path;
+use std::time::Duration;
 
 use barevirt_api::names::{HANDLER_CLIENT_COMMON_NAME as VIRT_API_NAME, handler_host};
 use barevirt_component::certificates::{Clients, TlsPolicy, files};
@@ -8,12 +9,15 @@ use futures::{SinkExt, StreamExt};
 use http::header;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::Message;

@@ -4,14 +4,13 @@
 
 use barevirt_api::names::HANDLER_CLIENT_COMMON_NAME;
 use barevirt_component::certificates::Seen;
-use rustls::ServerConnection;
+use rustls::pki_types::CertificateDer;
 
 /// For ALPN.
 pub const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 
-/// Whether the peer has shown virt-api's certificate. That one of our authorities signed it for a client was checked in the
+/// Whether a client has shown virt-api's certificate. That one of our authorities signed it for a client was checked in the
 /// handshake.
-pub fn is_virt_api(connection: &ServerConnection) -> bool {
-    let leaf = connection.peer_certificates().and_then(|chain| chain.first());
-    leaf.and_then(Seen::read).is_some_and(|seen| seen.common_name == HANDLER_CLIENT_COMMON_NAME)
+pub fn is_virt_api(shown: &[CertificateDer<'static>]) -> bool {
+    shown.first().and_then(Seen::read).is_some_and(|seen| seen.common_name == HANDLER_CLIENT_COMMON_NAME)
 }

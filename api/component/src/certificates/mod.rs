@@ -18,6 +18,7 @@ mod client;
 pub mod files;
 mod pair;
 mod policy;
+mod seal;
 mod seen;
 mod server;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod tests;
 pub use client::Client;
 pub use pair::{Authorities, Pair};
 pub use policy::{PolicyError, TlsPolicy};
+pub use seal::Seal;
 pub use seen::Seen;
 pub use server::{Clients, Server};
 

@@ -1,6 +1,6 @@
 //! A certificate with its key, and a bundle of authorities, read from PEM.
 
-use super::CertificateError;
+use super::{CertificateError, Seal};
 use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::sign::CertifiedKey;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Pair {
     key: CertifiedKey,
+    seal: Seal,
 }
 
 impl Pair {
@@ -23,14 +24,20 @@ impl Pair {
         let chain = certificates("the certificate", certificate)?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|source| CertificateError::Pem { what: "the key", source })?;
+        let seal = Seal::of(key.secret_der());
         let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
             .map_err(|source| CertificateError::Use { what: "the certificate with its key", source })?;
-        Ok(Pair { key })
+        Ok(Pair { key, seal })
     }
 
     /// The certificate itself first.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.key.cert
+    }
+
+    /// What only those know who have the key.
+    pub fn seal(&self) -> &Seal {
+        &self.seal
     }
 
     pub(super) fn certified_key(&self) -> CertifiedKey {

@@ -1,7 +1,9 @@
-//! Evictions of launcher pods: looks at the pod and its instance, and marks the instance where it is to move away. Attachment
-//! pods stay as long as their instance: its guest has their disks.
+//! Evictions of launcher pods: looks at the pod and its instance. Attachment pods stay as long as their instance: its guest has their disks.
 //!
 //! A pod is one of them if the controller has recorded it on its instance; its name and labels are its owner's to write.
+//! The API server asks twice about the same eviction. One webhook answers whether the pod is evicted, to anybody who asks, and
+//! writes nothing. The other marks the instance that is to move away; only the API server knows its path (docs/adr/0012).
+//!
 //! What cannot be looked at stays where it is, and who evicts tries again, as with a disruption budget.
 
 use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION, is_final_phase};
@@ -36,19 +38,51 @@ pub(super) async fn answer(client: &Client, settings: &Settings, request: &Reque
     }
 }
 
-/// Answers an eviction: an error says why the pod stays.
+/// Answers an eviction: an error says why the pod stays. It writes nothing, whoever asks.
 async fn evict(client: &Client, settings: &Settings, request: &Request) -> Result<(), String> {
+    match find(client, settings, request).await? {
+        Found { decision: Decision::Pass, .. } => Ok(()),
+        Found { decision: Decision::Deny(message) | Decision::Mark(message), .. } => Err(message),
+    }
+}
+
+/// Marks the instance where its eviction means that it is to leave its node.
+pub(super) async fn mark(client: &Client, settings: &Settings, request: &Request) -> Result<(), String> {
+    let Found { decision: Decision::Mark(_), name, node } = find(client, settings, request).await? else {
+        return Ok(());
+    };
+    let (namespace, node) = (request.namespace.as_deref().unwrap_or_default(), node.as_deref());
+    let instances: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
+    let params = PatchParams { dry_run: is_dry_run(request), ..PatchParams::default() };
+    let marked = instances.patch(&name, &params, &Patch::Merge(&marked(node, request))).await;
+    marked.map_err(|error| format!("kubevirt failed marking the vmi for eviction: {error}"))?;
+    tracing::info!(namespace, name, node, "instance is to leave its node");
+    Ok(())
+}
+
+/// What an eviction means.
+struct Found {
+    decision: Decision,
+    /// The instance; empty where there is none.
+    name: String,
+    /// The pod's node.
+    node: Option<String>,
+}
+
+/// Looks at the pod and its instance; an error says what could not be looked at.
+async fn find(client: &Client, settings: &Settings, request: &Request) -> Result<Found, String> {
+    let passes = || Found { decision: Decision::Pass, name: String::new(), node: None };
     let namespace = request.namespace.as_deref().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let pod = pods.get_opt(&request.name).await;
     let pod = pod.map_err(|error| format!("kubevirt failed getting the pod: {error}"))?;
     let Some((pod, name)) = pod.as_ref().and_then(|pod| Some((pod, instance_name(pod)?))) else {
-        return Ok(());
+        return Ok(passes());
     };
     let instances: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
     let instance = instances.get_opt(name).await;
     let instance = instance.map_err(|error| format!("kubevirt failed getting the vmi: {error}"))?;
-    let Some(instance) = instance else { return Ok(()) };
+    let Some(instance) = instance else { return Ok(passes()) };
     if holds_disk_of(&instance, pod) {
         let pod = &request.name;
         return Err(format!(
@@ -56,21 +90,11 @@ async fn evict(client: &Client, settings: &Settings, request: &Request) -> Resul
         ));
     }
     if !is_launcher_of(&instance, pod) {
-        return Ok(());
+        return Ok(passes());
     }
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-    match decide(&instance, settings.eviction_strategy.as_deref(), node) {
-        Decision::Pass => Ok(()),
-        Decision::Deny(message) => Err(message),
-        Decision::Mark(message) => {
-            let mark = mark(node, request);
-            let params = PatchParams { dry_run: is_dry_run(request), ..PatchParams::default() };
-            let marked = instances.patch(name, &params, &Patch::Merge(&mark)).await;
-            marked.map_err(|error| format!("kubevirt failed marking the vmi for eviction: {error}"))?;
-            tracing::info!(namespace, name, node, "instance is to leave its node");
-            Err(message)
-        }
-    }
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    let decision = decide(&instance, settings.eviction_strategy.as_deref(), node.as_deref());
+    Ok(Found { decision, name: name.to_owned(), node })
 }
 
 /// The instance of a pod that says to be a launcher or an attachment pod and has not ended.
@@ -98,7 +122,7 @@ fn is_launcher_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
     node.is_some_and(|node| !node.is_empty())
 }
 
-fn mark(node: Option<&str>, request: &Request) -> Value {
+fn marked(node: Option<&str>, request: &Request) -> Value {
     let mut mark = json!({ "status": { "evacuationNodeName": node } });
     let by = request.object.as_ref().and_then(|eviction| eviction.annotations().get(REQUESTED_BY));
     if by.is_some_and(|by| by == DESCHEDULER) {
@@ -115,7 +139,15 @@ fn is_dry_run(request: &Request) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::Full;
+    use hyper::body::Incoming;
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
     use serde_json::from_value;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::net::TcpListener;
 
     fn request(eviction: &Value, dry_run: bool) -> Request {
         from_value(json!({
@@ -173,13 +205,63 @@ mod tests {
     #[test]
     fn a_mark_names_the_node_and_a_descheduler() {
         let plain = request(&json!({ "metadata": { "name": "virt-launcher-web-x" } }), false);
-        assert_eq!(mark(Some("node01"), &plain), json!({ "status": { "evacuationNodeName": "node01" } }));
+        assert_eq!(marked(Some("node01"), &plain), json!({ "status": { "evacuationNodeName": "node01" } }));
         let annotations = json!({ "requested-by": "sigs.k8s.io/descheduler" });
         let asked = request(&json!({ "metadata": { "annotations": annotations } }), false);
         assert_eq!(
-            mark(Some("node01"), &asked)["metadata"]["annotations"],
+            marked(Some("node01"), &asked)["metadata"]["annotations"],
             json!({ "kubevirt.io/eviction-source": "descheduler" })
         );
+    }
+
+    /// As much of an API server as an eviction needs; it counts what is written.
+    async fn api_server(writes: Arc<AtomicUsize>) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            loop {
+                let (tcp, _) = listener.accept().await.unwrap();
+                let writes = writes.clone();
+                let service = service_fn(move |asked: hyper::Request<Incoming>| {
+                    if asked.method() != hyper::Method::GET {
+                        writes.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let body = if asked.uri().path().contains("/pods/") {
+                        let mut pod =
+                            serde_json::to_value(pod(&json!({ "kubevirt.io": "virt-launcher" }), "Running"))
+                                .unwrap();
+                        pod["spec"] = json!({ "nodeName": "node01", "containers": [] });
+                        pod
+                    } else {
+                        json!({
+                            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                            "metadata": { "name": "web", "namespace": "shop" },
+                            "spec": { "evictionStrategy": "External", "domain": { "devices": {} } },
+                            "status": { "phase": "Running", "nodeName": "node01", "activePods": { "p-1": "node01" } },
+                        })
+                    };
+                    let mut answer = hyper::Response::new(Full::<hyper::body::Bytes>::from(body.to_string()));
+                    answer.headers_mut().insert("content-type", "application/json".parse().unwrap());
+                    async move { Ok::<_, std::convert::Infallible>(answer) }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(tcp), service));
+            }
+        });
+        barevirt_component::certificates::install_provider();
+        Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_review_that_anybody_can_send_writes_nothing() {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let client = api_server(writes.clone()).await;
+        let (settings, review) = (Settings::default(), request(&json!({ "metadata": {} }), false));
+        let response = answer(&client, &settings, &review).await;
+        assert_eq!((response.allowed, response.result.code), (false, 429));
+        assert!(response.result.message.starts_with("Eviction triggered evacuation of VMI"));
+        assert_eq!(writes.load(Ordering::Relaxed), 0);
+        super::mark(&client, &settings, &review).await.unwrap();
+        assert_eq!(writes.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::publish::{Publisher, Round, RoundError};
 use super::signer;
 use barevirt_api::rotation::Rotation;
 use barevirt_api::v1::KubeVirtSpec;
+use barevirt_component::certificates::Seal;
 use barevirt_component::request::Error;
 use kube::Client;
 use std::time::{Duration, Instant};
@@ -66,6 +67,11 @@ impl Keeper {
         Ok(bundle)
     }
 
+    /// By what virt-api knows who calls it, as of the last look.
+    pub fn seal(&self) -> Option<Seal> {
+        self.looked.as_ref().and_then(|(_, round)| round.seal.clone())
+    }
+
     /// How long nothing is to be done here, if nobody else writes.
     pub fn pause(&self) -> Duration {
         let rest = self.looked.as_ref().map(|(looked, round)| pause(round).saturating_sub(looked.elapsed()));
@@ -114,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_look_is_due_when_something_is_and_else_now_and_then() {
-        let round = |pause| Round { bundle: String::new(), pause };
+        let round = |pause| Round { bundle: String::new(), seal: None, pause };
         assert_eq!(pause(&round(None)), LOOK);
         assert_eq!(pause(&round(Some(Duration::from_secs(3600)))), LOOK);
         assert_eq!(pause(&round(Some(Duration::from_secs(2)))), Duration::from_millis(2100));

@@ -2,16 +2,16 @@
 
 use super::issue::{Authority, CertificateError, Issued, Leaf};
 use super::plan::{Change, Observed, plan};
-use crate::operator::{MANAGED_BY_LABEL, NAME};
+use crate::operator::{MANAGED_BY_LABEL, NAME, owned};
 use barevirt_api::rotation::Rotation;
-use barevirt_component::certificates::Seen;
+use barevirt_component::certificates::{Pair, Seal, Seen};
 use barevirt_component::error::chain;
 use barevirt_component::request::Error;
 use barevirt_component::request::{call, call_opt};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -47,6 +47,8 @@ pub enum RoundError {
 pub struct Round {
     /// The bundle of authorities that are to be believed, PEM.
     pub bundle: String,
+    /// That of virt-api's certificate, where there is one.
+    pub seal: Option<Seal>,
     /// How long there is nothing to do, if nobody else writes.
     pub pause: Option<Duration>,
 }
@@ -62,6 +64,8 @@ pub struct Publisher {
 struct Stored {
     authority: Option<Authority>,
     next: Option<Authority>,
+    /// That of virt-api's certificate.
+    seal: Option<Seal>,
 }
 
 impl Publisher {
@@ -75,7 +79,7 @@ impl Publisher {
     pub async fn round(&self, rotation: &Rotation, told: &str) -> Result<Round, RoundError> {
         // The authority, its successor, bundle and leaves; the last look finds nothing left.
         for _ in 0..5 {
-            let (Stored { authority, next }, mut observed) = self.observe().await?;
+            let (Stored { authority, next, mut seal }, mut observed) = self.observe().await?;
             observed.told = Seen::all(told.as_bytes()).into_iter().map(|seen| seen.key_id).collect();
             let now = Timestamp::now();
             let plan = plan(&observed, rotation, &self.namespace, now.as_second());
@@ -90,6 +94,9 @@ impl Publisher {
                         let profile = leaf.profile(&self.namespace);
                         let issued = authority.issue(&profile, now, rotation.leaf.duration)?;
                         self.write_secret(leaf.secret(), &data(&issued, None), None).await?;
+                        if *leaf == Leaf::Api {
+                            seal = sealed(&issued.certificate, &issued.key);
+                        }
                         info!(secret = leaf.secret(), "issued a certificate");
                     }
                     let bundle = plan.bundle.map_or_else(
@@ -99,7 +106,7 @@ impl Publisher {
                     let pause = plan.due.map(|due| {
                         Duration::from_secs(u64::try_from(due.saturating_sub(now.as_second())).unwrap_or(0))
                     });
-                    return Ok(Round { bundle, pause });
+                    return Ok(Round { bundle, seal, pause });
                 }
                 (Change::Next, Some(authority), _) => {
                     let made = Authority::generate(now, life)?;
@@ -130,7 +137,7 @@ impl Publisher {
 
     async fn stored(&self) -> Result<(Stored, Option<i64>), Error> {
         let Some(secret) = self.secret(AUTHORITY).await? else {
-            return Ok((Stored { authority: None, next: None }, None));
+            return Ok((Stored { authority: None, next: None, seal: None }, None));
         };
         let load = |[certificate, key]: [&str; 2]| {
             let (certificate, key) = (text(&secret, certificate)?, text(&secret, key)?);
@@ -144,11 +151,11 @@ impl Publisher {
         };
         let annotations = secret.metadata.annotations.as_ref();
         let since = annotations.and_then(|all| all.get(SINCE_ANNOTATION)?.parse().ok());
-        Ok((Stored { authority: load(SIGNING), next: load(NEXT) }, since))
+        Ok((Stored { authority: load(SIGNING), next: load(NEXT), seal: None }, since))
     }
 
     async fn observe(&self) -> Result<(Stored, Observed), Error> {
-        let (stored, since) = self.stored().await?;
+        let (mut stored, since) = self.stored().await?;
         let config_maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let bundle =
             call_opt("get", || format!("config map {AUTHORITY}"), config_maps.get(AUTHORITY)).await?;
@@ -158,6 +165,10 @@ impl Publisher {
             let Some(secret) = self.secret(leaf.secret()).await? else { continue };
             // Without its key a certificate is of no use.
             let [certificate, key] = SIGNING.map(|key| text(&secret, key));
+            if leaf == Leaf::Api {
+                stored.seal =
+                    certificate.as_ref().zip(key.as_ref()).and_then(|(shown, key)| sealed(shown, key));
+            }
             if let Some(seen) = certificate.zip(key).and_then(|(found, _)| Seen::first(found.as_bytes())) {
                 leaves.insert(leaf, seen);
             }
@@ -212,22 +223,22 @@ impl Publisher {
         self.remove_secrets(Leaf::ALL.map(Leaf::secret).into_iter().chain([AUTHORITY])).await?;
         self.remove_former().await?;
         let config_maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let params = DeleteParams::default();
-        let deleted = config_maps.delete(AUTHORITY, &params);
-        call_opt("delete", || format!("config map {AUTHORITY}"), deleted).await.map(drop)
+        delete(&config_maps, "config map", AUTHORITY).await
     }
 
     async fn remove_secrets(&self, names: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let params = DeleteParams::default();
         for name in names {
-            let deleted = secrets.delete(name, &params);
-            if call_opt("delete", || format!("secret {name}"), deleted).await?.is_some() {
-                info!(secret = name, "removed");
-            }
+            delete(&secrets, "secret", name).await?;
         }
         Ok(())
     }
+}
+
+/// By what virt-api knows the API server; none where the certificate cannot be used.
+fn sealed(certificate: &str, key: &str) -> Option<Seal> {
+    let pair = Pair::read(certificate.as_bytes(), key.as_bytes()).ok()?;
+    Some(pair.seal().clone())
 }
 
 type Data = BTreeMap<&'static str, ByteString>;
@@ -254,6 +265,23 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
 
 fn component_labels() -> Value {
     json!({MANAGED_BY_LABEL: NAME, "app.kubernetes.io/part-of": "kubevirt"})
+}
+
+/// Deletes what has that name, if it is ours.
+async fn delete<K>(api: &Api<K>, kind: &str, name: &str) -> Result<(), Error>
+where
+    K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let found = call_opt("get", || format!("{kind} {name}"), api.get_metadata(name)).await?;
+    let Some(found) = found else { return Ok(()) };
+    let Some(params) = owned::deletion(&found.metadata) else {
+        warn!(kind, name, "left alone: it is not ours");
+        return Ok(());
+    };
+    if call_opt("delete", || format!("{kind} {name}"), api.delete(name, &params)).await?.is_some() {
+        info!(kind, name, "removed");
+    }
+    Ok(())
 }
 
 async fn apply<K>(api: &Api<K>, kind: &str, name: &str, body: &Value) -> Result<(), Error>

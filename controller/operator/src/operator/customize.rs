@@ -31,6 +31,7 @@ fn is_open(kind: Kind) -> bool {
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding
         | Kind::PodDisruptionBudget
+        | Kind::NetworkPolicy
         | Kind::ClusterInstancetype
         | Kind::ClusterPreference
         | Kind::ServiceMonitor

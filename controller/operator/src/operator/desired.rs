@@ -5,8 +5,10 @@ use super::target::{Product, Refused, Target, hash};
 use super::wanted::{Form, Stage, Wanted};
 use super::{APPLIED_ANNOTATION, IMAGES_ANNOTATION, MANAGED_BY_LABEL, NAME, canary, customize, placement};
 use crate::monitoring::{self, Monitor};
-use crate::strategy;
 use crate::workloads::unprivileged;
+use crate::{strategy, webhooks};
+use barevirt_api::webhooks::Configuration;
+use barevirt_component::certificates::Seal;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
@@ -15,6 +17,8 @@ use serde_json::{Value, json};
 pub struct Around {
     /// The certificates by which servers of ours are known, PEM.
     pub authorities: String,
+    /// By what virt-api knows that the API server calls it; none before it has a certificate.
+    pub seal: Option<Seal>,
     /// Who monitors, if somebody does.
     pub monitor: Option<Monitor>,
 }
@@ -41,6 +45,11 @@ pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refu
                 pull(object, target);
             }
             Kind::MutatingWebhookConfiguration | Kind::ValidatingWebhookConfiguration => {
+                if identity.name == Configuration::Validator.name()
+                    && let Some(webhooks) = object["webhooks"].as_array_mut()
+                {
+                    webhooks.extend(around.seal.as_ref().and_then(webhooks::evacuation));
+                }
                 for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
                     webhook["clientConfig"]["caBundle"] = bundle(authorities);
                 }
@@ -56,6 +65,7 @@ pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refu
             | Kind::ValidatingAdmissionPolicyBinding
             | Kind::Service
             | Kind::PodDisruptionBudget
+            | Kind::NetworkPolicy
             | Kind::ClusterInstancetype
             | Kind::ClusterPreference
             | Kind::ServiceMonitor
@@ -81,6 +91,7 @@ fn is_wanted(identity: &Identity, target: &Target) -> bool {
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding
         | Kind::Service
+        | Kind::NetworkPolicy
         | Kind::Deployment
         | Kind::DaemonSet
         | Kind::MutatingWebhookConfiguration
@@ -201,7 +212,7 @@ mod tests {
     }
 
     fn around() -> Around {
-        Around { authorities: "PEM".into(), monitor: None }
+        Around { authorities: "PEM".into(), seal: None, monitor: None }
     }
 
     #[test]
@@ -227,6 +238,32 @@ mod tests {
             ]
         );
         assert!(all.iter().rev().take(2).all(|wanted| wanted.stage == Stage::Monitoring));
+    }
+
+    /// One webhook decides and fails closed; the other marks, at a path that nobody is told.
+    #[test]
+    fn an_eviction_is_asked_about_twice() {
+        let made = barevirt_component::tls::self_made("virt-api").unwrap();
+        let around = Around { seal: Some(made.seal().clone()), ..around() };
+        let target = Target::of(&KubeVirtSpec::default(), &own()).unwrap();
+        let all = objects(&target, &around).unwrap();
+        let validator = body(&all, Kind::ValidatingWebhookConfiguration, "virt-api-validator");
+        let of_evictions: Vec<&Value> = validator["webhooks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|webhook| webhook["rules"][0]["resources"] == json!(["pods/eviction"]))
+            .collect();
+        let [decides, marks] = of_evictions[..] else { panic!("{of_evictions:?}") };
+        assert_eq!((&decides["failurePolicy"], &decides["sideEffects"]), (&json!("Fail"), &json!("None")));
+        assert_eq!(
+            (&marks["failurePolicy"], &marks["sideEffects"]),
+            (&json!("Ignore"), &json!("NoneOnDryRun"))
+        );
+        assert_eq!(marks["matchConditions"], decides["matchConditions"]);
+        assert_eq!(marks["clientConfig"]["caBundle"], decides["clientConfig"]["caBundle"]);
+        let path = marks["clientConfig"]["service"]["path"].as_str().unwrap();
+        assert_eq!(path, format!("/pod-eviction-evacuate/{}", made.seal().as_str()));
     }
 
     /// Who watches finds all of them by one label, at one port.

@@ -18,6 +18,7 @@ pub enum Kind {
     ValidatingAdmissionPolicyBinding,
     Service,
     PodDisruptionBudget,
+    NetworkPolicy,
     Deployment,
     DaemonSet,
     MutatingWebhookConfiguration,
@@ -31,7 +32,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 19] = [
+    pub const ALL: [Kind; 20] = [
         Kind::CustomResourceDefinition,
         Kind::ServiceAccount,
         Kind::ClusterRole,
@@ -42,6 +43,7 @@ impl Kind {
         Kind::ValidatingAdmissionPolicyBinding,
         Kind::Service,
         Kind::PodDisruptionBudget,
+        Kind::NetworkPolicy,
         Kind::Deployment,
         Kind::DaemonSet,
         Kind::MutatingWebhookConfiguration,
@@ -76,6 +78,7 @@ impl Kind {
             }
             Kind::Service => ("", "v1", "Service", "services"),
             Kind::PodDisruptionBudget => ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+            Kind::NetworkPolicy => ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
             Kind::Deployment => ("apps", "v1", "Deployment", "deployments"),
             Kind::DaemonSet => ("apps", "v1", "DaemonSet", "daemonsets"),
             Kind::MutatingWebhookConfiguration => {
@@ -125,6 +128,7 @@ impl Kind {
             | Kind::RoleBinding
             | Kind::Service
             | Kind::PodDisruptionBudget
+            | Kind::NetworkPolicy
             | Kind::Deployment
             | Kind::DaemonSet
             | Kind::ServiceMonitor

@@ -22,6 +22,7 @@ mod existing;
 pub mod foreign;
 pub mod kind;
 mod monitors;
+pub mod owned;
 pub mod placement;
 pub mod plan;
 pub mod reconcile;

@@ -256,6 +256,7 @@ impl Reconciler {
     ) -> Result<Result<Plan, Vec<Refused>>, PassError> {
         let around = Around {
             authorities: self.certificates.bundle().await?,
+            seal: self.certificates.seal(),
             monitor: self.monitors.current(&self.client, &target.monitoring).await?,
         };
         let authorities = around.authorities.clone();
@@ -275,8 +276,11 @@ impl Reconciler {
         if !after.write.iter().any(|write| wanted.get(write.place).is_some_and(Wanted::is_called)) {
             self.certificates.told(&authorities);
         }
+        let known = self.cache.objects();
         for identity in &after.remove {
-            self.delete(identity).await?;
+            // It was planned from these.
+            let Some(object) = known.get(identity) else { continue };
+            self.delete(identity, &object.uid).await?;
             info!(object = %identity, "removed what is not wanted any more");
         }
         Ok(Ok(after))

@@ -31,6 +31,7 @@ fn turn(kind: Kind) -> u8 {
         Kind::Deployment | Kind::DaemonSet => 2,
         Kind::Service
         | Kind::PodDisruptionBudget
+        | Kind::NetworkPolicy
         | Kind::ServiceMonitor
         | Kind::PrometheusRule
         | Kind::ValidatingAdmissionPolicyBinding

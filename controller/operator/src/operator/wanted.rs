@@ -38,7 +38,8 @@ impl Stage {
             Kind::ValidatingAdmissionPolicy
             | Kind::ValidatingAdmissionPolicyBinding
             | Kind::Service
-            | Kind::PodDisruptionBudget => Stage::Basics,
+            | Kind::PodDisruptionBudget
+            | Kind::NetworkPolicy => Stage::Basics,
             Kind::Deployment if identity.name == "virt-api" => Stage::Api,
             Kind::Deployment => Stage::Controllers,
             Kind::DaemonSet => Stage::Handler,

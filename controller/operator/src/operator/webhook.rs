@@ -18,13 +18,11 @@ use barevirt_component::error::chain;
 use barevirt_component::probes::listen;
 use barevirt_component::request::Error;
 use barevirt_component::request::call;
+use barevirt_component::server::bodies::Bodies;
+use barevirt_component::server::{self, Caller, Limits};
 use futures::StreamExt;
 use http::{Method, Request};
-use http_body_util::{BodyExt, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
+use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -34,23 +32,12 @@ use kube::core::DynamicObject;
 use kube::core::admission::AdmissionReview;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
-use tokio_rustls::TlsAcceptor;
-use tracing::{debug, info, warn};
+use tokio::sync::watch;
+use tracing::{info, warn};
 use virt_api::admission::{Facts, Known, review};
 use virt_api::answer::{self, Answer, Refusal};
-
-/// A body's largest size: an AdmissionReview carries the old and the new object.
-const LARGEST_BODY: usize = 8 << 20;
-/// Connections at one time; the API servers keep few.
-const MOST_CONNECTIONS: usize = 256;
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// What an answer is made with.
 pub struct Webhook {
@@ -58,6 +45,7 @@ pub struct Webhook {
     namespace: String,
     shown: Shown,
     tls: Arc<Server>,
+    bodies: Bodies,
 }
 
 impl Webhook {
@@ -66,7 +54,7 @@ impl Webhook {
         let (sender, shown) = watch::channel(None);
         tokio::spawn(follow_secret(client.clone(), namespace.to_owned(), sender));
         let tls = Server::follow(shown.clone(), Clients::Everybody, policy, &[b"h2", b"http/1.1"]);
-        Arc::new(Webhook { client, namespace: namespace.to_owned(), shown, tls })
+        Arc::new(Webhook { client, namespace: namespace.to_owned(), shown, tls, bodies: Bodies::default() })
     }
 
     /// Whether there is a certificate: before that nobody need be sent here.
@@ -85,48 +73,23 @@ impl Webhook {
     /// Where the address cannot be used.
     pub async fn serve(self: Arc<Self>, address: SocketAddr) -> std::io::Result<()> {
         let listener = listen(address).await?;
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        loop {
-            // The semaphore is never closed.
-            let Ok(place) = places.clone().acquire_owned().await else { return Ok(()) };
-            let Ok((tcp, _)) = listener.accept().await else {
-                // Out of descriptors, most likely: do not spin.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
+        let tls = self.tls.clone();
+        let answer = move |caller: Caller, request: Request<Incoming>| {
             let webhook = self.clone();
-            tokio::spawn(async move {
-                webhook.connection(tcp).await;
-                drop(place);
-            });
-        }
-    }
-
-    async fn connection(self: Arc<Self>, tcp: TcpStream) {
-        let Some(config) = self.tls.current() else { return debug!("no certificate yet") };
-        let accepted = TlsAcceptor::from(config).accept(tcp);
-        let Ok(Ok(tls)) = tokio::time::timeout(HANDSHAKE_WITHIN, accepted).await else {
-            return debug!("no TLS session");
+            async move { webhook.answer(&caller, request).await.unwrap_or_else(Answer::from) }
         };
-        let service = service_fn(move |request| {
-            let webhook = self.clone();
-            async move { Ok::<_, Infallible>(webhook.answer(request).await.unwrap_or_else(Answer::from)) }
-        });
-        if let Err(error) =
-            Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(tls), service).await
-        {
-            debug!(%error, "connection ended");
-        }
+        server::serve(listener, Limits::QUIET, move || tls.current(), |_| false, answer).await;
+        Ok(())
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    async fn answer(&self, caller: &Caller, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let path = request.uri().path().trim_start_matches('/');
         let hook = Hook::of_operator_at(path)
             .ok_or_else(|| Refusal::not_found("the server could not find the requested resource"))?;
         if request.method() != Method::POST {
             return Err(Refusal::method_not_allowed());
         }
-        let body = body(request).await?;
+        let body = self.bodies.read(caller, request).await?;
         let facts = self.facts(hook).await.map_err(|error| Refusal::internal(error.message()))?;
         decide(hook, &self.namespace, &facts, &body).map(|review| answer::ok(&review))
     }
@@ -156,14 +119,6 @@ fn decide(
     // Nothing about the object depends on the settings in force: it is what they are made of.
     let (settings, now) = (Settings::default(), Time(Timestamp::now()));
     review(hook, &Known { namespace, settings: &settings, facts, now: &now }, body)
-}
-
-async fn body(request: Request<Incoming>) -> Result<Bytes, Refusal> {
-    match tokio::time::timeout(BODY_WITHIN, Limited::new(request.into_body(), LARGEST_BODY).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) => Err(Refusal::bad_request(format!("read the request's body: {error}"))),
-        Err(_) => Err(Refusal::bad_request("the request's body did not come in time")),
-    }
 }
 
 /// Watches the one secret; the last good certificate stays until the secret is gone.

@@ -6,13 +6,14 @@ use crate::operator::cache::selector;
 use crate::operator::kind::Identity;
 use crate::operator::report::{self, Outcome};
 use crate::operator::target::Target;
-use crate::operator::{APPLIED_ANNOTATION, existing, removal, versions};
+use crate::operator::{APPLIED_ANNOTATION, existing, owned, removal, versions};
 use barevirt_api::v1::{Condition, KubeVirt};
 use barevirt_component::request::Error;
 use barevirt_component::request::call_opt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::info;
 
@@ -51,7 +52,7 @@ impl Reconciler {
         }
         self.left.clear();
         self.certificates.forget();
-        let mut found = vec![];
+        let (mut found, mut uids) = (vec![], BTreeMap::new());
         for scope in scopes(&self.own) {
             let api = scope.metadata(self.client.clone());
             let params = ListParams::default().labels(&selector());
@@ -61,6 +62,7 @@ impl Reconciler {
                 if object.annotations().contains_key(APPLIED_ANNOTATION) {
                     let identity =
                         Identity { kind: scope.kind, namespace: object.namespace(), name: object.name_any() };
+                    uids.insert(identity.clone(), object.uid().unwrap_or_default());
                     found.push((identity, object.metadata.deletion_timestamp.is_some()));
                 }
             }
@@ -81,7 +83,8 @@ impl Reconciler {
             return Ok(Duration::ZERO);
         }
         for identity in &removal.delete {
-            self.delete(identity).await?;
+            let Some(uid) = uids.get(identity) else { continue };
+            self.delete(identity, uid).await?;
             info!(object = %identity, "removing");
         }
         Ok(REMOVING)
@@ -89,8 +92,11 @@ impl Reconciler {
 
     async fn remove_leases(&self) -> Result<(), Error> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.own.namespace);
-        let params = DeleteParams::default();
         for name in LEASES {
+            // It has no labels; it is ours by its name in our namespace.
+            let found = call_opt("get", || format!("lease {name}"), leases.get_metadata(name)).await?;
+            let Some(uid) = found.and_then(|lease| lease.metadata.uid) else { continue };
+            let params = owned::of(&uid, DeleteParams::default());
             let deleted = leases.delete(name, &params);
             call_opt("delete", || format!("lease {name}"), deleted).await?;
         }

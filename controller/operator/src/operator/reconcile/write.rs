@@ -6,7 +6,7 @@ use crate::operator::kind::{Identity, Kind};
 use crate::operator::plan::{Left, Why, Write};
 use crate::operator::rollout::Rollout;
 use crate::operator::wanted::Wanted;
-use crate::operator::{NAME, foreign};
+use crate::operator::{NAME, foreign, owned};
 use barevirt_component::error::response;
 use barevirt_component::request::Error;
 use barevirt_component::request::{call, call_opt};
@@ -32,7 +32,12 @@ impl Reconciler {
             Ok(object) => object,
             Err(error) if cannot_be_changed(identity, &error) => {
                 // The role of a binding is fixed: another one takes its place.
-                self.delete(identity).await?;
+                let Some(before) = &before else {
+                    // Nothing of ours is known by that name.
+                    let owner = "somebody else".to_owned();
+                    return Err(Error::Foreign { subject: identity.to_string(), owner });
+                };
+                self.delete(identity, &before.uid).await?;
                 info!(object = %identity, "removed, to be made anew");
                 apply().await?
             }
@@ -62,13 +67,15 @@ impl Reconciler {
         Ok(())
     }
 
-    pub(super) async fn delete(&self, identity: &Identity) -> Result<(), Error> {
+    /// Deletes the object with that uid, if it still has the name.
+    pub(super) async fn delete(&self, identity: &Identity, uid: &str) -> Result<(), Error> {
         let params = match identity.kind.has_pods() {
             // It is gone when its pods are.
             true => DeleteParams::foreground(),
             false => DeleteParams::background(),
         };
         let api = api(&self.client, identity);
+        let params = owned::of(uid, params);
         let deleted = api.delete(&identity.name, &params);
         call_opt("delete", || identity.to_string(), deleted).await.map(drop)
     }

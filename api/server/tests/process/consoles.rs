@@ -1,36 +1,26 @@
-//! virt-api as it is shipped, in a process of its own, between real clients and a real handler's websockets, all on
-//! loopback: two hundred consoles at once, some of which nobody reads, and the memory of that process.
+//! Two hundred consoles at once, some of which nobody reads, and the memory of the process.
 //!
 //! ```text
 //!   200 clients --TLS, websocket--> virt-api --TLS, websocket--> handler (this process) --> guests that echo
 //!                                      \--plain HTTP--> API server (this process): reviews, instances, one pod
 //! ```
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
-
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barevirt_api::names::{HANDLER_CLIENT_COMMON_NAME, handler_host};
-use barevirt_component::certificates::install_provider;
+use barevirt_api::names::handler_host;
 use barevirt_component::websocket::{self, Upgrade};
 use futures::{SinkExt, StreamExt};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http::{Request, StatusCode};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-};
+use rcgen::ExtendedKeyUsagePurpose;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -42,32 +32,15 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use virt_api::streams::OF_GUEST;
 use virt_api::to_handler;
 
+use crate::virt_api_process::{NODE, SERVER, VirtApi, api_server, authority, certificates, leaf};
+
 const CONSOLES: usize = 200;
 /// Those that nobody reads, while their guests never stop talking.
 const DEAF: usize = 50;
 const MOST_MEMORY_KIB: u64 = 64 << 10;
 const SOON: Duration = Duration::from_secs(30);
-const NODE: &str = "home";
-const SERVER: &str = "virt-api.kubevirt.svc";
 
-type Authority = CertifiedIssuer<'static, KeyPair>;
 type Console = WebSocketStream<TlsStream<TcpStream>>;
-
-fn authority(name: &str) -> Authority {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
-
-/// Certificate and key, PEM.
-fn leaf(by: &Authority, name: &str, host: &str, usage: ExtendedKeyUsagePurpose) -> [String; 2] {
-    let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.extended_key_usages = vec![usage];
-    let key = KeyPair::generate().unwrap();
-    [params.signed_by(&key, by).unwrap().pem(), key.serialize_pem()]
-}
 
 fn parsed([certificate, key]: &[String; 2]) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
     let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<_, _>>().unwrap();
@@ -115,109 +88,6 @@ async fn handler(address: IpAddr, shown: &[String; 2]) {
     });
 }
 
-/// As much of an API server as a console needs; the address of its pod is the handler's.
-async fn api_server(handler: IpAddr, front_proxy: &Authority) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let map = json!({"metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system", "resourceVersion": "1"},
-    "data": {
-        "requestheader-client-ca-file": front_proxy.pem(),
-        "requestheader-allowed-names": r#"["front-proxy-client"]"#,
-        "requestheader-username-headers": r#"["X-Remote-User"]"#,
-        "requestheader-group-headers": r#"["X-Remote-Group"]"#,
-        "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#,
-    }});
-    tokio::spawn(async move {
-        loop {
-            let (tcp, _) = listener.accept().await.unwrap();
-            let map = map.clone();
-            tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let map = map.clone();
-                    async move { Ok::<_, Infallible>(kubernetes(request, handler, map).await) }
-                });
-                let http = hyper::server::conn::http1::Builder::new();
-                let _ = http.serve_connection(TokioIo::new(tcp), service).await;
-            });
-        }
-    });
-    address
-}
-
-async fn kubernetes(request: Request<Incoming>, handler: IpAddr, map: Value) -> Response<Full<Bytes>> {
-    let (path, query) =
-        (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
-    let list = |kind: &str, items: Value| json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
-    if query.contains("watch=") {
-        // Nothing ever changes.
-        sleep(Duration::from_secs(600)).await;
-    }
-    let body = match (request.method(), path.rsplit('/').next().unwrap_or_default()) {
-        (&Method::POST, "subjectaccessreviews") => {
-            let mut review: Value =
-                serde_json::from_slice(&request.into_body().collect().await.unwrap().to_bytes()).unwrap();
-            review["status"] = json!({"allowed": true});
-            review
-        }
-        (_, "configmaps") => list("ConfigMapList", json!([map])),
-        (_, "pods") => {
-            list("PodList", json!([{"metadata": {"name": "h"}, "status": {"podIP": handler.to_string()}}]))
-        }
-        (_, name) if path.contains("/virtualmachineinstances/") => json!({
-            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
-            "metadata": {"name": name, "namespace": "shop"}, "spec": {"domain": {"devices": {}}},
-            "status": {"phase": "Running", "nodeName": NODE}}),
-        _ => list("List", json!([])),
-    };
-    let mut answer = Response::new(Full::from(body.to_string()));
-    answer.headers_mut().insert("content-type", "application/json".parse().unwrap());
-    answer
-}
-
-/// virt-api in a process of its own, killed at the end.
-struct VirtApi {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl VirtApi {
-    fn start(directory: &Path, kubernetes: SocketAddr) -> Self {
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://{kubernetes}")}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]});
-        let file = directory.join("kubeconfig");
-        std::fs::write(&file, kubeconfig.to_string()).unwrap();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_virt-api"))
-            .env("KUBECONFIG", file)
-            .env_remove("KUBERNETES_SERVICE_HOST")
-            .arg(format!("--listen={free}"))
-            .arg(format!("--serving-certs={}", directory.join("serving").display()))
-            .arg(format!("--client-certs={}", directory.join("client").display()))
-            .arg(format!("--ca={}", directory.join("ca").display()))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self { child, address: free }
-    }
-
-    /// Memory of the process that is its own, as the kernel counts.
-    fn memory_kib(&self, what: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    }
-}
-
-impl Drop for VirtApi {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// The API server's aggregator, on behalf of a user.
 #[derive(Clone)]
 struct Aggregator {
@@ -261,28 +131,18 @@ async fn says(console: &mut Console, text: &str) {
 
 #[tokio::test]
 async fn two_hundred_consoles_of_which_some_are_deaf_take_little_memory_and_disturb_nobody() {
-    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
-    install_provider();
     let (ours, front) = (authority("ours"), authority("front"));
-    let directory = tempfile::tempdir().unwrap();
-    for (name, [certificate, key]) in [
-        ("serving", leaf(&ours, "virt-api", SERVER, ServerAuth)),
-        ("client", leaf(&ours, HANDLER_CLIENT_COMMON_NAME, "none", ClientAuth)),
-    ] {
-        std::fs::create_dir(directory.path().join(name)).unwrap();
-        std::fs::write(directory.path().join(name).join("tls.crt"), certificate).unwrap();
-        std::fs::write(directory.path().join(name).join("tls.key"), key).unwrap();
-    }
-    std::fs::create_dir(directory.path().join("ca")).unwrap();
-    std::fs::write(directory.path().join("ca/ca-bundle"), ours.pem()).unwrap();
+    let directory = certificates(&ours);
     // All of 127/8 is this machine's: the port is the handlers' own.
     let [high, low] = u16::try_from(std::process::id() % 65_000).unwrap().to_be_bytes();
     let node = IpAddr::from(Ipv4Addr::new(127, 86, high, low.max(1)));
-    handler(node, &leaf(&ours, "virt-handler", &handler_host(NODE), ServerAuth)).await;
+    handler(node, &leaf(&ours, "virt-handler", &handler_host(NODE), ExtendedKeyUsagePurpose::ServerAuth))
+        .await;
     let api = VirtApi::start(directory.path(), api_server(node, &front).await);
     let mut roots = RootCertStore::empty();
     roots.add(ours.der().clone()).unwrap();
-    let (chain, key) = parsed(&leaf(&front, "front-proxy-client", "none", ClientAuth));
+    let (chain, key) =
+        parsed(&leaf(&front, "front-proxy-client", "none", ExtendedKeyUsagePurpose::ClientAuth));
     let builder = ClientConfig::builder().with_root_certificates(roots);
     let config = Arc::new(builder.with_client_auth_cert(chain, key).unwrap());
     let aggregator = Aggregator { config, address: api.address };

@@ -1,0 +1,220 @@
+//! Bodies of requests, within a budget: whoever sends them is not known yet.
+//!
+//! ```text
+//!   head says how long --> bytes of the small or the large ones --> comes within a deadline --> weight --> is read
+//!                            of all, and of one address: waits        else: refused              waits, or refused
+//! ```
+//!
+//! A body that does not say how long it is counts as the longest. Small ones have bytes of their own, so that large ones do
+//! not keep them waiting: a review is small. What was read is given back when the [`Whole`] is dropped.
+
+use super::Caller;
+use super::places::Work;
+use super::weight::weight;
+use http::Request;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes, Incoming};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// A body's largest size: an AdmissionReview carries the old and the new object, each at most etcd's 1.5 MB.
+pub const LARGEST: usize = 8 << 20;
+/// Up to here a body is a small one.
+const SMALL: usize = 64 << 10;
+/// Bytes of all small ones at one time, and of all others.
+const OF_SMALL: usize = 16 << 20;
+const OF_LARGE: usize = 32 << 20;
+/// Weight of all that are being answered at one time, and so of one.
+const OF_WEIGHT: usize = 64 << 20;
+/// How long a body may wait for its bytes, and for its weight.
+const WAIT: Duration = Duration::from_secs(5);
+/// How long a small body may take, and a large one.
+const SMALL_WITHIN: Duration = Duration::from_secs(3);
+const LARGE_WITHIN: Duration = Duration::from_secs(10);
+/// What is counted: so many bytes are one.
+const UNIT: usize = 1 << 10;
+
+/// Why a body is not read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRead {
+    /// It is longer than any may be.
+    #[error("the request's body is longer than {LARGEST} bytes")]
+    TooLarge,
+    /// It would take too much memory once it is read.
+    #[error("the request's body has too many parts")]
+    TooHeavy,
+    /// Others have the bytes.
+    #[error("too many requests have a body to be read")]
+    Busy,
+    /// It did not come in time.
+    #[error("the request's body did not come in time")]
+    Late,
+    /// The connection failed.
+    #[error("read the request's body: {0}")]
+    Broken(String),
+}
+
+/// A body that came whole. Its bytes count, and its connection stays, for as long as it is held.
+#[derive(Debug)]
+pub struct Whole {
+    bytes: Bytes,
+    _held: [OwnedSemaphorePermit; 3],
+    _work: Work,
+}
+
+impl Deref for Whole {
+    type Target = Bytes;
+
+    fn deref(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+/// The budget of a server.
+#[derive(Debug)]
+pub struct Bodies {
+    small: Pool,
+    large: Pool,
+    weight: Arc<Semaphore>,
+}
+
+impl Default for Bodies {
+    fn default() -> Self {
+        Bodies {
+            small: Pool::new(OF_SMALL),
+            large: Pool::new(OF_LARGE),
+            weight: Arc::new(Semaphore::new(OF_WEIGHT / UNIT)),
+        }
+    }
+}
+
+impl Bodies {
+    /// Reads a body of JSON.
+    ///
+    /// # Errors
+    /// Says why it was not read; what had come of it is gone.
+    pub async fn read(&self, caller: &Caller, request: Request<Incoming>) -> Result<Whole, NotRead> {
+        let body = request.into_body();
+        let hint = body.size_hint();
+        let length = hint.exact().map_or(LARGEST, |length| usize::try_from(length).unwrap_or(usize::MAX));
+        if length > LARGEST || hint.lower() > LARGEST as u64 {
+            return Err(NotRead::TooLarge);
+        }
+        let (pool, within) =
+            if length <= SMALL { (&self.small, SMALL_WITHIN) } else { (&self.large, LARGE_WITHIN) };
+        let [share, held] = pool.take(caller.address, length).await?;
+        let bytes = match timeout(within, collect(body, length)).await {
+            Ok(collected) => collected?,
+            Err(_) => return Err(NotRead::Late),
+        };
+        // From here on the client does nothing that it could be slow at.
+        let work = caller.work();
+        let weight = weight(&bytes);
+        if weight > OF_WEIGHT {
+            return Err(NotRead::TooHeavy);
+        }
+        let weight = permits(&self.weight, weight).await?;
+        Ok(Whole { bytes: bytes.into(), _held: [share, held, weight], _work: work })
+    }
+}
+
+async fn collect(mut body: Incoming, length: usize) -> Result<Vec<u8>, NotRead> {
+    // Memory that nothing was written to costs nothing.
+    let mut bytes = Vec::with_capacity(length);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| NotRead::Broken(error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > length {
+            return Err(NotRead::TooLarge);
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+async fn permits(of: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, NotRead> {
+    let count = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+    match timeout(WAIT, of.clone().acquire_many_owned(count)).await {
+        Ok(Ok(permits)) => Ok(permits),
+        // None of them is ever closed.
+        Ok(Err(_)) | Err(_) => Err(NotRead::Busy),
+    }
+}
+
+/// Bytes of which one address has at most half.
+#[derive(Debug)]
+struct Pool {
+    all: Arc<Semaphore>,
+    share: usize,
+    shares: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
+}
+
+impl Pool {
+    fn new(bytes: usize) -> Self {
+        let all = Arc::new(Semaphore::new(bytes / UNIT));
+        Pool { all, share: bytes / UNIT / 2, shares: Mutex::default() }
+    }
+
+    /// Bytes of the address's share, and then of all: who waits for others holds nothing that others wait for.
+    async fn take(&self, address: IpAddr, bytes: usize) -> Result<[OwnedSemaphorePermit; 2], NotRead> {
+        let share = self.share_of(address);
+        let share = permits(&share, bytes).await?;
+        Ok([share, permits(&self.all, bytes).await?])
+    }
+
+    fn share_of(&self, address: IpAddr) -> Arc<Semaphore> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = shares.get(&address).and_then(Weak::upgrade) {
+            return share;
+        }
+        // Nobody waits for or holds anything of these.
+        shares.retain(|_, share| share.strong_count() > 0);
+        let share = Arc::new(Semaphore::new(self.share));
+        shares.insert(address, Arc::downgrade(&share));
+        share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn from(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_are_waited_for_and_then_refused() {
+        let pool = Pool::new(4 * LARGEST);
+        let held = [pool.take(from(1), LARGEST).await.unwrap(), pool.take(from(1), LARGEST).await.unwrap()];
+        // One address has half of all, however much is left.
+        assert_eq!(pool.take(from(1), LARGEST).await.unwrap_err(), NotRead::Busy);
+        let other = [pool.take(from(2), LARGEST).await.unwrap(), pool.take(from(3), LARGEST).await.unwrap()];
+        assert_eq!(pool.take(from(4), UNIT).await.unwrap_err(), NotRead::Busy);
+        drop(held);
+        assert!(pool.take(from(1), LARGEST).await.is_ok());
+        drop(other);
+        assert_eq!(pool.all.available_permits(), 4 * LARGEST / UNIT);
+        let _last = pool.share_of(from(9));
+        assert_eq!(pool.shares.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_gets_what_is_given_back() {
+        let pool = Arc::new(Pool::new(2 * LARGEST));
+        let held = pool.take(from(1), LARGEST).await.unwrap();
+        let waits = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.take(from(1), LARGEST).await.is_ok() }
+        });
+        tokio::time::sleep(WAIT / 2).await;
+        drop(held);
+        assert!(waits.await.unwrap());
+    }
+}
