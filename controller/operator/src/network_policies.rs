@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn the_ports_of_the_components_are_open_and_no_others() {
         let all = [manifest(&Images::default()), strategy(&Images::default())].concat();
-        let of_kind = |kind: &str| all.iter().filter(move |object| object["kind"] == kind);
+        let of_kind = |kind: &'static str| all.iter().filter(move |object| object["kind"] == kind);
         let numbers = |list: &Value, key: &str| -> BTreeSet<u64> {
             list.as_array().into_iter().flatten().filter_map(|port| port[key].as_u64()).collect()
         };
