@@ -117,8 +117,8 @@ fn a_kernel_that_is_not_in_the_image_is_named() {
             json!("/boot/nothing");
         namespace.apply(&missing)?;
         namespace.wait_phase("vmi", "Failed", RUNNING)?;
-        let text = namespace.kubectl(&["get", "events", "-o", "yaml"])?;
-        ensure!(text.contains("/boot/nothing"), "no event names the file: {text}");
+        let told = namespace.wait_event("vmi", "Stopped")?;
+        ensure!(told.contains("/boot/nothing"), "the event does not name the file: {told}");
         Ok(())
     });
 }

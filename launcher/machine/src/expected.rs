@@ -26,8 +26,10 @@ use crate::units::Fd;
 
 /// Where the launcher makes files.
 const FILES: &str = "/var/run/kubevirt-ephemeral-disks";
-/// Where its sockets are.
+/// Where its own files are.
 const PRIVATE: &str = "/var/run/kubevirt-private";
+/// The directory among its own files in which QEMU makes its sockets, and nothing else is made.
+pub const QEMU_DIRECTORY: &str = "qemu";
 /// UEFI images.
 const OVMF: &str = "/usr/share/OVMF";
 /// The sets of descriptors of the variables and of the first volume.
@@ -74,8 +76,8 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         host_devices,
         // The lowest that a guest can have.
         context_id: wants_vsock.then(|| vmi.context_id().unwrap_or(3)),
-        vnc_socket: format!("{PRIVATE}/vnc.sock"),
-        usb_sockets: std::array::from_fn(|slot| format!("{PRIVATE}/usb{slot}.sock")),
+        vnc_socket: format!("{PRIVATE}/{QEMU_DIRECTORY}/vnc.sock"),
+        usb_sockets: std::array::from_fn(|slot| format!("{PRIVATE}/{QEMU_DIRECTORY}/usb{slot}.sock")),
         interfaces,
         volumes,
         network_boot: true,

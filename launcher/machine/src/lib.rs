@@ -81,7 +81,7 @@ pub use device::virtio_mem::VirtioMem;
 pub use device::vsock::Vsock;
 pub use device::watchdog::{Watchdog, WatchdogAction};
 pub use error::PlanError;
-pub use expected::expected;
+pub use expected::{QEMU_DIRECTORY, expected};
 pub use facts::{
     Accelerator, Facts, FdSet, FdSetMember, FirmwareFacts, InterfaceFacts, Monitors, VolumeFacts,
 };

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use barevirt_machine::QEMU_DIRECTORY;
 use barevirt_qmp::Qmp;
 use tokio::sync::watch;
 
@@ -44,7 +45,7 @@ pub struct Pod {
 impl Pod {
     /// Where QEMU makes its sockets: the one directory that it may make anything in, and nothing else is there.
     pub fn qemu_directory(&self) -> PathBuf {
-        self.args.private.join("qemu")
+        self.args.private.join(QEMU_DIRECTORY)
     }
 
     /// Where QEMU listens for VNC.
