@@ -12,6 +12,8 @@ pub const APP_FIRST_CONSUMER: &str = "first-consumer";
 pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
 /// Label on launcher pods that a migration moves a guest to: UID of the migration.
 pub const MIGRATION_JOB_LABEL: &str = "kubevirt.io/migrationJobUID";
+/// Label on instances: node that a migration moves them to, so that its handler sees them.
+pub const MIGRATION_TARGET_NODE_LABEL: &str = "kubevirt.io/migrationTargetNodeName";
 /// Label on launcher pods: name of the instance.
 pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
 /// Label on launcher pods: the instance's [`super::vmi_id`], by which services select them.
