@@ -54,6 +54,8 @@ mod yaml;
 
 #[cfg(test)]
 mod kubevirt_tests;
+#[cfg(test)]
+mod reference_tests;
 
 use std::io::Write;
 use std::process::ExitCode;
