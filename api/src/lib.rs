@@ -12,6 +12,7 @@
 //!   the node; [`firmware`]: what it asks of firmware and TPM.
 //! - [`validate`]: everything wrong with an object or a change, all causes at once, as admission answers; one file for each part
 //!   of a specification, [`validate::kinds`] for the kinds beside machines and instances.
+//! - [`migratable`]: whether an instance can move to another node while it runs, and why not.
 //! - [`defaults`]: what a field is when it is not given; also what the mutating webhook adds.
 //! - [`instancetype`] and [`preference`]: what a machine names is read, checked and applied to its specification.
 //! - [`crd`]: the custom resource definitions, made from the types; [`webhooks`]: which writes are asked about, and where.
@@ -56,6 +57,7 @@ pub mod hotplug;
 pub mod identity;
 pub mod instancetype;
 pub mod masquerade;
+pub mod migratable;
 pub mod migrations;
 pub mod monitor;
 pub mod names;

@@ -14,6 +14,8 @@ pub enum Hook {
     MutateMachine,
     /// Defaults and protection of status of a VirtualMachineInstance.
     MutateInstance,
+    /// Label and finalizer of a VirtualMachineInstanceMigration.
+    MutateMigration,
     /// The eviction of a launcher pod.
     Eviction,
     /// A VirtualMachineInstance on create.
@@ -141,6 +143,7 @@ const PODS: (&str, &str) = ("", "v1");
 pub const WEBHOOKS: &[Webhook] = webhooks![
     MutateMachine Mutator "virtualmachines-mutator.kubevirt.io" "virtualmachines-mutate" CORE ["virtualmachines"] BOTH;
     MutateInstance Mutator "virtualmachineinstances-mutator.kubevirt.io" "virtualmachineinstances-mutate" CORE ["virtualmachineinstances"] BOTH;
+    MutateMigration Mutator "migrations-mutator.kubevirt.io" "migration-mutate-create" CORE ["virtualmachineinstancemigrations"] CREATE;
     Eviction Validator "virt-launcher-eviction-interceptor.kubevirt.io" "pod-eviction-validate" PODS ["pods/eviction"] CREATE;
     InstanceCreate Validator "virtualmachineinstances-create-validator.kubevirt.io" "virtualmachineinstances-validate-create" CORE ["virtualmachineinstances"] CREATE;
     InstanceUpdate Validator "virtualmachineinstances-update-validator.kubevirt.io" "virtualmachineinstances-validate-update" CORE ["virtualmachineinstances"] UPDATE;

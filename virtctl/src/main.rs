@@ -11,7 +11,7 @@
 //! The modules, from the outside in:
 //!
 //! - `program`: under which name virtctl was called, its help and shell completion; `main` parses and dispatches.
-//! - Machines and guests: `lifecycle` (start, stop, restart), `guest` (pause, reset, what the guest agent says), `volumes`
+//! - Machines and guests: `lifecycle` (start, stop, restart), `migrate` (also its cancellation), `guest` (pause, reset, what the guest agent says), `volumes`
 //!   (addvolume, removevolume), `credentials`, `permitted_devices`, `object_graph`, `expand`, `version`, `adm`, `expose`.
 //! - Streams to a guest: `console`, `vnc`, `usbredir`, `port_forward`, `ssh` (ssh and scp), `qmp`.
 //! - Manifests: `create` writes them; `explain` shows what they lead to, `diff` what a change of them means. Both plan with the
@@ -34,6 +34,7 @@ mod expose;
 mod guest;
 mod image_upload;
 mod lifecycle;
+mod migrate;
 mod missing;
 mod object_graph;
 mod permitted_devices;
@@ -139,15 +140,12 @@ enum Command {
     Debug(debug::Debug),
     /// Talk to QEMU's monitor: one command, a shell, events, or a socket for other tools.
     Qmp(qmp::Qmp),
-    /// Migrate a virtual machine. Not supported yet.
-    #[command(name = "migrate")]
-    Migrate(missing::Missing),
-    /// Cancel migration of a virtual machine. Not supported yet.
-    #[command(name = "migrate-cancel")]
-    MigrateCancel(missing::Missing),
-    /// Cancel evacuation of a virtual machine. Not supported yet.
-    #[command(name = "evacuate-cancel")]
-    EvacuateCancel(missing::Missing),
+    /// Migrate a virtual machine.
+    Migrate(migrate::Migrate),
+    /// Cancel migration of a virtual machine.
+    MigrateCancel(migrate::Cancel),
+    /// Cancel evacuation of a virtual machine or a virtual machine instance.
+    EvacuateCancel(migrate::CancelEvacuation),
     /// Dump the memory of a running virtual machine to a claim. Not supported yet.
     #[command(name = "memory-dump")]
     MemoryDump(missing::Missing),
@@ -239,9 +237,9 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::Scp(scp) => scp.run(connection).await,
         Command::Debug(debug) => debug.run(&connection.open().await?).await,
         Command::Qmp(qmp) => qmp.run(&connection.open().await?).await,
-        Command::Migrate(missing) => missing.run("migrate", "live migration is not there"),
-        Command::MigrateCancel(missing) => missing.run("migrate-cancel", "live migration is not there"),
-        Command::EvacuateCancel(missing) => missing.run("evacuate-cancel", "live migration is not there"),
+        Command::Migrate(migrate) => migrate.run(&connection.open().await?).await,
+        Command::MigrateCancel(cancel) => cancel.run(&connection.open().await?).await,
+        Command::EvacuateCancel(cancel) => cancel.run(&connection.open().await?).await,
         Command::MemoryDump(missing) => missing.run("memory-dump", "memory dumps are not there"),
         Command::ImageUpload(upload) => upload.run(&connection.open().await?).await,
         Command::VmExport(missing) => missing.run("vmexport", "exports are not there"),

@@ -8,7 +8,7 @@ use clap::Args;
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::session::{self, INSTANCES, Session};
+use crate::session::{self, INSTANCES, Session, label};
 use crate::yaml::Format;
 
 /// Arguments of `virtctl objectgraph`.
@@ -35,12 +35,6 @@ pub(crate) struct ObjectGraph {
     /// Format of the output.
     #[arg(short, long, default_value = "json")]
     output: Format,
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) =
-        text.split_once('=').ok_or_else(|| format!("{text} must be formatted as key=value"))?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 impl ObjectGraph {

@@ -232,6 +232,13 @@ impl Kind {
     }
 }
 
+/// Reads a label of an argument.
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) =
+        text.split_once('=').ok_or_else(|| format!("{text} must be formatted as key=value"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// Plural of instances, as in paths.
 pub(crate) const INSTANCES: &str = "virtualmachineinstances";
 

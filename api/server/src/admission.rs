@@ -25,7 +25,7 @@ use barevirt_api::names::{
     SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER, SERVICE_ACCOUNT_OPERATOR,
 };
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
-use barevirt_api::validate::kinds::lock;
+use barevirt_api::validate::kinds::{lock, migration};
 use barevirt_api::validate::{self, Cause, Requester};
 use barevirt_api::webhooks::Hook;
 use barevirt_component::installation::Reading;
@@ -176,6 +176,7 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
             })
             .map(Some)
         }
+        Hook::MutateMigration => mutate(request, migration::complete).map(Some),
         Hook::Machine => {
             let vm: VirtualMachine = read(request.object.as_ref())?;
             let old: Option<VirtualMachine> =

@@ -16,7 +16,7 @@ use crate::front_proxy::{self, User};
 use crate::route::{self, Called, NoRoute, Route};
 use crate::state::State;
 use crate::{
-    admission, authorize, controls, discovery, expand, instance, machine, object_graph, openapi,
+    admission, authorize, controls, discovery, expand, instance, machine, migrations, object_graph, openapi,
     port_forward, qmp, volumes,
 };
 
@@ -113,6 +113,15 @@ async fn call(
             let (gates, object) = (&config.settings.gates, (namespace.as_str(), name.as_str()));
             object_graph::of(&state.client.0, gates, endpoint.on, object, &body(request).await?).await
         }
+        Call::Migrate => {
+            let body = body(request).await?;
+            migrations::migrate(&state.client.0, user, namespace, name, &body).await
+        }
+        Call::CancelEvacuation => {
+            let object = (endpoint.on, namespace.as_str(), name.as_str());
+            let body = body(request).await?;
+            migrations::cancel_evacuation(&state.client.0, user, object, &body).await
+        }
         Call::Version | Call::Health | Call::NotYet => open_call(state, called),
     }
 }
@@ -129,7 +138,9 @@ fn open_call(state: &State, called: &Called) -> Result<Answer, Refusal> {
         | Call::Control(_)
         | Call::PortForward
         | Call::Expand
-        | Call::ObjectGraph => Err(Refusal::forbidden("no access rule")),
+        | Call::ObjectGraph
+        | Call::Migrate
+        | Call::CancelEvacuation => Err(Refusal::forbidden("no access rule")),
     }
 }
 

@@ -12,6 +12,7 @@
 //!                  (defaults, causes)                                      |
 //!                                                     machine: start, stop, restart -> patches
 //!                                                     volumes: addvolume, removevolume -> patches
+//!                                                     migrations: migrate -> a migration; evacuate/cancel -> a patch
 //!                                                     instance: console, vnc -> to_handler -> virt-handler
 //!                                                     qmp: class of each command, access review -> to_handler
 //!                                                     port_forward: TCP and UDP --> the guest's address
@@ -25,7 +26,7 @@
 //!   one of the following.
 //! - Webhooks: [`admission`] answers reviews with the rules of `barevirt_api`; [`infer`] reads what a volume says about the
 //!   instance type of its machine.
-//! - Machines: [`machine`] and [`volumes`] change them by patches; [`expand`] shows what they are with their instance type;
+//! - Machines: [`machine`] and [`volumes`] change them by patches; [`migrations`] has them move and stay; [`expand`] shows what they are with their instance type;
 //!   [`object_graph`] shows what belongs to them.
 //! - Guests: [`instance`] (console, VNC, USB), [`qmp`], [`controls`] and [`port_forward`] lead to a running guest.
 //! - What the API server asks: [`discovery`] and [`openapi`] describe what is served.
@@ -47,6 +48,7 @@ pub mod front_proxy;
 pub mod infer;
 pub mod instance;
 pub mod machine;
+pub mod migrations;
 pub mod object_graph;
 pub mod openapi;
 pub mod port_forward;

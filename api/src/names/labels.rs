@@ -103,6 +103,10 @@ pub const TDX_LABEL: &str = "kubevirt.io/tdx";
 pub const RESERVED_LABEL_PREFIX: &str = "kubevirt.io/";
 /// Finalizer of instances: their pods are gone before they are.
 pub const VMI_FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
+/// Label on migrations: the instance they move, as [`super::vmi_id`] shortens names.
+pub const MIGRATION_SELECTOR_LABEL: &str = "kubevirt.io/vmi-name";
+/// Finalizer of migrations: virt-controller ends them before they are gone.
+pub const MIGRATION_FINALIZER: &str = "kubevirt.io/migrationJobFinalize";
 /// Finalizer of machines: their instance is dealt with before they are gone.
 pub const VM_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
 /// Finalizer of pools, and of machines of theirs that leave something for the next one of their number.

@@ -11,7 +11,7 @@ pub(super) const RESERVED_LABELS: [&str; 6] = [
     names::CREATED_BY_LABEL,
     names::MIGRATION_JOB_LABEL,
     names::NODE_NAME_LABEL,
-    "kubevirt.io/migrationTargetNodeName",
+    names::MIGRATION_TARGET_NODE_LABEL,
     names::SCHEDULABLE_LABEL,
     "kubevirt.io/install-strategy",
 ];

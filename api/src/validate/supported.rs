@@ -5,6 +5,7 @@
 
 use super::{Cause, Path, gated};
 use crate::gates::Gates;
+use crate::migratable::SERVED;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -15,7 +16,19 @@ static VM: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("suppo
 static REPLICA_SET: LazyLock<Fields> =
     LazyLock::new(|| Fields::parse(include_str!("supported/replica_set.txt")));
 static POOL: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/pool.txt")));
-static KUBEVIRT: LazyLock<Fields> = LazyLock::new(|| Fields::parse(include_str!("supported/kubevirt.txt")));
+static KUBEVIRT: LazyLock<Fields> = LazyLock::new(|| kubevirt_fields(SERVED));
+static MIGRATION_POLICY: LazyLock<Fields> =
+    LazyLock::new(|| Fields::parse(include_str!("supported/migration_policy.txt")));
+
+/// The fields of the `KubeVirt` object, of a version that serves migrations or of one that does not.
+fn kubevirt_fields(served: bool) -> Fields {
+    let migrations = if served {
+        include_str!("supported/kubevirt_migrations.txt")
+    } else {
+        include_str!("supported/kubevirt_no_migrations.txt")
+    };
+    Fields::parse(&format!("{}\n{migrations}", include_str!("supported/kubevirt.txt")))
+}
 
 /// A cause for each field of an instance's specification that would have no effect.
 pub(super) fn vmi(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
@@ -40,6 +53,11 @@ pub(super) fn pool(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &m
 /// The same for the specification of the `KubeVirt` object.
 pub(super) fn kubevirt(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
     check(&KUBEVIRT, path, spec, gates, causes);
+}
+
+/// The same for the specification of a migration policy.
+pub(super) fn migration_policy(path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
+    check(&MIGRATION_POLICY, path, spec, gates, causes);
 }
 
 fn check(fields: &Fields, path: &Path, spec: &impl Serialize, gates: &Gates, causes: &mut Vec<Cause>) {
@@ -178,6 +196,37 @@ mod tests {
             }},
         });
         assert_eq!(refused(&spec), ["spec.domain.devices.disks[1].lun.reservation is not supported yet"]);
+    }
+
+    /// Settings of migrations count from the day that there are any; until then only the defaults pass, which change nothing.
+    #[test]
+    fn settings_of_migrations_come_with_migrations() {
+        let refused = |served: bool, migrations: Value| {
+            let spec = json!({"configuration": {"migrations": migrations}});
+            let mut refused = Vec::new();
+            kubevirt_fields(served).check(&Path::new("spec"), &spec, &Gates::default(), &mut refused);
+            refused.iter().map(|path| path.to_string()).collect::<Vec<String>>()
+        };
+        let own = json!({
+            "allowAutoConverge": true, "bandwidthPerMigration": "64Mi", "completionTimeoutPerGiB": 30,
+            "parallelMigrationsPerCluster": 1, "parallelOutboundMigrationsPerNode": 1, "progressTimeout": 5,
+        });
+        assert_eq!(refused(true, own.clone()), Vec::<String>::new());
+        assert_eq!(refused(false, own).len(), 6);
+        for served in [false, true] {
+            for given in [
+                json!({"network": "migrations"}),
+                json!({"allowPostCopy": true}),
+                json!({"allowWorkloadDisruption": true}),
+                json!({"disableTLS": true}),
+                json!({"nodeDrainTaintKey": "mine"}),
+                json!({"unsafeMigrationOverride": true}),
+                json!({"utilityVolumesTimeout": 1}),
+                json!({"matchSELinuxLevelOnMigration": false}),
+            ] {
+                assert_eq!(refused(served, given.clone()).len(), 1, "{served} {given}");
+            }
+        }
     }
 
     #[test]

@@ -103,7 +103,8 @@ fn api_cluster_rules() -> Vec<Value> {
         rule("", &["persistentvolumeclaims"], &["get"]),
         rule("cdi.kubevirt.io", &["datavolumes", "datasources"], &["get"]),
         rule("snapshot.storage.k8s.io", &["volumesnapshots"], &["get"]),
-        rule("kubevirt.io", &["virtualmachineinstancemigrations"], &["list"]),
+        // Also what the call `migrate` makes.
+        rule("kubevirt.io", &["virtualmachineinstancemigrations"], &["list", "create"]),
         rule("snapshot.kubevirt.io", &["virtualmachinerestores"], &["list"]),
         rule("backup.kubevirt.io", &["virtualmachinebackups"], &["list"]),
         rule("instancetype.kubevirt.io", &NAMED, &["get"]),
@@ -132,6 +133,14 @@ fn controller_cluster_rules() -> Vec<Value> {
         ),
         rule("kubevirt.io", &["virtualmachineinstancereplicasets"], &["get", "list", "watch"]),
         rule("kubevirt.io", &["virtualmachineinstancereplicasets/status"], &["patch"]),
+        // Evictions and updates make migrations; old ones go.
+        rule(
+            "kubevirt.io",
+            &["virtualmachineinstancemigrations"],
+            &["get", "list", "watch", "create", "patch", "delete"],
+        ),
+        rule("kubevirt.io", &["virtualmachineinstancemigrations/status"], &["patch"]),
+        rule("migrations.kubevirt.io", &["migrationpolicies"], &["list", "watch"]),
         // Its finalizer, while something is kept of its machines.
         rule("pool.kubevirt.io", &["virtualmachinepools"], &["list", "watch", "patch"]),
         rule("pool.kubevirt.io", &["virtualmachinepools/status"], &["patch"]),

@@ -89,6 +89,7 @@ fn condition(hook: Hook) -> Option<(&'static str, String)> {
         Hook::Status | Hook::KubeVirtUpdate => Some(("not-by-a-component", not_by_a_component())),
         Hook::MutateMachine
         | Hook::MutateInstance
+        | Hook::MutateMigration
         | Hook::InstanceCreate
         | Hook::InstanceUpdate
         | Hook::Machine

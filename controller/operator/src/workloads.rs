@@ -21,6 +21,8 @@ const API_PORT_NAME: &str = "virt-api";
 const PROBES_PORT: u16 = 8443;
 /// Port of the handler's console server in its pod.
 const CONSOLE_PORT: u16 = 8186;
+/// Port at which a handler takes guests from other handlers.
+const MIGRATION_PORT: u16 = 8187;
 /// How long a replica stays bound to a node that does not answer.
 const AWAY_SECONDS: u32 = 20;
 
@@ -36,7 +38,7 @@ pub(crate) fn objects(images: &Images) -> Vec<Value> {
         operator_service(),
         metrics_service(),
         handler(images),
-        policy("virt-handler", &[CONSOLE_PORT, PROBES_PORT]),
+        policy("virt-handler", &[CONSOLE_PORT, PROBES_PORT, MIGRATION_PORT]),
     ]
 }
 
@@ -268,7 +270,11 @@ fn handler(images: &Images) -> Value {
             format!("--probes-listen=[::]:{PROBES_PORT}"),
         ],
         "env": environment(),
-        "ports": [{"name": "console", "containerPort": CONSOLE_PORT, "protocol": "TCP"}, metrics_port()],
+        "ports": [
+            {"name": "console", "containerPort": CONSOLE_PORT, "protocol": "TCP"},
+            {"name": "migration", "containerPort": MIGRATION_PORT, "protocol": "TCP"},
+            metrics_port(),
+        ],
         "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}},

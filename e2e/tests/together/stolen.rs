@@ -107,6 +107,10 @@ fn a_stolen_token_of_a_handler_changes_nothing_on_another_node() {
                 json!({ "status": { "migrationState": { "targetNode": away } } }),
                 "not allowed to set target node",
             ),
+            (
+                json!({ "status": { "migrationState": { "migrationUid": "m" } } }),
+                "not allowed to say what is migrated",
+            ),
         ] {
             own.may_not("PATCH", &vmi, Some(&change), words)?;
         }

@@ -277,6 +277,13 @@ fn evictions_of_what_cannot_move_follow_the_strategy() {
         let vmi = namespace.need("vmi", "external")?;
         ensure!(vmi["status"]["evacuationNodeName"] == vmi["status"]["nodeName"], "{}", vmi["status"]);
         ensure!(evict("external")?.text().contains("Evacuation in progress"));
+        let stays = namespace.virtctl(&["evacuate-cancel", "vmi", "external"])?;
+        ensure!(stays == format!("VMI {}/external was canceled evacuation\n", namespace.name()), "{stays}");
+        let vmi = namespace.need("vmi", "external")?;
+        ensure!(vmi["status"]["evacuationNodeName"].is_null(), "{}", vmi["status"]);
+        // There is nothing left to cancel, which is no failure.
+        namespace.virtctl(&["evacuate-cancel", "vmi", "external"])?;
+        ensure!(evict("external")?.text().contains("Eviction triggered evacuation"));
         let passed = evict("maybe")?;
         ensure!(passed.code == 0, "{}", passed.text());
         wait::until_true("the guest that may be shut down to be", SHUTDOWN, || {

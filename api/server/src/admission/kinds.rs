@@ -1,6 +1,7 @@
 //! Kinds beside machines and instances.
 
 use barevirt_api::instancetype::{VirtualMachineClusterInstancetype, VirtualMachineInstancetype};
+use barevirt_api::migratable::SERVED;
 use barevirt_api::preference::{VirtualMachineClusterPreference, VirtualMachinePreference};
 use barevirt_api::v1::{
     KubeVirt, VirtualMachine, VirtualMachineInstanceMigration, VirtualMachineInstancePreset,
@@ -94,6 +95,7 @@ pub(super) fn causes(
         // Decided elsewhere: machines and instances above, evictions with the pod at hand.
         Hook::MutateMachine
         | Hook::MutateInstance
+        | Hook::MutateMigration
         | Hook::Machine
         | Hook::InstanceCreate
         | Hook::InstanceUpdate
@@ -117,6 +119,7 @@ pub(super) fn warnings(hook: Hook, request: &Request) -> Result<Vec<String>, Vec
             let object: KubeVirt = read(request.object.as_ref())?;
             kubevirt::warnings(&object)
         }
+        Hook::MigrationPolicy if SERVED => Vec::new(),
         Hook::Preset | Hook::SnapshotContent | Hook::Clone | Hook::MigrationPolicy
             if request.operation == Operation::Update =>
         {

@@ -83,6 +83,10 @@ pub enum Call {
     Expand,
     /// What a machine or an instance depends on.
     ObjectGraph,
+    /// A migration of a running machine.
+    Migrate,
+    /// An end of the wish that a guest leaves its node.
+    CancelEvacuation,
     /// Nothing yet: 501.
     NotYet,
 }

@@ -1,5 +1,7 @@
 //! The table of all calls.
 
+use barevirt_api::migratable::SERVED;
+
 use super::actions::{Call, Control, InstanceAction, MachineAction, VolumeAction};
 use super::endpoint::{Answer, Endpoint, Kind, On, Query, Verb};
 
@@ -51,6 +53,9 @@ const VSOCK_TLS: Query = Query {
     does: "Speak TLS to that program; true by default.",
 };
 
+/// What is behind `migrate`.
+const MIGRATE: Call = if SERVED { Call::Migrate } else { Call::NotYet };
+
 /// All of them, in the order of discovery.
 pub static ENDPOINTS: &[Endpoint] = &{
     use Answer::{Done, Object, Png, Stream};
@@ -68,6 +73,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             .calls(Call::Machine(MachineAction::Restart))
             .takes(K::RestartOptions),
         machine("migrate", Update, "Migrate", "Moves the running machine to another node.")
+            .calls(MIGRATE)
             .takes(K::MigrateOptions),
         machine(
             "expand-spec",
@@ -106,6 +112,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "vm-evacuatecancel",
             "Has the machine stay on the node it was to leave.",
         )
+        .calls(Call::CancelEvacuation)
         .takes(K::EvacuateCancelOptions)
         .answers(Done),
         machine("portforward/{port}", Get, "vm-PortForward", "A stream to a TCP port of the guest.")
@@ -222,6 +229,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "vmi-evacuatecancel",
             "Has the guest stay on the node it was to leave.",
         )
+        .calls(Call::CancelEvacuation)
         .takes(K::EvacuateCancelOptions)
         .answers(Done),
         instance("backup", Update, "Backup", "Begins or ends a backup; for the controller.")

@@ -8,7 +8,7 @@ mod values;
 
 pub use removal::{BLOCK_UNINSTALL, delete};
 
-use super::migration_policy::max_downtime;
+use super::migration_policy::{amounts, max_downtime};
 use super::{rotation, workload_updates};
 use crate::gates::{GATES, Gates, State};
 use crate::syntax::quoted;
@@ -181,6 +181,17 @@ fn configured(
             &path.child("roleAggregationStrategy"),
             "RoleAggregationStrategy cannot be set to Manual without enabling the OptOutRoleAggregation feature gate",
         ));
+    }
+    if let Some(migrations) = &configuration.migrations {
+        let numbers = [
+            ("completionTimeoutPerGiB", migrations.completion_timeout_per_gi_b),
+            ("parallelMigrationsPerCluster", migrations.parallel_migrations_per_cluster),
+            ("parallelOutboundMigrationsPerNode", migrations.parallel_outbound_migrations_per_node),
+            ("progressTimeout", migrations.progress_timeout),
+            ("utilityVolumesTimeout", migrations.utility_volumes_timeout),
+        ];
+        let bandwidth = migrations.bandwidth_per_migration.as_ref();
+        amounts(&path.child("migrations"), &numbers, bandwidth, causes);
     }
     let downtime = |configuration: &KubeVirtConfiguration| configuration.migrations.as_ref()?.max_downtime_ms;
     if downtime(configuration).is_some() && downtime(configuration) != before.and_then(downtime) {

@@ -2,19 +2,49 @@
 
 use super::not_there;
 use crate::gates::Gates;
+use crate::migratable::{REASON_DISKS, SERVED};
 use crate::names;
+use crate::syntax::{is_label_key, is_label_value, quoted};
 use crate::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceMigration};
 use crate::validate::{Cause, CauseKind, Path, Requester};
 
-/// Label on migrations: the instance they move.
-pub const SELECTOR_LABEL: &str = "kubevirt.io/vmi-name";
 /// Gate of migrations to another namespace or cluster.
 const DECENTRALIZED: &str = "DecentralizedLiveMigration";
-/// Reason of an instance that cannot move for its disks alone.
-const DISKS_NOT_MIGRATABLE: &str = "DisksNotLiveMigratable";
+
+/// Fills in what a new one has by itself: the label with its instance, and the finalizer that keeps it until virt-controller has
+/// ended it.
+pub fn complete(migration: &mut VirtualMachineInstanceMigration) {
+    let metadata = &mut migration.metadata;
+    if let Some(name) = migration.spec.vmi_name.as_deref().filter(|name| !name.is_empty()) {
+        let labels = metadata.labels.get_or_insert_default();
+        labels.insert(names::MIGRATION_SELECTOR_LABEL.to_owned(), names::vmi_id(name));
+    }
+    let finalizers = metadata.finalizers.get_or_insert_default();
+    if !finalizers.iter().any(|finalizer| finalizer == names::MIGRATION_FINALIZER) {
+        finalizers.push(names::MIGRATION_FINALIZER.to_owned());
+    }
+}
 
 /// Everything wrong with a new one. `instance` is the one it names; `others` are the migrations of its namespace.
 pub fn create(
+    migration: &VirtualMachineInstanceMigration,
+    instance: Option<&VirtualMachineInstance>,
+    others: &[VirtualMachineInstanceMigration],
+    requester: Requester,
+    gates: &Gates,
+) -> Vec<Cause> {
+    let mut causes = rules(migration, instance, others, requester, gates);
+    if !SERVED {
+        causes.push(not_there(
+            "VirtualMachineInstanceMigration",
+            "an instance cannot move to another node while it runs",
+        ));
+    }
+    causes
+}
+
+/// The rules for a new one, whether this version serves migrations or not.
+pub(super) fn rules(
     migration: &VirtualMachineInstanceMigration,
     instance: Option<&VirtualMachineInstance>,
     others: &[VirtualMachineInstanceMigration],
@@ -55,11 +85,8 @@ pub fn create(
             }
         }
     }
+    selector(migration, &mut causes);
     decentralized(migration, gates, &mut causes);
-    causes.push(not_there(
-        "VirtualMachineInstanceMigration",
-        "an instance cannot move to another node while it runs",
-    ));
     causes
 }
 
@@ -73,7 +100,8 @@ pub fn update(old: &VirtualMachineInstanceMigration, new: &VirtualMachineInstanc
         )];
     }
     let label = |migration: &VirtualMachineInstanceMigration| {
-        migration.metadata.labels.as_ref().and_then(|labels| labels.get(SELECTOR_LABEL)).cloned()
+        let labels = migration.metadata.labels.as_ref();
+        labels.and_then(|labels| labels.get(names::MIGRATION_SELECTOR_LABEL)).cloned()
     };
     let (before, after) = (label(old), label(new));
     let message = match (&before, &after) {
@@ -113,7 +141,7 @@ fn movable(
     let Some(condition) = Condition::find(conditions, names::CONDITION_LIVE_MIGRATABLE) else { return };
     let (reason, message) = (condition.reason.as_deref(), condition.message.as_deref().unwrap_or_default());
     let elsewhere = migration.spec.send_to.is_some() || migration.spec.receive.is_some();
-    let copied = elsewhere && reason == Some(DISKS_NOT_MIGRATABLE);
+    let copied = elsewhere && reason == Some(REASON_DISKS);
     if condition.status == "False" && !copied {
         let reason = reason.unwrap_or_default();
         causes
@@ -121,13 +149,32 @@ fn movable(
     }
 }
 
+/// What is added to the target pod's node selector; the API server would refuse the pod.
+fn selector(migration: &VirtualMachineInstanceMigration, causes: &mut Vec<Cause>) {
+    let field = Path::new("spec.addedNodeSelector");
+    for (key, value) in &migration.spec.added_node_selector {
+        if !is_label_key(key) {
+            causes.push(Cause::invalid(&field, format!("{} is not the name of a label", quoted(key))));
+        }
+        if !is_label_value(value) {
+            causes.push(Cause::invalid(&field, format!("{} is not the value of a label", quoted(value))));
+        }
+    }
+}
+
+/// Migrations to another namespace or cluster: KubeVirt's rules, and what its gate opens is not there yet.
 fn decentralized(migration: &VirtualMachineInstanceMigration, gates: &Gates, causes: &mut Vec<Cause>) {
     let (send, receive) = (&migration.spec.send_to, &migration.spec.receive);
     if send.is_none() && receive.is_none() {
         return;
     }
     let field = Path::new("spec");
-    if !gates.is_on(DECENTRALIZED) {
+    if gates.is_on(DECENTRALIZED) {
+        let given = [("sendTo", send.is_some()), ("receive", receive.is_some())];
+        for (name, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+            causes.push(Cause::not_supported_yet(&field.child(name), ""));
+        }
+    } else {
         let message = format!("{DECENTRALIZED} feature gate is not enabled in kubevirt resource");
         causes.push(Cause::new(CauseKind::NotSupported, &field, message));
     }

@@ -2,38 +2,80 @@
 
 use super::not_there;
 use crate::gates::Gates;
+use crate::migratable::SERVED;
 use crate::migrations::{MigrationPolicy, MigrationPolicySpec};
 use crate::quantity;
-use crate::syntax::quoted;
+use crate::syntax::{is_label_key, is_label_value, quoted};
 use crate::v1::StallDetectorOptions;
-use crate::validate::{Cause, Path};
+use crate::validate::{Cause, Path, supported};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 const STALLS: &str = "MigrationStallDetection";
 const DOWNTIME: &str = "MigrationDowntimeTuning";
+/// Largest number of seconds or of migrations: what 32 bits hold, so that sums of them always fit.
+const LARGEST: i64 = u32::MAX as i64;
 /// One, and a thousandth of it, in thousandths of millionths.
 const ONE: u64 = 1_000_000_000;
 const THOUSANDTH: u64 = 1_000_000;
 
 /// Everything wrong with a new one.
 pub fn create(policy: &MigrationPolicy, gates: &Gates) -> Vec<Cause> {
+    create_when(policy, gates, SERVED)
+}
+
+/// The same, for a version that serves migrations or for one that does not.
+pub(super) fn create_when(policy: &MigrationPolicy, gates: &Gates, served: bool) -> Vec<Cause> {
     let mut causes = rules(None, &policy.spec, gates);
-    causes.push(not_there("MigrationPolicy", "an instance cannot move to another node while it runs"));
+    if served {
+        supported::migration_policy(&Path::new("spec"), &policy.spec, gates, &mut causes);
+    } else {
+        causes.push(not_there("MigrationPolicy", "an instance cannot move to another node while it runs"));
+    }
     causes
 }
 
 /// Everything wrong with a change. What is left as it was passes, so that it can go.
 pub fn update(old: &MigrationPolicy, new: &MigrationPolicy, gates: &Gates) -> Vec<Cause> {
-    if old.spec == new.spec { Vec::new() } else { rules(Some(&old.spec), &new.spec, gates) }
+    update_when(old, new, gates, SERVED)
+}
+
+/// The same, for a version that serves migrations or for one that does not.
+pub(super) fn update_when(
+    old: &MigrationPolicy,
+    new: &MigrationPolicy,
+    gates: &Gates,
+    served: bool,
+) -> Vec<Cause> {
+    if old.spec == new.spec {
+        return Vec::new();
+    }
+    let mut causes = rules(Some(&old.spec), &new.spec, gates);
+    if served {
+        supported::migration_policy(&Path::new("spec"), &new.spec, gates, &mut causes);
+    }
+    causes
 }
 
 fn rules(old: Option<&MigrationPolicySpec>, spec: &MigrationPolicySpec, gates: &Gates) -> Vec<Cause> {
     let path = Path::new("spec");
     let mut causes = Vec::new();
-    if spec.completion_timeout_per_gi_b.is_some_and(i64::is_negative) {
-        causes.push(Cause::invalid(&path.child("completionTimeoutPerGiB"), "must not be negative"));
-    }
-    if spec.bandwidth_per_migration.as_ref().is_some_and(quantity::is_negative) {
-        causes.push(Cause::invalid(&path.child("bandwidthPerMigration"), "must not be negative"));
+    amounts(
+        &path,
+        &[("completionTimeoutPerGiB", spec.completion_timeout_per_gi_b)],
+        spec.bandwidth_per_migration.as_ref(),
+        &mut causes,
+    );
+    for (name, labels) in [
+        ("namespaceSelector", &spec.selectors.namespace_selector),
+        ("virtualMachineInstanceSelector", &spec.selectors.virtual_machine_instance_selector),
+    ] {
+        let field = path.child("selectors").child(name);
+        for (key, value) in labels {
+            if !is_label_key(key) || !is_label_value(value) {
+                let message = format!("{}: {} is not a label", quoted(key), quoted(value));
+                causes.push(Cause::invalid(&field, message));
+            }
+        }
     }
     let changed = spec.max_downtime_ms != old.and_then(|old| old.max_downtime_ms);
     if spec.max_downtime_ms.is_some() && changed {
@@ -69,6 +111,30 @@ fn rules(old: Option<&MigrationPolicySpec>, spec: &MigrationPolicySpec, gates: &
         factors(&path.child("stallDetector"), detector, &mut causes);
     }
     causes
+}
+
+/// Times and numbers, each with its field, and the bandwidth; here and among the settings of the installation.
+pub(super) fn amounts(
+    path: &Path,
+    numbers: &[(&str, Option<i64>)],
+    bandwidth: Option<&Quantity>,
+    causes: &mut Vec<Cause>,
+) {
+    for (name, number) in numbers {
+        let field = path.child(name);
+        if number.is_some_and(i64::is_negative) {
+            causes.push(Cause::invalid(&field, "must not be negative"));
+        } else if number.is_some_and(|number| number > LARGEST) {
+            causes.push(Cause::invalid(&field, format!("must be at most {LARGEST}")));
+        }
+    }
+    let field = path.child("bandwidthPerMigration");
+    let Some(bandwidth) = bandwidth else { return };
+    if quantity::is_negative(bandwidth) {
+        causes.push(Cause::invalid(&field, "must not be negative"));
+    } else if quantity::bytes(bandwidth).is_err() {
+        causes.push(Cause::invalid(&field, format!("{} is not an amount of bytes", quoted(&bandwidth.0))));
+    }
 }
 
 /// The longest downtime is behind one of two gates, here and among the settings of the installation.

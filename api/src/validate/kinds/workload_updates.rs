@@ -1,6 +1,7 @@
 //! Rules for `workloadUpdateStrategy` of the `KubeVirt` object.
 
 use crate::duration;
+use crate::migratable::SERVED;
 use crate::syntax::quoted;
 use crate::v1::KubeVirtWorkloadUpdateStrategy;
 use crate::validate::{Cause, Path};
@@ -8,6 +9,16 @@ use crate::workload_updates::{EVICT, LIVE_MIGRATE};
 
 /// Everything wrong with it. The definition lets any word pass as a method; one that is not known would have no effect.
 pub(super) fn rules(path: &Path, strategy: &KubeVirtWorkloadUpdateStrategy, causes: &mut Vec<Cause>) {
+    rules_when(path, strategy, SERVED, causes);
+}
+
+/// The same, for a version that serves migrations or for one that does not.
+pub(super) fn rules_when(
+    path: &Path,
+    strategy: &KubeVirtWorkloadUpdateStrategy,
+    served: bool,
+    causes: &mut Vec<Cause>,
+) {
     let KubeVirtWorkloadUpdateStrategy {
         batch_eviction_interval: interval,
         batch_eviction_size: size,
@@ -20,7 +31,8 @@ pub(super) fn rules(path: &Path, strategy: &KubeVirtWorkloadUpdateStrategy, caus
             causes.push(Cause::not_supported(&field.index(index), message));
         }
     }
-    if methods.iter().any(|method| method == LIVE_MIGRATE) && !methods.iter().any(|method| method == EVICT) {
+    let is_named = |name: &str| methods.iter().any(|method| method == name);
+    if !served && is_named(LIVE_MIGRATE) && !is_named(EVICT) {
         let message = format!(
             "{field} {LIVE_MIGRATE} alone is not supported yet: nothing can migrate. Together with {EVICT} it is taken, and \
              instances are evicted"

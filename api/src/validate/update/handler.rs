@@ -2,18 +2,25 @@
 //! must and nothing else.
 //!
 //! ```text
-//!   the instance is on its node, or a migration moves it there:
-//!     status               all but `activePods` and the target of a migration, which are the controller's
-//!     status.nodeName      the label with it: only to the target of a migration
-//!     annotations          the PCI layout
-//!   anything else          nothing
+//!   the instance is on its node:
+//!     status                   all but `nodeName`, `activePods` and what of a migration is the controller's
+//!     annotations              the PCI layout
+//!   a migration that is not over moves it there:
+//!     status.migrationState    all but what is the controller's
+//!     status.nodeName          the label with it, to its own node; then the rest of the status as well
+//!     annotations              the PCI layout, then
+//!   anything else              nothing
 //! ```
+//!
+//! A migration is over once its `completed` or `failed` is true: from then on the handler of its target has no say any more, unless
+//! the guest came to it. So the word that a migration failed, and the word that it succeeded, exclude each other: the one that is
+//! written first counts.
 //!
 //! With the specification a stolen token would bring any claim of a namespace to its node.
 
 use super::super::{Cause, Path};
 use crate::names::{NODE_NAME_LABEL, PCI_LAYOUT_ANNOTATION};
-use crate::v1::VirtualMachineInstance;
+use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use std::collections::BTreeMap;
 
 /// Everything wrong with a change of an instance by the handler of the node `node`. `None` is a token without a node.
@@ -27,18 +34,29 @@ pub fn handler_update(
         let message = "Node restriction failed, virt-handler service account is missing node name";
         return vec![Cause::invalid(&field, message)];
     };
-    let (before, after, moves_to) = (home(old), home(new), target(old));
-    if before != Some(node) && moves_to != Some(node) {
+    let (before, after) = (home(old), home(new));
+    let moves_to = target(old).filter(|_| !is_over(old));
+    let owns = before == Some(node);
+    if !owns && moves_to != Some(node) {
         let message = "Node restriction, virt-handler is only allowed to modify VMIs it owns";
         return vec![Cause::invalid(&field, message)];
     }
-    let arrives = after.is_some() && after == moves_to;
-    if (before != after && !arrives) || moves_to != target(new) {
+    let arrives = before != after && after == Some(node) && moves_to == Some(node);
+    if (before != after && !arrives) || target(old) != target(new) {
         let message = "Node restriction, virt-handler is not allowed to set target node";
         return vec![Cause::invalid(&field, message)];
     }
     let mut causes = Vec::new();
     let mut refuse = |field: &str, message: &str| causes.push(Cause::invalid(&Path::new(field), message));
+    if !owns && !arrives && beside_migration(old) != beside_migration(new) {
+        refuse("status", "virt-handler is only allowed to modify the migration of VMIs that move to it");
+    }
+    if of_controller(old) != of_controller(new) {
+        refuse(
+            "status.migrationState",
+            "virt-handler is not allowed to say what is migrated, from where, to where and how",
+        );
+    }
     if old.spec != new.spec {
         refuse("spec", "virt-handler is not allowed to modify spec of VMIs");
     }
@@ -54,7 +72,9 @@ pub fn handler_update(
         );
     }
     let (notes, new_notes) = (old.metadata.annotations.as_ref(), new.metadata.annotations.as_ref());
-    if without(notes, PCI_LAYOUT_ANNOTATION) != without(new_notes, PCI_LAYOUT_ANNOTATION) {
+    let layout = of(notes, PCI_LAYOUT_ANNOTATION) == of(new_notes, PCI_LAYOUT_ANNOTATION);
+    let others = without(notes, PCI_LAYOUT_ANNOTATION) == without(new_notes, PCI_LAYOUT_ANNOTATION);
+    if !others || !(layout || owns || arrives) {
         refuse("metadata.annotations", "virt-handler is not allowed to modify annotations of VMIs");
     }
     let list = |given: &Option<Vec<_>>| given.clone().unwrap_or_default();
@@ -84,6 +104,33 @@ fn target(vmi: &VirtualMachineInstance) -> Option<&str> {
     migration.target_node.as_deref().filter(|node| !node.is_empty())
 }
 
+/// Whether nothing comes of the latest migration any more.
+fn is_over(vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    state.is_some_and(|state| state.completed == Some(true) || state.failed == Some(true))
+}
+
+/// The status without what it says of a migration.
+fn beside_migration(vmi: &VirtualMachineInstance) -> VirtualMachineInstanceStatus {
+    let status = vmi.status.clone().unwrap_or_default();
+    VirtualMachineInstanceStatus { migration_state: None, ..status }
+}
+
+/// What of a migration is the controller's to write.
+fn of_controller(vmi: &VirtualMachineInstance) -> impl PartialEq + use<'_> {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    state.map(|state| {
+        let source = state.source_state.clone().unwrap_or_default();
+        let target = state.target_state.clone().unwrap_or_default();
+        (
+            (&state.migration_uid, &state.migration_policy_name, &state.migration_configuration),
+            (&state.source_node, &state.source_pod, &state.target_pod, state.abort_requested),
+            (source.node, source.pod, source.migration_uid),
+            (target.node, target.pod, target.migration_uid),
+        )
+    })
+}
+
 type Texts = BTreeMap<String, String>;
 
 fn of<'a>(texts: Option<&'a Texts>, key: &str) -> Option<&'a str> {
@@ -96,82 +143,4 @@ fn without<'a>(texts: Option<&'a Texts>, key: &str) -> BTreeMap<&'a str, &'a str
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    /// On node a, and from there to b.
-    fn object() -> Value {
-        json!({
-            "metadata": {
-                "name": "web", "labels": {"kubevirt.io/nodeName": "a", "app": "shop"},
-                "annotations": {"note": "x"}, "finalizers": ["kubevirt.io/foregroundDeleteVirtualMachine"],
-                "ownerReferences": [{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web", "uid": "m1"}],
-            },
-            "spec": {"domain": {"devices": {}}},
-            "status": {
-                "phase": "Running", "nodeName": "a", "activePods": {"p1": "a"},
-                "migrationState": {"targetNode": "b"},
-            },
-        })
-    }
-
-    fn read(object: &Value) -> VirtualMachineInstance {
-        serde_json::from_value(object.clone()).unwrap()
-    }
-
-    /// Fields that a handler of that node is refused.
-    fn refused(node: &str, changes: &[(&str, Value)]) -> Vec<String> {
-        let mut changed = object();
-        for (at, value) in changes {
-            let (parent, key) = at.rsplit_once('/').unwrap();
-            changed.pointer_mut(parent).unwrap()[key.replace("~1", "/")] = value.clone();
-        }
-        let causes = handler_update(&read(&object()), &read(&changed), Some(node));
-        causes.into_iter().map(|cause| cause.field).collect()
-    }
-
-    #[test]
-    fn a_handler_changes_what_it_must_and_nothing_else() {
-        let layout = ("/metadata/annotations/barevirt.dev~1pci-layout", json!("{}"));
-        for node in ["a", "b"] {
-            assert!(refused(node, &[("/status/phase", json!("Failed")), layout.clone()]).is_empty());
-        }
-        let volume = json!([{"name": "loot", "persistentVolumeClaim": {"claimName": "of-another"}}]);
-        for (at, value, field) in [
-            ("/spec/volumes", volume, "spec"),
-            ("/spec/nodeSelector", json!({"a": "b"}), "spec"),
-            ("/metadata/labels/app", json!("bank"), "metadata.labels"),
-            ("/metadata/labels/more", json!(""), "metadata.labels"),
-            ("/metadata/labels", json!({"kubevirt.io/nodeName": "a"}), "metadata.labels"),
-            ("/metadata/labels/kubevirt.io~1nodeName", json!("b"), "metadata.labels"),
-            ("/metadata/annotations/note", json!("y"), "metadata.annotations"),
-            ("/metadata/annotations", json!({}), "metadata.annotations"),
-            ("/metadata/ownerReferences", json!([]), "metadata.ownerReferences"),
-            ("/metadata/finalizers", json!([]), "metadata.finalizers"),
-            ("/status/activePods", json!({"p1": "a", "p2": "a"}), "status.activePods"),
-            ("/status/activePods", json!({}), "status.activePods"),
-        ] {
-            assert_eq!(refused("a", &[(at, value.clone())]), [field], "{at} {value}");
-            assert_eq!(refused("b", &[(at, value.clone())]), [field], "{at} {value}");
-        }
-    }
-
-    #[test]
-    fn an_instance_moves_only_where_its_migration_goes() {
-        let (node, label) = ("/status/nodeName", "/metadata/labels/kubevirt.io~1nodeName");
-        for by in ["a", "b"] {
-            assert!(refused(by, &[(node, json!("b")), (label, json!("b"))]).is_empty());
-            assert!(refused(by, &[(node, json!("b"))]).is_empty());
-            assert_eq!(refused(by, &[(node, json!("c")), (label, json!("c"))]), ["status.nodeName"]);
-            assert_eq!(refused(by, &[(node, json!(""))]), ["status.nodeName"]);
-            assert_eq!(refused(by, &[(node, json!("b")), (label, json!("c"))]), ["metadata.labels"]);
-            assert_eq!(
-                refused(by, &[("/status/migrationState/targetNode", json!("c"))]),
-                ["status.nodeName"]
-            );
-        }
-        assert_eq!(refused("c", &[]), ["status.nodeName"]);
-        assert_eq!(refused("c", &[("/status/migrationState/targetNode", json!("c"))]), ["status.nodeName"]);
-    }
-}
+mod tests;

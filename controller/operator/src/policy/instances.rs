@@ -7,21 +7,36 @@
 use barevirt_api::names::{NODE_NAME_LABEL, PCI_LAYOUT_ANNOTATION};
 use serde_json::{Value, json};
 
-/// What the rules are about. `before`, `after`: the node that the instance is on; `target`: the one that a migration moves it to.
+/// What of a migration is the controller's to write. `migrationConfiguration` and the names in both sides' details are left to
+/// virt-api.
+const OF_CONTROLLER: [&str; 5] =
+    ["migrationUid", "sourceNode", "sourcePod", "targetPod", "migrationPolicyName"];
+
+/// What the rules are about. `before`, `after`: the node that the instance is on; `target`: the one that a migration moves it to,
+/// for as long as the migration is not over.
 pub(super) fn variables() -> Vec<Value> {
     let text = |name: &str, expression: &str| json!({"name": name, "expression": expression});
     vec![
         text("before", "oldObject.?status.?nodeName.orValue('')"),
         text("after", "object.?status.?nodeName.orValue('')"),
-        text("target", "oldObject.?status.?migrationState.?targetNode.orValue('')"),
+        text("targetBefore", "oldObject.?status.?migrationState.?targetNode.orValue('')"),
         text("targetAfter", "object.?status.?migrationState.?targetNode.orValue('')"),
+        text(
+            "target",
+            "oldObject.?status.?migrationState.?completed.orValue(false) || \
+             oldObject.?status.?migrationState.?failed.orValue(false) ? '' : variables.targetBefore",
+        ),
+        text(
+            "arrives",
+            "variables.target != '' && variables.target == variables.node && \
+             variables.after == variables.target && variables.before != variables.after",
+        ),
         text("notesBefore", "oldObject.metadata.?annotations.orValue({})"),
         text("notesAfter", "object.metadata.?annotations.orValue({})"),
     ]
 }
 
 pub(super) fn validations() -> Vec<Value> {
-    let moves = "variables.target != '' && variables.after == variables.target";
     let label = |labels: &str| format!("variables.{labels}[?'{NODE_NAME_LABEL}'].orValue('')");
     vec![
         rule(
@@ -30,16 +45,24 @@ pub(super) fn validations() -> Vec<Value> {
             "Node restriction, virt-handler is only allowed to modify VMIs it owns",
         ),
         rule(
-            &format!(
-                "(variables.after == variables.before || ({moves})) && variables.targetAfter == variables.target"
-            ),
+            "(variables.after == variables.before || variables.arrives) && \
+             variables.targetAfter == variables.targetBefore",
             "Node restriction, virt-handler is not allowed to set target node",
+        ),
+        rule(
+            "variables.before == variables.node || variables.arrives || \
+             object.?status.?phase.orValue('') == oldObject.?status.?phase.orValue('')",
+            "virt-handler is only allowed to modify the migration of VMIs that move to it",
+        ),
+        rule(
+            &of_controller(),
+            "virt-handler is not allowed to say what is migrated, from where, to where and how",
         ),
         rule("object.spec == oldObject.spec", "virt-handler is not allowed to modify spec of VMIs"),
         rule(&same("labels", NODE_NAME_LABEL), "virt-handler is not allowed to modify labels of VMIs"),
         rule(
             &format!(
-                "{after} == {before} || ({moves} && {after} == variables.target)",
+                "{after} == {before} || (variables.arrives && {after} == variables.target)",
                 before = label("labelsBefore"),
                 after = label("labelsAfter"),
             ),
@@ -56,6 +79,18 @@ pub(super) fn validations() -> Vec<Value> {
             "virt-handler is not allowed to say which pod a VMI runs in",
         ),
     ]
+}
+
+/// Whether a migration is the one it was, and is wanted or not as it was.
+fn of_controller() -> String {
+    let value =
+        |of: &str, name: &str, none: &str| format!("{of}.?status.?migrationState.?{name}.orValue({none})");
+    let texts = OF_CONTROLLER.into_iter().map(|name| (name, "''"));
+    texts
+        .chain([("abortRequested", "false")])
+        .map(|(name, none)| format!("{} == {}", value("object", name, none), value("oldObject", name, none)))
+        .collect::<Vec<_>>()
+        .join(" && ")
 }
 
 fn rule(expression: &str, message: &str) -> Value {
@@ -91,7 +126,10 @@ mod tests {
         for (words, part) in [
             ("allowed to modify VMIs it owns", "variables.before == variables.node"),
             ("set target node", "variables.after == variables.before"),
-            ("set target node", "variables.targetAfter == variables.target"),
+            ("set target node", "variables.targetAfter == variables.targetBefore"),
+            ("the migration of VMIs that move to it", "status.?phase"),
+            ("what is migrated", "migrationState.?migrationUid"),
+            ("what is migrated", "migrationState.?abortRequested"),
             ("modify spec", "object.spec == oldObject.spec"),
             ("modify labels", "k == 'kubevirt.io/nodeName'"),
             ("node they are moved to", "[?'kubevirt.io/nodeName']"),

@@ -31,7 +31,7 @@ fn what_is_right_passes() {
             "webhookConfiguration": bucket}),
         json!({"tlsConfiguration": {"minTLSVersion": "VersionTLS13"}}),
         json!({"migrations": {"parallelMigrationsPerCluster": 5, "allowPostCopy": false, "bandwidthPerMigration": "0Mi",
-            "completionTimeoutPerGiB": 150}}),
+            "completionTimeoutPerGiB": 150, "utilityVolumesTimeout": 150}}),
         json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "a/b.json"}}}}),
     ] {
         assert_eq!(causes(&right), Vec::<String>::new(), "{right}");
@@ -149,10 +149,16 @@ fn what_is_wrong_is_named() {
             "tlsConfiguration.ciphers[0]",
             "the components speak",
         ),
+        (json!({"migrations": {"network": "migrations"}}), "migrations.network", "is not supported yet"),
         (
-            json!({"migrations": {"progressTimeout": 10}}),
-            "migrations.progressTimeout",
-            "is not supported yet",
+            json!({"migrations": {"parallelMigrationsPerCluster": -1}}),
+            "migrations.parallelMigrationsPerCluster",
+            "must not be negative",
+        ),
+        (
+            json!({"migrations": {"bandwidthPerMigration": "much"}}),
+            "migrations.bandwidthPerMigration",
+            "is not an amount of bytes",
         ),
         (
             json!({"permittedHostDevices": {"usb": [{"resourceName": "a/b", "selectors": []}]}}),

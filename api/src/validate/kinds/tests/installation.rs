@@ -77,12 +77,6 @@ fn the_kubevirt_object() {
             ),
             (
                 "/spec/workloadUpdateStrategy",
-                json!({"workloadUpdateMethods": ["LiveMigrate"]}),
-                "spec.workloadUpdateStrategy.workloadUpdateMethods",
-                "LiveMigrate alone is not supported yet: nothing can migrate",
-            ),
-            (
-                "/spec/workloadUpdateStrategy",
                 json!({"workloadUpdateMethods": ["Evict", "Sometimes"]}),
                 "spec.workloadUpdateStrategy.workloadUpdateMethods[1]",
                 "Sometimes is not one of LiveMigrate, Evict",
@@ -217,4 +211,17 @@ fn a_kubevirt_object_of_older_days_may_change_beside_its_specification() {
     let old = with(&stock(), "/spec/configuration", &json!({"selinuxLauncherType": "virt"}));
     let new = with(&old, "/metadata/finalizers", &json!(["a"]));
     assert_eq!(kubevirt::update(&read(&old), &read(&new)), []);
+}
+
+#[test]
+fn updates_by_migration_alone_come_with_migrations() {
+    let strategy = read(&json!({"workloadUpdateMethods": ["LiveMigrate"]}));
+    let messages = |served| {
+        let mut causes = Vec::new();
+        workload_updates::rules_when(&Path::new("spec"), &strategy, served, &mut causes);
+        causes.into_iter().map(|cause| cause.message).collect::<Vec<String>>()
+    };
+    assert_eq!(messages(true), Vec::<String>::new());
+    let [message] = &messages(false)[..] else { panic!("one cause") };
+    assert!(message.contains("LiveMigrate alone is not supported yet: nothing can migrate"), "{message}");
 }

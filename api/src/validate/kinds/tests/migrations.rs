@@ -9,13 +9,46 @@ fn moving() -> Value {
 const NOT_MOVING: &str = "VirtualMachineInstanceMigration is not supported yet: an instance cannot move to another node while it runs";
 
 #[test]
+fn new_migrations_are_refused_until_they_are_served() {
+    let web = instance(json!({"phase": "Running"}));
+    let causes = migration::create(&read(&moving()), Some(&web), &[], Requester::User, &Gates::default());
+    let messages: Vec<&str> = causes.iter().map(|cause| cause.message.as_str()).collect();
+    assert_eq!(messages, if crate::migratable::SERVED { &[][..] } else { &[NOT_MOVING][..] });
+}
+
+#[test]
+fn a_new_migration_gets_its_label_and_its_finalizer() {
+    let mut new: VirtualMachineInstanceMigration = read(&moving());
+    migration::complete(&mut new);
+    let once = new.clone();
+    migration::complete(&mut new);
+    assert_eq!(new, once);
+    let metadata = serde_json::to_value(&new.metadata).unwrap();
+    assert_eq!(metadata["labels"], json!({"kubevirt.io/vmi-name": "web"}));
+    assert_eq!(metadata["finalizers"], json!(["kubevirt.io/migrationJobFinalize"]));
+    // What a user wrote there is the instance's name, or it is wrong.
+    let mut new =
+        read(&with(&moving(), "/metadata/labels", &json!({"kubevirt.io/vmi-name": "db", "a": "b"})));
+    migration::complete(&mut new);
+    let labels = serde_json::to_value(&new.metadata.labels).unwrap();
+    assert_eq!(labels, json!({"kubevirt.io/vmi-name": "web", "a": "b"}));
+    // A name that is too long for a label is shortened, so that the migration is not refused for its label.
+    let mut new = read(&with(&moving(), "/spec/vmiName", &json!("w".repeat(100))));
+    migration::complete(&mut new);
+    assert_eq!(new.metadata.labels.unwrap()["kubevirt.io/vmi-name"].len(), 63);
+    let mut new = read(&with(&moving(), "/spec/vmiName", &Value::Null));
+    migration::complete(&mut new);
+    assert_eq!(new.metadata.labels, None);
+}
+
+#[test]
 fn new_migrations() {
     let web = instance(json!({"phase": "Running"}));
     let gates = off(&["DecentralizedLiveMigration"]);
     check(
-        |new| migration::create(new, Some(&web), &[], Requester::User, &gates),
-        &moving(),
-        &[NOT_MOVING],
+        |new| migration::rules(new, Some(&web), &[], Requester::User, &gates),
+        &with(&moving(), "/spec/addedNodeSelector", &json!({"disk": "ssd", "example.com/rack": ""})),
+        &[],
         vec![
             ("/spec/vmiName", Value::Null, "spec.vmiName", "vmiName is missing"),
             ("/spec/vmiName", json!(""), "spec.vmiName", "vmiName is missing"),
@@ -26,23 +59,45 @@ fn new_migrations() {
                 "spec",
                 "DecentralizedLiveMigration feature gate is not enabled in kubevirt resource",
             ),
+            (
+                "/spec/addedNodeSelector",
+                json!({"a/b/c": "d"}),
+                "spec.addedNodeSelector",
+                "a/b/c is not the name of a label",
+            ),
+            (
+                "/spec/addedNodeSelector",
+                json!({"a": "not a value"}),
+                "spec.addedNodeSelector",
+                "not a value is not the value of a label",
+            ),
         ],
     );
+    let by_controller = with(&moving(), "/spec/priority", &json!("system-critical"));
     check(
-        |new| migration::create(new, Some(&web), &[], Requester::Component, &Gates::default()),
-        &with(
-            &with(&moving(), "/spec/priority", &json!("system-critical")),
-            "/spec/receive",
-            &json!({"migrationID": "1"}),
-        ),
-        &[NOT_MOVING],
-        vec![(
-            "/spec/sendTo",
-            json!({"migrationID": "2", "connectURL": "a:1"}),
-            "spec",
-            "sendTo migrationID 2 does not match receive migrationID 1",
-        )],
+        |new| migration::rules(new, Some(&web), &[], Requester::Component, &Gates::default()),
+        &by_controller,
+        &[],
+        vec![
+            (
+                "/spec/receive",
+                json!({"migrationID": "1"}),
+                "spec.receive",
+                "spec.receive is not supported yet",
+            ),
+            (
+                "/spec/sendTo",
+                json!({"migrationID": "1", "connectURL": "a:1"}),
+                "spec.sendTo",
+                "spec.sendTo is not supported yet",
+            ),
+        ],
     );
+    let both = with(&by_controller, "/spec/receive", &json!({"migrationID": "1"}));
+    let both = with(&both, "/spec/sendTo", &json!({"migrationID": "2", "connectURL": "a:1"}));
+    let causes = migration::rules(&read(&both), Some(&web), &[], Requester::User, &Gates::default());
+    let told = |words: &str| causes.iter().any(|cause| cause.message.contains(words));
+    assert!(told("sendTo migrationID 2 does not match receive migrationID 1"), "{causes:#?}");
 }
 
 /// What the instance, and the other migrations of its namespace, have to say.
@@ -126,15 +181,23 @@ fn changed_migrations() {
 
 #[test]
 fn migration_policies() {
-    let always =
+    for served in [false, true] {
+        migration_policies_when(served);
+    }
+}
+
+/// With what is refused while migrations are not served, or with no refusal.
+fn migration_policies_when(served: bool) {
+    let not_there =
         ["MigrationPolicy is not supported yet: an instance cannot move to another node while it runs"];
+    let always = if served { &[][..] } else { &not_there[..] };
     let right = json!({"metadata": {"name": "a"}, "spec": {
         "selectors": {"namespaceSelector": {"a": "b"}}, "bandwidthPerMigration": "64Mi", "completionTimeoutPerGiB": 1,
     }});
     check(
-        |new| migration_policy::create(new, &Gates::default()),
+        |new| migration_policy::create_when(new, &Gates::default(), served),
         &right,
-        &always,
+        always,
         vec![
             (
                 "/spec/completionTimeoutPerGiB",
@@ -147,6 +210,18 @@ fn migration_policies() {
                 json!("-1Mi"),
                 "spec.bandwidthPerMigration",
                 "must not be negative",
+            ),
+            (
+                "/spec/completionTimeoutPerGiB",
+                json!(1_u64 << 32),
+                "spec.completionTimeoutPerGiB",
+                "must be at most 4294967295",
+            ),
+            (
+                "/spec/selectors/namespaceSelector",
+                json!({"a b": "c"}),
+                "spec.selectors.namespaceSelector",
+                "a b: c is not a label",
             ),
             (
                 "/spec/maxDowntimeMs",
@@ -199,13 +274,50 @@ fn migration_policies() {
             factor("completionTimeoutFactor", "500m", "must be greater than or equal to 1"),
         ]
     };
-    check(|new| migration_policy::create(new, &gates), &right, &always, rows());
-    // What was there before its gate went off may stay.
+    if served {
+        // What the gates open is not there yet.
+        let causes = migration_policy::create_when(&read(&right), &gates, served);
+        let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+        assert_eq!(fields, ["spec.experimental.stallDetector"]);
+    } else {
+        let create = |new: &_| migration_policy::create_when(new, &gates, served);
+        check(create, &right, always, rows());
+        // What was there before its gate went off may stay.
+        let old = read(&right);
+        check(
+            |new| migration_policy::update_when(&old, new, &Gates::default(), served),
+            &with(&right, "/spec/allowPostCopy", &json!(true)),
+            &[],
+            vec![],
+        );
+    }
+}
+
+/// What the data path does not do is refused by name, in new policies and in changed ones.
+#[test]
+fn policies_ask_for_nothing_that_is_not_there() {
+    let right = json!({"metadata": {"name": "a"}, "spec": {
+        "selectors": {}, "allowAutoConverge": true, "allowPostCopy": false, "experimental": {"compression": "none"},
+    }});
+    let rows = || {
+        vec![
+            ("/spec/allowPostCopy", json!(true), "spec.allowPostCopy", "is not supported yet"),
+            (
+                "/spec/allowWorkloadDisruption",
+                json!(true),
+                "spec.allowWorkloadDisruption",
+                "is not supported yet",
+            ),
+            (
+                "/spec/experimental",
+                json!({"compression": "zstd"}),
+                "spec.experimental.compression",
+                "is not supported yet",
+            ),
+        ]
+    };
+    let gates = Gates::default();
+    check(|new| migration_policy::create_when(new, &gates, true), &right, &[], rows());
     let old = read(&right);
-    check(
-        |new| migration_policy::update(&old, new, &Gates::default()),
-        &with(&right, "/spec/allowPostCopy", &json!(true)),
-        &[],
-        vec![],
-    );
+    check(|new| migration_policy::update_when(&old, new, &gates, true), &right, &[], rows());
 }

@@ -1,0 +1,164 @@
+//! migrate and evacuate/cancel: a running machine is to move to another node, or to stay where it is.
+//!
+//! A migration is an object, which virt-controller carries out; whether there may be one is decided at its admission. That a
+//! guest is to leave its node is written in the status of its instance, by an eviction; this takes it back.
+
+use barevirt_api::names::PHASE_RUNNING;
+use barevirt_api::v1::{
+    EvacuateCancelOptions, MigrateOptions, VirtualMachine, VirtualMachineInstance,
+    VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationSpec,
+};
+use hyper::body::Bytes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::answer::{self, Answer, Refusal};
+use crate::endpoints::On;
+use crate::front_proxy::User;
+use crate::instance;
+use crate::machine::{given, is_dry_run};
+
+/// What the names of migrations begin with that the call makes.
+const NAME_PREFIX: &str = "kubevirt-migrate-vm-";
+/// Where the status says which node the guest is to leave.
+const EVACUATION: &str = "/status/evacuationNodeName";
+
+/// Makes a migration of a running machine. 202 says that it exists, not that the machine moved.
+///
+/// # Errors
+/// 400 for a body that is none of its options; 404 where machine or instance is not there; 409 where it does not run; 422 with what
+/// admission says of the migration.
+pub async fn migrate(
+    client: &Client,
+    user: &User,
+    namespace: &str,
+    name: &str,
+    body: &Bytes,
+) -> Result<Answer, Refusal> {
+    let options: MigrateOptions = given(body)?;
+    machine_exists(client, namespace, name).await?;
+    let vmi = instance::get(client, namespace, name).await?;
+    let migration = migration(name, &vmi, &options)?;
+    let dry_run = is_dry_run(&options.dry_run);
+    let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(client.clone(), namespace);
+    let params = PostParams { dry_run, ..PostParams::default() };
+    let made = migrations.create(&params, &migration).await.map_err(refused)?;
+    let migration = made.metadata.name.unwrap_or_default();
+    tracing::info!(user = user.name, namespace, name, migration, dry_run, "migration of a machine");
+    Ok(answer::accepted())
+}
+
+/// Has a guest stay on the node that it was to leave.
+///
+/// # Errors
+/// 400 without options; 404 where machine or instance is not there; 409 where it is to leave another node by now.
+pub async fn cancel_evacuation(
+    client: &Client,
+    user: &User,
+    (on, namespace, name): (On, &str, &str),
+    body: &Bytes,
+) -> Result<Answer, Refusal> {
+    if on == On::Machine {
+        machine_exists(client, namespace, name).await?;
+    }
+    let vmi = instance::get(client, namespace, name).await?;
+    let leaves = vmi.status.and_then(|status| status.evacuation_node_name);
+    if leaves.is_none_or(|node| node.is_empty()) {
+        return Ok(answer::done());
+    }
+    if body.is_empty() {
+        return Err(Refusal::bad_request("No body"));
+    }
+    let options: EvacuateCancelOptions = given(body)?;
+    let patch = serde_json::from_value(json!([
+        { "op": "test", "path": EVACUATION, "value": options.evacuation_node_name },
+        { "op": "remove", "path": EVACUATION },
+    ]));
+    let patch = patch.map_err(|error| Refusal::internal(format!("write patch: {error}")))?;
+    let dry_run = is_dry_run(&options.dry_run);
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
+    let params = PatchParams { dry_run, ..PatchParams::default() };
+    let patched = vmis.patch(name, &params, &Patch::<()>::Json(patch)).await;
+    patched.map_err(|error| Refusal::from_kube("patch VirtualMachineInstance", error))?;
+    let node = options.evacuation_node_name;
+    tracing::info!(user = user.name, namespace, name, node, dry_run, "evacuation of a guest is cancelled");
+    Ok(answer::done())
+}
+
+async fn machine_exists(client: &Client, namespace: &str, name: &str) -> Result<(), Refusal> {
+    let machines: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+    let found = machines.get_metadata(name).await;
+    found.map(drop).map_err(|error| Refusal::from_kube("get VirtualMachine", error))
+}
+
+/// The migration that the call makes. Pure.
+fn migration(
+    name: &str,
+    vmi: &VirtualMachineInstance,
+    options: &MigrateOptions,
+) -> Result<VirtualMachineInstanceMigration, Refusal> {
+    if instance::phase(vmi) != PHASE_RUNNING {
+        return Err(Refusal::conflict("virtualmachine", name, "VM is not running"));
+    }
+    Ok(VirtualMachineInstanceMigration {
+        metadata: ObjectMeta { generate_name: Some(NAME_PREFIX.to_owned()), ..ObjectMeta::default() },
+        spec: VirtualMachineInstanceMigrationSpec {
+            vmi_name: Some(name.to_owned()),
+            added_node_selector: options.added_node_selector.clone(),
+            ..VirtualMachineInstanceMigrationSpec::default()
+        },
+        status: None,
+    })
+}
+
+/// Admission refuses a migration with the same code that a patch has whose test failed; here it is admission's.
+fn refused(error: kube::Error) -> Refusal {
+    match error {
+        kube::Error::Api(status) if status.code == 422 => Refusal::invalid(status.message),
+        error => Refusal::from_kube("create VirtualMachineInstanceMigration", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+    use serde_json::Value;
+
+    fn instance(phase: &str) -> VirtualMachineInstance {
+        let object = json!({"metadata": {"name": "web"}, "spec": {"domain": {"devices": {}}}, "status": {"phase": phase}});
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_running_machine_gets_a_migration_with_what_was_asked_for() {
+        let options = serde_json::from_value(json!({"addedNodeSelector": {"disk": "ssd"}})).unwrap();
+        let made = migration("web", &instance("Running"), &options).unwrap();
+        let made: Value = serde_json::to_value(made).unwrap();
+        assert_eq!(made["metadata"], json!({"generateName": "kubevirt-migrate-vm-"}));
+        assert_eq!(made["spec"], json!({"vmiName": "web", "addedNodeSelector": {"disk": "ssd"}}));
+    }
+
+    #[test]
+    fn what_does_not_run_does_not_move() {
+        for phase in ["", "Pending", "Scheduled", "Succeeded", "Failed"] {
+            let refusal = migration("web", &instance(phase), &MigrateOptions::default()).unwrap_err();
+            assert_eq!(refusal.code, StatusCode::CONFLICT, "{phase}");
+            assert_eq!(
+                refusal.message,
+                "Operation cannot be fulfilled on virtualmachine.kubevirt.io \"web\": VM is not running"
+            );
+        }
+    }
+
+    /// Admission's words reach the user, with its code.
+    #[test]
+    fn admission_speaks_for_itself() {
+        let status = json!({"status": "Failure", "message": "Cannot migrate VMI, Reason: A, Message: b", "reason": "Invalid", "code": 422});
+        let refusal = refused(kube::Error::Api(serde_json::from_value(status).unwrap()));
+        assert_eq!(refusal.code, StatusCode::UNPROCESSABLE_ENTITY);
+        assert_eq!(refusal.message, "Cannot migrate VMI, Reason: A, Message: b");
+    }
+}

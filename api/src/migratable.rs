@@ -1,0 +1,250 @@
+//! Whether an instance can move to another node while it runs, as its conditions `LiveMigratable` and
+//! `StorageLiveMigratable` say it. Pure.
+//!
+//! Reasons and messages are KubeVirt's where it knows the obstacle. The obstacles that it does not know have its reason
+//! for all others, `NotMigratable`. An instance with several obstacles names the first of them in `LiveMigratable`, and all
+//! but its disks in `StorageLiveMigratable`, as in KubeVirt.
+
+use crate::firmware;
+use crate::names::{CONDITION_LIVE_MIGRATABLE, CONDITION_STORAGE_LIVE_MIGRATABLE};
+use crate::v1::{
+    Condition, FeatureState, PersistentVolumeClaimInfo, VirtualMachineInstance, VirtualMachineInstanceSpec,
+    Volume, VolumeClaim,
+};
+
+/// Whether this version moves instances between nodes. While it is false, migrations are refused at admission and no instance
+/// is migratable.
+pub const SERVED: bool = false;
+/// Whether a migration copies disks that are files of the node: container disks, empty and ephemeral disks, cloud-init and
+/// what is made of objects. While it is false, an instance with one of them stays where it is.
+pub const LOCAL_DISKS_COPIED: bool = false;
+/// Whether volumes that were plugged in move with their instance.
+pub const HOTPLUGGED_VOLUMES_MOVE: bool = false;
+
+/// Reason of an instance that cannot move for its disks.
+pub const REASON_DISKS: &str = "DisksNotLiveMigratable";
+/// Reason of an instance that cannot move for an interface.
+pub const REASON_INTERFACE: &str = "InterfaceNotLiveMigratable";
+/// Reason of an instance that cannot move because volumes were plugged in.
+pub const REASON_HOTPLUG: &str = "HotplugNotLiveMigratable";
+/// Reason of an instance that cannot move for a file system shared with its node.
+pub const REASON_VIRTIO_FS: &str = "VirtIOFSNotLiveMigratable";
+/// Reason of an instance that cannot move for a device of its node.
+pub const REASON_HOST_DEVICE: &str = "HostDeviceNotLiveMigratable";
+/// Reason of an instance that cannot move because its memory is encrypted by AMD's SEV.
+pub const REASON_SEV: &str = "SEVNotLiveMigratable";
+/// Reason of an instance that cannot move because it is a trust domain of Intel's TDX.
+pub const REASON_TDX: &str = "TDXNotLiveMigratable";
+/// Reason of an instance that cannot move because the frequency of its time stamp counter is not pinned.
+pub const REASON_TSC: &str = "NoTSCFrequencyNotLiveMigratable";
+/// Reason of an instance that cannot move because it has every Hyper-V enlightenment of its node.
+pub const REASON_HYPERV_PASSTHROUGH: &str = "HypervPassthroughNotLiveMigratable";
+/// Reason of an instance that cannot move for something that KubeVirt has no reason for.
+pub const REASON_OTHER: &str = "NotMigratable";
+/// Reason while this version moves no instance at all.
+pub const REASON_NOT_SERVED: &str = "MigrationNotSupported";
+
+/// `status.migrationMethod` of an instance whose disks are all shared.
+pub const METHOD_LIVE: &str = "LiveMigration";
+/// `status.migrationMethod` of an instance with disks that are copied.
+pub const METHOD_BLOCK: &str = "BlockMigration";
+
+/// What people read while this version moves no instance at all.
+const NOT_SERVED: &str = "live migration is not part of this version of Barevirt";
+
+/// Something that keeps an instance on its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Obstacle {
+    reason: &'static str,
+    message: String,
+}
+
+/// `LiveMigratable` of an instance. Access modes of its claims are those of `status.volumeStatus`.
+pub fn condition(vmi: &VirtualMachineInstance) -> Condition {
+    condition_when(vmi, SERVED)
+}
+
+/// `StorageLiveMigratable` of an instance: whether it could move if its disks moved to other claims on the way. `None` while
+/// this version moves no instance at all.
+pub fn storage_condition(vmi: &VirtualMachineInstance) -> Option<Condition> {
+    storage_condition_when(vmi, SERVED)
+}
+
+/// `status.migrationMethod` of an instance: [`METHOD_BLOCK`] where disks are copied, else [`METHOD_LIVE`]. `None` while this
+/// version moves no instance at all.
+pub fn method(vmi: &VirtualMachineInstance) -> Option<&'static str> {
+    SERVED.then(|| method_when_served(vmi))
+}
+
+fn condition_when(vmi: &VirtualMachineInstance, served: bool) -> Condition {
+    if !served {
+        return Condition::new(CONDITION_LIVE_MIGRATABLE, false, REASON_NOT_SERVED, NOT_SERVED);
+    }
+    let first = other_than_disks(vmi).into_iter().next().or_else(|| disks(vmi));
+    match first {
+        Some(Obstacle { reason, message }) => {
+            Condition::new(CONDITION_LIVE_MIGRATABLE, false, reason, message)
+        }
+        None => Condition::new(CONDITION_LIVE_MIGRATABLE, true, "", ""),
+    }
+}
+
+fn storage_condition_when(vmi: &VirtualMachineInstance, served: bool) -> Option<Condition> {
+    if !served {
+        return None;
+    }
+    let obstacles = other_than_disks(vmi);
+    let told: Vec<String> =
+        obstacles.iter().map(|Obstacle { reason, message }| format!("{reason}: {message}")).collect();
+    Some(if told.is_empty() {
+        Condition::new(CONDITION_STORAGE_LIVE_MIGRATABLE, true, "", "")
+    } else {
+        Condition::new(CONDITION_STORAGE_LIVE_MIGRATABLE, false, REASON_OTHER, told.join(", "))
+    })
+}
+
+fn method_when_served(vmi: &VirtualMachineInstance) -> &'static str {
+    let not_shared = |volume: &Volume| {
+        volume.claim().is_some_and(|claim| !claim.is_ephemeral && !is_shared(vmi, volume))
+            || is_local_disk(&vmi.spec, volume)
+    };
+    if vmi.spec.volumes.iter().any(not_shared) { METHOD_BLOCK } else { METHOD_LIVE }
+}
+
+/// Everything but disks, in KubeVirt's order, then what is our own.
+fn other_than_disks(vmi: &VirtualMachineInstance) -> Vec<Obstacle> {
+    let spec = &vmi.spec;
+    let devices = &spec.domain.devices;
+    let features = spec.domain.features.as_ref();
+    let cpu = spec.domain.cpu.as_ref();
+    let security = spec.domain.launch_security.as_ref();
+    let mut obstacles = Vec::new();
+    let mut add = |there: bool, reason: &'static str, message: &str| {
+        if there {
+            obstacles.push(Obstacle { reason, message: message.to_owned() });
+        }
+    };
+    add(
+        !is_reached_by_masquerade(spec),
+        REASON_INTERFACE,
+        "cannot migrate VMI which does not use masquerade or a migratable plugin to connect to the pod network",
+    );
+    add(
+        !devices.host_devices.is_empty(),
+        REASON_HOST_DEVICE,
+        "VMI specifies non-migratable generic PCI host device",
+    );
+    add(!devices.gpus.is_empty(), REASON_HOST_DEVICE, "VMI specifies non-migratable GPU device");
+    add(
+        security.is_some_and(|security| security.sev.is_some() || security.snp.is_some()),
+        REASON_SEV,
+        "VMI uses SEV",
+    );
+    add(security.is_some_and(|security| security.tdx.is_some()), REASON_TDX, "VMI uses TDX");
+    let reenlightenment = features.and_then(|features| features.hyperv.as_ref()?.reenlightenment.as_ref());
+    add(
+        reenlightenment.is_some_and(FeatureState::is_enabled),
+        REASON_TSC,
+        "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on the cluster: guest \
+         timers might be inconsistent",
+    );
+    let passthrough = features.and_then(|features| features.hyperv_passthrough.as_ref());
+    add(
+        passthrough.is_some_and(|passthrough| passthrough.enabled.unwrap_or(true)),
+        REASON_HYPERV_PASSTHROUGH,
+        "VMI uses hyperv passthrough",
+    );
+    add(!devices.filesystems.is_empty(), REASON_VIRTIO_FS, "VMI uses virtiofs");
+    let plugged = spec.volumes.iter().any(Volume::is_hotpluggable);
+    add(
+        plugged && !HOTPLUGGED_VOLUMES_MOVE,
+        REASON_HOTPLUG,
+        "VMI has hotplugged volumes, which do not move with it yet",
+    );
+    add(firmware::tpm(spec), REASON_OTHER, "VMI has a TPM, whose state does not move with it yet");
+    add(
+        firmware::efi(spec).is_some(),
+        REASON_OTHER,
+        "VMI boots by UEFI, whose variables do not move with it yet",
+    );
+    add(devices.autoattach_vsock.unwrap_or(false), REASON_OTHER, "VMI uses VSOCK");
+    add(
+        devices.client_passthrough.is_some(),
+        REASON_OTHER,
+        "VMI has slots for USB devices of clients (clientPassthrough)",
+    );
+    let metrics = spec.volumes.iter().any(|volume| volume.downward_metrics.is_some());
+    add(
+        devices.downward_metrics.is_some() || metrics,
+        REASON_OTHER,
+        "VMI reads metrics of its node (downwardMetrics)",
+    );
+    add(
+        cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement.unwrap_or(false)),
+        REASON_OTHER,
+        "VMI has dedicated CPUs of its node (dedicatedCpuPlacement)",
+    );
+    add(cpu.is_some_and(|cpu| cpu.realtime.is_some()), REASON_OTHER, "VMI has realtime CPUs");
+    obstacles
+}
+
+/// Whether the pod network, where it is used, is reached in a way that works from another pod as well.
+fn is_reached_by_masquerade(spec: &VirtualMachineInstanceSpec) -> bool {
+    let interfaces = &spec.domain.devices.interfaces;
+    let Some(network) = spec.networks.iter().find(|network| network.pod.is_some()) else { return true };
+    let Some(interface) = interfaces.iter().find(|interface| interface.name == network.name) else {
+        return interfaces.is_empty();
+    };
+    interface.masquerade.is_some()
+}
+
+/// The first disk that the target's node does not have.
+fn disks(vmi: &VirtualMachineInstance) -> Option<Obstacle> {
+    let message = vmi.spec.volumes.iter().find_map(|volume| disk(vmi, volume))?;
+    Some(Obstacle { reason: REASON_DISKS, message })
+}
+
+/// Why a volume keeps the instance on its node.
+fn disk(vmi: &VirtualMachineInstance, volume: &Volume) -> Option<String> {
+    if let Some(VolumeClaim { name, is_ephemeral: false, .. }) = volume.claim() {
+        return match claim_info(vmi, &volume.name) {
+            None => Some(format!(
+                "cannot migrate VMI: Unable to determine if PVC {name} is shared, live migration requires that all \
+                 PVCs must be shared (using ReadWriteMany access mode)"
+            )),
+            Some(_) if !is_shared(vmi, volume) => Some(format!(
+                "cannot migrate VMI: PVC {name} is not shared, live migration requires that all PVCs must be shared \
+                 (using ReadWriteMany access mode)"
+            )),
+            Some(_) => None,
+        };
+    }
+    if let Some(host_disk) = &volume.host_disk {
+        let shared = host_disk.shared.unwrap_or(false);
+        return (!shared).then(|| "cannot migrate VMI with non-shared HostDisk".to_owned());
+    }
+    (!LOCAL_DISKS_COPIED && is_local_disk(&vmi.spec, volume)).then(|| {
+        format!("cannot migrate VMI: disk {} is on its node alone and is not copied yet", volume.name)
+    })
+}
+
+/// Whether the volume is a disk of the guest, and a file of its node.
+fn is_local_disk(spec: &VirtualMachineInstanceSpec, volume: &Volume) -> bool {
+    let is_disk = spec.domain.devices.disks.iter().any(|disk| disk.name == volume.name);
+    let elsewhere = volume.claim().is_some_and(|claim| !claim.is_ephemeral) || volume.host_disk.is_some();
+    is_disk && !elsewhere
+}
+
+/// Whether several nodes may write to the volume's claim at once.
+fn is_shared(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
+    let modes = claim_info(vmi, &volume.name).map(|info| info.access_modes.as_slice()).unwrap_or_default();
+    modes.iter().any(|mode| mode == "ReadWriteMany")
+}
+
+fn claim_info<'a>(vmi: &'a VirtualMachineInstance, volume: &str) -> Option<&'a PersistentVolumeClaimInfo> {
+    let told = &vmi.status.as_ref()?.volume_status;
+    told.iter().find(|status| status.name == volume)?.persistent_volume_claim_info.as_ref()
+}
+
+#[cfg(test)]
+mod tests;

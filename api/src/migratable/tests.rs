@@ -1,0 +1,228 @@
+use super::*;
+use serde_json::{Value, json};
+
+/// An instance with a disk on a claim of that access mode, and a change.
+fn instance(mode: &str, change: Value) -> VirtualMachineInstance {
+    let mut instance = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {
+            "domain": {"devices": {
+                "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                "interfaces": [{"name": "default", "masquerade": {}}],
+            }},
+            "networks": [{"name": "default", "pod": {}}],
+            "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+        "status": {"volumeStatus": [
+            {"name": "root", "target": "vda", "persistentVolumeClaimInfo": {"claimName": "data", "accessModes": [mode]}},
+        ]},
+    });
+    merge(&mut instance, change);
+    serde_json::from_value(instance).unwrap()
+}
+
+/// Puts the fields of `change` into `value`, deep down; lists as a whole.
+fn merge(value: &mut Value, change: Value) {
+    match (value, change) {
+        (Value::Object(value), Value::Object(change)) => {
+            for (key, change) in change {
+                merge(value.entry(key).or_insert(Value::Null), change);
+            }
+        }
+        (value, change) => *value = change,
+    }
+}
+
+fn told(condition: &Condition) -> (&str, &str, &str) {
+    (
+        &condition.status,
+        condition.reason.as_deref().unwrap_or_default(),
+        condition.message.as_deref().unwrap_or_default(),
+    )
+}
+
+#[test]
+fn nothing_moves_before_migration_is_served() {
+    let shared = instance("ReadWriteMany", json!({}));
+    let condition = condition_when(&shared, false);
+    assert_eq!(condition.type_, "LiveMigratable");
+    let message = "live migration is not part of this version of Barevirt";
+    assert_eq!(told(&condition), ("False", "MigrationNotSupported", message));
+    assert_eq!(storage_condition_when(&shared, false), None);
+}
+
+#[test]
+fn a_guest_on_shared_disks_moves() {
+    let shared = instance("ReadWriteMany", json!({}));
+    let condition = condition_when(&shared, true);
+    assert_eq!((condition.type_.as_str(), told(&condition)), ("LiveMigratable", ("True", "", "")));
+    let condition = storage_condition_when(&shared, true).unwrap();
+    assert_eq!((condition.type_.as_str(), told(&condition)), ("StorageLiveMigratable", ("True", "", "")));
+    assert_eq!(method_when_served(&shared), "LiveMigration");
+}
+
+#[test]
+fn the_switches_decide_what_the_public_functions_say() {
+    let shared = instance("ReadWriteMany", json!({}));
+    assert_eq!(condition(&shared).is_true(), SERVED);
+    assert_eq!(storage_condition(&shared).is_some(), SERVED);
+    assert_eq!(method(&shared).is_some(), SERVED);
+}
+
+#[test]
+fn disks_that_are_not_shared_keep_a_guest_where_it_is() {
+    let volume = |source: Value| {
+        let mut volume = json!({"name": "root"});
+        merge(&mut volume, source);
+        json!({"spec": {"volumes": [volume]}})
+    };
+    let copied = if LOCAL_DISKS_COPIED {
+        ""
+    } else {
+        "cannot migrate VMI: disk root is on its node alone and is not copied yet"
+    };
+    let not_shared = "cannot migrate VMI: PVC data is not shared, live migration requires that all PVCs must be shared \
+                      (using ReadWriteMany access mode)";
+    let rows = [
+        ("ReadWriteOnce", json!({}), not_shared),
+        ("ReadOnlyMany", json!({}), not_shared),
+        (
+            "ReadWriteMany",
+            json!({"status": {"volumeStatus": []}}),
+            "cannot migrate VMI: Unable to determine if PVC data is shared, live migration requires that all PVCs must \
+             be shared (using ReadWriteMany access mode)",
+        ),
+        ("ReadWriteMany", volume(json!({"dataVolume": {"name": "data"}})), ""),
+        (
+            "ReadWriteMany",
+            volume(json!({"hostDisk": {"path": "/a", "type": "Disk"}})),
+            "cannot migrate VMI with non-shared HostDisk",
+        ),
+        ("ReadWriteMany", volume(json!({"hostDisk": {"path": "/a", "type": "Disk", "shared": true}})), ""),
+        ("ReadWriteMany", volume(json!({"containerDisk": {"image": "a"}})), copied),
+        ("ReadWriteMany", volume(json!({"emptyDisk": {"capacity": "1Mi"}})), copied),
+        (
+            "ReadWriteMany",
+            volume(json!({"ephemeral": {"persistentVolumeClaim": {"claimName": "data"}}})),
+            copied,
+        ),
+        ("ReadWriteMany", volume(json!({"cloudInitNoCloud": {"userData": "a"}})), copied),
+    ];
+    for (mode, change, message) in rows {
+        let vmi = instance(mode, change.clone());
+        let expected = if message.is_empty() { ("True", "", "") } else { ("False", REASON_DISKS, message) };
+        assert_eq!(told(&condition_when(&vmi, true)), expected, "{mode} {change}");
+        // Its disks are no reason why it could not move to other ones.
+        assert!(storage_condition_when(&vmi, true).unwrap().is_true(), "{mode} {change}");
+    }
+    let local = instance("ReadWriteMany", volume(json!({"emptyDisk": {"capacity": "1Mi"}})));
+    assert_eq!(method_when_served(&local), "BlockMigration");
+    assert_eq!(method_when_served(&instance("ReadWriteOnce", json!({}))), "BlockMigration");
+}
+
+/// A volume that is no disk, for example a table of ACPI, is read before the guest starts.
+#[test]
+fn a_volume_without_a_disk_keeps_nothing() {
+    let vmi = instance(
+        "ReadWriteMany",
+        json!({"spec": {"volumes": [
+            {"name": "root", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "slic", "secret": {"secretName": "slic"}},
+        ]}}),
+    );
+    assert!(condition_when(&vmi, true).is_true());
+    assert_eq!(method_when_served(&vmi), "LiveMigration");
+}
+
+#[test]
+fn what_belongs_to_a_node_keeps_a_guest_there() {
+    let devices = |devices: Value| json!({"spec": {"domain": {"devices": devices}}});
+    let features = |features: Value| json!({"spec": {"domain": {"features": features}}});
+    let cpu = |cpu: Value| json!({"spec": {"domain": {"cpu": cpu}}});
+    let rows = [
+        (devices(json!({"interfaces": [{"name": "default", "bridge": {}}]})), REASON_INTERFACE, "masquerade"),
+        (
+            devices(json!({"hostDevices": [{"name": "a", "deviceName": "b"}]})),
+            REASON_HOST_DEVICE,
+            "PCI host device",
+        ),
+        (devices(json!({"gpus": [{"name": "a", "deviceName": "b"}]})), REASON_HOST_DEVICE, "GPU"),
+        (json!({"spec": {"domain": {"launchSecurity": {"sev": {}}}}}), REASON_SEV, "VMI uses SEV"),
+        (json!({"spec": {"domain": {"launchSecurity": {"tdx": {}}}}}), REASON_TDX, "VMI uses TDX"),
+        (features(json!({"hyperv": {"reenlightenment": {}}})), REASON_TSC, "TSC Frequency"),
+        (
+            features(json!({"hypervPassthrough": {"enabled": true}})),
+            REASON_HYPERV_PASSTHROUGH,
+            "hyperv passthrough",
+        ),
+        (devices(json!({"filesystems": [{"name": "a", "virtiofs": {}}]})), REASON_VIRTIO_FS, "virtiofs"),
+        (devices(json!({"tpm": {}})), REASON_OTHER, "TPM"),
+        (devices(json!({"autoattachVSOCK": true})), REASON_OTHER, "VSOCK"),
+        (devices(json!({"clientPassthrough": {}})), REASON_OTHER, "clientPassthrough"),
+        (devices(json!({"downwardMetrics": {}})), REASON_OTHER, "downwardMetrics"),
+        (cpu(json!({"dedicatedCpuPlacement": true})), REASON_OTHER, "dedicatedCpuPlacement"),
+        (cpu(json!({"realtime": {}})), REASON_OTHER, "realtime"),
+        (json!({"spec": {"domain": {"firmware": {"bootloader": {"efi": {}}}}}}), REASON_OTHER, "UEFI"),
+    ];
+    for (change, reason, words) in rows {
+        // Disks come last.
+        let vmi = instance("ReadWriteOnce", change.clone());
+        let condition = condition_when(&vmi, true);
+        let (status, told_reason, message) = told(&condition);
+        assert_eq!((status, told_reason), ("False", reason), "{change}");
+        assert!(message.contains(words), "{change}: {message}");
+        let storage = storage_condition_when(&vmi, true).unwrap();
+        let expected = format!("{reason}: {message}");
+        assert_eq!(told(&storage), ("False", "NotMigratable", expected.as_str()), "{change}");
+    }
+}
+
+#[test]
+fn switched_off_devices_keep_nothing() {
+    let vmi = instance(
+        "ReadWriteMany",
+        json!({"spec": {"domain": {
+            "devices": {"tpm": {"enabled": false}, "autoattachVSOCK": false},
+            "features": {"hypervPassthrough": {"enabled": false}, "hyperv": {"reenlightenment": {"enabled": false}}},
+            "cpu": {"dedicatedCpuPlacement": false},
+        }}}),
+    );
+    assert!(condition_when(&vmi, true).is_true());
+}
+
+#[test]
+fn a_guest_without_the_pod_network_moves() {
+    let vmi = instance(
+        "ReadWriteMany",
+        json!({"spec": {"networks": [], "domain": {"devices": {"interfaces": []}}}}),
+    );
+    assert!(condition_when(&vmi, true).is_true());
+}
+
+#[test]
+fn a_volume_that_was_plugged_in_keeps_a_guest_until_such_volumes_move() {
+    let claim = json!({"claimName": "data", "hotpluggable": true});
+    let vmi = instance(
+        "ReadWriteMany",
+        json!({"spec": {"volumes": [{"name": "root", "persistentVolumeClaim": claim}]}}),
+    );
+    let condition = condition_when(&vmi, true);
+    let reason = if HOTPLUGGED_VOLUMES_MOVE { "" } else { REASON_HOTPLUG };
+    assert_eq!(told(&condition).1, reason);
+}
+
+#[test]
+fn the_storage_condition_names_all_obstacles() {
+    let vmi = instance(
+        "ReadWriteMany",
+        json!({"spec": {"domain": {
+            "launchSecurity": {"sev": {}},
+            "features": {"hypervPassthrough": {"enabled": true}},
+        }}}),
+    );
+    let condition = storage_condition_when(&vmi, true).unwrap();
+    let message =
+        "SEVNotLiveMigratable: VMI uses SEV, HypervPassthroughNotLiveMigratable: VMI uses hyperv passthrough";
+    assert_eq!(told(&condition), ("False", "NotMigratable", message));
+}
