@@ -82,7 +82,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         name = args.name,
         namespace = args.namespace,
         uid = args.uid,
-        version = env!("CARGO_PKG_VERSION"),
+        version = barevirt_api::release::VERSION,
         "virt-launcher"
     );
     // First of all: for the first process of a pod, a signal without a handler is lost.

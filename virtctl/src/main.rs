@@ -67,7 +67,7 @@ use session::Connection;
 
 /// Controls virtual machines on Kubernetes.
 #[derive(Debug, Parser)]
-#[command(version, about, arg_required_else_help = true, disable_version_flag = true)]
+#[command(version = barevirt_api::release::line(), about, arg_required_else_help = true, disable_version_flag = true)]
 struct Options {
     #[command(flatten)]
     connection: Connection,

@@ -266,7 +266,7 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
             config,
         )),
         resize_policy: Some(resize_policy()),
-        security_context: Some(compute_security()),
+        security_context: Some(unprivileged()),
         volume_mounts: Some(mounts),
         ..Container::default()
     }
@@ -349,16 +349,6 @@ fn resize_policy() -> Vec<ContainerResizePolicy> {
             restart_policy: "NotRequired".to_owned(),
         })
         .into()
-}
-
-/// The launcher's. The capability is the one that KubeVirt documents for this container, and that policies of clusters are
-/// written for; to a user that is not root it gives nothing.
-fn compute_security() -> SecurityContext {
-    let mut security = unprivileged();
-    if let Some(capabilities) = &mut security.capabilities {
-        capabilities.add = Some(vec!["NET_BIND_SERVICE".to_owned()]);
-    }
-    security
 }
 
 fn downward(name: &str, field: &str) -> EnvVar {

@@ -171,7 +171,8 @@ fn admitted_under_restricted() {
         let security = container.security_context.as_ref().unwrap();
         assert_eq!(security.allow_privilege_escalation, Some(false), "{}", container.name);
         assert_eq!(security.run_as_non_root, Some(true), "{}", container.name);
-        assert_eq!(security.capabilities.as_ref().unwrap().drop, Some(vec!["ALL".to_owned()]));
+        let capabilities = security.capabilities.as_ref().unwrap();
+        assert_eq!((&capabilities.add, &capabilities.drop), (&None, &Some(vec!["ALL".to_owned()])));
         assert!(security.privileged.is_none() && container.ports.is_none());
     }
     for volume in spec.volumes.unwrap() {
