@@ -180,15 +180,22 @@ END
 
 # A bill of materials for each image and for virtctl: crates of its programs, and packages of Debian.
 materials() {
-    local name packages
+    local name package packages crates
     mkdir -p "$out/sbom"
     (cd "$top" && cargo metadata --locked --format-version 1 --filter-platform x86_64-unknown-linux-musl) >"$work/metadata.json"
     for name in "${components[@]}" virtctl; do
+        case $name in
+            virt-operator) crates=(barevirt-install) ;;
+            virt-launcher) crates=(virt-launcher container-disk) ;;
+            *) crates=("$name") ;;
+        esac
+        (cd "$top" && cargo tree --locked --edges normal,no-proc-macro --target x86_64-unknown-linux-musl --prefix none \
+            --no-dedupe --format '{p}' "${crates[@]/#/--package=}") >"$work/tree"
         packages=()
-        if [[ $name == virt-launcher ]]; then packages+=(--crate container-disk); fi
+        for package in "${crates[@]}"; do packages+=(--crate "$package"); done
         if [[ -f $work/$name.packages ]]; then packages+=(--packages "$work/$name.packages"); fi
         if [[ $name != virtctl ]]; then packages+=(--image "$(reference "$name")" --digest "$(digest "$name")"); fi
-        "$(program sbom)" --metadata "$work/metadata.json" --lock "$top/Cargo.lock" --crate "${name/virt-operator/barevirt-install}" \
+        "$(program sbom)" --metadata "$work/metadata.json" --tree "$work/tree" --lock "$top/Cargo.lock" \
             --name "$name" --release "$BAREVIRT_VERSION" --time "$BAREVIRT_BUILD_DATE" "${packages[@]}" >"$out/sbom/$name.cdx.json"
     done
 }
