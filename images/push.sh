@@ -15,7 +15,7 @@ die() { printf 'push: %s\n' "$*" >&2; exit 1; }
 
 main() {
     local release=${1:-$here/../dist} verify=true archive name digest there archives
-    archives=("$release"/images/*.oci.tar)
+    archives=("$release"/*.oci.tar)
     command -v skopeo >/dev/null || die "there is no skopeo: apt-get install skopeo"
     [[ ${#archives[@]} -gt 0 ]] || die "$release is no release: make release VERSION=..."
     [[ -z ${REGISTRY_INSECURE:-} ]] || verify=false

@@ -31,7 +31,7 @@ sums() {
 
 images() {
     local archive name digest known=() reference
-    for archive in "$release"/images/*.oci.tar; do
+    for archive in "$release"/*.oci.tar; do
         read -r name digest < <(archive_images "$archive")
         known+=("${name%:*}@$digest")
     done
@@ -56,7 +56,7 @@ programs() {
     local version said
     version=$(basename "$release"/barevirt-*.tgz .tgz)
     version=${version#barevirt-}
-    said=$("$release/virtctl/virtctl-v$version-linux-amd64" version --client)
+    said=$("$release/virtctl-v$version-linux-amd64" version --client)
     [[ $said == "Client Version: v$version "* ]] || fail "virtctl says: $said"
     "$helm" lint --strict "$release/barevirt-$version.tgz" >/dev/null || fail "helm does not like the chart"
     "$helm" show chart "$release/barevirt-$version.tgz" | grep -qx "version: $version" || fail "the chart has another version"
@@ -65,14 +65,14 @@ programs() {
 materials() {
     local name file
     for name in virt-operator virt-api virt-controller virt-handler virt-launcher virtctl; do
-        file=$release/sbom/$name.cdx.json
+        file=$release/$name.cdx.json
         jq -e '
             .bomFormat == "CycloneDX" and .specVersion == "1.5" and (.components | length) > 50
             and ([.components[]."bom-ref"] | length == (unique | length))
             and (([.dependencies[].dependsOn[]] | unique) - [.components[]."bom-ref"] == [])
             ' "$file" >/dev/null || fail "$file is no whole bill of materials"
     done
-    jq -e 'any(.components[]; .name == "qemu-system-x86")' "$release/sbom/virt-launcher.cdx.json" >/dev/null ||
+    jq -e 'any(.components[]; .name == "qemu-system-x86")' "$release/virt-launcher.cdx.json" >/dev/null ||
         fail "the launcher's bill of materials has no QEMU"
 }
 

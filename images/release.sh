@@ -59,7 +59,7 @@ pack() {
 }
 
 reference() { echo "$registry/barevirt/$1:v$BAREVIRT_VERSION"; }
-digest() { archive_images "$out/images/$1.oci.tar" | sed 's/.* //'; }
+digest() { archive_images "$out/$1.oci.tar" | sed 's/.* //'; }
 
 # label ARCHIVE NAME: a label of the image in an archive.
 label() {
@@ -69,11 +69,10 @@ label() {
     tar -xOf "$1" "$config" | jq -r --arg name "$2" '.config.Labels[$name] // ""'
 }
 
-# images: dist/images/NAME.oci.tar, each named by REGISTRY and version. An archive tells when it was packed: packed anew.
+# images: dist/NAME.oci.tar, each named by REGISTRY and version. An archive tells when it was packed: packed anew.
 images() {
     local name built=${IMAGES:-$work/images} said
     [[ -n ${IMAGES:-} ]] || OUT=$built REGISTRY=$registry TAG=v$BAREVIRT_VERSION "$here/build.sh" "${components[@]}" "$guest" >&2
-    mkdir -p "$out/images"
     for name in "${components[@]}" "$guest"; do
         [[ -f $built/$name.oci.tar ]] || die "$built has no $name.oci.tar"
         said="$(label "$built/$name.oci.tar" org.opencontainers.image.version) $(label "$built/$name.oci.tar" org.opencontainers.image.revision)"
@@ -83,7 +82,7 @@ images() {
         jq --arg ref "$(reference "$name")" '.manifests[0].annotations = {"org.opencontainers.image.ref.name": $ref}' \
             "$work/$name/index.json" >"$work/index.json"
         mv "$work/index.json" "$work/$name/index.json"
-        pack "$work/$name" index.json oci-layout blobs >"$out/images/$name.oci.tar"
+        pack "$work/$name" index.json oci-layout blobs >"$out/$name.oci.tar"
         rm -rf "${work:?}/$name"
         [[ ! -f $built/$name.packages ]] || cp "$built/$name.packages" "$work/"
     done
@@ -122,7 +121,6 @@ can_build() {
 
 virtctl() {
     local platform triple system architecture name
-    mkdir -p "$out/virtctl"
     for platform in "${platforms[@]}"; do
         read -r triple system architecture <<<"$platform"
         if ! can_build "$triple"; then
@@ -133,8 +131,8 @@ virtctl() {
         mkdir -p "$work/$name"
         install -m 755 "$(program virtctl "$triple")" "$work/$name/virtctl"
         install -m 644 "$top/LICENSE" "$work/$name/LICENSE"
-        install -m 755 "$work/$name/virtctl" "$out/virtctl/$name"
-        pack "$work/$name" virtctl LICENSE | gzip -9n >"$out/virtctl/$name.tar.gz"
+        install -m 755 "$work/$name/virtctl" "$out/$name"
+        pack "$work/$name" virtctl LICENSE | gzip -9n >"$out/$name.tar.gz"
     done
 }
 
@@ -159,14 +157,14 @@ END
         for platform in "${platforms[@]}"; do
             read -r triple system architecture <<<"$platform"
             file=virtctl-v$BAREVIRT_VERSION-$system-$architecture.tar.gz
-            [[ -f $out/virtctl/$file ]] || continue
+            [[ -f $out/$file ]] || continue
             cat <<END
   - selector:
       matchLabels:
         os: $system
         arch: $architecture
     uri: $url/$file
-    sha256: $(sha256sum "$out/virtctl/$file" | cut -c 1-64)
+    sha256: $(sha256sum "$out/$file" | cut -c 1-64)
     files:
     - from: virtctl
       to: .
@@ -181,7 +179,6 @@ END
 # A bill of materials for each image and for virtctl: crates of its programs, and packages of Debian.
 materials() {
     local name package packages crates
-    mkdir -p "$out/sbom"
     (cd "$top" && cargo metadata --locked --format-version 1 --filter-platform x86_64-unknown-linux-musl) >"$work/metadata.json"
     for name in "${components[@]}" virtctl; do
         case $name in
@@ -196,7 +193,7 @@ materials() {
         if [[ -f $work/$name.packages ]]; then packages+=(--packages "$work/$name.packages"); fi
         if [[ $name != virtctl ]]; then packages+=(--image "$(reference "$name")" --digest "$(digest "$name")"); fi
         "$(program sbom)" --metadata "$work/metadata.json" --tree "$work/tree" --lock "$top/Cargo.lock" \
-            --name "$name" --release "$BAREVIRT_VERSION" --time "$BAREVIRT_BUILD_DATE" "${packages[@]}" >"$out/sbom/$name.cdx.json"
+            --name "$name" --release "$BAREVIRT_VERSION" --time "$BAREVIRT_BUILD_DATE" "${packages[@]}" >"$out/$name.cdx.json"
     done
 }
 
