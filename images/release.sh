@@ -76,7 +76,7 @@ images() {
     for name in "${components[@]}" "$guest"; do
         [[ -f $built/$name.oci.tar ]] || die "$built has no $name.oci.tar"
         said="$(label "$built/$name.oci.tar" org.opencontainers.image.version) $(label "$built/$name.oci.tar" org.opencontainers.image.revision)"
-        [[ $said == "v$BAREVIRT_VERSION $BAREVIRT_COMMIT" ]] || doubt "$built/$name.oci.tar is of another build: ${said:-none}"
+        [[ $said == "v$BAREVIRT_VERSION $BAREVIRT_COMMIT" ]] || doubt "$built/$name.oci.tar is of another build: ${said/# /no version, no commit}"
         mkdir "$work/$name"
         tar --directory "$work/$name" -xf "$built/$name.oci.tar"
         jq --arg ref "$(reference "$name")" '.manifests[0].annotations = {"org.opencontainers.image.ref.name": $ref}' \
@@ -221,6 +221,7 @@ main() {
     work=$(mktemp -d)
     # shellcheck disable=SC2064 # the folder as it is now
     trap "rm -rf --one-file-system '$work'" EXIT
+    [[ ! -d $out || -f $out/SHA256SUMS || -z $(ls -A "$out") || $out == "$top/dist" ]] || die "$out holds something that is no release"
     rm -rf --one-file-system "$out"
     mkdir -p "$out"
     [[ $registry != localhost ]] || say "REGISTRY is localhost: good for trying on this machine only"

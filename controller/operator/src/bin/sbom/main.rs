@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Prints what an image or a program is made of, as CycloneDX 1.5.
 #[derive(Debug, Parser)]
-#[command(version = barevirt_api::release::line())]
+#[command(name = "sbom", version = barevirt_api::release::line())]
 struct Options {
     /// Output of `cargo metadata --format-version 1 --filter-platform TRIPLE`.
     #[arg(long)]
