@@ -26,7 +26,6 @@ mod kinds;
 mod live_update;
 mod machine;
 mod metrics;
-mod migration;
 mod network;
 mod nodes;
 mod objects;
