@@ -138,6 +138,11 @@ images: deps ## all container images as OCI archives in target/images
 manifests: deps ## writes manifests/, what a person applies, anew from the types
 	@cargo run --locked -q -p barevirt-install --bin manifests -- --out manifests
 
+.PHONY: docs
+docs: deps ## writes docs/reference/ anew: fields and gates, subresources, commands of virtctl
+	@UPDATE_DOCS=1 RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --locked --quiet \
+		-p barevirt-api -p virt-api -p virtctl --lib --bins --test reference reference_page
+
 .PHONY: cluster-up
 cluster-up: deps ## a real Kubernetes on this machine (NODES=1 or 2); at once where it is up
 	@.ci/timed "cluster: up" cluster-up/up.sh

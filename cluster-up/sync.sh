@@ -2,6 +2,7 @@
 # Installs what is built on the cluster: loads the images, applies the operator
 # and a KubeVirt for it, and waits until the operator says that all of it runs.
 # What did not change stays; a component whose image changed is rolled out anew.
+# The images' tag is what they were built with (TAG of images/build.sh).
 #
 #   cluster-up/sync.sh
 #
@@ -73,19 +74,30 @@ digests() {
         [inputs | split(" ") | {key: (.[0] | sub("^" + $from; $to)), value: .[1]}] | from_entries'
 }
 
-# The operator's manifest as JSON, with the images' registry replaced, and the
+# The tag that all archives of ours have.
+built_tag() {
+    local archive tags
+    tags=$(for archive in "${told[@]}"; do
+        [[ -f $images/$archive.oci.tar ]] || die "$images/$archive.oci.tar is missing: make images"
+        archive_images "$images/$archive.oci.tar" | sed 's/ .*//; s/.*://'
+    done | sort -u)
+    [[ $tags && $tags != *$'\n'* ]] || die "the images of $images have several tags: ${tags//$'\n'/, }; make images with one TAG"
+    echo "$tags"
+}
+
+# The operator's manifest as JSON, with the images' registry and tag replaced, and the
 # digests of all images in the operator's environment: the operator rolls out
 # what changed under the same tag, and is itself a new revision.
 prepared_manifest() {
     kube create --dry-run=client --validate=false -o json -f "$repository/manifests/barevirt-operator.yaml" |
-        jq -s --arg from "$built_prefix/barevirt/" --arg to "$prefix/barevirt/" --argjson digests "$builds" '
+        jq -s --arg from "$built_prefix/barevirt/" --arg to "$prefix/barevirt/" --arg tag "$tag" --argjson digests "$builds" '
             ($ARGS.positional | map({
                 name: (ascii_upcase | gsub("-"; "_") | . + "_DIGEST"),
                 value: (. as $image | $digests | to_entries
                         | map(select(.key | test("/" + $image + ":"))) | .[0].value // "unknown"),
             })) as $builds
             | map(if .kind == "List" then .items[] else . end)
-            | map(walk(if type == "string" then gsub("(?<before>^|=)" + $from; .before + $to) else . end))
+            | map(walk(if type == "string" then gsub("(?<before>^|=)" + $from + "(?<name>[a-z-]+):devel$"; .before + $to + .name + ":" + $tag) else . end))
             | map(if .kind == "Deployment" then .spec.template.spec.containers[0].env += $builds else . end)
             | {apiVersion: "v1", kind: "List", items: .}' --args "${told[@]}"
 }
@@ -150,8 +162,9 @@ wait_for_components() {
 }
 
 main() {
-    local archives=() prefix=$built_prefix builds started=$SECONDS
+    local archives=() prefix=$built_prefix builds tag started=$SECONDS
     find_archives
+    tag=$(built_tag)
     [[ -f $repository/manifests/barevirt-operator.yaml ]] || die "manifests/barevirt-operator.yaml is missing: make manifests"
     case $provider in
         local)

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Builds the images of Barevirt as OCI archives.
 #
-#   images/build.sh [NAME...]        all images when none is named
+#   images/build.sh [NAME...]          all images when none is named
+#   images/build.sh --program NAME     only a static program, and prints its path: one of an image, virtctl, manifests, sbom
 #
-# Leaves target/images/NAME.oci.tar, named $REGISTRY/barevirt/NAME:$TAG inside, and for guests also
-# target/images/NAME.qcow2, the bare disk. What did not change since the last run is taken from the cache.
+# Leaves target/images/NAME.oci.tar, named $REGISTRY/barevirt/NAME:$TAG inside, for guests also target/images/NAME.qcow2, the
+# bare disk, and for images with files of Debian target/images/NAME.packages, the packages that they come from. What did not
+# change since the last run is taken from the cache.
 #
 # An image is a folder here: stage.sh fills a folder with its files, Containerfile says how it is run.
 #
@@ -14,6 +16,10 @@
 #   SUITE           Debian suite that packages come from (default: trixie)
 #   QEMU_SUITE      suite of QEMU alone, such as trixie-backports (default: $SUITE)
 #   MIRROR          Debian mirror (default: the one apt uses)
+#   OUT             folder of the archives (default: target/images)
+#   SOURCE_DATE_EPOCH  time of all files, in seconds (default: 0)
+#   BAREVIRT_VERSION, BAREVIRT_COMMIT, BAREVIRT_BUILD_DATE  what programs and labels say of the build; make release sets them
+#   TRIPLE          what a program is built for (default: x86_64-unknown-linux-musl)
 #   BAREVIRT_CACHE  folder of the cache (default: ~/.cache/barevirt); remove it to get newer packages
 # Needs root, and: mmdebstrap buildah qemu-utils e2fsprogs fdisk cpio zstd xz-utils kmod grub-common grub-pc-bin
 # flex bison bc libelf-dev binutils musl-tools, and cargo for the images with a program of ours.
@@ -24,13 +30,14 @@ export LC_ALL=C
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(dirname "$here")
-out=${CARGO_TARGET_DIR:-$top/target}/images
+out=${OUT:-${CARGO_TARGET_DIR:-$top/target}/images}
+epoch=${SOURCE_DATE_EPOCH:-0}
 cache=${BAREVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/barevirt}
 registry=${REGISTRY:-localhost}
 tag=${TAG:-devel}
 suite=${SUITE:-trixie}
 qemu_suite=${QEMU_SUITE:-$suite}
-triple=x86_64-unknown-linux-musl
+triple=${TRIPLE:-x86_64-unknown-linux-musl}
 all='virt-launcher virt-operator virt-api virt-controller virt-handler guest-tiny guest-debian'
 
 die() { printf 'images/build.sh: %s\n' "$*" >&2; exit 1; }
@@ -55,8 +62,16 @@ apt_site() {
 # debian VARIANT PACKAGES [SUITE]: prints the folder of a cached tree with these packages (comma separated) and
 # what they need. With variant "extract" they are only unpacked. From another SUITE only these packages are taken.
 debian() {
-    local variant=$1 packages=$2 extra=${3:-$suite} held tree folder mirror security log sources=() hooks=()
-    tree=$cache/debian/$(printf '%s\n' 3 "$suite" "$extra" "$variant" "$packages" | sha256sum | cut -c 1-16)
+    local variant=$1 packages=$2 extra=${3:-$suite} held tree folder mirror security log sources=() hooks=() form=3
+    # shellcheck disable=SC2016 # the hook's shell expands it
+    if [ "$variant" = extract ]; then
+        form=4
+        # Which file is of which package: dpkg does not know of what is only unpacked.
+        hooks=(--extract-hook='for deb in "$1"/var/cache/apt/archives/*.deb; do
+            dpkg-deb --fsys-tarfile "$deb" | tar -t | sed "s|^|$(dpkg-deb -W --showformat="\${Package} \${Version}" "$deb") |"
+        done >"$1/var/lib/dpkg/contents"')
+    fi
+    tree=$cache/debian/$(printf '%s\n' "$form" "$suite" "$extra" "$variant" "$packages" | sha256sum | cut -c 1-16)
     mkdir -p "$cache/debian"
     lock "$tree.lock"
     if [ ! -e "$tree.done" ]; then
@@ -67,7 +82,7 @@ debian() {
         [ -z "$security" ] || sources+=("deb $security $suite-security main")
         if [ "$extra" != "$suite" ]; then
             sources+=("deb $mirror $extra main")
-            hooks=(--setup-hook="mkdir -p \"\$1/etc/apt/preferences.d\" && printf 'Package: *\nPin: release n=$extra\nPin-Priority: 600\n' >\"\$1/etc/apt/preferences.d/extra\"")
+            hooks+=(--setup-hook="mkdir -p \"\$1/etc/apt/preferences.d\" && printf 'Package: *\nPin: release n=$extra\nPin-Priority: 600\n' >\"\$1/etc/apt/preferences.d/extra\"")
         fi
         rm -rf --one-file-system "$tree"
         log=$tree.log
@@ -82,7 +97,18 @@ debian() {
         touch "$tree.done"
     fi
     unlock
+    [ -z "${work:-}" ] || echo "$tree" >>"$work/trees"
     echo "$tree"
+}
+
+# origins FOLDER: the packages, with versions, whose files are in FOLDER at the places that they have in Debian.
+origins() {
+    local tree
+    [ -e "$work/trees" ] || return 0
+    sort -u "$work/trees" | while read -r tree; do cat "$tree/var/lib/dpkg/contents" 2>/dev/null || true; done |
+        awk 'function place(path) { sub(/^\.?\//, "", path); if (path ~ /^(bin|sbin|lib|lib64)\//) path = "usr/" path; return path }
+            NR == FNR { staged[place($0)] = 1; next }
+            place($3) in staged { print $1, $2 }' <(find "$1" ! -type d -printf '/%P\n') - | LC_ALL=C sort -u
 }
 
 # program NAME: builds a static program of this workspace and prints its path. The launcher's two are each built by
@@ -90,13 +116,15 @@ debian() {
 program() {
     local path=${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1 packages=(-p "$1")
     case $1 in
-        virt-operator | virt-api | virt-controller | virt-handler)
+        virt-operator | virt-api | virt-controller | virt-handler | manifests | sbom)
             packages=(-p barevirt-install -p virt-api -p virt-controller -p virt-handler --bin "$1")
             ;;
     esac
     # ring has C in it.
     CC_x86_64_unknown_linux_musl=${CC_x86_64_unknown_linux_musl:-musl-gcc} \
-        "$top/.ci/timed" "images/compile $1" cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target $triple "${packages[@]}" >&2 ||
+        CC_aarch64_unknown_linux_musl=${CC_aarch64_unknown_linux_musl:-aarch64-linux-gnu-gcc} \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=${CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER:-rust-lld} \
+        "$top/.ci/timed" "images/compile $1" cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target "$triple" "${packages[@]}" >&2 ||
         die "cargo could not build $1"
     if readelf -lW "$path" | grep -q INTERP; then die "$path is not static"; fi
     echo "$path"
@@ -144,7 +172,7 @@ libraries() {
 # key NAME: what the image depends on, as a hash.
 key() {
     {
-        printf '%s\n' "$registry/barevirt/$1:$tag" "$suite" "$qemu_suite"
+        printf '%s\n' "$registry/barevirt/$1:$tag" "$suite" "$qemu_suite" "$epoch" "${labels[@]}"
         cat "$here/build.sh"
         for part in "$1" $(listed also "$1"); do
             (cd "$here" && find "$part" -type f -print0 | sort -z | xargs -0 sha256sum && find "$part" -type f -perm -100 | sort)
@@ -153,10 +181,20 @@ key() {
     } | sha256sum | cut -c 1-32
 }
 
-# archive FOLDER FILE: packs FOLDER by the image's Containerfile.
+# What the image says of itself. Nothing about an ordinary build: it would be another image with each commit.
+labels=()
+[ -z "${BAREVIRT_VERSION:-}" ] || labels=(
+    --label "org.opencontainers.image.version=v$BAREVIRT_VERSION"
+    --label "org.opencontainers.image.revision=${BAREVIRT_COMMIT:-unknown}"
+    --label "org.opencontainers.image.created=${BAREVIRT_BUILD_DATE:-unknown}"
+    --label "org.opencontainers.image.licenses=Apache-2.0"
+)
+
+# archive FOLDER FILE: packs FOLDER by the image's Containerfile. The same files make the same digest, whenever and wherever.
 archive() {
     local ref=$registry/barevirt/$name:$tag buildah=(buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run")
-    "${buildah[@]}" bud --quiet --isolation chroot --timestamp 0 -t "$ref" -f "$here/$name/Containerfile" "$1" >/dev/null
+    find "$1" -exec touch --no-dereference --date "@$epoch" {} +
+    "${buildah[@]}" bud --quiet --isolation chroot --timestamp "$epoch" --identity-label=false "${labels[@]}" -t "$ref" -f "$here/$name/Containerfile" "$1" >/dev/null
     "${buildah[@]}" push --quiet --compression-format zstd --compression-level 12 "$ref" "oci-archive:$2:$ref"
 }
 
@@ -177,6 +215,8 @@ build() {
         mkdir -p "$slot" "$work/image"
         # shellcheck source=/dev/null
         (source "$here/$name/stage.sh" && stage "$work/image")
+        origins "$work/image" >"$work/origins"
+        [ ! -s "$work/origins" ] || install -m 644 "$work/origins" "$slot/$name.packages"
         archive "$work/image" "$slot/$name.oci.tar"
         [ ! -e "$work/image/disk/disk.qcow2" ] || install -m 644 "$work/image/disk/disk.qcow2" "$slot/$name.qcow2"
         du -sb "$work/image" | awk '{ printf "%.1f MB unpacked\n", $1 / 1e6 }' >"$slot/done"
@@ -194,6 +234,11 @@ build() {
     say "$(megabytes "$out/$name.oci.tar") compressed, $(cat "$slot/done")"
 }
 
+if [ "${1:-}" = --program ]; then
+    [ $# = 2 ] || die "usage: images/build.sh --program NAME"
+    program "$2"
+    exit
+fi
 [ "$(id -u)" = 0 ] || die "run me as root: trees of Debian packages hold files of several users"
 mkdir -p "$out" "$cache/images"
 # shellcheck disable=SC2086

@@ -36,6 +36,7 @@
 //! - [`architecture`]: processor architectures and their machine types; [`capacity`]: most CPUs, and memory that can grow;
 //!   [`hotplug`]: volumes that come and go; [`object_volume`] and [`cloud_init`]: volumes made of objects and of texts;
 //!   [`pci`]: addresses of devices; [`vcpu_mask`]: masks of CPUs.
+//! - [`release`]: which build this is.
 //! - [`quantity`], [`duration`], [`boolean`], [`syntax`]: how Kubernetes writes amounts, times, truth and names.
 
 pub mod architecture;
@@ -66,6 +67,7 @@ pub mod pci;
 pub mod pool;
 pub mod preference;
 pub mod quantity;
+pub mod release;
 pub mod restore;
 pub mod rotation;
 pub mod settings;

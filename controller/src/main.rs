@@ -27,7 +27,7 @@ use virt_controller::{NAME, cluster, run};
 
 /// Turns virtual machines into instances and instances into launcher pods.
 #[derive(Parser)]
-#[command(version)]
+#[command(version = barevirt_api::release::line())]
 struct Flags {
     /// Namespace of the components, where the lease is.
     #[arg(long, env = "NAMESPACE", default_value = names::INSTALL_NAMESPACE)]

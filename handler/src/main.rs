@@ -71,7 +71,7 @@ use virt_handler::{heartbeat, labels, server, supervisor};
 
 /// The agent of a node: finds the launchers of its virtual machines, prepares their network, reports what runs.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = barevirt_api::release::line())]
 struct Flags {
     /// Name of this node.
     #[arg(long, env = "NODE_NAME")]
@@ -105,7 +105,7 @@ async fn main() -> anyhow::Result<()> {
     let pods = Arc::new(PodsDir::open(&flags.pods_dir)?);
     let mut metrics = Metrics::default();
     let requests = Requests::exported(&mut metrics);
-    metrics.info(&INFO, "kubeversion", concat!("v", env!("CARGO_PKG_VERSION")));
+    metrics.info(&INFO, "kubeversion", barevirt_api::release::tag());
     let connection = Connection::infer(requests).await.context("find the API server")?;
     let limit = Limit::new(Rate::NODE);
     let client = connection.limited(&limit).context("make a client")?;
@@ -141,7 +141,7 @@ async fn main() -> anyhow::Result<()> {
     let (known, told_by) = (installation.clone(), installation.clone());
     let devices_allowed = installation.clone();
     let told = Arc::new(Probes { installation, leading: None, metrics });
-    info!(node = flags.node_name, version = env!("CARGO_PKG_VERSION"), "virt-handler starts");
+    info!(node = flags.node_name, version = barevirt_api::release::VERSION, "virt-handler starts");
 
     tokio::spawn(server::run(listener, tls, own.not_ready(), launchers.clone()));
     tokio::spawn(own.run(client.clone(), trusted));

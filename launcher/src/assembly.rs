@@ -71,6 +71,19 @@ pub struct Parts {
     pub host_cpu: Option<HostCpu>,
     /// What the pod was given of its node.
     pub node: FromNode,
+    /// Where the guest comes from another node.
+    pub incoming: Option<Incoming>,
+    /// Where QEMU reads the keys of migrations.
+    pub keys: PathBuf,
+}
+
+/// A guest that runs already, on another node.
+#[derive(Debug, Clone)]
+pub struct Incoming {
+    /// UID of the migration.
+    pub uid: String,
+    /// Its machine type, as QEMU resolved it there.
+    pub machine_type: Option<String>,
 }
 
 /// Devices of a node, where there is one.
@@ -158,6 +171,8 @@ pub fn assemble(
         layout,
         host_cpu,
         node,
+        incoming,
+        keys,
     } = parts;
     fd_sets.extend(volumes.fd_sets);
     fd_sets.extend(firmware.fd_sets);
@@ -186,7 +201,7 @@ pub fn assemble(
         volumes: volumes.volumes,
         network_boot: installation.has_network_boot(),
         firmware: firmware.facts,
-        machine_type: None,
+        machine_type: incoming.as_ref().and_then(|incoming| incoming.machine_type.clone()),
         smbios: installation.smbios.clone(),
         rtc_base: clock::base(vmi.spec().domain.clock.as_ref(), jiff::Timestamp::now())?,
         host_cpu,
@@ -197,9 +212,13 @@ pub fn assemble(
     if !machine.left_out.is_empty() {
         tracing::warn!(fields = machine.left_out.join(", "), "left out: emulation does not have it");
     }
+    let mut arguments = argv(&machine);
+    if incoming.is_some() {
+        arguments.extend(["-incoming", "defer"].map(str::to_owned));
+    }
     let command = Command {
         program: installation.qemu.clone(),
-        arguments: argv(&machine),
+        arguments,
         descriptors: descriptors.into_numbered(),
         domain: None,
     };
@@ -215,6 +234,8 @@ pub fn assemble(
         acpi: vmi.acpi(),
         paused: vmi.vmi().spec.start_strategy.as_deref() == Some(START_STRATEGY_PAUSED),
         agent_port,
+        incoming: incoming.map(|incoming| incoming.uid),
+        keys,
     };
     let ends = Ends { people, serial, agent, downward_metrics };
     Ok(Assembly { launch, ends, layout: machine.layout, hot_disks })

@@ -14,6 +14,7 @@
 //!
 //! - [`supervisor`]: the one task that owns it. It turns what happens into events of [`lifecycle`], a pure state machine, and
 //!   does what that answers.
+//! - [`migration`]: how it moves to another node, or comes from one.
 //! - [`status`]: what is told of it; [`verdict`]: how it ended; [`standstill`]: what is seen of a QEMU that does not answer.
 //! - [`process`]: QEMU and swtpm as processes; [`descriptors`]: what they inherit; [`signals`]: when to stop.
 //!
@@ -50,6 +51,7 @@ pub mod host_cpus;
 pub mod host_devices;
 pub mod iso;
 pub mod lifecycle;
+pub mod migration;
 pub mod node_capabilities;
 pub mod object_disk;
 pub mod people;

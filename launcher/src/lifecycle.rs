@@ -24,16 +24,19 @@ mod control;
 mod event;
 mod ladder;
 mod live;
+mod moving;
 mod times;
 mod vm;
 
 use std::time::Duration;
 
 use self::ladder::{kill, leave, stopping, terminate};
+use crate::migration::{Moving, Target};
 use crate::verdict::{Asked, Exit, Seen, verdict};
 
 pub use control::{Control, Refused, judge};
 pub use event::{Effect, Event};
+pub use moving::{NotOrdered, Order, judge_order};
 pub use times::{
     FORCE, FORCE_AT_ONCE, LEAVE, LEAVE_ASKED, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST, STEADY,
 };
@@ -43,7 +46,13 @@ pub use vm::{Ladder, Pause, Phase, Reboot, Retry, Rung, Vm, Why};
 #[must_use]
 pub fn step(mut vm: Vm, now: Duration, event: Event) -> (Vm, Vec<Effect>) {
     match &event {
-        Event::Start { acpi, paused } if vm.phase == Phase::Waiting => (vm.acpi, vm.hold) = (*acpi, *paused),
+        Event::Start { acpi, paused, incoming } if vm.phase == Phase::Waiting => {
+            (vm.acpi, vm.hold) = (*acpi, *paused);
+            if let Some(uid) = incoming {
+                // Whether it is paused is told by where it comes from.
+                (vm.moving, vm.hold) = (Moving::Comes(Target::new(uid.clone())), false);
+            }
+        }
         Event::Shutdown(reason) => vm.seen.shutdown = Some(reason.clone()),
         Event::Panicked => vm.seen.panicked = true,
         Event::Watchdog(action) => vm.seen.watchdog = Some(action.clone()),
@@ -52,15 +61,21 @@ pub fn step(mut vm: Vm, now: Duration, event: Event) -> (Vm, Vec<Effect>) {
         Event::Asked(Control::Pause) => vm.hold = true,
         _ => {}
     }
-    let (phase, effects) = match std::mem::replace(&mut vm.phase, Phase::Waiting) {
+    let (phase, mut effects) = match std::mem::replace(&mut vm.phase, Phase::Waiting) {
         Phase::Waiting => waiting(event),
         Phase::Starting => starting(now, event, &vm),
         Phase::Paused(pause) => live::step(Some(pause), &mut vm, now, event),
         Phase::Running => live::step(None, &mut vm, now, event),
-        Phase::Stopping(ladder) => stopping(ladder, now, event, &vm.seen),
+        Phase::Stopping(ladder) => match event {
+            Event::Migration(event) => moving::while_stopping(ladder, &mut vm, now, event),
+            event => stopping(ladder, now, event, &vm.seen),
+        },
         ended @ Phase::Ended(_) => (ended, vec![]),
     };
     vm.phase = phase;
+    if !vm.moving.may_run() {
+        effects.retain(|effect| !effect.lets_it_run());
+    }
     (vm, effects)
 }
 
@@ -82,6 +97,7 @@ fn waiting(event: Event) -> (Phase, Vec<Effect>) {
         | Event::IoError
         | Event::WasReset
         | Event::Asked(_)
+        | Event::Migration(_)
         | Event::Tick
         | Event::Exited(_) => (Phase::Waiting, vec![]),
     }
@@ -93,6 +109,7 @@ fn starting(now: Duration, event: Event, vm: &Vm) -> (Phase, Vec<Effect>) {
         Event::CannotRun(why) => kill(Why::Failure(why), now),
         // The monitor cannot be asked yet.
         Event::Stop { .. } => terminate(Why::Asked(Asked::BeforeStart), now, FORCE_AT_ONCE),
+        Event::Answered if !vm.moving.may_run() => (Phase::Paused(Pause::Incoming), vec![]),
         Event::Answered if vm.hold => (Phase::Paused(Pause::User), vec![]),
         Event::Answered => (Phase::Paused(Pause::Start), vec![Effect::Continue]),
         Event::Shutdown(_) => leave(Why::Itself, now + LEAVE),
@@ -106,6 +123,7 @@ fn starting(now: Duration, event: Event, vm: &Vm) -> (Phase, Vec<Effect>) {
         | Event::IoError
         | Event::WasReset
         | Event::Asked(_)
+        | Event::Migration(_)
         | Event::Tick => (Phase::Starting, vec![]),
     }
 }

@@ -106,7 +106,7 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Version => {
-            println!("virt-launcher {}", env!("CARGO_PKG_VERSION"));
+            println!("virt-launcher {}", barevirt_api::release::line());
             Ok(ExitCode::SUCCESS)
         }
     }

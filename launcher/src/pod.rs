@@ -17,6 +17,7 @@ pub mod args;
 pub mod confine;
 pub mod debug;
 pub mod holdings;
+pub mod migrate;
 pub mod plug;
 pub mod probes;
 pub mod report;
@@ -57,11 +58,12 @@ use crate::assembly::{Assembly, Ends};
 use crate::credentials::serve::Outcome;
 use crate::credentials::{self, Kinds};
 use crate::disk::ContainerDisks;
+use crate::migration::Connections;
 use crate::process::reap_strangers;
 use crate::serial_log::{self, DEFAULT_LIMIT, SerialLog};
 use crate::signals::Stops;
 use crate::stats::Meter;
-use crate::status::Status;
+use crate::status::{Stage, Status};
 use crate::supervisor::{Launch, Request, supervise};
 use crate::verdict::Verdict;
 use crate::{console, dhcp, downward_metrics, guest_agent, people};
@@ -80,7 +82,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         name = args.name,
         namespace = args.namespace,
         uid = args.uid,
-        version = env!("CARGO_PKG_VERSION"),
+        version = barevirt_api::release::VERSION,
         "virt-launcher"
     );
     // First of all: for the first process of a pod, a signal without a handler is lost.
@@ -113,6 +115,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         journal: people::journal::Journal::default(),
         guest: watch::Sender::new(None),
         real_time: watch::Sender::default(),
+        connections: Connections::default(),
     };
     let (agent, agent_asked) = mpsc::channel(8);
     let (requests, asked) = mpsc::channel(8);
@@ -132,6 +135,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         process: status.subscribe(),
         journal: pod.journal.clone(),
         real_time: pod.real_time.clone(),
+        connections: pod.connections.clone(),
     };
     let (over, is_over) = oneshot::channel::<()>();
     let served = spawn_local(grpc::serve(grpc_listener, allowed.clone(), service, async {
@@ -147,6 +151,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         vnc: pod.vnc_socket(),
         usb: UsbSlots::new(pod.usb_sockets()),
         holdings: pod.holdings.clone(),
+        connections: pod.connections.clone(),
         circumstances: pod.circumstances.clone(),
     };
     spawn_local(switchboard.serve(called));
@@ -203,7 +208,12 @@ async fn launch(
     });
     let log = log.and_then(Result::ok);
     spawn_local(console::serve(serial, log, seats));
-    let monitor = Monitor { stream: people, status: seat.status.clone(), journal: pod.journal.clone() };
+    let monitor = Monitor {
+        stream: people,
+        status: seat.status.clone(),
+        journal: pod.journal.clone(),
+        incoming: launch.incoming.is_some(),
+    };
     spawn_local(serve_people(monitor, listener, sent, pod.people.clone()));
     // Always read: a guest that writes to it is not held up.
     let options = Options { max_line: guest_agent::MAX_LINE, ..Options::default() };
@@ -264,6 +274,13 @@ struct Monitor {
     stream: UnixStream,
     status: watch::Receiver<Status>,
     journal: people::journal::Journal,
+    /// The guest comes from another node.
+    incoming: bool,
+}
+
+/// Waits until a guest that comes is here. Returns whether it ever was.
+async fn has_arrived(mut status: watch::Receiver<Status>) -> bool {
+    status.wait_for(|status| !matches!(status.stage, Stage::Waiting | Stage::Starting)).await.is_ok()
 }
 
 async fn serve_people(
@@ -272,9 +289,13 @@ async fn serve_people(
     sent: mpsc::Receiver<UnixStream>,
     known: watch::Sender<Option<Qmp>>,
 ) {
-    let Monitor { stream, status, journal } = monitor;
+    let Monitor { stream, status, journal, incoming } = monitor;
     match Qmp::open(stream, Options::default(), Deadline::after(PEOPLE)).await {
         Ok((qmp, events)) => {
+            // What is asked for while a guest is on its way here is asked for again when it has arrived.
+            if incoming && !has_arrived(status.clone()).await {
+                return;
+            }
             spawn_local(journal.keep(events));
             known.send_replace(Some(qmp.clone()));
             let guest = people::Guest { qmp, status: Some(status), patience: people::COMMAND };

@@ -137,6 +137,8 @@ fn prepare(
         layout: None,
         host_cpu,
         node: FromNode::default(),
+        incoming: None,
+        keys: scratch.path().join("migration"),
     };
     Ok(assemble(vmi, parts, &installation)?)
 }

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use crate::lifecycle::{Pause, Phase};
+use crate::migration::Told;
 
 /// Where the VM is in its life, as told to others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl From<&Phase> for Stage {
     fn from(phase: &Phase) -> Self {
         match phase {
             Phase::Waiting => Self::Waiting,
-            Phase::Starting => Self::Starting,
+            Phase::Starting | Phase::Paused(Pause::Incoming) => Self::Starting,
             Phase::Paused(_) => Self::Paused,
             Phase::Running => Self::Running,
             Phase::Stopping(_) => Self::Stopping,
@@ -54,7 +55,7 @@ impl Paused {
         match phase {
             Phase::Paused(Pause::User) => Some(Self::ByUser),
             Phase::Paused(Pause::Storage { .. }) => Some(Self::ByIoError),
-            Phase::Paused(Pause::Start)
+            Phase::Paused(Pause::Start | Pause::Incoming)
             | Phase::Waiting
             | Phase::Starting
             | Phase::Running
@@ -91,4 +92,6 @@ pub struct Status {
     pub resumes: u64,
     /// The handler is to make virtual CPUs realtime; the guest is let go after that.
     pub awaits_real_time: bool,
+    /// Its last migration.
+    pub migration: Option<Told>,
 }

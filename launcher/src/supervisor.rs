@@ -13,9 +13,11 @@
 //! not return before the child is gone.
 
 mod effects;
+mod migrate;
 mod monitor;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::time::{Duration, SystemTime};
 
@@ -27,7 +29,10 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::lifecycle::{Control, Event, Phase, Refused, Vm, judge, step};
+pub use self::migrate::MigrationOrder;
+use crate::lifecycle::{Control, Event, NotOrdered, Phase, Refused, Vm, judge, step};
+use crate::migration::State;
+use crate::migration::qemu::Baggage;
 use crate::pins::Pins;
 use crate::process::{Command, Process, unmap_code};
 use crate::real_time::RealTime;
@@ -62,6 +67,10 @@ pub struct Launch {
     pub paused: bool,
     /// Id of the guest agent's port, as `VSERPORT_CHANGE` gives it.
     pub agent_port: String,
+    /// The guest comes by this migration, and does not start here.
+    pub incoming: Option<String>,
+    /// Where QEMU reads the keys of migrations.
+    pub keys: PathBuf,
 }
 
 /// Something that is asked of the supervisor.
@@ -81,6 +90,15 @@ pub enum Request {
         /// Told when QEMU has answered, or why it is not done.
         reply: Reply,
     },
+    /// Something about a migration.
+    Migrate {
+        /// Its UID.
+        uid: String,
+        /// What.
+        order: MigrationOrder,
+        /// Told when it is begun, or why it is not.
+        reply: Reply,
+    },
 }
 
 /// Where the answer to a control goes.
@@ -92,6 +110,12 @@ pub enum NotDone {
     /// It makes no sense now.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// An order about a migration makes no sense now.
+    #[error(transparent)]
+    NotOrdered(#[from] NotOrdered),
+    /// The connection of a migration was not given.
+    #[error("the migration has no connection")]
+    NotConnected,
     /// QEMU does not, or did not answer.
     #[error(transparent)]
     Monitor(#[from] Error),
@@ -119,6 +143,9 @@ struct Supervisor<'a> {
     qmp: Option<Qmp>,
     events: Option<Events>,
     agent_port: String,
+    keys: PathBuf,
+    /// What the handler gave for a migration that is about to begin.
+    baggage: Option<Baggage>,
     wake: Option<Instant>,
     /// Of the control that is being carried out: goes along with its first command.
     reply: Option<Reply>,
@@ -160,6 +187,8 @@ pub async fn supervise(
         qmp: None,
         events: None,
         agent_port: String::new(),
+        keys: PathBuf::new(),
+        baggage: None,
         wake: None,
         reply: None,
         work: FuturesUnordered::new(),
@@ -239,15 +268,19 @@ impl Supervisor<'_> {
                 }
                 None
             }
+            Request::Migrate { uid, order, reply } => {
+                self.ordered(uid, order, reply);
+                None
+            }
         }
     }
 
     fn prepared(&mut self, prepared: Result<Launch, Verdict>) -> Event {
         match prepared {
             Ok(launch) => {
-                let (acpi, paused) = (launch.acpi, launch.paused);
+                let (acpi, paused, incoming) = (launch.acpi, launch.paused, launch.incoming.clone());
                 self.launch = Some(launch);
-                Event::Start { acpi, paused }
+                Event::Start { acpi, paused, incoming }
             }
             Err(verdict) => Event::CannotStart(verdict),
         }
@@ -378,6 +411,7 @@ impl Supervisor<'_> {
         };
         let ready = self.events.is_some() && self.vm.verdict().is_none();
         let paused = Paused::of(&self.vm.phase);
+        let migration = self.vm.moving.told(self.vm.hold);
         self.status.send_if_modified(|status| {
             let before = status.clone();
             status.reason = reason;
@@ -388,6 +422,14 @@ impl Supervisor<'_> {
             if stood_still && stage == Stage::Running {
                 status.resumes += 1;
             }
+            if migration.as_ref().is_some_and(|told| told.state == State::Arrived)
+                && stage == Stage::Running
+                && status.stage == Stage::Starting
+            {
+                // It has stood still on its way.
+                status.resumes += 1;
+            }
+            status.migration = migration;
             status.paused = paused;
             status.stage = stage;
             if stage == Stage::Running && status.running_since.is_none() {

@@ -1,6 +1,6 @@
 //! virtctl: the command line for virtual machines on Kubernetes. As `kubectl-virt` in the PATH it is `kubectl virt`.
 //!
-//! Commands, flags and what they print are KubeVirt's; `qmp`, `explain` and `diff` are our own.
+//! Commands, flags and what they print are KubeVirt's; `qmp`, `explain`, `diff`, `debug` and `doctor` are our own.
 //!
 //! ```text
 //!   command line -> program (names, help, completion) -> main (this file) -> one module for each command
@@ -16,8 +16,8 @@
 //! - Streams to a guest: `console`, `vnc`, `usbredir`, `port_forward`, `ssh` (ssh and scp), `qmp`.
 //! - Manifests: `create` writes them; `explain` shows what they lead to, `diff` what a change of them means. Both plan with the
 //!   crates that virt-controller and virt-launcher plan with.
-//! - `image_upload`: an image of this machine into a volume; `debug`: a bundle for bug reports; `missing`: commands of
-//!   KubeVirt's that are not supported yet.
+//! - `image_upload`: an image of this machine into a volume; `debug`: a bundle for bug reports; `doctor`: what is wrong with a
+//!   cluster; `missing`: commands of KubeVirt's that are not supported yet.
 //! - Below all of them: `session` connects to the cluster; `stream` and `visitor` carry bytes between a guest and a local program;
 //!   `terminal`, `yaml` and `random` do what their names say.
 
@@ -27,6 +27,7 @@ mod create;
 mod credentials;
 mod debug;
 mod diff;
+mod doctor;
 mod expand;
 mod explain;
 mod expose;
@@ -54,6 +55,8 @@ mod yaml;
 
 #[cfg(test)]
 mod kubevirt_tests;
+#[cfg(test)]
+mod reference_tests;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -64,7 +67,7 @@ use session::Connection;
 
 /// Controls virtual machines on Kubernetes.
 #[derive(Debug, Parser)]
-#[command(version, about, arg_required_else_help = true, disable_version_flag = true)]
+#[command(version = barevirt_api::release::line(), about, arg_required_else_help = true, disable_version_flag = true)]
 struct Options {
     #[command(flatten)]
     connection: Connection,
@@ -116,6 +119,8 @@ enum Command {
     Credentials(credentials::Credentials),
     /// Tell which changes of a virtual machine are applied in place, and which need a restart.
     Diff(diff::Diff),
+    /// Look at the cluster before or after an installation, and tell what is missing and how to mend it.
+    Doctor(doctor::Doctor),
     /// Show what a manifest leads to, or what a virtual machine instance that runs was made of.
     Explain(explain::Explain),
     /// Returns dependency graph related to a VM|VMI.
@@ -222,6 +227,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::Create(create) => create.run(connection.asked_namespace()),
         Command::Credentials(credentials) => credentials.run(&connection.open().await?).await,
         Command::Diff(diff) => diff.run(connection).await,
+        Command::Doctor(doctor) => doctor.run(&connection.open().await?).await,
         Command::Explain(explain) => explain.run(connection).await,
         Command::ObjectGraph(graph) => graph.run(&connection.open().await?).await,
         Command::Adm(adm) => adm.run(connection).await,

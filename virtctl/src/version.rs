@@ -1,5 +1,6 @@
 //! version.
 
+use barevirt_api::release;
 use clap::Args;
 use http::Method;
 
@@ -15,7 +16,14 @@ pub(crate) struct Version {
 
 impl Version {
     pub(crate) async fn run(&self, connection: &Connection) -> anyhow::Result<()> {
-        println!("Client Version: v{} ({})", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+        println!(
+            "Client Version: {} (commit {}, built {}, {}/{})",
+            release::tag(),
+            release::COMMIT,
+            release::DATE,
+            std::env::consts::OS,
+            std::env::consts::ARCH
+        );
         if self.client {
             return Ok(());
         }
@@ -27,11 +35,16 @@ impl Version {
             .map_err(|error| error.context("failed to get server version"))?;
         let word = |key: &str| version[key].as_str().unwrap_or("unknown").to_owned();
         println!(
-            "Server Version: {} (commit {}, {})",
+            "Server Version: {} (commit {}, built {}, {})",
             word("gitVersion"),
             word("gitCommit"),
+            word("buildDate"),
             word("platform")
         );
+        // KubeVirt's own server has no such field.
+        if let Some(kubevirt) = version["kubevirtVersion"].as_str() {
+            println!("API of KubeVirt: {kubevirt}");
+        }
         Ok(())
     }
 }

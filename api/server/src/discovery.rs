@@ -1,6 +1,7 @@
 //! What this server says of itself: groups, resources, version.
 
 use barevirt_api::monitor::Class;
+use barevirt_api::release;
 use serde_json::{Value, json};
 
 use crate::endpoints::{ENDPOINTS, On};
@@ -80,17 +81,21 @@ pub fn resources(version: &str) -> Value {
     })
 }
 
+/// What this program was built for, in Kubernetes' words.
+const PLATFORM: &str = if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" };
+
 /// `version`, in the shape that KubeVirt's clients read.
 pub fn version() -> Value {
-    let commit = option_env!("BAREVIRT_COMMIT").unwrap_or("unknown");
     json!({
-        "gitVersion": concat!("v", env!("CARGO_PKG_VERSION")),
-        "gitCommit": commit,
+        "gitVersion": release::tag(),
+        "gitCommit": release::COMMIT,
         "gitTreeState": "",
-        "buildDate": option_env!("BAREVIRT_BUILD_DATE").unwrap_or("unknown"),
+        "buildDate": release::DATE,
         "goVersion": "none (rust)",
         "compiler": "rustc",
-        "platform": "linux/amd64",
+        "platform": PLATFORM,
+        // Beside KubeVirt's fields: which of its versions clients may take this for.
+        "kubevirtVersion": release::KUBEVIRT,
     })
 }
 
@@ -143,9 +148,16 @@ mod tests {
     #[test]
     fn the_version_has_all_that_virtctl_prints() {
         let version = version();
-        for key in
-            ["gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"]
-        {
+        for key in [
+            "gitVersion",
+            "gitCommit",
+            "gitTreeState",
+            "buildDate",
+            "goVersion",
+            "compiler",
+            "platform",
+            "kubevirtVersion",
+        ] {
             assert!(version[key].is_string(), "{key}");
         }
     }

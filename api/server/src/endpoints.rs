@@ -9,6 +9,8 @@
 
 mod actions;
 mod endpoint;
+#[cfg(test)]
+mod reference;
 mod table;
 
 pub use actions::{Call, Control, InstanceAction, MachineAction, VolumeAction};

@@ -33,7 +33,7 @@ const CERTIFICATES_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Admission webhooks and the aggregated subresources.kubevirt.io API.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = barevirt_api::release::line())]
 struct Options {
     /// Address of the webhooks and the aggregated API, over TLS.
     #[arg(long, default_value = "[::]:8444")]

@@ -69,7 +69,7 @@ pub fn v3(version: &str) -> Value {
 }
 
 fn info() -> Value {
-    json!({ "title": "Barevirt", "version": concat!("v", env!("CARGO_PKG_VERSION")) })
+    json!({ "title": "Barevirt", "version": barevirt_api::release::tag() })
 }
 
 fn generator(document: Document) -> SchemaGenerator {

@@ -37,6 +37,8 @@ pub enum Kind {
     Port,
     /// QEMU's monitor. KubeVirt has none, and no name for how many there are.
     Qmp,
+    /// The same, of a person who may only ask.
+    QmpQueries,
 }
 
 impl Kind {
@@ -46,7 +48,16 @@ impl Kind {
             Kind::Display => Some(&DISPLAYS),
             Kind::Usb => Some(&USB_CLIENTS),
             Kind::Port => Some(&TUNNELS),
-            Kind::Qmp => None,
+            Kind::Qmp | Kind::QmpQueries => None,
+        }
+    }
+
+    /// Streams of that kind to one guest at the same time, where they are fewer than [`OF_GUEST`]. A launcher serves 16 clients
+    /// of its monitor: those who may only look, through two virt-apis, take half of them.
+    fn of_guest(self) -> usize {
+        match self {
+            Kind::QmpQueries => 4,
+            Kind::Console | Kind::Display | Kind::Usb | Kind::Port | Kind::Qmp => OF_GUEST,
         }
     }
 }
@@ -89,6 +100,13 @@ impl Streams {
             return Err(Refusal::too_many(format!(
                 "virtualmachineinstance {namespace}/{name} has {OF_GUEST} streams open, and may have no more: \
                  close one first"
+            )));
+        }
+        let most = kind.of_guest();
+        if of(&holders[2]) >= most {
+            return Err(Refusal::too_many(format!(
+                "virtualmachineinstance {namespace}/{name} has {most} streams of this kind open, and may have no more: close \
+                 one first"
             )));
         }
         for holder in &holders {
@@ -165,6 +183,23 @@ mod tests {
         assert!(streams.open(Kind::Port, "other", "shop", "web").is_ok());
         drop(held);
         assert!(streams.lock().is_empty());
+    }
+
+    #[test]
+    fn people_who_only_ask_leave_room_at_the_monitor() {
+        let streams = Streams::default();
+        let open = |name: &str| streams.open(Kind::QmpQueries, "viewer", "shop", name);
+        let held: Vec<Seat> = (0..4).map(|_| open("web").unwrap()).collect();
+        let refused = open("web").unwrap_err();
+        assert_eq!(refused.code.as_u16(), 429);
+        assert!(
+            refused.message.contains("virtualmachineinstance shop/web has 4 streams of this kind"),
+            "{refused:?}"
+        );
+        assert!(open("db").is_ok());
+        assert!(streams.open(Kind::Qmp, "admin", "shop", "web").is_ok());
+        drop(held);
+        assert!(open("web").is_ok());
     }
 
     #[test]

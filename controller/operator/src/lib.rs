@@ -19,7 +19,7 @@
 //!
 //! **The objects**, one file for a kind
 //!
-//! - `manifest`: what a person applies; [`strategy`]: what the operator applies after that.
+//! - [`chart`]: the same for Helm; `manifest`: what a person applies; [`strategy`]: what the operator applies after that.
 //! - `workloads`: Deployments and the DaemonSet; `rbac`: what components may do; `user_roles`: what people may do; `policy`: what
 //!   a handler's token may change; `network_policies`: which ports are open; `webhooks` and `api_services`: who asks us; `instancetypes`: sizes that come with it.
 //!
@@ -29,6 +29,7 @@
 
 mod api_services;
 pub mod certificates;
+pub mod chart;
 mod images;
 mod instancetypes;
 mod manifest;
@@ -46,7 +47,7 @@ pub mod yaml;
 #[cfg(test)]
 mod tests;
 
-pub use images::{Images, ReferenceError};
+pub use images::{INSTALLED, Images, Reference, ReferenceError, is_digest, variable};
 pub use manifest::{kubevirt, manifest};
 
 use barevirt_api::crd;

@@ -13,7 +13,7 @@ use crate::operator::NAME;
 use crate::operator::kind::{Identity, Kind};
 use crate::rbac::{CA_CONFIG_MAP, CERTIFICATES, SECRETS, named, role_ref, rule, subjects};
 use crate::workloads::{environment, pod, two_replicas, unprivileged};
-use crate::{Images, strategy};
+use crate::{INSTALLED, Images, strategy, variable};
 use barevirt_api::crd;
 use barevirt_api::names::{
     HANDLER_SIGNER, INSTALL_NAMESPACE, KUBEVIRT_NAME, SERVICE_ACCOUNT_OPERATOR as ACCOUNT,
@@ -29,7 +29,20 @@ const WEBHOOK_PORT: u16 = 8444;
 const SYSTEM_NAMESPACE: &str = "kube-system";
 /// What Prometheus' operator is told with.
 const MONITORING_KINDS: [&str; 2] = ["servicemonitors", "prometheusrules"];
+/// Group and plural of definitions.
+const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Names of variables of the operator: KubeVirt's.
+pub(crate) struct Variables {
+    /// Its own image.
+    image: &'static str,
+    /// The version of images that have a digest and no tag.
+    pub(crate) version: &'static str,
+}
+
+/// What the operator is told of itself.
+pub(crate) const OWN: Variables = Variables { image: "VIRT_OPERATOR_IMAGE", version: "KUBEVIRT_VERSION" };
 
 /// The operator, and what has to be there before it.
 pub fn manifest(images: &Images) -> Vec<Value> {
@@ -122,6 +135,8 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
             &["virtualmachines", "virtualmachineinstances", "virtualmachineinstancereplicasets"],
             &["list"],
         ),
+        // Its fields change with the operator's version.
+        named(DEFINITIONS.0, &[DEFINITIONS.1], &[&own_definition()], &["get", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
         // Handlers' certificates, and no other signer's.
         rule(CERTIFICATES, &["certificatesigningrequests"], &["list", "watch", "delete"]),
@@ -141,6 +156,11 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
     rules.extend(installs(strategy, None, &["list", "watch", "delete"]));
     rules.extend(granted(strategy, "ClusterRole"));
     once(rules)
+}
+
+/// Name of the definition of the `KubeVirt` kind.
+fn own_definition() -> String {
+    crd::kubevirt().metadata.name.unwrap_or_default()
 }
 
 fn local_rules(strategy: &[Value]) -> Vec<Value> {
@@ -213,7 +233,12 @@ fn deployment(images: &Images) -> Value {
     let probe = json!({"path": "/healthz", "port": PORT, "scheme": "HTTPS"});
     let mut environment = environment();
     if let Some(variables) = environment.as_array_mut() {
-        variables.push(json!({"name": "VIRT_OPERATOR_IMAGE", "value": image}));
+        variables.push(json!({"name": OWN.image, "value": image}));
+        if !images.pinned.is_empty() {
+            variables.push(json!({"name": OWN.version, "value": images.tag}));
+        }
+        let pinned = INSTALLED.iter().filter(|name| images.pinned.contains_key(**name));
+        variables.extend(pinned.map(|name| json!({"name": variable(name), "value": images.reference(name)})));
     }
     let container = json!({
         "name": NAME,

@@ -272,14 +272,30 @@ fn webhooks_ask_only_where_they_must() {
 
 #[test]
 fn image_names_follow_registry_and_tag() {
-    let images =
-        Images { registry: "r.example:5000/x".into(), tag: "v1".into(), pull_policy: "Always".into() };
+    let mut images = Images {
+        registry: "r.example:5000/x".into(),
+        tag: "v1".into(),
+        pull_policy: "Always".into(),
+        ..Images::default()
+    };
     let text = yaml::print(&[strategy(&images), manifest(&images)].concat()).unwrap();
     for name in ["virt-api", "virt-controller", "virt-handler", "virt-launcher", "virt-operator"] {
         assert!(text.contains(&format!("r.example:5000/x/{name}:v1")), "{name}");
     }
     assert!(!text.contains("localhost/") && !text.contains(":devel"));
     assert!(text.contains("imagePullPolicy: Always"));
+    // And those that are named by digest have no tag.
+    let names = INSTALLED.iter().chain(["virt-operator"].iter());
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for name in names {
+        images.pin(name, &format!("r.example:5000/x/{name}@{digest}")).unwrap();
+    }
+    let text = yaml::print(&[strategy(&images), manifest(&images)].concat()).unwrap();
+    let named: Vec<&str> = text.lines().filter(|line| line.contains("r.example:5000")).collect();
+    // Four components, launcher and operator, and what the operator is told about all five.
+    assert_eq!(named.len(), 11, "{named:?}");
+    assert!(named.iter().all(|line| line.contains(&digest)), "{named:?}");
+    assert!(text.contains("name: KUBEVIRT_VERSION\n          value: v1\n"));
 }
 
 #[test]
@@ -296,15 +312,17 @@ fn the_yaml_reads_as_what_was_printed() {
 
 #[test]
 fn the_committed_manifests_are_these() {
-    for (name, objects) in
-        [("barevirt-operator.yaml", manifest(&Images::default())), ("barevirt-cr.yaml", vec![kubevirt()])]
-    {
+    let images = Images::default();
+    let mut files = vec![
+        ("barevirt-operator.yaml".to_owned(), yaml::print(&manifest(&images)).unwrap()),
+        ("barevirt-cr.yaml".to_owned(), yaml::print(&[kubevirt()]).unwrap()),
+    ];
+    let chart = chart::files(chart::DEVEL, &images).unwrap();
+    files.extend(chart.into_iter().map(|(path, text)| (format!("chart/{path}"), text)));
+    for (name, text) in files {
         let file = format!("{}/../../manifests/{name}", env!("CARGO_MANIFEST_DIR"));
         let committed = std::fs::read_to_string(file).unwrap_or_default();
-        assert!(
-            committed == yaml::print(&objects).unwrap(),
-            "manifests/{name} is not what the sources say: run `make manifests`"
-        );
+        assert!(committed == text, "manifests/{name} is not what the sources say: run `make manifests`");
     }
 }
 

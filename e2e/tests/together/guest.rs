@@ -63,7 +63,9 @@ fn the_launcher_pod_has_no_privilege() {
                 line.unwrap_or_default().split_whitespace().next().unwrap_or_default().to_owned()
             };
             ensure!(field("Uid:") == "107", "uid {}", field("Uid:"));
-            ensure!(field("CapEff:") == "0000000000000000", "capabilities {}", field("CapEff:"));
+            for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+                ensure!(field(set) == "0000000000000000", "capabilities {set} {}", field(set));
+            }
             ensure!(field("NoNewPrivs:") == "1");
             ensure!(field("Seccomp:") == "2");
         }

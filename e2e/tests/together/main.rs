@@ -37,6 +37,7 @@ mod replica_sets;
 mod roles;
 mod squatter;
 mod standalone;
+mod stolen;
 mod strategies;
 mod streams;
 mod usb;

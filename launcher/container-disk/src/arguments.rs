@@ -10,6 +10,8 @@ pub(crate) enum Command {
     Copy { destination: PathBuf },
     /// Hands over disks.
     Serve(Serve),
+    /// Says which build it is.
+    Version,
 }
 
 /// Arguments of `serve`.
@@ -36,7 +38,7 @@ pub(crate) struct Wanted {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum ArgumentError {
     #[error(
-        "usage: container-disk copy DEST | serve --socket PATH [--root DIRECTORY] (--volume NAME [--path DISK])..."
+        "usage: container-disk version | copy DEST | serve --socket PATH [--root DIRECTORY] (--volume NAME [--path DISK])..."
     )]
     Usage,
     #[error("unknown argument {0:?}")]
@@ -59,6 +61,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         Some("copy") => match (arguments.next(), arguments.next()) {
             (Some(destination), None) => Ok(Command::Copy { destination: destination.into() }),
             _ => Err(ArgumentError::Usage),
+        },
+        Some("version") => match arguments.next() {
+            None => Ok(Command::Version),
+            Some(_) => Err(ArgumentError::Usage),
         },
         Some("serve") => serve(arguments).map(Command::Serve),
         _ => Err(ArgumentError::Usage),
@@ -109,6 +115,8 @@ mod tests {
             words("copy /init/container-disk"),
             Ok(Command::Copy { destination: "/init/container-disk".into() })
         );
+        assert_eq!(words("version"), Ok(Command::Version));
+        assert_eq!(words("version now"), Err(ArgumentError::Usage));
         let serve = |path: Option<&str>| {
             Ok(Command::Serve(Serve {
                 files: vec![Wanted { volume: "root".into(), path: path.map(PathBuf::from) }],

@@ -46,6 +46,10 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Copy { destination } => copy(&destination).map_err(|error| error.to_string()),
         Command::Serve(serve) => run(&serve),
+        Command::Version => {
+            println!("container-disk {}", option_env!("BAREVIRT_VERSION").unwrap_or("devel"));
+            Ok(())
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

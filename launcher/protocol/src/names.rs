@@ -67,6 +67,53 @@ impl HotDisk {
     }
 }
 
+/// What a connection of a migration carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MigrationStream {
+    /// The guest's memory and devices.
+    Memory,
+    /// What was written on disks that no other node has.
+    Disks,
+}
+
+impl MigrationStream {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::Memory, Self::Disks];
+
+    /// The last part of the name.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disks => "disks",
+        }
+    }
+}
+
+/// A connection between both ends of a migration.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MigrationChannel {
+    /// UID of the migration.
+    pub uid: String,
+    /// What it carries.
+    pub stream: MigrationStream,
+}
+
+impl MigrationChannel {
+    /// Name of its descriptor, e.g. `migration/<uid>/memory`.
+    #[must_use]
+    pub fn descriptor(&self) -> String {
+        format!("migration/{}/{}", self.uid, self.stream.suffix())
+    }
+
+    /// The connection that a name stands for, if it is the name of one.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let (uid, suffix) = name.strip_prefix("migration/")?.split_once('/')?;
+        let stream = MigrationStream::ALL.into_iter().find(|stream| stream.suffix() == suffix)?;
+        (!uid.is_empty()).then(|| Self { uid: uid.to_owned(), stream })
+    }
+}
+
 /// What a descriptor of a network is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkDescriptor {
@@ -153,6 +200,19 @@ mod tests {
         assert_eq!(HotDisk::parse("disk/data/a.b"), Some(disk));
         for name in ["disk", "disk/", "disk/data", "disk//a", "disk/data/", "disk/data/a/b", "net/data/tap"] {
             assert_eq!(HotDisk::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_named_by_its_migration_and_what_it_carries() {
+        for stream in MigrationStream::ALL {
+            let channel = MigrationChannel { uid: "u-1".to_owned(), stream };
+            assert_eq!(MigrationChannel::parse(&channel.descriptor()), Some(channel));
+        }
+        for name in
+            ["migration", "migration/u", "migration//memory", "migration/u/other", "migration/u/v/memory"]
+        {
+            assert_eq!(MigrationChannel::parse(name), None, "{name}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! What somebody may ask of a guest, and when.
 
-use super::vm::{Phase, Vm};
+use super::vm::{Pause, Phase, Vm};
+use crate::migration::Moving;
 
 /// Something that is asked of a guest that runs, or is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,9 @@ pub enum Refused {
     /// It has no power button.
     #[error("VMI neither have the agent connected nor the ACPI feature enabled")]
     NoPowerButton,
+    /// It is on its way to another node.
+    #[error("VMI is migrating")]
+    Migrating,
 }
 
 /// Whether a control makes sense now. What is so already makes sense: it is asked for again by those who lost the answer.
@@ -37,6 +41,13 @@ pub fn judge(vm: &Vm, control: Control) -> Result<(), Refused> {
     match (&vm.phase, control) {
         (Phase::Waiting | Phase::Starting | Phase::Stopping(_) | Phase::Ended(_), _) => {
             Err(Refused::NotRunning)
+        }
+        // It is not here yet.
+        (Phase::Paused(Pause::Incoming), _) => Err(Refused::NotRunning),
+        _ if vm.moving.is_switching() => Err(Refused::Migrating),
+        // What is to follow the shutdown would not go along.
+        (_, Control::SoftReboot) if matches!(vm.moving, Moving::Goes(_)) && vm.moving.is_under_way() => {
+            Err(Refused::Migrating)
         }
         (Phase::Paused(_), Control::SoftReboot) => Err(Refused::Paused),
         (Phase::Running, Control::SoftReboot) if !vm.acpi => Err(Refused::NoPowerButton),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::control::Control;
+use crate::migration;
 use crate::verdict::{Exit, Verdict};
 
 /// Something that happened.
@@ -14,6 +15,8 @@ pub enum Event {
         acpi: bool,
         /// vCPUs are to stand still until somebody lets them go.
         paused: bool,
+        /// The guest does not start here, but comes by this migration.
+        incoming: Option<String>,
     },
     /// It never will be, or QEMU cannot be executed: there is no child.
     CannotStart(Verdict),
@@ -37,6 +40,8 @@ pub enum Event {
     WasReset,
     /// Somebody wants something of the guest, and may: see [`judge`].
     Asked(Control),
+    /// Something of its migration.
+    Migration(migration::Event),
     /// Someone wants it stopped. May come again; a shorter grace period counts, a longer one does not.
     Stop {
         /// How long the guest has.
@@ -67,6 +72,8 @@ pub enum Effect {
     LeaveOnShutdown,
     /// `system_powerdown`.
     Powerdown,
+    /// Something for its migration.
+    Migrate(migration::Effect),
     /// `quit`.
     Quit,
     /// SIGTERM.
@@ -75,4 +82,11 @@ pub enum Effect {
     Kill,
     /// Give a [`Event::Tick`] at this moment. Replaces an earlier one.
     Wake(Duration),
+}
+
+impl Effect {
+    /// It lets the guest run, or acts on one that is to stand still.
+    pub(super) const fn lets_it_run(self) -> bool {
+        matches!(self, Self::Continue | Self::Resume | Self::Reset | Self::PressForReboot)
+    }
 }

@@ -46,6 +46,7 @@ pub(super) fn stopping(ladder: Ladder, now: Duration, event: Event, seen: &Seen)
             | Event::IoError
             | Event::WasReset
             | Event::Asked(_)
+            | Event::Migration(_)
             | Event::CannotRun(_)
             | Event::CannotStart(_),
             rung,
@@ -102,10 +103,32 @@ pub(super) fn kill(why: Why, now: Duration) -> (Phase, Vec<Effect>) {
     (Phase::Stopping(Ladder { rung: Rung::Kill, why }), vec![Effect::Kill, wake])
 }
 
+/// What is left here of a guest that is on another node ends.
+pub(super) fn moved() -> Verdict {
+    Verdict::succeeded("Migrated", "the guest runs on another node")
+}
+
+/// Nobody has said what became of a guest that was sent, and what was left of it here has ended.
+pub(super) fn undecided() -> Verdict {
+    Verdict::failed(
+        "MigrationUndecided",
+        "the guest was sent to another node, and ended here before it was known to run there",
+    )
+}
+
+pub(super) fn quit_moved(now: Duration) -> (Phase, Vec<Effect>) {
+    quit_for(Why::Moved, now, FORCE)
+}
+
+pub(super) fn quit_undecided(now: Duration) -> (Phase, Vec<Effect>) {
+    quit_for(Why::Failure(undecided()), now, FORCE)
+}
+
 fn conclude(exit: Exit, seen: &Seen, why: Why) -> Verdict {
     match why {
         Why::Failure(verdict) => verdict,
         Why::Asked(asked) => verdict(exit, seen, asked),
         Why::Itself => verdict(exit, seen, Asked::No),
+        Why::Moved => moved(),
     }
 }

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use super::control::Control;
 use super::event::{Effect, Event};
-use super::ladder::{kill, leave, quit};
+use super::ladder::{kill, leave, moved, quit, undecided};
+use super::moving;
 use super::times::{LEAVE, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST, STEADY};
 use super::vm::{Ladder, Pause, Phase, Reboot, Retry, Rung, Vm, Why};
+use crate::migration::Moving;
+use crate::migration::source::Stage;
 use crate::verdict::{Asked, verdict};
 
 /// One step of a guest that is paused for that reason, or runs.
@@ -15,7 +18,15 @@ pub(super) fn step(pause: Option<Pause>, vm: &mut Vm, now: Duration, event: Even
         Event::CannotRun(why) | Event::CannotStart(why) => return kill(Why::Failure(why), now),
         Event::Shutdown(reason) => return shut_down(pause, vm, now, &reason),
         Event::Stop { grace } => return stop(pause, vm, now, grace),
-        Event::Exited(exit) => return (Phase::Ended(verdict(exit, &vm.seen, Asked::No)), vec![]),
+        Event::Exited(exit) => {
+            let verdict = match &vm.moving {
+                Moving::Goes(source) if source.stage == Stage::Sent => undecided(),
+                Moving::Goes(source) if source.stage == Stage::Left => moved(),
+                Moving::Goes(_) | Moving::Comes(_) | Moving::Stays => verdict(exit, &vm.seen, Asked::No),
+            };
+            return (Phase::Ended(verdict), vec![]);
+        }
+        Event::Migration(event) => return moving::step(pause, vm, now, event),
         Event::Resumed
         | Event::Stopped
         | Event::WasReset
@@ -32,7 +43,10 @@ pub(super) fn step(pause: Option<Pause>, vm: &mut Vm, now: Duration, event: Even
         Event::Stopped => (stopped(pause, vm, now), vec![]),
         Event::WasReset => was_reset(pause, vm),
         Event::Asked(control) => asked(control, pause, vm, now),
-        Event::Tick => tick(pause, vm, now),
+        Event::Tick => {
+            let (pause, effects) = tick(pause, vm, now);
+            return moving::tick(pause, vm, now, effects);
+        }
         _ => (pause, vec![]),
     };
     effects.extend(wake(pause, vm).map(Effect::Wake));
@@ -45,7 +59,7 @@ fn resumed(pause: Option<Pause>, vm: &mut Vm, now: Duration) -> Option<Pause> {
         Some(Pause::Storage { tries, .. }) => {
             Some(Pause::Storage { tries, retry: Retry::Trial { ends: now + STEADY } })
         }
-        Some(Pause::Start | Pause::User) | None => None,
+        Some(Pause::Start | Pause::Incoming | Pause::User) | None => None,
     }
 }
 
@@ -53,6 +67,8 @@ fn stopped(pause: Option<Pause>, vm: &mut Vm, now: Duration) -> Option<Pause> {
     let tries = match pause {
         // It stands still between its power-off and its reset, which is a part of running.
         None if matches!(vm.reboot, Some(Reboot::Resetting { .. })) => return None,
+        // So it does at the end of a migration, which is a part of running too.
+        None if vm.moving.is_under_way() && !vm.hold && !vm.io_error => return None,
         None => 0,
         Some(Pause::Storage { tries, retry: Retry::Trial { .. } }) => tries,
         Some(pause) => return Some(pause),
@@ -149,10 +165,21 @@ fn stop(pause: Option<Pause>, vm: &mut Vm, now: Duration, grace: Duration) -> (P
         // Nothing in it could hear the power button.
         return quit(Asked::BeforeStart, now);
     }
+    let mut cancel = Vec::new();
+    if let Moving::Goes(source) = &mut vm.moving {
+        let (effects, waits) = source.stop(now, grace);
+        if waits {
+            // It is ended by the verdict, or at the end of its time.
+            let effects = wake(pause, vm).map(Effect::Wake).into_iter().collect();
+            return (pause.map_or(Phase::Running, Phase::Paused), effects);
+        }
+        cancel = effects.into_iter().map(Effect::Migrate).collect();
+    }
     let reboot = vm.reboot.take();
     // A guest that has just shut down for a reboot has ended as asked.
     if grace.is_zero() || !vm.acpi || matches!(reboot, Some(Reboot::Resetting { .. })) {
-        return quit(Asked::AtOnce, now);
+        let (phase, effects) = quit(Asked::AtOnce, now);
+        return (phase, cancel.into_iter().chain(effects).collect());
     }
     let (ends, again) = (now + grace, now + PRESS_AGAIN);
     let ladder = Ladder { rung: Rung::Powerdown { ends, again }, why: Why::Asked(Asked::WithGrace) };
@@ -160,21 +187,21 @@ fn stop(pause: Option<Pause>, vm: &mut Vm, now: Duration, grace: Duration) -> (P
     // A guest that stands still cannot shut itself down.
     let wake_up = pause.map(|_| Effect::Resume);
     let press = [Effect::Powerdown, Effect::Wake(ends.min(again))];
-    let effects = end_with_it.into_iter().chain(wake_up).chain(press).collect();
+    let effects = cancel.into_iter().chain(end_with_it).chain(wake_up).chain(press).collect();
     (Phase::Stopping(ladder), effects)
 }
 
 /// When time by itself changes something.
-fn wake(pause: Option<Pause>, vm: &Vm) -> Option<Duration> {
+pub(super) fn wake(pause: Option<Pause>, vm: &Vm) -> Option<Duration> {
     let retry = match pause {
         Some(Pause::Storage { retry: Retry::At(at), .. }) => Some(at),
         Some(Pause::Storage { retry: Retry::Trial { ends }, .. }) => Some(ends),
-        Some(Pause::Start | Pause::User) | None => None,
+        Some(Pause::Start | Pause::Incoming | Pause::User) | None => None,
     };
     let reboot = match vm.reboot {
         Some(Reboot::Asked { ends, again }) => Some(ends.min(again)),
         Some(Reboot::Resetting { ends }) => Some(ends),
         None => None,
     };
-    retry.into_iter().chain(reboot).min()
+    retry.into_iter().chain(reboot).chain(vm.moving.wake()).min()
 }

@@ -19,7 +19,11 @@ fn play(events: &[(Duration, Event)]) -> (Vm, Vec<Effect>) {
 }
 
 fn started() -> Vec<(Duration, Event)> {
-    vec![(s(0), Event::Start { acpi: true, paused: false }), (s(1), Event::Answered), (s(1), Event::Resumed)]
+    vec![
+        (s(0), Event::Start { acpi: true, paused: false, incoming: None }),
+        (s(1), Event::Answered),
+        (s(1), Event::Resumed),
+    ]
 }
 
 fn after(more: &[(Duration, Event)]) -> (Vm, Vec<Effect>) {
@@ -93,7 +97,7 @@ fn a_guest_that_stands_still_is_woken_to_shut_down() {
 #[test]
 fn a_guest_without_a_power_button_is_ended() {
     let mut events = started();
-    events[0].1 = Event::Start { acpi: false, paused: false };
+    events[0].1 = Event::Start { acpi: false, paused: false, incoming: None };
     events.push((s(10), Event::Stop { grace: s(30) }));
     events.push((s(10), Event::Exited(Exit::Status(0))));
     let (vm, effects) = play(&events);
@@ -103,11 +107,13 @@ fn a_guest_without_a_power_button_is_ended() {
 
 #[test]
 fn a_stop_before_the_start_starts_nothing() {
-    let (vm, effects) =
-        play(&[(s(0), Event::Stop { grace: s(30) }), (s(1), Event::Start { acpi: true, paused: false })]);
+    let (vm, effects) = play(&[
+        (s(0), Event::Stop { grace: s(30) }),
+        (s(1), Event::Start { acpi: true, paused: false, incoming: None }),
+    ]);
     assert_eq!((reason(&vm), effects.len()), ("StoppedBeforeStart", 0));
     let (vm, effects) = play(&[
-        (s(0), Event::Start { acpi: true, paused: false }),
+        (s(0), Event::Start { acpi: true, paused: false, incoming: None }),
         (s(1), Event::Stop { grace: s(30) }),
         (s(1), Event::Answered),
         (s(1), Event::Exited(Exit::Status(0))),
@@ -119,7 +125,7 @@ fn a_stop_before_the_start_starts_nothing() {
 fn a_monitor_that_never_answers_costs_the_child_its_life_first() {
     let why = Verdict::failed("StartFailed", "the monitor did not answer in time");
     let (vm, effects) = play(&[
-        (s(0), Event::Start { acpi: true, paused: false }),
+        (s(0), Event::Start { acpi: true, paused: false, incoming: None }),
         (s(60), Event::CannotRun(why.clone())),
         (s(61), Event::Exited(Exit::Signal(9))),
     ]);
@@ -166,7 +172,7 @@ fn a_paused_guest_goes_on_when_somebody_says_so() {
 
 #[test]
 fn a_guest_that_starts_paused_stays_so_and_its_stop_is_a_stop_before_the_start() {
-    let start = [(s(0), Event::Start { acpi: true, paused: true }), (s(1), Event::Answered)];
+    let start = [(s(0), Event::Start { acpi: true, paused: true, incoming: None }), (s(1), Event::Answered)];
     let (vm, effects) = play(&start);
     assert_eq!((&vm.phase, effects), (&Phase::Paused(Pause::User), vec![Effect::Spawn]));
     assert_eq!(step(vm.clone(), s(2), Event::Asked(Control::Unpause)).1, [Effect::Resume]);
@@ -274,7 +280,11 @@ fn any_event() -> impl Strategy<Value = Event> {
     let word = prop_oneof![Just("guest-shutdown"), Just("host-qmp-quit"), Just("x")];
     let failure = || Verdict::failed("X", "x");
     prop_oneof![
-        (any::<bool>(), any::<bool>()).prop_map(|(acpi, paused)| Event::Start { acpi, paused }),
+        (any::<bool>(), any::<bool>()).prop_map(|(acpi, paused)| Event::Start {
+            acpi,
+            paused,
+            incoming: None
+        }),
         Just(Event::CannotStart(failure())),
         Just(Event::CannotRun(failure())),
         Just(Event::Answered),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::times::FORCE;
+use crate::migration::Moving;
 use crate::verdict::{Asked, Seen, Verdict};
 
 /// The state: a phase, and what was seen on the way there.
@@ -22,6 +23,8 @@ pub struct Vm {
     pub io_error: bool,
     /// A soft reboot on its way.
     pub reboot: Option<Reboot>,
+    /// Whether it moves.
+    pub moving: Moving,
 }
 
 /// Where in its life a VM is.
@@ -46,6 +49,8 @@ pub enum Phase {
 pub enum Pause {
     /// They were not let go yet.
     Start,
+    /// They come from another node, and are not here yet.
+    Incoming,
     /// Somebody wants it, here or at the monitor.
     User,
     /// A disk could not be read or written.
@@ -102,6 +107,8 @@ pub enum Why {
     Asked(Asked),
     /// The guest, or a person at the monitor, ended it.
     Itself,
+    /// The guest is on another node.
+    Moved,
     /// It could not be made to run.
     Failure(Verdict),
 }
@@ -153,6 +160,7 @@ impl Vm {
             ran: false,
             io_error: false,
             reboot: None,
+            moving: Moving::Stays,
         }
     }
 

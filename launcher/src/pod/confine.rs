@@ -90,7 +90,7 @@ pub fn children(
     disks: &[Disk],
     launch: &mut Launch,
 ) -> Result<(), NotConfined> {
-    let own = Directories { sockets, keys: args.private.join("migration") };
+    let own = Directories { sockets, keys: launch.keys.clone() };
     // They are there before the rules about them.
     for path in [&own.sockets, &own.keys] {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);

@@ -5,11 +5,13 @@ use std::time::UNIX_EPOCH;
 
 use barevirt_api::v1::GuestOsInfo;
 use barevirt_protocol::v1::{
-    Credentials, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus, MachineSize, Pause, Phase,
+    Credentials, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus, MachineSize, MigrationState,
+    MigrationStatus, Pause, Phase,
 };
 
 use crate::credentials::serve::Outcome;
 use crate::guest_agent::{Facts, answers};
+use crate::migration::{Progress, State, Told};
 use crate::status::{Paused, Stage, Status};
 
 /// What the status is made of, beside the VM's own.
@@ -51,6 +53,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         paused,
         resumes: _,
         awaits_real_time,
+        migration,
     } = status.clone();
     let Circumstances {
         revision,
@@ -89,6 +92,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         failed_pings,
         awaits_real_time,
         hot_disks,
+        migration: migration.map(moves),
     }
 }
 
@@ -123,6 +127,34 @@ fn facts(facts: &Facts) -> GuestFacts {
         interfaces: interfaces.into_iter().map(interface).collect(),
         frozen,
         unsupported: unsupported.unwrap_or_default().to_owned(),
+    }
+}
+
+fn moves(told: Told) -> MigrationStatus {
+    let Told { uid, state, progress, reason, paused, aborted, hold } = told;
+    let state = match state {
+        State::Awaited => MigrationState::Awaited,
+        State::Receiving => MigrationState::Receiving,
+        State::Received => MigrationState::Received,
+        State::Arrived => MigrationState::Arrived,
+        State::Sending => MigrationState::Sending,
+        State::Switching => MigrationState::Switching,
+        State::Sent => MigrationState::Sent,
+        State::Left => MigrationState::Left,
+        State::Over => MigrationState::Over,
+    };
+    let Progress { transferred, remaining, total, downtime } = progress;
+    MigrationStatus {
+        uid,
+        state: state.into(),
+        reason,
+        paused,
+        aborted,
+        hold,
+        transferred_bytes: transferred,
+        remaining_bytes: remaining,
+        total_bytes: total,
+        downtime_ms: u64::try_from(downtime.as_millis()).unwrap_or(u64::MAX),
     }
 }
 

@@ -9,9 +9,9 @@ use barevirt_protocol::names::{LOWEST_VERSION, VERSION};
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
     Control as Wish, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest,
-    GuestResponse, HelloRequest, HelloResponse, LauncherStatus, QmpRequest, QmpResponse, RealTimeRequest,
-    RealTimeResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest,
-    StatsResponse, SyncRequest, SyncResponse, WatchRequest,
+    GuestResponse, HelloRequest, HelloResponse, LauncherStatus, MigrateRequest, MigrateResponse, QmpRequest,
+    QmpResponse, RealTimeRequest, RealTimeResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
+    ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Value, json};
@@ -20,9 +20,11 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
+use super::migrate;
 use super::wanted::{Refusal, Wanted, judge};
 use crate::guest_agent::{self, Ask};
 use crate::lifecycle::{self, Control};
+use crate::migration::Connections;
 use crate::people::journal::Journal;
 use crate::people::refused;
 use crate::real_time::Word;
@@ -63,6 +65,8 @@ pub struct Service {
     pub journal: Journal,
     /// What the handler says of virtual CPUs that are to be realtime.
     pub real_time: watch::Sender<Word>,
+    /// Connections of a migration.
+    pub connections: Connections,
 }
 
 impl Service {
@@ -111,7 +115,9 @@ fn ended() -> Status {
 fn not_controlled(not_done: &supervisor::NotDone) -> Status {
     let text = not_done.to_string();
     match not_done {
-        supervisor::NotDone::Refused(_) => Status::failed_precondition(text),
+        supervisor::NotDone::Refused(_)
+        | supervisor::NotDone::NotOrdered(_)
+        | supervisor::NotDone::NotConnected => Status::failed_precondition(text),
         supervisor::NotDone::Monitor(error) => by_error(error, text),
     }
 }
@@ -159,7 +165,9 @@ impl Launcher for Service {
         let wanted = judge(&self.uid, accepted.as_deref(), request.into_inner()).map_err(|refusal| {
             tracing::warn!(%refusal, "sync refused");
             match refusal {
-                Refusal::Outdated { .. } => Status::failed_precondition(refusal.to_string()),
+                Refusal::Outdated { .. } | Refusal::Elsewhere => {
+                    Status::failed_precondition(refusal.to_string())
+                }
                 Refusal::Other { .. } => Status::permission_denied(refusal.to_string()),
                 Refusal::Parse(_) | Refusal::Invalid(_) => Status::invalid_argument(refusal.to_string()),
             }
@@ -248,6 +256,16 @@ impl Launcher for Service {
         }
         self.real_time.send_replace(Word { qemu: qemu_pid, refusal });
         Ok(Response::new(RealTimeResponse {}))
+    }
+
+    async fn migrate(&self, request: Request<MigrateRequest>) -> Result<Response<MigrateResponse>, Status> {
+        let (uid, order) = migrate::read(request.into_inner(), &self.connections)
+            .map_err(|refusal| Status::invalid_argument(refusal.to_string()))?;
+        let (reply, replied) = oneshot::channel();
+        let request = supervisor::Request::Migrate { uid, order, reply };
+        self.requests.send(request).await.map_err(|_| ended())?;
+        replied.await.map_err(|_| ended())?.map_err(|not_done| not_controlled(&not_done))?;
+        Ok(Response::new(MigrateResponse {}))
     }
 
     async fn debug(&self, _: Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {

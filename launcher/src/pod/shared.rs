@@ -15,6 +15,7 @@ use super::report::Circumstances;
 use super::wanted::Wanted;
 use crate::assembly::{UsbSockets, usb_sockets};
 use crate::disk::ContainerDisks;
+use crate::migration::Connections;
 use crate::{guest_agent, people, real_time};
 
 /// What the parts of a pod's launcher share.
@@ -40,12 +41,19 @@ pub struct Pod {
     pub guest: watch::Sender<Option<guest_agent::Facts>>,
     /// What the handler says of virtual CPUs that are to be realtime.
     pub real_time: watch::Sender<real_time::Word>,
+    /// Connections of a migration, until QEMU takes them.
+    pub connections: Connections,
 }
 
 impl Pod {
     /// Where QEMU makes its sockets: the one directory that it may make anything in, and nothing else is there.
     pub fn qemu_directory(&self) -> PathBuf {
         self.args.private.join(QEMU_DIRECTORY)
+    }
+
+    /// Where QEMU reads the key of a migration, and nothing else is.
+    pub fn keys(&self) -> PathBuf {
+        self.args.private.join("migration")
     }
 
     /// Where QEMU listens for VNC.

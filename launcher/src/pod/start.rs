@@ -29,7 +29,7 @@ use super::resize;
 use super::shared::Pod;
 use super::wanted::Wanted;
 use crate::accelerator::processor_virtualises;
-use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
+use crate::assembly::{Assembly, FromNode, Incoming, Installation, Parts, assemble};
 use crate::descriptors::Descriptors;
 use crate::dhcp;
 use crate::disk::{ContainerDisk, ContainerDiskError, container};
@@ -274,8 +274,19 @@ fn put_together(
     let host_devices = host_devices::given(&wanted.vmi, |name| std::env::var(name).ok())
         .map_err(|error| Verdict::failed("HostDeviceMissing", error.to_string()))?;
     let node = FromNode { vhost_vsock, host_devices };
-    let parts =
-        Parts { firmware, accelerator, fd_sets, volumes, interfaces, descriptors, layout, host_cpu, node };
+    let parts = Parts {
+        firmware,
+        accelerator,
+        fd_sets,
+        volumes,
+        interfaces,
+        descriptors,
+        layout,
+        host_cpu,
+        node,
+        incoming: incoming(wanted),
+        keys: pod.keys(),
+    };
     let mut assembly = assemble(&wanted.vmi, parts, &installation)
         .map_err(|error| Verdict::failed("MachineRefused", error.to_string()))?;
     confine::children(&pod.args, pod.qemu_directory(), &disks, &mut assembly.launch).map_err(|error| {
@@ -295,6 +306,14 @@ fn put_together(
     let plugs = Plugs::new(assembly.hot_disks.clone(), pod.holdings.clone(), pod.circumstances.clone());
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));
     Ok(Prepared { assembly, dhcp, connections })
+}
+
+/// Of a guest that runs elsewhere already: the machine is as it was resolved there.
+fn incoming(wanted: &Wanted) -> Option<Incoming> {
+    let uid = wanted.incoming.clone()?;
+    let machine = wanted.vmi.vmi().status.as_ref().and_then(|status| status.machine.as_ref());
+    let machine_type = machine.and_then(|machine| machine.type_.clone()).filter(|name| !name.is_empty());
+    Some(Incoming { uid, machine_type })
 }
 
 /// The addresses of an earlier start. People can write to the annotation: what is not sound is not used.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use barevirt_protocol::descriptors::{Call, Reply};
 use barevirt_protocol::message::{Give, Request, Take};
-use barevirt_protocol::names::{STREAM_QMP, STREAM_SERIAL0, STREAM_USB, STREAM_VNC};
+use barevirt_protocol::names::{MigrationChannel, STREAM_QMP, STREAM_SERIAL0, STREAM_USB, STREAM_VNC};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::holdings::Holdings;
 use super::report::Circumstances;
 use super::usb::UsbSlots;
+use crate::migration::Connections;
 
 /// How long a socket of QEMU's may take to accept.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -34,6 +35,8 @@ pub struct Switchboard {
     pub usb: UsbSlots,
     /// What was given.
     pub holdings: Rc<RefCell<Holdings>>,
+    /// Connections of a migration.
+    pub connections: Connections,
     /// Told what is held.
     pub circumstances: watch::Sender<Circumstances>,
 }
@@ -53,6 +56,10 @@ impl Switchboard {
 
     fn give(&self, give: &Give, descriptors: Vec<OwnedFd>) -> Reply {
         let Give { revision, name } = give;
+        if let Some(channel) = MigrationChannel::parse(name) {
+            tracing::info!(name, "connection of a migration");
+            return self.connections.give(channel, descriptors).map(|()| Vec::new());
+        }
         let mut holdings = self.holdings.borrow_mut();
         match holdings.give(name, descriptors) {
             Ok(()) => {

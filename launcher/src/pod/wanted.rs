@@ -19,6 +19,8 @@ pub struct Wanted {
     pub vmi: ValidVmi,
     /// What the handler found.
     pub facts: Facts,
+    /// The guest comes from another node, by the migration of this UID.
+    pub incoming: Option<String>,
 }
 
 /// A Sync that was not accepted.
@@ -43,6 +45,9 @@ pub enum Refusal {
         /// Who was sent.
         given: String,
     },
+    /// A guest that is to start here cannot come from elsewhere, and one that comes does so by one migration.
+    #[error("whether the guest starts here or comes from another node was said before, and otherwise")]
+    Elsewhere,
     /// The VMI is not valid.
     #[error("the virtual machine instance is not valid: {0}")]
     Invalid(String),
@@ -53,17 +58,24 @@ pub enum Refusal {
 /// # Errors
 /// Says why it is not accepted.
 pub fn judge(uid: &str, accepted: Option<&Wanted>, request: SyncRequest) -> Result<Wanted, Refusal> {
-    let SyncRequest { revision, spec_hash, vmi, facts } = request;
+    let SyncRequest { revision, spec_hash, vmi, facts, incoming_migration } = request;
+    let given = Some(incoming_migration).filter(|uid| !uid.is_empty());
     if let Some(accepted) = accepted.filter(|accepted| accepted.revision > revision) {
         return Err(Refusal::Outdated { given: revision, accepted: accepted.revision });
     }
+    let incoming = match accepted {
+        // Once it is here it is told of no more.
+        Some(accepted) if given.is_none() || accepted.incoming == given => accepted.incoming.clone(),
+        Some(_) => return Err(Refusal::Elsewhere),
+        None => given,
+    };
     let vmi: VirtualMachineInstance = serde_json::from_slice(&vmi).map_err(Refusal::Parse)?;
     let given = vmi.metadata.uid.clone().unwrap_or_default();
     if given != uid {
         return Err(Refusal::Other { expected: uid.to_owned(), given });
     }
     let vmi = ValidVmi::new(vmi).map_err(|causes| Refusal::Invalid(Cause::joined(&causes)))?;
-    Ok(Wanted { revision, spec_hash, vmi, facts: facts.unwrap_or_default() })
+    Ok(Wanted { revision, spec_hash, vmi, facts: facts.unwrap_or_default(), incoming })
 }
 
 impl Wanted {
@@ -137,7 +149,7 @@ mod tests {
         let interface = Interface { name: "default".into(), network: "pod".into(), ..Interface::default() };
         let facts = Facts { interfaces: vec![interface], ..Facts::default() };
         let vmi = ValidVmi::new(vmi).unwrap();
-        let wanted = Wanted { revision: 1, spec_hash: String::new(), vmi, facts };
+        let wanted = Wanted { revision: 1, spec_hash: String::new(), vmi, facts, incoming: None };
         let needed = Vec::from_iter(wanted.needed(true));
         assert_eq!(needed, ["net/pod/dhcp4", "net/pod/tap", "net/pod/tap.1", "net/pod/tap.2"]);
     }
@@ -157,6 +169,19 @@ mod tests {
         assert!(judge("u", Some(&first), request(3, "u")).is_ok());
         assert!(judge("u", Some(&first), request(4, "u")).is_ok());
         assert!(matches!(judge("u", Some(&first), request(2, "u")), Err(Refusal::Outdated { .. })));
+    }
+
+    #[test]
+    fn where_the_guest_comes_from_is_said_once() {
+        let from = |uid: &str| SyncRequest { incoming_migration: uid.to_owned(), ..request(1, "u") };
+        let coming = judge("u", None, from("m")).unwrap();
+        assert_eq!(coming.incoming.as_deref(), Some("m"));
+        for again in ["m", ""] {
+            assert_eq!(judge("u", Some(&coming), from(again)).unwrap().incoming.as_deref(), Some("m"));
+        }
+        assert!(matches!(judge("u", Some(&coming), from("n")), Err(Refusal::Elsewhere)));
+        let starts = judge("u", None, from("")).unwrap();
+        assert!(matches!(judge("u", Some(&starts), from("m")), Err(Refusal::Elsewhere)));
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl Supervisor<'_> {
             Effect::Quit => self.tell("quit", COMMAND, false, |qmp, by| async move {
                 qmp.execute(qmp::quit {}, by).await.map(drop)
             }),
+            Effect::Migrate(effect) => self.migrate(effect),
             Effect::Terminate => self.signal(Signal::SIGTERM),
             Effect::Kill => self.signal(Signal::SIGKILL),
             Effect::Wake(at) => self.wake = Some(self.begun + at),
@@ -68,9 +69,9 @@ impl Supervisor<'_> {
     }
 
     fn spawn(&mut self) -> Option<Event> {
-        let Launch { command, tpm, monitor, answers_within, pins, real_time, acpi: _, paused: _, agent_port } =
-            self.launch.take()?;
-        self.agent_port = agent_port;
+        let launch = self.launch.take()?;
+        let Launch { command, tpm, monitor, answers_within, pins, real_time, agent_port, keys, .. } = launch;
+        (self.agent_port, self.keys) = (agent_port, keys);
         if let Some(error) = pins.as_ref().and_then(|pins| pins.prepare().err()) {
             return Some(Event::CannotStart(not_started(&error)));
         }
@@ -114,7 +115,7 @@ impl Supervisor<'_> {
     }
 
     /// Has one command executed beside the loop.
-    fn tell<F>(
+    pub(super) fn tell<F>(
         &mut self,
         name: &'static str,
         wait: Duration,

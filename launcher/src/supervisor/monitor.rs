@@ -49,11 +49,12 @@ impl Supervisor<'_> {
     }
 
     /// Reasons and actions are taken as QEMU writes them: what the schema does not know has happened all the same.
-    pub(super) fn understood(&self, event: &barevirt_qmp::Event) -> Option<Event> {
+    pub(super) fn understood(&mut self, event: &barevirt_qmp::Event) -> Option<Event> {
         let text = |field: &str| event.data(field).as_str().unwrap_or_default().to_owned();
         match event.name() {
             qmp::RESUME::NAME => Some(Event::Resumed),
             qmp::STOP::NAME => Some(Event::Stopped),
+            qmp::MIGRATION::NAME => self.migration_said(&text("status")),
             qmp::SHUTDOWN::NAME => {
                 tracing::info!(reason = text("reason"), "QEMU is leaving");
                 Some(Event::Shutdown(text("reason")))
@@ -112,6 +113,9 @@ impl Supervisor<'_> {
     /// After a gap in the events: what the gap may have hidden is asked for.
     pub(super) fn look_again(&mut self) {
         let Some(qmp) = self.qmp.clone() else { return };
+        if self.vm.moving.has_begun() {
+            self.look_at_migration();
+        }
         self.work.push(Box::pin(async move {
             match qmp.execute(qmp::query_status {}, Deadline::after(COMMAND)).await {
                 Ok(status) if status.running => Outcome::Happened(vec![Event::Resumed]),

@@ -166,7 +166,9 @@ fn vmi() -> Value {
 fn sync(revision: i64) -> tonic::Request<SyncRequest> {
     let facts = Facts { allow_emulation: true, ..Facts::default() };
     let vmi = vmi().to_string().into_bytes();
-    grpc::request(SyncRequest { revision, spec_hash: "x".into(), vmi, facts: Some(facts) }, SOON)
+    let sync =
+        SyncRequest { revision, spec_hash: "x".into(), vmi, facts: Some(facts), ..SyncRequest::default() };
+    grpc::request(sync, SOON)
 }
 
 struct Watch(tonic::Streaming<LauncherStatus>);

@@ -86,6 +86,8 @@ pub fn bare(extra: &[&str]) -> Bare {
         acpi: true,
         paused: false,
         agent_port: "agent0".to_owned(),
+        incoming: None,
+        keys: std::env::temp_dir(),
     };
     Bare { launch, people, serial }
 }

@@ -51,6 +51,16 @@ impl Gate {
         }
     }
 
+    /// Whether the person may give no command but queries. Who cannot be looked up counts as such a person.
+    pub(super) async fn asks_only(&self) -> bool {
+        for class in [Class::Harmless, Class::Disruptive] {
+            if self.review(class).await.is_ok() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// The class of a command that the person may give.
     pub(super) async fn admit(&self, command: &str, arguments: &Value) -> Result<Class, Refusal> {
         let class = monitor::judge(command, arguments).map_err(|why| Refusal::forbidden(why.to_string()))?;

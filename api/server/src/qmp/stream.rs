@@ -19,11 +19,15 @@ use super::gate::Gate;
 use super::session::{self, Answered, Session};
 use crate::answer::{Answer, Refusal};
 use crate::state::State;
+use crate::streams::Kind;
 use crate::to_handler::{self, Handler, Opened};
 
-/// Streams at one time.
+/// Streams at one time, of people who may give commands.
 const MOST: usize = 64;
 static SEATS: Semaphore = Semaphore::const_new(MOST);
+/// Streams at one time of people who may only ask. They take no place of those who may do more.
+const MOST_QUERIES: usize = 32;
+static QUERY_SEATS: Semaphore = Semaphore::const_new(MOST_QUERIES);
 /// Longest line of a person, as at the launcher.
 const MAX_ASKED: usize = 1 << 20;
 /// Longest line of the launcher: the schema has 0.2 MB.
@@ -43,11 +47,14 @@ pub(super) async fn open(
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
     let upgrade = Upgrade::read(&request).map_err(Refusal::bad_request)?;
-    let place =
-        state.streams.open(crate::streams::Kind::Qmp, &gate.user.name, &gate.namespace, &gate.name)?;
-    let seat = SEATS
+    let (kind, seats, most) = match timeout(REVIEW, gate.asks_only()).await {
+        Ok(false) => (Kind::Qmp, &SEATS, MOST),
+        Ok(true) | Err(_) => (Kind::QmpQueries, &QUERY_SEATS, MOST_QUERIES),
+    };
+    let place = state.streams.open(kind, &gate.user.name, &gate.namespace, &gate.name)?;
+    let seat = seats
         .try_acquire()
-        .map_err(|_| Refusal::unavailable(format!("{MOST} QMP streams are open here already")))?;
+        .map_err(|_| Refusal::unavailable(format!("{most} QMP streams are open here already")))?;
     let path = format!("{}/qmp/stream", crate::instance::handler_path(&gate.namespace, &gate.name));
     let vm = match to_handler::open(&state.certificates, handler, &path).await? {
         Opened::Stream(vm) => vm,

@@ -1,6 +1,7 @@
 //! Installs what the `KubeVirt` object asks for and keeps it so, behind a lease.
 
 use anyhow::Context;
+use barevirt_api::release;
 use barevirt_api::settings::Component;
 use barevirt_component::certificates::{Clients, Server};
 use barevirt_component::client::{Connection, Requests};
@@ -11,11 +12,12 @@ use barevirt_component::metrics::names::{EMULATION, VIRT_OPERATOR_LEADING, VIRT_
 use barevirt_component::probes::{self, Probes};
 use barevirt_component::tls;
 use barevirt_component::{lease, process};
-use barevirt_install::Images;
+use barevirt_install::monitoring::RUNBOOKS;
 use barevirt_install::operator::cache::Cache;
 use barevirt_install::operator::target::Own;
 use barevirt_install::operator::webhook::Webhook;
 use barevirt_install::operator::{NAME, run};
+use barevirt_install::{INSTALLED, Images, variable};
 use clap::Parser;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
@@ -27,10 +29,11 @@ use tokio::sync::watch;
 
 /// Installs what the KubeVirt object asks for and keeps it so; makes the components' certificates.
 ///
-/// VIRT_API_DIGEST, VIRT_CONTROLLER_DIGEST, VIRT_HANDLER_DIGEST, VIRT_LAUNCHER_DIGEST and VIRT_OPERATOR_DIGEST tell which
-/// build the tag stands for, so that another build is rolled out.
+/// VIRT_API_IMAGE, VIRT_CONTROLLER_IMAGE, VIRT_HANDLER_IMAGE and VIRT_LAUNCHER_IMAGE name an image in full, by tag or by
+/// digest. VIRT_API_DIGEST, VIRT_CONTROLLER_DIGEST, VIRT_HANDLER_DIGEST, VIRT_LAUNCHER_DIGEST and VIRT_OPERATOR_DIGEST tell
+/// which build a tag stands for, so that another build is rolled out.
 #[derive(Parser)]
-#[command(version)]
+#[command(version = barevirt_api::release::line())]
 struct Flags {
     /// Namespace of the installation.
     #[arg(long, env = "NAMESPACE", default_value = barevirt_api::names::INSTALL_NAMESPACE)]
@@ -38,6 +41,12 @@ struct Flags {
     /// This program's own image: the others have its registry and tag, unless the KubeVirt object says otherwise.
     #[arg(long, env = "VIRT_OPERATOR_IMAGE")]
     image: String,
+    /// Version of the images, where this program's own is named by its digest; that of this program where not given.
+    #[arg(long = "kubevirt-version", env = "KUBEVIRT_VERSION")]
+    images_version: Option<String>,
+    /// Address of an alert's page, with %s for the alert.
+    #[arg(long, env = "RUNBOOK_URL_TEMPLATE", default_value = RUNBOOKS, value_parser = runbooks)]
+    runbook_url_template: String,
     /// Pull policy for the others, unless the KubeVirt object names one.
     #[arg(long, env = "IMAGE_PULL_POLICY", default_value = "IfNotPresent")]
     image_pull_policy: String,
@@ -62,22 +71,37 @@ fn main() -> anyhow::Result<ExitCode> {
     process::run(|level| work(Flags::parse(), level))
 }
 
+fn runbooks(template: &str) -> Result<String, String> {
+    if template.matches("%s").count() == 1 {
+        return Ok(template.to_owned());
+    }
+    Err("there must be one %s in it, for the alert".to_owned())
+}
+
 fn own(flags: &Flags) -> anyhow::Result<Own> {
-    let digest = |image: &str| {
-        let variable = format!("{}_DIGEST", image.replace('-', "_").to_uppercase());
-        std::env::var(variable).ok().filter(|digest| !digest.is_empty())
-    };
+    let given = |variable: &str| std::env::var(variable).ok().filter(|value| !value.is_empty());
+    let digest = |image: &str| given(&format!("{}_DIGEST", image.replace('-', "_").to_uppercase()));
+    let version = flags.images_version.as_deref().filter(|version| !version.is_empty());
+    let version = version.unwrap_or_else(|| release::tag());
+    let mut images = Images::beside(&flags.image, version, &flags.image_pull_policy).context("--image")?;
+    for name in INSTALLED {
+        let variable = variable(name);
+        if let Some(reference) = given(&variable) {
+            images.pin(name, &reference).context(variable)?;
+        }
+    }
     Ok(Own {
         namespace: flags.namespace.clone(),
-        images: Images::beside(&flags.image, &flags.image_pull_policy).context("--image")?,
+        images,
         digests: IMAGES.iter().filter_map(|image| Some(((*image).to_owned(), digest(image)?))).collect(),
-        version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
+        version: release::tag().to_owned(),
         architecture: match std::env::consts::ARCH {
             "x86_64" => "amd64",
             "aarch64" => "arm64",
             other => other,
         }
         .to_owned(),
+        runbooks: flags.runbook_url_template.clone(),
     })
 }
 

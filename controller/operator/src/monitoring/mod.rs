@@ -23,6 +23,8 @@ pub(crate) const METRICS_SERVICE: &str = "kubevirt-prometheus-metrics";
 pub(crate) const NAME: &str = "prometheus-kubevirt-rules";
 /// Name of the role of who asks.
 pub(crate) const ROLE: &str = "kubevirt-monitoring";
+/// Address of an alert's page, with `%s` for the alert, where the operator is told no other (`RUNBOOK_URL_TEMPLATE`).
+pub const RUNBOOKS: &str = "https://barevirt.dev/runbooks/%s.html";
 /// Group of Prometheus' operator.
 pub const GROUP: &str = "monitoring.coreos.com";
 
@@ -35,6 +37,8 @@ pub struct Monitor {
     pub namespace: String,
     /// Where Prometheus looks for whom it is to ask, if its operator is there.
     pub objects_in: Option<String>,
+    /// Address of an alert's page, with `%s` for the alert.
+    pub runbooks: String,
 }
 
 /// All objects for it.
@@ -52,7 +56,7 @@ pub(crate) fn objects(monitor: &Monitor) -> Vec<Value> {
         }),
     ];
     if let Some(namespace) = &monitor.objects_in {
-        objects.extend([service_monitor(namespace), prometheus_rule()]);
+        objects.extend([service_monitor(namespace), prometheus_rule(&monitor.runbooks)]);
     }
     objects
 }
@@ -88,13 +92,13 @@ fn service_monitor(namespace: &str) -> Value {
     })
 }
 
-fn prometheus_rule() -> Value {
+fn prometheus_rule(runbooks: &str) -> Value {
     let mut metadata = namespaced(NAME, "");
     metadata["labels"]["k8s-app"] = json!("kubevirt");
     metadata["labels"][METRICS_LABEL] = json!("true");
     json!({
         "apiVersion": format!("{GROUP}/v1"), "kind": "PrometheusRule", "metadata": metadata,
-        "spec": {"groups": groups(INSTALL_NAMESPACE)},
+        "spec": {"groups": groups(INSTALL_NAMESPACE, runbooks)},
     })
 }
 
@@ -104,8 +108,12 @@ mod tests {
 
     #[test]
     fn without_prometheus_operator_there_is_but_the_right_to_look() {
-        let mut monitor =
-            Monitor { account: "prometheus-k8s".into(), namespace: "monitoring".into(), objects_in: None };
+        let mut monitor = Monitor {
+            account: "prometheus-k8s".into(),
+            namespace: "monitoring".into(),
+            objects_in: None,
+            runbooks: RUNBOOKS.into(),
+        };
         let kinds = |monitor: &Monitor| -> Vec<String> {
             objects(monitor).iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
         };

@@ -88,11 +88,16 @@ impl Severity {
     }
 }
 
-/// All groups, for components in that namespace.
-pub(crate) fn groups(namespace: &str) -> Value {
+/// All groups, for components in that namespace, with the pages about the alerts at that address (`%s`: the alert).
+pub(crate) fn groups(namespace: &str, runbooks: &str) -> Value {
+    let mut alerts = alerts(namespace);
+    for alert in &mut alerts {
+        let page = runbooks.replace("%s", alert["alert"].as_str().unwrap_or_default());
+        alert["annotations"]["runbook_url"] = json!(page);
+    }
     json!([
         {"name": "recordingRules.rules", "rules": recordings(namespace)},
-        {"name": "alerts.rules", "rules": alerts(namespace)},
+        {"name": "alerts.rules", "rules": alerts},
     ])
 }
 
@@ -343,7 +348,7 @@ mod tests {
     ];
 
     fn rules(kind: &str) -> Vec<Value> {
-        let groups = groups("kubevirt");
+        let groups = groups("kubevirt", super::super::RUNBOOKS);
         let all = groups.as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
         all.filter(|rule| rule[kind].is_string()).cloned().collect()
     }
@@ -391,5 +396,26 @@ mod tests {
             assert!(alert["annotations"]["summary"].as_str().unwrap().ends_with('.'), "{alert}");
             assert!(["critical", "warning"].contains(&alert["labels"]["severity"].as_str().unwrap()));
         }
+    }
+
+    #[test]
+    fn each_alert_has_a_page_and_each_page_an_alert() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/runbooks");
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut pages: BTreeSet<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(pages.remove("README.md"));
+        let index = std::fs::read_to_string(format!("{folder}/README.md")).unwrap();
+        for alert in rules("alert") {
+            let name = alert["alert"].as_str().unwrap();
+            assert!(pages.remove(&format!("{name}.md")), "docs/runbooks has no page {name}.md");
+            assert!(
+                index.contains(&format!("({name}.md)")),
+                "docs/runbooks/README.md does not lead to {name}"
+            );
+            let address = format!("https://barevirt.dev/runbooks/{name}.html");
+            assert_eq!(alert["annotations"]["runbook_url"], json!(address));
+        }
+        assert_eq!(pages, BTreeSet::new(), "pages without an alert");
     }
 }

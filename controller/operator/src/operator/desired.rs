@@ -4,6 +4,7 @@ use super::kind::{Identity, Kind};
 use super::target::{Product, Refused, Target, hash};
 use super::wanted::{Form, Stage, Wanted};
 use super::{APPLIED_ANNOTATION, IMAGES_ANNOTATION, MANAGED_BY_LABEL, NAME, canary, customize, placement};
+use crate::images::Reference;
 use crate::monitoring::{self, Monitor};
 use crate::workloads::unprivileged;
 use crate::{strategy, webhooks};
@@ -152,10 +153,9 @@ fn pull(workload: &mut Value, target: &Target) {
     }
 }
 
-/// The last part of a reference, without its tag.
+/// The last part of a reference, without its tag or digest.
 fn image_name(reference: &str) -> &str {
-    let last = reference.rsplit('/').next().unwrap_or_default();
-    last.split(':').next().unwrap_or_default()
+    Reference::read(reference).map_or("", |reference| reference.name)
 }
 
 fn name_product(object: &mut Value, product: &Product) {
@@ -203,6 +203,7 @@ mod tests {
                 .into(),
             version: "v0".into(),
             architecture: "amd64".into(),
+            runbooks: "https://r.example/%s".into(),
         }
     }
 
@@ -221,6 +222,7 @@ mod tests {
             account: "prometheus-k8s".into(),
             namespace: "monitoring".into(),
             objects_in: Some("elsewhere".into()),
+            runbooks: "https://r.example/%s".into(),
         };
         let target = Target::of(&KubeVirtSpec::default(), &own()).unwrap();
         let around = Around { monitor: Some(monitor), ..around() };

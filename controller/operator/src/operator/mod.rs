@@ -7,7 +7,7 @@
 //!                                                                            +--report--> status of the KubeVirt
 //! ```
 //!
-//! Everything but [`reconcile`], [`cache`], `monitors` and [`webhook`] is pure. Nothing is remembered that could not be forgotten: a
+//! Everything but [`reconcile`], [`cache`], `definition`, `monitors` and [`webhook`] is pure. Nothing is remembered that could not be forgotten: a
 //! process that was killed at any step looks again, writes again what it does not know to be right, and goes on. What it
 //! remembers (which state of an object it has left behind, [`plan::Left`]) only spares requests.
 //!
@@ -17,6 +17,7 @@
 pub mod cache;
 pub mod canary;
 pub mod customize;
+mod definition;
 pub mod desired;
 mod existing;
 pub mod foreign;

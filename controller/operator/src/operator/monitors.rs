@@ -63,6 +63,7 @@ async fn look(client: &Client, wanted: &Monitoring) -> Result<Option<Monitor>, E
                 account: wanted.account.clone(),
                 namespace: namespace.clone(),
                 objects_in: are_defined(client).await?.then(|| place.clone()),
+                runbooks: wanted.runbooks.clone(),
             }));
         }
     }

@@ -1,6 +1,7 @@
 //! What the leading process does: it watches, and looks whenever something changed.
 
 use super::cache::Cache;
+use super::definition;
 use super::reconcile::{Reconciler, scopes};
 use super::target::Own;
 use super::webhook::Webhook;
@@ -21,10 +22,21 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// Works until the future is dropped.
 pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webhook>, instance: &str) {
     let watches = cache.clone().follow(client.clone(), scopes(&own));
-    let mut reconciler = Reconciler::new(client, own, cache.clone(), webhook, instance);
+    let mut reconciler = Reconciler::new(client.clone(), own, cache.clone(), webhook, instance);
     let signer = reconciler.signer();
     let work = async {
+        let mut is_defined = false;
         loop {
+            if !is_defined {
+                // An installation that works goes on without the fields of this version.
+                is_defined = match definition::keep(&client).await {
+                    Ok(()) => true,
+                    Err(error) => {
+                        warn!(error = %chain(&error), "the definition of KubeVirt objects is not kept");
+                        false
+                    }
+                };
+            }
             let pause = match tokio::time::timeout(DEADLINE, reconciler.pass()).await {
                 Ok(Ok(pause)) => pause,
                 Ok(Err(error)) => {

@@ -22,6 +22,8 @@ pub struct Own {
     pub version: String,
     /// Architecture that the operator runs on, in Kubernetes' words.
     pub architecture: String,
+    /// Address of an alert's page, with `%s` for the alert.
+    pub runbooks: String,
 }
 
 /// What is to be installed.
@@ -60,11 +62,13 @@ pub struct Monitoring {
     pub objects_in: Option<String>,
     /// Whether any of this was asked for.
     pub is_asked_for: bool,
+    /// Address of an alert's page, with `%s` for the alert.
+    pub runbooks: String,
 }
 
 impl Monitoring {
     /// KubeVirt's defaults: the names of well-known stacks.
-    fn of(spec: &KubeVirtSpec) -> Self {
+    fn of(spec: &KubeVirtSpec, own: &Own) -> Self {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let (account, namespace) = (given(&spec.monitor_account), given(&spec.monitor_namespace));
         Monitoring {
@@ -73,6 +77,7 @@ impl Monitoring {
             namespaces: namespace
                 .map_or_else(|| MONITOR_NAMESPACES.map(str::to_owned).into(), |namespace| vec![namespace]),
             objects_in: given(&spec.service_monitor_namespace),
+            runbooks: own.runbooks.clone(),
         }
     }
 }
@@ -118,10 +123,23 @@ impl Target {
         let mut refused = vec![];
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let images = Images {
-            registry: given(&spec.image_registry).unwrap_or_else(|| own.images.registry.clone()),
-            tag: given(&spec.image_tag).unwrap_or_else(|| own.images.tag.clone()),
             pull_policy: given(&spec.image_pull_policy).unwrap_or_else(|| own.images.pull_policy.clone()),
+            ..own.images.overridden(given(&spec.image_registry), given(&spec.image_tag))
         };
+        if given(&spec.image_tag).is_some_and(|tag| !is_tag(&tag)) {
+            refused.push(Refused::new(
+                "spec.imageTag",
+                "must be a tag; an image by its digest is named by virt-operator's variables VIRT_..._IMAGE",
+            ));
+        }
+        if given(&spec.image_registry)
+            .is_some_and(|registry| registry.contains(['@', ' ']) || registry.ends_with('/'))
+        {
+            refused.push(Refused::new(
+                "spec.imageRegistry",
+                "must be a registry and the path before the images' names, without a slash at the end",
+            ));
+        }
         if !["Always", "IfNotPresent", "Never"].contains(&images.pull_policy.as_str()) {
             refused.push(Refused::new("spec.imagePullPolicy", "must be Always, IfNotPresent or Never"));
         }
@@ -166,7 +184,7 @@ impl Target {
             customize: spec.customize_components.clone().unwrap_or_default(),
             product,
             instancetypes,
-            monitoring: Monitoring::of(spec),
+            monitoring: Monitoring::of(spec, own),
         })
     }
 
@@ -182,6 +200,8 @@ impl Target {
             image_pull_policy: &'a str,
             image_pull_secrets: &'a [String],
             digests: &'a BTreeMap<String, String>,
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            images: &'a BTreeMap<String, String>,
         }
         let config = json!(Config {
             namespace: &own.namespace,
@@ -191,6 +211,7 @@ impl Target {
             image_pull_policy: &self.images.pull_policy,
             image_pull_secrets: &self.pull_secrets,
             digests: &self.digests,
+            images: &self.images.pinned,
         })
         .to_string();
         Deployment {
@@ -218,6 +239,13 @@ pub struct Deployment {
 /// A short hash of a text, for comparing only.
 pub fn hash(text: &str) -> String {
     Sha256::digest(text).iter().take(20).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What the distribution of images lets a tag be.
+fn is_tag(text: &str) -> bool {
+    text.len() <= 128
+        && !text.starts_with(['.', '-'])
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "_.-".contains(letter))
 }
 
 fn is_label_value(text: &str) -> bool {

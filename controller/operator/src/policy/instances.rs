@@ -115,7 +115,7 @@ fn list(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What the expressions do is shown by the API server (`e2e/tests/together/identity.rs`); here, that none is missing.
+    /// What the expressions do is shown by the API server (`e2e/tests/together/stolen.rs`); here, that none is missing.
     #[test]
     fn the_policy_has_a_rule_for_each_field() {
         let rules = validations();

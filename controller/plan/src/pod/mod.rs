@@ -260,9 +260,13 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
         ports: some(&ports(vmi)),
         readiness_probe: vmi.spec().readiness_probe.as_ref().map(probes::readiness),
         liveness_probe: vmi.spec().liveness_probe.as_ref().map(probes::liveness),
-        resources: Some(with_devices(sizing::pod_resources(vmi, &config.settings), vmi, config)),
+        resources: Some(with_devices(
+            with_storage(sizing::pod_resources(vmi, &config.settings)),
+            vmi,
+            config,
+        )),
         resize_policy: Some(resize_policy()),
-        security_context: Some(compute_security()),
+        security_context: Some(unprivileged()),
         volume_mounts: Some(mounts),
         ..Container::default()
     }
@@ -286,6 +290,29 @@ fn ports(vmi: &ValidVmi) -> Vec<ContainerPort> {
         ..ContainerPort::default()
     };
     ports.map(port).collect()
+}
+
+/// What a launcher keeps on its node besides what its guest writes: KubeVirt's number, in bytes.
+const STORAGE_OVERHEAD: u64 = 50_000_000;
+
+/// The scheduler and the kubelet count what a launcher writes by itself. A request or limit of the instance's is for its guest, and
+/// comes on top.
+fn with_storage(mut resources: ResourceRequirements) -> ResourceRequirements {
+    let name = "ephemeral-storage";
+    let more = |given: Option<&Quantity>| {
+        let given = given.map_or(Ok(0), barevirt_api::quantity::bytes).unwrap_or(u64::MAX);
+        barevirt_api::quantity::from_bytes(given.saturating_add(STORAGE_OVERHEAD))
+    };
+    if let Some(limits) = &mut resources.limits
+        && let Some(limit) = limits.get(name)
+    {
+        let limit = more(Some(limit));
+        limits.insert(name.to_owned(), limit);
+    }
+    let requests = resources.requests.get_or_insert_default();
+    let request = more(requests.get(name));
+    requests.insert(name.to_owned(), request);
+    resources
 }
 
 /// A guest is placed where its devices are, and counts in quotas of them. One that may not be emulated needs KVM; that and
@@ -322,16 +349,6 @@ fn resize_policy() -> Vec<ContainerResizePolicy> {
             restart_policy: "NotRequired".to_owned(),
         })
         .into()
-}
-
-/// The launcher's. The capability is the one that KubeVirt documents for this container, and that policies of clusters are
-/// written for; to a user that is not root it gives nothing.
-fn compute_security() -> SecurityContext {
-    let mut security = unprivileged();
-    if let Some(capabilities) = &mut security.capabilities {
-        capabilities.add = Some(vec!["NET_BIND_SERVICE".to_owned()]);
-    }
-    security
 }
 
 fn downward(name: &str, field: &str) -> EnvVar {

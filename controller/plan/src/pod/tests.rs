@@ -135,6 +135,25 @@ fn folders_on_the_node_are_bounded() {
     assert_eq!(names(&bounded), ["sockets", "private", "container-disks", "virt-bin-share-dir"]);
 }
 
+#[test]
+fn what_the_launcher_writes_is_requested() {
+    let storage = |given: serde_json::Value| {
+        let vmi = valid(json!({"domain": {
+            "memory": {"guest": "128Mi"}, "devices": {}, "resources": given,
+        }}));
+        let compute = build(&vmi, &config()).spec.unwrap().containers.remove(0);
+        let resources = compute.resources.unwrap();
+        let of = |list: Option<BTreeMap<String, Quantity>>| {
+            list.unwrap_or_default().get("ephemeral-storage").map(|given| given.0.clone())
+        };
+        (of(resources.requests), of(resources.limits))
+    };
+    let text = |bytes: u64| Some(barevirt_api::quantity::from_bytes(bytes).0);
+    assert_eq!(storage(json!({})), (text(50_000_000), None));
+    let given = json!({"requests": {"ephemeral-storage": "1G"}, "limits": {"ephemeral-storage": "2G"}});
+    assert_eq!(storage(given), (text(1_050_000_000), text(2_050_000_000)));
+}
+
 /// The rules of <https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>, for what we use.
 #[test]
 fn admitted_under_restricted() {
@@ -152,7 +171,8 @@ fn admitted_under_restricted() {
         let security = container.security_context.as_ref().unwrap();
         assert_eq!(security.allow_privilege_escalation, Some(false), "{}", container.name);
         assert_eq!(security.run_as_non_root, Some(true), "{}", container.name);
-        assert_eq!(security.capabilities.as_ref().unwrap().drop, Some(vec!["ALL".to_owned()]));
+        let capabilities = security.capabilities.as_ref().unwrap();
+        assert_eq!((&capabilities.add, &capabilities.drop), (&None, &Some(vec!["ALL".to_owned()])));
         assert!(security.privileged.is_none() && container.ports.is_none());
     }
     for volume in spec.volumes.unwrap() {

@@ -100,7 +100,7 @@ impl Proxy {
             .method(&method)
             .uri(path)
             .header(header::HOST, host)
-            .header(header::USER_AGENT, concat!("virtctl/", env!("CARGO_PKG_VERSION")))
+            .header(header::USER_AGENT, format!("virtctl/{}", barevirt_api::release::VERSION))
             .header(header::AUTHORIZATION, format!("Bearer {token}"));
         if method == Method::POST {
             request = request.header(header::CONTENT_TYPE, "application/octet-stream");

@@ -96,6 +96,7 @@ fn make(spec: Value) -> Vec<Wanted> {
         digests: BTreeMap::new(),
         version: "v0".into(),
         architecture: "amd64".into(),
+        runbooks: "https://r.example/%s".into(),
     };
     desired::objects(&Target::of(&spec, &own).unwrap(), &desired::Around::default()).unwrap()
 }

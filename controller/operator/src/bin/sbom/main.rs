@@ -1,0 +1,67 @@
+//! The bill of materials of one image or program, as CycloneDX: which crates are in it, and which packages of Debian.
+
+mod bill;
+
+use anyhow::Context;
+use bill::{Bill, Subject, crates, lock, packages};
+use clap::Parser;
+use std::path::{Path, PathBuf};
+
+/// Prints what an image or a program is made of, as CycloneDX 1.5.
+#[derive(Debug, Parser)]
+#[command(version = barevirt_api::release::line())]
+struct Options {
+    /// Output of `cargo metadata --format-version 1 --filter-platform TRIPLE`.
+    #[arg(long)]
+    metadata: PathBuf,
+    /// Cargo.lock, for the hashes of crates.
+    #[arg(long)]
+    lock: PathBuf,
+    /// Package of this workspace whose program is in it; once for each.
+    #[arg(long = "crate", required = true)]
+    crates: Vec<String>,
+    /// Lines "package version" of Debian.
+    #[arg(long)]
+    packages: Option<PathBuf>,
+    /// Suite of Debian that they are of.
+    #[arg(long, default_value = "trixie")]
+    suite: String,
+    /// What it is about.
+    #[arg(long)]
+    name: String,
+    /// Version of that.
+    #[arg(long)]
+    release: String,
+    /// When that was made, RFC 3339: the same for each build of a commit.
+    #[arg(long)]
+    time: String,
+    /// Reference of the image, where it is one.
+    #[arg(long, requires = "digest")]
+    image: Option<String>,
+    /// Digest of the image.
+    #[arg(long)]
+    digest: Option<String>,
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let metadata = serde_json::from_str(&read(&options.metadata)?)
+        .with_context(|| format!("read {}", options.metadata.display()))?;
+    let hashes = lock(&read(&options.lock)?);
+    let mut parts = crates(&metadata, &options.crates, &hashes)?;
+    if let Some(file) = &options.packages {
+        parts.extend(packages(&read(file)?, &options.suite)?);
+    }
+    let subject = Subject {
+        name: options.name,
+        version: options.release,
+        time: options.time,
+        image: options.image.zip(options.digest),
+    };
+    println!("{:#}", Bill { subject, parts }.json());
+    Ok(())
+}

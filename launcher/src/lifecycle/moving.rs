@@ -1,0 +1,153 @@
+//! A guest that moves while it lives: what [`crate::migration`] says is put into the terms of its life.
+
+use std::time::Duration;
+
+use super::event::{Effect, Event};
+use super::ladder::{kill, quit_moved, quit_undecided, stopping};
+use super::live;
+use super::vm::{Ladder, Pause, Phase, Vm, Why};
+use crate::migration::{self, Moving, Outcome, source, target};
+use crate::verdict::Verdict;
+
+/// What the handler orders about a migration, without what goes along with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// To send the guest.
+    Send,
+    /// To take it in.
+    Receive,
+    /// To give up, or a verdict.
+    OfSource,
+    /// To let it go.
+    Go,
+}
+
+/// Why an order makes no sense now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotOrdered {
+    /// There is no guest that could be sent.
+    #[error("VMI is not running")]
+    NotRunning,
+    /// Another migration is under way.
+    #[error("the guest is on its way by migration {0}")]
+    Other(String),
+    /// It is being shut down for a reboot.
+    #[error("the guest is being rebooted")]
+    Rebooting,
+    /// There is no such migration here.
+    #[error("there is no such migration here")]
+    Unknown,
+}
+
+/// Whether an order is to be carried out; it is not where that was done already.
+///
+/// # Errors
+/// Says why it makes no sense.
+pub fn judge_order(vm: &Vm, uid: &str, order: Order) -> Result<bool, NotOrdered> {
+    match (order, &vm.moving) {
+        (Order::Send, Moving::Goes(going)) if going.uid == uid => Ok(false),
+        (Order::Send, Moving::Goes(going)) if going.stage != source::Stage::Over => {
+            Err(NotOrdered::Other(going.uid.clone()))
+        }
+        (Order::Send, _) => match vm.phase {
+            Phase::Paused(Pause::Start | Pause::Incoming)
+            | Phase::Waiting
+            | Phase::Starting
+            | Phase::Stopping(_)
+            | Phase::Ended(_) => Err(NotOrdered::NotRunning),
+            Phase::Running | Phase::Paused(_) if vm.reboot.is_some() => Err(NotOrdered::Rebooting),
+            Phase::Running | Phase::Paused(_) => Ok(true),
+        },
+        (Order::Receive, Moving::Comes(coming)) if coming.uid == uid => match (coming.stage, &vm.phase) {
+            (target::Stage::Awaited, Phase::Paused(Pause::Incoming)) => Ok(true),
+            (target::Stage::Awaited, _) => Err(NotOrdered::NotRunning),
+            (target::Stage::Receiving | target::Stage::Received | target::Stage::Arrived, _) => Ok(false),
+        },
+        (Order::Go, Moving::Comes(coming)) if coming.uid == uid => Ok(true),
+        (Order::OfSource, Moving::Goes(going)) if going.uid == uid => Ok(true),
+        (Order::Receive | Order::Go | Order::OfSource, _) => Err(NotOrdered::Unknown),
+    }
+}
+
+/// One step of a guest that is paused for that reason, or runs.
+pub(super) fn step(
+    pause: Option<Pause>,
+    vm: &mut Vm,
+    now: Duration,
+    event: migration::Event,
+) -> (Phase, Vec<Effect>) {
+    let (effects, outcome) = vm.moving.step(now, event);
+    come_of(pause, vm, now, effects.into_iter().map(Effect::Migrate).collect(), outcome)
+}
+
+/// Time has passed; `effects` are of what else has to do with it.
+pub(super) fn tick(
+    pause: Option<Pause>,
+    vm: &mut Vm,
+    now: Duration,
+    mut effects: Vec<Effect>,
+) -> (Phase, Vec<Effect>) {
+    let (more, outcome) = vm.moving.tick(now);
+    effects.extend(more.into_iter().map(Effect::Migrate));
+    come_of(pause, vm, now, effects, outcome)
+}
+
+fn come_of(
+    pause: Option<Pause>,
+    vm: &mut Vm,
+    now: Duration,
+    mut effects: Vec<Effect>,
+    outcome: Outcome,
+) -> (Phase, Vec<Effect>) {
+    let ends = |(phase, more): (Phase, Vec<Effect>), mut effects: Vec<Effect>| {
+        effects.extend(more);
+        (phase, effects)
+    };
+    let pause = match outcome {
+        Outcome::None => pause,
+        Outcome::Arrived { hold: true } => {
+            (vm.hold, vm.ran) = (true, true);
+            Some(Pause::User)
+        }
+        Outcome::Arrived { hold: false } => {
+            vm.ran = true;
+            effects.push(Effect::Continue);
+            pause
+        }
+        Outcome::Back => {
+            effects.extend((!vm.hold).then_some(Effect::Resume));
+            pause
+        }
+        Outcome::Left => return ends(quit_moved(now), effects),
+        Outcome::Undecided => return ends(quit_undecided(now), effects),
+        Outcome::Lost(why) => {
+            let message = format!("the guest could not be taken in: {why}");
+            let verdict = Verdict::failed("MigrationFailed", message);
+            return ends(kill(Why::Failure(verdict), now), effects);
+        }
+    };
+    effects.extend(live::wake(pause, vm).map(Effect::Wake));
+    (pause.map_or(Phase::Running, Phase::Paused), effects)
+}
+
+/// The same for a guest that is on its way out: it may be sent all the same, when the stop came too late.
+pub(super) fn while_stopping(
+    ladder: Ladder,
+    vm: &mut Vm,
+    now: Duration,
+    event: migration::Event,
+) -> (Phase, Vec<Effect>) {
+    let (effects, outcome) = vm.moving.step(now, event);
+    let mut effects: Vec<Effect> = effects.into_iter().map(Effect::Migrate).collect();
+    let (phase, more) = match outcome {
+        Outcome::Left => quit_moved(now),
+        // It can hear the power button then.
+        Outcome::Back => (Phase::Stopping(ladder), vec![Effect::Resume]),
+        Outcome::Lost(why) => {
+            stopping(ladder, now, Event::CannotRun(Verdict::failed("MigrationFailed", why)), &vm.seen)
+        }
+        Outcome::None | Outcome::Arrived { .. } | Outcome::Undecided => (Phase::Stopping(ladder), vec![]),
+    };
+    effects.extend(more);
+    (phase, effects)
+}

@@ -1,0 +1,274 @@
+//! What QEMU is told for a migration.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::{Deadline, Error, Qmp};
+use serde_json::{Map, Value, json};
+
+use super::{Limits, Progress, Said};
+
+/// How long QEMU may take for a command.
+const COMMAND: Duration = Duration::from_secs(10);
+/// QEMU's name of the object with the key, and of the connection.
+const KEY: &str = "migration-key";
+const CONNECTION: &str = "migration";
+/// Who the source is to the target, by the key.
+const USER: &str = "migration";
+/// Where QEMU looks for keys in the directory that it is told.
+const KEY_FILE: &str = "keys.psk";
+
+/// What the handler gave for a migration.
+#[derive(Debug)]
+pub struct Baggage {
+    /// The connection between both QEMUs.
+    pub memory: OwnedFd,
+    /// The key that both have; none: nothing is encrypted.
+    pub key: Option<Key>,
+}
+
+/// A key for one migration. Not shown anywhere.
+pub struct Key(Vec<u8>);
+
+impl Key {
+    /// Fewest and most bytes: what QEMU's TLS makes use of.
+    const LENGTHS: std::ops::RangeInclusive<usize> = 32..=64;
+
+    /// A key of these bytes; none where they are too few or too many.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Option<Self> {
+        Self::LENGTHS.contains(&bytes.len()).then_some(Self(bytes))
+    }
+
+    fn line(&self) -> String {
+        let hex: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{USER}:{hex}\n")
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Key")
+    }
+}
+
+/// A migration cannot be begun, or cleaned up.
+#[derive(Debug, thiserror::Error)]
+pub enum NotBegun {
+    /// QEMU refuses, or does not answer.
+    #[error(transparent)]
+    Monitor(#[from] Error),
+    /// The key cannot be put where QEMU reads it.
+    #[error("cannot write or remove the key of the migration: {0}")]
+    Key(#[from] io::Error),
+}
+
+/// What QEMU says when it is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// How it is; nothing where it has not begun, or is between two states.
+    pub said: Option<Said>,
+    /// Figures.
+    pub progress: Progress,
+}
+
+/// Has QEMU take a guest in.
+///
+/// # Errors
+/// When QEMU refuses, or the key cannot be written.
+pub async fn receive(qmp: &Qmp, keys: &Path, baggage: Baggage) -> Result<(), NotBegun> {
+    prepare(qmp, keys, baggage, "server", Map::new()).await?;
+    let uri = json!({ "uri": format!("fd:{CONNECTION}") });
+    qmp.execute_raw("migrate-incoming", uri, Deadline::after(COMMAND)).await?;
+    Ok(())
+}
+
+/// Has QEMU send its guest.
+///
+/// # Errors
+/// When QEMU refuses, or the key cannot be written.
+pub async fn send(qmp: &Qmp, keys: &Path, baggage: Baggage, limits: Limits) -> Result<(), NotBegun> {
+    let mut parameters = Map::new();
+    parameters.insert("max-bandwidth".to_owned(), json!(limits.bytes_per_second()));
+    parameters.insert("downtime-limit".to_owned(), json!(limits.downtime_ms()));
+    // A name is asked for with every kind of credentials, and looked at with none of ours.
+    parameters.insert("tls-hostname".to_owned(), json!("migration"));
+    let converge = json!({"capabilities": [{"capability": "auto-converge", "state": limits.auto_converge}]});
+    qmp.execute_raw("migrate-set-capabilities", converge, Deadline::after(COMMAND)).await?;
+    prepare(qmp, keys, baggage, "client", parameters).await?;
+    let uri = json!({ "uri": format!("fd:{CONNECTION}") });
+    qmp.execute_raw("migrate", uri, Deadline::after(COMMAND)).await?;
+    Ok(())
+}
+
+async fn prepare(
+    qmp: &Qmp,
+    keys: &Path,
+    baggage: Baggage,
+    endpoint: &str,
+    mut parameters: Map<String, Value>,
+) -> Result<(), NotBegun> {
+    let Baggage { memory, key } = baggage;
+    // The guest is not let go by the target's QEMU, which takes no disk before it is.
+    let capabilities = ["events", "pause-before-switchover", "return-path", "late-block-activate"];
+    let capabilities = capabilities.map(|name| json!({"capability": name, "state": true}));
+    let capabilities = json!({ "capabilities": capabilities });
+    qmp.execute_raw("migrate-set-capabilities", capabilities, Deadline::after(COMMAND)).await?;
+    // That of a migration before.
+    forget_key(qmp).await?;
+    let credentials = match key {
+        None => "",
+        Some(key) => {
+            // The server's side reads it only when the client has come.
+            write_key(keys, &key)?;
+            qmp.execute_raw("object-add", credentials(keys, endpoint), Deadline::after(COMMAND)).await?;
+            KEY
+        }
+    };
+    parameters.insert("tls-creds".to_owned(), json!(credentials));
+    qmp.execute_raw("migrate-set-parameters", Value::Object(parameters), Deadline::after(COMMAND)).await?;
+    let name = qmp::getfd { fdname: CONNECTION.to_owned() };
+    qmp.execute_with_fds(name, &[memory.as_fd()], Deadline::after(COMMAND)).await?;
+    Ok(())
+}
+
+fn credentials(keys: &Path, endpoint: &str) -> Value {
+    let mut object = json!({"qom-type": "tls-creds-psk", "id": KEY, "dir": keys, "endpoint": endpoint});
+    if endpoint == "client" {
+        object["username"] = json!(USER);
+    }
+    object
+}
+
+fn write_key(keys: &Path, key: &Key) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(keys)?;
+    // One that a migration before has left.
+    remove_key(keys)?;
+    let mut open = OpenOptions::new();
+    let mut file = open.write(true).create_new(true).mode(0o600).open(keys.join(KEY_FILE))?;
+    file.write_all(key.line().as_bytes())
+}
+
+fn remove_key(keys: &Path) -> io::Result<()> {
+    match std::fs::remove_file(keys.join(KEY_FILE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn forget_key(qmp: &Qmp) -> Result<(), Error> {
+    let gone = qmp.execute_raw("object-del", json!({ "id": KEY }), Deadline::after(COMMAND)).await;
+    match gone {
+        // There is none.
+        Ok(_) | Err(Error::Refused { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The last of it is sent.
+///
+/// # Errors
+/// When QEMU refuses: the migration is over then, which it says by itself.
+pub async fn switch(qmp: &Qmp) -> Result<(), Error> {
+    let state = json!({"state": "pre-switchover"});
+    qmp.execute_raw("migrate-continue", state, Deadline::after(COMMAND)).await.map(drop)
+}
+
+/// Gives it up.
+///
+/// # Errors
+/// When QEMU does not answer.
+pub async fn cancel(qmp: &Qmp) -> Result<(), Error> {
+    qmp.execute_raw("migrate_cancel", Value::Null, Deadline::after(COMMAND)).await.map(drop)
+}
+
+/// Takes back what was made for it.
+///
+/// # Errors
+/// When QEMU does not answer, or the file of the key stays.
+pub async fn clean_up(qmp: &Qmp, keys: &Path) -> Result<(), NotBegun> {
+    remove_key(keys)?;
+    Ok(forget_key(qmp).await?)
+}
+
+/// Asks how it is.
+///
+/// # Errors
+/// When QEMU does not answer.
+pub async fn look(qmp: &Qmp) -> Result<Seen, Error> {
+    let answer = qmp.execute_raw("query-migrate", Value::Null, Deadline::after(COMMAND)).await?;
+    Ok(understood(&answer))
+}
+
+/// Pure: the answer to `query-migrate`.
+fn understood(answer: &Value) -> Seen {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let ram = &answer["ram"];
+    let why = answer["error-desc"].as_str().unwrap_or("QEMU gives no reason");
+    Seen {
+        said: said(answer["status"].as_str().unwrap_or_default(), why),
+        progress: Progress {
+            transferred: number(&ram["transferred"]),
+            remaining: number(&ram["remaining"]),
+            total: number(&ram["total"]),
+            downtime: Duration::from_millis(number(&answer["downtime"])),
+        },
+    }
+}
+
+/// What a status of QEMU's means. `why` is of a failure.
+#[must_use]
+pub fn said(status: &str, why: &str) -> Option<Said> {
+    Some(match status {
+        "active" => Said::Active,
+        "pre-switchover" => Said::PreSwitchover,
+        "completed" => Said::Completed,
+        "failed" => Said::Failed(why.to_owned()),
+        "cancelled" => Said::Cancelled,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_qemu_answers() {
+        let answer = json!({
+            "status": "active", "total-time": 5, "downtime": 31,
+            "ram": {"transferred": 7, "remaining": 8, "total": 9},
+        });
+        let seen = understood(&answer);
+        let downtime = Duration::from_millis(31);
+        assert_eq!(seen.said, Some(Said::Active));
+        assert_eq!(seen.progress, Progress { transferred: 7, remaining: 8, total: 9, downtime });
+        assert_eq!(understood(&json!({})).said, None);
+        let failed = understood(&json!({"status": "failed", "error-desc": "reset"}));
+        assert_eq!(failed.said, Some(Said::Failed("reset".into())));
+    }
+
+    #[test]
+    fn a_key_is_written_for_qemu_alone_and_shown_to_nobody() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let key = Key::new(vec![0xab; 32]).unwrap();
+        for _ in 0..2 {
+            let keys = directory.path().join("keys");
+            write_key(&keys, &key).unwrap();
+            let path = keys.join(KEY_FILE);
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(text, format!("migration:{}\n", "ab".repeat(32)));
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        remove_key(&directory.path().join("keys")).unwrap();
+        remove_key(&directory.path().join("keys")).unwrap();
+        assert_eq!(format!("{key:?}"), "Key");
+        assert!(Key::new(vec![0; 31]).is_none() && Key::new(vec![0; 65]).is_none());
+    }
+}

@@ -1,0 +1,390 @@
+//! The side that a guest leaves.
+
+use std::time::Duration;
+
+use super::{Effect, Event, Limits, Outcome, Progress, Said, State, Told};
+
+/// How long the switch may take beyond what the guest may stand still: a network that is gone says nothing.
+const SWITCH: Duration = Duration::from_secs(10);
+/// Between two looks at the figures.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// QEMU is told what it takes.
+    Preparing,
+    /// Memory is sent while the guest runs.
+    Sending,
+    /// The guest stands still, and the last of it is sent.
+    Switching,
+    /// Everything was sent. Nobody has said whether it arrived, and the guest here stands still.
+    Sent,
+    /// It is elsewhere.
+    Left,
+    /// It is over, and the guest is here.
+    Over,
+}
+
+/// A guest that is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// UID of the migration.
+    pub uid: String,
+    /// Where it is.
+    pub stage: Stage,
+    /// Its bounds.
+    pub limits: Limits,
+    progress: Progress,
+    /// When all of it has taken too long.
+    ends: Option<Duration>,
+    /// The least that was left to send, and since when.
+    least: (u64, Duration),
+    look: Duration,
+    /// When the switch has taken too long.
+    switch: Duration,
+    /// The guest was stopped so that the copy can end.
+    paused: bool,
+    aborted: bool,
+    /// Why it is given up, or was.
+    why: Option<String>,
+    /// When a guest that was sent ends here without a verdict.
+    stop: Option<Duration>,
+}
+
+impl Source {
+    /// Begins to send.
+    #[must_use]
+    pub fn begin(uid: String, limits: Limits, now: Duration) -> (Self, Vec<Effect>) {
+        let source = Self {
+            uid,
+            stage: Stage::Preparing,
+            limits,
+            progress: Progress::default(),
+            ends: limits.completion.map(|limit| now + limit),
+            least: (u64::MAX, now),
+            look: now + LOOK,
+            switch: now,
+            paused: false,
+            aborted: false,
+            why: None,
+            stop: None,
+        };
+        (source, vec![Effect::Send])
+    }
+
+    pub(super) fn step(&mut self, now: Duration, event: Event) -> (Vec<Effect>, Outcome) {
+        match event {
+            Event::Said(said) => self.said(now, said),
+            Event::Seen(progress) => {
+                self.seen(now, progress);
+                (vec![], Outcome::None)
+            }
+            Event::Begun => {
+                if self.stage == Stage::Preparing {
+                    self.stage = Stage::Sending;
+                    // It was given up before it could be.
+                    let cancel = self.why.is_some().then_some(Effect::Cancel);
+                    return (cancel.into_iter().collect(), Outcome::None);
+                }
+                (vec![], Outcome::None)
+            }
+            Event::CannotGoOn(why) => match self.stage {
+                Stage::Preparing => {
+                    // Should the last command be carried out after all, this comes after it.
+                    let (effects, outcome) = self.is_over(why);
+                    ([Effect::Cancel].into_iter().chain(effects).collect(), outcome)
+                }
+                Stage::Sending | Stage::Switching => (self.give_up(why), Outcome::None),
+                Stage::Sent | Stage::Left | Stage::Over => (vec![], Outcome::None),
+            },
+            Event::Abort => match self.stage {
+                Stage::Preparing | Stage::Sending | Stage::Switching => {
+                    self.aborted = true;
+                    (self.give_up("Live migration aborted".to_owned()), Outcome::None)
+                }
+                // Too late, or over.
+                Stage::Sent | Stage::Left | Stage::Over => (vec![], Outcome::None),
+            },
+            Event::Verdict { went } => self.verdict(went),
+            Event::Send { .. } | Event::Receive | Event::Go { .. } => (vec![], Outcome::None),
+        }
+    }
+
+    fn said(&mut self, now: Duration, said: Said) -> (Vec<Effect>, Outcome) {
+        match (said, self.stage) {
+            (Said::PreSwitchover, Stage::Preparing | Stage::Sending) => {
+                self.stage = Stage::Switching;
+                self.switch = now + self.limits.downtime + SWITCH;
+                // One that is given up is cancelled already.
+                let switch = self.why.is_none().then_some(Effect::Switch);
+                (switch.into_iter().collect(), Outcome::None)
+            }
+            (Said::Completed, Stage::Preparing | Stage::Sending | Stage::Switching) => {
+                self.stage = Stage::Sent;
+                (vec![Effect::Look], Outcome::None)
+            }
+            (Said::Failed(why), Stage::Preparing | Stage::Sending | Stage::Switching) => self.is_over(why),
+            (Said::Cancelled, Stage::Preparing | Stage::Sending | Stage::Switching) => {
+                self.is_over("it was cancelled".to_owned())
+            }
+            (
+                Said::Active | Said::PreSwitchover | Said::Completed | Said::Failed(_) | Said::Cancelled,
+                Stage::Preparing
+                | Stage::Sending
+                | Stage::Switching
+                | Stage::Sent
+                | Stage::Left
+                | Stage::Over,
+            ) => (vec![], Outcome::None),
+        }
+    }
+
+    /// The guest is here, and QEMU has let it go if it ran before.
+    fn is_over(&mut self, why: String) -> (Vec<Effect>, Outcome) {
+        self.stage = Stage::Over;
+        // What it was given up for says more than what QEMU then says.
+        self.why.get_or_insert(why);
+        let outcome = if self.paused { Outcome::Back } else { Outcome::None };
+        (vec![Effect::CleanUp], outcome)
+    }
+
+    fn verdict(&mut self, went: bool) -> (Vec<Effect>, Outcome) {
+        match (self.stage, went) {
+            // The instance's status says so, and there is no other way to say it: whatever is here ends.
+            (Stage::Preparing | Stage::Sending | Stage::Switching | Stage::Sent, true) => {
+                self.stage = Stage::Left;
+                (vec![], Outcome::Left)
+            }
+            (Stage::Sent, false) => {
+                self.stage = Stage::Over;
+                self.why.get_or_insert_with(|| "the guest did not arrive".to_owned());
+                (vec![Effect::CleanUp], Outcome::Back)
+            }
+            (Stage::Preparing | Stage::Sending | Stage::Switching, false) => {
+                (self.give_up("it is over for the instance".to_owned()), Outcome::None)
+            }
+            (Stage::Left | Stage::Over, _) => (vec![], Outcome::None),
+        }
+    }
+
+    /// Says to QEMU that it is given up, once. What then is, QEMU says.
+    fn give_up(&mut self, why: String) -> Vec<Effect> {
+        if self.why.is_some() {
+            return vec![];
+        }
+        self.why = Some(why);
+        // Before it has begun there is nothing to cancel.
+        if self.stage == Stage::Preparing { vec![] } else { vec![Effect::Cancel] }
+    }
+
+    /// The guest is to be stopped. Returns whether that waits for the verdict.
+    pub fn stop(&mut self, now: Duration, grace: Duration) -> (Vec<Effect>, bool) {
+        match self.stage {
+            Stage::Preparing | Stage::Sending | Stage::Switching => {
+                (self.give_up("the guest is stopped".to_owned()), false)
+            }
+            Stage::Sent => {
+                let ends = now + grace;
+                self.stop = Some(self.stop.map_or(ends, |before| before.min(ends)));
+                (vec![], true)
+            }
+            Stage::Left | Stage::Over => (vec![], false),
+        }
+    }
+
+    fn seen(&mut self, now: Duration, progress: Progress) {
+        self.progress = progress;
+        if self.stage == Stage::Sending && progress.total > 0 && progress.remaining < self.least.0 {
+            self.least = (progress.remaining, now);
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Duration) -> (Vec<Effect>, Outcome) {
+        match self.stage {
+            Stage::Sending => {}
+            Stage::Switching if now >= self.switch => {
+                return (self.give_up("the switch took too long".to_owned()), Outcome::None);
+            }
+            Stage::Sent if self.stop.is_some_and(|stop| now >= stop) => return (vec![], Outcome::Undecided),
+            Stage::Preparing | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over => {
+                return (vec![], Outcome::None);
+            }
+        }
+        let mut effects = Vec::new();
+        if now >= self.look {
+            self.look = now + LOOK;
+            effects.push(Effect::Look);
+        }
+        if self.why.is_some() {
+            return (effects, Outcome::None);
+        }
+        if let Some(limit) = self.limits.progress.filter(|limit| now >= self.least.1 + *limit) {
+            let why = format!("Live migration stuck for {} seconds and has been aborted", limit.as_secs());
+            effects.extend(self.give_up(why));
+        } else if self.ends.is_some_and(|ends| now >= ends) && !self.paused {
+            if self.limits.may_pause {
+                self.paused = true;
+                effects.push(Effect::Pause);
+            } else {
+                let seconds = self.limits.completion.unwrap_or_default().as_secs();
+                let why =
+                    format!("Live migration is not completed after {seconds} seconds and has been aborted");
+                effects.extend(self.give_up(why));
+            }
+        }
+        (effects, Outcome::None)
+    }
+
+    pub(super) fn wake(&self) -> Option<Duration> {
+        match self.stage {
+            Stage::Sending => Some(self.look),
+            Stage::Switching => self.why.is_none().then_some(self.switch),
+            Stage::Sent => self.stop,
+            Stage::Preparing | Stage::Left | Stage::Over => None,
+        }
+    }
+
+    pub(super) fn told(&self, hold: bool) -> Told {
+        let state = match self.stage {
+            Stage::Preparing | Stage::Sending => State::Sending,
+            Stage::Switching => State::Switching,
+            Stage::Sent => State::Sent,
+            Stage::Left => State::Left,
+            Stage::Over => State::Over,
+        };
+        let Self { uid, progress, paused, aborted, why, .. } = self;
+        Told {
+            uid: uid.clone(),
+            state,
+            progress: *progress,
+            reason: why.clone().unwrap_or_default(),
+            paused: *paused,
+            aborted: *aborted,
+            hold,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn limits() -> Limits {
+        Limits {
+            bandwidth: None,
+            downtime: Duration::from_millis(900),
+            auto_converge: false,
+            completion: Some(10 * S),
+            progress: Some(5 * S),
+            may_pause: false,
+        }
+    }
+
+    fn begun(limits: Limits) -> Source {
+        let mut source = Source::begin("m".to_owned(), limits, S).0;
+        source.step(S, Event::Begun);
+        source
+    }
+
+    fn look(source: &mut Source, second: u32, remaining: u64) -> Vec<Effect> {
+        let progress = Progress { remaining, total: 1000, ..Progress::default() };
+        source.step(second * S, Event::Seen(progress));
+        source.tick(second * S).0
+    }
+
+    #[test]
+    fn one_that_goes_well_ends_with_the_verdict() {
+        let mut source = begun(limits());
+        assert_eq!(source.step(S, Event::Said(Said::PreSwitchover)).0, [Effect::Switch]);
+        source.step(S, Event::Said(Said::Completed));
+        assert_eq!((source.stage, source.wake()), (Stage::Sent, None));
+        // Nothing but the verdict counts any more.
+        for event in
+            [Event::Abort, Event::Said(Said::Failed("late".into())), Event::CannotGoOn("late".into())]
+        {
+            assert_eq!(source.step(S, event).1, Outcome::None);
+            assert_eq!(source.stage, Stage::Sent);
+        }
+        assert_eq!(source.step(S, Event::Verdict { went: true }).1, Outcome::Left);
+    }
+
+    #[test]
+    fn one_that_is_lost_on_the_way_goes_on_here() {
+        let mut source = begun(limits());
+        source.step(S, Event::Said(Said::PreSwitchover));
+        source.step(S, Event::Said(Said::Completed));
+        assert_eq!(source.step(S, Event::Verdict { went: false }), (vec![Effect::CleanUp], Outcome::Back));
+        assert_eq!(source.told(false).reason, "the guest did not arrive");
+    }
+
+    #[test]
+    fn no_progress_and_too_long_are_given_up_with_kubevirts_words() {
+        let mut source = begun(limits());
+        assert_eq!(look(&mut source, 2, 500), [Effect::Look]);
+        assert_eq!(look(&mut source, 6, 500), [Effect::Look]);
+        assert_eq!(look(&mut source, 7, 600), [Effect::Look, Effect::Cancel]);
+        assert!(source.told(false).reason.starts_with("Live migration stuck for 5 seconds"));
+        // Once is enough.
+        assert_eq!(look(&mut source, 8, 600), [Effect::Look]);
+        let (effects, outcome) = source.step(9 * S, Event::Said(Said::Cancelled));
+        assert_eq!((effects, outcome), (vec![Effect::CleanUp], Outcome::None));
+
+        let mut source = begun(limits());
+        for second in 2..11 {
+            assert_eq!(look(&mut source, second, 1000 - u64::from(second)), [Effect::Look]);
+        }
+        assert_eq!(look(&mut source, 11, 10), [Effect::Look, Effect::Cancel]);
+        assert!(source.told(false).reason.contains("not completed after 10 seconds"));
+    }
+
+    #[test]
+    fn where_it_may_the_guest_is_paused_instead_and_goes_on_if_that_fails() {
+        let mut source = begun(Limits { may_pause: true, progress: None, ..limits() });
+        assert_eq!(look(&mut source, 11, 10), [Effect::Look, Effect::Pause]);
+        assert_eq!(look(&mut source, 12, 10), [Effect::Look]);
+        assert!(source.told(false).paused);
+        let failed = source.step(13 * S, Event::Said(Said::Failed("reset".into())));
+        assert_eq!(failed, (vec![Effect::CleanUp], Outcome::Back));
+    }
+
+    #[test]
+    fn an_abort_in_time_is_told_as_one() {
+        let mut source = begun(limits());
+        assert_eq!(source.step(S, Event::Abort).0, [Effect::Cancel]);
+        // It was at the switch just then: nothing is switched.
+        assert_eq!(source.step(S, Event::Said(Said::PreSwitchover)).0, []);
+        source.step(S, Event::Said(Said::Cancelled));
+        let told = source.told(false);
+        assert_eq!(
+            (told.state, told.aborted, told.reason.as_str()),
+            (State::Over, true, "Live migration aborted")
+        );
+    }
+
+    #[test]
+    fn before_it_has_begun_there_is_nothing_to_cancel() {
+        let mut source = Source::begin("m".to_owned(), limits(), S).0;
+        assert_eq!(source.step(S, Event::Abort).0, []);
+        assert_eq!(source.step(S, Event::Begun).0, [Effect::Cancel]);
+        let mut source = Source::begin("m".to_owned(), limits(), S).0;
+        let (effects, outcome) = source.step(S, Event::CannotGoOn("refused".to_owned()));
+        assert_eq!((effects, outcome), (vec![Effect::Cancel, Effect::CleanUp], Outcome::None));
+        assert_eq!((source.stage, source.told(false).reason.as_str()), (Stage::Over, "refused"));
+    }
+
+    #[test]
+    fn a_stop_cancels_it_or_waits_for_the_verdict() {
+        let mut source = begun(limits());
+        assert_eq!(source.stop(2 * S, S), (vec![Effect::Cancel], false));
+        // Too late: the guest is sent.
+        source.step(2 * S, Event::Said(Said::Completed));
+        assert_eq!(source.stop(3 * S, 30 * S), (vec![], true));
+        assert_eq!(source.stop(3 * S, 60 * S), (vec![], true));
+        assert_eq!(source.wake(), Some(33 * S));
+        assert_eq!(source.tick(32 * S).1, Outcome::None);
+        assert_eq!(source.tick(33 * S).1, Outcome::Undecided);
+    }
+}

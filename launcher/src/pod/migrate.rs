@@ -1,0 +1,106 @@
+//! Orders about a migration, as the handler sends them.
+
+use std::time::Duration;
+
+use barevirt_protocol::names::{MigrationChannel, MigrationStream};
+use barevirt_protocol::v1::migrate_request::Order;
+use barevirt_protocol::v1::{
+    MigrateRequest, MigrationAbort, MigrationGo, MigrationReceive, MigrationSend, MigrationVerdict,
+};
+
+use crate::migration::qemu::{Baggage, Key};
+use crate::migration::{Connections, Limits};
+use crate::supervisor::MigrationOrder;
+
+/// Longest UID of a migration, bytes.
+const LONGEST_UID: usize = 128;
+
+/// An order that is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoOrder {
+    /// The UID is none.
+    #[error("the migration has no UID that can be one")]
+    Uid,
+    /// It is of a version that is not known here.
+    #[error("an order that is not known here")]
+    Unknown,
+    /// The key is too short or too long.
+    #[error("the key of a migration has 32 to 64 bytes")]
+    Key,
+}
+
+/// Reads an order, and takes its connection.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(String, MigrationOrder), NoOrder> {
+    let MigrateRequest { uid, order } = request;
+    if uid.is_empty() || uid.len() > LONGEST_UID || !uid.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(NoOrder::Uid);
+    }
+    let baggage = |key: Vec<u8>| -> Result<Option<Baggage>, NoOrder> {
+        let key = if key.is_empty() { None } else { Some(Key::new(key).ok_or(NoOrder::Key)?) };
+        let channel = MigrationChannel { uid: uid.clone(), stream: MigrationStream::Memory };
+        Ok(connections.take(&channel).map(|memory| Baggage { memory, key }))
+    };
+    let order = match order.ok_or(NoOrder::Unknown)? {
+        Order::Receive(MigrationReceive { key }) => MigrationOrder::Receive { baggage: baggage(key)? },
+        Order::Send(send) => MigrationOrder::Send { limits: limits(&send), baggage: baggage(send.key)? },
+        Order::Abort(MigrationAbort {}) => MigrationOrder::Abort,
+        Order::Verdict(MigrationVerdict { went }) => MigrationOrder::Verdict { went },
+        Order::Go(MigrationGo { hold }) => MigrationOrder::Go { hold },
+    };
+    Ok((uid, order))
+}
+
+fn limits(send: &MigrationSend) -> Limits {
+    let seconds = |seconds: u64| (seconds > 0).then(|| Duration::from_secs(seconds));
+    Limits {
+        bandwidth: (send.bandwidth > 0).then_some(send.bandwidth),
+        downtime: Duration::from_millis(send.downtime_ms),
+        auto_converge: send.auto_converge,
+        completion: seconds(send.completion_timeout_seconds),
+        progress: seconds(send.progress_timeout_seconds),
+        may_pause: send.may_pause,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_order_is_refused() {
+        let read = |uid: &str, order| {
+            let request = MigrateRequest { uid: uid.to_owned(), order };
+            read(request, &Connections::default()).map(|(_, order)| order)
+        };
+        let go = Some(Order::Go(MigrationGo { hold: true }));
+        assert!(matches!(read("m", go.clone()), Ok(MigrationOrder::Go { hold: true })));
+        assert_eq!(read("", go.clone()).unwrap_err(), NoOrder::Uid);
+        assert_eq!(read("a b", go).unwrap_err(), NoOrder::Uid);
+        assert_eq!(read("m", None).unwrap_err(), NoOrder::Unknown);
+        let short = Some(Order::Receive(MigrationReceive { key: vec![1; 31] }));
+        assert_eq!(read("m", short).unwrap_err(), NoOrder::Key);
+    }
+
+    #[test]
+    fn a_connection_is_taken_once() {
+        let connections = Connections::default();
+        let channel = MigrationChannel { uid: "m".into(), stream: MigrationStream::Memory };
+        connections.give(channel, vec![tempfile::tempfile().unwrap().into()]).unwrap();
+        let request = || MigrateRequest {
+            uid: "m".into(),
+            order: Some(Order::Send(MigrationSend { downtime_ms: 900, ..MigrationSend::default() })),
+        };
+        let taken = |order| match order {
+            (_, MigrationOrder::Send { baggage, limits }) => {
+                assert_eq!((limits.downtime_ms(), limits.bytes_per_second()), (900, Limits::UNLIMITED));
+                baggage.is_some()
+            }
+            _ => false,
+        };
+        assert!(taken(read(request(), &connections).unwrap()));
+        assert!(!taken(read(request(), &connections).unwrap()));
+    }
+}

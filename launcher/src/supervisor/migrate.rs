@@ -1,0 +1,191 @@
+//! Migrations: orders of the handler, and what QEMU is told for them.
+
+use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::{Deadline, Error, Qmp};
+
+use super::{COMMAND, NotDone, Outcome, Reply, Supervisor};
+use crate::lifecycle::{Event, Order, judge_order};
+use crate::migration::qemu::{self, Baggage, Seen};
+use crate::migration::{self, Effect, Limits, Moving, Said};
+
+/// What the handler orders about a migration.
+#[derive(Debug)]
+pub enum MigrationOrder {
+    /// To send the guest; without a connection, where it is asked for again.
+    Send {
+        /// Connection and key.
+        baggage: Option<Baggage>,
+        /// Its bounds.
+        limits: Limits,
+    },
+    /// To take the guest in.
+    Receive {
+        /// Connection and key.
+        baggage: Option<Baggage>,
+    },
+    /// To give up.
+    Abort,
+    /// Where the guest is.
+    Verdict {
+        /// The target has it.
+        went: bool,
+    },
+    /// To let the guest go.
+    Go {
+        /// It stays paused.
+        hold: bool,
+    },
+}
+
+impl MigrationOrder {
+    const fn kind(&self) -> Order {
+        match self {
+            Self::Send { .. } => Order::Send,
+            Self::Receive { .. } => Order::Receive,
+            Self::Abort | Self::Verdict { .. } => Order::OfSource,
+            Self::Go { .. } => Order::Go,
+        }
+    }
+}
+
+impl Supervisor<'_> {
+    pub(super) fn ordered(&mut self, uid: String, order: MigrationOrder, reply: Reply) {
+        let outcome = self.order(uid, order);
+        // Fails when whoever ordered it has gone.
+        let _ = reply.send(outcome);
+    }
+
+    fn order(&mut self, uid: String, order: MigrationOrder) -> Result<(), NotDone> {
+        if !judge_order(&self.vm, &uid, order.kind())? {
+            return Ok(());
+        }
+        tracing::info!(uid, ?order, "migration");
+        let event = match order {
+            MigrationOrder::Send { baggage, limits } => {
+                self.baggage = Some(baggage.ok_or(NotDone::NotConnected)?);
+                migration::Event::Send { uid, limits }
+            }
+            MigrationOrder::Receive { baggage } => {
+                self.baggage = Some(baggage.ok_or(NotDone::NotConnected)?);
+                migration::Event::Receive
+            }
+            MigrationOrder::Abort => migration::Event::Abort,
+            MigrationOrder::Verdict { went } => migration::Event::Verdict { went },
+            MigrationOrder::Go { hold } => migration::Event::Go { hold },
+        };
+        self.happened(Event::Migration(event));
+        Ok(())
+    }
+
+    pub(super) fn migrate(&mut self, effect: Effect) {
+        let Some(qmp) = self.qmp.clone() else { return };
+        match effect {
+            Effect::Send => {
+                let (Some(baggage), Moving::Goes(source)) = (self.baggage.take(), &self.vm.moving) else {
+                    return;
+                };
+                let (limits, keys) = (source.limits, self.keys.clone());
+                self.beside(async move {
+                    let outcome = qemu::send(&qmp, &keys, baggage, limits).await;
+                    let has_begun = outcome.is_ok().then_some(migration::Event::Begun);
+                    has_begun.into_iter().chain(begun(outcome)).collect()
+                });
+            }
+            Effect::Receive => {
+                let Some(baggage) = self.baggage.take() else { return };
+                let keys = self.keys.clone();
+                self.beside(async move { begun(qemu::receive(&qmp, &keys, baggage).await) });
+            }
+            Effect::Look => self.look_at_migration(),
+            Effect::Switch => self.beside(async move { begun(qemu::switch(&qmp).await) }),
+            Effect::Cancel => {
+                self.beside(async move { needless(qemu::cancel(&qmp).await, "migrate_cancel") });
+            }
+            Effect::CleanUp => {
+                let keys = self.keys.clone();
+                self.beside(async move { needless(qemu::clean_up(&qmp, &keys).await, "object-del") });
+            }
+            Effect::Pause => self.beside(async move {
+                let stopped = qmp.execute(qmp::stop {}, Deadline::after(COMMAND)).await;
+                needless(stopped.map(drop), "stop")
+            }),
+        }
+    }
+
+    /// Asks how the migration is: what a gap in the events may have hidden comes with the figures.
+    pub(super) fn look_at_migration(&mut self) {
+        let Some(qmp) = self.qmp.clone() else { return };
+        self.beside(look(qmp));
+    }
+
+    /// What a `MIGRATION` event means. A failure is told with its reason.
+    pub(super) fn migration_said(&mut self, status: &str) -> Option<Event> {
+        tracing::info!(status, "migration");
+        match qemu::said(status, "")? {
+            Said::Failed(_) => {
+                self.look_at_migration();
+                None
+            }
+            said @ (Said::Active | Said::PreSwitchover | Said::Completed | Said::Cancelled) => {
+                Some(Event::Migration(migration::Event::Said(said)))
+            }
+        }
+    }
+
+    fn beside(&mut self, work: impl Future<Output = Vec<migration::Event>> + 'static) {
+        self.work.push(Box::pin(async move {
+            Outcome::Happened(work.await.into_iter().map(Event::Migration).collect())
+        }));
+    }
+}
+
+async fn look(qmp: Qmp) -> Vec<migration::Event> {
+    match qemu::look(&qmp).await {
+        Ok(Seen { said, progress }) => {
+            let said = said.map(migration::Event::Said);
+            [migration::Event::Seen(progress)].into_iter().chain(said).collect()
+        }
+        Err(error) => needless::<Error>(Err(error), "query-migrate"),
+    }
+}
+
+/// The end of the stream is the end of QEMU, which is told by its exit.
+fn begun<E: std::error::Error + IsClosed>(outcome: Result<(), E>) -> Vec<migration::Event> {
+    match outcome {
+        Ok(()) => vec![],
+        Err(error) if error.is_closed() => vec![],
+        Err(error) => {
+            tracing::warn!(%error, "the migration cannot go on");
+            vec![migration::Event::CannotGoOn(error.to_string())]
+        }
+    }
+}
+
+fn needless<E: std::error::Error + IsClosed>(
+    outcome: Result<(), E>,
+    name: &'static str,
+) -> Vec<migration::Event> {
+    if let Err(error) = outcome.as_ref()
+        && !error.is_closed()
+    {
+        tracing::warn!(%error, name, "command failed");
+    }
+    vec![]
+}
+
+/// Errors that may tell of the end of QEMU.
+trait IsClosed {
+    fn is_closed(&self) -> bool;
+}
+
+impl IsClosed for Error {
+    fn is_closed(&self) -> bool {
+        Self::is_closed(self)
+    }
+}
+
+impl IsClosed for qemu::NotBegun {
+    fn is_closed(&self) -> bool {
+        matches!(self, Self::Monitor(error) if error.is_closed())
+    }
+}

@@ -1,0 +1,274 @@
+//! A guest that moves between two supervisors, each with a QEMU of its own, over a connection on this machine.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "support/counter.rs"]
+mod counter;
+mod support;
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::time::timeout;
+use virt_launcher::migration::qemu::{Baggage, Key};
+use virt_launcher::migration::{Limits, State, Told};
+use virt_launcher::status::{Stage, Status};
+use virt_launcher::supervisor::{MigrationOrder, NotDone, Request, supervise};
+use virt_launcher::verdict::Verdict;
+
+const SOON: Duration = Duration::from_secs(60);
+const UID: &str = "migration-1";
+
+struct End {
+    requests: mpsc::Sender<Request>,
+    status: watch::Receiver<Status>,
+    verdict: JoinHandle<Verdict>,
+    serial: UnixStream,
+    _keys: tempfile::TempDir,
+}
+
+impl End {
+    fn start(directory: &std::path::Path, incoming: bool) -> Self {
+        let disk = counter::disk(directory);
+        let file = format!("driver=file,node-name=file,read-only=on,filename={}", disk.display());
+        let mut extra =
+            vec!["-blockdev", &file, "-blockdev", "driver=raw,node-name=disk,file=file,read-only=on"];
+        extra.extend(["-device", "virtio-blk-pci,drive=disk,bootindex=1"]);
+        if incoming {
+            extra.extend(["-incoming", "defer"]);
+        }
+        let mut bare = support::bare(&extra);
+        let keys = tempfile::tempdir().unwrap();
+        bare.launch.keys = keys.path().join("keys");
+        bare.launch.incoming = incoming.then(|| UID.to_owned());
+        let (requests, asked) = mpsc::channel(4);
+        let sender = watch::Sender::new(Status::default());
+        let status = sender.subscribe();
+        let launch = bare.launch;
+        let verdict =
+            spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
+        Self { requests, status, verdict, serial: bare.serial, _keys: keys }
+    }
+
+    async fn until(&mut self, what: &str, is: impl Fn(&Status) -> bool) -> Status {
+        let status = timeout(SOON, self.status.wait_for(|status| is(status))).await;
+        status
+            .unwrap_or_else(|_| panic!("never {what}"))
+            .unwrap_or_else(|_| panic!("ended, never {what}"))
+            .clone()
+    }
+
+    async fn reaches(&mut self, state: State) -> Told {
+        let is = |status: &Status| status.migration.as_ref().is_some_and(|told| told.state == state);
+        self.until(&format!("{state:?}"), is).await.migration.unwrap()
+    }
+
+    async fn order(&self, order: MigrationOrder) -> Result<(), NotDone> {
+        let (reply, replied) = oneshot::channel();
+        self.requests.send(Request::Migrate { uid: UID.to_owned(), order, reply }).await.unwrap();
+        timeout(SOON, replied).await.expect("no reply").unwrap()
+    }
+
+    async fn count(&mut self) -> u32 {
+        counter::next_count(&mut self.serial).await
+    }
+
+    fn kill(&self) {
+        let pid = Pid::from_raw(self.status.borrow().qemu_pid.cast_signed());
+        kill(pid, Signal::SIGKILL).unwrap();
+    }
+
+    async fn verdict(self) -> Verdict {
+        timeout(SOON, self.verdict).await.expect("no verdict").unwrap()
+    }
+}
+
+/// Both ends, the source's guest counting, the target's QEMU ready.
+struct Pair {
+    source: End,
+    target: End,
+    _directory: tempfile::TempDir,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut source = End::start(directory.path(), false);
+        let mut target = End::start(directory.path(), true);
+        source.until("running", |status| status.stage == Stage::Running).await;
+        target.until("ready", |status| status.ready).await;
+        target.reaches(State::Awaited).await;
+        source.count().await;
+        Self { source, target, _directory: directory }
+    }
+
+    async fn begin(&self, limits: Limits, keys: [u8; 2]) {
+        let (ours, theirs) = connection();
+        let baggage = |memory, key| Some(Baggage { memory, key: Key::new(vec![key; 32]) });
+        let receive = MigrationOrder::Receive { baggage: baggage(theirs, keys[1]) };
+        self.target.order(receive).await.unwrap();
+        let send = MigrationOrder::Send { baggage: baggage(ours, keys[0]), limits };
+        self.source.order(send).await.unwrap();
+    }
+
+    /// The guest counts at the source.
+    async fn is_at_source(&mut self) {
+        // What is in the socket was said before.
+        for _ in 0..20 {
+            self.source.count().await;
+        }
+        let first = self.source.count().await;
+        assert!(self.source.count().await > first);
+        assert_eq!(self.source.status.borrow().stage, Stage::Running);
+    }
+}
+
+fn connection() -> (OwnedFd, OwnedFd) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (ours.into(), listener.accept().unwrap().0.into())
+}
+
+fn limits() -> Limits {
+    Limits {
+        bandwidth: None,
+        downtime: Duration::from_millis(900),
+        auto_converge: true,
+        completion: Some(Duration::from_secs(60)),
+        progress: Some(Duration::from_secs(60)),
+        may_pause: false,
+    }
+}
+
+/// Some seconds long, for what is to happen on the way.
+fn slow() -> Limits {
+    Limits { bandwidth: Some(64 << 10), downtime: Duration::from_millis(1), ..limits() }
+}
+
+fn local<F: Future>(test: F) -> F::Output {
+    let _ = tracing_subscriber::fmt().with_test_writer().try_init();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test)
+}
+
+#[test]
+fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
+    local(async {
+        let Pair { mut source, mut target, _directory } = {
+            let pair = Pair::start().await;
+            pair.begin(limits(), [7, 7]).await;
+            pair
+        };
+        let sent = source.reaches(State::Sent).await;
+        assert!(!sent.hold && !sent.paused && sent.reason.is_empty(), "{sent:?}");
+        target.reaches(State::Received).await;
+        // Nobody runs: the target was not told to, and the source never will by itself.
+        assert_eq!(target.status.borrow().stage, Stage::Starting);
+        let mut last = 0;
+        while let Ok(count) =
+            timeout(Duration::from_millis(500), counter::next_count(&mut source.serial)).await
+        {
+            last = count;
+        }
+        // An order that came twice begins nothing anew.
+        source.order(MigrationOrder::Send { baggage: None, limits: limits() }).await.unwrap();
+        source.order(MigrationOrder::Abort).await.unwrap();
+        assert_eq!(source.status.borrow().migration.as_ref().unwrap().state, State::Sent);
+
+        target.order(MigrationOrder::Go { hold: false }).await.unwrap();
+        target.reaches(State::Arrived).await;
+        target.until("running", |status| status.stage == Stage::Running).await;
+        let first = target.count().await;
+        assert!((last..last + 3).contains(&first), "{last}, then {first}");
+        assert!(target.count().await > first);
+        source.order(MigrationOrder::Verdict { went: true }).await.unwrap();
+        let verdict = source.verdict().await;
+        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "Migrated"));
+        target.count().await;
+    });
+}
+
+#[test]
+fn a_target_that_dies_on_the_way_leaves_the_guest_where_it_is() {
+    local(async {
+        let mut pair = Pair::start().await;
+        pair.begin(slow(), [7, 7]).await;
+        pair.source
+            .until("sends", |status| {
+                status.migration.as_ref().is_some_and(|told| told.progress.transferred > 0)
+            })
+            .await;
+        pair.target.kill();
+        let over = pair.source.reaches(State::Over).await;
+        assert!(!over.reason.is_empty() && !over.aborted, "{over:?}");
+        pair.is_at_source().await;
+        assert_eq!(pair.target.verdict().await.reason, "QemuKilled");
+    });
+}
+
+#[test]
+fn a_target_that_dies_after_the_switch_is_known_to_have_before_the_guest_goes_on() {
+    local(async {
+        let mut pair = Pair::start().await;
+        pair.begin(limits(), [7, 7]).await;
+        pair.source.reaches(State::Sent).await;
+        pair.target.kill();
+        while timeout(Duration::from_millis(500), counter::next_count(&mut pair.source.serial)).await.is_ok()
+        {
+        }
+        // A stop waits for the verdict too.
+        pair.source.requests.send(Request::Stop { grace: SOON, why: "test".into() }).await.unwrap();
+        pair.source.order(MigrationOrder::Verdict { went: false }).await.unwrap();
+        pair.is_at_source().await;
+        assert_eq!(pair.source.reaches(State::Over).await.reason, "the guest did not arrive");
+    });
+}
+
+#[test]
+fn an_abort_and_a_limit_leave_the_guest_where_it_is() {
+    local(async {
+        let mut pair = Pair::start().await;
+        pair.begin(slow(), [7, 7]).await;
+        pair.source.reaches(State::Sending).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        pair.source.order(MigrationOrder::Abort).await.unwrap();
+        assert!(pair.source.reaches(State::Over).await.aborted);
+        pair.is_at_source().await;
+
+        let mut pair = Pair::start().await;
+        pair.begin(Limits { completion: Some(Duration::from_secs(1)), ..slow() }, [7, 7]).await;
+        let over = pair.source.reaches(State::Over).await;
+        assert!(over.reason.contains("not completed after 1 seconds"), "{over:?}");
+        pair.is_at_source().await;
+    });
+}
+
+#[test]
+fn where_the_guest_may_be_paused_it_arrives_all_the_same() {
+    local(async {
+        let mut pair = Pair::start().await;
+        let limits = Limits { completion: Some(Duration::from_secs(1)), may_pause: true, ..slow() };
+        pair.begin(Limits { bandwidth: Some(128 << 10), ..limits }, [7, 7]).await;
+        let sent = pair.source.reaches(State::Sent).await;
+        assert!(sent.paused && !sent.hold, "{sent:?}");
+        pair.target.order(MigrationOrder::Go { hold: sent.hold }).await.unwrap();
+        pair.target.until("running", |status| status.stage == Stage::Running).await;
+        pair.target.count().await;
+    });
+}
+
+#[test]
+fn without_the_key_nothing_is_sent() {
+    local(async {
+        let mut pair = Pair::start().await;
+        pair.begin(limits(), [7, 8]).await;
+        let over = pair.source.reaches(State::Over).await;
+        assert!(over.reason.contains("TLS"), "{over:?}");
+        assert_eq!(over.progress.transferred, 0);
+        pair.is_at_source().await;
+    });
+}

@@ -1,0 +1,67 @@
+//! A guest of one sector: it counts in its memory, and says the count on its serial port now and then.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// For a processor in real mode, at 0x7c00. Each time the low half of the count is zero, the high half is said: four digits from
+/// `0` to `?`, and a line's end.
+const CODE: [u8; 44] = [
+    0xfa, // cli
+    0x31, 0xc0, // xor ax, ax
+    0x8e, 0xd8, // mov ds, ax
+    0x66, 0xff, 0x06, 0x00, 0x7e, // next: inc dword [0x7e00]
+    0x83, 0x3e, 0x00, 0x7e, 0x00, // cmp word [0x7e00], 0
+    0x75, 0xf4, // jne next
+    0x8b, 0x1e, 0x02, 0x7e, // mov bx, [0x7e02]
+    0xb9, 0x04, 0x00, // mov cx, 4
+    0xc1, 0xc3, 0x04, // digit: rol bx, 4
+    0x88, 0xd8, // mov al, bl
+    0x24, 0x0f, // and al, 15
+    0x04, 0x30, // add al, '0'
+    0xba, 0xf8, 0x03, // mov dx, 0x3f8
+    0xee, // out dx, al
+    0xe2, 0xf1, // loop digit
+    0xb0, 0x0a, // mov al, 10
+    0xee, // out dx, al
+    0xeb, 0xd9, // jmp next
+];
+
+/// Writes its disk.
+pub fn disk(directory: &Path) -> PathBuf {
+    let mut image = vec![0; 1 << 20];
+    image[..CODE.len()].copy_from_slice(&CODE);
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let path = directory.join("counter.img");
+    std::fs::write(&path, image).unwrap();
+    path
+}
+
+/// The next count that it says.
+pub async fn next_count(serial: &mut UnixStream) -> u32 {
+    let mut line = Vec::new();
+    let read = async {
+        loop {
+            match serial.read_u8().await.unwrap() {
+                b'\n' => match count(&line) {
+                    Some(count) => return count,
+                    // Words of the firmware, or what was said while nobody listened.
+                    None => line.clear(),
+                },
+                byte => line.push(byte),
+            }
+        }
+    };
+    timeout(Duration::from_secs(30), read).await.expect("the guest does not count")
+}
+
+/// What a line counts.
+pub fn count(line: &[u8]) -> Option<u32> {
+    let line: &[u8; 4] = line.try_into().ok()?;
+    line.iter()
+        .try_fold(0, |count, byte| (b'0'..=b'?').contains(byte).then(|| count * 16 + u32::from(byte - b'0')))
+}

@@ -1,0 +1,171 @@
+//! doctor: looks at a cluster before and after an installation, and says what is missing and how to mend it.
+//!
+//! ```text
+//!   requests (each may be refused) -> Facts -> findings (pure) -> lines, or JSON
+//! ```
+//!
+//! Nothing is written: the one object that it sends is sent as a dry run, so that the webhooks answer.
+
+mod cluster;
+mod findings;
+mod installation;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use self::findings::{Facts, Finding, Verdict};
+use crate::session::Session;
+
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(20);
+/// Largest number of objects that are asked for.
+const MOST: usize = 500;
+
+/// Arguments of `virtctl doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    # Before an installation, and after it:\n  virtctl doctor\n\n  \
+    # For a script: one object for each finding.\n  virtctl doctor --output json")]
+pub(crate) struct Doctor {
+    /// How the findings are printed.
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// A line each, with what to do.
+    Text,
+    /// A list of objects: area, verdict, says, remedy.
+    Json,
+}
+
+impl Doctor {
+    pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
+        let findings = findings::of(&gather(&session.client).await);
+        match self.output {
+            Output::Text => print!("{}", text(&findings)),
+            Output::Json => println!("{}", serde_json::to_string_pretty(&as_json(&findings))?),
+        }
+        let bad = findings.iter().filter(|finding| finding.verdict == Verdict::Problem).count();
+        if bad > 0 {
+            bail!("{bad} of {} findings are problems", findings.len());
+        }
+        Ok(())
+    }
+}
+
+/// What the API server answers to a request: the object, or why there is none.
+async fn ask(client: &Client, request: Request<Vec<u8>>) -> Result<Value, String> {
+    match timeout(REQUEST, client.request::<Value>(request)).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => Err(status.message),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", REQUEST.as_secs())),
+    }
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value, String> {
+    let request = Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
+    ask(client, request).await
+}
+
+async fn list(client: &Client, path: &str) -> Result<Vec<Value>, String> {
+    let answer = get(client, &format!("{path}?limit={MOST}")).await?;
+    Ok(answer["items"].as_array().cloned().unwrap_or_default())
+}
+
+async fn gather(client: &Client) -> Facts {
+    let version = get(client, "/version").await;
+    let nodes = list(client, "/api/v1/nodes").await;
+    let metrics = match nodes.iter().flatten().find_map(|node| node["metadata"]["name"].as_str()) {
+        // A name of Kubernetes' has no character that means something in a path.
+        Some(node) => kubelet_metrics(client, node).await,
+        None => Err("no node is known".to_owned()),
+    };
+    let groups = get(client, "/apis").await;
+    Facts {
+        version,
+        nodes,
+        metrics,
+        storage_classes: list(client, "/apis/storage.k8s.io/v1/storageclasses").await,
+        groups: groups.map(|groups| groups["groups"].as_array().cloned().unwrap_or_default()),
+        installations: list(client, "/apis/kubevirt.io/v1/kubevirts").await,
+        deployments: list(client, "/apis/apps/v1/namespaces/kubevirt/deployments").await,
+        daemon_sets: list(client, "/apis/apps/v1/namespaces/kubevirt/daemonsets").await,
+        api_service: get(client, "/apis/apiregistration.k8s.io/v1/apiservices/v1.subresources.kubevirt.io")
+            .await,
+        server_version: get(client, "/apis/subresources.kubevirt.io/v1/version").await,
+        trial: trial(client).await,
+    }
+}
+
+/// The kubelet says of itself which version of cgroups it works with.
+async fn kubelet_metrics(client: &Client, node: &str) -> Result<String, String> {
+    let path = format!("/api/v1/nodes/{node}/proxy/metrics");
+    let request = Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
+    match timeout(REQUEST, client.request_text(request)).await {
+        Ok(Ok(text)) => Ok(text),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", REQUEST.as_secs())),
+    }
+}
+
+/// A machine that is not made: its way through the webhooks shows that the API server reaches and believes them.
+async fn trial(client: &Client) -> Result<(), String> {
+    let machine = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+        "metadata": {"generateName": "virtctl-doctor-"},
+        "spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {
+            "memory": {"guest": "64Mi"}, "devices": {},
+        }}}},
+    });
+    let request = Request::post("/apis/kubevirt.io/v1/namespaces/default/virtualmachines?dryRun=All")
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(machine.to_string().into_bytes())
+        .map_err(|error| error.to_string())?;
+    ask(client, request).await.map(drop)
+}
+
+fn text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding { area, verdict, says, remedy } in findings {
+        // A String takes all that is written.
+        let _ = writeln!(text, "{:<8} {area:<13} {says}", verdict.word());
+        if let Some(remedy) = remedy {
+            let _ = writeln!(text, "{:<22} -> {remedy}", "");
+        }
+    }
+    text
+}
+
+fn as_json(findings: &[Finding]) -> Value {
+    let one = |Finding { area, verdict, says, remedy }: &Finding| json!({"area": area, "verdict": verdict.word(), "says": says, "remedy": remedy});
+    findings.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_a_line_and_its_remedy_another() {
+        let findings = [
+            Finding::good("nodes", "2 of 2 nodes are ready"),
+            Finding::problem("storage", "there is no storage class", "install one"),
+        ];
+        assert_eq!(
+            text(&findings),
+            "ok       nodes         2 of 2 nodes are ready\n\
+             problem  storage       there is no storage class\n                       -> install one\n"
+        );
+        assert_eq!(as_json(&findings)[1]["remedy"], "install one");
+    }
+}

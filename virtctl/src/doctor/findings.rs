@@ -1,0 +1,98 @@
+//! What was seen of a cluster, and what is found in it.
+
+use serde_json::Value;
+
+use super::{cluster, installation};
+
+/// What the API server answered to each question; an error is its reason, as it gave it.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// Of Kubernetes.
+    pub(super) version: Result<Value, String>,
+    pub(super) nodes: Result<Vec<Value>, String>,
+    /// What one kubelet tells of itself, in Prometheus' format.
+    pub(super) metrics: Result<String, String>,
+    pub(super) storage_classes: Result<Vec<Value>, String>,
+    /// API groups that are served.
+    pub(super) groups: Result<Vec<Value>, String>,
+    /// `KubeVirt` objects.
+    pub(super) installations: Result<Vec<Value>, String>,
+    /// Those of the components.
+    pub(super) deployments: Result<Vec<Value>, String>,
+    pub(super) daemon_sets: Result<Vec<Value>, String>,
+    /// The registration of virt-api's subresources.
+    pub(super) api_service: Result<Value, String>,
+    /// What virt-api says of its version.
+    pub(super) server_version: Result<Value, String>,
+    /// Whether a machine passes admission, in a dry run.
+    pub(super) trial: Result<(), String>,
+}
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// As it should be.
+    Good,
+    /// It could not be looked at, or is known later.
+    Unknown,
+    /// Machines run, and something that people expect will not work.
+    Warning,
+    /// Machines do not run.
+    Problem,
+}
+
+impl Verdict {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Verdict::Good => "ok",
+            Verdict::Unknown => "unknown",
+            Verdict::Warning => "warning",
+            Verdict::Problem => "problem",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) area: &'static str,
+    pub(super) verdict: Verdict,
+    pub(super) says: String,
+    /// What to do about it.
+    pub(super) remedy: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn good(area: &'static str, says: impl Into<String>) -> Self {
+        Self { area, verdict: Verdict::Good, says: says.into(), remedy: None }
+    }
+
+    pub(super) fn unknown(area: &'static str, says: impl Into<String>) -> Self {
+        Self { area, verdict: Verdict::Unknown, says: says.into(), remedy: None }
+    }
+
+    pub(super) fn warning(area: &'static str, says: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { area, verdict: Verdict::Warning, says: says.into(), remedy: Some(remedy.into()) }
+    }
+
+    pub(super) fn problem(area: &'static str, says: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { area, verdict: Verdict::Problem, says: says.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+/// All findings: of the cluster, then of the installation.
+pub(super) fn of(facts: &Facts) -> Vec<Finding> {
+    let mut found = cluster::findings(facts);
+    found.extend(installation::findings(facts));
+    found
+}
+
+/// A text in an object; empty where there is none.
+pub(super) fn word<'a>(value: &'a Value, at: &str) -> &'a str {
+    value.pointer(at).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A condition of an object.
+pub(super) fn condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == name)
+}
