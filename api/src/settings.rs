@@ -17,9 +17,13 @@ pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, QuotaLi
 
 use crate::gates::Gates;
 use crate::names::EVEN_PARITY_ANNOTATION;
+use crate::syntax::is_label_key;
 use crate::v1::{KubeVirt, KubeVirtSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
+
+/// Key of the taint that has guests leave a node, unless the installation names another. KubeVirt's.
+const DRAIN_TAINT: &str = "kubevirt.io/drain";
 
 /// Settings of the installation that decide about pods, guests and components.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +40,8 @@ pub struct Settings {
     pub image_pull_secrets: Vec<String>,
     /// What an eviction means for instances that do not say.
     pub eviction_strategy: Option<String>,
+    /// Key of the taint that has guests leave a node: `nodeDrainTaintKey` of the migrations.
+    pub drain_taint: String,
     /// What guests have that name none.
     pub guest: GuestDefaults,
     /// What guests read about their system.
@@ -79,6 +85,7 @@ impl Default for Settings {
             image_pull_policy: None,
             image_pull_secrets: Vec::new(),
             eviction_strategy: None,
+            drain_taint: DRAIN_TAINT.to_owned(),
             guest: GuestDefaults::default(),
             smbios: Smbios::default(),
             cpu_models: CpuModels::default(),
@@ -126,6 +133,11 @@ impl Settings {
             image_pull_policy: configuration.image_pull_policy,
             image_pull_secrets: spec.image_pull_secrets.iter().map(|secret| secret.name.clone()).collect(),
             eviction_strategy: configuration.eviction_strategy,
+            drain_taint: configuration
+                .migrations
+                .and_then(|migrations| migrations.node_drain_taint_key)
+                .filter(|key| is_label_key(key))
+                .unwrap_or(defaults.drain_taint),
         }
     }
 
@@ -146,7 +158,7 @@ mod tests {
     #[test]
     fn reads_what_is_given_and_ignores_what_is_out_of_range() {
         let spec: KubeVirtSpec = serde_json::from_value(json!({"configuration": {
-            "imagePullPolicy": "Always", "evictionStrategy": "LiveMigrate",
+            "imagePullPolicy": "Always", "evictionStrategy": "LiveMigrate", "migrations": {"nodeDrainTaintKey": "empty"},
             "developerConfiguration": {"useEmulation": true, "memoryOvercommit": 9, "cpuAllocationRatio": 1}}}))
         .unwrap();
         let settings = Settings::from_kubevirt(Some(&spec));
@@ -155,6 +167,8 @@ mod tests {
         assert_eq!(settings.cpu_allocation_ratio, 1);
         assert_eq!(settings.image_pull_policy.as_deref(), Some("Always"));
         assert_eq!(settings.eviction_strategy.as_deref(), Some("LiveMigrate"));
+        assert_eq!(settings.drain_taint, "empty");
+        assert_eq!(Settings::default().drain_taint, "kubevirt.io/drain");
         assert_eq!(Settings::from_kubevirt(None), Settings::default());
         assert_eq!(Settings::from_kubevirt(Some(&KubeVirtSpec::default())), Settings::default());
     }

@@ -1,13 +1,14 @@
 //! docs/reference/fields.md is what the lists and the gates say. `make docs` writes it.
 
 use barevirt_api::gates::{GATES, State};
+use barevirt_api::migratable::SERVED;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
 /// Each list with the object that it is about, and where in it.
-const LISTS: [(&str, &str); 5] = [
+const LISTS: [(&str, &str); 4] = [
     (
         "VirtualMachineInstance, and the template of whatever makes one: below `spec`",
         include_str!("../src/validate/supported/vmi.txt"),
@@ -18,8 +19,25 @@ const LISTS: [(&str, &str); 5] = [
         include_str!("../src/validate/supported/replica_set.txt"),
     ),
     ("VirtualMachinePool: below `spec`", include_str!("../src/validate/supported/pool.txt")),
-    ("KubeVirt: below `spec`", include_str!("../src/validate/supported/kubevirt.txt")),
 ];
+/// Those that grow with migrations: while none are served, only the defaults of their settings are taken.
+const MIGRATIONS: &str = if SERVED {
+    include_str!("../src/validate/supported/kubevirt_migrations.txt")
+} else {
+    include_str!("../src/validate/supported/kubevirt_no_migrations.txt")
+};
+
+/// All of them.
+fn lists() -> Vec<(&'static str, String)> {
+    let mut lists: Vec<_> = LISTS.into_iter().map(|(title, list)| (title, list.to_owned())).collect();
+    let kubevirt = include_str!("../src/validate/supported/kubevirt.txt");
+    lists.push(("KubeVirt: below `spec`", format!("{kubevirt}\n{MIGRATIONS}")));
+    if SERVED {
+        let policy = include_str!("../src/validate/supported/migration_policy.txt");
+        lists.push(("MigrationPolicy: below `spec`", policy.to_owned()));
+    }
+    lists
+}
 
 /// A field, and what may be given for it.
 fn row(line: &str) -> (&str, Option<&str>, bool) {
@@ -35,7 +53,7 @@ fn page() -> String {
         "# Fields and gates\n\n\
          Written by `make docs` from the lists that admission goes by. A field of KubeVirt's API that is not here is refused by name.\n",
     );
-    for (title, list) in LISTS {
+    for (title, list) in lists() {
         let mut fields: BTreeMap<&str, (Vec<&str>, bool)> = BTreeMap::new();
         for line in list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let (field, value, whole) = row(line);

@@ -118,9 +118,9 @@ async fn call(
             migrations::migrate(&state.client.0, user, namespace, name, &body).await
         }
         Call::CancelEvacuation => {
-            let object = (endpoint.on, namespace.as_str(), name.as_str());
-            let body = body(request).await?;
-            migrations::cancel_evacuation(&state.client.0, user, object, &body).await
+            let (config, object) = (state.config()?, (endpoint.on, namespace.as_str(), name.as_str()));
+            let (taint, body) = (&config.settings.drain_taint, body(request).await?);
+            migrations::cancel_evacuation(&state.client.0, user, taint, object, &body).await
         }
         Call::Version | Call::Health | Call::NotYet => open_call(state, called),
     }

@@ -9,6 +9,7 @@ use barevirt_api::v1::{
     VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationSpec,
 };
 use hyper::body::Bytes;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -22,6 +23,8 @@ use crate::machine::{given, is_dry_run};
 
 /// What the names of migrations begin with that the call makes.
 const NAME_PREFIX: &str = "kubevirt-migrate-vm-";
+/// Effect of the taint that has guests leave a node.
+const NO_SCHEDULE: &str = "NoSchedule";
 /// Where the status says which node the guest is to leave.
 const EVACUATION: &str = "/status/evacuationNodeName";
 
@@ -53,10 +56,12 @@ pub async fn migrate(
 /// Has a guest stay on the node that it was to leave.
 ///
 /// # Errors
-/// 400 without options; 404 where machine or instance is not there; 409 where it is to leave another node by now.
+/// 400 without options, and while its node has the taint `drain_taint`, which says the same of all guests there; 404 where machine
+/// or instance is not there; 409 where it is to leave another node by now.
 pub async fn cancel_evacuation(
     client: &Client,
     user: &User,
+    drain_taint: &str,
     (on, namespace, name): (On, &str, &str),
     body: &Bytes,
 ) -> Result<Answer, Refusal> {
@@ -64,8 +69,14 @@ pub async fn cancel_evacuation(
         machine_exists(client, namespace, name).await?;
     }
     let vmi = instance::get(client, namespace, name).await?;
-    let leaves = vmi.status.and_then(|status| status.evacuation_node_name);
-    if leaves.is_none_or(|node| node.is_empty()) {
+    let status = vmi.status.unwrap_or_default();
+    let leaves = status.evacuation_node_name.filter(|node| !node.is_empty());
+    if let Some(node) = leaves.as_ref().or(status.node_name.as_ref()).filter(|node| !node.is_empty()) {
+        let nodes: Api<Node> = Api::all(client.clone());
+        let found = nodes.get_opt(node).await.map_err(|error| Refusal::from_kube("get Node", error))?;
+        not_drained(found.as_ref(), node, drain_taint)?;
+    }
+    if leaves.is_none() {
         return Ok(answer::done());
     }
     if body.is_empty() {
@@ -91,6 +102,16 @@ async fn machine_exists(client: &Client, namespace: &str, name: &str) -> Result<
     let machines: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
     let found = machines.get_metadata(name).await;
     found.map(drop).map_err(|error| Refusal::from_kube("get VirtualMachine", error))
+}
+
+/// Pure. A node that is gone has no taint.
+fn not_drained(node: Option<&Node>, name: &str, key: &str) -> Result<(), Refusal> {
+    let taints = node.and_then(|node| node.spec.as_ref()?.taints.as_deref()).unwrap_or_default();
+    if taints.iter().any(|taint| taint.key == key && taint.effect == NO_SCHEDULE) {
+        let message = format!("Node \"{name}\" has NodeDrainTaintKey \"{key}:{NO_SCHEDULE}\"");
+        return Err(Refusal::bad_request(message));
+    }
+    Ok(())
 }
 
 /// The migration that the call makes. Pure.
@@ -150,6 +171,20 @@ mod tests {
                 refusal.message,
                 "Operation cannot be fulfilled on virtualmachine.kubevirt.io \"web\": VM is not running"
             );
+        }
+    }
+
+    #[test]
+    fn a_guest_does_not_stay_on_a_node_that_all_are_to_leave() {
+        let node = |key: &str, effect: &str| -> Node {
+            serde_json::from_value(json!({"spec": {"taints": [{"key": key, "effect": effect}]}})).unwrap()
+        };
+        let refused = |node: Option<Node>| not_drained(node.as_ref(), "node01", "kubevirt.io/drain").err();
+        let refusal = refused(Some(node("kubevirt.io/drain", "NoSchedule"))).unwrap();
+        assert_eq!(refusal.code, StatusCode::BAD_REQUEST);
+        assert_eq!(refusal.message, "Node \"node01\" has NodeDrainTaintKey \"kubevirt.io/drain:NoSchedule\"");
+        for other in [Some(node("kubevirt.io/drain", "NoExecute")), Some(node("a", "NoSchedule")), None] {
+            assert!(refused(other).is_none());
         }
     }
 

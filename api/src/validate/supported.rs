@@ -209,17 +209,17 @@ mod tests {
         };
         let own = json!({
             "allowAutoConverge": true, "bandwidthPerMigration": "64Mi", "completionTimeoutPerGiB": 30,
-            "parallelMigrationsPerCluster": 1, "parallelOutboundMigrationsPerNode": 1, "progressTimeout": 5,
+            "nodeDrainTaintKey": "mine", "parallelMigrationsPerCluster": 1, "parallelOutboundMigrationsPerNode": 1,
+            "progressTimeout": 5,
         });
         assert_eq!(refused(true, own.clone()), Vec::<String>::new());
-        assert_eq!(refused(false, own).len(), 6);
+        assert_eq!(refused(false, own).len(), 7);
         for served in [false, true] {
             for given in [
                 json!({"network": "migrations"}),
                 json!({"allowPostCopy": true}),
                 json!({"allowWorkloadDisruption": true}),
                 json!({"disableTLS": true}),
-                json!({"nodeDrainTaintKey": "mine"}),
                 json!({"unsafeMigrationOverride": true}),
                 json!({"utilityVolumesTimeout": 1}),
                 json!({"matchSELinuxLevelOnMigration": false}),

@@ -103,6 +103,8 @@ fn api_cluster_rules() -> Vec<Value> {
         rule("", &["persistentvolumeclaims"], &["get"]),
         rule("cdi.kubevirt.io", &["datavolumes", "datasources"], &["get"]),
         rule("snapshot.storage.k8s.io", &["volumesnapshots"], &["get"]),
+        // Whether a guest is to leave its node for its taint.
+        rule("", &["nodes"], &["get"]),
         // Also what the call `migrate` makes.
         rule("kubevirt.io", &["virtualmachineinstancemigrations"], &["list", "create"]),
         rule("snapshot.kubevirt.io", &["virtualmachinerestores"], &["list"]),

@@ -39,7 +39,10 @@ fn ask_as(hook: Hook, operation: &str, user: &Value, object: &Value, old: Option
 }
 
 fn reviewed(settings: &Settings, hook: Hook, body: &[u8]) -> Result<Value, Refusal> {
-    let (facts, now) = (Facts::default(), now());
+    // Where a migration looks for its instance, there is one.
+    let web = vmi(|vmi| vmi["status"] = json!({ "phase": "Running" }));
+    let instance = Some(serde_json::from_value(web).unwrap());
+    let (facts, now) = (Facts { instance, ..Facts::default() }, now());
     let known = Known { namespace: NAMESPACE, settings, facts: &facts, now: &now };
     review(hook, &known, body).map(|answer| serde_json::to_value(answer).unwrap()["response"].clone())
 }
@@ -85,6 +88,18 @@ fn a_new_instance_gets_its_defaults_phase_and_finalizer() {
     assert_eq!(object["metadata"]["finalizers"], json!([names::VMI_FINALIZER]));
     assert_eq!(object["spec"]["domain"]["machine"]["type"], "q35");
     assert_eq!(object["spec"]["networks"][0]["pod"], json!({}));
+}
+
+#[test]
+fn a_new_migration_gets_its_label_and_its_finalizer() {
+    let object = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": { "generateName": "kubevirt-migrate-vm-", "namespace": "shop" }, "spec": { "vmiName": "web" },
+    });
+    let made = patched(&ask(Hook::MutateMigration, "CREATE", "ann", &object, None), &object);
+    assert_eq!(made["metadata"]["labels"], json!({ names::MIGRATION_SELECTOR_LABEL: "web" }));
+    assert_eq!(made["metadata"]["finalizers"], json!([names::MIGRATION_FINALIZER]));
+    assert_eq!(made["spec"], object["spec"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub use removal::{BLOCK_UNINSTALL, delete};
 use super::migration_policy::{amounts, max_downtime};
 use super::{rotation, workload_updates};
 use crate::gates::{GATES, Gates, State};
-use crate::syntax::quoted;
+use crate::syntax::{is_label_key, quoted};
 use crate::v1::{
     DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, KubeVirtSpec, SeccompConfiguration,
     TlsConfiguration,
@@ -191,7 +191,20 @@ fn configured(
             ("utilityVolumesTimeout", migrations.utility_volumes_timeout),
         ];
         let bandwidth = migrations.bandwidth_per_migration.as_ref();
-        amounts(&path.child("migrations"), &numbers, bandwidth, causes);
+        let path = path.child("migrations");
+        amounts(&path, &numbers, bandwidth, causes);
+        // With none at all, every drain and every update would wait for ever.
+        for (name, number) in [&numbers[1], &numbers[2]] {
+            if *number == Some(0) {
+                causes.push(Cause::invalid(&path.child(name), "must be at least 1"));
+            }
+        }
+        if let Some(key) = migrations.node_drain_taint_key.as_deref().filter(|key| !key.is_empty())
+            && !is_label_key(key)
+        {
+            let message = format!("{} is not the key of a taint", quoted(key));
+            causes.push(Cause::invalid(&path.child("nodeDrainTaintKey"), message));
+        }
     }
     let downtime = |configuration: &KubeVirtConfiguration| configuration.migrations.as_ref()?.max_downtime_ms;
     if downtime(configuration).is_some() && downtime(configuration) != before.and_then(downtime) {

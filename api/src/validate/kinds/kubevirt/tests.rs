@@ -156,6 +156,16 @@ fn what_is_wrong_is_named() {
             "must not be negative",
         ),
         (
+            json!({"migrations": {"parallelOutboundMigrationsPerNode": 0}}),
+            "migrations.parallelOutboundMigrationsPerNode",
+            "must be at least 1",
+        ),
+        (
+            json!({"migrations": {"nodeDrainTaintKey": "a b"}}),
+            "migrations.nodeDrainTaintKey",
+            "a b is not the key of a taint",
+        ),
+        (
             json!({"migrations": {"bandwidthPerMigration": "much"}}),
             "migrations.bandwidthPerMigration",
             "is not an amount of bytes",

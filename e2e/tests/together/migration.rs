@@ -1,0 +1,359 @@
+//! Live migration: a guest that runs goes to another node and notices nothing, stays when it is told to, and says why where it
+//! cannot go. The guests have no disk: their system is the initial file system, in their memory.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{try_kubectl_with, try_virtctl};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Until a guest has moved: a pod starts, and its memory goes over, on a busy machine.
+const MOVED: Duration = Duration::from_secs(240);
+/// How long a command of the guest may take.
+const COMMAND: Duration = Duration::from_secs(60);
+
+/// A machine whose guest can move.
+fn machine(name: &str) -> Value {
+    let mut manifest = guest::machine(name, "Always");
+    let spec = guest::spec_of(&mut manifest);
+    spec["evictionStrategy"] = json!("LiveMigrate");
+    spec["volumes"] = json!([]);
+    let domain = &mut spec["domain"];
+    domain["devices"]["disks"] = json!([]);
+    domain["memory"]["guest"] = json!("192Mi");
+    domain["firmware"]["kernelBoot"] = json!({
+        "kernelArgs": "console=ttyS0 quiet net.ifnames=0",
+        "container": {
+            "image": guest::tiny_image(), "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd",
+        },
+    });
+    manifest
+}
+
+/// A disk on a claim.
+fn with_claim(mut manifest: Value, claim: &str) -> Value {
+    let spec = guest::spec_of(&mut manifest);
+    let disk = json!({ "name": "data", "serial": "DATA", "disk": { "bus": "virtio" } });
+    guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+    let volume = json!({ "name": "data", "persistentVolumeClaim": { "claimName": claim } });
+    guest::push(&mut spec["volumes"], volume);
+    manifest
+}
+
+fn migration(name: &str, vmi: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": { "name": name }, "spec": { "vmiName": vmi },
+    })
+}
+
+fn node(vmi: &Value) -> String {
+    vmi["status"]["nodeName"].as_str().unwrap_or_default().to_owned()
+}
+
+fn condition(vmi: &Value, wanted: &str) -> Value {
+    let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|condition| condition["type"] == wanted).unwrap_or_default()
+}
+
+/// A guest with a process that counts in its memory, which only this boot knows.
+struct Guest<'a> {
+    namespace: &'a Namespace,
+    name: &'a str,
+    boot: String,
+    uid: Value,
+}
+
+impl<'a> Guest<'a> {
+    /// Starts the machine, waits until it can move and has it count.
+    fn start(namespace: &'a Namespace, manifest: &Value, name: &'a str) -> Result<Self> {
+        namespace.apply(manifest)?;
+        namespace.wait_phase(name, "Running", RUNNING)?;
+        let vmi = namespace.wait("vmi", name, "to be migratable", SOON, |vmi| {
+            condition(vmi, "LiveMigratable")["status"] == "True"
+        })?;
+        let mut console = Console::open(namespace, name)?;
+        console.login(BOOT)?;
+        let count = "(n=0; while true; do n=$((n+1)); echo $n >/tmp/new; mv /tmp/new /tmp/count; sleep 0.2; done) \
+                     >/dev/null 2>&1 &";
+        console.ok(&format!("{{ {count} }}"), COMMAND)?;
+        let boot = console.ok("cat /proc/sys/kernel/random/boot_id", COMMAND)?;
+        console.leave()?;
+        Ok(Self { namespace, name, boot, uid: vmi["metadata"]["uid"].clone() })
+    }
+
+    fn vmi(&self) -> Result<Value> {
+        self.namespace.need("vmi", self.name)
+    }
+
+    /// How far it has counted; an error where it is not the same boot of the same instance any more.
+    fn count(&self) -> Result<u64> {
+        let vmi = self.vmi()?;
+        ensure!(vmi["metadata"]["uid"] == self.uid, "it is another instance");
+        let mut console = Console::open(self.namespace, self.name)?;
+        console.login(SOON)?;
+        let boot = console.ok("cat /proc/sys/kernel/random/boot_id", COMMAND)?;
+        ensure!(boot == self.boot, "it has booted again: {boot}, before {}", self.boot);
+        let count = console.ok("cat /tmp/count", COMMAND)?;
+        console.leave()?;
+        count.trim().parse().with_context(|| format!("{count:?} is no number"))
+    }
+
+    /// It counts on from there.
+    fn goes_on(&self, from: u64) -> Result<()> {
+        wait::until_true("the guest to count on", COMMAND, || Ok(self.count()? > from))
+    }
+
+    /// Its pods that have not ended, each with its node.
+    fn pods(&self) -> Result<Vec<(String, String)>> {
+        let pods = self.namespace.list("pod")?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Ok(pods
+            .iter()
+            .filter(|pod| pod["metadata"]["labels"]["kubevirt.io/created-by"] == self.uid)
+            .filter(|pod| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")))
+            .map(|pod| (text(&pod["metadata"]["name"]), text(&pod["spec"]["nodeName"])))
+            .collect())
+    }
+
+    /// Waits until the only migration there is has that phase. The instance runs all the while.
+    fn wait_migration(&self, phase: &str) -> Result<Value> {
+        let what = format!("the migration of {} to be {phase}", self.name);
+        wait::until(&what, MOVED, || {
+            let vmi = self.vmi()?;
+            ensure!(vmi["status"]["phase"] == "Running", "it does not run: {}", vmi["status"]);
+            ensure!(vmi["metadata"]["uid"] == self.uid, "it is another instance");
+            let migrations = self.namespace.list("vmim")?;
+            let Some(migration) = migrations.first() else { return Ok(None) };
+            let now = &migration["status"]["phase"];
+            ensure!(now != "Failed" || phase == "Failed", "{}\n{}", migration["status"], vmi["status"]);
+            Ok((now == phase).then(|| migration.clone()))
+        })
+    }
+
+    /// Waits until it has one pod alone, on that node.
+    fn wait_alone_on(&self, node: &str) -> Result<()> {
+        wait::until_true("one pod to be left", SOON, || {
+            let pods = self.pods()?;
+            Ok(pods.len() == 1 && pods[0].1 == node)
+        })
+    }
+}
+
+#[test]
+fn a_guest_moves_and_notices_nothing() {
+    in_namespace("migrate", |namespace| {
+        let guest = Guest::start(namespace, &machine("vm"), "vm")?;
+        let (home, before) = (node(&guest.vmi()?), guest.count()?);
+        let [(source, _)] = &guest.pods()?[..] else { anyhow::bail!("one pod was expected") };
+        let output = namespace.virtctl(&["migrate", "vm"])?;
+        ensure!(output == "VM vm was scheduled to migrate\n", "{output}");
+        let migration = guest.wait_migration("Succeeded")?;
+        let name = migration["metadata"]["name"].as_str().unwrap_or_default();
+        ensure!(name.starts_with("kubevirt-migrate-vm-"), "{name}");
+        ensure!(migration["metadata"]["labels"]["kubevirt.io/vmi-name"] == "vm", "{migration}");
+
+        let vmi = guest.vmi()?;
+        let away = node(&vmi);
+        ensure!(!away.is_empty() && away != home, "it was on {home} and is on {away}");
+        ensure!(vmi["metadata"]["labels"]["kubevirt.io/nodeName"] == away.as_str(), "{}", vmi["metadata"]);
+        let state = &vmi["status"]["migrationState"];
+        for (field, value) in [
+            ("sourceNode", json!(home)),
+            ("targetNode", json!(away)),
+            ("completed", json!(true)),
+            ("migrationUid", migration["metadata"]["uid"].clone()),
+            ("mode", json!("PreCopy")),
+        ] {
+            ensure!(state[field] == value, "{field}: {state}");
+        }
+        for time in ["startTimestamp", "endTimestamp", "targetNodeDomainReadyTimestamp"] {
+            ensure!(state[time].is_string(), "{time}: {state}");
+        }
+        ensure!(state["failed"] != true, "{state}");
+        guest.goes_on(before)?;
+        guest.wait_alone_on(&away)?;
+        let [(target, _)] = &guest.pods()?[..] else { anyhow::bail!("one pod was expected") };
+        ensure!(target != source, "it is in the same pod");
+        namespace.wait("vmi", "vm", "to have one active pod", SOON, |vmi| {
+            vmi["status"]["activePods"].as_object().is_some_and(|pods| pods.len() == 1)
+                && vmi["metadata"]["labels"]["kubevirt.io/migrationTargetNodeName"].is_null()
+        })?;
+
+        // And back: nothing of the first one is in the way of the next.
+        namespace.kubectl(&["delete", "vmim", "--all"])?;
+        let before = guest.count()?;
+        namespace.virtctl(&[
+            "migrate",
+            "vm",
+            &format!("--addedNodeSelector=kubernetes.io/hostname={home}"),
+        ])?;
+        guest.wait_migration("Succeeded")?;
+        ensure!(node(&guest.vmi()?) == home);
+        guest.goes_on(before)?;
+        guest.wait_alone_on(&home)
+    });
+}
+
+#[test]
+fn what_a_guest_writes_while_it_moves_is_on_its_shared_disk() {
+    in_namespace("migraterwx", |namespace| {
+        namespace.apply(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "data" },
+            "spec": {
+                "storageClassName": "rwx", "accessModes": ["ReadWriteMany"],
+                "resources": { "requests": { "storage": "16Mi" } },
+            },
+        }))?;
+        let guest = Guest::start(namespace, &with_claim(machine("vm"), "data"), "vm")?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(SOON)?;
+        // A line of 512 bytes with a number, one after the other, each on the disk before the next.
+        let disk = "disk=/dev/$(basename $(dirname $(grep -lx DATA /sys/block/*/serial)))";
+        let write = format!(
+            "({disk}; i=0; while [ ! -e /tmp/stop ]; do printf '%0511d\\n' $i | \
+             dd of=$disk bs=512 seek=$i conv=notrunc,fsync; echo $i >/tmp/written; i=$((i+1)); sleep 0.2; done; \
+             touch /tmp/stopped) >/dev/null 2>&1 &"
+        );
+        console.ok(&format!("{{ {write} }}"), COMMAND)?;
+        console.leave()?;
+        namespace.virtctl(&["migrate", "vm"])?;
+        guest.wait_migration("Succeeded")?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(SOON)?;
+        let stop = "touch /tmp/stop; while [ ! -e /tmp/stopped ]; do sleep 1; done; sync; echo 3 >/proc/sys/vm/drop_caches";
+        console.ok(stop, COMMAND)?;
+        let lines = console.ok("cat /tmp/written", COMMAND)?;
+        let lines: u64 = lines.trim().parse().with_context(|| format!("{lines:?} is no number"))?;
+        ensure!(lines > 10, "it has written {lines} lines");
+        let read = format!("{disk}; head -n {} $disk | sed 's/^0*//' | md5sum", lines + 1);
+        let wanted = format!("seq 0 {lines} | sed 's/^0$//' | md5sum");
+        let (found, wanted) = (console.ok(&read, COMMAND)?, console.ok(&wanted, COMMAND)?);
+        ensure!(found == wanted, "what it wrote is not what is there: {found}, not {wanted}");
+        console.leave().map(drop)
+    });
+}
+
+#[test]
+fn one_migration_at_a_time_and_only_of_what_is_there() {
+    in_namespace("migratetwice", |namespace| {
+        let guest = Guest::start(namespace, &machine("vm"), "vm")?;
+        let refusal = namespace.refusal(&migration("lost", "nobody"))?;
+        let words = format!("the VMI \"{}/nobody\" does not exist", namespace.name());
+        ensure!(refusal.replace('\\', "").contains(&words), "{refusal}");
+        let output = namespace.try_virtctl(&["migrate", "nobody"])?;
+        ensure!(output.code == 1 && output.text().contains("not found"), "{output:?}");
+        let output = namespace.try_virtctl(&["migrate-cancel", "vm"])?;
+        ensure!(
+            output.code == 1 && output.text().contains("Found no migration to cancel for vm"),
+            "{output:?}"
+        );
+        let output = try_virtctl(&["migrate", "-n", namespace.name(), "vm", "--dry-run"])?;
+        ensure!(output.code == 0, "{output:?}");
+        ensure!(namespace.list("vmim")?.is_empty(), "a dry run makes a migration");
+
+        namespace.apply(&migration("first", "vm"))?;
+        let refusal = namespace.refusal(&migration("second", "vm"))?;
+        ensure!(refusal.contains("in-flight migration detected"), "{refusal}");
+        let output = namespace.try_virtctl(&["migrate", "vm"])?;
+        ensure!(output.code == 1 && output.text().contains("in-flight migration detected"), "{output:?}");
+        guest.wait_migration("Succeeded")?;
+        // The next one may come.
+        namespace.virtctl(&["migrate", "vm", "--dry-run"]).map(drop)
+    });
+}
+
+#[test]
+fn a_guest_whose_migration_is_cancelled_runs_on_where_it_is() {
+    in_namespace("migratecancel", |namespace| {
+        let guest = Guest::start(namespace, &machine("vm"), "vm")?;
+        let home = node(&guest.vmi()?);
+        // Before anything of the guest is sent.
+        let before = guest.count()?;
+        namespace.virtctl(&["migrate", "vm"])?;
+        let output = namespace.virtctl(&["migrate-cancel", "vm"])?;
+        ensure!(output == "VM vm was scheduled to migrate-cancel\n", "{output}");
+        stays(&guest, &home, before)?;
+
+        // And in the midst of it: so slow that it does not end by itself.
+        let policy = json!({
+            "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
+            "metadata": { "name": namespace.name() },
+            "spec": {
+                "bandwidthPerMigration": "1Mi",
+                "selectors": { "namespaceSelector": { "kubernetes.io/metadata.name": namespace.name() } },
+            },
+        });
+        namespace.apply(&policy)?;
+        let before = guest.count()?;
+        let moving = namespace.virtctl(&["migrate", "vm"]).and_then(|_| guest.wait_migration("Running"));
+        let cancelled = namespace.kubectl(&["delete", "vmim", "--all", "--timeout=100s"]);
+        barevirt_e2e::command::kubectl(&["delete", "migrationpolicy", namespace.name()])?;
+        let (migration, _) = (moving?, cancelled?);
+        ensure!(migration["metadata"]["finalizers"].is_array(), "nothing holds it until it is ended");
+        let state = guest.vmi()?["status"]["migrationState"].clone();
+        ensure!(state["abortRequested"] == true && state["abortStatus"] == "Succeeded", "{state}");
+        ensure!(state["completed"] == true && state["migrationPolicyName"] == namespace.name(), "{state}");
+        stays(&guest, &home, before)
+    });
+}
+
+/// It is where it was, alone, counts on, and nothing moves it.
+fn stays(guest: &Guest<'_>, home: &str, before: u64) -> Result<()> {
+    wait::until_true("no migration to be left", SOON, || Ok(guest.namespace.list("vmim")?.is_empty()))?;
+    guest.wait_alone_on(home)?;
+    let vmi = guest.vmi()?;
+    ensure!(node(&vmi) == home && vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
+    guest.goes_on(before)
+}
+
+#[test]
+fn a_guest_that_cannot_move_says_why() {
+    in_namespace("migratenot", |namespace| {
+        namespace.claim("data")?;
+        let mut manifest = with_claim(machine("vm"), "data");
+        guest::spec_of(&mut manifest)["evictionStrategy"] = json!("None");
+        namespace.apply(&manifest)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let vmi = namespace.wait("vmi", "vm", "to say whether it can move", SOON, |vmi| {
+            condition(vmi, "LiveMigratable").is_object()
+        })?;
+        let told = condition(&vmi, "LiveMigratable");
+        ensure!(told["status"] == "False" && told["reason"] == "DisksNotLiveMigratable", "{told}");
+        ensure!(told["message"].as_str().unwrap_or_default().contains("PVC data is not shared"), "{told}");
+        // On other disks it could.
+        let told = condition(&vmi, "StorageLiveMigratable");
+        ensure!(told["status"] == "True", "{told}");
+        let refusal = namespace.refusal(&migration("move", "vm"))?;
+        ensure!(refusal.contains("Cannot migrate VMI, Reason: DisksNotLiveMigratable"), "{refusal}");
+        let output = namespace.try_virtctl(&["migrate", "vm"])?;
+        ensure!(output.code == 1 && output.text().contains("DisksNotLiveMigratable"), "{output:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_eviction_moves_a_guest_that_can_move() {
+    in_namespace("migrateevict", |namespace| {
+        let guest = Guest::start(namespace, &machine("vm"), "vm")?;
+        let (home, before) = (node(&guest.vmi()?), guest.count()?);
+        let [(pod, _)] = &guest.pods()?[..] else { anyhow::bail!("one pod was expected") };
+        // What `kubectl drain` does again and again, without the node's being closed to everybody else.
+        let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", namespace.name());
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace.name()}});
+        let answer = try_kubectl_with(&["create", "--raw", &path, "-f", "-"], &eviction.to_string())?;
+        let words = format!("Eviction triggered evacuation of VMI \"{}/vm\"", namespace.name());
+        ensure!(answer.code != 0 && answer.text().replace('\\', "").contains(&words), "{}", answer.text());
+        guest.wait_migration("Succeeded")?;
+        let away = node(&guest.vmi()?);
+        ensure!(away != home, "it is still on {home}");
+        guest.goes_on(before)?;
+        guest.wait_alone_on(&away)?;
+        namespace.wait("vmi", "vm", "to have left the node", SOON, |vmi| {
+            vmi["status"]["evacuationNodeName"].as_str().unwrap_or_default().is_empty()
+        })?;
+        Ok(())
+    });
+}
