@@ -5,6 +5,7 @@
 mod counter;
 mod support;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -108,7 +109,7 @@ impl Pair {
 
     async fn begin(&self, limits: Limits, keys: [u8; 2]) {
         let (ours, theirs) = connection();
-        let baggage = |memory, key| Some(Baggage { memory, key: Key::new(vec![key; 32]) });
+        let baggage = |memory, key| Some(Baggage { memory, key: Key::new(vec![key; 32]), disks: BTreeMap::new() });
         let receive = MigrationOrder::Receive { baggage: baggage(theirs, keys[1]) };
         self.target.order(receive).await.unwrap();
         let send = MigrationOrder::Send { baggage: baggage(ours, keys[0]), limits };

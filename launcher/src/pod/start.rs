@@ -262,6 +262,7 @@ fn put_together(
     let installation = Installation {
         qemu: pod.args.qemu.clone(),
         vnc_socket: pod.vnc_socket(),
+        disk_socket: pod.qemu_directory().join("disks.sock"),
         usb_sockets: pod.usb_sockets(),
         smbios: pod.args.smbios.clone(),
     };
@@ -298,6 +299,8 @@ fn put_together(
         real_time.map(|_| RealTime { word: pod.real_time.subscribe(), within: real_time::WITHIN });
     pod.circumstances.send_modify(|circumstances: &mut Circumstances| {
         circumstances.pci_layout = assembly.layout.to_saved();
+        let disks = assembly.launch.disks.all.iter();
+        circumstances.local_disks = disks.map(|disk| disk.name.clone()).collect();
     });
     let boot = Bytes(wanted.vmi.guest_memory());
     let people = pod.people.subscribe();
