@@ -89,7 +89,8 @@ impl MigrationStream {
     /// What a name stands for, if it is one.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        let sound = |disk: &str| !disk.is_empty() && !disk.contains('/') && !disk.chars().any(char::is_control);
+        let sound =
+            |disk: &str| !disk.is_empty() && !disk.contains('/') && !disk.chars().any(char::is_control);
         match name.strip_prefix("disk/") {
             Some(disk) => sound(disk).then(|| Self::Disk(disk.to_owned())),
             None => (name == "memory").then_some(Self::Memory),
@@ -217,9 +218,15 @@ mod tests {
             let channel = MigrationChannel { uid: "u-1".to_owned(), stream };
             assert_eq!(MigrationChannel::parse(&channel.descriptor()), Some(channel));
         }
-        for name in
-            ["migration", "migration/u", "migration//memory", "migration/u/other", "migration/u/v/memory", "migration/u/disk/", "migration/u/disk/a/b"]
-        {
+        for name in [
+            "migration",
+            "migration/u",
+            "migration//memory",
+            "migration/u/other",
+            "migration/u/v/memory",
+            "migration/u/disk/",
+            "migration/u/disk/a/b",
+        ] {
             assert_eq!(MigrationChannel::parse(name), None, "{name}");
         }
     }

@@ -68,7 +68,12 @@ impl LocalDisks {
     ///
     /// # Errors
     /// When QEMU refuses, or a disk has no connection.
-    pub async fn export(&self, qmp: &Qmp, mut connections: DiskConnections, tls: bool) -> Result<(), NotBegun> {
+    pub async fn export(
+        &self,
+        qmp: &Qmp,
+        mut connections: DiskConnections,
+        tls: bool,
+    ) -> Result<(), NotBegun> {
         if self.all.is_empty() {
             return Ok(());
         }
@@ -82,7 +87,8 @@ impl LocalDisks {
         qmp.execute_raw("nbd-server-start", start, Deadline::after(COMMAND)).await?;
         for LocalDisk { name, node } in &self.all {
             let connection = connections.remove(name).ok_or_else(|| NotBegun::NoConnection(name.clone()))?;
-            let export = json!({"type": "nbd", "id": node, "node-name": node, "name": name, "writable": true});
+            let export =
+                json!({"type": "nbd", "id": node, "node-name": node, "name": name, "writable": true});
             qmp.execute_raw("block-export-add", export, Deadline::after(COMMAND)).await?;
             connect(&self.socket, connection).await?;
         }

@@ -93,12 +93,7 @@ pub struct Seen {
 ///
 /// # Errors
 /// When QEMU refuses, or the key cannot be written.
-pub async fn receive(
-    qmp: &Qmp,
-    keys: &Path,
-    disks: &LocalDisks,
-    baggage: Baggage,
-) -> Result<(), NotBegun> {
+pub async fn receive(qmp: &Qmp, keys: &Path, disks: &LocalDisks, baggage: Baggage) -> Result<(), NotBegun> {
     let tls = baggage.key.is_some();
     let connections = prepare(qmp, keys, baggage, "server", Map::new()).await?;
     disks.export(qmp, connections, tls).await?;

@@ -2,8 +2,7 @@
 //! listens on no address. The kernel moves the bytes, which are encrypted by both QEMUs; each way has a thread.
 
 use std::io;
-use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
@@ -11,7 +10,6 @@ use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
 use nix::sys::socket::{self, shutdown};
 use nix::unistd::pipe;
-use std::os::fd::AsRawFd as _;
 
 /// Bytes at a time: what a pipe holds.
 const CHUNK: usize = 64 << 10;
@@ -63,6 +61,7 @@ fn moved(from: &impl AsFd, to: &impl AsFd, most: usize) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
+    use std::net::Shutdown;
 
     use super::*;
 

@@ -94,7 +94,9 @@ impl Source {
                 }
                 (vec![], Outcome::None)
             }
-            Event::Copied { remaining, total, done } => (self.copied(now, remaining, total, done), Outcome::None),
+            Event::Copied { remaining, total, done } => {
+                (self.copied(now, remaining, total, done), Outcome::None)
+            }
             Event::Begun => {
                 if self.stage == Stage::Preparing {
                     self.stage = Stage::Sending;
@@ -202,7 +204,9 @@ impl Source {
                 self.stage = Stage::Over;
                 vec![Effect::CleanUp]
             }
-            Stage::Sending | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over => vec![Effect::Cancel],
+            Stage::Sending | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over => {
+                vec![Effect::Cancel]
+            }
         }
     }
 
@@ -225,7 +229,8 @@ impl Source {
         if self.stage != Stage::Copying {
             return vec![];
         }
-        self.progress = Progress { remaining, total, transferred: total.saturating_sub(remaining), ..self.progress };
+        self.progress =
+            Progress { remaining, total, transferred: total.saturating_sub(remaining), ..self.progress };
         if remaining < self.least.0 {
             self.least = (remaining, now);
         }
@@ -428,7 +433,10 @@ mod tests {
         let mut source = copying();
         assert_eq!(source.tick(2 * S).0, [Effect::LookAtDisks]);
         assert_eq!(source.step(2 * S, Event::Copied { remaining: 5, total: 9, done: false }).0, []);
-        assert_eq!(source.step(30 * S, Event::Copied { remaining: 0, total: 9, done: true }).0, [Effect::SendMemory]);
+        assert_eq!(
+            source.step(30 * S, Event::Copied { remaining: 0, total: 9, done: true }).0,
+            [Effect::SendMemory]
+        );
         source.step(30 * S, Event::Begun);
         // Its own time begins now.
         assert_eq!((source.stage, source.tick(31 * S).0), (Stage::Sending, vec![Effect::Look]));

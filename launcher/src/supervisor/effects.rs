@@ -75,7 +75,9 @@ impl Supervisor<'_> {
 
     fn spawn(&mut self) -> Option<Event> {
         let launch = self.launch.take()?;
-        let Launch { command, tpm, monitor, answers_within, pins, real_time, agent_port, keys, disks, .. } = launch;
+        let Launch {
+            command, tpm, monitor, answers_within, pins, real_time, agent_port, keys, disks, ..
+        } = launch;
         (self.agent_port, self.keys, self.disks) = (agent_port, keys, disks);
         if let Some(error) = pins.as_ref().and_then(|pins| pins.prepare().err()) {
             return Some(Event::CannotStart(not_started(&error)));

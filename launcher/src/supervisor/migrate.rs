@@ -89,7 +89,10 @@ impl Supervisor<'_> {
                 self.beside(async move {
                     let outcome = qemu::send(&qmp, &keys, &disks, baggage, limits).await;
                     let copies = !disks.all.is_empty();
-                    has_begun(outcome, if copies { migration::Event::Copies } else { migration::Event::Begun })
+                    has_begun(
+                        outcome,
+                        if copies { migration::Event::Copies } else { migration::Event::Begun },
+                    )
                 });
             }
             Effect::SendMemory => {
