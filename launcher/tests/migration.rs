@@ -166,7 +166,7 @@ fn limits() -> Limits {
 
 /// Some seconds long, for what is to happen on the way.
 fn slow() -> Limits {
-    Limits { bandwidth: Some(64 << 10), downtime: Duration::from_millis(1), ..limits() }
+    Limits { bandwidth: Some(16 << 10), downtime: Duration::from_millis(1), ..limits() }
 }
 
 fn local<F: Future>(test: F) -> F::Output {
@@ -298,7 +298,7 @@ fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
     local(async {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        let before: Vec<u8> = (0..512_u32 << 10).map(|at| (at / 4096 % 251) as u8).collect();
+        let before: Vec<u8> = (0..256_u32 << 10).map(|at| (at / 4096 % 251) as u8).collect();
         std::fs::write(at("source"), &before).unwrap();
         std::fs::write(at("target"), vec![0; before.len()]).unwrap();
         let mut source = End::start_with(directory.path(), false, Some(&at("source")));
@@ -316,7 +316,7 @@ fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
         };
         target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
         // The disk takes a second, and memory some more.
-        let limits = Limits { bandwidth: Some(512 << 10), downtime: Duration::from_millis(1), ..limits() };
+        let limits = Limits { bandwidth: Some(96 << 10), downtime: Duration::from_millis(1), ..limits() };
         source.order(MigrationOrder::Send { baggage: baggage(ours, our_disk), limits }).await.unwrap();
         let of_memory =
             |status: &Status| status.migration.as_ref().is_some_and(|told| told.progress.total > 1 << 20);
