@@ -49,7 +49,9 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
     wanted.get_mut().incoming_migration = MIGRATION.to_owned();
     at_target.sync(wanted).await.unwrap();
     let _target_helper = target.root_disk().await;
-    let ready = |status: &LauncherStatus| status.ready && state(status) == MigrationState::Awaited;
+    let ready = |status: &LauncherStatus| {
+        status.ready && state(status) == MigrationState::Awaited && !status.machine_type.is_empty()
+    };
     let awaited = target_watch.until("awaits it", ready).await;
     assert_eq!((awaited.phase(), &awaited.machine_type), (Phase::Starting, &running.machine_type));
     assert_eq!(awaited.local_disks, running.local_disks);
