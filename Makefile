@@ -135,13 +135,29 @@ images: deps ## all container images as OCI archives in target/images
 	@REGISTRY=localhost .ci/timed "images" images/build.sh
 
 .PHONY: manifests
-manifests: deps ## writes manifests/, what a person applies, anew from the types
+manifests: deps ## writes manifests/, what a person applies or gives to helm, anew from the types
 	@cargo run --locked -q -p barevirt-install --bin manifests -- --out manifests
 
 .PHONY: docs
 docs: deps ## writes docs/reference/ anew: fields and gates, subresources, commands of virtctl
 	@UPDATE_DOCS=1 RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --locked --quiet \
 		-p barevirt-api -p virt-api -p virtctl --lib --bins --test reference reference_page
+
+# images/release.sh lists the other variables.
+.PHONY: release
+release: deps ## VERSION=x.y.z [REGISTRY=host/path]: images, manifests, chart, virtctl, checksums in dist/ (docs/releasing.md)
+	@$(if $(VERSION),,echo 'make release VERSION=1.2.3' >&2; exit 1;) images/release.sh '$(VERSION)'
+
+# By hand: helm takes minutes to build.
+.PHONY: release-check
+release-check: deps ## the chart as helm reads it, and the release of dist/ where there is one
+	@export HELM=$$(cluster-up/build.sh helm)/helm; \
+	cargo test --locked --quiet -p barevirt-install --test helm; \
+	if [ -d dist ]; then images/release-check.sh; fi
+
+.PHONY: release-push
+release-push: ## pushes the images of dist/ to the registry that they are named after
+	@images/push.sh
 
 .PHONY: cluster-up
 cluster-up: deps ## a real Kubernetes on this machine (NODES=1 or 2); at once where it is up

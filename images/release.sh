@@ -59,7 +59,7 @@ pack() {
 }
 
 reference() { echo "$registry/barevirt/$1:v$BAREVIRT_VERSION"; }
-digest() { archive_images "$out/images/$1.oci.tar" | sed 's/.* //'; }
+digest() { archive_images "$out/$1.oci.tar" | sed 's/.* //'; }
 
 # label ARCHIVE NAME: a label of the image in an archive.
 label() {
@@ -69,21 +69,20 @@ label() {
     tar -xOf "$1" "$config" | jq -r --arg name "$2" '.config.Labels[$name] // ""'
 }
 
-# images: dist/images/NAME.oci.tar, each named by REGISTRY and version. An archive tells when it was packed: packed anew.
+# images: dist/NAME.oci.tar, each named by REGISTRY and version. An archive tells when it was packed: packed anew.
 images() {
     local name built=${IMAGES:-$work/images} said
     [[ -n ${IMAGES:-} ]] || OUT=$built REGISTRY=$registry TAG=v$BAREVIRT_VERSION "$here/build.sh" "${components[@]}" "$guest" >&2
-    mkdir -p "$out/images"
     for name in "${components[@]}" "$guest"; do
         [[ -f $built/$name.oci.tar ]] || die "$built has no $name.oci.tar"
         said="$(label "$built/$name.oci.tar" org.opencontainers.image.version) $(label "$built/$name.oci.tar" org.opencontainers.image.revision)"
-        [[ $said == "v$BAREVIRT_VERSION $BAREVIRT_COMMIT" ]] || doubt "$built/$name.oci.tar is of another build: ${said:-none}"
+        [[ $said == "v$BAREVIRT_VERSION $BAREVIRT_COMMIT" ]] || doubt "$built/$name.oci.tar is of another build: ${said/# /no version, no commit}"
         mkdir "$work/$name"
         tar --directory "$work/$name" -xf "$built/$name.oci.tar"
         jq --arg ref "$(reference "$name")" '.manifests[0].annotations = {"org.opencontainers.image.ref.name": $ref}' \
             "$work/$name/index.json" >"$work/index.json"
         mv "$work/index.json" "$work/$name/index.json"
-        pack "$work/$name" index.json oci-layout blobs >"$out/images/$name.oci.tar"
+        pack "$work/$name" index.json oci-layout blobs >"$out/$name.oci.tar"
         rm -rf "${work:?}/$name"
         [[ ! -f $built/$name.packages ]] || cp "$built/$name.packages" "$work/"
     done
@@ -122,7 +121,6 @@ can_build() {
 
 virtctl() {
     local platform triple system architecture name
-    mkdir -p "$out/virtctl"
     for platform in "${platforms[@]}"; do
         read -r triple system architecture <<<"$platform"
         if ! can_build "$triple"; then
@@ -133,8 +131,8 @@ virtctl() {
         mkdir -p "$work/$name"
         install -m 755 "$(program virtctl "$triple")" "$work/$name/virtctl"
         install -m 644 "$top/LICENSE" "$work/$name/LICENSE"
-        install -m 755 "$work/$name/virtctl" "$out/virtctl/$name"
-        pack "$work/$name" virtctl LICENSE | gzip -9n >"$out/virtctl/$name.tar.gz"
+        install -m 755 "$work/$name/virtctl" "$out/$name"
+        pack "$work/$name" virtctl LICENSE | gzip -9n >"$out/$name.tar.gz"
     done
 }
 
@@ -159,14 +157,14 @@ END
         for platform in "${platforms[@]}"; do
             read -r triple system architecture <<<"$platform"
             file=virtctl-v$BAREVIRT_VERSION-$system-$architecture.tar.gz
-            [[ -f $out/virtctl/$file ]] || continue
+            [[ -f $out/$file ]] || continue
             cat <<END
   - selector:
       matchLabels:
         os: $system
         arch: $architecture
     uri: $url/$file
-    sha256: $(sha256sum "$out/virtctl/$file" | cut -c 1-64)
+    sha256: $(sha256sum "$out/$file" | cut -c 1-64)
     files:
     - from: virtctl
       to: .
@@ -180,16 +178,22 @@ END
 
 # A bill of materials for each image and for virtctl: crates of its programs, and packages of Debian.
 materials() {
-    local name packages
-    mkdir -p "$out/sbom"
+    local name package packages crates
     (cd "$top" && cargo metadata --locked --format-version 1 --filter-platform x86_64-unknown-linux-musl) >"$work/metadata.json"
     for name in "${components[@]}" virtctl; do
+        case $name in
+            virt-operator) crates=(barevirt-install) ;;
+            virt-launcher) crates=(virt-launcher container-disk) ;;
+            *) crates=("$name") ;;
+        esac
+        (cd "$top" && cargo tree --locked --edges normal,no-proc-macro --target x86_64-unknown-linux-musl --prefix none \
+            --no-dedupe --format '{p}' "${crates[@]/#/--package=}") >"$work/tree"
         packages=()
-        if [[ $name == virt-launcher ]]; then packages+=(--crate container-disk); fi
+        for package in "${crates[@]}"; do packages+=(--crate "$package"); done
         if [[ -f $work/$name.packages ]]; then packages+=(--packages "$work/$name.packages"); fi
         if [[ $name != virtctl ]]; then packages+=(--image "$(reference "$name")" --digest "$(digest "$name")"); fi
-        "$(program sbom)" --metadata "$work/metadata.json" --lock "$top/Cargo.lock" --crate "${name/virt-operator/barevirt-install}" \
-            --name "$name" --release "$BAREVIRT_VERSION" --time "$BAREVIRT_BUILD_DATE" "${packages[@]}" >"$out/sbom/$name.cdx.json"
+        "$(program sbom)" --metadata "$work/metadata.json" --tree "$work/tree" --lock "$top/Cargo.lock" \
+            --name "$name" --release "$BAREVIRT_VERSION" --time "$BAREVIRT_BUILD_DATE" "${packages[@]}" >"$out/$name.cdx.json"
     done
 }
 
@@ -217,6 +221,7 @@ main() {
     work=$(mktemp -d)
     # shellcheck disable=SC2064 # the folder as it is now
     trap "rm -rf --one-file-system '$work'" EXIT
+    [[ ! -d $out || -f $out/SHA256SUMS || -z $(ls -A "$out") || $out == "$top/dist" ]] || die "$out holds something that is no release"
     rm -rf --one-file-system "$out"
     mkdir -p "$out"
     [[ $registry != localhost ]] || say "REGISTRY is localhost: good for trying on this machine only"

@@ -26,9 +26,11 @@ use barevirt_protocol::message::{Give, Request, Take};
 use barevirt_protocol::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET, SOCKETS_VOLUME};
 use barevirt_protocol::seqpacket::PacketListener;
 use barevirt_protocol::v1::launcher_server::Launcher;
+use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{
     Control, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse,
-    HelloRequest, HelloResponse, LauncherStatus, Pause, Phase, ProcessStats, QmpRequest, QmpResponse,
+    HelloRequest, HelloResponse, LauncherStatus, MigrateRequest, MigrateResponse, MigrationGo,
+    MigrationState, MigrationStatus, MigrationVerdict, Pause, Phase, ProcessStats, QmpRequest, QmpResponse,
     RealTimeRequest, RealTimeResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
     ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
 };
@@ -290,7 +292,16 @@ impl Launcher for Fake {
             .collect();
         self.status.send_modify(|status| {
             status.observed_revision = wanted.revision;
-            if needed.iter().all(|name| status.descriptors.contains(name)) {
+            if !wanted.incoming_migration.is_empty() {
+                let uid = wanted.incoming_migration.clone();
+                let awaited = MigrationState::Awaited.into();
+                status.migration = Some(MigrationStatus { uid, state: awaited, ..Default::default() });
+                status.set_phase(Phase::Starting);
+                status.ready = true;
+                status.machine_type = "pc-q35-10.0".to_owned();
+            } else if status.migration.is_some() {
+                // It comes, or goes, and is not started.
+            } else if needed.iter().all(|name| status.descriptors.contains(name)) {
                 status.set_phase(Phase::Running);
                 status.ready = true;
                 status.running_since_unix_ms = 1;
@@ -371,6 +382,39 @@ impl Launcher for Fake {
         let RealTimeRequest { qemu_pid, refusal } = request.into_inner();
         self.status.send_modify(|status| status.message = format!("{qemu_pid} is not: {refusal}"));
         Ok(Response::new(RealTimeResponse {}))
+    }
+
+    async fn migrate(
+        &self,
+        request: tonic::Request<MigrateRequest>,
+    ) -> Result<Response<MigrateResponse>, Status> {
+        let MigrateRequest { uid, order } = request.into_inner();
+        let (connection, order) =
+            (format!("migration/{uid}/memory"), order.ok_or(Status::invalid_argument("no order"))?);
+        let has_connection = self.status.borrow().descriptors.contains(&connection);
+        let mut told = MigrationStatus { uid, ..Default::default() };
+        told.aborted = matches!(order, Order::Abort(_));
+        let state = match order {
+            Order::Receive(_) | Order::Send(_) if !has_connection => {
+                return Err(Status::failed_precondition("the migration has no connection"));
+            }
+            // Nothing is sent: a word on the connection stands for it.
+            Order::Receive(_) => MigrationState::Received,
+            Order::Send(_) => MigrationState::Sent,
+            Order::Go(MigrationGo { .. }) => MigrationState::Arrived,
+            Order::Verdict(MigrationVerdict { went: true }) => MigrationState::Left,
+            Order::Verdict(MigrationVerdict { went: false }) | Order::Abort(_) => MigrationState::Over,
+        };
+        told.set_state(state);
+        self.status.send_modify(|status| {
+            status.migration = Some(told);
+            match state {
+                MigrationState::Arrived => status.set_phase(Phase::Running),
+                MigrationState::Left => status.set_phase(Phase::Succeeded),
+                _ => {}
+            }
+        });
+        Ok(Response::new(MigrateResponse {}))
     }
 
     async fn debug(&self, _: tonic::Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {

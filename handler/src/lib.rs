@@ -15,6 +15,7 @@ pub mod kernel;
 pub mod labels;
 pub mod launchers;
 pub mod metrics;
+pub mod migration;
 pub mod network;
 pub mod pace;
 pub mod pods;

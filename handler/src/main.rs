@@ -6,6 +6,7 @@
 //!
 //! | module | what it does | who calls it |
 //! |---|---|---|
+//! | [`migration`](virt_handler::migration) | lets guests in that come from other nodes, sends those that leave | handlers of other nodes |
 //! | [`server`](virt_handler::server) | consoles, displays, USB, pause and other requests about a guest, over TLS | virt-api |
 //! | [`metrics`](virt_handler::metrics) | numbers of each guest: from its launcher, its control groups and its network devices | Prometheus |
 //! | [`certificate`](virt_handler::certificate) | asks for the certificate that the server shows, and renews it | the server |
@@ -42,7 +43,7 @@
 //!  virt-api ──► server ──► registry ◄── metrics ◄── Prometheus
 //! ```
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -64,9 +65,11 @@ use virt_handler::certificate::OwnCertificate;
 use virt_handler::devices::{self, Resource};
 use virt_handler::launchers::pods_dir::PodsDir;
 use virt_handler::metrics::Guests;
+use virt_handler::migration::arrivals::Arrivals;
+use virt_handler::migration::listen::Door;
 use virt_handler::registry::Launchers;
-use virt_handler::sync::Context;
 use virt_handler::sync::panics::Panics;
+use virt_handler::sync::{Context, Migration};
 use virt_handler::{heartbeat, labels, server, supervisor};
 
 /// The agent of a node: finds the launchers of its virtual machines, prepares their network, reports what runs.
@@ -91,6 +94,12 @@ struct Flags {
     /// Bundle of the authorities that sign virt-api's certificate, and ours.
     #[arg(long, env = "CLIENT_CA", default_value = "/etc/virt-handler/ca/ca-bundle")]
     client_ca: PathBuf,
+    /// Where other handlers, and the connections of guests that come, are taken in.
+    #[arg(long, env = "MIGRATION_LISTEN", default_value = "[::]:8187")]
+    migration_listen: SocketAddr,
+    /// Address of this pod, told to other handlers. Where it is not given, that by which the API server is reached.
+    #[arg(long, env = "POD_IP")]
+    pod_ip: Option<IpAddr>,
     /// Where /healthz and /metrics are served, over TLS.
     #[arg(long, env = "PROBES_LISTEN", default_value = "[::]:8443")]
     probes_listen: SocketAddr,
@@ -117,7 +126,27 @@ async fn main() -> anyhow::Result<()> {
     let listener = listen(flags.listen).await.with_context(|| format!("listen on {}", flags.listen))?;
     let reporter =
         Reporter { controller: "virt-handler".to_owned(), instance: Some(flags.node_name.clone()) };
+    let policy = tls::policy(&installation);
+    let trusted = certificates::files::authorities(&flags.client_ca);
+    let own = OwnCertificate::new(
+        flags.node_name.clone(),
+        Some(tls::self_made("localhost").context("make a certificate")?),
+    );
+    let arrivals = Arrivals::default();
+    let door = Door {
+        certificates: Server::follow(own.shown(), Clients::Shown, policy.clone(), &[]),
+        trusted: trusted.clone(),
+        arrivals: arrivals.clone(),
+    };
+    let at_door = listen(flags.migration_listen).await;
+    let at_door = at_door.with_context(|| format!("listen on {}", flags.migration_listen))?;
+    let migration = Migration {
+        arrivals,
+        own: certificates::Client::follow(own.shown(), trusted.clone(), policy.clone()),
+        address: flags.pod_ip.or_else(own_address),
+    };
     let context = Context {
+        migration,
         recorder: Recorder::new(client.clone(), reporter),
         client: client.clone(),
         pods,
@@ -126,12 +155,6 @@ async fn main() -> anyhow::Result<()> {
         panics: Panics::exported(&mut metrics),
     };
     let launchers = Launchers::new(context.recorder.clone());
-    let policy = tls::policy(&installation);
-    let trusted = certificates::files::authorities(&flags.client_ca);
-    let own = OwnCertificate::new(
-        flags.node_name.clone(),
-        Some(tls::self_made("localhost").context("make a certificate")?),
-    );
     let clients = Clients::SignedBy(trusted.clone());
     let tls = Server::follow(own.shown(), clients, policy.clone(), server::tls::PROTOCOLS);
     let open = Server::follow(own.shown(), Clients::Everybody, policy, server::tls::PROTOCOLS);
@@ -143,6 +166,7 @@ async fn main() -> anyhow::Result<()> {
     let told = Arc::new(Probes { installation, leading: None, metrics });
     info!(node = flags.node_name, version = barevirt_api::release::VERSION, "virt-handler starts");
 
+    tokio::spawn(virt_handler::migration::listen::run(at_door, door));
     tokio::spawn(server::run(listener, tls, own.not_ready(), launchers.clone()));
     tokio::spawn(own.run(client.clone(), trusted));
     let probes = tokio::spawn(probes::serve(flags.probes_listen, told, move || open.current()));
@@ -174,4 +198,13 @@ async fn main() -> anyhow::Result<()> {
     // Nothing is torn down: guests and their networks go on, and the next handler finds them.
     info!("virt-handler ends");
     Ok(())
+}
+
+/// The address from which the API server is reached: nothing is sent.
+fn own_address() -> Option<IpAddr> {
+    let host: IpAddr = std::env::var("KUBERNETES_SERVICE_HOST").ok()?.parse().ok()?;
+    let any: SocketAddr = if host.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = std::net::UdpSocket::bind(any).ok()?;
+    socket.connect((host, 443)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }

@@ -1,9 +1,11 @@
 //! The VMs of this node: watches VMIs and launcher pods, and keeps one task for each VMI.
 
+mod release;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, NODE_NAME_LABEL};
+use barevirt_api::names::{APP_LABEL, APP_LAUNCHER, MIGRATION_TARGET_NODE_LABEL, NODE_NAME_LABEL};
 use barevirt_api::v1::VirtualMachineInstance;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -14,6 +16,7 @@ use kube::runtime::watcher::{self, Config, Event, watcher};
 use kube::{Api, Client};
 use tracing::{info, warn};
 
+use crate::migration;
 use crate::pods::LauncherPod;
 use crate::registry::{Key, Launchers, Subject};
 use crate::sync::plan::active_pod;
@@ -25,13 +28,35 @@ struct Supervisor {
     launchers: Launchers,
     vms: BTreeMap<Key, Vm>,
     pods: BTreeMap<String, Arc<LauncherPod>>,
+    /// VMIs that each of the watches of VMIs has.
+    seen: BTreeMap<Side, BTreeSet<Key>>,
     /// VMIs and pods that a restarted watch has not named yet: gone, unless it does.
-    unseen_vms: BTreeSet<Key>,
+    unseen_vms: BTreeMap<Side, BTreeSet<Key>>,
     unseen_pods: BTreeSet<String>,
 }
 
+/// Which VMIs a watch is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Side {
+    /// Those that are here.
+    Here,
+    /// Those that come here.
+    Coming,
+}
+
+impl Side {
+    const ALL: [Self; 2] = [Self::Here, Self::Coming];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Here => NODE_NAME_LABEL,
+            Self::Coming => MIGRATION_TARGET_NODE_LABEL,
+        }
+    }
+}
+
 enum Change {
-    Vmi(Box<Event<DeserializeGuard<VirtualMachineInstance>>>),
+    Vmi(Side, Box<Event<DeserializeGuard<VirtualMachineInstance>>>),
     Pod(Box<Event<Pod>>),
     Trouble(&'static str, watcher::Error),
 }
@@ -44,12 +69,13 @@ pub async fn run(context: Context, launchers: Launchers) {
         launchers,
         vms: BTreeMap::new(),
         pods: BTreeMap::new(),
-        unseen_vms: BTreeSet::new(),
+        seen: BTreeMap::new(),
+        unseen_vms: BTreeMap::new(),
         unseen_pods: BTreeSet::new(),
     };
     while let Some(change) = changes.next().await {
         match change {
-            Change::Vmi(event) => supervisor.vmi(*event),
+            Change::Vmi(side, event) => supervisor.vmi(side, *event),
             Change::Pod(event) => supervisor.pod(*event),
             Change::Trouble(kind, error) => warn!(kind, %error, "watch is tried again"),
         }
@@ -57,15 +83,18 @@ pub async fn run(context: Context, launchers: Launchers) {
 }
 
 fn changes(client: &Client, node: &str) -> BoxStream<'static, Change> {
-    let vmis: Api<DeserializeGuard<VirtualMachineInstance>> = Api::all(client.clone());
-    let vmis = watcher(vmis, Config::default().labels(&format!("{NODE_NAME_LABEL}={node}")))
-        .default_backoff()
-        .map(|event| {
+    let vmis = Side::ALL.map(|side| {
+        let vmis: Api<DeserializeGuard<VirtualMachineInstance>> = Api::all(client.clone());
+        let config = Config::default().labels(&format!("{}={node}", side.label()));
+        let changes = watcher(vmis, config).default_backoff().map(move |event| {
             event.map_or_else(
                 |error| Change::Trouble("virtualmachineinstances", error),
-                |event| Change::Vmi(Box::new(event)),
+                |event| Change::Vmi(side, Box::new(event)),
             )
         });
+        changes.boxed()
+    });
+    let vmis = futures::stream::select_all(vmis);
     let pods: Api<Pod> = Api::all(client.clone());
     let config = Config::default()
         .labels(&format!("{APP_LABEL}={APP_LAUNCHER}"))
@@ -77,28 +106,47 @@ fn changes(client: &Client, node: &str) -> BoxStream<'static, Change> {
 }
 
 impl Supervisor {
-    fn vmi(&mut self, event: Event<DeserializeGuard<VirtualMachineInstance>>) {
+    fn vmi(&mut self, side: Side, event: Event<DeserializeGuard<VirtualMachineInstance>>) {
+        use kube::Resource;
         match event {
-            Event::Init => self.unseen_vms = self.vms.keys().cloned().collect(),
-            Event::Apply(object) | Event::InitApply(object) => self.apply_vmi(object),
+            Event::Init => {
+                let seen = self.seen.get(&side).cloned().unwrap_or_default();
+                self.unseen_vms.insert(side, seen);
+            }
+            Event::Apply(object) | Event::InitApply(object) => {
+                let Some(key) = key(object.meta()) else { return };
+                if let Some(unseen) = self.unseen_vms.get_mut(&side) {
+                    unseen.remove(&key);
+                }
+                self.seen.entry(side).or_default().insert(key);
+                self.apply_vmi(object);
+            }
             Event::InitDone => {
-                for key in std::mem::take(&mut self.unseen_vms) {
-                    self.forget(&key);
+                for key in self.unseen_vms.remove(&side).unwrap_or_default() {
+                    self.unsee(side, &key);
                 }
             }
             Event::Delete(object) => {
-                use kube::Resource;
                 if let Some(key) = key(object.meta()) {
-                    self.forget(&key);
+                    self.unsee(side, &key);
                 }
             }
+        }
+    }
+
+    /// A watch has a VMI no more.
+    fn unsee(&mut self, side: Side, key: &Key) {
+        if let Some(seen) = self.seen.get_mut(&side) {
+            seen.remove(key);
+        }
+        if !self.seen.values().any(|seen| seen.contains(key)) {
+            self.forget(key);
         }
     }
 
     fn apply_vmi(&mut self, object: DeserializeGuard<VirtualMachineInstance>) {
         use kube::Resource;
         let Some(key) = key(object.meta()) else { return };
-        self.unseen_vms.remove(&key);
         let vmi = match object.0 {
             Ok(vmi) => Arc::new(vmi),
             Err(invalid) => {
@@ -115,24 +163,34 @@ impl Supervisor {
             vm.input.borrow().vmi.metadata.uid == input.vmi.metadata.uid && vm.input.receiver_count() > 0
         };
         match self.vms.get(&key).filter(same) {
+            // Of two watches, one may be behind the other.
+            Some(vm) if is_older(&input.vmi, &vm.input.borrow().vmi) => return,
             Some(vm) => {
-                vm.input.send_replace(input);
+                vm.input.send_replace(input.clone());
             }
             None => {
-                let reference = input.vmi.object_ref(&());
-                let vm = sync::start(self.context.clone(), input);
-                self.launchers.insert(key.clone(), reference, vm.launcher.clone());
-                info!(namespace = key.0, name = key.1, "instance is on this node");
+                let vm = sync::start(self.context.clone(), input.clone());
+                info!(namespace = key.0, name = key.1, "instance is on this node, or comes here");
                 self.vms.insert(key.clone(), vm);
             }
         }
-        self.launchers.describe(&key, subject);
+        let is_coming = migration::plan::incoming(&input.vmi, &self.context.node).is_some();
+        match self.vms.get(&key).filter(|_| !is_coming) {
+            Some(vm) => {
+                let reference = input.vmi.object_ref(&());
+                self.launchers.insert(key.clone(), reference, vm.launcher.clone());
+                self.launchers.describe(&key, subject);
+            }
+            // Whoever asks for the guest is to ask where it is.
+            None => self.launchers.remove(&key),
+        }
     }
 
     fn forget(&mut self, key: &Key) {
-        if self.vms.remove(key).is_some() {
+        if let Some(vm) = self.vms.remove(key) {
             self.launchers.remove(key);
             info!(namespace = key.0, name = key.1, "instance is gone from this node");
+            tokio::spawn(release::release(self.context.clone(), vm));
         }
     }
 
@@ -175,6 +233,12 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// Whether a VMI is an older state of the same one.
+fn is_older(one: &VirtualMachineInstance, than: &VirtualMachineInstance) -> bool {
+    let version = |vmi: &VirtualMachineInstance| vmi.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+    matches!((version(one), version(than)), (Some(one), Some(than)) if one < than)
 }
 
 fn key(metadata: &kube::core::ObjectMeta) -> Option<Key> {

@@ -63,6 +63,7 @@ impl Launcher {
             process: status.subscribe(),
             journal: Journal::default(),
             real_time: word,
+            connections: Default::default(),
         };
         let listener = grpc::listen_at(&directory.path().join(GRPC_SOCKET)).unwrap();
         let allowed = vec![nix::unistd::getuid().as_raw()];

@@ -1,6 +1,8 @@
 //! The chart as Helm itself reads it. It needs helm, which takes minutes to build: `make release-check` does that and runs this
 //! test, `make test` does not.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
+
 use barevirt_install::chart::{DEVEL, KEEP, files};
 use barevirt_install::{INSTALLED, Images, kubevirt, manifest};
 use serde_json::Value;

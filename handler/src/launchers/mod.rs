@@ -28,9 +28,9 @@ use barevirt_protocol::grpc::{self, GrpcError};
 use barevirt_protocol::names::VERSION;
 use barevirt_protocol::v1::launcher_client::LauncherClient;
 use barevirt_protocol::v1::{
-    Control, ControlRequest, DebugRequest, GuestRequest, HelloRequest, LauncherStatus, QmpRequest,
-    RealTimeRequest, ScreenshotRequest, ShutdownRequest, StatsRequest, StatsResponse, SyncRequest,
-    WatchRequest,
+    Control, ControlRequest, DebugRequest, GuestRequest, HelloRequest, LauncherStatus, MigrateRequest,
+    QmpRequest, RealTimeRequest, ScreenshotRequest, ShutdownRequest, StatsRequest, StatsResponse,
+    SyncRequest, WatchRequest,
 };
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -190,6 +190,13 @@ impl Launcher {
             Err(LauncherError::Call { status, .. }) if status.code() == Code::Unimplemented => Ok(()),
             said => said.map(drop),
         }
+    }
+
+    /// Gives an order about a migration.
+    pub async fn migrate(&self, request: MigrateRequest) -> Result<(), LauncherError> {
+        let mut client = self.client.clone();
+        answer("migrate", ANSWER, client.migrate(grpc::request(request, ANSWER))).await?;
+        Ok(())
     }
 
     /// Runs one QMP command on behalf of a person.

@@ -10,8 +10,8 @@ use barevirt_protocol::names::LONGEST_NAME;
 use barevirt_protocol::v1::{
     AgentStats, BlockStats, ControlResponse, Credentials, DebugResponse, FileSystemStats, GuestFacts,
     GuestInterface, GuestOs, GuestResponse, HelloResponse, HotDisk, LauncherStatus, MachineSize,
-    MachineStats, QmpResponse, RealTimeResponse, ScreenshotResponse, ShutdownResponse, StatsResponse,
-    SyncResponse,
+    MachineStats, MigrateResponse, MigrationStatus, QmpResponse, RealTimeResponse, ScreenshotResponse,
+    ShutdownResponse, StatsResponse, SyncResponse,
 };
 use serde_json::Value;
 use tonic::Status;
@@ -147,6 +147,7 @@ impl Said for LauncherStatus {
             failed_pings: _,
             awaits_real_time: _,
             hot_disks,
+            migration,
         } = self;
         reason.retain(|letter| letter.is_ascii_alphanumeric());
         cut(reason, REASON);
@@ -169,6 +170,11 @@ impl Said for LauncherStatus {
             line(memory_trouble, SENTENCE);
         }
         all(hot_disks, DISKS);
+        if let Some(MigrationStatus { uid, reason, .. }) = migration {
+            // One that is too long is that of no migration.
+            line(uid, WORD);
+            line(reason, SENTENCE);
+        }
     }
 }
 
@@ -296,6 +302,10 @@ impl Said for RealTimeResponse {
     fn sanitize(&mut self) {}
 }
 
+impl Said for MigrateResponse {
+    fn sanitize(&mut self) {}
+}
+
 impl Said for Status {
     /// Its code and its words, without what else there was.
     fn sanitize(&mut self) {
@@ -371,6 +381,7 @@ mod tests {
             credentials: Some(Credentials { synchronized: true, message: long() }),
             size: Some(size),
             hot_disks: vec![disk; 1000],
+            migration: Some(MigrationStatus { uid: long(), reason: long(), ..MigrationStatus::default() }),
             ..LauncherStatus::default()
         };
         let status = sanitized(status);

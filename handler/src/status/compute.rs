@@ -18,6 +18,7 @@ use barevirt_protocol::v1::{Credentials, GuestFacts, GuestOs, LauncherStatus, Pa
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::interfaces::{self, Interface};
+use crate::migration;
 use crate::pods::Readiness;
 
 /// Reason of `LiveMigratable=False`: this version has no migration.
@@ -54,6 +55,9 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
     }
     synchronized(&mut status.conditions, seen.failure, now);
     let Some(launcher) = seen.launcher else { return status };
+    if is_undecided(&status, launcher) {
+        return status;
+    }
     match launcher.phase() {
         Phase::Running => running(&mut status, launcher, readiness(vmi, seen.readiness), now),
         Phase::Paused => paused(&mut status, launcher, now),
@@ -82,6 +86,17 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
         }
     }
     status
+}
+
+/// Whether what the launcher says of its guest is not true of the instance: it was sent to another node, and whether it runs
+/// there is not known yet.
+fn is_undecided(status: &VirtualMachineInstanceStatus, launcher: &LauncherStatus) -> bool {
+    let Some(told) = launcher.migration.as_ref() else { return false };
+    let failed = status
+        .migration_state
+        .as_ref()
+        .is_some_and(|state| state.migration_uid.as_deref() == Some(&told.uid) && state.failed == Some(true));
+    migration::plan::is_away(launcher) && !failed
 }
 
 /// What `Ready` says of a guest that runs: that it does, or where it has a probe, what its pod says. Nothing where the pod was

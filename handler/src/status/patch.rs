@@ -3,12 +3,12 @@
 //! The patch carries the resource version that the computation saw: if anybody wrote meanwhile, the API server refuses it
 //! and everything is looked at again. Only what differs is in it.
 
-use barevirt_api::names::PCI_LAYOUT_ANNOTATION;
+use barevirt_api::names::{NODE_NAME_LABEL, PCI_LAYOUT_ANNOTATION};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use serde_json::{Map, Value, json};
 
 /// The patch that makes the VMI's status be `wanted`; nothing if it is. What the launcher says of its PCI addresses goes
-/// along, for the next start; it is no reason to write.
+/// along, for the next start; it is no reason to write. Where the VMI changes nodes, its label follows.
 pub fn patch(
     vmi: &VirtualMachineInstance,
     wanted: &VirtualMachineInstanceStatus,
@@ -30,6 +30,9 @@ pub fn patch(
     let stored = vmi.metadata.annotations.as_ref().and_then(|stored| stored.get(PCI_LAYOUT_ANNOTATION));
     if !layout.is_empty() && stored.is_none_or(|stored| stored != layout) {
         metadata["annotations"] = json!({ PCI_LAYOUT_ANNOTATION: layout });
+    }
+    if let Some(node) = changes.get("nodeName").filter(|node| node.is_string()) {
+        metadata["labels"] = json!({ NODE_NAME_LABEL: node });
     }
     Some(json!({ "metadata": metadata, "status": changes }))
 }
@@ -67,6 +70,16 @@ mod tests {
         let vmi = vmi();
         assert_eq!(patch(&vmi, &vmi.status.clone().unwrap(), "{}"), None);
         assert_eq!(patch(&VirtualMachineInstance::default(), &Default::default(), ""), None);
+    }
+
+    #[test]
+    fn the_label_of_the_node_follows() {
+        let vmi = vmi();
+        let mut wanted = vmi.status.clone().unwrap();
+        wanted.node_name = Some("node02".to_owned());
+        let patch = patch(&vmi, &wanted, "").unwrap();
+        assert_eq!(patch["metadata"]["labels"], json!({"kubevirt.io/nodeName": "node02"}));
+        assert_eq!(patch["metadata"]["resourceVersion"], "42");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::launchers::pods_dir::PodsDir;
+use crate::sync::Migration;
 use crate::sync::panics::Panics;
 
 /// A supervisor whose API server never answers.
@@ -25,13 +26,15 @@ fn supervisor() -> Supervisor {
         kubelet: pods.path().to_owned(),
         node: "node01".to_owned(),
         panics: Panics::default(),
+        migration: Migration::nowhere(),
     };
     Supervisor {
         context,
         launchers: Launchers::default(),
         vms: BTreeMap::new(),
         pods: BTreeMap::new(),
-        unseen_vms: BTreeSet::new(),
+        seen: BTreeMap::new(),
+        unseen_vms: BTreeMap::new(),
         unseen_pods: BTreeSet::new(),
     }
 }
@@ -68,26 +71,26 @@ fn addresses(supervisor: &Supervisor, name: &str) -> Option<Vec<String>> {
 #[tokio::test]
 async fn what_a_new_watch_does_not_name_is_forgotten() {
     let mut supervisor = supervisor();
-    supervisor.vmi(Event::Apply(vmi("a", "1")));
-    supervisor.vmi(Event::Apply(vmi("b", "2")));
-    supervisor.vmi(Event::Init);
-    supervisor.vmi(Event::InitApply(vmi("b", "2")));
+    supervisor.vmi(Side::Here, Event::Apply(vmi("a", "1")));
+    supervisor.vmi(Side::Here, Event::Apply(vmi("b", "2")));
+    supervisor.vmi(Side::Here, Event::Init);
+    supervisor.vmi(Side::Here, Event::InitApply(vmi("b", "2")));
     assert!(supervisor.launchers.knows("shop", "a"));
-    supervisor.vmi(Event::InitDone);
+    supervisor.vmi(Side::Here, Event::InitDone);
     assert!(!supervisor.launchers.knows("shop", "a"));
     assert!(supervisor.launchers.knows("shop", "b"));
-    supervisor.vmi(Event::Delete(vmi("b", "2")));
+    supervisor.vmi(Side::Here, Event::Delete(vmi("b", "2")));
     assert!(supervisor.vms.is_empty());
 }
 
 #[tokio::test]
 async fn an_object_that_cannot_be_read_leaves_its_task_and_the_others_alone() {
     let mut supervisor = supervisor();
-    supervisor.vmi(Event::Apply(vmi("a", "1")));
-    supervisor.vmi(Event::Init);
-    supervisor.vmi(Event::InitApply(object(json!({"domain": 1}), "a", "1")));
-    supervisor.vmi(Event::InitApply(object(json!({"domain": 1}), "never-read", "3")));
-    supervisor.vmi(Event::InitDone);
+    supervisor.vmi(Side::Here, Event::Apply(vmi("a", "1")));
+    supervisor.vmi(Side::Here, Event::Init);
+    supervisor.vmi(Side::Here, Event::InitApply(object(json!({"domain": 1}), "a", "1")));
+    supervisor.vmi(Side::Here, Event::InitApply(object(json!({"domain": 1}), "never-read", "3")));
+    supervisor.vmi(Side::Here, Event::InitDone);
     assert!(supervisor.launchers.knows("shop", "a"));
     assert!(!supervisor.launchers.knows("shop", "never-read"));
 }
@@ -96,7 +99,7 @@ async fn an_object_that_cannot_be_read_leaves_its_task_and_the_others_alone() {
 async fn pods_and_instances_meet_in_any_order() {
     let mut supervisor = supervisor();
     supervisor.pod(Event::Apply(pod("pod-1", "10.0.0.1")));
-    supervisor.vmi(Event::Apply(vmi("a", "1")));
+    supervisor.vmi(Side::Here, Event::Apply(vmi("a", "1")));
     assert_eq!(addresses(&supervisor, "a"), Some(vec!["10.0.0.1".to_owned()]));
     supervisor.pod(Event::Apply(pod("pod-1", "10.0.0.2")));
     assert_eq!(addresses(&supervisor, "a"), Some(vec!["10.0.0.2".to_owned()]));
@@ -110,11 +113,11 @@ async fn pods_and_instances_meet_in_any_order() {
 #[tokio::test]
 async fn an_object_made_anew_gets_a_task_of_its_own() {
     let mut supervisor = supervisor();
-    supervisor.vmi(Event::Apply(vmi("a", "1")));
+    supervisor.vmi(Side::Here, Event::Apply(vmi("a", "1")));
     let former = supervisor.vms.values().next().map(|vm| vm.input.subscribe()).unwrap();
-    supervisor.vmi(Event::Apply(vmi("a", "1")));
+    supervisor.vmi(Side::Here, Event::Apply(vmi("a", "1")));
     assert!(former.has_changed().is_ok());
-    supervisor.vmi(Event::Apply(vmi("a", "2")));
+    supervisor.vmi(Side::Here, Event::Apply(vmi("a", "2")));
     assert!(former.has_changed().is_err(), "the former task was told to end");
     assert_eq!(supervisor.vms.len(), 1);
 }

@@ -13,12 +13,14 @@ pub mod session;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use barevirt_api::names::REASON_GUEST_PANICKED;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use barevirt_component::certificates;
 use barevirt_component::error::{chain, namespace_ends};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -36,6 +38,8 @@ use self::session::Session;
 use crate::FIELD_MANAGER;
 use crate::launchers::Launcher;
 use crate::launchers::pods_dir::PodsDir;
+use crate::migration;
+use crate::migration::arrivals::Arrivals;
 use crate::pace::Bucket;
 use crate::pods::LauncherPod;
 use crate::status::{compute, events, patch};
@@ -80,6 +84,8 @@ impl Paces {
             | Step::RealTime { .. }
             | Step::Plug(_)
             | Step::Shutdown { .. }
+            | Step::Await { .. }
+            | Step::Move(_)
             | Step::ReportFailedPings(_) => Some(&mut self.steps),
             Step::Wait | Step::Report | Step::Disconnect => None,
         }
@@ -101,6 +107,30 @@ pub struct Context {
     pub node: String,
     /// Counts kernels that panic.
     pub panics: Panics,
+    /// What it takes for guests that move.
+    pub migration: Migration,
+}
+
+/// What it takes for guests that move.
+#[derive(Debug, Clone)]
+pub struct Migration {
+    /// Guests that may come here.
+    pub arrivals: Arrivals,
+    /// What is shown to handlers of other nodes.
+    pub own: Arc<certificates::Client>,
+    /// Where handlers of other nodes reach this one; none: it is not known, and nothing comes here.
+    pub address: Option<IpAddr>,
+}
+
+impl Migration {
+    /// A handler to whose node no guest comes.
+    #[cfg(test)]
+    pub(crate) fn nowhere() -> Self {
+        let (shown, trusted) = (watch::channel(None).1, watch::channel(None).1);
+        let policy = watch::channel(certificates::TlsPolicy::default()).1;
+        let own = certificates::Client::follow(shown, trusted, policy);
+        Self { arrivals: Arrivals::default(), own, address: None }
+    }
 }
 
 /// What the API server says about a VM.
@@ -245,7 +275,7 @@ impl Task {
             },
             readiness: pod.as_deref().and_then(|pod| pod.readiness.as_ref()),
         };
-        let wanted = compute::compute(&vmi, seen, &Time(Timestamp::now()));
+        let wanted = self.wanted(&vmi, pod.as_deref(), seen, &Time(Timestamp::now()));
         let session = match (&self.session, &heard) {
             (Some(session), Some(heard)) => Some(session.view(heard)),
             _ => None,
@@ -260,6 +290,37 @@ impl Task {
             report,
         });
         Look { vmi, pod, spec_hash, wanted, report, step }
+    }
+
+    /// The status that the VMI should have, as far as this node has a say.
+    fn wanted(
+        &self,
+        vmi: &VirtualMachineInstance,
+        pod: Option<&LauncherPod>,
+        seen: compute::Seen<'_>,
+        now: &Time,
+    ) -> VirtualMachineInstanceStatus {
+        let node = self.context.node.as_str();
+        let launcher = seen.launcher;
+        if let Some((uid, _)) = migration::plan::incoming(vmi, node) {
+            let listens = self.session.as_ref().is_some_and(|session| session.awaits(uid));
+            let address = self.context.migration.address.map(|address| address.to_string());
+            let target = migration::status::Target {
+                node,
+                address: address.as_deref().unwrap_or_default(),
+                launcher,
+                listens: listens && address.is_some(),
+                pod: pod.map(|pod| pod.uid.as_str()),
+            };
+            return migration::status::target(vmi, target, now);
+        }
+        let mut wanted = compute::compute(vmi, seen, now);
+        if let Some(launcher) = launcher {
+            let refused =
+                migration::plan::outgoing(vmi, node).and_then(|(_, uid)| self.session.as_ref()?.refused(uid));
+            migration::status::source(&mut wanted, vmi, node, launcher, refused, now);
+        }
+        wanted
     }
 
     /// Waits for a change at the API server or the launcher, or for the time of a retry. Returns whether to go on.
@@ -327,6 +388,18 @@ impl Task {
                 if first {
                     self.publish(&vmi, vec![events::shutting_down()]).await;
                 }
+            }
+            Step::Await { uid } => {
+                let Some(session) = &mut self.session else { return Ok(()) };
+                let arrivals = &self.context.migration.arrivals;
+                session.await_guest(&live::granted(&vmi), &spec_hash, &uid, arrivals).await?;
+                info!(migration = uid, "launcher told that the guest comes from another node");
+            }
+            Step::Move(step) => {
+                let Some(session) = &mut self.session else { return Ok(()) };
+                let name = format!("{step:?}");
+                session.make_move(&vmi, step, &self.context.migration.own).await?;
+                info!(step = name, "migration");
             }
             Step::ReportFailedPings(count) => {
                 self.publish(&vmi, vec![events::ping_failed(&vmi)]).await;

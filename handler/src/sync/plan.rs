@@ -8,9 +8,12 @@
 //!   QEMU is there, realtime is asked for -> RealTime       the launcher lets the guest go after it
 //!   VMI is being deleted                 -> Shutdown       once, and again with less time if the grace period shrinks
 //!   pings of the agent began to fail     -> ReportFailedPings  an event, and no more: what follows is the kubelet's
+//!   it is to move, or moves              -> Move           see crate::migration::plan
 //!   a disk is offered, not held          -> Plug           take it from its pod and hand it to the launcher
 //!   status differs from what is seen     -> Report         one patch
 //!   else                                 -> Wait           for the API server, the launcher, or a retry
+//!
+//! VMI is elsewhere, and comes here: Connect, Prepare, Await, Report
 //! ```
 //!
 //! A handler that starts anew goes through the same steps; each finds that all is there.
@@ -21,6 +24,8 @@ use barevirt_protocol::names::HotDisk;
 use barevirt_protocol::v1::{LauncherStatus, Phase};
 
 use crate::launchers::cgroup::Container;
+use crate::migration;
+use crate::migration::plan::Move;
 use crate::pods::LauncherPod;
 use crate::status::volumes;
 
@@ -47,6 +52,10 @@ pub struct Session<'a> {
     pub real_time: Option<u32>,
     /// How often pings had begun to fail when an event last told so, or when the launcher was connected to.
     pub failed_pings: u64,
+    /// UID of the migration whose guest is awaited.
+    pub awaits: Option<&'a str>,
+    /// UID of the migration whose target was told that the guest is its own.
+    pub gone: Option<&'a str>,
 }
 
 /// All that the next step depends on.
@@ -89,6 +98,13 @@ pub enum Step {
         /// Seconds until it is ended by force.
         grace: u32,
     },
+    /// Tell the launcher that a guest comes by this migration, and let it in.
+    Await {
+        /// UID of the migration.
+        uid: String,
+    },
+    /// A step of a guest that leaves.
+    Move(Move),
     /// Tell of pings of the guest agent that fail.
     ReportFailedPings(u64),
     /// Patch the VMI's status.
@@ -103,6 +119,20 @@ pub fn plan(observed: Observed<'_>) -> Step {
     let status = vmi.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
     let ours = status.and_then(|status| status.node_name.as_deref()) == Some(observed.node);
+    if !ours
+        && !is_final_phase(phase)
+        && let Some((uid, _)) = migration::plan::incoming(vmi, observed.node)
+    {
+        return incoming(&observed, uid);
+    }
+    if !ours
+        && let Some(session) = session.filter(|session| !session.lost)
+        && let Some(step @ Move::Verdict { .. }) = session
+            .status
+            .and_then(|status| migration::plan::source(vmi, observed.node, status, session.gone))
+    {
+        return Step::Move(step);
+    }
     if is_final_phase(phase) || !ours {
         return if session.is_some() { Step::Disconnect } else { Step::Wait };
     }
@@ -111,6 +141,15 @@ pub fn plan(observed: Observed<'_>) -> Step {
     }
     let Some(session) = session else { return connect(observed.pod) };
     let launcher = session.status.map(LauncherStatus::phase);
+    if let Some(step) = session.status.and_then(|status| {
+        let alive = !session.lost && !matches!(status.phase(), Phase::Succeeded | Phase::Failed);
+        migration::plan::source(vmi, observed.node, status, session.gone).filter(|step| {
+            // The target is told also when there is nothing left here that could go on.
+            alive || matches!(step, Move::Go { .. })
+        })
+    }) {
+        return Step::Move(step);
+    }
     if matches!(launcher, Some(Phase::Succeeded | Phase::Failed)) {
         // Also when the connection is gone meanwhile: the result was received.
         let reports = observed.report && !stopped_by_kubelet(&observed, session.status);
@@ -127,7 +166,7 @@ pub fn plan(observed: Observed<'_>) -> Step {
         if session.shutdown.is_none_or(|told| grace < told) {
             return Step::Shutdown { grace };
         }
-    } else if launcher != Some(Phase::Stopping) {
+    } else if launcher != Some(Phase::Stopping) && !session.status.is_some_and(migration::plan::is_leaving) {
         if !session.prepared {
             return Step::Prepare;
         }
@@ -150,6 +189,25 @@ pub fn plan(observed: Observed<'_>) -> Step {
         if let Some(disks) = disks.filter(|disks| !disks.is_empty()) {
             return Step::Plug(disks);
         }
+    }
+    if observed.report { Step::Report } else { Step::Wait }
+}
+
+/// The next step for a guest that is to come here.
+fn incoming(observed: &Observed<'_>, uid: &str) -> Step {
+    let Some(session) = observed.session else { return connect(observed.pod) };
+    let ended = matches!(session.status.map(LauncherStatus::phase), Some(Phase::Succeeded | Phase::Failed));
+    if session.lost && !ended {
+        return Step::Disconnect;
+    }
+    if session.status.is_none() {
+        return Step::Wait;
+    }
+    if !ended && !session.prepared {
+        return Step::Prepare;
+    }
+    if !ended && session.awaits != Some(uid) {
+        return Step::Await { uid: uid.to_owned() };
     }
     if observed.report { Step::Report } else { Step::Wait }
 }

@@ -8,13 +8,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use barevirt_api::names::LAUNCHER_UID;
-use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 use barevirt_api::vcpu_mask::VcpuMask;
+use barevirt_component::certificates::Client;
 use barevirt_component::error::chain;
-use barevirt_protocol::names::{HotDisk, KVM, VHOST_VSOCK};
-use barevirt_protocol::v1::{Facts, SyncRequest};
+use barevirt_protocol::names::{HotDisk, KVM, MigrationChannel, MigrationStream, VHOST_VSOCK};
+use barevirt_protocol::v1::migrate_request::Order;
+use barevirt_protocol::v1::{Facts, MigrateRequest, MigrationAbort, MigrationVerdict, SyncRequest};
 use futures::future::join_all;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -27,13 +29,17 @@ use crate::launchers::cgroup::Container;
 use crate::launchers::peer::PeerError;
 use crate::launchers::pods_dir::PodsDir;
 use crate::launchers::{self, Launcher, LauncherError, attachment};
+use crate::migration::arrivals::{Arrival, Arrivals, Entry};
+use crate::migration::call::{Begun, CallError, Target};
+use crate::migration::limits::limits;
+use crate::migration::plan::Move;
 use crate::network::guest::InterfaceError;
 use crate::network::resolv::Resolver;
 use crate::network::{self, NetworkError, guest};
 use crate::pods::LauncherPod;
 use crate::real_time::{self, RealTimeError};
 use crate::status::interfaces::Interface;
-use crate::{exclusive, kernel};
+use crate::{exclusive, kernel, migration};
 
 /// What may be locked beside the guest's memory: the devices' own, mapped for one another, and firmware. KubeVirt's number.
 const MAPPED_BYTES: u64 = 1 << 30;
@@ -42,6 +48,9 @@ const VSOCK_DEVICE: &str = "/dev/vhost-vsock";
 
 /// How long a launcher may take to say that it holds what it was given.
 const HEARD: Duration = Duration::from_secs(1);
+
+/// How often it is tried to begin a migration.
+const TRIES: u32 = 8;
 
 /// Why a step failed.
 #[derive(Debug, Error)]
@@ -81,6 +90,9 @@ pub enum StepError {
     /// Virtual CPUs are not realtime.
     #[error(transparent)]
     RealTime(#[from] RealTimeError),
+    /// The target of a migration.
+    #[error(transparent)]
+    Target(#[from] CallError),
     /// There is no connection.
     #[error("the launcher is not connected to")]
     NotConnected,
@@ -105,6 +117,11 @@ pub struct Session {
     shutdown: Option<u32>,
     real_time: Option<u32>,
     failed_pings: u64,
+    /// The guest that is awaited: UID of its migration, and its entry.
+    awaits: Option<(String, Entry)>,
+    gone: Option<String>,
+    /// How often a migration could not be begun, and why.
+    refused: Option<(String, u32, String)>,
 }
 
 impl Drop for Session {
@@ -129,6 +146,9 @@ impl Session {
             shutdown: None,
             real_time: None,
             failed_pings: 0,
+            awaits: None,
+            gone: None,
+            refused: None,
         })
     }
 
@@ -183,6 +203,8 @@ impl Session {
             shutdown: self.shutdown,
             real_time: self.real_time,
             failed_pings: self.failed_pings.max(heard.failed_pings_before.unwrap_or_default()),
+            awaits: self.awaits.as_ref().map(|(uid, _)| uid.as_str()),
+            gone: self.gone.as_deref(),
         }
     }
 
@@ -276,15 +298,108 @@ impl Session {
 
     /// Tells the launcher what should run.
     pub async fn sync(&mut self, vmi: &VirtualMachineInstance, spec_hash: &str) -> Result<(), StepError> {
+        self.tell(vmi, spec_hash, String::new()).await
+    }
+
+    async fn tell(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        spec_hash: &str,
+        incoming_migration: String,
+    ) -> Result<(), StepError> {
         let made = self.made.as_ref().ok_or(StepError::NotConnected)?;
         let request = SyncRequest {
             revision: revision(vmi),
             spec_hash: spec_hash.to_owned(),
             vmi: serde_json::to_vec(vmi)?,
             facts: Some(made.facts.clone()),
+            incoming_migration,
         };
         self.launcher.sync(request).await?;
         self.synced = Some((spec_hash.to_owned(), revision(vmi)));
+        Ok(())
+    }
+
+    /// Tells the launcher that the guest comes by a migration, and lets it in.
+    pub async fn await_guest(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        spec_hash: &str,
+        uid: &str,
+        arrivals: &Arrivals,
+    ) -> Result<(), StepError> {
+        let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+        let source = state.and_then(|state| state.source_node.clone()).unwrap_or_default();
+        let settings = state.and_then(|state| state.migration_configuration.as_ref());
+        let plain = settings.and_then(|settings| settings.disable_tls).unwrap_or_default();
+        self.tell(vmi, spec_hash, uid.to_owned()).await?;
+        let arrival = Arrival { source, launcher: self.launcher.clone(), plain };
+        self.awaits = Some((uid.to_owned(), arrivals.await_one(uid.to_owned(), arrival)));
+        Ok(())
+    }
+
+    /// Whether a guest is let in by that migration.
+    pub fn awaits(&self, uid: &str) -> bool {
+        self.awaits.as_ref().is_some_and(|(awaited, _)| awaited == uid)
+    }
+
+    /// Why a migration cannot be begun, after a number of tries.
+    pub fn refused(&self, uid: &str) -> Option<&str> {
+        let (of, times, why) = self.refused.as_ref()?;
+        (of == uid && *times >= TRIES).then_some(why.as_str())
+    }
+
+    /// A step of a guest that leaves.
+    pub async fn make_move(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        step: Move,
+        own: &Client,
+    ) -> Result<(), StepError> {
+        let order = |uid: String, order: Order| MigrateRequest { uid, order: Some(order) };
+        match step {
+            Move::Send { uid } => {
+                let sent = self.send(vmi, &uid, own).await;
+                if let Err(error) = &sent {
+                    let times = match &self.refused {
+                        Some((of, times, _)) if *of == uid => times.saturating_add(1),
+                        Some(_) | None => 1,
+                    };
+                    self.refused = Some((uid, times, chain(error)));
+                }
+                sent
+            }
+            Move::Abort { uid } => {
+                Ok(self.launcher.migrate(order(uid, Order::Abort(MigrationAbort {}))).await?)
+            }
+            Move::Verdict { uid, went } => {
+                let verdict = Order::Verdict(MigrationVerdict { went });
+                Ok(self.launcher.migrate(order(uid, verdict)).await?)
+            }
+            Move::Go { uid, hold } => {
+                target(vmi).go(own, &uid, hold).await?;
+                self.gone = Some(uid);
+                Ok(())
+            }
+        }
+    }
+
+    async fn send(&self, vmi: &VirtualMachineInstance, uid: &str, own: &Client) -> Result<(), StepError> {
+        let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+        let settings = state.and_then(|state| state.migration_configuration.clone()).unwrap_or_default();
+        let Begun { connection, key } = target(vmi).begin(own, uid).await?;
+        let channel = MigrationChannel { uid: uid.to_owned(), stream: MigrationStream::Memory };
+        self.launcher.give(revision(vmi), &[(channel.descriptor(), connection)]).await?;
+        let mut send = limits(&settings, valid(vmi)?.guest_memory());
+        send.key = key.map(Vec::from).unwrap_or_default();
+        let request = MigrateRequest { uid: uid.to_owned(), order: Some(Order::Send(send)) };
+        self.launcher.migrate(request).await?;
+        // Until it says that it sends, the same step would follow.
+        let says = |heard: &Heard| {
+            let told = heard.status.as_ref().and_then(|status| migration::plan::told(status, uid));
+            heard.lost || told.is_some()
+        };
+        let _ = timeout(HEARD, self.heard.clone().wait_for(says)).await;
         Ok(())
     }
 
@@ -329,6 +444,15 @@ impl Session {
 
 fn valid(vmi: &VirtualMachineInstance) -> Result<ValidVmi, StepError> {
     ValidVmi::new(vmi.clone()).map_err(|causes| StepError::Invalid(Cause::joined(&causes)))
+}
+
+/// The handler of the node that the guest goes to.
+fn target(vmi: &VirtualMachineInstance) -> Target {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    let of = |read: fn(&VirtualMachineInstanceMigrationState) -> &Option<String>| {
+        state.and_then(|state| read(state).clone()).unwrap_or_default()
+    };
+    Target { node: of(|state| &state.target_node), address: of(|state| &state.target_node_address) }
 }
 
 fn revision(vmi: &VirtualMachineInstance) -> i64 {

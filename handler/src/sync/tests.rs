@@ -2,6 +2,7 @@
 //! real client: it keeps one instance, checks resource versions, applies merge patches, and collects events.
 
 mod hostile;
+mod moves;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -150,6 +151,7 @@ impl Node {
             pods: Arc::new(PodsDir::open(fake.pods.path()).unwrap()),
             kubelet: fake.pods.path().to_owned(),
             node: NODE.to_owned(),
+            migration: Migration::nowhere(),
             panics: Panics::default(),
         };
         Some(Self { server, fake, context, _network: network })

@@ -18,7 +18,7 @@ use barevirt_protocol::v1::{
     ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse, HelloRequest,
     HelloResponse, LauncherStatus, QmpRequest, QmpResponse, RealTimeRequest, RealTimeResponse,
     ScreenshotRequest, ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse,
-    SyncRequest, SyncResponse, WatchRequest,
+    MigrateRequest, MigrateResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_protocol::{grpc, v1::Phase};
 use tokio::sync::mpsc;
@@ -49,6 +49,10 @@ impl Launcher for Counter {
 
     async fn sync(&self, request: GrpcRequest<SyncRequest>) -> Result<Response<SyncResponse>, Status> {
         Ok(Response::new(SyncResponse { accepted_revision: request.into_inner().revision }))
+    }
+
+    async fn migrate(&self, _: GrpcRequest<MigrateRequest>) -> Result<Response<MigrateResponse>, Status> {
+        Err(Status::unimplemented("sends no guest away"))
     }
 
     async fn watch(&self, _: GrpcRequest<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {

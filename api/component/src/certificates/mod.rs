@@ -17,6 +17,7 @@
 mod client;
 pub mod files;
 mod pair;
+mod peer;
 mod policy;
 mod seal;
 mod seen;
@@ -26,6 +27,7 @@ mod tests;
 
 pub use client::Client;
 pub use pair::{Authorities, Pair};
+pub use peer::is_server_of;
 pub use policy::{PolicyError, TlsPolicy};
 pub use seal::Seal;
 pub use seen::Seen;

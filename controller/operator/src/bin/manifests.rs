@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Writes what a person installs: barevirt-operator.yaml and barevirt-cr.yaml for `kubectl apply`, and chart/ for Helm.
 #[derive(Debug, Parser)]
-#[command(version = barevirt_api::release::line())]
+#[command(name = "manifests", version = barevirt_api::release::line())]
 struct Options {
     /// Folder that they are written to; when not given, the two files go to standard output.
     #[arg(long)]

@@ -33,7 +33,7 @@ use tokio::sync::watch;
 /// digest. VIRT_API_DIGEST, VIRT_CONTROLLER_DIGEST, VIRT_HANDLER_DIGEST, VIRT_LAUNCHER_DIGEST and VIRT_OPERATOR_DIGEST tell
 /// which build a tag stands for, so that another build is rolled out.
 #[derive(Parser)]
-#[command(version = barevirt_api::release::line())]
+#[command(name = "virt-operator", version = barevirt_api::release::line())]
 struct Flags {
     /// Namespace of the installation.
     #[arg(long, env = "NAMESPACE", default_value = barevirt_api::names::INSTALL_NAMESPACE)]

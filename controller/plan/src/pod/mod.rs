@@ -52,7 +52,7 @@ use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, ContainerResizePolicy, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSpec,
-    ResourceRequirements, SecurityContext, VolumeMount,
+    ResourceRequirements, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

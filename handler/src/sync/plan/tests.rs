@@ -47,6 +47,8 @@ const FRESH: Session<'static> = Session {
     shutdown: None,
     real_time: None,
     failed_pings: 0,
+    awaits: None,
+    gone: None,
 };
 
 fn next(vmi: &VirtualMachineInstance, session: Option<Session<'_>>, report: bool) -> Step {
@@ -190,6 +192,8 @@ fn a_lost_launcher_is_looked_for_again() {
         shutdown: None,
         real_time: None,
         failed_pings: 0,
+        awaits: None,
+        gone: None,
     };
     assert_eq!(next(&vmi(PHASE_RUNNING), Some(session), true), Step::Disconnect);
 }

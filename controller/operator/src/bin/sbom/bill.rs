@@ -78,13 +78,24 @@ pub(crate) fn lock(text: &str) -> BTreeMap<(String, String), String> {
     hashes
 }
 
-/// The crates in programs of these packages: what they need to run, not what only builds or tests them.
+/// Names and versions in the output of `cargo tree --prefix none`.
+pub(crate) fn tree(text: &str) -> BTreeSet<(String, String)> {
+    let part = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.to_owned(), words.next()?.strip_prefix('v')?.to_owned()))
+    };
+    text.lines().filter_map(part).collect()
+}
+
+/// The crates in programs of these packages: what they need to run, not what only builds or tests them. Of what the metadata
+/// has for the whole workspace, `linked` are those that these programs are made of.
 ///
 /// # Errors
 /// When a package is not there, or the metadata is none.
 pub(crate) fn crates(
     metadata: &Value,
     roots: &[String],
+    linked: &BTreeSet<(String, String)>,
     hashes: &BTreeMap<(String, String), String>,
 ) -> Result<Vec<Part>, BillError> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -93,7 +104,9 @@ pub(crate) fn crates(
     };
     let mut known = BTreeMap::new();
     for package in list(&metadata["packages"]) {
-        known.insert(text(&package, "id")?, package);
+        if linked.contains(&(text(&package, "name")?, text(&package, "version")?)) {
+            known.insert(text(&package, "id")?, package);
+        }
     }
     let mut needs: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for node in list(&metadata["resolve"]["nodes"]) {
@@ -101,7 +114,9 @@ pub(crate) fn crates(
             .into_iter()
             .filter(|needed| list(&needed["dep_kinds"]).iter().any(|kind| kind["kind"].is_null()));
         let needed: Result<Vec<String>, BillError> = needed.map(|needed| text(&needed, "pkg")).collect();
-        needs.insert(text(&node, "id")?, needed?);
+        let mut needed = needed?;
+        needed.retain(|id| known.contains_key(id));
+        needs.insert(text(&node, "id")?, needed);
     }
     let mut open = vec![];
     for root in roots {
@@ -265,10 +280,14 @@ mod tests {
         })
     }
 
+    fn linked() -> BTreeSet<(String, String)> {
+        tree("virt-x v1.0.0 (/w/x)\nused v1.0.0\ndeep v1.0.0\ntests v1.0.0\nother v1.0.0\n")
+    }
+
     fn bill() -> Value {
         let text = "[[package]]\nname = \"used\"\nversion = \"1.0.0\"\nsource = \"x\"\nchecksum = \"abc\"\n\n\
                     [[package]]\nname = \"virt-x\"\nversion = \"1.0.0\"\n";
-        let mut parts = crates(&metadata(), &["virt-x".to_owned()], &lock(text)).unwrap();
+        let mut parts = crates(&metadata(), &["virt-x".to_owned()], &linked(), &lock(text)).unwrap();
         parts.extend(packages("qemu-system-x86 1:10.0.2+ds-2\n", "trixie").unwrap());
         let subject = Subject {
             name: "virt-x".into(),
@@ -312,10 +331,17 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_told() {
-        let none = crates(&metadata(), &["virt-y".to_owned()], &BTreeMap::new());
-        assert_eq!(none, Err(BillError::NoPackage("virt-y".into())));
+        let of = |name: &str, linked: &BTreeSet<(String, String)>| {
+            crates(&metadata(), &[name.to_owned()], linked, &BTreeMap::new())
+        };
+        assert_eq!(of("virt-y", &linked()), Err(BillError::NoPackage("virt-y".into())));
         // One of a registry is no program of ours, whatever its name.
-        assert!(crates(&metadata(), &["used".to_owned()], &BTreeMap::new()).is_err());
+        assert!(of("used", &linked()).is_err());
+        let mut less = linked();
+        less.remove(&("deep".to_owned(), "1.0.0".to_owned()));
+        let parts = of("virt-x", &less).unwrap();
+        assert_eq!(parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["virt-x", "used"]);
+        assert!(parts[1].needs.is_empty(), "a feature that is off");
         assert_eq!(packages("a 1\nb\n", "trixie"), Err(BillError::Line(2)));
     }
 }

@@ -3,17 +3,20 @@
 mod bill;
 
 use anyhow::Context;
-use bill::{Bill, Subject, crates, lock, packages};
+use bill::{Bill, Subject, crates, lock, packages, tree};
 use clap::Parser;
 use std::path::{Path, PathBuf};
 
 /// Prints what an image or a program is made of, as CycloneDX 1.5.
 #[derive(Debug, Parser)]
-#[command(version = barevirt_api::release::line())]
+#[command(name = "sbom", version = barevirt_api::release::line())]
 struct Options {
     /// Output of `cargo metadata --format-version 1 --filter-platform TRIPLE`.
     #[arg(long)]
     metadata: PathBuf,
+    /// Output of `cargo tree --prefix none` for the packages: what is linked with the features that they have alone.
+    #[arg(long)]
+    tree: PathBuf,
     /// Cargo.lock, for the hashes of crates.
     #[arg(long)]
     lock: PathBuf,
@@ -52,7 +55,8 @@ fn main() -> anyhow::Result<()> {
     let metadata = serde_json::from_str(&read(&options.metadata)?)
         .with_context(|| format!("read {}", options.metadata.display()))?;
     let hashes = lock(&read(&options.lock)?);
-    let mut parts = crates(&metadata, &options.crates, &hashes)?;
+    let linked = tree(&read(&options.tree)?);
+    let mut parts = crates(&metadata, &options.crates, &linked, &hashes)?;
     if let Some(file) = &options.packages {
         parts.extend(packages(&read(file)?, &options.suite)?);
     }

@@ -1,0 +1,23 @@
+//! Who called, where both ends are servers.
+
+use super::Authorities;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::sync::Arc;
+
+/// Whether a caller has shown the certificate of the server of that name: one in force, that one of these has signed. That it
+/// holds the key was proven in the handshake, whose server lets callers in that show any ([`super::Clients::Shown`]).
+#[must_use]
+pub fn is_server_of(shown: &[CertificateDer<'static>], name: &str, authorities: &Authorities) -> bool {
+    let Some((leaf, others)) = shown.split_first() else { return false };
+    let (Some(provider), Ok(name)) = (CryptoProvider::get_default(), ServerName::try_from(name.to_owned()))
+    else {
+        return false;
+    };
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(authorities.roots(), Arc::clone(provider)).build();
+    verifier
+        .is_ok_and(|verifier| verifier.verify_server_cert(leaf, others, &name, &[], UnixTime::now()).is_ok())
+}

@@ -1,0 +1,107 @@
+//! The guests that may come to this node, each by one migration: who may send it, and where it goes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::control::{Secret, is_same};
+use crate::launchers::Launcher;
+
+/// How long a ticket is good.
+const TICKET: Duration = Duration::from_secs(30);
+
+/// A guest that may come.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    /// The node that it comes from. Nobody else than its handler is listened to.
+    pub source: String,
+    /// The launcher that waits for it.
+    pub launcher: Launcher,
+    /// Nothing of it is encrypted: the settings say so.
+    pub plain: bool,
+}
+
+#[derive(Debug)]
+struct Awaited {
+    arrival: Arrival,
+    ticket: Option<Ticket>,
+    /// Of which entry of the same migration it is.
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    secret: Secret,
+    key: Option<Secret>,
+    until: Instant,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    awaited: BTreeMap<String, Awaited>,
+    number: u64,
+}
+
+/// The guests that may come here, by the UIDs of their migrations. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Arrivals(Arc<Mutex<All>>);
+
+/// One that is awaited for as long as this is held.
+#[derive(Debug)]
+pub struct Entry {
+    arrivals: Arrivals,
+    uid: String,
+    number: u64,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut all = self.arrivals.all();
+        if all.awaited.get(&self.uid).is_some_and(|awaited| awaited.number == self.number) {
+            all.awaited.remove(&self.uid);
+        }
+    }
+}
+
+impl Arrivals {
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Awaits a guest.
+    #[must_use]
+    pub fn await_one(&self, uid: String, arrival: Arrival) -> Entry {
+        let mut all = self.all();
+        all.number += 1;
+        let number = all.number;
+        all.awaited.insert(uid.clone(), Awaited { arrival, ticket: None, number });
+        Entry { arrivals: self.clone(), uid, number }
+    }
+
+    /// The guest that comes by this migration.
+    #[must_use]
+    pub fn find(&self, uid: &str) -> Option<Arrival> {
+        Some(self.all().awaited.get(uid)?.arrival.clone())
+    }
+
+    /// Makes a ticket for it, in place of one before.
+    pub fn admit(&self, uid: &str, secret: Secret, key: Option<Secret>) {
+        if let Some(awaited) = self.all().awaited.get_mut(uid) {
+            awaited.ticket = Some(Ticket { secret, key, until: Instant::now() + TICKET });
+        }
+    }
+
+    /// Takes a ticket: the migration, the launcher that the connection is for, and the key. A ticket is good once.
+    #[must_use]
+    pub fn take(&self, shown: &Secret) -> Option<(String, Launcher, Option<Secret>)> {
+        let mut all = self.all();
+        let now = Instant::now();
+        let (uid, awaited) = all.awaited.iter_mut().find(|(_, awaited)| {
+            awaited.ticket.as_ref().is_some_and(|ticket| is_same(&ticket.secret, shown))
+        })?;
+        let ticket = awaited.ticket.take().filter(|ticket| now < ticket.until)?;
+        Some((uid.clone(), awaited.arrival.launcher.clone(), ticket.key))
+    }
+}

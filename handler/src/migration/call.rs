@@ -1,0 +1,185 @@
+//! The source's end: asks the handler of the target's node.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_api::names::handler_host;
+use barevirt_component::certificates::Client;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::PORT;
+use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
+
+/// How long all of one call may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why the other handler did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// There is no certificate to show.
+    #[error("call virt-handler of node {node}: this node's handler has no certificate yet")]
+    NotReady {
+        /// The node.
+        node: String,
+    },
+    /// Its address is none.
+    #[error("call virt-handler of node {node}: {address} is no address")]
+    Address {
+        /// The node.
+        node: String,
+        /// What the status says.
+        address: String,
+    },
+    /// Its name is none.
+    #[error("call virt-handler of node {node}")]
+    Name {
+        /// The node.
+        node: String,
+        /// Why.
+        source: InvalidDnsNameError,
+    },
+    /// It is not reached, or is not that node's handler.
+    #[error("call virt-handler of node {node}")]
+    Io {
+        /// The node.
+        node: String,
+        /// What happened.
+        source: io::Error,
+    },
+    /// Its answer is none.
+    #[error("read the answer of virt-handler of node {node}")]
+    Answer {
+        /// The node.
+        node: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// It does not answer.
+    #[error("virt-handler of node {node} does not answer in time")]
+    Deadline {
+        /// The node.
+        node: String,
+    },
+    /// It refuses.
+    #[error("virt-handler of node {node} refuses: {why}")]
+    Refused {
+        /// The node.
+        node: String,
+        /// In its words.
+        why: String,
+    },
+}
+
+/// The handler of a node.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The node.
+    pub node: String,
+    /// Its address, as the status says.
+    pub address: String,
+}
+
+/// A connection between QEMUs, and the key.
+#[derive(Debug)]
+pub struct Begun {
+    /// The connection, for QEMU.
+    pub connection: OwnedFd,
+    /// The key; none: nothing is encrypted.
+    pub key: Option<Secret>,
+}
+
+impl Target {
+    /// Asks for a key and makes the connection.
+    ///
+    /// # Errors
+    /// When it is not reached, is another, or refuses.
+    pub async fn begin(&self, own: &Client, migration: &str) -> Result<Begun, CallError> {
+        let request = Request::Begin { migration: migration.to_owned() };
+        match self.ask(own, &request).await? {
+            Answer::Begun { key, ticket } => {
+                let connection = self.in_time(self.connect(&ticket)).await?;
+                Ok(Begun { connection, key })
+            }
+            Answer::Done => Err(self.refused("it gives no key".to_owned())),
+            Answer::Refused(why) => Err(self.refused(why)),
+        }
+    }
+
+    /// Tells it that the guest is its own.
+    ///
+    /// # Errors
+    /// As [`Target::begin`].
+    pub async fn go(&self, own: &Client, migration: &str, hold: bool) -> Result<(), CallError> {
+        match self.ask(own, &Request::Go { migration: migration.to_owned(), hold }).await? {
+            Answer::Done => Ok(()),
+            Answer::Begun { .. } => Err(self.refused("it answers something else".to_owned())),
+            Answer::Refused(why) => Err(self.refused(why)),
+        }
+    }
+
+    async fn ask(&self, own: &Client, request: &Request) -> Result<Answer, CallError> {
+        self.in_time(self.converse(own, request)).await
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+        timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(CallError::Deadline { node: self.node.clone() }))
+    }
+
+    async fn converse(&self, own: &Client, request: &Request) -> Result<Answer, CallError> {
+        let node = || self.node.clone();
+        let config = own.current().ok_or_else(|| CallError::NotReady { node: node() })?;
+        let name = ServerName::try_from(handler_host(&self.node))
+            .map_err(|source| CallError::Name { node: node(), source })?;
+        let tcp = self.dial().await?;
+        let io = |source| CallError::Io { node: node(), source };
+        let read = |source| CallError::Answer { node: node(), source };
+        let connector = TlsConnector::from(Arc::clone(&config));
+        let mut tls = BufReader::new(connector.connect(name, tcp).await.map_err(io)?);
+        tls.write_all(&line(request).map_err(read)?).await.map_err(io)?;
+        let mut text = Vec::new();
+        (&mut tls).take(LONGEST as u64).read_until(b'\n', &mut text).await.map_err(io)?;
+        serde_json::from_slice(&text).map_err(read)
+    }
+
+    async fn connect(&self, ticket: &Secret) -> Result<OwnedFd, CallError> {
+        let mut stream = self.dial().await?;
+        let made = async {
+            stream.write_all(&MAGIC).await?;
+            stream.write_all(ticket).await?;
+            let mut welcome = [0; 1];
+            stream.read_exact(&mut welcome).await?;
+            if welcome[0] != WELCOME {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let stream = stream.into_std()?;
+            stream.set_nonblocking(false)?;
+            Ok(OwnedFd::from(stream))
+        };
+        made.await.map_err(|source| CallError::Io { node: self.node.clone(), source })
+    }
+
+    async fn dial(&self) -> Result<TcpStream, CallError> {
+        let (node, address) = (self.node.clone(), self.address.clone());
+        let ip: IpAddr = match self.address.parse() {
+            Ok(ip) => ip,
+            Err(_) => return Err(CallError::Address { node, address }),
+        };
+        let dialled = async {
+            let stream = TcpStream::connect((ip, PORT)).await?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        };
+        dialled.await.map_err(|source| CallError::Io { node, source })
+    }
+
+    fn refused(&self, why: String) -> CallError {
+        CallError::Refused { node: self.node.clone(), why: why.chars().take(500).collect() }
+    }
+}

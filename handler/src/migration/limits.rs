@@ -1,0 +1,67 @@
+//! How a guest is sent, from the settings in force for its migration. Pure.
+
+use barevirt_api::quantity;
+use barevirt_api::v1::VmimConfigurationOptions;
+use barevirt_protocol::v1::MigrationSend;
+
+/// KubeVirt's defaults.
+const DOWNTIME_MS: i64 = 900;
+const COMPLETION_SECONDS_PER_GIB: i64 = 150;
+const PROGRESS_SECONDS: i64 = 150;
+
+/// What the launcher is told, without the key. `bytes`: of memory and disks that are copied.
+#[must_use]
+pub fn limits(settings: &VmimConfigurationOptions, bytes: u64) -> MigrationSend {
+    let positive = |value: Option<i64>, usual: i64| u64::try_from(value.unwrap_or(usual)).unwrap_or_default();
+    let bandwidth = settings.bandwidth_per_migration.as_ref();
+    let per_gib = positive(settings.completion_timeout_per_gi_b, COMPLETION_SECONDS_PER_GIB);
+    MigrationSend {
+        key: Vec::new(),
+        bandwidth: bandwidth.and_then(|bandwidth| quantity::bytes(bandwidth).ok()).unwrap_or_default(),
+        downtime_ms: positive(settings.max_downtime_ms, DOWNTIME_MS),
+        auto_converge: settings.allow_auto_converge.unwrap_or_default(),
+        completion_timeout_seconds: per_gib.saturating_mul(bytes.div_ceil(1 << 30).max(1)),
+        progress_timeout_seconds: positive(settings.progress_timeout, PROGRESS_SECONDS),
+        // Where post-copy is allowed too, the guest is paused all the same: this version has none.
+        may_pause: settings
+            .allow_workload_disruption
+            .unwrap_or_else(|| settings.allow_post_copy.unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+    #[test]
+    fn what_is_not_said_is_as_in_kubevirt() {
+        let usual = limits(&VmimConfigurationOptions::default(), 3 << 29);
+        let wanted = MigrationSend {
+            downtime_ms: 900,
+            completion_timeout_seconds: 300,
+            progress_timeout_seconds: 150,
+            ..MigrationSend::default()
+        };
+        assert_eq!(usual, wanted);
+    }
+
+    #[test]
+    fn what_is_said_counts() {
+        let settings = VmimConfigurationOptions {
+            bandwidth_per_migration: Some(Quantity("64Mi".to_owned())),
+            completion_timeout_per_gi_b: Some(10),
+            progress_timeout: Some(20),
+            max_downtime_ms: Some(5),
+            allow_auto_converge: Some(true),
+            allow_post_copy: Some(true),
+            ..VmimConfigurationOptions::default()
+        };
+        let told = limits(&settings, 1);
+        assert_eq!((told.bandwidth, told.downtime_ms, told.auto_converge), (64 << 20, 5, true));
+        assert_eq!((told.completion_timeout_seconds, told.progress_timeout_seconds), (10, 20));
+        assert!(told.may_pause);
+        let kept = VmimConfigurationOptions { allow_workload_disruption: Some(false), ..settings };
+        assert!(!limits(&kept, 1).may_pause);
+    }
+}

@@ -1,0 +1,179 @@
+//! The target's end: handlers of sources ask over TLS, and connections between QEMUs come with a ticket.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_api::names::handler_host;
+use barevirt_component::certificates::{Server, Trusted, is_server_of};
+use barevirt_component::error::chain;
+use barevirt_protocol::names::{MigrationChannel, MigrationStream};
+use barevirt_protocol::v1::migrate_request::Order;
+use barevirt_protocol::v1::{MigrateRequest, MigrationGo, MigrationReceive};
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, info, warn};
+
+use super::arrivals::{Arrival, Arrivals};
+use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
+
+/// Connections at one time that have not said yet what they are for, or are being answered.
+const MOST: usize = 64;
+/// How long one may take to say it, and to be answered.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What it takes to listen.
+#[derive(Debug, Clone)]
+pub struct Door {
+    /// Our certificate. Callers are asked for theirs, whatever it is.
+    pub certificates: Arc<Server>,
+    /// Whose certificates are believed.
+    pub trusted: Trusted,
+    /// The guests that may come.
+    pub arrivals: Arrivals,
+}
+
+/// Why a caller got nothing.
+#[derive(Debug, thiserror::Error)]
+enum Turned {
+    #[error("the connection failed")]
+    Io(#[from] io::Error),
+    #[error("it is neither a TLS session nor a connection with a ticket")]
+    Stranger,
+    #[error("its ticket is none")]
+    Ticket,
+    #[error("there is no certificate yet")]
+    NotReady,
+    #[error("its request is none")]
+    Request(#[from] serde_json::Error),
+    #[error("it said nothing in time")]
+    Silent,
+}
+
+/// Serves for as long as the process lives.
+pub async fn run(listener: TcpListener, door: Door) {
+    let places = Arc::new(Semaphore::new(MOST));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!(%error, "connection of a migration not accepted");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let door = door.clone();
+        tokio::spawn(async move {
+            let served = timeout(PATIENCE, serve(stream, &door)).await;
+            if let Err(error) = served.unwrap_or(Err(Turned::Silent)) {
+                debug!(%from, error = chain(&error), "a caller was turned away");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn serve(mut stream: TcpStream, door: &Door) -> Result<(), Turned> {
+    stream.set_nodelay(true)?;
+    let mut first = [0; 1];
+    if stream.peek(&mut first).await? == 0 {
+        return Err(Turned::Stranger);
+    }
+    if first[0] != MAGIC[0] {
+        return converse(stream, door).await;
+    }
+    let mut magic = [0; MAGIC.len()];
+    stream.read_exact(&mut magic).await?;
+    if magic != MAGIC {
+        return Err(Turned::Stranger);
+    }
+    let mut ticket: Secret = [0; 32];
+    stream.read_exact(&mut ticket).await?;
+    let (uid, launcher, key) = door.arrivals.take(&ticket).ok_or(Turned::Ticket)?;
+    stream.write_all(&[WELCOME]).await?;
+    // From here on it is QEMU's.
+    let stream = stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    let channel = MigrationChannel { uid: uid.clone(), stream: MigrationStream::Memory };
+    let given = [(channel.descriptor(), OwnedFd::from(stream))];
+    let key = key.map(Vec::from).unwrap_or_default();
+    let order = MigrateRequest { uid: uid.clone(), order: Some(Order::Receive(MigrationReceive { key })) };
+    let outcome = async {
+        launcher.give(0, &given).await?;
+        launcher.migrate(order).await
+    };
+    match outcome.await {
+        Ok(()) => info!(migration = uid, "guest is being received"),
+        // The connection closes, which the source sees.
+        Err(error) => warn!(migration = uid, error = chain(&error), "guest cannot be received"),
+    }
+    Ok(())
+}
+
+async fn converse(stream: TcpStream, door: &Door) -> Result<(), Turned> {
+    let config = door.certificates.current().ok_or(Turned::NotReady)?;
+    let mut stream = BufReader::new(TlsAcceptor::from(config).accept(stream).await?);
+    let shown: Vec<CertificateDer<'static>> = stream
+        .get_ref()
+        .get_ref()
+        .1
+        .peer_certificates()
+        .map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect())
+        .unwrap_or_default();
+    let mut text = Vec::new();
+    (&mut stream).take(LONGEST as u64).read_until(b'\n', &mut text).await?;
+    let request: Request = serde_json::from_slice(&text)?;
+    let answer = answer(&request, &shown, door).await;
+    if let Answer::Refused(why) = &answer {
+        info!(migration = request.migration(), why, "refused");
+    }
+    stream.write_all(&line(&answer)?).await?;
+    stream.shutdown().await?;
+    Ok(())
+}
+
+/// Only the handler of the node that the guest comes from is answered. Others learn nothing, not even whether it is awaited.
+async fn answer(request: &Request, shown: &[CertificateDer<'static>], door: &Door) -> Answer {
+    let nothing = || Answer::Refused("no guest is awaited by this migration from that node".to_owned());
+    let Some(Arrival { source, launcher, plain }) = door.arrivals.find(request.migration()) else {
+        return nothing();
+    };
+    let trusted = door.trusted.borrow().clone();
+    if !trusted.is_some_and(|trusted| is_server_of(shown, &handler_host(&source), &trusted)) {
+        return nothing();
+    }
+    match request {
+        Request::Begin { migration } => {
+            let (Some(ticket), key) = (secret(), secret()) else {
+                return Answer::Refused("there are no random numbers".to_owned());
+            };
+            let key = key.filter(|_| !plain);
+            if key.is_none() && !plain {
+                return Answer::Refused("there are no random numbers".to_owned());
+            }
+            door.arrivals.admit(migration, ticket, key);
+            info!(migration, source, "guest is let in");
+            Answer::Begun { key, ticket }
+        }
+        Request::Go { migration, hold } => {
+            let order = Order::Go(MigrationGo { hold: *hold });
+            match launcher.migrate(MigrateRequest { uid: migration.clone(), order: Some(order) }).await {
+                Ok(()) => Answer::Done,
+                Err(error) => Answer::Refused(chain(&error)),
+            }
+        }
+    }
+}
+
+fn secret() -> Option<Secret> {
+    let mut secret = [0; 32];
+    let provider = rustls::crypto::CryptoProvider::get_default()?;
+    provider.secure_random.fill(&mut secret).ok()?;
+    Some(secret)
+}

@@ -1,0 +1,204 @@
+//! What is to be done for a guest that moves: pure.
+
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
+use barevirt_protocol::v1::{LauncherStatus, MigrationState as Stage, MigrationStatus};
+
+/// A step for a guest that leaves this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Move {
+    /// Begin to send it.
+    Send {
+        /// UID of the migration.
+        uid: String,
+    },
+    /// Give up.
+    Abort {
+        /// UID of the migration.
+        uid: String,
+    },
+    /// Tell the target that everything was sent, and that the guest is its own.
+    Go {
+        /// UID of the migration.
+        uid: String,
+        /// It was paused by somebody.
+        hold: bool,
+    },
+    /// Tell the launcher here where the guest is.
+    Verdict {
+        /// UID of the migration.
+        uid: String,
+        /// The target has it.
+        went: bool,
+    },
+}
+
+/// The migration that an instance's status tells of, as long as it has a UID.
+fn state(vmi: &VirtualMachineInstance) -> Option<(&State, &str)> {
+    let state = vmi.status.as_ref()?.migration_state.as_ref()?;
+    let uid = state.migration_uid.as_deref().filter(|uid| !uid.is_empty())?;
+    Some((state, uid))
+}
+
+fn owner(vmi: &VirtualMachineInstance) -> &str {
+    vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default()
+}
+
+/// The migration by which the instance comes to this node, while it is under way: its UID and where it comes from.
+#[must_use]
+pub fn incoming<'a>(vmi: &'a VirtualMachineInstance, node: &str) -> Option<(&'a str, &'a str)> {
+    let (state, uid) = state(vmi)?;
+    let source = state.source_node.as_deref().filter(|source| !source.is_empty())?;
+    let here = state.target_node.as_deref() == Some(node) && source != node && owner(vmi) == source;
+    (here && state.completed != Some(true)).then_some((uid, source))
+}
+
+/// The migration by which the instance leaves this node, whether it is under way or was: its state.
+#[must_use]
+pub fn outgoing<'a>(vmi: &'a VirtualMachineInstance, node: &str) -> Option<(&'a State, &'a str)> {
+    state(vmi).filter(|(state, _)| {
+        state.source_node.as_deref() == Some(node)
+            && state.target_node.as_deref().is_some_and(|to| to != node)
+    })
+}
+
+/// What the launcher says of that migration.
+#[must_use]
+pub fn told<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a MigrationStatus> {
+    launcher.migration.as_ref().filter(|told| told.uid == uid)
+}
+
+/// Whether the guest is elsewhere, or may be: what is left here says nothing of it.
+#[must_use]
+pub fn is_away(launcher: &LauncherStatus) -> bool {
+    launcher.migration.as_ref().is_some_and(|told| matches!(told.state(), Stage::Sent | Stage::Left))
+}
+
+/// Whether it is on its way from here: nothing about it is changed meanwhile.
+#[must_use]
+pub fn is_leaving(launcher: &LauncherStatus) -> bool {
+    let stages = [Stage::Sending, Stage::Switching, Stage::Sent, Stage::Left];
+    launcher.migration.as_ref().is_some_and(|told| stages.contains(&told.state()))
+}
+
+/// The next step for a guest of this node. `gone`: UID of the migration whose target was told that it has the guest.
+#[must_use]
+pub fn source(
+    vmi: &VirtualMachineInstance,
+    node: &str,
+    launcher: &LauncherStatus,
+    gone: Option<&str>,
+) -> Option<Move> {
+    let (state, uid) = outgoing(vmi, node)?;
+    let uid = || uid.to_owned();
+    let told = told(launcher, &uid());
+    let stage = told.map_or(Stage::Unspecified, MigrationStatus::state);
+    let is_over = state.completed == Some(true);
+    let aborts = state.abort_requested == Some(true);
+    match stage {
+        Stage::Sending | Stage::Switching | Stage::Sent if is_over => {
+            let went = state.failed != Some(true) && owner(vmi) != node;
+            // Completed without a failure, and here all the same: somebody has written nonsense, and the next word counts.
+            (went || state.failed == Some(true)).then(|| Move::Verdict { uid: uid(), went })
+        }
+        Stage::Sending | Stage::Switching if aborts && !told.is_some_and(|told| told.aborted) => {
+            Some(Move::Abort { uid: uid() })
+        }
+        Stage::Sent if gone != Some(uid().as_str()) => {
+            Some(Move::Go { uid: uid(), hold: told.is_some_and(|told| told.hold) })
+        }
+        Stage::Unspecified if !is_over && !aborts && owner(vmi) == node => {
+            let address = state.target_node_address.as_deref().filter(|address| !address.is_empty());
+            address.map(|_| Move::Send { uid: uid() })
+        }
+        Stage::Unspecified
+        | Stage::Sending
+        | Stage::Switching
+        | Stage::Sent
+        | Stage::Left
+        | Stage::Over
+        | Stage::Awaited
+        | Stage::Receiving
+        | Stage::Received
+        | Stage::Arrived => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn vmi(owner: &str, change: Value) -> VirtualMachineInstance {
+        let mut state = json!({"migrationUid": "m", "sourceNode": "a", "targetNode": "b"});
+        for (name, value) in change.as_object().unwrap() {
+            state[name] = value.clone();
+        }
+        serde_json::from_value(json!({
+            "metadata": {}, "spec": {"domain": {"devices": {}}},
+            "status": {"nodeName": owner, "migrationState": state},
+        }))
+        .unwrap()
+    }
+
+    fn launcher(stage: Stage) -> LauncherStatus {
+        let told = MigrationStatus { uid: "m".to_owned(), state: stage.into(), ..MigrationStatus::default() };
+        LauncherStatus { migration: Some(told), ..LauncherStatus::default() }
+    }
+
+    #[test]
+    fn it_is_sent_once_the_target_has_an_address() {
+        let fresh = LauncherStatus::default();
+        let send = Some(Move::Send { uid: "m".to_owned() });
+        assert_eq!(source(&vmi("a", json!({})), "a", &fresh, None), None);
+        let ready = json!({"targetNodeAddress": "10.0.0.2"});
+        assert_eq!(source(&vmi("a", ready.clone()), "a", &fresh, None), send);
+        assert_eq!(source(&vmi("a", ready.clone()), "b", &fresh, None), None);
+        // Of a migration before.
+        let mut before = launcher(Stage::Over);
+        before.migration.as_mut().unwrap().uid = "l".to_owned();
+        assert_eq!(source(&vmi("a", ready.clone()), "a", &before, None), send);
+        for stage in [Stage::Sending, Stage::Switching, Stage::Over] {
+            assert_eq!(source(&vmi("a", ready.clone()), "a", &launcher(stage), None), None);
+        }
+        for over in [json!({"abortRequested": true}), json!({"completed": true, "failed": true})] {
+            let mut state = over;
+            state["targetNodeAddress"] = json!("10.0.0.2");
+            assert_eq!(source(&vmi("a", state), "a", &fresh, None), None);
+        }
+    }
+
+    #[test]
+    fn an_abort_is_told_once_and_not_when_it_is_too_late() {
+        let aborts = vmi("a", json!({"abortRequested": true}));
+        let abort = Some(Move::Abort { uid: "m".to_owned() });
+        assert_eq!(source(&aborts, "a", &launcher(Stage::Sending), None), abort);
+        let mut told = launcher(Stage::Sending);
+        told.migration.as_mut().unwrap().aborted = true;
+        assert_eq!(source(&aborts, "a", &told, None), None);
+        let go = Some(Move::Go { uid: "m".to_owned(), hold: false });
+        assert_eq!(source(&aborts, "a", &launcher(Stage::Sent), None), go);
+        assert_eq!(source(&aborts, "a", &launcher(Stage::Sent), Some("m")), None);
+    }
+
+    #[test]
+    fn the_verdict_is_what_the_status_says() {
+        let verdict = |went| Some(Move::Verdict { uid: "m".to_owned(), went });
+        let sent = launcher(Stage::Sent);
+        let completed = json!({"completed": true});
+        assert_eq!(source(&vmi("b", completed.clone()), "a", &sent, Some("m")), verdict(true));
+        // The owner is written with it, in one patch.
+        assert_eq!(source(&vmi("a", completed), "a", &sent, Some("m")), None);
+        let failed = json!({"completed": true, "failed": true});
+        assert_eq!(source(&vmi("a", failed), "a", &sent, Some("m")), verdict(false));
+    }
+
+    #[test]
+    fn a_target_is_one_for_as_long_as_the_source_has_the_guest() {
+        assert_eq!(incoming(&vmi("a", json!({})), "b"), Some(("m", "a")));
+        assert_eq!(incoming(&vmi("a", json!({})), "a"), None);
+        assert_eq!(incoming(&vmi("b", json!({"completed": true})), "b"), None);
+        assert_eq!(incoming(&vmi("a", json!({"completed": true, "failed": true})), "b"), None);
+        assert_eq!(incoming(&vmi("c", json!({})), "b"), None);
+    }
+}

@@ -1,0 +1,257 @@
+//! What both ends of a migration write into the instance's status: pure.
+
+use std::collections::BTreeMap;
+
+use barevirt_api::v1::{
+    VirtualMachineInstance, VirtualMachineInstanceMigrationState as State, VirtualMachineInstanceStatus,
+};
+use barevirt_protocol::v1::{LauncherStatus, MigrationState as Stage, MigrationStatus, Phase};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{PORT, plan};
+
+/// How the memory is moved, in KubeVirt's words.
+const PRE_COPY: &str = "PreCopy";
+const PAUSED: &str = "Paused";
+/// How an abort went.
+const ABORTED: &str = "Succeeded";
+const NOT_ABORTED: &str = "Failed";
+/// What the ports of the target are for, by KubeVirt's numbers.
+const MEMORY: i32 = 49152;
+
+/// What the source's handler adds. `refused`: why the migration could not be begun, for some time now.
+pub fn source(
+    status: &mut VirtualMachineInstanceStatus,
+    vmi: &VirtualMachineInstance,
+    node: &str,
+    launcher: &LauncherStatus,
+    refused: Option<&str>,
+    now: &Time,
+) {
+    let Some((before, uid)) = plan::outgoing(vmi, node) else { return };
+    if before.completed == Some(true) || status.node_name.as_deref() != Some(node) {
+        return;
+    }
+    let Some(state) = status.migration_state.as_mut() else { return };
+    let Some(told) = plan::told(launcher, uid) else {
+        if let Some(why) = refused {
+            fail(state, why, now);
+        }
+        return;
+    };
+    match told.state() {
+        Stage::Sending | Stage::Switching | Stage::Sent | Stage::Left => {
+            begun(state, told, now);
+            if state.abort_requested == Some(true) && plan::is_away(launcher) {
+                state.abort_status = Some(NOT_ABORTED.to_owned());
+            }
+        }
+        Stage::Over => {
+            begun(state, told, now);
+            if state.abort_requested == Some(true) {
+                let aborted = if told.aborted { ABORTED } else { NOT_ABORTED };
+                state.abort_status = Some(aborted.to_owned());
+            }
+            fail(state, &told.reason, now);
+        }
+        Stage::Unspecified | Stage::Awaited | Stage::Receiving | Stage::Received | Stage::Arrived => {}
+    }
+}
+
+fn begun(state: &mut State, told: &MigrationStatus, now: &Time) {
+    state.start_timestamp.get_or_insert_with(|| now.clone());
+    state.mode = Some(if told.paused { PAUSED } else { PRE_COPY }.to_owned());
+}
+
+fn fail(state: &mut State, why: &str, now: &Time) {
+    (state.failed, state.completed) = (Some(true), Some(true));
+    state.failure_reason = Some(why.to_owned());
+    state.end_timestamp = Some(now.clone());
+}
+
+/// What the target's handler sees.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// This node.
+    pub node: &'a str,
+    /// Address of this handler.
+    pub address: &'a str,
+    /// What the launcher says; nothing without a connection.
+    pub launcher: Option<&'a LauncherStatus>,
+    /// Somebody listens here for this guest.
+    pub listens: bool,
+    /// UID of the pod.
+    pub pod: Option<&'a str>,
+}
+
+/// The status of an instance that comes here, with what there is to say of it.
+#[must_use]
+pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> VirtualMachineInstanceStatus {
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let Some((uid, _)) = plan::incoming(vmi, seen.node) else { return status };
+    let ours = |status: &VirtualMachineInstanceStatus| {
+        seen.pod.is_some_and(|pod| status.active_pods.get(pod).map(String::as_str) == Some(seen.node))
+    };
+    let is_ours = ours(&status);
+    let Some(state) = status.migration_state.as_mut().filter(|_| is_ours) else { return status };
+    let told = seen.launcher.and_then(|launcher| plan::told(launcher, uid));
+    let stage = told.map_or(Stage::Unspecified, MigrationStatus::state);
+    let phase = seen.launcher.map_or(Phase::Unspecified, LauncherStatus::phase);
+    if stage == Stage::Arrived {
+        // Also where it has ended since: what ran here is the guest, and what became of it is told of this node.
+        arrived(state, now);
+        status.node_name = Some(seen.node.to_owned());
+    } else if matches!(phase, Phase::Succeeded | Phase::Failed) {
+        // Only the launcher's own last word tells that the guest never ran here. Where it ends without one, the controller
+        // decides.
+        let said = seen.launcher.map_or("", |launcher| launcher.message.as_str());
+        state.target_state.get_or_insert_default().domain_detected = Some(false);
+        fail(state, said, now);
+    } else if stage == Stage::Awaited && seen.listens && state.target_node_address.is_none() {
+        let ports = BTreeMap::from([(PORT.to_string(), MEMORY)]);
+        state.target_node_address = Some(seen.address.to_owned());
+        state.target_direct_migration_node_ports = ports.clone();
+        let own = state.target_state.get_or_insert_default();
+        own.node_address = Some(seen.address.to_owned());
+        own.direct_migration_node_ports = ports;
+    }
+    status
+}
+
+fn arrived(state: &mut State, now: &Time) {
+    // One that took no time was not said to have begun.
+    state.start_timestamp.get_or_insert_with(|| now.clone());
+    state.mode.get_or_insert_with(|| PRE_COPY.to_owned());
+    state.completed = Some(true);
+    state.end_timestamp = Some(now.clone());
+    state.target_node_domain_ready_timestamp = Some(now.clone());
+    state.target_node_domain_detected = Some(true);
+    let own = state.target_state.get_or_insert_default();
+    own.domain_detected = Some(true);
+    own.domain_ready_timestamp = Some(now.clone());
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn now() -> Time {
+        Time(Timestamp::from_second(1000).unwrap())
+    }
+
+    fn vmi(change: &Value) -> VirtualMachineInstance {
+        let mut state = json!({"migrationUid": "m", "sourceNode": "a", "targetNode": "b"});
+        for (name, value) in change.as_object().unwrap() {
+            state[name] = value.clone();
+        }
+        serde_json::from_value(json!({
+            "metadata": {}, "spec": {"domain": {"devices": {}}},
+            "status": {"nodeName": "a", "migrationState": state, "activePods": {"s": "a", "t": "b"}},
+        }))
+        .unwrap()
+    }
+
+    fn launcher(stage: Stage, phase: Phase) -> LauncherStatus {
+        let told = MigrationStatus {
+            uid: "m".to_owned(),
+            state: stage.into(),
+            reason: "why".to_owned(),
+            ..MigrationStatus::default()
+        };
+        LauncherStatus { migration: Some(told), phase: phase.into(), ..LauncherStatus::default() }
+    }
+
+    fn by_source(change: &Value, launcher: &LauncherStatus, refused: Option<&str>) -> Value {
+        let vmi = vmi(change);
+        let mut status = vmi.status.clone().unwrap();
+        source(&mut status, &vmi, "a", launcher, refused, &now());
+        serde_json::to_value(status.migration_state).unwrap()
+    }
+
+    fn by_target(change: &Value, launcher: Option<&LauncherStatus>) -> VirtualMachineInstanceStatus {
+        let seen = Target { node: "b", address: "10.0.0.2", launcher, listens: true, pod: Some("t") };
+        target(&vmi(change), seen, &now())
+    }
+
+    #[test]
+    fn the_source_writes_its_begin_and_its_failure() {
+        let none = json!({});
+        let fresh = LauncherStatus::default();
+        assert_eq!(
+            by_source(&none, &fresh, None),
+            serde_json::to_value(vmi(&none).status.unwrap().migration_state).unwrap()
+        );
+        let sending = by_source(&none, &launcher(Stage::Sending, Phase::Running), None);
+        assert_eq!(
+            (&sending["mode"], &sending["startTimestamp"]),
+            (&json!("PreCopy"), &json!("1970-01-01T00:16:40Z"))
+        );
+        assert!(sending.get("completed").is_none());
+        let over = by_source(&none, &launcher(Stage::Over, Phase::Running), None);
+        assert_eq!(
+            (&over["failed"], &over["completed"], &over["failureReason"]),
+            (&json!(true), &json!(true), &json!("why"))
+        );
+        assert!(over["endTimestamp"].is_string() && over.get("abortStatus").is_none());
+        // It is over already: nothing is added.
+        let done = json!({"completed": true, "failed": true});
+        assert!(
+            by_source(&done, &launcher(Stage::Over, Phase::Running), None).get("failureReason").is_none()
+        );
+        let refused = by_source(&none, &fresh, Some("nobody answers"));
+        assert_eq!(refused["failureReason"], "nobody answers");
+    }
+
+    #[test]
+    fn an_abort_has_a_result() {
+        let aborts = json!({"abortRequested": true});
+        let mut over = launcher(Stage::Over, Phase::Running);
+        over.migration.as_mut().unwrap().aborted = true;
+        assert_eq!(by_source(&aborts, &over, None)["abortStatus"], "Succeeded");
+        let late = by_source(&aborts, &launcher(Stage::Sent, Phase::Running), None);
+        assert_eq!((&late["abortStatus"], late.get("completed")), (&json!("Failed"), None));
+    }
+
+    #[test]
+    fn the_target_says_where_it_is_and_takes_over_in_one_write() {
+        let none = json!({});
+        let waiting = by_target(&none, Some(&launcher(Stage::Awaited, Phase::Starting)));
+        let state = waiting.migration_state.unwrap();
+        assert_eq!(state.target_node_address.as_deref(), Some("10.0.0.2"));
+        assert_eq!(state.target_direct_migration_node_ports, BTreeMap::from([("8187".to_owned(), 49152)]));
+        assert_eq!(state.target_state.unwrap().node_address.as_deref(), Some("10.0.0.2"));
+        for stage in [Stage::Receiving, Stage::Received] {
+            let status = by_target(&none, Some(&launcher(stage, Phase::Starting)));
+            assert_eq!(Some(status), vmi(&none).status);
+        }
+        let arrived = by_target(&none, Some(&launcher(Stage::Arrived, Phase::Running)));
+        assert_eq!(arrived.node_name.as_deref(), Some("b"));
+        let state = arrived.migration_state.unwrap();
+        assert_eq!(
+            (state.completed, state.failed, state.target_node_domain_detected),
+            (Some(true), None, Some(true))
+        );
+    }
+
+    #[test]
+    fn a_target_that_ends_before_says_so_and_one_that_has_the_guest_does_not() {
+        let none = json!({});
+        let failed = by_target(&none, Some(&launcher(Stage::Receiving, Phase::Failed)));
+        let state = failed.migration_state.unwrap();
+        assert_eq!((state.failed, state.completed), (Some(true), Some(true)));
+        assert_eq!(failed.node_name.as_deref(), Some("a"));
+        assert_eq!(state.target_state.unwrap().domain_detected, Some(false));
+        // It ran here: whatever it came to is told of this node.
+        let ended = by_target(&none, Some(&launcher(Stage::Arrived, Phase::Succeeded)));
+        assert_eq!(ended.node_name.as_deref(), Some("b"));
+        assert_eq!(ended.migration_state.unwrap().failed, None);
+        assert_eq!(Some(by_target(&none, None)), vmi(&none).status);
+        // Not a pod of ours.
+        let failed = launcher(Stage::Receiving, Phase::Failed);
+        let seen = Target { node: "b", address: "x", launcher: Some(&failed), listens: true, pod: Some("u") };
+        assert_eq!(Some(target(&vmi(&none), seen, &now())), vmi(&none).status);
+    }
+}

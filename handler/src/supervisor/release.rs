@@ -1,0 +1,112 @@
+//! What is left here of a guest that went to another node.
+//!
+//! The watch of this node's instances loses one when its label changes, and does not tell its last state. So the API server is
+//! asked: only when the instance itself says that the guest is elsewhere is the launcher told so.
+
+use std::time::Duration;
+
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_protocol::v1::migrate_request::Order;
+use barevirt_protocol::v1::{MigrateRequest, MigrationVerdict};
+use kube::Api;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use crate::migration::plan::outgoing;
+use crate::sync::{Context, Vm};
+
+/// How long the API server may take.
+const API_DEADLINE: Duration = Duration::from_secs(30);
+/// Between two tries, and how many there are. After that the end of the pod is the end of it.
+const AGAIN: Duration = Duration::from_secs(2);
+const TRIES: u32 = 15;
+
+/// Tells the launcher of an instance that this node has no more where its guest is, if it was sent to another node.
+pub(super) async fn release(context: Context, vm: Vm) {
+    let before = vm.input.borrow().vmi.clone();
+    let Some((_, uid)) = outgoing(&before, &context.node) else { return };
+    // The task ends with its input; the launcher stays connected for as long as this has it.
+    let Some(launcher) = vm.launcher.borrow().clone() else { return };
+    let (namespace, name) = (before.metadata.namespace.as_deref(), before.metadata.name.as_deref());
+    let api: Api<VirtualMachineInstance> =
+        Api::namespaced(context.client.clone(), namespace.unwrap_or_default());
+    for _ in 0..TRIES {
+        let found = match timeout(API_DEADLINE, api.get_opt(name.unwrap_or_default())).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => {
+                warn!(%error, "whether a guest is on another node is not known");
+                sleep(AGAIN).await;
+                continue;
+            }
+            Err(_) => continue,
+        };
+        // One that is deleted has no guest anywhere for long: its pods are.
+        let Some(present) = found.filter(|found| is_elsewhere(found, &before, &context.node, uid)) else {
+            return;
+        };
+        let verdict = Order::Verdict(MigrationVerdict { went: true });
+        match launcher.migrate(MigrateRequest { uid: uid.to_owned(), order: Some(verdict) }).await {
+            Ok(()) => {
+                let node = present.status.and_then(|status| status.node_name);
+                return info!(
+                    namespace,
+                    name, node, "guest is on another node: what is left of it here ends"
+                );
+            }
+            Err(error) => {
+                warn!(%error, "launcher was not told that its guest is on another node");
+                sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+/// Whether the instance says that its guest went by that migration, and is not here.
+fn is_elsewhere(
+    found: &VirtualMachineInstance,
+    before: &VirtualMachineInstance,
+    node: &str,
+    uid: &str,
+) -> bool {
+    let owner = found.status.as_ref().and_then(|status| status.node_name.as_deref());
+    found.metadata.uid == before.metadata.uid
+        && owner.is_some_and(|owner| owner != node)
+        && outgoing(found, node).is_some_and(|(state, of)| {
+            of == uid && state.completed == Some(true) && state.failed != Some(true)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_the_instance_itself_says_where_its_guest_is() {
+        let vmi = |owner: &str, uid: &str, change: Value| -> VirtualMachineInstance {
+            let mut state =
+                json!({"migrationUid": uid, "sourceNode": "a", "targetNode": "b", "completed": true});
+            state.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            serde_json::from_value(json!({
+                "metadata": {"uid": "u"}, "spec": {"domain": {"devices": {}}},
+                "status": {"nodeName": owner, "migrationState": state},
+            }))
+            .unwrap()
+        };
+        let before = vmi("a", "m", json!({"completed": null}));
+        let is = |found: &VirtualMachineInstance| is_elsewhere(found, &before, "a", "m");
+        assert!(is(&vmi("b", "m", json!({}))));
+        for other in [
+            vmi("a", "m", json!({})),
+            vmi("b", "n", json!({})),
+            vmi("b", "m", json!({"failed": true})),
+            vmi("b", "m", json!({"completed": false})),
+        ] {
+            assert!(!is(&other));
+        }
+        let mut anew = vmi("b", "m", json!({}));
+        anew.metadata.uid = Some("v".to_owned());
+        assert!(!is(&anew));
+    }
+}

@@ -1,0 +1,210 @@
+//! A guest that moves between two handlers, each with a launcher that speaks the real protocol. They call each other over real
+//! TLS, with the certificates that handlers have.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use barevirt_api::names::handler_host;
+use barevirt_component::certificates::{Authorities, Client, Clients, Pair, Server as TlsServer, TlsPolicy};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::migration::PORT;
+use crate::migration::call::{CallError, Target};
+use crate::migration::control::MAGIC;
+use crate::migration::listen::{self, Door};
+
+const TARGET: &str = "node02";
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "ours");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// The certificate of a node's handler, as virt-operator signs it.
+fn pair(node: &str, by: &Authority) -> Arc<Pair> {
+    let mut params = CertificateParams::new(vec![handler_host(node)]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "virt-handler");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, by).unwrap();
+    Arc::new(Pair::read(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap())
+}
+
+/// What a node's handler shows others.
+async fn own(node: &str, by: &Authority) -> Arc<Client> {
+    barevirt_component::certificates::install_provider();
+    let trusted = Arc::new(Authorities::read(by.pem().as_bytes()).unwrap());
+    let policy = watch::channel(TlsPolicy::default()).1;
+    let client =
+        Client::follow(watch::channel(Some(pair(node, by))).1, watch::channel(Some(trusted)).1, policy);
+    client.ready().await;
+    client
+}
+
+/// A node's handler that others can call.
+async fn migration(node: &str, by: &Authority, address: IpAddr) -> Migration {
+    let own = own(node, by).await;
+    let trusted = watch::channel(Some(Arc::new(Authorities::read(by.pem().as_bytes()).unwrap()))).1;
+    let policy = watch::channel(TlsPolicy::default()).1;
+    let shown = watch::channel(Some(pair(node, by))).1;
+    let certificates = TlsServer::follow(shown, Clients::Shown, policy, &[]);
+    certificates.ready().await;
+    let arrivals = Arrivals::default();
+    let door = Door { certificates, trusted, arrivals: arrivals.clone() };
+    let listener = TcpListener::bind((address, PORT)).await.unwrap();
+    tokio::spawn(listen::run(listener, door));
+    Migration { arrivals, own, address: Some(address) }
+}
+
+/// Both nodes, the guest running on the first and on its way to the second.
+struct Move {
+    source: Node,
+    target: Node,
+    at_source: Vm,
+    at_target: Vm,
+    by: Authority,
+    address: IpAddr,
+}
+
+impl Move {
+    async fn start(address: [u8; 4]) -> Option<Self> {
+        let by = authority();
+        let address = IpAddr::V4(Ipv4Addr::from(address));
+        let mut source = Node::new()?;
+        source.context.migration.own = own(NODE, &by).await;
+        let mut target = Node::new()?;
+        target.server = Arc::clone(&source.server);
+        target.context = Context {
+            client: source.context.client.clone(),
+            recorder: source.context.recorder.clone(),
+            node: TARGET.to_owned(),
+            migration: migration(TARGET, &by, address).await,
+            ..target.context.clone()
+        };
+        let at_source = source.start();
+        source.reach(&at_source, "Running").await;
+        {
+            let mut vmi = source.server.vmi.lock().unwrap();
+            vmi["status"]["activePods"][&target.fake.container.pod_uid] = json!(TARGET);
+            vmi["status"]["migrationState"] =
+                json!({"migrationUid": "m-1", "sourceNode": NODE, "targetNode": TARGET});
+            bump(&mut vmi);
+        }
+        let at_target = target.start();
+        Some(Self { source, target, at_source, at_target, by, address })
+    }
+
+    /// Tells both handlers what the API server has until it is so.
+    async fn until(&self, what: &str, is: impl Fn(&Value) -> bool) {
+        let reached = async {
+            loop {
+                if is(&self.source.server.vmi.lock().unwrap()["status"]) {
+                    return;
+                }
+                self.source.tell(&self.at_source);
+                self.target.tell(&self.at_target);
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let reached = timeout(WAIT * 2, reached).await;
+        assert!(reached.is_ok(), "never {what}: {}", self.source.server.vmi.lock().unwrap()["status"]);
+    }
+}
+
+#[tokio::test]
+async fn a_guest_changes_nodes_with_four_writes_of_both() {
+    let Some(moves) = Move::start([127, 81, 0, 1]).await else { return };
+    let before = moves.source.writes();
+    moves.until("on the target", |status| status["nodeName"] == TARGET).await;
+    let vmi = moves.source.server.vmi.lock().unwrap().clone();
+    let state = &vmi["status"]["migrationState"];
+    assert_eq!((&state["completed"], &state["mode"]), (&json!(true), &json!("PreCopy")));
+    assert_eq!(state["targetNodeAddress"], json!(moves.address.to_string()));
+    assert!(
+        state["startTimestamp"].is_string()
+            && state["endTimestamp"].is_string()
+            && state.get("failed").is_none()
+    );
+    assert_eq!(vmi["metadata"]["labels"]["kubevirt.io/nodeName"], TARGET);
+    // The source lets go without a word.
+    moves.until("let go", |_| moves.at_source.launcher.borrow().is_none()).await;
+    sleep(Duration::from_millis(300)).await;
+    let vmi = moves.source.server.read();
+    assert_eq!(vmi.status.unwrap().phase.as_deref(), Some("Running"));
+    let writes = moves.source.writes() - before;
+    assert!(writes <= 4, "{writes}: {:?}", moves.source.server.patches);
+    assert!(moves.at_target.launcher.borrow().is_some());
+}
+
+#[tokio::test]
+async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
+    let Some(moves) = Move::start([127, 81, 0, 2]).await else { return };
+    // The source's handler is away.
+    let Move { source, target, at_source, at_target, by, address } = moves;
+    drop(at_source);
+    let ready = async {
+        while source.server.read().status.unwrap().migration_state.unwrap().target_node_address.is_none() {
+            target.tell(&at_target);
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(WAIT, ready).await.unwrap();
+    let called = Target { node: TARGET.to_owned(), address: address.to_string() };
+    let other = authority();
+    for (who, migration) in [(own("node03", &by).await, "m-1"), (own(NODE, &by).await, "m-2")] {
+        let refused = called.begin(&who, migration).await.unwrap_err();
+        assert!(
+            matches!(&refused, CallError::Refused { why, .. } if why.contains("no guest is awaited")),
+            "{refused}"
+        );
+    }
+    // Of another authority: neither believes the other.
+    let refused = called.begin(own(NODE, &other).await.as_ref(), "m-1").await.unwrap_err();
+    assert!(matches!(refused, CallError::Io { .. }), "{refused}");
+    // And the target has to be that node's handler.
+    let elsewhere = Target { node: "node03".to_owned(), ..called.clone() };
+    let refused = elsewhere.begin(own(NODE, &by).await.as_ref(), "m-1").await.unwrap_err();
+    assert!(matches!(refused, CallError::Io { .. }), "{refused}");
+    let mut stranger = TcpStream::connect((address, PORT)).await.unwrap();
+    stranger.write_all(&MAGIC).await.unwrap();
+    stranger.write_all(&[7; 32]).await.unwrap();
+    assert!(stranger.read_u8().await.is_err());
+
+    let begun = called.begin(own(NODE, &by).await.as_ref(), "m-1").await.unwrap();
+    assert!(begun.key.is_some());
+}
+
+#[tokio::test]
+async fn a_migration_that_cannot_be_begun_fails_and_the_guest_stays() {
+    let Some(moves) = Move::start([127, 81, 0, 4]).await else { return };
+    let Move { source, target, at_source, at_target, .. } = moves;
+    let ready = async {
+        while source.server.read().status.unwrap().migration_state.unwrap().target_node_address.is_none() {
+            target.tell(&at_target);
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(WAIT, ready).await.unwrap();
+    // The target's handler awaits nobody any more.
+    drop(at_target);
+    let failed = async {
+        while source.server.read().status.unwrap().migration_state.unwrap().failed.is_none() {
+            source.tell(&at_source);
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(WAIT * 3, failed).await.unwrap();
+    let status = source.server.read().status.unwrap();
+    assert_eq!((status.node_name.as_deref(), status.phase.as_deref()), (Some(NODE), Some("Running")));
+    let state = status.migration_state.unwrap();
+    let why = state.failure_reason.unwrap();
+    assert!(state.completed == Some(true) && why.contains("virt-handler of node node02"), "{why}");
+}

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Proves a release: its files are those of SHA256SUMS, whose signature holds; manifest and chart name every image by the
+# digest that its archive has, and make the same objects; programs say what they are; bills of materials are complete.
+#
+#   HELM=.../helm images/release-check.sh [FOLDER]       the release (default: dist)
+set -euo pipefail
+shopt -s inherit_errexit nullglob
+export LC_ALL=C
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=cluster-up/archives.sh
+source "$here/../cluster-up/archives.sh"
+release=$(realpath "${1:-$here/../dist}")
+helm=${HELM:-helm}
+
+fail() { printf 'release-check: %s\n' "$*" >&2; exit 1; }
+
+# references FILE: all references of our images in a stream of YAML.
+references() { grep -oE '[^ "]+/(virt-(operator|api|controller|handler|launcher)|guest-tiny)[:@][^ "]+' "$1" | sort -u; }
+
+sums() {
+    local listed there
+    (cd "$release" && sha256sum --quiet --check SHA256SUMS) || fail "files are not those of SHA256SUMS"
+    listed=$(sed 's/^[0-9a-f]*  //' "$release/SHA256SUMS" | sort)
+    there=$(cd "$release" && find . -type f ! -name 'SHA256SUMS*' ! -name cosign.pub -printf '%P\n' | sort)
+    [[ $listed == "$there" ]] || fail "SHA256SUMS has not all files"
+    if [[ -f $release/SHA256SUMS.sig ]]; then
+        openssl dgst -sha256 -verify "$release/cosign.pub" -signature <(base64 -d "$release/SHA256SUMS.sig") "$release/SHA256SUMS" >/dev/null ||
+            fail "the signature is not of SHA256SUMS"
+    fi
+}
+
+images() {
+    local archive name digest known=() reference
+    for archive in "$release"/*.oci.tar; do
+        read -r name digest < <(archive_images "$archive")
+        known+=("${name%:*}@$digest")
+    done
+    [[ ${#known[@]} -ge 5 ]] || fail "there are ${#known[@]} images"
+    "$helm" template barevirt "$release"/barevirt-*.tgz --include-crds --kube-version v1.34.0 >"$work/chart.yaml"
+    for file in "$release/barevirt-operator.yaml" "$release/vm-tiny.yaml" "$work/chart.yaml"; do
+        while read -r reference; do
+            [[ " ${known[*]} " == *" $reference "* ]] || fail "$file names $reference, which is no image of this release"
+        done < <(references "$file")
+    done
+    [[ $(references "$release/barevirt-operator.yaml" | wc -l) == 5 ]] || fail "the manifest does not name five images"
+    diff <(references "$release/barevirt-operator.yaml") <(references "$work/chart.yaml") >/dev/null ||
+        fail "manifest and chart name different images"
+    diff <(kinds "$release/barevirt-operator.yaml" "$release/barevirt-cr.yaml") <(kinds "$work/chart.yaml") ||
+        fail "manifest and chart have different objects"
+}
+
+# kinds FILE...: kinds of all objects.
+kinds() { cat "$@" | sed -n 's/^kind: //p' | sort; }
+
+programs() {
+    local version said
+    version=$(basename "$release"/barevirt-*.tgz .tgz)
+    version=${version#barevirt-}
+    said=$("$release/virtctl-v$version-linux-amd64" version --client)
+    [[ $said == "Client Version: v$version "* ]] || fail "virtctl says: $said"
+    "$helm" lint --strict "$release/barevirt-$version.tgz" >/dev/null || fail "helm does not like the chart"
+    "$helm" show chart "$release/barevirt-$version.tgz" | grep -qx "version: $version" || fail "the chart has another version"
+}
+
+materials() {
+    local name file
+    for name in virt-operator virt-api virt-controller virt-handler virt-launcher virtctl; do
+        file=$release/$name.cdx.json
+        jq -e '
+            .bomFormat == "CycloneDX" and .specVersion == "1.5" and (.components | length) > 50
+            and ([.components[]."bom-ref"] | length == (unique | length))
+            and (([.dependencies[].dependsOn[]] | unique) - [.components[]."bom-ref"] == [])
+            ' "$file" >/dev/null || fail "$file is no whole bill of materials"
+    done
+    jq -e 'any(.components[]; .name == "qemu-system-x86")' "$release/virt-launcher.cdx.json" >/dev/null ||
+        fail "the launcher's bill of materials has no QEMU"
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for step in sums images programs materials; do
+    printf 'release-check: %s\n' "$step"
+    "$step"
+done
