@@ -150,9 +150,11 @@ release: deps ## VERSION=x.y.z [REGISTRY=host/path]: images, manifests, chart, v
 
 # By hand: helm takes minutes to build.
 .PHONY: release-check
-release-check: deps ## the chart as helm reads it, and the release of dist/ where there is one
+release-check: deps ## the chart as helm reads, installs and upgrades it, and the release of dist/ where there is one
 	@export HELM=$$(cluster-up/build.sh helm)/helm; \
+	cluster-up/build.sh kubernetes etcd >/dev/null; \
 	cargo test --locked --quiet -p barevirt-install --test helm; \
+	images/chart-check.sh; \
 	if [ -d dist ]; then images/release-check.sh; fi
 
 .PHONY: release-push
