@@ -19,13 +19,13 @@ const ACTIONS: Action[] = [
         word: "start",
         label: "Start",
         key: "s",
-        fits: (guest) => Boolean(guest.machine) && (!guest.instance || status(guest).raw === "Stopped"),
+        fits: (guest) => Boolean(guest.machine) && ["", "Stopped"].includes(status(guest).raw),
     },
     {
         word: "stop",
         label: "Stop",
         key: "x",
-        fits: (guest) => Boolean(guest.machine && guest.instance),
+        fits: (guest) => Boolean(guest.machine) && !["", "Stopped", "Terminating"].includes(status(guest).raw),
         question: ({ name }) => `Stop ${name}? The guest is asked to shut down.`,
     },
     {

@@ -82,7 +82,7 @@ function isTaken(event: KeyboardEvent): boolean {
             event.altKey ||
             event.metaKey ||
             document.querySelector("dialog[open]") ||
-            target?.closest("textarea, select, .terminal, .screen") ||
+            target?.closest("textarea, select, .serial, .screen") ||
             (target?.closest("input") && event.key !== "Escape") ||
             (event.key === "Enter" && target?.closest("a, button")),
     );

@@ -75,7 +75,9 @@ function draw(chart: Chart, samples: Sample[]): HTMLElement {
     const lines = chart.lines.map(([label, metric]) => ({ label, values: series(samples, metric, chart.rate) }));
     const known = lines.flatMap(({ values }) => values.filter((value) => value !== undefined));
     const top = Math.max(...known, chart.rate ? 1e-9 : 1) * 1.1;
-    const x = (at: number, count: number) => WIDTH - ((count - 1 - at) * WIDTH) / (KEPT - 1);
+    // The first minute fills a line of its own; then the drawing gets narrower until it holds all that is kept.
+    const slots = Math.max(12, samples.length - 1);
+    const x = (at: number, count: number) => WIDTH - ((count - 1 - at) * WIDTH) / slots;
     const y = (value: number) => HEIGHT - 2 - (value / top) * (HEIGHT - 6);
     const paths = lines.map(({ values }, number) => {
         const points = values.flatMap((value, at) =>

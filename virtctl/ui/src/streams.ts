@@ -19,7 +19,7 @@ const SLIM = 0.605;
 /** A terminal on the first serial line. */
 export function terminal(namespace: string, name: string): Stream {
     const state = h("span", { class: "note" });
-    const screen = h("div", { class: "terminal" });
+    const screen = h("div", { class: "serial" });
     const again = h("button", { onclick: () => connect() }, "Connect");
     // A serial line knows no size: guests take it for 80 by 24.
     const term = new Terminal({
