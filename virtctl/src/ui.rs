@@ -76,3 +76,6 @@ fn secret() -> anyhow::Result<String> {
     random.fill(&mut bytes).map_err(|_| anyhow!("this machine gives no random numbers"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
+
+#[cfg(test)]
+mod tests;
