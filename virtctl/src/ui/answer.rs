@@ -87,10 +87,12 @@ pub(super) fn failure(failure: &Failure) -> Answer {
     answer
 }
 
-/// To the page itself, with the cookie.
+/// To the page itself, with the cookie. By a page and not by a status: who follows a link on another site is sent on by that site
+/// as long as the browser is redirected, and such a request has no strict cookie.
 pub(super) fn enter(cookie: &str) -> Answer {
-    let mut answer = text(StatusCode::SEE_OTHER, "The page is at /.");
-    answer.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/"));
+    const NEXT: &str = "<!doctype html><title>Barevirt</title><meta http-equiv=\"refresh\" content=\"0; url=/\">\
+        <a href=\"/\">To the page</a>";
+    let mut answer = bytes(StatusCode::OK, "text/html; charset=utf-8", NEXT);
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
         answer.headers_mut().insert(header::SET_COOKIE, cookie);
     }

@@ -37,8 +37,9 @@ const WATCH_SECONDS: u64 = 240;
 const WATCH: Duration = Duration::from_secs(WATCH_SECONDS + 30);
 /// How often the browser is told that the connection is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
-/// Between two attempts.
+/// Between two attempts: longer each time.
 const PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A kind that is shown.
 #[derive(Debug, Clone, Copy)]
@@ -116,16 +117,21 @@ async fn stay_alive(browser: &Browser) -> Gone {
 }
 
 async fn follow(cluster: &Cluster, kind: Kind, browser: &Browser) -> Gone {
+    let mut pause = PAUSE;
     loop {
         let failed = match once(cluster, kind, browser).await {
             Ok(Err(gone)) => return gone,
-            Ok(Ok(())) => continue,
+            Ok(Ok(())) => {
+                pause = PAUSE;
+                continue;
+            }
             Err(error) => json!({"kind": kind.word(), "op": "failed", "message": format!("{error:#}")}),
         };
         if let Err(gone) = browser.say(&failed).await {
             return gone;
         }
-        sleep(PAUSE).await;
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

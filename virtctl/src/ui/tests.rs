@@ -33,7 +33,7 @@ async fn head(connection: &mut BufReader<TcpStream>) -> Option<(String, Option<S
         }
         match line.trim_end().split_once(": ") {
             Some((name, value)) if name.eq_ignore_ascii_case("sec-websocket-key") => {
-                key = Some(value.to_owned())
+                key = Some(value.to_owned());
             }
             Some(_) => {}
             None if line.trim_end().is_empty() => return Some((path, key)),
