@@ -123,7 +123,7 @@ fn has_rival(cluster: &Cluster, namespace: &str, vmi: &str, name: &str) -> bool 
 }
 
 /// The same by their rows. Pure.
-fn is_behind(name: &str, own: &Row, all: &[(Box<str>, Row)]) -> bool {
+pub(super) fn is_behind(name: &str, own: &Row, all: &[(Box<str>, Row)]) -> bool {
     let others = all.iter().filter(|(other, row)| **other != *name && !row.phase.is_final());
     let mut others = others.map(|(other, row)| {
         let began = |row: &Row| row.phase.is_under_way();

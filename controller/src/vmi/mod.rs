@@ -41,7 +41,7 @@ mod state;
 mod status;
 mod subject;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod verdict;
 
 pub(crate) use again::{Again, again};

@@ -474,4 +474,7 @@ fn a_refused_pod_of_a_deleted_instance_just_goes() {
     assert!(matches!(plan.actions.as_slice(), [Action::DeletePod { .. }]), "{plan:?}");
 }
 
+mod steps;
 mod world;
+
+pub(crate) use steps::{Look, Step, steps};
