@@ -152,7 +152,7 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         }
         return delete(observed, pod).again_in(WAITS);
     }
-    if Verdict::of(pod).is_some() {
+    if Verdict::of(pod).is_some() || observed.target_node.is_some_and(NodeState::is_lost) {
         let message = "Migration failed because target pod shutdown during migration";
         return fail(observed, delete(observed, pod), message);
     }

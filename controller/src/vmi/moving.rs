@@ -127,15 +127,21 @@ pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
         remove_others(left.iter().copied().filter(|other| super::status::is_ours(&other.pod, vmi)));
 
     let mut status = before.clone();
-    let runs = |uid: &str| {
-        let others = observed.others.iter().map(|other| &other.pod);
-        let mut living = others.filter(|pod| Verdict::of(pod).is_none()).chain([launcher]);
-        living.any(|pod| pod.metadata.uid.as_deref() == Some(uid))
-    };
-    status.active_pods.retain(|uid, _| runs(uid));
     let ended = state(vmi).filter(|state| is_over(state)).and_then(|state| state.end_timestamp.as_ref());
+    let since = ended.map(|ended| age(ended.0, observed.now));
+    let may_run = |uid: &str, node: &str| {
+        let found = observed.others.iter().find(|other| other.pod.metadata.uid.as_deref() == Some(uid));
+        launcher.metadata.uid.as_deref() == Some(uid)
+            || found.is_some_and(|other| {
+                // One that was not handed over has no guest, and one of a migration that has ended may have none: where it
+                // does not go, since its node does not answer, the next migration does not wait for it.
+                let stays = !node.is_empty() && since.is_none_or(|since| since < SETTLES);
+                Verdict::of(&other.pod).is_none() && (other.wanted || stays)
+            })
+    };
+    status.active_pods.retain(|uid, node| may_run(uid, node));
     let settled = status.active_pods.len() <= 1
-        || ended.is_none_or(|ended| age(ended.0, observed.now) >= SETTLES)
+        || since.is_none_or(|since| since >= SETTLES)
         || observed.others.iter().any(|other| other.wanted);
     let mut metadata = json!({});
     if settled {
