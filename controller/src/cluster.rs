@@ -179,7 +179,7 @@ impl Cluster {
             sets,
             pools,
             vmims,
-            migrations: Migrations::default(),
+            migrations: options.inventory.migrations().clone(),
             instances: Kin::default(),
             machines: Kin::default(),
             pruned: Generations::default(),

@@ -14,7 +14,7 @@ use self::queue::{Key, Taken, Waiting, turns};
 use self::row::{Phase, Row};
 use barevirt_plan::migration::Limits;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Finalizer of migrations: what they have made is gone, or handed over, before they are.
@@ -61,8 +61,8 @@ struct Known {
 }
 
 /// All migrations.
-#[derive(Debug, Default)]
-pub struct Migrations(Mutex<Known>);
+#[derive(Clone, Debug, Default)]
+pub struct Migrations(Arc<Mutex<Known>>);
 
 fn key(namespace: &str, name: &str) -> Key {
     (namespace.into(), name.into())

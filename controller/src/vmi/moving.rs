@@ -152,14 +152,16 @@ pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
         if is_marked {
             status.evacuation_node_name = None;
         }
-        let image = launcher
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.containers.iter().find(|container| container.name == COMPUTE_CONTAINER))
-            .and_then(|compute| compute.image.clone());
-        status.launcher_container_image_version = image.or(status.launcher_container_image_version);
-        let class = launcher.status.as_ref().and_then(|status| status.qos_class.clone());
-        status.qos_class = class.or(status.qos_class);
+        if since.is_some() {
+            let image = launcher
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.containers.iter().find(|container| container.name == COMPUTE_CONTAINER))
+                .and_then(|compute| compute.image.clone());
+            status.launcher_container_image_version = image.or(status.launcher_container_image_version);
+            let class = launcher.status.as_ref().and_then(|status| status.qos_class.clone());
+            status.qos_class = class.or(status.qos_class);
+        }
     } else if plan.again.is_none() {
         plan = plan.again_in(SETTLES);
     }

@@ -474,6 +474,7 @@ fn a_refused_pod_of_a_deleted_instance_just_goes() {
     assert!(matches!(plan.actions.as_slice(), [Action::DeletePod { .. }]), "{plan:?}");
 }
 
+mod moving;
 mod steps;
 mod world;
 
