@@ -4,11 +4,12 @@
 //! a handler that was just started does not take back what the former one reported. Conditions of other types are left
 //! where they are.
 
+use barevirt_api::migratable;
 use barevirt_api::names::{
-    CONDITION_ACCESS_CREDENTIALS, CONDITION_AGENT_CONNECTED, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED,
-    CONDITION_READY, CONDITION_SYNCHRONIZED, CONDITION_UNSUPPORTED_AGENT, PHASE_FAILED, PHASE_RUNNING,
-    PHASE_SUCCEEDED, REASON_GUEST_NOT_RUNNING, REASON_PAUSED_BY_USER, REASON_PAUSED_IO_ERROR,
-    REASON_SYNC_FAILED, is_final_phase,
+    CONDITION_ACCESS_CREDENTIALS, CONDITION_AGENT_CONNECTED, CONDITION_PAUSED, CONDITION_READY,
+    CONDITION_SYNCHRONIZED, CONDITION_UNSUPPORTED_AGENT, PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED,
+    REASON_GUEST_NOT_RUNNING, REASON_PAUSED_BY_USER, REASON_PAUSED_IO_ERROR, REASON_SYNC_FAILED,
+    is_final_phase,
 };
 use barevirt_api::v1::{
     Condition, GuestOsInfo, Machine, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition,
@@ -21,10 +22,6 @@ use super::interfaces::{self, Interface};
 use crate::migration;
 use crate::pods::Readiness;
 
-/// Reason of `LiveMigratable=False`: this version has no migration.
-const NOT_MIGRATABLE: &str = "MigrationNotSupported";
-/// The same for people.
-const NOT_MIGRATABLE_MESSAGE: &str = "live migration is not part of this version of Barevirt";
 /// `Paused=True` for people, as KubeVirt has it.
 const PAUSED_BY_USER: &str = "VMI was paused by user";
 /// The same where a disk failed.
@@ -67,6 +64,7 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
         Phase::Unspecified | Phase::Waiting | Phase::Starting | Phase::Stopping => {}
     }
     if status.phase.as_deref() == Some(PHASE_RUNNING) {
+        movable(&mut status, vmi, now);
         if let Some(size) = &launcher.size {
             super::size::report(&mut status, &vmi.spec, size, now);
         }
@@ -126,7 +124,6 @@ fn running(
     if let Some(ready) = ready {
         merge_condition(conditions, ready, now);
     }
-    migratable(conditions, now);
     Condition::remove(conditions, CONDITION_PAUSED);
     agent(conditions, launcher, now);
 }
@@ -144,7 +141,6 @@ fn paused(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus, 
     let conditions = &mut status.conditions;
     let ready = Condition::new(CONDITION_READY, false, REASON_GUEST_NOT_RUNNING, "the guest is paused");
     merge_condition(conditions, ready, now);
-    migratable(conditions, now);
     merge_condition(conditions, Condition::new(CONDITION_PAUSED, true, reason, message), now);
     agent(conditions, launcher, now);
 }
@@ -166,9 +162,15 @@ fn enter(status: &mut VirtualMachineInstanceStatus, phase: &str, now: &Time) {
     record_phase_transition(&mut status.phase_transition_timestamps, phase, now);
 }
 
-fn migratable(conditions: &mut Vec<Condition>, now: &Time) {
-    let condition = Condition::new(CONDITION_LIVE_MIGRATABLE, false, NOT_MIGRATABLE, NOT_MIGRATABLE_MESSAGE);
-    merge_condition(conditions, condition, now);
+/// Whether it can move. What its volumes are is read from the status that it has.
+fn movable(status: &mut VirtualMachineInstanceStatus, vmi: &VirtualMachineInstance, now: &Time) {
+    merge_condition(&mut status.conditions, migratable::condition(vmi), now);
+    if let Some(condition) = migratable::storage_condition(vmi) {
+        merge_condition(&mut status.conditions, condition, now);
+    }
+    if let Some(method) = migratable::method(vmi) {
+        status.migration_method = Some(method.to_owned());
+    }
 }
 
 /// KubeVirt has these conditions only while the agent is connected, and while it lacks something.

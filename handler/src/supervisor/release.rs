@@ -9,6 +9,7 @@ use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{MigrateRequest, MigrationVerdict};
 use kube::Api;
+use kube::api::ListParams;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
@@ -30,9 +31,11 @@ pub(super) async fn release(context: Context, vm: Vm) {
     let (namespace, name) = (before.metadata.namespace.as_deref(), before.metadata.name.as_deref());
     let api: Api<VirtualMachineInstance> =
         Api::namespaced(context.client.clone(), namespace.unwrap_or_default());
+    let one = ListParams::default().fields(&format!("metadata.name={}", name.unwrap_or_default()));
     for _ in 0..TRIES {
-        let found = match timeout(API_DEADLINE, api.get_opt(name.unwrap_or_default())).await {
-            Ok(Ok(found)) => found,
+        // It may list them, and not get one.
+        let found = match timeout(API_DEADLINE, api.list(&one)).await {
+            Ok(Ok(found)) => found.items.into_iter().next(),
             Ok(Err(error)) => {
                 warn!(%error, "whether a guest is on another node is not known");
                 sleep(AGAIN).await;

@@ -16,9 +16,9 @@ use barevirt_protocol::seqpacket::PacketListener;
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
     ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse, HelloRequest,
-    HelloResponse, LauncherStatus, QmpRequest, QmpResponse, RealTimeRequest, RealTimeResponse,
-    ScreenshotRequest, ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest, StatsResponse,
-    MigrateRequest, MigrateResponse, SyncRequest, SyncResponse, WatchRequest,
+    HelloResponse, LauncherStatus, MigrateRequest, MigrateResponse, QmpRequest, QmpResponse, RealTimeRequest,
+    RealTimeResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, ShutdownResponse, StatsRequest,
+    StatsResponse, SyncRequest, SyncResponse, WatchRequest,
 };
 use barevirt_protocol::{grpc, v1::Phase};
 use tokio::sync::mpsc;

@@ -59,7 +59,11 @@ fn running_is_reported_whole_and_then_stays_the_same() {
     assert_eq!(status.machine.as_ref().unwrap().type_.as_deref(), Some("pc-q35-10.0"));
     let types: Vec<_> =
         status.conditions.iter().map(|one| (one.type_.as_str(), one.status.as_str())).collect();
-    assert_eq!(types, [("PodScheduled", "True"), ("Ready", "True"), ("LiveMigratable", "False")]);
+    assert_eq!(types[..2], [("PodScheduled", "True"), ("Ready", "True")]);
+    let movable = [("LiveMigratable", "True"), ("StorageLiveMigratable", "True")];
+    let not_served = [("LiveMigratable", "False")];
+    assert_eq!(&types[2..], if migratable::SERVED { &movable[..] } else { &not_served });
+    assert_eq!(status.migration_method.is_some(), migratable::SERVED);
     assert_eq!(status.phase_transition_timestamps.len(), 1);
     assert_eq!(compute(&vmi(status.clone()), seen, &at(99)), status);
 }
