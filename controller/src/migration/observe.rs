@@ -4,7 +4,7 @@ use super::begin;
 use super::course;
 use super::observed::{Observed, Turn};
 use super::plan::{Standing, standing};
-use super::subject;
+use super::subject::subject;
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::migrations::Matter;
