@@ -6,13 +6,13 @@
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::generated;
-use crate::migrations::FINALIZER;
 use crate::write::FIELD_MANAGER;
-use barevirt_api::names::{REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE};
+use barevirt_api::names::{
+    MIGRATION_FINALIZER, MIGRATION_SELECTOR_LABEL, REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE, vmi_id,
+};
 use barevirt_api::v1::{
     VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationSpec,
 };
-use barevirt_api::validate::kinds::migration::SELECTOR_LABEL;
 use barevirt_component::error::response;
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Error, call};
@@ -54,14 +54,13 @@ pub struct Wish<'a> {
 
 /// Builds it. `latest` is the UID of the instance's latest migration.
 fn migration(mover: Mover<'_>, wish: &Wish<'_>, latest: &str) -> VirtualMachineInstanceMigration {
-    let label = (mover.name.len() <= 63).then(|| [(SELECTOR_LABEL.to_owned(), mover.name.to_owned())].into());
     VirtualMachineInstanceMigration {
         metadata: ObjectMeta {
             name: Some(generated::name(wish.beginning, &format!("{}/{latest}", mover.uid))),
             namespace: Some(mover.namespace.to_owned()),
-            labels: label,
+            labels: Some([(MIGRATION_SELECTOR_LABEL.to_owned(), vmi_id(mover.name))].into()),
             annotations: Some([(wish.why.0.to_owned(), wish.why.1.to_owned())].into()),
-            finalizers: Some(vec![FINALIZER.to_owned()]),
+            finalizers: Some(vec![MIGRATION_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },
         spec: VirtualMachineInstanceMigrationSpec {
@@ -141,7 +140,5 @@ mod tests {
         assert_eq!(value["metadata"]["annotations"], json!({"kubevirt.io/evacuationMigration": "node01"}));
         assert_eq!(value["metadata"]["labels"], json!({"kubevirt.io/vmi-name": "web"}));
         assert_eq!(value["spec"], json!({"vmiName": "web", "priority": "system-critical"}));
-        let long = "x".repeat(64);
-        assert_eq!(migration(Mover { name: &long, ..mover }, &wish, "").metadata.labels, None);
     }
 }

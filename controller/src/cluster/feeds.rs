@@ -3,15 +3,12 @@
 mod fill;
 mod migrations;
 
-use self::fill::{Change, feed, feed_some};
-use self::migrations::Concerned;
-use super::{Cluster, Feeds, Launcher, Pool, Set, Vm, Vmi, Vmim};
+use self::fill::{Change, feed};
+use super::{Cluster, Feeds, Launcher, Pool, Set, Vm, Vmi};
 use crate::expectations::{Key, Kind};
 use crate::kin::{Parent, Whose};
 use crate::pool::is_held;
 use crate::vmi;
-use barevirt_api::migratable::SERVED;
-use barevirt_api::migrations::MigrationPolicy;
 use barevirt_api::names::{APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};
 use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::v1::{KubeVirt, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
@@ -24,8 +21,6 @@ use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
-use std::cell::RefCell;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::warn;
@@ -113,6 +108,12 @@ impl Feeds {
         let ours = format!("{APP_LABEL} in ({APP_LAUNCHER},{APP_HOTPLUG_DISK},{APP_FIRST_CONSUMER})");
         let launchers = watcher::Config::default().labels(&ours);
         let any = watcher::Config::default;
+        let told = migrations::Queues {
+            seen: &saw,
+            vmi: &queue_vmi,
+            vmim: &queue_vmim,
+            evacuation: &queue_evacuation,
+        };
         tokio::join!(
             feed(
                 Api::<Vm>::all(client.clone()),
@@ -268,61 +269,8 @@ impl Feeds {
                 }
             ),
             feed(Api::<DeserializeGuard<KubeVirt>>::all(client.clone()), any(), kubevirts, |_| {}, |_, _| {}),
-            async {
-                if SERVED {
-                    let api = Api::<DeserializeGuard<MigrationPolicy>>::all(client.clone());
-                    feed(api, any(), policies, |_| {}, |_, _| {}).await;
-                } else {
-                    std::future::pending::<()>().await;
-                }
-            },
-            async {
-                if !SERVED {
-                    return std::future::pending().await;
-                }
-                let listed = RefCell::new(HashSet::new());
-                let tell = |namespace: &str, concerned: Concerned| {
-                    if let Some(vmi) = concerned.vmi {
-                        queue_vmi(&vmi, namespace);
-                        queue_evacuation(&vmi, namespace);
-                    }
-                    for (namespace, name) in concerned.waiting {
-                        queue_vmim(&name, &namespace);
-                    }
-                };
-                feed_some(
-                    Api::<Vmim>::all(client.clone()),
-                    vmims,
-                    Cluster::is_kept,
-                    |vmim: Option<&Vmim>| match vmim {
-                        Some(vmim) => {
-                            drop(cluster.note_migration(vmim));
-                            let (namespace, name) = place(vmim.meta());
-                            listed.borrow_mut().insert((Box::from(namespace), Box::from(name)));
-                        }
-                        None => {
-                            for (namespace, name) in cluster.migrations.missing(&listed.take()) {
-                                tell(&namespace, cluster.migration_gone(&namespace, &name));
-                            }
-                        }
-                    },
-                    |vmim: &Vmim, change| {
-                        saw(Kind::Vmim, vmim.meta(), change);
-                        let (namespace, name) = place(vmim.meta());
-                        queue_vmim(name, namespace);
-                        tell(
-                            namespace,
-                            match change {
-                                Change::Seen => cluster.note_migration(vmim),
-                                // It is not kept any more, or it is gone: the list says which.
-                                Change::Missed => Concerned::default(),
-                                Change::Gone => cluster.migration_gone(namespace, name),
-                            },
-                        );
-                    },
-                )
-                .await;
-            },
+            migrations::follow_policies(client.clone(), policies),
+            migrations::follow(&cluster, vmims, &told,),
         );
     }
 }

@@ -3,7 +3,7 @@
 use super::action::{About, Action, Plan};
 use super::observed::Observed;
 use super::status::{REJECTED_BY_QUOTA, condition, copy, enter, of, write as write_status};
-use super::subject;
+use super::subject::subject;
 use crate::cluster::Cluster;
 use crate::migrations::row::Phase;
 use crate::vmi::{is_current, make_pod};

@@ -25,6 +25,7 @@ mod observe;
 mod observed;
 mod plan;
 mod status;
+mod subject;
 #[cfg(test)]
 mod tests;
 
@@ -33,7 +34,6 @@ use crate::expectations::{Key, Kind};
 use barevirt_component::error::chain;
 use barevirt_component::request::Error;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Resource, ResourceExt};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
@@ -61,9 +61,4 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
             apply::apply(cluster, &observed, plan).await
         }
     }
-}
-
-/// Kind, namespace and name, for messages.
-fn subject<K: Resource<DynamicType = ()>>(object: &K) -> String {
-    format!("{} {}/{}", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
 }

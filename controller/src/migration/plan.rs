@@ -5,12 +5,12 @@ use super::begin;
 use super::course;
 use super::observed::Observed;
 use super::status::{SUCCESSFUL_MIGRATION, copy, enter, fail, metadata, of, write};
-use crate::migrations::FINALIZER;
 use crate::migrations::row::Phase;
 use crate::vmi::others::{is_over, state};
-use barevirt_api::names::is_final_phase;
+use barevirt_api::names::{
+    MIGRATION_FINALIZER as FINALIZER, MIGRATION_SELECTOR_LABEL, is_final_phase, vmi_id,
+};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
-use barevirt_api::validate::kinds::migration::SELECTOR_LABEL;
 use barevirt_component::notes::Note;
 use barevirt_plan::phase;
 use kube::ResourceExt;
@@ -92,8 +92,7 @@ fn missing_marks(migration: &VirtualMachineInstanceMigration) -> Option<Value> {
     }
     let has_finalizer = migration.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
     let instance = migration.spec.vmi_name.as_deref().unwrap_or_default();
-    // A name can be longer than a label's value.
-    let has_label = instance.len() > 63 || migration.labels().contains_key(SELECTOR_LABEL);
+    let has_label = migration.labels().contains_key(MIGRATION_SELECTOR_LABEL);
     if has_finalizer && has_label {
         return None;
     }
@@ -104,7 +103,7 @@ fn missing_marks(migration: &VirtualMachineInstanceMigration) -> Option<Value> {
         marks["finalizers"] = json!(finalizers);
     }
     if !has_label {
-        marks["labels"] = json!({SELECTOR_LABEL: instance});
+        marks["labels"] = json!({MIGRATION_SELECTOR_LABEL: vmi_id(instance)});
     }
     Some(marks)
 }

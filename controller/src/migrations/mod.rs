@@ -17,9 +17,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Finalizer of migrations: what they have made is gone, or handed over, before they are.
-pub const FINALIZER: &str = "kubevirt.io/migrationJobFinalize";
-
 /// How long a turn is kept for a migration that does not show that it has taken it.
 const KEPT: Duration = Duration::from_secs(60);
 /// Time before an instance that this program failed to move is moved again; doubled after each failure in a row.

@@ -1,5 +1,6 @@
 //! A migration as far as others look at it: what is kept of one that has ended.
 
+use barevirt_api::names::MIGRATION_FINALIZER;
 use barevirt_api::v1::VirtualMachineInstanceMigration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -151,7 +152,7 @@ impl Row {
             failed_at: entered(migration, Phase::Failed).map(Timestamp::as_second),
             going: migration.metadata.deletion_timestamp.is_some(),
             done: phase.is_none_or(Phase::is_final)
-                && !migration.finalizers().iter().any(|finalizer| finalizer == super::FINALIZER),
+                && !migration.finalizers().iter().any(|finalizer| finalizer == MIGRATION_FINALIZER),
         }
     }
 }

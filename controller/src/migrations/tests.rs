@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::migrations::row::Priority;
+use barevirt_api::names::MIGRATION_FINALIZER as FINALIZER;
 use barevirt_api::v1::VirtualMachineInstanceMigration;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! While a guest is on its way, the end of either pod says nothing of it: the source ends because it has sent everything, the
-//! target because nothing came. Handlers say how it ended. Where the target's handler cannot, since its pod or node is gone,
+//! target because nothing came. Handlers say how it ended; where there is no source to begin, the target is asked to say it. Where the target's handler cannot, since its pod or node is gone,
 //! nothing can run there, and it is said here; never where something may run.
 //!
 //! The target's handler writes its address only when it is prepared, and the source's begins only with that. So until then
@@ -19,6 +19,7 @@ use super::others::{Other, Target, is_moving, is_over, state};
 use super::removal::remove_others;
 use super::status::{age, change, patch};
 use super::verdict::Verdict;
+use crate::node::NodeState;
 use barevirt_api::names::{COMPUTE_CONTAINER, MIGRATION_TARGET_NODE_LABEL};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
 use barevirt_component::notes::Note;
@@ -55,7 +56,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let (lost, deadline) = match observed.target {
         Target::Lives | Target::Unknown => (None, Duration::MAX),
         Target::Ended(since) => (Some(since), if prepared { VERDICT } else { Duration::ZERO }),
-        Target::Missing(since) => (Some(since), if prepared { MARGIN } else { Duration::ZERO }),
+        Target::Missing(since) => (Some(since), if prepared { Duration::ZERO } else { Duration::ZERO }),
     };
     if let Some(since) = lost {
         if since < deadline {
@@ -67,10 +68,13 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         let body = failed(vmi, TARGET_IS_DOWN, observed.now);
         return Plan::default().act_if(body.map(Action::Patch)).tell(note);
     }
-    if !observed.is_asked_to_move && state.abort_requested != Some(true) {
+    let source_lives = observed.pod.as_ref().is_some_and(|pod| Verdict::of(pod).is_none())
+        && !observed.node.is_some_and(NodeState::is_lost);
+    // Nobody wants it any more, or nobody is there to begin: a target that only waits says that it has failed. Where the guest
+    // is on its way, or there, that changes nothing.
+    if (!observed.is_asked_to_move || !source_lives) && state.abort_requested != Some(true) {
         return Plan::default().act_if(abort(vmi, observed.now).map(Action::Patch));
     }
-    let source_lives = observed.pod.as_ref().is_some_and(|pod| Verdict::of(pod).is_none());
     if source_lives && observed.target == Target::Lives {
         return Plan::default();
     }
@@ -86,7 +90,8 @@ pub(crate) fn failed(vmi: &VirtualMachineInstance, reason: &str, now: Timestamp)
     })
 }
 
-/// The patch that ends a migration which nobody wants any more, or asks the source's handler to.
+/// The patch that ends a migration which nobody wants any more, or asks handlers to: the source's where it has begun, the target's
+/// where nothing has come yet.
 pub(crate) fn abort(vmi: &VirtualMachineInstance, now: Timestamp) -> Option<Value> {
     changed(vmi, |state| {
         state.abort_requested = Some(true);

@@ -1,29 +1,113 @@
 //! What changes of migrations, and of what they make, are noted and whom they concern.
 
+use super::fill::{Change, feed, feed_some};
 use super::place;
 use crate::cluster::{Cluster, Vmi, Vmim};
+use crate::expectations::Kind;
 use crate::migrations::queue::Key;
 use crate::migrations::row::Row;
 use barevirt_api::migratable::SERVED;
+use barevirt_api::migrations::MigrationPolicy;
 use barevirt_api::names::{DOMAIN_ANNOTATION, MIGRATION_JOB_LABEL};
 use barevirt_plan::migration::Limits;
 use barevirt_plan::pod::target::target_name;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::Api;
+use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Resource, ResourceExt};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher;
+use kube::{Client, Resource, ResourceExt};
+use std::cell::RefCell;
+use std::collections::HashSet;
 
 /// Whom a change concerns.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Concerned {
+struct Concerned {
     /// The instance.
-    pub(super) vmi: Option<Box<str>>,
+    vmi: Option<Box<str>>,
     /// Migrations that wait, of any namespace.
-    pub(super) waiting: Vec<Key>,
+    waiting: Vec<Key>,
+}
+
+/// A name, then its namespace.
+type Queue<'a> = &'a dyn Fn(&str, &str);
+
+/// Where changes are told.
+pub(super) struct Queues<'a> {
+    /// What this program has written comes back.
+    pub(super) seen: &'a dyn Fn(Kind, &ObjectMeta, Change),
+    /// Instances.
+    pub(super) vmi: Queue<'a>,
+    /// Migrations.
+    pub(super) vmim: Queue<'a>,
+    /// Instances that may have to leave their node.
+    pub(super) evacuation: Queue<'a>,
+}
+
+impl Queues<'_> {
+    fn tell(&self, namespace: &str, concerned: Concerned) {
+        if let Some(vmi) = concerned.vmi {
+            (self.vmi)(&vmi, namespace);
+            (self.evacuation)(&vmi, namespace);
+        }
+        for (namespace, name) in concerned.waiting {
+            (self.vmim)(&name, &namespace);
+        }
+    }
+}
+
+/// Watches policies, where there are migrations.
+pub(super) async fn follow_policies(client: Client, policies: Writer<DeserializeGuard<MigrationPolicy>>) {
+    if SERVED {
+        feed(Api::all(client), watcher::Config::default(), policies, |_| {}, |_, _| {}).await;
+    } else {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Watches migrations, where there are such.
+pub(super) async fn follow(cluster: &Cluster, vmims: Writer<Vmim>, queues: &Queues<'_>) {
+    if !SERVED {
+        return std::future::pending().await;
+    }
+    let listed = RefCell::new(HashSet::new());
+    feed_some(
+        Api::<Vmim>::all(cluster.client.clone()),
+        vmims,
+        Cluster::is_kept,
+        |vmim: Option<&Vmim>| match vmim {
+            Some(vmim) => {
+                drop(cluster.note_migration(vmim));
+                let (namespace, name) = place(vmim.meta());
+                listed.borrow_mut().insert((Box::from(namespace), Box::from(name)));
+            }
+            None => {
+                for (namespace, name) in cluster.migrations.missing(&listed.take()) {
+                    queues.tell(&namespace, cluster.migration_gone(&namespace, &name));
+                }
+            }
+        },
+        |vmim: &Vmim, change| {
+            (queues.seen)(Kind::Vmim, vmim.meta(), change);
+            let (namespace, name) = place(vmim.meta());
+            (queues.vmim)(name, namespace);
+            let concerned = match change {
+                Change::Seen => cluster.note_migration(vmim),
+                // It is not kept any more, or it is gone: the list has said which.
+                Change::Missed => Concerned::default(),
+                Change::Gone => cluster.migration_gone(namespace, name),
+            };
+            queues.tell(namespace, concerned);
+        },
+    )
+    .await;
 }
 
 impl Cluster {
     /// Notes a migration as it is.
-    pub(super) fn note_migration(&self, vmim: &Vmim) -> Concerned {
+    fn note_migration(&self, vmim: &Vmim) -> Concerned {
         let (namespace, name) = place(vmim.meta());
         // Named in the log by its own reconciler.
         let Ok(migration) = vmim.unpack() else { return Concerned::default() };
@@ -36,7 +120,7 @@ impl Cluster {
     }
 
     /// Notes that a migration is gone.
-    pub(super) fn migration_gone(&self, namespace: &str, name: &str) -> Concerned {
+    fn migration_gone(&self, namespace: &str, name: &str) -> Concerned {
         let vmi = self.migrations.gone(namespace, name);
         Concerned { vmi, waiting: self.next_migrations() }
     }
@@ -52,7 +136,7 @@ impl Cluster {
     }
 
     /// Whether nothing is to be done for a migration any more, so that it is not kept.
-    pub(super) fn is_kept(vmim: &Vmim) -> bool {
+    fn is_kept(vmim: &Vmim) -> bool {
         vmim.unpack().is_ok_and(|migration| !Row::of(&migration).done)
     }
 

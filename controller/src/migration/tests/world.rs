@@ -4,7 +4,7 @@
 //!
 //! The model knows where the guest runs. Handlers and launchers do what they are agreed to do: the source begins once the
 //! target has an address, stands still once everything is sent, and goes on only when it reads that the migration failed; the
-//! target runs the guest when it has arrived, and says so in one patch.
+//! target runs the guest when it has arrived, and says so in one patch; while it only waits it answers a cancel.
 
 use super::*;
 use crate::migration::{begin, course, observe, plan as decide};
@@ -46,7 +46,7 @@ enum Event {
     SourceStarts,
     SourceSends,
     SourceGivesUp,
-    SourceRefuses,
+    TargetRefuses,
     TargetArrives,
     TargetReports,
     TargetFails,
@@ -78,7 +78,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         10 => Just(Event::SourceStarts),
         10 => Just(Event::SourceSends),
         2 => Just(Event::SourceGivesUp),
-        3 => Just(Event::SourceRefuses),
+        3 => Just(Event::TargetRefuses),
         10 => Just(Event::TargetArrives),
         10 => Just(Event::TargetReports),
         4 => Just(Event::TargetFails),
@@ -501,16 +501,15 @@ impl World {
                 }
                 self.flight = None;
             }
-            Event::SourceRefuses => {
-                let Some((state, _)) = open else { return };
+            // Nothing has come, and nothing is let in any more.
+            Event::TargetRefuses => {
+                let Some((state, Some(uid))) = open else { return };
                 if self.flight.is_none()
                     && state.abort_requested == Some(true)
-                    && state.target_node_address.is_some()
+                    && self.alive.contains(&uid)
+                    && self.is_ready(&uid)
                 {
-                    let source = self.pods.get(state.source_pod.as_deref().unwrap_or_default());
-                    if source.and_then(Pod::uid).is_some_and(|uid| self.running.contains(&uid)) {
-                        self.writes_failure();
-                    }
+                    self.writes_failure();
                 }
             }
             Event::TargetArrives => {
@@ -800,10 +799,19 @@ impl World {
                 Event::TargetReports,
                 Event::TargetFails,
                 Event::SourceReads,
-                Event::SourceRefuses,
+                Event::TargetRefuses,
             ] {
                 self.step(&event);
                 self.check();
+            }
+            // A launcher whose guest breaks off on its way ends.
+            if let Some((_, Some(uid))) = self.open() {
+                let broken = self.flight.as_ref().is_some_and(|flight| {
+                    flight.to == uid && !flight.sent && !self.alive.contains(&flight.from)
+                });
+                if broken {
+                    self.dies(&uid);
+                }
             }
             // A source whose target is gone or whose migration is over gives up what it has not sent.
             let hopeless = self.flight.as_ref().is_some_and(|flight| {
@@ -814,16 +822,6 @@ impl World {
             });
             if hopeless {
                 self.step(&Event::SourceGivesUp);
-            }
-            // A launcher that waits for a guest that does not come any more ends.
-            if let Some((state, Some(uid))) = self.open() {
-                let source =
-                    self.pods.get(state.source_pod.as_deref().unwrap_or_default()).and_then(Pod::uid);
-                let comes = source.is_some_and(|source| self.alive.contains(&source))
-                    || self.flight.as_ref().is_some_and(|flight| flight.sent && flight.to == uid);
-                if !comes && !self.running.contains(&uid) {
-                    self.dies(&uid);
-                }
             }
             for event in [Event::PodsSay, Event::PodRemoved, Event::Wait] {
                 self.step(&event);

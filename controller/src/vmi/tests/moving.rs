@@ -70,11 +70,17 @@ fn the_end_of_the_source_is_not_the_instances_while_the_guest_may_be_elsewhere()
         gone_node(moving(started.clone(), Some(running()), Target::Lives)),
         // It may run there, though nobody knows.
         moving(started.clone(), None, Target::Unknown),
-        moving(started, None, Target::Missing(Duration::from_secs(29))),
     ] {
-        let plan = plan(&observed);
-        assert!(plan.actions.is_empty(), "{plan:?}");
+        let asks = plan(&observed);
+        let status = &patch_of(&asks)["status"];
+        assert_eq!(*status, json!({"migrationState": {"abortRequested": true}}));
+        // Once.
+        let mut asked = observed.clone();
+        asked.vmi = handed(with(started.clone(), &json!({"abortRequested": true})));
+        assert!(plan(&asked).actions.is_empty() && plan(&asked).again.is_some());
     }
+    let missing = moving(started, None, Target::Missing(Duration::from_secs(29)));
+    assert_eq!(plan(&missing), Plan::default().again_in(Duration::from_secs(1)));
 }
 
 #[test]
@@ -92,6 +98,7 @@ fn a_target_that_is_gone_for_certain_has_failed() {
         (&said["endTimestamp"], &said["failureReason"]),
         (&json!(text(NOW)), &json!("Target pod is down"))
     );
+    assert_eq!(says(prepared(), Target::Missing(seconds(29))), None, "it may still run");
     assert!(says(prepared(), Target::Missing(seconds(30))).is_some());
     // The source cannot have begun.
     assert!(
