@@ -98,6 +98,7 @@ fn a_target_that_is_gone_for_certain_has_failed() {
         (&said["endTimestamp"], &said["failureReason"]),
         (&json!(text(NOW)), &json!("Target pod is down"))
     );
+    assert_eq!(says(prepared(), Target::Missing(seconds(29))), None, "it may still run");
     assert!(says(prepared(), Target::Missing(seconds(30))).is_some());
     // The source cannot have begun.
     assert!(
