@@ -75,7 +75,7 @@ unit: deps guest-tiny tests-built
 
 # All tests and the programs beside them are compiled and linted at once, with one set of features: nothing is compiled twice.
 .PHONY: tests-built
-tests-built: deps
+tests-built: deps ui
 	@.ci/timed "compile: tests and lints" .ci/compile
 
 .PHONY: rooms
@@ -150,9 +150,11 @@ release: deps ## VERSION=x.y.z [REGISTRY=host/path]: images, manifests, chart, v
 
 # By hand: helm takes minutes to build.
 .PHONY: release-check
-release-check: deps ## the chart as helm reads it, and the release of dist/ where there is one
+release-check: deps ## the chart as helm reads, installs and upgrades it, and the release of dist/ where there is one
 	@export HELM=$$(cluster-up/build.sh helm)/helm; \
+	cluster-up/build.sh kubernetes etcd >/dev/null; \
 	cargo test --locked --quiet -p barevirt-install --test helm; \
+	images/chart-check.sh; \
 	if [ -d dist ]; then images/release-check.sh; fi
 
 .PHONY: release-push
@@ -169,9 +171,19 @@ cluster-sync: images virtctl ## builds, loads the images, installs, waits until 
 
 # By the tests beside them, as the tests are compiled: programs that are built alone have other features.
 .PHONY: virtctl
-virtctl: deps
+virtctl: deps ui
 	@.ci/timed "compile: virtctl" .ci/compile --test image_upload --test fleet
 	@ln -sf virtctl target/debug/kubectl-virt
+
+# Before virtctl is compiled: it takes in what is in target/ui.
+.PHONY: ui
+ui: deps ## the page of `virtctl ui`, made by npm in target/ui, from where virtctl takes it in when it is compiled
+	@.ci/timed "page of virtctl ui" node virtctl/ui/build.mjs
+
+.PHONY: ui-test
+ui-test: virtctl ## `virtctl ui` in a real Chromium, against the cluster of this machine
+	@cluster-up/deps.sh chromium
+	@node virtctl/ui/test/page.mjs
 
 .PHONY: cluster-load
 cluster-load: ## IMAGES="a.tar b.tar": OCI archives into every node

@@ -7,7 +7,10 @@
 #
 # Installed: Debian packages (QEMU from bookworm-backports), a Go toolchain
 # that can fetch the one a go.mod asks for, the Rust toolchain of
-# rust-toolchain.toml with its components and targets, cargo-deny.
+# rust-toolchain.toml with its components and targets, node and npm,
+# cargo-deny. Chromium is installed only when it is asked for:
+#
+#   cluster-up/deps.sh chromium
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=cluster-up/common.sh
@@ -16,6 +19,8 @@ source "$here/common.sh"
 qemu_minimum=8
 # From this version on Go fetches newer toolchains by itself.
 go_minimum=1.21
+# Of this major version on node runs what builds the page of `virtctl ui`.
+node_minimum=18
 cargo_deny_version=0.20.2
 
 packages=(
@@ -125,6 +130,23 @@ install_go() {
         die "Go could not fetch toolchain $newest: is there a network?"
 }
 
+# A node from elsewhere brings its npm, and Debian's npm does not go with it.
+install_node() {
+    local have=0
+    if command -v node >/dev/null && command -v npm >/dev/null; then
+        have=$(node --version)
+        have=${have#v}
+    fi
+    at_least "$have" "$node_minimum" || apt_install nodejs npm
+    have=$(node --version)
+    at_least "${have#v}" "$node_minimum" || die "node $node_minimum or newer is missing, apt has ${have#v}"
+}
+
+# For `make ui-test`.
+install_chromium() {
+    command -v chromium >/dev/null || apt_install chromium fonts-dejavu-core
+}
+
 # The value of a key in rust-toolchain.toml, its quotes and brackets removed.
 toolchain_value() {
     sed -n "s/^$1 *= *//p" "$repository/rust-toolchain.toml" | tr -d '[]",'
@@ -212,7 +234,7 @@ main() {
     [[ $(uname -m) == x86_64 ]] || die "only x86_64 machines are supported, this is $(uname -m)"
     command -v apt-get >/dev/null || die "no apt-get here: this is made for Debian 12"
     local phases=("$@") phase
-    [[ ${#phases[@]} -gt 0 ]] || phases=(packages go rust cargo_deny)
+    [[ ${#phases[@]} -gt 0 ]] || phases=(packages go rust node cargo_deny)
     for phase in "${phases[@]}"; do
         "install_$phase"
     done

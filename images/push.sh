@@ -3,7 +3,8 @@
 #
 #   images/push.sh [FOLDER]            the release (default: dist)
 #
-# Log in first: skopeo login REGISTRY. REGISTRY_INSECURE=1 allows a registry without TLS.
+# Log in first: skopeo login REGISTRY. REGISTRY_INSECURE=1 allows a registry without TLS. PUSH_TO=host[:port] is where the registry
+# is for this machine, if clusters have another name for it.
 # Needs skopeo and jq.
 set -euo pipefail
 shopt -s inherit_errexit nullglob
@@ -22,6 +23,7 @@ main() {
     for archive in "${archives[@]}"; do
         read -r name digest < <(archive_images "$archive")
         [[ $name != localhost/* ]] || die "$archive is named after localhost: make release with REGISTRY=..."
+        name=${PUSH_TO:-${name%%/*}}/${name#*/}
         printf 'push: %s\n' "$name"
         # As they are: a layer that is compressed anew has another digest.
         skopeo copy --quiet --preserve-digests --dest-tls-verify="$verify" "oci-archive:$archive" "docker://$name"

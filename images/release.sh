@@ -114,7 +114,10 @@ manifests() {
 # can_build TRIPLE: whether this machine has what it takes.
 can_build() {
     case $1 in
-        aarch64-*) rustup target list --installed | grep -qxF "$1" && command -v "${CC_aarch64_unknown_linux_musl:-aarch64-linux-gnu-gcc}" >/dev/null ;;
+        aarch64-*)
+            rustup target list --installed | grep -qxF "$1" &&
+                "${CC_aarch64_unknown_linux_musl:-aarch64-linux-gnu-gcc}" -E - <<<'#include <stdint.h>' >/dev/null 2>&1
+            ;;
         *) true ;;
     esac
 }
@@ -124,7 +127,7 @@ virtctl() {
     for platform in "${platforms[@]}"; do
         read -r triple system architecture <<<"$platform"
         if ! can_build "$triple"; then
-            say "no virtctl for $system/$architecture: that takes \`rustup target add $triple\` and gcc-aarch64-linux-gnu"
+            say "no virtctl for $system/$architecture: that takes \`rustup target add $triple\`, gcc-aarch64-linux-gnu and libc6-dev-arm64-cross"
             continue
         fi
         name=virtctl-v$BAREVIRT_VERSION-$system-$architecture

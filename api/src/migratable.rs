@@ -8,13 +8,13 @@
 use crate::firmware;
 use crate::names::{CONDITION_LIVE_MIGRATABLE, CONDITION_STORAGE_LIVE_MIGRATABLE};
 use crate::v1::{
-    Condition, FeatureState, PersistentVolumeClaimInfo, VirtualMachineInstance, VirtualMachineInstanceSpec,
-    Volume, VolumeClaim,
+    Condition, CpuFeature, FeatureState, PersistentVolumeClaimInfo, VirtualMachineInstance,
+    VirtualMachineInstanceSpec, Volume, VolumeClaim,
 };
 
 /// Whether this version moves instances between nodes. While it is false, migrations are refused at admission and no instance
 /// is migratable.
-pub const SERVED: bool = false;
+pub const SERVED: bool = true;
 /// Whether a migration copies disks that are files of the node: container disks, empty and ephemeral disks, cloud-init and
 /// what is made of objects. While it is false, an instance with one of them stays where it is.
 pub const LOCAL_DISKS_COPIED: bool = false;
@@ -147,6 +147,15 @@ fn other_than_disks(vmi: &VirtualMachineInstance) -> Vec<Obstacle> {
         REASON_TSC,
         "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on the cluster: guest \
          timers might be inconsistent",
+    );
+    // QEMU itself refuses to send such a processor.
+    let invariant = |feature: &CpuFeature| {
+        feature.name == "invtsc" && matches!(feature.policy.as_deref(), Some("require" | "force"))
+    };
+    add(
+        cpu.is_some_and(|cpu| cpu.features.iter().any(invariant)),
+        REASON_TSC,
+        "VMI with invtsc CPU feature cannot migrate when TSC Frequency is not exposed on the cluster",
     );
     let passthrough = features.and_then(|features| features.hyperv_passthrough.as_ref());
     add(

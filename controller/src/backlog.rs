@@ -38,6 +38,10 @@ pub struct Backlogs {
     pub sets: Backlog,
     /// Of pools.
     pub pools: Backlog,
+    /// Of migrations.
+    pub vmims: Backlog,
+    /// Of instances that may have to leave their node.
+    pub evacuations: Backlog,
 }
 
 /// One queue.
@@ -92,6 +96,8 @@ impl Backlogs {
             vmis: one("virt-controller-vmi"),
             sets: one("virt-controller-replicaset"),
             pools: one("virt-controller-pool"),
+            vmims: one("virt-controller-migration"),
+            evacuations: one("virt-controller-evacuation"),
         };
         metrics.collect(backlogs.clone());
         backlogs
@@ -176,7 +182,7 @@ impl Collector for Backlogs {
         ];
         for (metric, value) in told {
             let mut family = begin(&mut encoder, metric)?;
-            for one in [&self.vms, &self.vmis, &self.sets, &self.pools] {
+            for one in [&self.vms, &self.vmis, &self.sets, &self.pools, &self.vmims, &self.evacuations] {
                 ConstGauge::new(value(one)).encode(family.encode_family(&one.name)?)?;
             }
         }

@@ -13,13 +13,19 @@ use crate::expectations::Expectations;
 use crate::generations::Generations;
 use crate::inventory::Inventory;
 use crate::kin::Kin;
+use crate::migrations::Migrations;
 use crate::node::Nodes;
 use crate::packed::Packed;
 use crate::pauses::Pauses;
 use crate::vsock::ContextIds;
+use barevirt_api::migratable::SERVED;
+use barevirt_api::migrations::MigrationPolicy;
 use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::settings;
-use barevirt_api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
+use barevirt_api::v1::{
+    KubeVirt, MigrationConfiguration, VirtualMachine, VirtualMachineInstance,
+    VirtualMachineInstanceMigration, VirtualMachineInstanceReplicaSet,
+};
 use barevirt_component::installation::Installation;
 use barevirt_component::notes::Notes;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
@@ -42,6 +48,8 @@ pub type Launcher = Packed<Pod>;
 pub type Set = Packed<VirtualMachineInstanceReplicaSet>;
 /// A pool that may not be decodable.
 pub type Pool = Packed<VirtualMachinePool>;
+/// A migration that may not be decodable.
+pub type Vmim = Packed<VirtualMachineInstanceMigration>;
 
 /// What this process is told by flags.
 #[derive(Clone, Debug)]
@@ -82,6 +90,10 @@ pub struct Cluster {
     pub sets: Store<Set>,
     /// Pools.
     pub pools: Store<Pool>,
+    /// Migrations that something is to be done for.
+    pub vmims: Store<Vmim>,
+    /// All migrations, as others look at them.
+    pub migrations: Migrations,
     /// Instances of replica sets, and those of nobody.
     pub instances: Kin,
     /// Machines of pools, and those of nobody that a pool holds still.
@@ -98,6 +110,7 @@ pub struct Cluster {
     pub births: Births,
     kubevirts: Store<DeserializeGuard<KubeVirt>>,
     known_nodes: Store<Node>,
+    policies: Store<DeserializeGuard<MigrationPolicy>>,
     image_volumes: AtomicBool,
     options: Options,
 }
@@ -111,10 +124,14 @@ pub struct Feeds {
     kubevirts: Writer<DeserializeGuard<KubeVirt>>,
     sets: Writer<Set>,
     pools: Writer<Pool>,
+    vmims: Writer<Vmim>,
+    policies: Writer<DeserializeGuard<MigrationPolicy>>,
     vm_queue: UnboundedSender<ObjectRef<Vm>>,
     vmi_queue: UnboundedSender<ObjectRef<Vmi>>,
     set_queue: UnboundedSender<ObjectRef<Set>>,
     pool_queue: UnboundedSender<ObjectRef<Pool>>,
+    vmim_queue: UnboundedSender<ObjectRef<Vmim>>,
+    evacuation_queue: UnboundedSender<ObjectRef<Vmi>>,
 }
 
 /// What is to be reconciled.
@@ -127,6 +144,10 @@ pub struct Queues {
     pub sets: UnboundedReceiver<ObjectRef<Set>>,
     /// Pools.
     pub pools: UnboundedReceiver<ObjectRef<Pool>>,
+    /// Migrations.
+    pub vmims: UnboundedReceiver<ObjectRef<Vmim>>,
+    /// Instances that may have to leave their node.
+    pub evacuations: UnboundedReceiver<ObjectRef<Vmi>>,
 }
 
 impl Cluster {
@@ -139,10 +160,14 @@ impl Cluster {
         let (kubevirts, kubevirt_writer) = store();
         let (sets, set_writer) = store();
         let (pools, pool_writer) = store();
+        let (vmims, vmim_writer) = store();
+        let (policies, policy_writer) = store();
         let (vm_queue, vm_refs) = unbounded();
         let (vmi_queue, vmi_refs) = unbounded();
         let (set_queue, set_refs) = unbounded();
         let (pool_queue, pool_refs) = unbounded();
+        let (vmim_queue, vmim_refs) = unbounded();
+        let (evacuation_queue, evacuation_refs) = unbounded();
         let cluster = Cluster {
             client,
             notes,
@@ -153,6 +178,8 @@ impl Cluster {
             pods,
             sets,
             pools,
+            vmims,
+            migrations: options.inventory.migrations().clone(),
             instances: Kin::default(),
             machines: Kin::default(),
             pruned: Generations::default(),
@@ -162,6 +189,7 @@ impl Cluster {
             births: Births::default(),
             kubevirts,
             known_nodes,
+            policies,
             image_volumes: AtomicBool::new(false),
             options,
         };
@@ -173,12 +201,23 @@ impl Cluster {
             kubevirts: kubevirt_writer,
             sets: set_writer,
             pools: pool_writer,
+            vmims: vmim_writer,
+            policies: policy_writer,
             vm_queue,
             vmi_queue,
             set_queue,
             pool_queue,
+            vmim_queue,
+            evacuation_queue,
         };
-        let queues = Queues { vms: vm_refs, vmis: vmi_refs, sets: set_refs, pools: pool_refs };
+        let queues = Queues {
+            vms: vm_refs,
+            vmis: vmi_refs,
+            sets: set_refs,
+            pools: pool_refs,
+            vmims: vmim_refs,
+            evacuations: evacuation_refs,
+        };
         (Arc::new(cluster), feeds, queues)
     }
 
@@ -210,6 +249,22 @@ impl Cluster {
         settings::deciding(objects.iter().filter_map(|object| object.0.as_ref().ok())).cloned()
     }
 
+    /// What the installation says of migrations.
+    pub fn migration_settings(&self) -> MigrationConfiguration {
+        let configuration = self.kubevirt().and_then(|object| object.spec.configuration);
+        configuration.and_then(|configuration| configuration.migrations).unwrap_or_default()
+    }
+
+    /// Policies of migrations; those that cannot be read are none.
+    pub fn policies(&self) -> Vec<MigrationPolicy> {
+        self.policies.state().iter().filter_map(|policy| policy.0.clone().ok()).collect()
+    }
+
+    /// A node as the cache has it.
+    pub fn node(&self, name: &str) -> Option<Arc<Node>> {
+        self.known_nodes.get(&ObjectRef::new(name))
+    }
+
     /// Comes back once every cache was filled. False when the feeds ended before.
     pub async fn ready(&self) -> bool {
         let (vms, vmis, pods, nodes, kubevirts, sets, pools) = tokio::join!(
@@ -221,8 +276,11 @@ impl Cluster {
             self.sets.wait_until_ready(),
             self.pools.wait_until_ready(),
         );
+        // Nobody watches migrations where there are none.
+        let migrations = !SERVED
+            || self.vmims.wait_until_ready().await.is_ok() && self.policies.wait_until_ready().await.is_ok();
         self.options.installation.ready().await;
         let mine = vms.is_ok() && vmis.is_ok() && sets.is_ok() && pools.is_ok();
-        mine && pods.is_ok() && nodes.is_ok() && kubevirts.is_ok()
+        mine && migrations && pods.is_ok() && nodes.is_ok() && kubevirts.is_ok()
     }
 }

@@ -27,6 +27,8 @@ pub enum Kind {
     Set,
     /// A pool.
     Pool,
+    /// A migration.
+    Vmim,
 }
 
 /// An expected object.

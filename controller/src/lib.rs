@@ -5,6 +5,8 @@
 //!                                    ^                             |
 //!        node lost --(node)----------+--------- phases, verdict ---+
 //!
+//!   VirtualMachineInstanceMigration --(migration)--> a second launcher Pod
+//!
 //!   VirtualMachinePool --(pool)--> VirtualMachine        VirtualMachineInstanceReplicaSet --(replica_set)--> instances
 //! ```
 //!
@@ -24,6 +26,8 @@
 //! - [`pool`] and [`replica_set`]: a number of machines or instances of one template.
 //! - [`vm`]: an instance for each machine that is to run; its template, its revisions, its data volumes.
 //! - [`vmi`]: a launcher pod for each instance; claims, volumes that come and go, resizes, the end where no handler tells it.
+//! - [`migration`]: a second launcher pod for a guest that moves, and what became of the move; [`evacuation`]: guests that are
+//!   to leave their node.
 //! - [`workloads`]: instances whose launcher is of a former version.
 //! - [`node`]: when a node is lost.
 //! - [`inventory`]: machines and instances as metrics.
@@ -32,6 +36,7 @@
 //!
 //! - [`cluster`]: the caches, and who is reconciled when something changes; [`packed`]: how the caches keep objects.
 //! - [`write`] and [`expectations`]: writes that are waited for until the caches show them; [`adoption`]: who may own others.
+//! - [`migrations`]: what moves, and whose turn it is; [`moves`]: migrations that this program asks for.
 //! - [`kin`]: what belongs to which set or pool; [`generations`]: what was found done; [`pauses`]: pods that were made a moment
 //!   ago; [`births`]: launcher pods that are ours because we made them; [`vsock`]: addresses of guests; [`image_volumes`]: what the cluster can do; [`backlog`]: the queues as metrics.
 //!
@@ -44,11 +49,15 @@ pub mod adoption;
 pub mod backlog;
 pub mod births;
 pub mod cluster;
+pub mod evacuation;
 pub mod expectations;
 pub mod generations;
 pub mod image_volumes;
 pub mod inventory;
 pub mod kin;
+pub mod migration;
+pub mod migrations;
+pub mod moves;
 pub mod node;
 pub mod packed;
 pub mod pauses;

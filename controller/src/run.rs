@@ -2,7 +2,7 @@
 
 use crate::backlog::Backlog;
 use crate::cluster::{Cluster, Options};
-use crate::{image_volumes, node, pool, replica_set, vm, vmi, workloads};
+use crate::{evacuation, image_volumes, migration, node, pool, replica_set, vm, vmi, workloads};
 use barevirt_component::notes::Notes;
 use barevirt_component::request::{Category, Error, back_off};
 use futures::channel::mpsc::UnboundedReceiver;
@@ -62,6 +62,24 @@ pub async fn run(client: Client, instance: &str, options: Options) {
         (queues.pools, backlogs.pools),
         |cluster, namespace, name| async move { pool::reconcile(&cluster, &namespace, &name).await }.boxed(),
     );
+    let vmims = drive(
+        "migration",
+        cluster.clone(),
+        cluster.vmims.clone(),
+        (queues.vmims, backlogs.vmims),
+        |cluster, namespace, name| {
+            async move { migration::reconcile(&cluster, &namespace, &name).await }.boxed()
+        },
+    );
+    let evacuations = drive(
+        "evacuation",
+        cluster.clone(),
+        cluster.vmis.clone(),
+        (queues.evacuations, backlogs.evacuations),
+        |cluster, namespace, name| {
+            async move { evacuation::reconcile(&cluster, &namespace, &name).await }.boxed()
+        },
+    );
     let work = async {
         if cluster.ready().await {
             info!(
@@ -76,7 +94,7 @@ pub async fn run(client: Client, instance: &str, options: Options) {
         let images = image_volumes::run(&cluster, cluster.namespace(), pause);
         let (workloads, nodes) = (workloads::run(cluster.clone()), node::run(cluster.clone()));
         let labels = inventory.follow(cluster.client.clone(), cluster.namespace());
-        tokio::join!(vms, vmis, sets, pools, workloads, nodes, images, labels);
+        tokio::join!(vms, vmis, sets, pools, vmims, evacuations, workloads, nodes, images, labels);
     };
     tokio::select! {
         () = feeds.run(cluster.clone()) => warn!("the watches ended"),

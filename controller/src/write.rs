@@ -3,7 +3,9 @@
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use barevirt_api::pool::VirtualMachinePool;
-use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
+use barevirt_api::v1::{
+    VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceReplicaSet,
+};
 use barevirt_component::request::Error;
 use barevirt_component::request::{call, call_opt};
 use k8s_openapi::NamespaceResourceScope;
@@ -46,6 +48,11 @@ impl Kept for Pod {
 impl Kept for VirtualMachineInstanceReplicaSet {
     const KIND: Kind = Kind::Set;
     const NOUN: &'static str = "replica set";
+}
+
+impl Kept for VirtualMachineInstanceMigration {
+    const KIND: Kind = Kind::Vmim;
+    const NOUN: &'static str = "migration";
 }
 
 impl Kept for VirtualMachinePool {

@@ -351,7 +351,8 @@ fn prometheus_is_told_whom_to_ask_where_it_is_there() {
         );
         let rule =
             wait::until("the rules", SOON, || object(&local("prometheusrule", "prometheus-kubevirt-rules")))?;
-        ensure!(rule["spec"].to_string().contains("VirtAPIDown"), "{}", rule["spec"]);
+        let spec = rule["spec"].to_string();
+        ensure!(spec.contains("VirtAPIDown") && spec.contains("runbooks/VirtAPIDown"), "{spec}");
         let binding = need(&local("rolebinding", "kubevirt-monitoring"))?;
         ensure!(binding["subjects"][0]["namespace"] == namespace.name(), "{}", binding["subjects"]);
         wait_available()?;
@@ -402,6 +403,26 @@ fn a_new_leader_writes_nothing_that_is_as_it_should_be() {
         );
         ensure!(before == after, "before {before:?}, after {after:?}");
         Ok(())
+    });
+}
+
+/// A chart makes the definition once and changes it never: the operator brings it to its version.
+#[test]
+fn a_new_leader_gives_kubevirts_their_fields_back() {
+    in_namespace("definition", |_| {
+        let _alone = alone();
+        wait_available()?;
+        let definition = ["crd", "kubevirts.kubevirt.io"];
+        let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/productComponent";
+        ensure!(need(&definition)?.pointer(field).is_some(), "the definition has no {field}");
+        let patch = json!([{"op": "remove", "path": field}]).to_string();
+        kubectl(&[&["patch"], &definition[..], &["--type=json", "-p", &patch]].concat())?;
+        ensure!(need(&definition)?.pointer(field).is_none(), "{field} is still there");
+        installation::kill("virt-operator")?;
+        wait::until_true("the field to be back", ROLLOUT, || {
+            Ok(need(&definition)?.pointer(field).is_some())
+        })?;
+        wait_available().map(drop)
     });
 }
 

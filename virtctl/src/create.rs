@@ -6,7 +6,8 @@ mod params;
 mod preference;
 mod vm;
 
-use clap::{Args, Subcommand};
+use clap::{Args, FromArgMatches, Subcommand};
+use serde_json::Value;
 
 /// Arguments of `virtctl create`.
 #[derive(Debug, Args)]
@@ -39,4 +40,12 @@ impl Create {
         print!("{manifest}");
         Ok(())
     }
+}
+
+/// The manifest that `virtctl create vm` prints for these flags, and what is said beside it.
+pub(crate) fn machine(flags: &[String], namespace: &str) -> anyhow::Result<(Value, Vec<String>)> {
+    let command = vm::Vm::augment_args(clap::Command::new("form").no_binary_name(true));
+    let (vm, warnings) =
+        vm::Vm::from_arg_matches(&command.try_get_matches_from(flags)?)?.made(Some(namespace))?;
+    Ok((serde_json::to_value(vm)?, warnings))
 }

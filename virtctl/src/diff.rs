@@ -68,7 +68,7 @@ impl Diff {
                     if subject["kind"] != "VirtualMachine" {
                         bail!("an instance cannot be changed: diff is for a VirtualMachine");
                     }
-                    all.push(of_manifest(&session, connection, subject).await?);
+                    all.push(of_manifest(&session, connection.asked_namespace(), subject).await?);
                 }
             }
             (None, Some(name)) => {
@@ -100,16 +100,17 @@ async fn machine(session: &Session, name: &str) -> anyhow::Result<VirtualMachine
     vms.get(name).await.map_err(session::plain).with_context(|| format!("get VirtualMachine {name}"))
 }
 
-/// The machine as a manifest would make it, by a dry run: with all that admission does, and its refusals.
-async fn of_manifest(
+/// The machine as a manifest would make it, by a dry run: with all that admission does, and its refusals. `asked` is the namespace
+/// of the command line, which comes before the manifest's.
+pub(crate) async fn of_manifest(
     session: &Session,
-    connection: &Connection,
+    asked: Option<&str>,
     manifest: Value,
 ) -> anyhow::Result<(String, Vec<ShownChange>)> {
     let given: VirtualMachine = serde_json::from_value(manifest).context("read the VirtualMachine")?;
     let name = given.metadata.name.clone().unwrap_or_default();
     let mut session = Session { client: session.client.clone(), namespace: session.namespace.clone() };
-    if let (None, Some(namespace)) = (connection.asked_namespace(), &given.metadata.namespace) {
+    if let (None, Some(namespace)) = (asked, &given.metadata.namespace) {
         session.namespace.clone_from(namespace);
     }
     let old = machine(&session, &name).await?;

@@ -13,9 +13,13 @@ mod started;
 
 use anyhow::bail;
 
+use barevirt_api::settings::Settings;
+use barevirt_plan::config::Config;
+use k8s_openapi::jiff::Timestamp;
+
 use crate::session::Connection;
 pub(crate) use arguments::Explain;
-use explained::Explained;
+use explained::{Explained, Surroundings};
 pub(crate) use manifests::Manifests;
 
 impl Explain {
@@ -54,4 +58,16 @@ impl Explain {
         }
         Ok(())
     }
+}
+
+/// What manifests lead to, in the words of the command line, and whether all of it would be taken. `namespace` is that of a
+/// manifest which names none.
+pub(crate) fn in_words(manifests: &Manifests, settings: Settings, namespace: &str) -> (String, bool) {
+    let config = Config { launcher_image: "virt-launcher".to_owned(), image_pull_policy: None, settings };
+    let config = config.in_namespace(None, &[]);
+    let around = Surroundings { config, namespace: Some(namespace.to_owned()), now: Timestamp::now() };
+    let explain = |subject| explained::explain(subject, &around, |vm| manifests.lookups(vm));
+    let all: Vec<Explained> = manifests.subjects.iter().map(explain).collect();
+    let texts: Vec<String> = all.iter().map(|one| print::text(one, &[])).collect();
+    (texts.join("\n"), all.iter().all(|one| one.causes.is_empty()))
 }

@@ -1,6 +1,6 @@
 //! virtctl: the command line for virtual machines on Kubernetes. As `kubectl-virt` in the PATH it is `kubectl virt`.
 //!
-//! Commands, flags and what they print are KubeVirt's; `qmp`, `explain`, `diff`, `debug` and `doctor` are our own.
+//! Commands, flags and what they print are KubeVirt's; `qmp`, `explain`, `diff`, `debug`, `doctor` and `ui` are our own.
 //!
 //! ```text
 //!   command line -> program (names, help, completion) -> main (this file) -> one module for each command
@@ -16,6 +16,7 @@
 //! - Streams to a guest: `console`, `vnc`, `usbredir`, `port_forward`, `ssh` (ssh and scp), `qmp`.
 //! - Manifests: `create` writes them; `explain` shows what they lead to, `diff` what a change of them means. Both plan with the
 //!   crates that virt-controller and virt-launcher plan with.
+//! - `ui`: a page in the browser, for all of it.
 //! - `image_upload`: an image of this machine into a volume; `debug`: a bundle for bug reports; `doctor`: what is wrong with a
 //!   cluster; `missing`: commands of KubeVirt's that are not supported yet.
 //! - Below all of them: `session` connects to the cluster; `stream` and `visitor` carry bytes between a guest and a local program;
@@ -46,6 +47,7 @@ mod session;
 mod ssh;
 mod stream;
 mod terminal;
+mod ui;
 mod usbredir;
 mod version;
 mod visitor;
@@ -173,6 +175,8 @@ enum Command {
     Expand(expand::Expand),
     /// List the permitted devices for vmis.
     PermittedDevices(permitted_devices::PermittedDevices),
+    /// Show machines and nodes in the browser, with consoles, displays and manifests.
+    Ui(ui::Ui),
     /// Print the list of flags inherited by all commands.
     #[command(hide = true)]
     Options,
@@ -250,6 +254,7 @@ async fn run(options: Options) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Expand(expand) => expand.run(&connection.open().await?).await,
+        Command::Ui(ui) => ui.run(&connection.open().await?, connection.asked_namespace()).await,
         Command::PermittedDevices(devices) => devices.run(&connection.open().await?).await,
         Command::Options => {
             print!("{}", program::options(&Options::command()));

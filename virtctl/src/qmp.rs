@@ -4,7 +4,7 @@ mod proxy;
 mod schema;
 mod shell;
 mod stream;
-mod words;
+pub(crate) mod words;
 
 use std::path::PathBuf;
 

@@ -162,6 +162,7 @@ fn what_belongs_to_a_node_keeps_a_guest_there() {
         (devices(json!({"clientPassthrough": {}})), REASON_OTHER, "clientPassthrough"),
         (devices(json!({"downwardMetrics": {}})), REASON_OTHER, "downwardMetrics"),
         (cpu(json!({"dedicatedCpuPlacement": true})), REASON_OTHER, "dedicatedCpuPlacement"),
+        (cpu(json!({"features": [{"name": "invtsc", "policy": "require"}]})), REASON_TSC, "invtsc"),
         (cpu(json!({"realtime": {}})), REASON_OTHER, "realtime"),
         (json!({"spec": {"domain": {"firmware": {"bootloader": {"efi": {}}}}}}), REASON_OTHER, "UEFI"),
     ];
@@ -185,7 +186,7 @@ fn switched_off_devices_keep_nothing() {
         json!({"spec": {"domain": {
             "devices": {"tpm": {"enabled": false}, "autoattachVSOCK": false},
             "features": {"hypervPassthrough": {"enabled": false}, "hyperv": {"reenlightenment": {"enabled": false}}},
-            "cpu": {"dedicatedCpuPlacement": false},
+            "cpu": {"dedicatedCpuPlacement": false, "features": [{"name": "invtsc", "policy": "disable"}]},
         }}}),
     );
     assert!(condition_when(&vmi, true).is_true());

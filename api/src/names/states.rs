@@ -48,6 +48,8 @@ pub const STATUS_STOPPED: &str = "Stopped";
 pub const STATUS_STARTING: &str = "Starting";
 /// Printable status: runs.
 pub const STATUS_RUNNING: &str = "Running";
+/// Printable status: its guest moves to another node.
+pub const STATUS_MIGRATING: &str = "Migrating";
 /// Printable status: paused.
 pub const STATUS_PAUSED: &str = "Paused";
 /// Printable status: its instance is being ended.

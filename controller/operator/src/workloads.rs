@@ -267,6 +267,7 @@ fn handler(images: &Images) -> Value {
             "--pods-dir=/kubelet/pods",
             "--capabilities-dir=/var/lib/kubevirt-node-labeller",
             format!("--listen=[::]:{CONSOLE_PORT}"),
+            format!("--migration-listen=[::]:{MIGRATION_PORT}"),
             format!("--probes-listen=[::]:{PROBES_PORT}"),
         ],
         "env": environment(),

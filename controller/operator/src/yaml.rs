@@ -26,8 +26,65 @@ pub fn print(objects: &[Value]) -> Result<String, YamlError> {
 
 /// One document, without a mark before it.
 pub(crate) fn document(object: &Value) -> Result<String, YamlError> {
-    serde_saphyr::to_string(object).map_err(|error| YamlError {
+    let text = serde_saphyr::to_string(object).map_err(|error| YamlError {
         subject: format!("{} {}", object["kind"], object["metadata"]["name"]),
         why: error.to_string(),
-    })
+    })?;
+    Ok(on_one_line(&text))
+}
+
+/// Puts a long word, such as an image with its digest, onto the line of its key, where people and their scripts look for it: the
+/// serializer folds what is longer than a line, even if there is nothing to fold.
+fn on_one_line(text: &str) -> String {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let lines: Vec<&str> = text.lines().collect();
+    let mut out = String::with_capacity(text.len());
+    let mut skip = false;
+    for (index, line) in lines.iter().enumerate() {
+        if std::mem::take(&mut skip) {
+            continue;
+        }
+        let word = lines.get(index + 1).map(|word| (indent(word), word.trim_start()));
+        match (line.strip_suffix(">-"), word) {
+            (Some(key), Some((deep, word)))
+                if is_plain(word) && lines.get(index + 2).is_none_or(|after| indent(after) < deep) =>
+            {
+                out.push_str(key);
+                out.push_str(word);
+                skip = true;
+            }
+            _ => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Whether that is a text in YAML without quotes, wherever it stands.
+fn is_plain(word: &str) -> bool {
+    word.starts_with(|first: char| first.is_ascii_alphabetic())
+        && !word.ends_with(':')
+        && word.chars().all(|letter| letter.is_ascii_alphanumeric() || "._/:@=-".contains(letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_long_word_stays_on_its_line_and_a_long_text_is_folded() {
+        let digest = format!("r.example:5000/{}/virt-api@sha256:{}", "x".repeat(20), "0".repeat(64));
+        let text = "word ".repeat(40);
+        let object = json!({
+            "a": {"image": digest, "args": [format!("--launcher-image={digest}"), digest], "text": text.trim()},
+            "z": digest,
+        });
+        let printed = document(&object).unwrap();
+        assert!(printed.contains(&format!("  image: {digest}\n")), "{printed}");
+        assert!(printed.contains(&format!("- {digest}\n")), "{printed}");
+        assert!(printed.contains("text: >-\n"), "{printed}");
+        let read: Value = serde_saphyr::from_str(&printed).unwrap();
+        assert_eq!(read, object);
+    }
 }

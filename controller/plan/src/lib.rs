@@ -16,6 +16,7 @@ pub mod generated;
 pub mod hotplug;
 pub mod live_update;
 pub mod merge;
+pub mod migration;
 pub mod owner;
 pub mod pod;
 pub mod requests;

@@ -1,5 +1,9 @@
 //! Fills the caches of a [`Cluster`] from watches, and queues whom each change concerns.
 
+mod fill;
+mod migrations;
+
+use self::fill::{Change, feed};
 use super::{Cluster, Feeds, Launcher, Pool, Set, Vm, Vmi};
 use crate::expectations::{Key, Kind};
 use crate::kin::{Parent, Whose};
@@ -10,19 +14,13 @@ use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::v1::{KubeVirt, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
 use barevirt_api::validate::kinds::selector;
 use barevirt_component::error::chain;
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
 use kube::core::DeserializeGuard;
-use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
-use serde::de::DeserializeOwned;
-use std::collections::HashSet;
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::warn;
@@ -74,7 +72,8 @@ impl Feeds {
     /// Watches until the process ends.
     pub async fn run(self, cluster: Arc<Cluster>) {
         let Feeds { vms, vmis, pods, nodes, kubevirts, sets, pools, .. } = self;
-        let Feeds { vm_queue, vmi_queue, set_queue, pool_queue, .. } = self;
+        let Feeds { vmims, policies, .. } = self;
+        let Feeds { vm_queue, vmi_queue, set_queue, pool_queue, vmim_queue, evacuation_queue, .. } = self;
         let client = &cluster.client;
         // A send fails only when the receivers are gone, and then the process ends.
         let queue_vm = |name: &str, namespace: &str| {
@@ -88,6 +87,12 @@ impl Feeds {
         };
         let queue_pool = |name: &str, namespace: &str| {
             let _ = pool_queue.unbounded_send(ObjectRef::new(name).within(namespace));
+        };
+        let queue_vmim = |name: &str, namespace: &str| {
+            let _ = vmim_queue.unbounded_send(ObjectRef::new(name).within(namespace));
+        };
+        let queue_evacuation = |name: &str, namespace: &str| {
+            let _ = evacuation_queue.unbounded_send(ObjectRef::new(name).within(namespace));
         };
         let saw = |kind, meta: &ObjectMeta, change| {
             let (namespace, name) = place(meta);
@@ -103,6 +108,12 @@ impl Feeds {
         let ours = format!("{APP_LABEL} in ({APP_LAUNCHER},{APP_HOTPLUG_DISK},{APP_FIRST_CONSUMER})");
         let launchers = watcher::Config::default().labels(&ours);
         let any = watcher::Config::default;
+        let told = migrations::Queues {
+            seen: &saw,
+            vmi: &queue_vmi,
+            vmim: &queue_vmim,
+            evacuation: &queue_evacuation,
+        };
         tokio::join!(
             feed(
                 Api::<Vm>::all(client.clone()),
@@ -136,6 +147,13 @@ impl Feeds {
                     let (namespace, name) = place(vmi.meta());
                     queue_vmi(name, namespace);
                     queue_vm(name, namespace);
+                    let (migrations, leaves) = cluster.note_home(vmi);
+                    for migration in migrations {
+                        queue_vmim(&migration, namespace);
+                    }
+                    if leaves {
+                        queue_evacuation(name, namespace);
+                    }
                     if let Some(pool) = cluster.machines.parent(namespace, name) {
                         queue_pool(&pool.name, namespace);
                     }
@@ -184,7 +202,11 @@ impl Feeds {
                 Api::<Launcher>::all(client.clone()),
                 launchers,
                 pods,
-                |_: &Launcher| {},
+                |pod: &Launcher| {
+                    if let Ok(pod) = pod.unpack() {
+                        cluster.note_target(&pod, true);
+                    }
+                },
                 |pod: &Launcher, change| {
                     saw(Kind::Pod, pod.meta(), change);
                     if change != Change::Seen {
@@ -197,11 +219,17 @@ impl Feeds {
                             return warn!(namespace, name, error = %chain(&error), "a pod that cannot be read");
                         }
                     };
+                    cluster.note_target(&pod, change == Change::Seen);
                     let owner = || pod.owner_references().first().map(|owner| &owner.name);
                     if let Some(name) = pod.annotations().get(DOMAIN_ANNOTATION).or_else(owner) {
                         queue_vmi(name, namespace);
                         if vmi::is_attachment(&pod) || vmi::is_first_consumer(&pod) {
                             return;
+                        }
+                        for (migration, row) in cluster.migrations.of_instance(namespace, name) {
+                            if !row.done {
+                                queue_vmim(&migration, namespace);
+                            }
                         }
                         // A machine may be waiting for this pod to be gone.
                         queue_vm(name, namespace);
@@ -225,18 +253,24 @@ impl Feeds {
                         }
                         Change::Seen => cluster.nodes.saw(node, Instant::now()),
                     };
-                    if matters {
+                    let drained = change == Change::Seen && cluster.is_drained(node);
+                    if matters || drained {
                         let name = node.name_any();
                         for vmi in cluster.vmis.state() {
                             if vmi.unpack().is_ok_and(|vmi| on_node(&vmi, &name)) {
                                 let (namespace, name) = place(vmi.meta());
                                 queue_vmi(name, namespace);
+                                if drained {
+                                    queue_evacuation(name, namespace);
+                                }
                             }
                         }
                     }
                 }
             ),
             feed(Api::<DeserializeGuard<KubeVirt>>::all(client.clone()), any(), kubevirts, |_| {}, |_, _| {}),
+            migrations::follow_policies(client.clone(), policies),
+            migrations::follow(&cluster, vmims, &told,),
         );
     }
 }
@@ -247,62 +281,4 @@ fn on_node(vmi: &VirtualMachineInstance, node: &str) -> bool {
 
 fn place(meta: &ObjectMeta) -> (&str, &str) {
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
-}
-
-/// What a watch says about an object.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Change {
-    /// It is there.
-    Seen,
-    /// It was deleted; this was its last state.
-    Gone,
-    /// It is not there any more, and its end was not seen; this is an earlier state.
-    Missed,
-}
-
-/// Keeps a cache filled and tells each change, also those that happened while the watch was away. What is in a list is told
-/// by `listed` before the cache counts as filled.
-async fn feed<K>(
-    api: Api<K>,
-    config: watcher::Config,
-    mut writer: Writer<K>,
-    mut listed: impl FnMut(&K),
-    mut changed: impl FnMut(&K, Change),
-) where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let reader = writer.as_reader();
-    let kind = K::kind(&()).into_owned();
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-    while let Some(event) = events.next().await {
-        let mut event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                warn!(kind, error = %chain(&error), "the watch is interrupted");
-                continue;
-            }
-        };
-        if let Event::Apply(object) | Event::InitApply(object) = &mut event {
-            // By far the largest part of many objects, and nothing here reads it.
-            object.meta_mut().managed_fields = None;
-        }
-        let before = if matches!(event, Event::InitDone) { reader.state() } else { vec![] };
-        writer.apply_watcher_event(&event);
-        match &event {
-            Event::Apply(object) => changed(object, Change::Seen),
-            Event::Delete(object) => changed(object, Change::Gone),
-            Event::InitApply(object) => listed(object),
-            Event::Init => {}
-            Event::InitDone => {
-                let now = reader.state();
-                let there: HashSet<_> = now.iter().map(|object| object.meta().uid.clone()).collect();
-                for object in before.iter().filter(|object| !there.contains(&object.meta().uid)) {
-                    changed(object, Change::Missed);
-                }
-                for object in &now {
-                    changed(object, Change::Seen);
-                }
-            }
-        }
-    }
 }

@@ -1,7 +1,6 @@
 //! An instance, as far as metrics tell of it.
 
 use super::row::{Described, Labels, OTHER, Vnic, kept};
-use crate::pod;
 use barevirt_api::names::{
     CLUSTER_INSTANCETYPE_ANNOTATION, CLUSTER_PREFERENCE_ANNOTATION, CONDITION_LIVE_MIGRATABLE,
     INSTANCETYPE_ANNOTATION, OUTDATED_LAUNCHER_LABEL, PHASE_RUNNING, PREFERENCE_ANNOTATION,
@@ -11,6 +10,7 @@ use barevirt_api::settings::Settings;
 use barevirt_api::sizing;
 use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use barevirt_api::valid::ValidVmi;
+use barevirt_plan::pod::target::launcher_name;
 use kube::ResourceExt;
 
 /// Most interfaces whose addresses are told: a guest can have as many as it likes.
@@ -48,8 +48,7 @@ impl InstanceRow {
         let machine = status.machine.as_ref().and_then(|machine| machine.type_.as_deref());
         let phase = status.phase.as_deref().unwrap_or_default();
         let uid = instance.metadata.uid.as_deref().unwrap_or_default();
-        let launcher =
-            if phase == PHASE_RUNNING { pod::name(&instance.name_any(), uid) } else { String::new() };
+        let launcher = if phase == PHASE_RUNNING { launcher_name(instance) } else { String::new() };
         // A line without any of the three would be there twice.
         let interfaces = status
             .interfaces

@@ -4,7 +4,8 @@
 //!   watch of machines  ──► MachineRow  ──┐
 //!   watch of claims    ──► ClaimRow    ──┤
 //!   watch of instances ──► InstanceRow ──┼──► lines, whenever somebody asks
-//!                    └──► phase times ───┘
+//!                    └──► phase times ───┤
+//!   what is known of migrations ─────────┘
 //! ```
 //!
 //! What is told is kept beside the packed caches, and made anew when an object changes: a scrape unpacks nothing.
@@ -16,11 +17,13 @@ mod machine;
 mod phases;
 mod row;
 
+use crate::migrations::Migrations;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_component::installation::Installation;
 use barevirt_component::metrics::names::{
     VM_CREATED, VM_DISKS, VM_INFO, VM_LABELS, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO,
-    VMI_NON_EVICTABLE, VMI_OUTDATED, VMI_OVERHEAD, VMI_VNIC,
+    VMI_NON_EVICTABLE, VMI_OUTDATED, VMI_OVERHEAD, VMI_VNIC, VMIM_FAILED, VMIM_PENDING, VMIM_RUNNING,
+    VMIM_SCHEDULING, VMIM_SUCCEEDED,
 };
 use barevirt_component::metrics::{Metrics, begin};
 use claims::Claims;
@@ -52,6 +55,7 @@ struct Told {
     machines: Mutex<HashMap<Key, MachineRow>>,
     instances: Mutex<HashMap<Key, InstanceRow>>,
     claims: Mutex<Claims>,
+    migrations: Migrations,
     phases: Phases,
     /// Which labels of machines.
     shown: Mutex<Shown>,
@@ -77,6 +81,11 @@ impl Inventory {
     pub fn export(&self, metrics: &mut Metrics) {
         metrics.collect(self.clone());
         self.0.phases.export(metrics);
+    }
+
+    /// What is known of migrations.
+    pub fn migrations(&self) -> &Migrations {
+        &self.0.migrations
     }
 
     /// This process leads.
@@ -215,8 +224,28 @@ impl Collector for Inventory {
             row.overhead.map_or(Ok(()), |bytes| line(&mut family, key, &[], bytes))?;
         }
         drop(instances);
+        self.encode_migrations(&mut encoder)?;
         let outdated = u32::try_from(OUTDATED.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         ConstGauge::new(f64::from(outdated)).encode(begin(&mut encoder, &VMI_OUTDATED)?)
+    }
+}
+
+impl Inventory {
+    fn encode_migrations(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let counts = self.0.migrations.counts();
+        for (metric, count) in [&VMIM_PENDING, &VMIM_SCHEDULING, &VMIM_RUNNING].into_iter().zip(counts) {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            ConstGauge::new(f64::from(count)).encode(begin(encoder, metric)?)?;
+        }
+        let ended = self.0.migrations.ended();
+        for (metric, moved) in [(&VMIM_SUCCEEDED, true), (&VMIM_FAILED, false)] {
+            let mut family = begin(encoder, metric)?;
+            for ((namespace, name), vmi, _) in ended.iter().filter(|(_, _, did)| *did == moved) {
+                let labels: Labels<'_> = vec![("namespace", namespace), ("vmi", vmi), ("vmim", name)];
+                ConstGauge::new(1.0).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
     }
 }
 

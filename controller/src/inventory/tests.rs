@@ -128,6 +128,17 @@ fn only_the_leader_tells_and_what_is_gone_is_told_no_more() {
         "spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Ki"}}},
     });
     locked(&inventory.0.claims).saw(&Event::Apply(serde_json::from_value(claim).unwrap()));
+    let migration = |name: &str, phase: &str| {
+        crate::migrations::row::Row::of(
+            &serde_json::from_value(json!({
+                "metadata": {"name": name, "namespace": "shop", "uid": name}, "spec": {"vmiName": "web"},
+                "status": {"phase": phase},
+            }))
+            .unwrap(),
+        )
+    };
+    inventory.migrations().saw("shop", "old", migration("old", "Failed"), None);
+    inventory.migrations().saw("shop", "new", migration("new", "Running"), None);
     inventory.lead();
     inventory.saw_instance(&instance("Running", json!([at("Scheduled", 3), at("Running", 7)])));
     // Told again, as watches do: no second transition.
@@ -162,6 +173,15 @@ fn only_the_leader_tells_and_what_is_gone_is_told_no_more() {
         from_creation.iter().any(|line| line.contains(r#"le="10.0",phase="Running"} 1"#)),
         "{from_creation:?}"
     );
+    assert_eq!(
+        lines("kubevirt_vmi_migrations_in_running_phase"),
+        ["kubevirt_vmi_migrations_in_running_phase 1.0"]
+    );
+    assert_eq!(
+        lines("kubevirt_vmi_migration_failed{"),
+        [r#"kubevirt_vmi_migration_failed{namespace="shop",vmi="web",vmim="old"} 1.0"#]
+    );
+    assert!(lines("kubevirt_vmi_migration_succeeded{").is_empty());
     for name in barevirt_component::metrics::names_in(&text) {
         assert!(is_exported(&name), "{name}");
     }

@@ -3,8 +3,8 @@
 use super::plan::{self, Member, Observed};
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
-use crate::pod;
 use barevirt_component::error::chain;
+use barevirt_plan::pod::target::launcher_name;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use std::time::Instant;
@@ -49,7 +49,7 @@ pub(super) fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Seen {
 /// An instance that may be the set's; none that cannot be read, which its own reconciler names.
 fn member(cluster: &Cluster, namespace: &str, name: &str) -> Option<Member> {
     let vmi = cluster.vmis.get(&ObjectRef::new(name).within(namespace))?.unpack().ok()?;
-    let launcher = pod::name(name, &vmi.uid().unwrap_or_default());
+    let launcher = launcher_name(&vmi);
     let pod = cluster.pods.get(&ObjectRef::new(&launcher).within(namespace));
     let pod_leaves =
         pod.and_then(|pod| pod.unpack().ok()).is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());

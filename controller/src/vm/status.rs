@@ -4,6 +4,7 @@ use super::back_off;
 use super::instancetype::References;
 use super::plan::Observed;
 use super::revision;
+use crate::vmi::others::is_moving;
 use crate::vmi::{NOT_RUNNING_MESSAGE, phase};
 use barevirt_api::names::{
     ACTION_START, CONDITION_FAILURE, CONDITION_PAUSED, CONDITION_POD_SCHEDULED, CONDITION_PROVISIONING,
@@ -12,9 +13,9 @@ use barevirt_api::names::{
     REASON_FAILED_DATA_VOLUME_IMPORT, REASON_GUEST_NOT_RUNNING, REASON_PVC_NOT_FOUND, REASON_VMI_NOT_EXISTS,
     RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_RERUN_ON_FAILURE, RUN_STRATEGY_WAIT_AS_RECEIVER,
     STATUS_CRASH_LOOP_BACK_OFF, STATUS_DATA_VOLUME_ERROR, STATUS_ERR_IMAGE_PULL, STATUS_IMAGE_PULL_BACK_OFF,
-    STATUS_PAUSED, STATUS_PROVISIONING, STATUS_PVC_NOT_FOUND, STATUS_RUNNING, STATUS_STARTING,
-    STATUS_STOPPED, STATUS_STOPPING, STATUS_TERMINATING, STATUS_UNKNOWN, STATUS_UNSCHEDULABLE,
-    STATUS_WAITING_FOR_RECEIVER, STATUS_WAITING_FOR_VOLUME_BINDING, is_final_phase,
+    STATUS_MIGRATING, STATUS_PAUSED, STATUS_PROVISIONING, STATUS_PVC_NOT_FOUND, STATUS_RUNNING,
+    STATUS_STARTING, STATUS_STOPPED, STATUS_STOPPING, STATUS_TERMINATING, STATUS_UNKNOWN,
+    STATUS_UNSCHEDULABLE, STATUS_WAITING_FOR_RECEIVER, STATUS_WAITING_FOR_VOLUME_BINDING, is_final_phase,
 };
 use barevirt_api::v1::{
     Condition, VirtualMachine, VirtualMachineInstance, VirtualMachineStatus, merge_condition,
@@ -219,6 +220,9 @@ fn printable(
     }
     let conditions = conditions_of(vmi);
     if phase == PHASE_RUNNING {
+        if is_moving(vmi) {
+            return STATUS_MIGRATING;
+        }
         return if Condition::is_set(conditions, CONDITION_PAUSED) { STATUS_PAUSED } else { STATUS_RUNNING };
     }
     let reason = |type_: &str| {

@@ -1,7 +1,7 @@
 //! Carrying out a plan for an instance.
 
 mod beside;
-mod requests;
+pub(crate) mod requests;
 
 use self::beside::{Made, Role};
 use self::requests::{is_current, make_pod, patch, tell};

@@ -19,13 +19,17 @@
 //! where nothing of the former ran ([`refusal`]); once a pod was handed over, its end is the instance's.
 
 mod action;
+mod again;
 mod apply;
 mod claims;
 mod consumer;
 mod first_consumer;
 mod hotplug;
+pub(crate) mod moving;
 mod observe;
 mod observed;
+pub(crate) mod others;
+mod places;
 mod plan;
 mod progress;
 mod proof;
@@ -37,12 +41,15 @@ mod state;
 mod status;
 mod subject;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod verdict;
 
+pub(crate) use again::{Again, again};
+pub(crate) use apply::requests::{is_current, make_pod};
 pub(crate) use barevirt_plan::phase;
 pub(crate) use consumer::is_first_consumer;
 pub(crate) use hotplug::attachments::is_attachment;
+pub(crate) use progress::{runs, unschedulable};
 pub use status::NOT_RUNNING_MESSAGE;
 pub use verdict::Verdict;
 

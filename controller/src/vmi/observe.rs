@@ -4,20 +4,21 @@ use super::claims::{self, Claims};
 use super::consumer::{self, Consumer};
 use super::hotplug::attachments::{self, Attachments};
 use super::observed::Observed;
+use super::others::{self, Other};
+use super::places::node_of;
 use super::subject::subject;
 use super::verdict::Verdict;
 use super::{progress, proof, reach, resize, state};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::expectations::{Key, Kind};
-use crate::node::NodeState;
-use crate::pod;
 use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULING, is_final_phase};
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::request::Error;
 use barevirt_component::request::{call, call_opt};
 use barevirt_plan::phase;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ResourceQuota};
+use barevirt_plan::pod::target::launcher_name;
+use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
@@ -29,9 +30,8 @@ pub(super) async fn observe(
     cluster: &Cluster,
     vmi: VirtualMachineInstance,
 ) -> Result<Option<Observed>, Error> {
-    let (namespace, name, uid) =
-        (vmi.namespace().unwrap_or_default(), vmi.name_any(), vmi.uid().unwrap_or_default());
-    let pod_name = pod::name(&name, &uid);
+    let (namespace, uid) = (vmi.namespace().unwrap_or_default(), vmi.uid().unwrap_or_default());
+    let pod_name = launcher_name(&vmi);
     if cluster.expectations.owes(&Key::new(Kind::Pod, &namespace, &pod_name), Instant::now()) {
         return Ok(None);
     }
@@ -74,15 +74,21 @@ pub(super) async fn observe(
         Consumer::default()
     };
 
-    let node_name = launcher
-        .iter()
-        .chain(&strays)
-        .find_map(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
-        .filter(|name| !name.is_empty());
-    let node = match node_name {
-        None => None,
-        Some(name) => Some(node_state(cluster, &name).await?),
-    };
+    let node = node_of(cluster, launcher.as_ref()).await?;
+    let mut beside = vec![];
+    for pod in others::look(cluster, &vmi, launcher.as_ref()).await? {
+        let node = node_of(cluster, Some(&pod)).await?;
+        let wanted = others::is_wanted(&cluster.migrations, &vmi, &pod);
+        beside.push(Other { pod, node, wanted });
+    }
+    let target = others::target(cluster, &vmi, &beside).await?;
+    let is_asked_to_move = others::is_asked(&cluster.migrations, &vmi);
+    let mut found = vec![];
+    for pod in strays {
+        let node = node_of(cluster, Some(&pod)).await?;
+        found.push(Other { pod, node, wanted: false });
+    }
+    let strays = found;
     let begins = launcher.is_none() && starting;
     let resizes = runs && resize::is_due(&vmi);
     // At once: a start waits for both.
@@ -122,6 +128,9 @@ pub(super) async fn observe(
         vmi,
         pod: launcher,
         strays,
+        others: beside,
+        target,
+        is_asked_to_move,
         node,
         config,
         now,
@@ -129,7 +138,11 @@ pub(super) async fn observe(
 }
 
 /// The settings for a pod in that namespace. Its labels are asked for only where something hangs on them.
-async fn in_namespace(cluster: &Cluster, config: Config, namespace: &str) -> Result<Config, Error> {
+pub(super) async fn in_namespace(
+    cluster: &Cluster,
+    config: Config,
+    namespace: &str,
+) -> Result<Config, Error> {
     let quotas: Api<ResourceQuota> = Api::namespaced(cluster.client.clone(), namespace);
     let all = ListParams::default();
     let found = quotas.list(&all);
@@ -150,15 +163,4 @@ fn split(pods: Vec<Pod>, name: &str) -> (Vec<Pod>, Option<Pod>) {
     let (mut launcher, others): (Vec<Pod>, Vec<Pod>) =
         pods.into_iter().partition(|pod| pod.name_any() == name);
     (others, launcher.pop())
-}
-
-async fn node_state(cluster: &Cluster, name: &str) -> Result<NodeState, Error> {
-    let state = cluster.nodes.state(name, Instant::now());
-    if state != NodeState::Gone {
-        return Ok(state);
-    }
-    // A node that joined a moment ago may not be in the cache; a guest's life hangs on this.
-    let nodes: Api<Node> = Api::all(cluster.client.clone());
-    let found = call_opt("get", || format!("node {name}"), nodes.get(name)).await?;
-    Ok(if found.is_some() { NodeState::Ready } else { NodeState::Gone })
 }

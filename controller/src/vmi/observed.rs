@@ -3,6 +3,7 @@
 use super::claims::Claims;
 use super::consumer::Consumer;
 use super::hotplug::attachments::Attachments;
+use super::others::{Other, Target};
 use super::state::State;
 use crate::config::Config;
 use crate::node::NodeState;
@@ -21,7 +22,13 @@ pub(super) struct Observed {
     /// That pod is what our own request was answered with; its status may say so, too ([`super::proof`]).
     pub is_born_here: bool,
     /// Other pods that were created for it, attachment pods among them; looked for when it is being deleted.
-    pub strays: Vec<Pod>,
+    pub strays: Vec<Other>,
+    /// Its other launcher pods: what a migration moves it to, or moved it from.
+    pub others: Vec<Other>,
+    /// How the pod is that a migration is moving it to.
+    pub target: Target,
+    /// That migration is still there.
+    pub is_asked_to_move: bool,
     /// The node of the pod.
     pub node: Option<NodeState>,
     /// The claim with what it keeps, where it needs one and does not run yet.

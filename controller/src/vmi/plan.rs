@@ -3,7 +3,9 @@
 use super::action::{Action, Plan};
 use super::first_consumer::{self, Step};
 use super::hotplug;
+use super::moving;
 use super::observed::Observed;
+use super::others::is_moving;
 use super::progress::{runs, stuck_container, unschedulable};
 use super::proof;
 use super::reach;
@@ -30,6 +32,7 @@ use barevirt_api::v1::{Condition, merge_condition};
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 use barevirt_component::notes::Note;
+use barevirt_plan::pod::target::launcher_name;
 use barevirt_plan::{phase, template};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -53,6 +56,9 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     }
     if is_final_phase(phase(&observed.vmi)) {
         return clean_up(observed);
+    }
+    if is_moving(&observed.vmi) {
+        return moving::plan(observed);
     }
     match &observed.pod {
         None => without_pod(observed),
@@ -102,7 +108,7 @@ fn without_pod(observed: &Observed) -> Plan {
         return Plan::default();
     }
     if phase(vmi) != PHASE_PENDING {
-        let name = pod::name(&vmi.name_any(), &vmi.uid().unwrap_or_default());
+        let name = launcher_name(vmi);
         let message = format!("the launcher pod {name} does not exist any more");
         return end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message));
     }
@@ -213,9 +219,15 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
         }
         _ => {
             if phase(vmi) == PHASE_RUNNING && pod.metadata.deletion_timestamp.is_none() {
-                let plan = resize::plan(observed, pod);
-                // One patch at a time; a change that was made is an event.
-                if plan.actions.is_empty() { plan.and(hotplug::plan(observed, pod)) } else { plan }
+                let plan = moving::tidy(observed, pod);
+                // One patch at a time; a change that was made is an event. The pod that a migration moves it to has what it
+                // has now.
+                if !plan.actions.is_empty() || observed.others.iter().any(|other| other.wanted) {
+                    plan
+                } else {
+                    let plan = plan.and(resize::plan(observed, pod));
+                    if plan.actions.is_empty() { plan.and(hotplug::plan(observed, pod)) } else { plan }
+                }
             } else {
                 Plan::default()
             }

@@ -10,7 +10,7 @@ pub(super) fn is_over(pod: &Pod) -> bool {
 }
 
 /// Why the scheduler found no node.
-pub(super) fn unschedulable(pod: &Pod) -> Option<(String, String)> {
+pub(crate) fn unschedulable(pod: &Pod) -> Option<(String, String)> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let condition = conditions
         .iter()
@@ -36,7 +36,7 @@ pub(super) fn stuck_container(pod: &Pod) -> Option<(String, String)> {
 }
 
 /// Whether the launcher runs, every helper was started, and the pod can be reached.
-pub(super) fn runs(pod: &Pod) -> bool {
+pub(crate) fn runs(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return false };
     let started = |container: &ContainerStatus| {
         container.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())

@@ -5,6 +5,7 @@ use super::consumer::is_first_consumer;
 use super::hotplug;
 use super::hotplug::attachments::is_attachment;
 use super::observed::Observed;
+use super::others::Other;
 use super::status::{age, is_ours, patch};
 use super::verdict::Verdict;
 use crate::node::NodeState;
@@ -12,9 +13,11 @@ use crate::pod;
 use barevirt_api::names::{REASON_NODE_UNRESPONSIVE, REASON_SUCCESSFUL_DELETE, VMI_FINALIZER};
 use barevirt_component::notes::Note;
 use barevirt_plan::phase;
+use barevirt_plan::pod::target::launcher_name;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::json;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// How long a pod may outlive its instance's last phase, so that the launcher ends by itself.
@@ -23,6 +26,11 @@ const LINGER: Duration = Duration::from_secs(10);
 /// The instance has ended and stays as a record; its pod may not run on.
 pub(super) fn clean_up(observed: &Observed) -> Plan {
     let vmi = &observed.vmi;
+    // No guest is to go on anywhere.
+    let others = remove_others(observed.others.iter().filter(|other| is_ours(&other.pod, vmi)));
+    if !others.actions.is_empty() {
+        return others;
+    }
     let Some(pod) = observed.pod.as_ref().filter(|pod| is_ours(pod, vmi) && Verdict::of(pod).is_none())
     else {
         // As long as the launcher ran, its guest may have had their disks.
@@ -40,21 +48,28 @@ pub(super) fn clean_up(observed: &Observed) -> Plan {
     if !unresponsive && since < LINGER {
         return Plan::default().again_in(LINGER.saturating_sub(since));
     }
-    delete_pods(observed, [pod])
+    delete_pods(observed, [(pod, observed.node)])
 }
 
 /// The instance is being deleted: first its launcher, then the pods that have its claims, then its finalizer.
 pub(super) fn take_down(observed: &Observed) -> Plan {
     let vmi = &observed.vmi;
-    let pods = observed.pod.iter().chain(&observed.strays).filter(|pod| is_ours(pod, vmi));
+    let others = observed.others.iter().chain(&observed.strays).map(|other| (&other.pod, other.node));
+    let mut pods: Vec<(&Pod, Option<NodeState>)> =
+        observed.pod.iter().map(|pod| (pod, observed.node)).chain(others).collect();
+    pods.retain(|(pod, _)| is_ours(pod, vmi));
+    // One may have been found in two ways.
+    let mut seen = HashSet::new();
+    pods.retain(|(pod, _)| seen.insert(pod.name_any()));
     // By its name: labels can be written by those whose pods they are.
-    let name = pod::name(&vmi.name_any(), &vmi.uid().unwrap_or_default());
+    let name = launcher_name(vmi);
     let has_claims = |pod: &Pod| is_attachment(pod) || is_first_consumer(pod);
-    let (launchers, others): (Vec<&Pod>, Vec<&Pod>) =
-        pods.partition(|pod| pod.name_any() == name || !has_claims(pod));
+    let (launchers, others): (Vec<_>, Vec<_>) =
+        pods.into_iter().partition(|(pod, _)| pod.name_any() == name || !has_claims(pod));
     if !launchers.is_empty() {
         return delete_pods(observed, launchers);
     }
+    let others: Vec<&Pod> = others.into_iter().map(|(pod, _)| pod).collect();
     if !others.is_empty() {
         return hotplug::remove(others);
     }
@@ -66,20 +81,39 @@ pub(super) fn take_down(observed: &Observed) -> Plan {
     Plan::default().act(patch(vmi, json!({"finalizers": left}), None))
 }
 
-fn delete_pods<'a>(observed: &Observed, pods: impl IntoIterator<Item = &'a Pod>) -> Plan {
+fn delete_pods<'a>(
+    observed: &Observed,
+    pods: impl IntoIterator<Item = (&'a Pod, Option<NodeState>)>,
+) -> Plan {
     let vmi = &observed.vmi;
-    let dead = observed.node.is_some_and(NodeState::is_known_dead);
     let given = vmi.spec.termination_grace_period_seconds;
     let given = given.unwrap_or(barevirt_api::defaults::GRACE_PERIOD_SECONDS);
-    let wanted = if dead { 0 } else { pod::grace_seconds(u64::try_from(given).unwrap_or(0)) };
-    let mut plan = Plan::default();
-    for pod in pods {
-        plan = delete_pod(plan, pod, wanted);
+    let grace = pod::grace_seconds(u64::try_from(given).unwrap_or(0));
+    let (mut plan, mut again) = (Plan::default(), None);
+    for (pod, node) in pods {
+        // Each by its own node: what runs on another one needs its time, and must not be forgotten.
+        let dead = node.is_some_and(NodeState::is_known_dead);
+        plan = delete_pod(plan, pod, if dead { 0 } else { grace });
+        if let Some(NodeState::NotReady { left }) = node {
+            again = again.into_iter().chain([left]).min();
+        }
     }
-    match observed.node {
-        Some(NodeState::NotReady { left }) => plan.again_in(left),
-        _ => plan,
+    match again {
+        Some(left) => plan.again_in(left),
+        None => plan,
     }
+}
+
+/// Seconds for a launcher without a guest to end.
+const NO_GUEST: u32 = 10;
+
+/// Deletes launcher pods that have no guest any more.
+pub(super) fn remove_others<'a>(others: impl IntoIterator<Item = &'a Other>) -> Plan {
+    others.into_iter().fold(Plan::default(), |plan, other| {
+        let dead = other.node.is_some_and(NodeState::is_known_dead);
+        let over = Verdict::of(&other.pod).is_some();
+        delete_pod(plan, &other.pod, if dead || over { 0 } else { NO_GUEST })
+    })
 }
 
 /// Deletes a pod, or hurries one that is on its way.

@@ -5,6 +5,7 @@ use super::claims::Claims;
 use super::consumer::Consumer;
 use super::hotplug::attachments::Attachments;
 use super::observed::Observed;
+use super::others::{Other, Target};
 use super::plan::plan;
 use super::refusal;
 use crate::config::Config;
@@ -73,6 +74,9 @@ pub(super) fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observe
         pod,
         is_born_here: true,
         strays: vec![],
+        others: vec![],
+        target: Target::Lives,
+        is_asked_to_move: false,
         state: None,
         claims: Claims::default(),
         consumer: Consumer::default(),
@@ -82,6 +86,11 @@ pub(super) fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observe
         config: config(),
         now: at(NOW),
     }
+}
+
+/// A pod beside the launcher, on a node that lives.
+pub(super) fn other(pod: Pod) -> Other {
+    Other { pod, node: Some(NodeState::Ready), wanted: false }
 }
 
 pub(super) fn patch_of(plan: &Plan) -> &Value {
@@ -343,7 +352,7 @@ fn pods_of_orphaned_instances_are_still_theirs() {
     let mut pod = running();
     pod.metadata.owner_references = None;
     let mut observed = observed(deleting(vmi(json!({"phase": "Running"}))), None);
-    observed.strays = vec![pod];
+    observed.strays = vec![other(pod)];
     assert!(matches!(plan(&observed).actions[..], [Action::DeletePod { .. }]));
 }
 
@@ -465,4 +474,8 @@ fn a_refused_pod_of_a_deleted_instance_just_goes() {
     assert!(matches!(plan.actions.as_slice(), [Action::DeletePod { .. }]), "{plan:?}");
 }
 
+mod moving;
+mod steps;
 mod world;
+
+pub(crate) use steps::{Look, Step, steps};

@@ -1,11 +1,11 @@
-//! Instances whose launcher is of a former version: labelled, counted in the status of the `KubeVirt` object, and evicted in
-//! batches where it says so.
+//! Instances whose launcher is of a former version: labelled, counted in the status of the `KubeVirt` object, and moved to a new
+//! launcher or evicted in batches where it says so.
 //!
 //! ```text
-//!   instances, KubeVirt object --plan (pure)--> labels, count, evictions --> API server
+//!   instances, KubeVirt object --plan (pure)--> labels, count, migrations, evictions --> API server
 //! ```
 //!
-//! A loop of its own rather than a part of the instances' reconciliation: what it decides is about all of them together.
+//! Who can move moves, as many at a time as may; with both methods the others are evicted. A loop of its own rather than a part of the instances' reconciliation: what it decides is about all of them together.
 //! An evicted launcher ends its guest as a person's stop would; a machine that is to run starts it anew, with a launcher
 //! of the new version.
 
@@ -13,15 +13,18 @@ mod plan;
 
 use crate::cluster::Cluster;
 use crate::inventory::OUTDATED;
-use crate::pod;
+use crate::migrations::row::WORKLOAD_UPDATE_ANNOTATION;
+use crate::moves::{self, MAINTENANCE, Mover, Wish};
 use crate::write::FIELD_MANAGER;
+use barevirt_api::migratable::SERVED;
 use barevirt_api::names::OUTDATED_LAUNCHER_LABEL;
 use barevirt_api::v1::{KubeVirt, VirtualMachineInstance};
-use barevirt_api::workload_updates::WorkloadUpdates;
+use barevirt_api::workload_updates::{LIVE_MIGRATE, WorkloadUpdates};
 use barevirt_component::error::response;
 use barevirt_component::notes::Note;
 use barevirt_component::request::Error;
 use barevirt_component::request::{call, call_opt};
+use barevirt_plan::migration::Limits;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{Api, EvictParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
@@ -42,6 +45,7 @@ const REASON_FAILED_EVICT: &str = "FailedEvict";
 struct Batches {
     last: Option<Instant>,
     count: usize,
+    looks: usize,
 }
 
 /// Works until the future is dropped; the caches are filled.
@@ -64,17 +68,31 @@ async fn pass(cluster: &Cluster, batches: &mut Batches) -> Result<(), Error> {
         .state()
         .iter()
         .filter_map(|vmi| vmi.unpack().ok())
-        .filter_map(|vmi| Instance::of(&vmi))
+        .filter_map(|vmi| {
+            let namespace = vmi.namespace().unwrap_or_default();
+            Instance::of(&vmi, cluster.migrations.is_wanted(&namespace, &vmi.name_any(), Instant::now()))
+        })
         .collect();
+    let limits = Limits::of(&cluster.migration_settings());
+    let room = limits.per_cluster.saturating_sub(cluster.migrations.under_way());
     let plan = plan(&Observed {
         image: &config.launcher_image,
         updates: WorkloadUpdates::of(&kubevirt.spec),
         settled: is_settled(&kubevirt),
         since_batch: batches.last.map(|last| last.elapsed()),
         batches: batches.count,
+        looks: batches.looks,
+        room: moves_outdated(&kubevirt).then_some(room),
         instances: &instances,
     });
     apply(cluster, &kubevirt, plan, batches).await
+}
+
+/// Whether outdated instances are to move.
+fn moves_outdated(kubevirt: &KubeVirt) -> bool {
+    let strategy = kubevirt.spec.workload_update_strategy.as_ref();
+    let mut methods = strategy.into_iter().flat_map(|strategy| &strategy.workload_update_methods);
+    SERVED && methods.any(|method| method == LIVE_MIGRATE)
 }
 
 /// Whether all of one version runs.
@@ -99,9 +117,23 @@ async fn apply(
         OUTDATED.store(outdated, Ordering::Relaxed);
         report(cluster, kubevirt, outdated).await?;
     }
+    batches.looks = batches.looks.wrapping_add(1);
+    for instance in &plan.migrate {
+        let Instance { namespace, name, uid, .. } = instance;
+        let wish = Wish {
+            beginning: "kubevirt-workload-update-",
+            why: (WORKLOAD_UPDATE_ANNOTATION, ""),
+            priority: MAINTENANCE,
+            purpose: " for automated workload update",
+        };
+        // It is told on the instance, and tried again at the next look.
+        if let Err(error) = moves::ask(cluster, Mover { namespace, name, uid }, &wish).await {
+            warn!(namespace, vmi = name, why = error.message(), "an outdated instance does not move");
+        }
+    }
     if !plan.evict.is_empty() {
         // Also where none can leave: the next try is a batch of its own.
-        *batches = Batches { last: Some(Instant::now()), count: batches.count.wrapping_add(1) };
+        (batches.last, batches.count) = (Some(Instant::now()), batches.count.wrapping_add(1));
     }
     for instance in &plan.evict {
         evict(cluster, instance).await;
@@ -145,9 +177,9 @@ async fn report(cluster: &Cluster, kubevirt: &KubeVirt, outdated: usize) -> Resu
 /// A pod that stays, because of a disruption budget or of what its instance says about evictions, is tried again later.
 async fn evict(cluster: &Cluster, instance: &Instance) {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &instance.namespace);
-    let name = pod::name(&instance.name, &instance.uid);
+    let name = &instance.launcher;
     let params = EvictParams::default();
-    let evicted = pods.evict(&name, &params);
+    let evicted = pods.evict(name, &params);
     let evicted = call("evict", || format!("pod {}/{name}", instance.namespace), evicted).await;
     let note = match evicted {
         Ok(_) => {

@@ -1,8 +1,12 @@
-//! Which instances are outdated, and which of them are to go now. Pure.
+//! Which instances are outdated, and which of them are to move or to go now. Pure.
 
-use barevirt_api::names::{OUTDATED_LAUNCHER_LABEL, PHASE_RUNNING, is_final_phase};
-use barevirt_api::v1::VirtualMachineInstance;
+use crate::vmi::others::is_moving;
+use barevirt_api::names::{
+    CONDITION_LIVE_MIGRATABLE, OUTDATED_LAUNCHER_LABEL, PHASE_RUNNING, is_final_phase,
+};
+use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use barevirt_api::workload_updates::WorkloadUpdates;
+use barevirt_plan::pod::target::launcher_name;
 use kube::ResourceExt;
 use std::time::Duration;
 
@@ -21,11 +25,17 @@ pub(super) struct Instance {
     pub(super) image: Option<String>,
     /// Whether it is labelled as outdated.
     pub(super) labelled: bool,
+    /// Its launcher pod.
+    pub(super) launcher: String,
+    /// Whether it can move to another node.
+    pub(super) movable: bool,
+    /// Whether something moves it already.
+    pub(super) moves: bool,
 }
 
 impl Instance {
-    /// Reads one; none where it has ended or is being deleted.
-    pub(super) fn of(vmi: &VirtualMachineInstance) -> Option<Instance> {
+    /// Reads one; none where it has ended or is being deleted. `wanted` says that a migration of it has not ended.
+    pub(super) fn of(vmi: &VirtualMachineInstance, wanted: bool) -> Option<Instance> {
         let status = vmi.status.as_ref();
         let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
         if vmi.metadata.deletion_timestamp.is_some() || is_final_phase(phase) {
@@ -39,6 +49,10 @@ impl Instance {
             runs: phase == PHASE_RUNNING,
             image: image.filter(|image| !image.is_empty()),
             labelled: vmi.labels().contains_key(OUTDATED_LAUNCHER_LABEL),
+            launcher: launcher_name(vmi),
+            movable: status
+                .is_some_and(|status| Condition::is_set(&status.conditions, CONDITION_LIVE_MIGRATABLE)),
+            moves: wanted || is_moving(vmi),
         })
     }
 
@@ -60,6 +74,10 @@ pub(super) struct Observed<'a> {
     pub(super) since_batch: Option<Duration>,
     /// Batches of this process so far.
     pub(super) batches: usize,
+    /// Looks of this process so far.
+    pub(super) looks: usize,
+    /// How many more may move now; none where outdated ones are not moved.
+    pub(super) room: Option<usize>,
     /// All instances that have not ended.
     pub(super) instances: &'a [Instance],
 }
@@ -71,6 +89,8 @@ pub(super) struct Plan {
     pub(super) label: Vec<(Instance, bool)>,
     /// How many running ones are outdated; none where that is not known.
     pub(super) outdated: Option<usize>,
+    /// Who is to move to a new launcher.
+    pub(super) migrate: Vec<Instance>,
     /// Whose pods are to be evicted.
     pub(super) evict: Vec<Instance>,
 }
@@ -88,23 +108,34 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     if !observed.settled {
         return Plan { label, ..Plan::default() };
     }
-    let mut outdated: Vec<&Instance> = observed
+    let outdated: Vec<&Instance> = observed
         .instances
         .iter()
         .filter(|instance| instance.runs && instance.is_outdated(observed.image))
         .collect();
     let count = outdated.len();
+    let still = outdated.into_iter().filter(|instance| !instance.moves);
+    let (movable, others): (Vec<_>, Vec<_>) =
+        still.partition(|instance| observed.room.is_some() && instance.movable);
+    let migrate = batch(movable, observed.room.unwrap_or(0), observed.looks);
     let due = observed.since_batch.is_none_or(|since| since >= observed.updates.batch_interval);
-    let evict = if observed.updates.evict && due && count > 0 {
-        outdated.sort();
-        // Each batch begins where the last one ended, so that those that cannot leave do not keep the others.
-        let size = observed.updates.batch_size;
-        outdated.rotate_left(observed.batches.wrapping_mul(size) % count);
-        outdated.into_iter().take(size).cloned().collect()
+    let evict = if observed.updates.evict && due {
+        batch(others, observed.updates.batch_size, observed.batches)
     } else {
         vec![]
     };
-    Plan { label, outdated: Some(count), evict }
+    Plan { label, outdated: Some(count), migrate, evict }
+}
+
+/// Each batch begins where the last one ended, so that those that cannot leave do not keep the others.
+fn batch(mut all: Vec<&Instance>, size: usize, before: usize) -> Vec<Instance> {
+    if all.is_empty() {
+        return vec![];
+    }
+    all.sort();
+    let count = all.len();
+    all.rotate_left(before.wrapping_mul(size) % count);
+    all.into_iter().take(size).cloned().collect()
 }
 
 #[cfg(test)]
@@ -120,6 +151,9 @@ mod tests {
             runs: true,
             image: Some(image.into()),
             labelled: image == "old",
+            launcher: format!("virt-launcher-{name}"),
+            movable: false,
+            moves: false,
         }
     }
 
@@ -134,6 +168,8 @@ mod tests {
             settled: true,
             since_batch: None,
             batches: 0,
+            looks: 0,
+            room: None,
             instances,
         }
     }
@@ -150,9 +186,15 @@ mod tests {
                 "status": {"phase": "Running", "launcherContainerImageVersion": "old"},
             });
             json_merge(&mut vmi, &change);
-            Instance::of(&serde_json::from_value(vmi).unwrap())
+            Instance::of(&serde_json::from_value(vmi).unwrap(), false)
         };
         let plain = read(json!({})).unwrap();
+        assert!(!plain.movable && !plain.moves && plain.launcher.starts_with("virt-launcher-a-"));
+        let can = json!({"status": {"conditions": [{"type": "LiveMigratable", "status": "True"}]}});
+        assert!(read(can).unwrap().movable);
+        let moving = json!({"status": {"migrationState": {"migrationUid": "m", "sourcePod": "s"}}});
+        let moving = read(moving).unwrap();
+        assert!(moving.moves && moving.launcher == "s");
         assert!(plain.runs && !plain.labelled && plain.is_outdated("new") && !plain.is_outdated("old"));
         let label = json!({"metadata": {"labels": {OUTDATED_LAUNCHER_LABEL: ""}}});
         assert!(read(label).unwrap().labelled);
@@ -188,6 +230,28 @@ mod tests {
         assert_eq!(plan(&observed(&all, false)).outdated, Some(1));
         let going = Observed { settled: false, ..observed(&all, true) };
         assert_eq!(plan(&going), Plan::default());
+    }
+
+    #[test]
+    fn who_can_move_moves_and_is_not_evicted() {
+        let mut all: Vec<Instance> = ["a", "b", "c", "d", "e"].map(|name| instance(name, "old")).into();
+        all[0].movable = true;
+        all[1].movable = true;
+        all[2].movable = true;
+        all[3].moves = true;
+        let with =
+            |room: Option<usize>, looks: usize| plan(&Observed { room, looks, ..observed(&all, true) });
+        let both = with(Some(2), 0);
+        assert_eq!((names(&both.migrate), names(&both.evict)), (vec!["a", "b"], vec!["e"]));
+        assert_eq!(names(&with(Some(2), 1).migrate), ["c", "a"]);
+        assert_eq!(both.outdated, Some(5));
+        // There is no room: they wait, and are not evicted instead.
+        let full = with(Some(0), 0);
+        assert_eq!((names(&full.migrate), names(&full.evict)), (vec![], vec!["e"]));
+        // Where nothing is to move, all go.
+        assert_eq!(names(&with(None, 0).evict), ["a", "b"]);
+        let alone = plan(&Observed { room: Some(9), ..observed(&all, false) });
+        assert_eq!((names(&alone.migrate), names(&alone.evict)), (vec!["a", "b", "c"], vec![]));
     }
 
     #[test]

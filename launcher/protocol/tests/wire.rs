@@ -56,6 +56,7 @@ fn sync() {
         spec_hash: "ab".into(),
         vmi: b"{}".to_vec(),
         facts: Some(Facts { interfaces: vec![interface], allow_emulation: true }),
+        incoming_migration: String::new(),
     };
     golden(
         &message,

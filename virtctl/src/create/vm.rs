@@ -28,11 +28,18 @@ const PREFERENCES: [&str; 2] = ["virtualmachinepreference", "virtualmachineclust
 
 impl Vm {
     pub(super) fn manifest(&self, namespace: Option<&str>) -> anyhow::Result<String> {
-        let Draft { vm, warnings, .. } = self.draft(namespace)?;
-        for warning in warnings.into_iter().chain(not_there(&vm)) {
+        let (vm, warnings) = self.made(namespace)?;
+        for warning in warnings {
             eprintln!("{warning}");
         }
         yaml::text(&vm)
+    }
+
+    /// The machine, and what is to be said beside its manifest.
+    pub(super) fn made(&self, namespace: Option<&str>) -> anyhow::Result<(VirtualMachine, Vec<String>)> {
+        let Draft { vm, mut warnings, .. } = self.draft(namespace)?;
+        warnings.extend(not_there(&vm));
+        Ok((vm, warnings))
     }
 
     fn draft(&self, namespace: Option<&str>) -> anyhow::Result<Draft> {

@@ -49,15 +49,26 @@ impl Manifests {
         for path in paths {
             manifests.add(&read(path)?).with_context(|| format!("manifest {}", path.display()))?;
         }
-        if manifests.subjects.is_empty() {
-            let held = if manifests.others.is_empty() {
+        manifests.with_subjects()
+    }
+
+    /// Reads all objects of one text.
+    pub(crate) fn of_text(text: &str) -> anyhow::Result<Self> {
+        let mut manifests = Self::default();
+        manifests.add(text).context("the manifest")?;
+        manifests.with_subjects()
+    }
+
+    fn with_subjects(self) -> anyhow::Result<Self> {
+        if self.subjects.is_empty() {
+            let held = if self.others.is_empty() {
                 String::new()
             } else {
-                format!(", but {}", manifests.others.join(", "))
+                format!(", but {}", self.others.join(", "))
             };
             bail!("there is no VirtualMachine and no VirtualMachineInstance of kubevirt.io in it{held}");
         }
-        Ok(manifests)
+        Ok(self)
     }
 
     /// Adds the documents of one text.
@@ -65,10 +76,11 @@ impl Manifests {
         let options = serde_saphyr::options! { legacy_octal_numbers: true };
         let documents: Vec<Value> =
             serde_saphyr::from_multiple_with_options(text, options).context("is no YAML")?;
-        documents.into_iter().try_for_each(|document| self.sort(document))
+        documents.into_iter().try_for_each(|document| self.take(document))
     }
 
-    fn sort(&mut self, document: Value) -> anyhow::Result<()> {
+    /// Adds one document; a list adds its items.
+    pub(crate) fn take(&mut self, document: Value) -> anyhow::Result<()> {
         if document.is_null() {
             return Ok(());
         }
@@ -77,7 +89,7 @@ impl Manifests {
         match (group, kind) {
             ("v1", "List") => {
                 for item in document["items"].as_array().into_iter().flatten() {
-                    self.sort(item.clone())?;
+                    self.take(item.clone())?;
                 }
             }
             ("kubevirt.io", "VirtualMachine" | "VirtualMachineInstance") => self.subjects.push(document),

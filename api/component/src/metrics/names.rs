@@ -164,6 +164,25 @@ pub const VM_ERROR: Metric = gauge(
     "kubevirt_vm_error_status_last_transition_timestamp_seconds",
     "When the conditions of a machine with an error last changed, in seconds since 1970; 0 for others.",
 );
+/// Of the leading virt-controller.
+pub const VMIM_PENDING: Metric =
+    gauge("kubevirt_vmi_migrations_in_pending_phase", "Migrations that wait for their turn.");
+/// Of the leading virt-controller.
+pub const VMIM_SCHEDULING: Metric = gauge(
+    "kubevirt_vmi_migrations_in_scheduling_phase",
+    "Migrations whose target pod is being started or prepared.",
+);
+/// Of the leading virt-controller.
+pub const VMIM_RUNNING: Metric =
+    gauge("kubevirt_vmi_migrations_in_running_phase", "Migrations whose guest is on its way.");
+/// Of the leading virt-controller, by migration.
+pub const VMIM_SUCCEEDED: Metric =
+    gauge("kubevirt_vmi_migration_succeeded", "Migrations that moved their guest, while their objects last.");
+/// Of the leading virt-controller, by migration.
+pub const VMIM_FAILED: Metric = gauge(
+    "kubevirt_vmi_migration_failed",
+    "Migrations that did not move their guest, while their objects last.",
+);
 /// Of the leading virt-controller, by `phase` and `last_phase`.
 pub const PHASE_TIME: Metric =
     histogram("kubevirt_vmi_phase_transition_time_seconds", "Time between phases of instances, in seconds.");
@@ -269,6 +288,11 @@ pub const EXPORTED: &[&str] = &[
     VM_MIGRATING.name,
     VM_NON_RUNNING.name,
     VM_ERROR.name,
+    VMIM_PENDING.name,
+    VMIM_SCHEDULING.name,
+    VMIM_RUNNING.name,
+    VMIM_SUCCEEDED.name,
+    VMIM_FAILED.name,
     PHASE_TIME.name,
     PHASE_TIME_FROM_CREATION.name,
     PHASE_TIME_FROM_DELETION.name,

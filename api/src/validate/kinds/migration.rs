@@ -8,6 +8,8 @@ use crate::syntax::{is_label_key, is_label_value, quoted};
 use crate::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceMigration};
 use crate::validate::{Cause, CauseKind, Path, Requester};
 
+/// Label on migrations: the instance they move.
+pub const SELECTOR_LABEL: &str = names::MIGRATION_SELECTOR_LABEL;
 /// Gate of migrations to another namespace or cluster.
 const DECENTRALIZED: &str = "DecentralizedLiveMigration";
 
@@ -17,7 +19,7 @@ pub fn complete(migration: &mut VirtualMachineInstanceMigration) {
     let metadata = &mut migration.metadata;
     if let Some(name) = migration.spec.vmi_name.as_deref().filter(|name| !name.is_empty()) {
         let labels = metadata.labels.get_or_insert_default();
-        labels.insert(names::MIGRATION_SELECTOR_LABEL.to_owned(), names::vmi_id(name));
+        labels.insert(SELECTOR_LABEL.to_owned(), names::vmi_id(name));
     }
     let finalizers = metadata.finalizers.get_or_insert_default();
     if !finalizers.iter().any(|finalizer| finalizer == names::MIGRATION_FINALIZER) {
@@ -100,8 +102,7 @@ pub fn update(old: &VirtualMachineInstanceMigration, new: &VirtualMachineInstanc
         )];
     }
     let label = |migration: &VirtualMachineInstanceMigration| {
-        let labels = migration.metadata.labels.as_ref();
-        labels.and_then(|labels| labels.get(names::MIGRATION_SELECTOR_LABEL)).cloned()
+        migration.metadata.labels.as_ref().and_then(|labels| labels.get(SELECTOR_LABEL)).cloned()
     };
     let (before, after) = (label(old), label(new));
     let message = match (&before, &after) {

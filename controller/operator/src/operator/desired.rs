@@ -191,7 +191,7 @@ fn marked(mut body: Value) -> Form {
 mod tests {
     use super::super::target::Own;
     use super::*;
-    use crate::Images;
+    use crate::{INSTALLED, Images};
     use barevirt_api::v1::KubeVirtSpec;
 
     fn own() -> Own {
@@ -398,10 +398,47 @@ mod tests {
             (json!({"infra": {"replicas": 0}}), "spec.infra.replicas"),
             (json!({"imagePullPolicy": "Sometimes"}), "spec.imagePullPolicy"),
             (json!({"productName": "a b"}), "spec.productName"),
+            (json!({"imageTag": DIGEST}), "spec.imageTag"),
+            (json!({"imageTag": "-v1"}), "spec.imageTag"),
+            (json!({"imageRegistry": "r.example/x/"}), "spec.imageRegistry"),
+            (json!({"imageRegistry": "r.example/x@sha256"}), "spec.imageRegistry"),
         ] {
             let spec: KubeVirtSpec = serde_json::from_value(spec).unwrap();
             assert_eq!(Target::of(&spec, &own()).unwrap_err()[0].field, field);
         }
+    }
+
+    const DIGEST: &str = "sha256:0123456789012345678901234567890123456789012345678901234567890123";
+
+    #[test]
+    fn images_by_digest_are_what_runs_unless_a_tag_is_asked_for() {
+        let mut own = own();
+        let reference = |name: &str| format!("r.example/x/{name}@{DIGEST}");
+        own.images = Images::beside(&reference("virt-operator"), "v1.2.0", "Always").unwrap();
+        for name in INSTALLED {
+            own.images.pin(name, &reference(name)).unwrap();
+        }
+        let made = |spec: Value| {
+            let spec: KubeVirtSpec = serde_json::from_value(spec).unwrap();
+            let target = Target::of(&spec, &own).unwrap();
+            let all = objects(&target, &around()).unwrap();
+            let controller = body(&all, Kind::Deployment, "virt-controller")["spec"]["template"].clone();
+            let container = &controller["spec"]["containers"][0];
+            (container["image"].clone(), container["args"][0].clone(), target.deployment(&own))
+        };
+        let (image, launcher, deployment) = made(json!({}));
+        assert_eq!(image, reference("virt-controller"));
+        assert_eq!(launcher, format!("--launcher-image={}", reference("virt-launcher")));
+        assert_eq!((deployment.version.as_str(), deployment.registry.as_str()), ("v1.2.0", "r.example/x"));
+        assert!(deployment.config.contains(DIGEST), "{}", deployment.config);
+        let (image, _, mirrored) = made(json!({"imageRegistry": "mirror.example"}));
+        assert_eq!(image, format!("mirror.example/virt-controller@{DIGEST}"));
+        assert_eq!(mirrored.version, "v1.2.0");
+        let (image, launcher, tagged) = made(json!({"imageTag": "v1.3.0"}));
+        assert_eq!(image, "r.example/x/virt-controller:v1.3.0");
+        assert_eq!(launcher, "--launcher-image=r.example/x/virt-launcher:v1.3.0");
+        assert_eq!(tagged.version, "v1.3.0");
+        assert!(!tagged.config.contains(DIGEST), "{}", tagged.config);
     }
 
     #[test]

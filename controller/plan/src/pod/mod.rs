@@ -32,6 +32,7 @@ mod placement;
 mod probes;
 pub mod reach;
 pub mod state;
+pub mod target;
 #[cfg(test)]
 mod tests;
 
@@ -44,7 +45,8 @@ use crate::generated;
 use crate::owner::owner;
 use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, FAIL_FAST_ANNOTATION,
-    MEMORY_OVERHEAD_ANNOTATION, NODE_NAME_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
+    MEMORY_OVERHEAD_ANNOTATION, MIGRATION_TARGET_NODE_LABEL, NODE_NAME_LABEL, OUTDATED_LAUNCHER_LABEL,
+    VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
 };
 use barevirt_api::object_volume;
 use barevirt_api::settings::{Component, Smbios};
@@ -165,9 +167,11 @@ fn guarantee(container: &mut Container) {
 fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
     let given = &vmi.vmi().metadata;
     let mut labels = given.labels.clone().unwrap_or_default();
-    // Services select pods by people's labels, also by those in our name space such as kubevirt.io/vm; this one is the
-    // handler's.
-    labels.remove(NODE_NAME_LABEL);
+    // Services select pods by people's labels, also by those in our name space such as kubevirt.io/vm; these are about the
+    // instance.
+    for label in [NODE_NAME_LABEL, MIGRATION_TARGET_NODE_LABEL, OUTDATED_LAUNCHER_LABEL] {
+        labels.remove(label);
+    }
     labels.extend(
         [
             (APP_LABEL, APP_LAUNCHER.to_owned()),

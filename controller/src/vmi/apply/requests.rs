@@ -17,7 +17,7 @@ use std::time::Instant;
 use tracing::info;
 
 /// Whether the instance is as it was observed.
-pub(super) async fn is_current(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<bool, Error> {
+pub(crate) async fn is_current(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<bool, Error> {
     let namespace = vmi.namespace().unwrap_or_default();
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
     let fresh = call_opt("get", || subject(vmi), vmis.get_metadata(&vmi.name_any())).await?;
@@ -28,7 +28,7 @@ pub(super) async fn is_current(cluster: &Cluster, vmi: &VirtualMachineInstance) 
 }
 
 /// Makes a pod; gives its UID as the API server answered, or none where one of its name was made for the instance already.
-pub(super) async fn make_pod(
+pub(crate) async fn make_pod(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
     pod: &Pod,

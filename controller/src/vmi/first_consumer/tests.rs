@@ -1,7 +1,7 @@
 //! What follows from claims and their pod: single cases, then random worlds.
 
 use super::super::claims::{Filling, Found};
-use super::super::tests::{deleting, observed, patch_of, running, vmi as instance};
+use super::super::tests::{deleting, observed, other, patch_of, running, vmi as instance};
 use super::*;
 use crate::vmi::plan::plan as whole_plan;
 use barevirt_api::names::{APP_FIRST_CONSUMER, APP_LABEL};
@@ -255,10 +255,10 @@ fn why_one_was_refused_stays_until_there_is_one() {
 #[test]
 fn it_goes_with_its_instance() {
     let mut going = observed(deleting(vmi()), None);
-    going.strays = vec![consumer("Pending").pod.unwrap()];
+    going.strays = vec![other(consumer("Pending").pod.unwrap())];
     let plan = whole_plan(&going);
     assert!(matches!(plan.actions.as_slice(), [Action::Release { grace: 1, .. }]), "{plan:?}");
-    let metadata = &mut going.strays[0].metadata;
+    let metadata = &mut going.strays[0].pod.metadata;
     metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     // The finalizer stays while it does.
     assert_eq!(whole_plan(&going).actions, []);

@@ -93,6 +93,9 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
         pod: Some(launcher()),
         is_born_here: true,
         strays: vec![],
+        others: vec![],
+        target: crate::vmi::others::Target::Lives,
+        is_asked_to_move: false,
         node: None,
         state: None,
         claims: Claims::default(),
@@ -522,14 +525,14 @@ fn a_deleted_instance_loses_its_launcher_first_and_keeps_its_finalizer_to_the_en
     vmi.metadata.deletion_timestamp = Some(Time(now()));
     vmi.metadata.finalizers = Some(vec![barevirt_api::names::VMI_FINALIZER.to_owned()]);
     let mut observed = observed(vmi, vec![], vec![]);
-    observed.strays = vec![pod("data", "c", "a1", serves())];
+    observed.strays = vec![crate::vmi::tests::other(pod("data", "c", "a1", serves()))];
     assert!(
         matches!(whole_plan(&observed).actions.as_slice(), [Action::DeletePod { uid, .. }] if uid == "p0")
     );
     observed.pod = None;
     let planned = whole_plan(&observed);
     assert!(matches!(planned.actions.as_slice(), [Action::Detach { uid, .. }] if uid == "a1"), "{planned:?}");
-    observed.strays[0].metadata.deletion_timestamp = Some(Time(now()));
+    observed.strays[0].pod.metadata.deletion_timestamp = Some(Time(now()));
     assert_eq!(whole_plan(&observed).actions, []);
     observed.strays.clear();
     assert!(matches!(whole_plan(&observed).actions.as_slice(), [Action::Patch(_)]));

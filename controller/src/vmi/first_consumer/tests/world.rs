@@ -90,7 +90,7 @@ impl World {
     fn observe(&self) -> Option<Observed> {
         let mut observed = observed(self.vmi.clone()?, self.launcher.clone());
         if self.vmi.as_ref().is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_some()) {
-            observed.strays.extend(self.consumer.clone());
+            observed.strays.extend(self.consumer.clone().map(other));
             return Some(observed);
         }
         let phase = |claim: &Filled| if claim.is_bound() { "Bound" } else { "Pending" };

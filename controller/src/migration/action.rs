@@ -1,0 +1,87 @@
+//! What plans for migrations are made of.
+
+use barevirt_component::notes::Note;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+use std::time::Duration;
+
+/// One step on the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    /// Create the target pod.
+    Create(Box<Pod>),
+    /// Delete the target pod.
+    Delete {
+        /// Its name.
+        name: String,
+        /// Its UID: no other pod is meant.
+        uid: String,
+        /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
+        grace: u32,
+    },
+    /// Merge this into the instance.
+    Vmi(Value),
+    /// Merge this into the migration, all but its status.
+    Meta(Value),
+    /// Merge this into its status.
+    Status(Value),
+    /// Delete a migration that ended long ago.
+    Collect {
+        /// Its name.
+        name: String,
+        /// Its UID: no other migration is meant.
+        uid: String,
+    },
+}
+
+/// Whom an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// The migration.
+    Migration,
+    /// Its instance.
+    Vmi,
+}
+
+/// Steps, then what is told of them, then when to look again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    /// In this order; the first failure ends it.
+    pub(super) actions: Vec<Action>,
+    /// Told once all actions are done.
+    pub(super) notes: Vec<(About, Note)>,
+    /// When to look again without an event.
+    pub(super) again: Option<Duration>,
+}
+
+impl Plan {
+    /// One more step.
+    pub(super) fn act(mut self, action: Action) -> Self {
+        self.actions.push(action);
+        self
+    }
+
+    /// One more, where there is one.
+    pub(super) fn act_if(mut self, action: Option<Action>) -> Self {
+        self.actions.extend(action);
+        self
+    }
+
+    /// One more thing to tell of the migration.
+    pub(super) fn tell(mut self, note: Note) -> Self {
+        self.notes.push((About::Migration, note));
+        self
+    }
+
+    /// One more thing to tell of its instance.
+    pub(super) fn tell_vmi(mut self, note: Note) -> Self {
+        self.notes.push((About::Vmi, note));
+        self
+    }
+
+    /// When to look again, at the latest.
+    pub(super) fn again_in(mut self, pause: Duration) -> Self {
+        self.again = Some(self.again.map_or(pause, |again| again.min(pause)));
+        self
+    }
+}

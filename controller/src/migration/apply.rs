@@ -1,0 +1,152 @@
+//! Carrying out a plan for a migration, and reporting.
+
+use super::action::{About, Action, Plan};
+use super::observed::Observed;
+use super::status::{REJECTED_BY_QUOTA, condition, copy, enter, of, write as write_status};
+use super::subject::subject;
+use crate::cluster::Cluster;
+use crate::migrations::row::Phase;
+use crate::vmi::{is_current, make_pod};
+use crate::write;
+use barevirt_api::names::{REASON_FAILED_CREATE, REASON_FAILED_DELETE};
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use barevirt_component::notes::Note;
+use barevirt_component::request::{Category, Error};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Resource, ResourceExt};
+use serde_json::Value;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// When to look again at an instance that changed meanwhile.
+const CHANGED: Duration = Duration::from_millis(200);
+/// When to try a pod again that a quota keeps out.
+const QUOTA: Duration = Duration::from_secs(10);
+/// What the API server says of a quota.
+const EXCEEDED_QUOTA: &str = "exceeded quota";
+
+/// Does what the plan says; the time of the next look.
+pub(super) async fn apply(
+    cluster: &Cluster,
+    observed: &Observed,
+    plan: Plan,
+) -> Result<Option<Duration>, Error> {
+    let migration = &observed.migration;
+    let (namespace, name) = (migration.namespace().unwrap_or_default(), migration.name_any());
+    for action in plan.actions {
+        match action {
+            Action::Create(pod) => {
+                if let Some(again) = create(cluster, observed, &pod).await? {
+                    return Ok(Some(again));
+                }
+            }
+            Action::Delete { name, uid, grace } => delete(cluster, observed, &name, uid, grace).await?,
+            Action::Vmi(body) => {
+                let vmi = migration.spec.vmi_name.as_deref().unwrap_or_default();
+                write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, vmi, &body).await?;
+            }
+            Action::Meta(body) => {
+                let kind = "patch";
+                write::patch::<VirtualMachineInstanceMigration>(cluster, kind, &namespace, &name, &body)
+                    .await?;
+            }
+            Action::Status(body) => report(cluster, &namespace, &name, &body).await?,
+            Action::Collect { name, uid } => {
+                let params = DeleteParams {
+                    preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
+                    ..DeleteParams::default()
+                };
+                write::delete::<VirtualMachineInstanceMigration>(cluster, &namespace, &name, &params).await?;
+                info!(namespace, migration = name, "deleted a migration that ended long ago");
+            }
+        }
+    }
+    for (about, note) in plan.notes {
+        tell(cluster, observed, about, note);
+    }
+    Ok(plan.again)
+}
+
+fn tell(cluster: &Cluster, observed: &Observed, about: About, note: Note) {
+    match (about, &observed.vmi) {
+        (About::Vmi, Some(vmi)) => cluster.notes.tell(note, vmi.object_ref(&())),
+        (About::Vmi | About::Migration, _) => cluster.notes.tell(note, observed.migration.object_ref(&())),
+    }
+}
+
+async fn report(cluster: &Cluster, namespace: &str, name: &str, body: &Value) -> Result<(), Error> {
+    let operation = "report the status of";
+    write::patch_status::<VirtualMachineInstanceMigration>(cluster, operation, namespace, name, body).await?;
+    if let Some(phase) = body["status"]["phase"].as_str() {
+        info!(namespace, migration = name, phase, "phase changed");
+    }
+    Ok(())
+}
+
+/// Creates the target pod; when to look again where there is none now.
+async fn create(cluster: &Cluster, observed: &Observed, pod: &Pod) -> Result<Option<Duration>, Error> {
+    let migration = &observed.migration;
+    let (namespace, name) = (migration.namespace().unwrap_or_default(), migration.name_any());
+    let Some(vmi) = &observed.vmi else { return Ok(None) };
+    if !is_current(cluster, vmi).await? {
+        return Ok(Some(CHANGED));
+    }
+    match make_pod(cluster, vmi, pod).await {
+        Ok(Some(uid)) => {
+            cluster.births.note(&uid);
+            info!(namespace, migration = name, pod = pod.name_any(), uid, "created the target pod");
+            Ok(None)
+        }
+        // It is looked at again when the cache shows it.
+        Ok(None) => Ok(Some(CHANGED)),
+        Err(error) => {
+            cluster.migrations.give_back(&namespace, &name);
+            if error.category() != Category::Refused {
+                return Err(error);
+            }
+            let message = error.message();
+            let note = Note::warning(REASON_FAILED_CREATE, format!("Error creating pod: {message}"));
+            tell(cluster, observed, About::Vmi, note);
+            warn!(migration = subject(migration), error = message, "the target pod was refused");
+            let mut status = of(observed);
+            if Phase::of(migration) == Some(Phase::Unset) {
+                enter(&mut status, Phase::Pending, observed.now);
+            }
+            copy(observed, &mut status);
+            let quota = message.contains(EXCEEDED_QUOTA);
+            if quota {
+                condition(&mut status, REJECTED_BY_QUOTA, "", "", observed.now);
+            }
+            if let Some(Action::Status(body)) = write_status(observed, &status) {
+                report(cluster, &namespace, &name, &body).await?;
+            }
+            if quota { Ok(Some(QUOTA)) } else { Err(error) }
+        }
+    }
+}
+
+async fn delete(
+    cluster: &Cluster,
+    observed: &Observed,
+    name: &str,
+    uid: String,
+    grace: u32,
+) -> Result<(), Error> {
+    let migration = &observed.migration;
+    let namespace = migration.namespace().unwrap_or_default();
+    let params = DeleteParams {
+        grace_period_seconds: Some(grace),
+        preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    if let Err(error) = write::delete::<Pod>(cluster, &namespace, name, &params).await {
+        if error.category() == Category::Refused {
+            let message = format!("Error deleting canceled migration target pod: {}", error.message());
+            tell(cluster, observed, About::Migration, Note::warning(REASON_FAILED_DELETE, message));
+        }
+        return Err(error);
+    }
+    info!(namespace, migration = migration.name_any(), pod = name, grace, "deleted the target pod");
+    Ok(())
+}

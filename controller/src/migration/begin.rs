@@ -1,0 +1,380 @@
+//! A migration before its instance is handed over: its turn, its target pod. Pure.
+//!
+//! ```text
+//!   Pending ── turn ──> pod created ──> Scheduling ── it runs ──> handed over
+//! ```
+//!
+//! No guest runs in the pod yet, so it may go at any time. It is believed to be ours by its UID alone, as every launcher
+//! ([`crate::births`]): what our own request was answered with, or what the instance's status names.
+
+use super::action::{Action, Plan};
+use super::observed::{Observed, Turn};
+use super::status::{
+    ABORT_REQUESTED, BACK_OFF, BLOCKED_BY_BACKUP, REJECTED_BY_QUOTA, SUCCESSFUL_HAND_OVER, UNSCHEDULABLE,
+    condition, copy, enter, fail, of, write,
+};
+use crate::merge;
+use crate::migrations::row::{Phase, Priority};
+use crate::node::NodeState;
+use crate::vmi::{Again, Verdict, runs, unschedulable};
+use barevirt_api::names::{
+    COMPUTE_CONTAINER, CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
+    CREATED_BY_LABEL, MIGRATION_TARGET_NODE_LABEL, PHASE_RUNNING, REASON_FAILED_CREATE,
+    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, is_final_phase,
+};
+use barevirt_api::v1::{
+    Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationSourceState,
+    VirtualMachineInstanceMigrationState, VirtualMachineInstanceMigrationTargetState,
+};
+use barevirt_component::notes::Note;
+use barevirt_plan::migration::Effective;
+use barevirt_plan::phase;
+use barevirt_plan::pod::target::launcher_name;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::json;
+use std::time::Duration;
+
+/// Annotation of migrations: seconds after which a target pod that no node takes is given up.
+const UNSCHEDULABLE_ANNOTATION: &str = "kubevirt.io/migrationUnschedulablePodTimeoutSeconds";
+/// The same for one that is pending for any reason.
+const PENDING_ANNOTATION: &str = "kubevirt.io/migrationPendingPodTimeoutSeconds";
+const UNSCHEDULABLE_SECONDS: u64 = 300;
+const PENDING_SECONDS: u64 = 900;
+/// How long a pod may take before its UID is worth a write: another process would not know it.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How soon one looks again at what gives no event of its own.
+const WAITS: Duration = Duration::from_secs(5);
+/// Seconds for a pod without a guest to end.
+const GRACE: u32 = 10;
+
+/// What keeps a migration from asking for its turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// It cannot be.
+    Fails(String),
+    /// It passes; when to look again.
+    Waits(Duration),
+    /// The same, and it is told for so long.
+    BacksOff(Duration),
+    /// A backup comes first.
+    Backup,
+}
+
+/// Whether it is to ask for its turn: nothing else comes first.
+pub(super) fn asks(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase) -> bool {
+    reached < Phase::Scheduling
+        && observed.target.is_none()
+        && observed.migration.metadata.deletion_timestamp.is_none()
+        && ends(observed, vmi).is_none()
+        && obstacle(observed, vmi).is_none()
+}
+
+/// Why nothing comes of it, whatever was made so far.
+fn ends(observed: &Observed, vmi: &VirtualMachineInstance) -> Option<&'static str> {
+    if observed.migration.metadata.deletion_timestamp.is_some() {
+        Some("Migration failed due to being canceled")
+    } else if is_final_phase(phase(vmi)) || vmi.metadata.deletion_timestamp.is_some() {
+        Some("Migration failed vmi shutdown during migration.")
+    } else {
+        None
+    }
+}
+
+fn obstacle(observed: &Observed, vmi: &VirtualMachineInstance) -> Option<Obstacle> {
+    let spec = &observed.migration.spec;
+    if spec.send_to.is_some() || spec.receive.is_some() {
+        return Some(Obstacle::Fails("migrations between clusters are not supported".to_owned()));
+    }
+    if observed.has_rival {
+        let message = "VMI is not eligible for migration because another migration job is in progress.";
+        return Some(Obstacle::Fails(message.to_owned()));
+    }
+    if phase(vmi) != PHASE_RUNNING {
+        return Some(Obstacle::Waits(WAITS));
+    }
+    let status = vmi.status.clone().unwrap_or_default();
+    let movable = Condition::find(&status.conditions, CONDITION_LIVE_MIGRATABLE);
+    if let Some(told) = movable.filter(|told| told.status == "False" && status.migrated_volumes.is_empty()) {
+        let (reason, message) = (told.reason.as_deref(), told.message.as_deref());
+        return Some(Obstacle::Fails(format!(
+            "Cannot migrate VMI, Reason: {}, Message: {}",
+            reason.unwrap_or_default(),
+            message.unwrap_or_default()
+        )));
+    }
+    let backup = status.changed_block_tracking.as_ref().and_then(|tracking| tracking.backup_status.as_ref());
+    if backup.is_some_and(|backup| backup.completed != Some(true)) {
+        return Some(Obstacle::Backup);
+    }
+    if !observed.back_off.is_zero() {
+        return Some(Obstacle::BacksOff(observed.back_off));
+    }
+    // The target pod has what the guest has when it is made.
+    let changes = [CONDITION_HOT_VCPU_CHANGE, CONDITION_HOT_MEMORY_CHANGE]
+        .into_iter()
+        .any(|type_| Condition::is_set(&status.conditions, type_));
+    // Another pod of a former migration is on its way out.
+    let others = status.active_pods.len() > 1;
+    (changes || others).then_some(Obstacle::Waits(WAITS))
+}
+
+/// The plan.
+pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase) -> Plan {
+    if let Some(message) = ends(observed, vmi) {
+        let mut plan = without_target(observed);
+        let canceled = observed.migration.metadata.deletion_timestamp.is_some();
+        if let Some(pod) = observed.target.as_ref().filter(|_| canceled && !plan.actions.is_empty()) {
+            let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+            let message = format!("migration canceled and pod {namespace}/{name} is deleted");
+            plan = plan.tell(Note::normal(REASON_SUCCESSFUL_DELETE, message));
+        }
+        return fail(observed, plan, message);
+    }
+    let Some(pod) = &observed.target else {
+        if reached >= Phase::Scheduling {
+            let message = "Migration target pod was removed during active migration.";
+            return fail(observed, Plan::default(), message);
+        }
+        return without_pod(observed, vmi, reached);
+    };
+    if pod.labels().get(CREATED_BY_LABEL) != vmi.metadata.uid.as_ref() {
+        let name = pod.name_any();
+        let message = format!("a pod with the name {name} exists and belongs to something else");
+        return fail(observed, Plan::default(), message);
+    }
+    if !is_proven(observed, vmi, pod) {
+        // Nobody vouches for it, and no guest was ever brought there: another one takes its place. One that was there before
+        // is not replaced.
+        if reached >= Phase::Scheduling {
+            let message = "Migration target pod was removed during active migration.";
+            return fail(observed, delete(observed, pod), message);
+        }
+        return delete(observed, pod).again_in(WAITS);
+    }
+    if Verdict::of(pod).is_some() || observed.target_node.is_some_and(NodeState::is_lost) {
+        let message = "Migration failed because target pod shutdown during migration";
+        return fail(observed, delete(observed, pod), message);
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        // Its end decides.
+        return Plan::default();
+    }
+    match &observed.effective {
+        Some(effective) if runs(pod) && is_ready(pod) => hand_over(observed, vmi, pod, effective),
+        _ => await_pod(observed, vmi, pod, reached),
+    }
+}
+
+/// Deletes the target pod, where there is one that is the migration's.
+pub(super) fn without_target(observed: &Observed) -> Plan {
+    let vmi = observed.vmi.as_ref();
+    match &observed.target {
+        Some(pod)
+            if vmi.is_none_or(|vmi| pod.labels().get(CREATED_BY_LABEL) == vmi.metadata.uid.as_ref()) =>
+        {
+            delete(observed, pod)
+        }
+        _ => Plan::default(),
+    }
+}
+
+fn delete(observed: &Observed, pod: &Pod) -> Plan {
+    let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+    let dead = observed.target_node.is_some_and(NodeState::is_known_dead);
+    let grace = if dead || Verdict::of(pod).is_some() { 0 } else { GRACE };
+    let granted = pod.metadata.deletion_grace_period_seconds.unwrap_or(i64::MAX);
+    if pod.metadata.deletion_timestamp.is_some() && granted <= i64::from(grace) {
+        return Plan::default();
+    }
+    Plan::default().act(Action::Delete { name, uid, grace })
+}
+
+/// Whether a pod is the one that this program made.
+fn is_proven(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let named = || vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(uid));
+    !uid.is_empty() && (observed.is_born_here || named())
+}
+
+/// Whether all its containers are ready. The launcher's own may have a probe that asks the guest.
+fn is_ready(pod: &Pod) -> bool {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let mut others = statuses.filter(|container| container.name != COMPUTE_CONTAINER);
+    others.all(|container| {
+        container.ready || container.state.as_ref().is_some_and(|state| state.terminated.is_some())
+    })
+}
+
+fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase) -> Plan {
+    let mut status = of(observed);
+    if reached == Phase::Unset {
+        enter(&mut status, Phase::Pending, observed.now);
+    }
+    copy(observed, &mut status);
+    Condition::remove(&mut status.conditions, BLOCKED_BY_BACKUP);
+    match obstacle(observed, vmi) {
+        Some(Obstacle::Fails(message)) => return fail(observed, Plan::default(), message),
+        Some(Obstacle::Waits(pause)) => {
+            return Plan::default().act_if(write(observed, &status)).again_in(pause);
+        }
+        Some(Obstacle::BacksOff(left)) => {
+            let plan = Plan::default().act_if(write(observed, &status)).again_in(left);
+            let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
+            // Once.
+            return if plan.actions.is_empty() {
+                plan
+            } else {
+                plan.tell_vmi(Note::warning(BACK_OFF, format!("backoff migrating vmi {namespace}/{name}")))
+            };
+        }
+        Some(Obstacle::Backup) => {
+            let message = "Waiting for a backup to complete";
+            condition(&mut status, BLOCKED_BY_BACKUP, "BackupInProgress", message, observed.now);
+            return Plan::default().act_if(write(observed, &status)).again_in(WAITS);
+        }
+        None => {}
+    }
+    match &observed.turn {
+        Turn::Now(Again::Pod(pod)) => {
+            let note = Note::normal(
+                REASON_SUCCESSFUL_CREATE,
+                format!("Created migration target pod {}", pod.name_any()),
+            );
+            Plan::default().act(Action::Create(pod.clone())).tell(note)
+        }
+        Turn::Now(Again::Waits(_)) => Plan::default().act_if(write(observed, &status)).again_in(WAITS),
+        Turn::Now(Again::Invalid(message)) => {
+            let message = format!("failed to render launch manifest: {message}");
+            fail(observed, Plan::default().tell_vmi(Note::warning(REASON_FAILED_CREATE, &message)), message)
+        }
+        Turn::NotAsked | Turn::Waits => {
+            // KubeVirt's pauses; whose turn comes is told as soon as another one ends.
+            let pause = match Priority::of(&observed.migration) {
+                Priority::Critical => Duration::from_secs(1),
+                Priority::User => Duration::from_secs(3),
+                Priority::Maintenance => WAITS,
+            };
+            Plan::default().act_if(write(observed, &status)).again_in(pause)
+        }
+    }
+}
+
+/// The pod is there and does not run yet.
+fn await_pod(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, reached: Phase) -> Plan {
+    let mut plan = Plan::default();
+    if reached < Phase::Scheduling {
+        let mut status = of(observed);
+        enter(&mut status, Phase::Scheduling, observed.now);
+        copy(observed, &mut status);
+        Condition::remove(&mut status.conditions, REJECTED_BY_QUOTA);
+        plan = plan.act_if(write(observed, &status));
+    }
+    let age = age(pod, observed);
+    let uid = pod.uid().unwrap_or_default();
+    let named = vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(&uid));
+    if !named && age >= PATIENCE {
+        plan = plan.act_if(change(vmi, |vmi| {
+            vmi.status.get_or_insert_default().active_pods.insert(uid.clone(), String::new());
+        }));
+    } else if !named {
+        plan = plan.again_in(PATIENCE.saturating_sub(age).max(Duration::from_millis(100)));
+    }
+    let is_pending = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
+    if !is_pending {
+        return plan;
+    }
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+    let given_up = |plan: Plan, why: &str| {
+        let message = format!("{why} pod {namespace}/{name} timeout period exceeded");
+        let Plan { actions, .. } = delete(observed, pod);
+        let plan = actions.into_iter().fold(plan, Plan::act);
+        plan.tell(Note::normal(REASON_SUCCESSFUL_DELETE, message))
+    };
+    let pending = limit(observed, PENDING_ANNOTATION, PENDING_SECONDS);
+    if unschedulable(pod).is_some_and(|(reason, _)| reason == "Unschedulable") {
+        let limit = limit(observed, UNSCHEDULABLE_ANNOTATION, UNSCHEDULABLE_SECONDS);
+        let message = format!(
+            "Migration target pod for VMI [{}/{}] is currently unschedulable.",
+            vmi.namespace().unwrap_or_default(),
+            vmi.name_any()
+        );
+        plan = plan.tell(Note::warning(UNSCHEDULABLE, message));
+        if age >= limit {
+            return given_up(plan, "unschedulable");
+        }
+        plan = plan.again_in(limit.saturating_sub(age));
+    }
+    if age >= pending {
+        return given_up(plan, "pending");
+    }
+    plan.again_in(pending.saturating_sub(age))
+}
+
+fn limit(observed: &Observed, annotation: &str, default: u64) -> Duration {
+    let given = observed.migration.annotations().get(annotation).and_then(|given| given.parse().ok());
+    Duration::from_secs(given.unwrap_or(default))
+}
+
+fn age(pod: &Pod, observed: &Observed) -> Duration {
+    let created = pod.metadata.creation_timestamp.as_ref().map_or(observed.now, |time| time.0);
+    Duration::try_from(observed.now.duration_since(created)).unwrap_or(Duration::ZERO)
+}
+
+/// The target pod runs: from here on the handlers of both nodes are in charge.
+fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effective: &Effective) -> Plan {
+    let own = vmi.status.clone().unwrap_or_default();
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+    let uid = pod.uid().unwrap_or_default();
+    let migration_uid = observed.migration.metadata.uid.clone();
+    let (source_node, source_pod) = (own.node_name.clone(), Some(launcher_name(vmi)));
+    let state = VirtualMachineInstanceMigrationState {
+        migration_uid: migration_uid.clone(),
+        source_node: source_node.clone(),
+        source_pod: source_pod.clone(),
+        target_node: Some(node.clone()),
+        target_pod: Some(pod.name_any()),
+        migration_configuration: Some(effective.configuration.clone()),
+        migration_policy_name: effective.policy.clone(),
+        source_state: Some(VirtualMachineInstanceMigrationSourceState {
+            pod: source_pod,
+            node: source_node,
+            migration_uid: migration_uid.clone(),
+            ..VirtualMachineInstanceMigrationSourceState::default()
+        }),
+        target_state: Some(VirtualMachineInstanceMigrationTargetState {
+            pod: Some(pod.name_any()),
+            node: Some(node.clone()),
+            migration_uid,
+            ..VirtualMachineInstanceMigrationTargetState::default()
+        }),
+        ..VirtualMachineInstanceMigrationState::default()
+    };
+    let mut status = of(observed);
+    enter(&mut status, Phase::PreparingTarget, observed.now);
+    status.migration_state = Some(state.clone());
+    Condition::remove(&mut status.conditions, REJECTED_BY_QUOTA);
+    Condition::remove(&mut status.conditions, ABORT_REQUESTED);
+    let handed = change(vmi, |vmi| {
+        let status = vmi.status.get_or_insert_default();
+        status.active_pods.insert(uid, node.clone());
+        status.migration_state = Some(state);
+        vmi.labels_mut().insert(MIGRATION_TARGET_NODE_LABEL.to_owned(), node);
+    });
+    let message = "Migration target pod is ready for preparation by virt-handler.";
+    Plan::default()
+        .act_if(handed)
+        .act_if(write(observed, &status))
+        .tell(Note::normal(SUCCESSFUL_HAND_OVER, message))
+}
+
+/// The patch of an instance, which holds only for what was observed. Labels and status are compared.
+fn change(vmi: &VirtualMachineInstance, edit: impl FnOnce(&mut VirtualMachineInstance)) -> Option<Action> {
+    let mut edited = vmi.clone();
+    edit(&mut edited);
+    // Our types always have a JSON form: no map in them has keys but strings.
+    let (old, new) = (serde_json::to_value(vmi).ok()?, serde_json::to_value(&edited).ok()?);
+    let mut body = merge::difference(&old, &new)?;
+    body["metadata"]["resourceVersion"] = json!(vmi.metadata.resource_version);
+    Some(Action::Vmi(body))
+}

@@ -1,0 +1,57 @@
+//! A migration that handlers have in hand: what they say becomes its phase, and somebody may cancel it. Pure.
+
+use super::action::{Action, Plan};
+use super::observed::Observed;
+use super::status::{ABORT_REQUESTED, SUCCESSFUL_ABORT, condition, copy, enter, of, write};
+use crate::migrations::row::{Phase, entered};
+use crate::vmi::moving::{abort, failed, is_prepared};
+use crate::vmi::others::state;
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_component::notes::Note;
+use std::time::Duration;
+
+/// How long the target's handler may take to prepare.
+const PREPARES: Duration = Duration::from_secs(300);
+/// How long a target waits before that is worth a write: most guests are on their way by then.
+pub(super) const WORTH_A_WRITE: Duration = Duration::from_secs(1);
+
+/// The phase that the instance's record says.
+pub(super) fn said(vmi: &VirtualMachineInstance) -> Phase {
+    match state(vmi) {
+        Some(state) if state.start_timestamp.is_some() => Phase::Running,
+        Some(state) if is_prepared(state) => Phase::TargetReady,
+        _ => Phase::PreparingTarget,
+    }
+}
+
+/// The plan.
+pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase) -> Plan {
+    let Some(state) = state(vmi) else { return Plan::default() };
+    let mut status = of(observed);
+    let mut plan = Plan::default();
+    if observed.migration.metadata.deletion_timestamp.is_some() {
+        condition(&mut status, ABORT_REQUESTED, "", "", observed.now);
+        if state.abort_requested != Some(true) {
+            let note = Note::normal(SUCCESSFUL_ABORT, "Migration is ready to be canceled by virt-handler.");
+            plan = plan.act_if(abort(vmi, observed.now).map(Action::Vmi)).tell(note);
+        }
+    }
+    let phase = said(vmi);
+    if phase == Phase::PreparingTarget {
+        let since = entered(&observed.migration, Phase::PreparingTarget).unwrap_or(observed.now);
+        let age = Duration::try_from(observed.now.duration_since(since)).unwrap_or(Duration::ZERO);
+        if age >= PREPARES {
+            let reason = format!("the target node did not prepare within {} s", PREPARES.as_secs());
+            return Plan::default().act_if(failed(vmi, &reason, observed.now).map(Action::Vmi));
+        }
+        plan = plan.again_in(PREPARES.saturating_sub(age));
+    }
+    let passes = phase == Phase::TargetReady && observed.phase_due < WORTH_A_WRITE;
+    if phase > reached && passes {
+        plan = plan.again_in(WORTH_A_WRITE.saturating_sub(observed.phase_due));
+    } else if phase > reached {
+        enter(&mut status, phase, observed.now);
+        copy(observed, &mut status);
+    }
+    plan.act_if(write(observed, &status))
+}

@@ -1,0 +1,64 @@
+//! Migrations: a second launcher pod for a running instance, handed over to the handlers of both nodes, and what became of it.
+//!
+//! ```text
+//!             turn, pod made        pod runs            (target's handler)      (source's handler)
+//!   Pending ───────────────> Scheduling ───> PreparingTarget ────────> TargetReady ────────> Running
+//!      │                         │     Scheduled  │                        │                   │
+//!      └── cancelled, no pod ────┴────────────────┴── a handler, or the instance's reconciler, ┘──> Succeeded / Failed
+//!                                                       says how it ended
+//! ```
+//!
+//! Everything goes through `status.migrationState` of the instance: this program hands over in one patch, handlers say the
+//! rest, and a migration has ended when that record says so. Until the hand-over no guest is concerned, and the migration fails
+//! by itself; afterwards the instance's own reconciler ([`crate::vmi::moving`]) sees to it that somebody gives a verdict.
+//!
+//! Phases that pass within a second are not written: their time stamps come with the next one.
+//!
+//! An instance never has two target pods: a pod's name follows from its migration's UID, an instance has one turn at a time
+//! ([`crate::migrations`]), and a turn is given only while its status names no other pod than its launcher.
+
+mod action;
+mod apply;
+mod begin;
+mod course;
+mod observe;
+mod observed;
+mod plan;
+mod status;
+mod subject;
+#[cfg(test)]
+mod tests;
+
+use crate::cluster::Cluster;
+use crate::expectations::{Key, Kind};
+use barevirt_component::error::chain;
+use barevirt_component::request::Error;
+use kube::runtime::reflector::ObjectRef;
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// When to look again where something of ours has not come back yet.
+const OWED: Duration = Duration::from_millis(500);
+
+/// One reconciliation; the time of the next where one is due without an event.
+pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
+    if cluster.expectations.owes(&Key::new(Kind::Vmim, namespace, name), Instant::now()) {
+        return Ok(Some(OWED));
+    }
+    let Some(migration) = cluster.vmims.get(&ObjectRef::new(name).within(namespace)) else { return Ok(None) };
+    let migration = match migration.unpack() {
+        Ok(migration) => migration,
+        Err(error) => {
+            // Named and left alone; the others go on.
+            warn!(namespace, name, error = %chain(&error), "a migration that cannot be read");
+            return Ok(None);
+        }
+    };
+    match observe::observe(cluster, migration).await? {
+        None => Ok(Some(OWED)),
+        Some(observed) => {
+            let plan = plan::plan(&observed);
+            apply::apply(cluster, &observed, plan).await
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Looking at what concerns one migration: caches first, past them where an old answer could do harm.
+
+use super::begin;
+use super::course;
+use super::observed::{Observed, Turn};
+use super::plan::{Standing, standing};
+use super::subject::subject;
+use crate::cluster::Cluster;
+use crate::expectations::{Key, Kind};
+use crate::migrations::Matter;
+use crate::migrations::row::{Phase, Row};
+use crate::vmi::{again, runs};
+use barevirt_api::names::MIGRATION_FINALIZER as FINALIZER;
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use barevirt_component::request::{Error, call_opt};
+use barevirt_plan::migration::{Effective, Limits, effective};
+use barevirt_plan::pod::target::{Target, launcher_name, target_name};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::Api;
+use kube::runtime::reflector::ObjectRef;
+use std::time::{Duration, Instant};
+
+/// Ended migrations of an instance that stay. KubeVirt's number.
+const STAY: usize = 5;
+
+/// What is there; none while caches are behind our own writes.
+pub(super) async fn observe(
+    cluster: &Cluster,
+    migration: VirtualMachineInstanceMigration,
+) -> Result<Option<Observed>, Error> {
+    let (namespace, name) = (migration.namespace().unwrap_or_default(), migration.name_any());
+    let uid = migration.uid().unwrap_or_default();
+    let vmi_name = migration.spec.vmi_name.clone().unwrap_or_default();
+    let target_name = target_name(&vmi_name, &uid);
+    let instant = Instant::now();
+    let owes = |kind, name: &str| cluster.expectations.owes(&Key::new(kind, &namespace, name), instant);
+    if owes(Kind::Vmi, &vmi_name) || owes(Kind::Pod, &target_name) {
+        return Ok(None);
+    }
+    let reached = Phase::of(&migration);
+    let is_final = reached.is_none_or(Phase::is_final);
+    let mut observed = Observed {
+        vmi: instance(cluster, &migration, &vmi_name, reached).await?,
+        target: None,
+        is_born_here: false,
+        target_node: None,
+        has_rival: false,
+        back_off: Duration::ZERO,
+        turn: Turn::NotAsked,
+        effective: None,
+        phase_due: Duration::ZERO,
+        surplus: vec![],
+        now: Timestamp::now(),
+        migration,
+    };
+    if is_final {
+        observed.surplus = surplus(cluster, &namespace, &vmi_name, &name);
+        return Ok(Some(observed));
+    }
+    let cached = cluster.pods.get(&ObjectRef::new(&target_name).within(&namespace));
+    observed.target = cached.and_then(|pod| pod.unpack().ok());
+    if observed.target.is_none() && reached >= Some(Phase::Scheduling) {
+        // That it is gone is the end of the migration.
+        let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
+        let subject = || format!("pod {namespace}/{target_name}");
+        observed.target = call_opt("get", subject, pods.get(&target_name)).await?;
+    }
+    if let Some(pod) = &observed.target {
+        observed.is_born_here = cluster.births.knows(pod.metadata.uid.as_deref().unwrap_or_default());
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        observed.target_node = node.map(|node| cluster.nodes.state(node, instant));
+    }
+    let (Some(vmi), Some(reached)) = (observed.vmi.clone(), reached) else { return Ok(Some(observed)) };
+    match standing(&vmi, &observed.migration) {
+        Standing::Apart => {
+            observed.has_rival = has_rival(cluster, &namespace, &vmi_name, &name);
+            let seconds = observed.now.as_second();
+            observed.back_off = cluster.migrations.back_off(&namespace, &name, seconds);
+            if begin::asks(&observed, &vmi, reached) {
+                observed.turn = turn(cluster, &observed, &vmi).await?;
+            } else if reached < Phase::Scheduling && observed.target.is_none() {
+                cluster.migrations.give_back(&namespace, &name);
+            }
+            if observed.target.as_ref().is_some_and(runs) {
+                observed.effective = Some(settings(cluster, &vmi).await?);
+            }
+        }
+        Standing::Handed => {
+            let matter = Matter::Phase(course::said(&vmi));
+            observed.phase_due = cluster.migrations.noticed(&uid, matter, instant);
+        }
+        Standing::Moved | Standing::Stayed => {}
+    }
+    Ok(Some(observed))
+}
+
+/// The instance. That there is none, or that it is another one than this program handed over, is asked of the API server.
+async fn instance(
+    cluster: &Cluster,
+    migration: &VirtualMachineInstanceMigration,
+    name: &str,
+    reached: Option<Phase>,
+) -> Result<Option<VirtualMachineInstance>, Error> {
+    let namespace = migration.namespace().unwrap_or_default();
+    let cached = cluster.vmis.get(&ObjectRef::new(name).within(&namespace));
+    let cached = cached.and_then(|vmi| vmi.unpack().ok());
+    let is_as_expected = |vmi: &VirtualMachineInstance| {
+        reached < Some(Phase::PreparingTarget) || standing(vmi, migration) != Standing::Apart
+    };
+    if cached.as_ref().is_some_and(is_as_expected) || reached.is_none_or(Phase::is_final) || name.is_empty() {
+        return Ok(cached);
+    }
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
+    call_opt("get", || format!("virtual machine instance {namespace}/{name}"), vmis.get(name)).await
+}
+
+/// Whether another migration of the instance comes first: one that has begun, else the older one.
+fn has_rival(cluster: &Cluster, namespace: &str, vmi: &str, name: &str) -> bool {
+    let all = cluster.migrations.of_instance(namespace, vmi);
+    let Some((_, own)) = all.iter().find(|(other, _)| **other == *name) else { return false };
+    is_behind(name, own, &all)
+}
+
+/// The same by their rows. Pure.
+pub(super) fn is_behind(name: &str, own: &Row, all: &[(Box<str>, Row)]) -> bool {
+    let others = all.iter().filter(|(other, row)| **other != *name && !row.phase.is_final());
+    let mut others = others.map(|(other, row)| {
+        let began = |row: &Row| row.phase.is_under_way();
+        match (began(row), began(own)) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => (row.created, &**other) < (own.created, name),
+        }
+    });
+    others.any(|comes_first| comes_first)
+}
+
+/// Ended migrations that are too many, the oldest ones.
+fn surplus(cluster: &Cluster, namespace: &str, vmi: &str, name: &str) -> Vec<(String, String)> {
+    let mut ended: Vec<(i64, Box<str>, Box<str>)> = cluster
+        .migrations
+        .of_instance(namespace, vmi)
+        .into_iter()
+        .filter(|(other, row)| (row.phase.is_final() || **other == *name) && !row.going)
+        .map(|(other, row)| (row.created, other, row.uid))
+        .collect();
+    ended.sort();
+    let many = ended.len().saturating_sub(STAY);
+    // It goes by its own finalizer first.
+    let older = ended.into_iter().take(many).filter(|(_, other, _)| **other != *name);
+    older.map(|(_, name, uid)| (name.into(), uid.into())).collect()
+}
+
+/// Asks for the turn; with it, what the target pod is to be.
+async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstance) -> Result<Turn, Error> {
+    let migration = &observed.migration;
+    let (namespace, name) = (migration.namespace().unwrap_or_default(), migration.name_any());
+    // Without its finalizer it makes nothing; that is added first.
+    if !migration.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
+        return Ok(Turn::NotAsked);
+    }
+    let limits = Limits::of(&cluster.migration_settings());
+    let has_target =
+        |namespace: &str, vmi: &str, uid: &str| cluster.has_pod(namespace, &target_name(vmi, uid));
+    if !cluster.migrations.take_turn(&namespace, &name, &limits, has_target, Instant::now()) {
+        return Ok(Turn::Waits);
+    }
+    let source_name = launcher_name(vmi);
+    let source = cluster.pods.get(&ObjectRef::new(&source_name).within(&namespace));
+    let Some(source) = source.and_then(|pod| pod.unpack().ok()) else { return Ok(Turn::NotAsked) };
+    let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default();
+    let labels = cluster.node(node).and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
+    let same_selinux_level = cluster.migration_settings().match_se_linux_level_on_migration != Some(false);
+    let target = Target { migration, source: &source, node_labels: &labels, same_selinux_level };
+    Ok(Turn::Now(again(cluster, vmi, target).await?))
+}
+
+/// The settings in force for the instance.
+async fn settings(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<Effective, Error> {
+    let policies = cluster.policies();
+    let name = vmi.namespace().unwrap_or_default();
+    // The namespace's labels are asked for only where something hangs on them.
+    let labels = if policies.iter().any(|policy| !policy.spec.selectors.namespace_selector.is_empty()) {
+        let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+        let found = namespaces.get_metadata(&name);
+        let found = call_opt("get", || format!("namespace {name}, for {}", subject(vmi)), found).await?;
+        found.and_then(|found| found.metadata.labels)
+    } else {
+        None
+    };
+    Ok(effective(&cluster.migration_settings(), &policies, vmi.metadata.labels.as_ref(), labels.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(created: i64, phase: Phase) -> Row {
+        let mut row = Row::of(&VirtualMachineInstanceMigration::default());
+        (row.created, row.phase) = (created, phase);
+        row
+    }
+
+    #[test]
+    fn of_two_migrations_of_an_instance_one_gives_way() {
+        let (old, young) = (row(1, Phase::Pending), row(2, Phase::Pending));
+        let began = row(3, Phase::Scheduling);
+        let all = vec![("b".into(), old.clone()), ("a".into(), young.clone())];
+        assert!(!is_behind("b", &old, &all) && is_behind("a", &young, &all));
+        let all = vec![("b".into(), old.clone()), ("c".into(), began.clone())];
+        assert!(is_behind("b", &old, &all) && !is_behind("c", &began, &all));
+        let all = vec![("b".into(), old.clone()), ("c".into(), row(0, Phase::Failed))];
+        assert!(!is_behind("b", &old, &all));
+        // Of the same second, by name.
+        let all = vec![("b".into(), old.clone()), ("d".into(), old.clone())];
+        assert!(!is_behind("b", &old, &all) && is_behind("d", &old, &all));
+    }
+}

@@ -1,0 +1,124 @@
+//! Changes of a migration's status that several plans make, and its words.
+
+use super::action::{Action, Plan};
+use super::observed::Observed;
+use crate::merge;
+use crate::migrations::row::Phase;
+use crate::vmi::others::state;
+use barevirt_api::v1::{
+    Condition, VirtualMachineInstanceMigrationPhaseTransitionTimestamp, VirtualMachineInstanceMigrationState,
+    VirtualMachineInstanceMigrationStatus, merge_condition,
+};
+use barevirt_component::notes::Note;
+use barevirt_plan::pod::target::launcher_name;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// Event reason: it failed. KubeVirt's, as all of these.
+pub(super) const FAILED_MIGRATION: &str = "FailedMigration";
+/// Event reason: the guest is on the target.
+pub(super) const SUCCESSFUL_MIGRATION: &str = "SuccessfulMigration";
+/// Event reason: the source's handler is asked to cancel it.
+pub(super) const SUCCESSFUL_ABORT: &str = "SuccessfulAbortMigration";
+/// Event reason: the target's handler is to prepare.
+pub(super) const SUCCESSFUL_HAND_OVER: &str = "SuccessfulHandOver";
+/// Event reason: no node takes the target pod.
+pub(super) const UNSCHEDULABLE: &str = "migrationTargetPodUnschedulable";
+/// Event reason: an instance is left alone for a while.
+pub(super) const BACK_OFF: &str = "MigrationBackoff";
+/// Condition: somebody deleted it.
+pub(super) const ABORT_REQUESTED: &str = "migrationAbortRequested";
+/// Condition: a quota of the namespace keeps the target pod out.
+pub(super) const REJECTED_BY_QUOTA: &str = "migrationRejectedByResourceQuota";
+/// Condition: a backup of the guest comes first.
+pub(super) const BLOCKED_BY_BACKUP: &str = "migrationBlockedByBackup";
+
+/// Phases that follow each other while all goes well.
+const COURSE: [Phase; 6] = [
+    Phase::Pending,
+    Phase::Scheduling,
+    Phase::Scheduled,
+    Phase::PreparingTarget,
+    Phase::TargetReady,
+    Phase::Running,
+];
+
+/// The status as it is.
+pub(super) fn of(observed: &Observed) -> VirtualMachineInstanceMigrationStatus {
+    observed.migration.status.clone().unwrap_or_default()
+}
+
+/// Enters a phase. Those that were passed on the way, too quickly to be worth a write, are noted as well.
+pub(super) fn enter(status: &mut VirtualMachineInstanceMigrationStatus, phase: Phase, now: Timestamp) {
+    let known = |status: &VirtualMachineInstanceMigrationStatus, phase: Phase| {
+        let mut stamps = status.phase_transition_timestamps.iter();
+        stamps.any(|stamp| stamp.phase.as_deref() == Some(phase.name()))
+    };
+    let passed = COURSE.into_iter().filter(|passed| *passed < phase && phase != Phase::Failed);
+    for phase in passed.chain([phase]) {
+        if !known(status, phase) {
+            status.phase_transition_timestamps.push(
+                VirtualMachineInstanceMigrationPhaseTransitionTimestamp {
+                    phase: Some(phase.name().to_owned()),
+                    phase_transition_timestamp: Some(Time(now)),
+                },
+            );
+        }
+    }
+    status.phase = Some(phase.name().to_owned());
+}
+
+/// The instance's record of it, once there is one; until then where the guest is.
+pub(super) fn copy(observed: &Observed, status: &mut VirtualMachineInstanceMigrationStatus) {
+    let Some(vmi) = &observed.vmi else { return };
+    match state(vmi).filter(|state| state.migration_uid == observed.migration.metadata.uid) {
+        Some(state) => status.migration_state = Some(state.clone()),
+        None if status.migration_state.is_none() => {
+            status.migration_state = Some(VirtualMachineInstanceMigrationState {
+                source_pod: Some(launcher_name(vmi)),
+                ..VirtualMachineInstanceMigrationState::default()
+            });
+        }
+        None => {}
+    }
+}
+
+/// Sets a condition.
+pub(super) fn condition(
+    status: &mut VirtualMachineInstanceMigrationStatus,
+    type_: &str,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) {
+    merge_condition(&mut status.conditions, Condition::new(type_, true, reason, message), &Time(now));
+}
+
+/// Writes the status, where it differs from the stored one.
+pub(super) fn write(observed: &Observed, status: &VirtualMachineInstanceMigrationStatus) -> Option<Action> {
+    // Our types always have a JSON form: no map in them has keys but strings.
+    let old = serde_json::to_value(of(observed)).unwrap_or_default();
+    let new = serde_json::to_value(status).unwrap_or_default();
+    let change = merge::difference(&old, &new)?;
+    Some(Action::Status(json!({
+        "metadata": {"resourceVersion": observed.migration.metadata.resource_version}, "status": change
+    })))
+}
+
+/// Writes metadata, which hold only for what was observed.
+pub(super) fn metadata(observed: &Observed, mut metadata: Value) -> Action {
+    metadata["resourceVersion"] = json!(observed.migration.metadata.resource_version);
+    Action::Meta(json!({ "metadata": metadata }))
+}
+
+/// It fails, after these steps.
+pub(super) fn fail(observed: &Observed, plan: Plan, message: impl Into<String>) -> Plan {
+    let mut status = of(observed);
+    enter(&mut status, Phase::Failed, observed.now);
+    copy(observed, &mut status);
+    if observed.migration.metadata.deletion_timestamp.is_some() {
+        condition(&mut status, ABORT_REQUESTED, "", "", observed.now);
+    }
+    plan.act_if(write(observed, &status)).tell(Note::warning(FAILED_MIGRATION, message))
+}

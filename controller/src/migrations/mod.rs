@@ -1,0 +1,323 @@
+//! Migrations as others look at them: which instance each moves, whose turn it is, how the last ones ended.
+//!
+//! The watch tells each change. Of migrations that have ended a row is kept and nothing else; there may be five for each
+//! instance.
+//!
+//! ```text
+//!   unfinished ──> rows, and whole in the cache     ended ──> rows     a turn that was given ──> noted until a row shows it
+//! ```
+
+pub mod queue;
+pub mod row;
+
+use self::queue::{Key, Taken, Waiting, turns};
+use self::row::{Phase, Row};
+use barevirt_plan::migration::Limits;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a turn is kept for a migration that does not show that it has taken it.
+const KEPT: Duration = Duration::from_secs(60);
+/// Time before an instance that this program failed to move is moved again; doubled after each failure in a row.
+const FIRST_PAUSE: i64 = 20;
+/// Doublings at most: the longest pause is a bit less than six hours.
+const MOST_DOUBLINGS: u32 = 10;
+
+/// Something that was noticed, and is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Matter {
+    /// A target pod is not there, or ended.
+    TargetLost,
+    /// A phase that is most likely over soon.
+    Phase(Phase),
+}
+
+#[derive(Debug)]
+struct Turn {
+    vmi: Key,
+    node: Box<str>,
+    since: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    rows: HashMap<Key, Row>,
+    /// Names of migrations by instance.
+    of_instance: HashMap<Key, BTreeSet<Box<str>>>,
+    /// Nodes of instances that have unfinished migrations.
+    homes: HashMap<Key, Box<str>>,
+    /// Turns that were given to migrations that are still pending, as far as rows show.
+    turns: HashMap<Key, Turn>,
+    /// Since when something is noticed, by the UID of the migration.
+    noticed: HashMap<(Box<str>, Matter), Instant>,
+    /// Target pods by instance; their names.
+    targets: HashMap<Key, BTreeSet<Box<str>>>,
+    /// Since when instances are being asked to move by a migration that the watch has not shown.
+    asked: HashMap<Key, Instant>,
+}
+
+/// All migrations.
+#[derive(Clone, Debug, Default)]
+pub struct Migrations(Arc<Mutex<Known>>);
+
+fn key(namespace: &str, name: &str) -> Key {
+    (namespace.into(), name.into())
+}
+
+impl Migrations {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Nothing panics while the lock is held; if it did, the maps would still be whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a migration as it is, and the node of its instance. Whether it has ended just now.
+    pub fn saw(&self, namespace: &str, name: &str, row: Row, home: Option<&str>) -> bool {
+        let mut known = self.lock();
+        let vmi = key(namespace, &row.vmi);
+        known.asked.remove(&vmi);
+        known.of_instance.entry(vmi.clone()).or_default().insert(name.into());
+        if let Some(home) = home {
+            known.homes.insert(vmi.clone(), home.into());
+        }
+        let (phase, uid) = (row.phase, row.uid.clone());
+        if phase != Phase::Unset && phase != Phase::Pending {
+            known.turns.remove(&key(namespace, name));
+        }
+        if row.done {
+            known.noticed.retain(|(of, _), _| *of != uid);
+        }
+        let former = known.rows.insert(key(namespace, name), row);
+        known.settle_home(&vmi);
+        phase.is_final() && former.is_some_and(|former| !former.phase.is_final())
+    }
+
+    /// Notes that a migration is gone; the instance that it moved.
+    pub fn gone(&self, namespace: &str, name: &str) -> Option<Box<str>> {
+        let mut known = self.lock();
+        let row = known.rows.remove(&key(namespace, name))?;
+        known.turns.remove(&key(namespace, name));
+        known.noticed.retain(|(of, _), _| *of != row.uid);
+        let vmi = key(namespace, &row.vmi);
+        remove(&mut known.of_instance, &vmi, name);
+        known.settle_home(&vmi);
+        Some(row.vmi)
+    }
+
+    /// Those that were not in a list of all.
+    pub fn missing(&self, listed: &HashSet<Key>) -> Vec<Key> {
+        self.lock().rows.keys().filter(|key| !listed.contains(*key)).cloned().collect()
+    }
+
+    /// Notes the node of an instance.
+    pub fn saw_instance(&self, namespace: &str, name: &str, node: &str) {
+        let mut known = self.lock();
+        let vmi = key(namespace, name);
+        if known.unfinished(&vmi).next().is_some() {
+            known.homes.insert(vmi, node.into());
+        }
+    }
+
+    /// Notes a target pod.
+    pub fn saw_target(&self, namespace: &str, vmi: &str, pod: &str) {
+        self.lock().targets.entry(key(namespace, vmi)).or_default().insert(pod.into());
+    }
+
+    /// Notes that a target pod is gone.
+    pub fn target_gone(&self, namespace: &str, vmi: &str, pod: &str) {
+        remove(&mut self.lock().targets, &key(namespace, vmi), pod);
+    }
+
+    /// Names of an instance's target pods, former ones among them.
+    pub fn targets(&self, namespace: &str, vmi: &str) -> Vec<Box<str>> {
+        self.lock().targets.get(&key(namespace, vmi)).into_iter().flatten().cloned().collect()
+    }
+
+    /// An instance's migrations, by name.
+    pub fn of_instance(&self, namespace: &str, vmi: &str) -> Vec<(Box<str>, Row)> {
+        let known = self.lock();
+        let names = known.of_instance.get(&key(namespace, vmi)).into_iter().flatten();
+        names
+            .filter_map(|name| Some((name.clone(), known.rows.get(&key(namespace, name))?.clone())))
+            .collect()
+    }
+
+    /// Whether an instance has a migration that has not ended, or one was asked for a moment ago.
+    pub fn is_wanted(&self, namespace: &str, vmi: &str, now: Instant) -> bool {
+        let mut known = self.lock();
+        known.asked.retain(|_, since| now.duration_since(*since) < KEPT);
+        known.asked.contains_key(&key(namespace, vmi))
+            || known.unfinished(&key(namespace, vmi)).next().is_some()
+    }
+
+    /// Notes that a migration of an instance is being asked for.
+    pub fn asked(&self, namespace: &str, vmi: &str, now: Instant) {
+        self.lock().asked.insert(key(namespace, vmi), now);
+    }
+
+    /// Notes that it was refused.
+    pub fn not_asked(&self, namespace: &str, vmi: &str) {
+        self.lock().asked.remove(&key(namespace, vmi));
+    }
+
+    /// UIDs of an instance's migrations that have not ended.
+    pub fn unfinished(&self, namespace: &str, vmi: &str) -> Vec<Box<str>> {
+        let known = self.lock();
+        known.unfinished(&key(namespace, vmi)).map(|(_, row)| row.uid.clone()).collect()
+    }
+
+    /// How many have had their turn and have not ended.
+    pub fn under_way(&self) -> usize {
+        let known = self.lock();
+        known.rows.values().filter(|row| row.phase.is_under_way()).count() + known.turns.len()
+    }
+
+    /// How long something is noticed about a migration; from now on where it is news.
+    pub fn noticed(&self, uid: &str, matter: Matter, now: Instant) -> Duration {
+        let mut known = self.lock();
+        let since = known.noticed.entry((uid.into(), matter)).or_insert(now);
+        now.duration_since(*since)
+    }
+
+    /// Notes that it is not so any more.
+    pub fn passed(&self, uid: &str, matter: Matter) {
+        self.lock().noticed.remove(&(uid.into(), matter));
+    }
+
+    /// Gives a migration its turn, if it is its turn. `has_target` says whether a pending one's target pod is there: it has had
+    /// its turn in another process.
+    pub fn take_turn(
+        &self,
+        namespace: &str,
+        name: &str,
+        limits: &Limits,
+        has_target: impl Fn(&str, &str, &str) -> bool,
+        now: Instant,
+    ) -> bool {
+        let mut known = self.lock();
+        known.turns.retain(|_, turn| now.duration_since(turn.since) < KEPT);
+        let own = key(namespace, name);
+        if known.turns.contains_key(&own) {
+            return true;
+        }
+        if !known.turns_now(limits, has_target).contains(&own) {
+            return false;
+        }
+        let Some(row) = known.rows.get(&own) else { return false };
+        let vmi = key(namespace, &row.vmi);
+        let node = known.homes.get(&vmi).cloned().unwrap_or_default();
+        known.turns.insert(own, Turn { vmi, node, since: now });
+        true
+    }
+
+    /// Notes that a migration could do nothing with its turn.
+    pub fn give_back(&self, namespace: &str, name: &str) {
+        self.lock().turns.remove(&key(namespace, name));
+    }
+
+    /// Those whose turn it is now that nobody has taken.
+    pub fn next(&self, limits: &Limits, has_target: impl Fn(&str, &str, &str) -> bool) -> Vec<Key> {
+        self.lock().turns_now(limits, has_target)
+    }
+
+    /// How long an instance that this program failed to move is left alone, before the migration of that name. As in
+    /// KubeVirt, counted from the last failure.
+    pub fn back_off(&self, namespace: &str, name: &str, now: i64) -> Duration {
+        let known = self.lock();
+        let Some(own) = known.rows.get(&key(namespace, name)).filter(|row| row.backs_off) else {
+            return Duration::ZERO;
+        };
+        let mut others: Vec<&Row> = known
+            .all(&key(namespace, &own.vmi))
+            .filter(|(of, row)| ***of != *name && row.backs_off && row.created <= own.created)
+            .map(|(_, row)| row)
+            .collect();
+        others.sort_by_key(|row| std::cmp::Reverse((row.created, row.failed_at)));
+        let failures = others
+            .iter()
+            .take_while(|row| row.phase != Phase::Succeeded)
+            .filter(|row| row.phase == Phase::Failed && !row.going)
+            .count();
+        let last = others.iter().filter_map(|row| row.failed_at).max();
+        let (Some(last), Ok(doublings)) = (last, u32::try_from(failures.saturating_sub(1))) else {
+            return Duration::ZERO;
+        };
+        if failures == 0 {
+            return Duration::ZERO;
+        }
+        let pause = FIRST_PAUSE.saturating_mul(1 << doublings.min(MOST_DOUBLINGS));
+        let left = last.saturating_add(pause).saturating_sub(now);
+        Duration::from_secs(u64::try_from(left).unwrap_or(0))
+    }
+
+    /// How many are in each of these: pending, on the way to their target, moving.
+    pub fn counts(&self) -> [usize; 3] {
+        let known = self.lock();
+        let count = |range: std::ops::RangeInclusive<Phase>| {
+            known.rows.values().filter(|row| range.contains(&row.phase)).count()
+        };
+        [
+            count(Phase::Unset..=Phase::Pending),
+            count(Phase::Scheduling..=Phase::TargetReady),
+            count(Phase::Running..=Phase::Running),
+        ]
+    }
+
+    /// Those that have ended: namespace, name, instance, and whether it moved.
+    pub fn ended(&self) -> Vec<(Key, Box<str>, bool)> {
+        let known = self.lock();
+        let ended = known.rows.iter().filter(|(_, row)| row.phase.is_final());
+        ended.map(|(key, row)| (key.clone(), row.vmi.clone(), row.phase == Phase::Succeeded)).collect()
+    }
+}
+
+impl Known {
+    fn all(&self, vmi: &Key) -> impl Iterator<Item = (&Box<str>, &Row)> {
+        let names = self.of_instance.get(vmi).into_iter().flatten();
+        let namespace = vmi.0.clone();
+        names.filter_map(move |name| Some((name, self.rows.get(&(namespace.clone(), name.clone()))?)))
+    }
+
+    fn unfinished(&self, vmi: &Key) -> impl Iterator<Item = (&Box<str>, &Row)> {
+        self.all(vmi).filter(|(_, row)| !row.phase.is_final())
+    }
+
+    /// Homes are kept of instances alone that wait or move.
+    fn settle_home(&mut self, vmi: &Key) {
+        if self.unfinished(vmi).next().is_none() {
+            self.homes.remove(vmi);
+        }
+    }
+
+    fn turns_now(&self, limits: &Limits, has_target: impl Fn(&str, &str, &str) -> bool) -> Vec<Key> {
+        let given = self.turns.values().map(|turn| Taken { vmi: turn.vmi.clone(), node: turn.node.clone() });
+        let mut taken: Vec<Taken> = given.collect();
+        let mut waiting = vec![];
+        for (key, row) in &self.rows {
+            if row.phase.is_final() || self.turns.contains_key(key) {
+                continue;
+            }
+            let vmi = (key.0.clone(), row.vmi.clone());
+            let node = self.homes.get(&vmi).cloned().unwrap_or_default();
+            if row.phase.is_under_way() || has_target(&key.0, &row.vmi, &row.uid) {
+                taken.push(Taken { vmi, node });
+            } else if !row.going {
+                let (priority, created) = (row.priority, row.created);
+                waiting.push(Waiting { key: key.clone(), vmi, node, priority, created });
+            }
+        }
+        turns(waiting, &taken, limits)
+    }
+}
+
+fn remove(sets: &mut HashMap<Key, BTreeSet<Box<str>>>, key: &Key, name: &str) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(name);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

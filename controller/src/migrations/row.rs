@@ -1,0 +1,166 @@
+//! A migration as far as others look at it: what is kept of one that has ended.
+
+use barevirt_api::names::MIGRATION_FINALIZER;
+use barevirt_api::v1::VirtualMachineInstanceMigration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+/// Annotation of migrations that a node's evacuation asked for: name of the node.
+pub const EVACUATION_ANNOTATION: &str = "kubevirt.io/evacuationMigration";
+/// Annotation of migrations that bring a guest to a launcher of the installed version.
+pub const WORKLOAD_UPDATE_ANNOTATION: &str = "kubevirt.io/workloadUpdateMigration";
+/// Annotation of migrations whose instance's failures do not delay them. KubeVirt's tests use it.
+const IGNORE_BACK_OFF_ANNOTATION: &str = "kubevirt.io/func-test-ignore-migration-backoff";
+
+/// How far a migration is. Later ones are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Nobody has looked at it yet.
+    Unset,
+    /// It waits for its turn.
+    Pending,
+    /// Its target pod is there.
+    Scheduling,
+    /// The target pod runs.
+    Scheduled,
+    /// The target's handler has to prepare.
+    PreparingTarget,
+    /// The target waits for the guest.
+    TargetReady,
+    /// The guest is on its way.
+    Running,
+    /// The guest is on the target.
+    Succeeded,
+    /// It is not.
+    Failed,
+}
+
+impl Phase {
+    /// All of them, in their order.
+    pub const ALL: [Phase; 9] = [
+        Phase::Unset,
+        Phase::Pending,
+        Phase::Scheduling,
+        Phase::Scheduled,
+        Phase::PreparingTarget,
+        Phase::TargetReady,
+        Phase::Running,
+        Phase::Succeeded,
+        Phase::Failed,
+    ];
+
+    /// As the status has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Unset => "",
+            Phase::Pending => "Pending",
+            Phase::Scheduling => "Scheduling",
+            Phase::Scheduled => "Scheduled",
+            Phase::PreparingTarget => "PreparingTarget",
+            Phase::TargetReady => "TargetReady",
+            Phase::Running => "Running",
+            Phase::Succeeded => "Succeeded",
+            Phase::Failed => "Failed",
+        }
+    }
+
+    /// The phase of a migration; none for those of migrations between clusters, which are not served.
+    #[must_use]
+    pub fn of(migration: &VirtualMachineInstanceMigration) -> Option<Self> {
+        let name = migration.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+        Phase::ALL.into_iter().find(|phase| phase.name() == name)
+    }
+
+    /// Whether nothing follows.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        self >= Phase::Succeeded
+    }
+
+    /// Whether it has had its turn and has not ended.
+    #[must_use]
+    pub fn is_under_way(self) -> bool {
+        self >= Phase::Scheduling && !self.is_final()
+    }
+}
+
+/// Place in the queue; the first is the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// `system-maintenance`.
+    Maintenance,
+    /// `user-triggered`, and those that say nothing: only this program's say something.
+    User,
+    /// `system-critical`.
+    Critical,
+}
+
+impl Priority {
+    /// Of a migration.
+    #[must_use]
+    pub fn of(migration: &VirtualMachineInstanceMigration) -> Self {
+        match migration.spec.priority.as_deref() {
+            Some("system-critical") => Priority::Critical,
+            Some("system-maintenance") => Priority::Maintenance,
+            _ => Priority::User,
+        }
+    }
+}
+
+/// What is kept of every migration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its UID.
+    pub uid: Box<str>,
+    /// The instance that it moves.
+    pub vmi: Box<str>,
+    /// When it was created, in seconds since 1970.
+    pub created: i64,
+    /// How far it is.
+    pub phase: Phase,
+    /// Its place in the queue.
+    pub priority: Priority,
+    /// This program asked for it, and its failure delays the next of its kind.
+    pub backs_off: bool,
+    /// When it failed, in seconds since 1970.
+    pub failed_at: Option<i64>,
+    /// It is being deleted.
+    pub going: bool,
+    /// This program has nothing to do for it any more.
+    pub done: bool,
+}
+
+impl Row {
+    /// Of a migration. One in a phase that is not served counts as ended.
+    #[must_use]
+    pub fn of(migration: &VirtualMachineInstanceMigration) -> Self {
+        let annotations = migration.annotations();
+        let automatic = [EVACUATION_ANNOTATION, WORKLOAD_UPDATE_ANNOTATION]
+            .into_iter()
+            .any(|annotation| annotations.contains_key(annotation));
+        let phase = Phase::of(migration);
+        let seconds = |time: &Time| time.0.as_second();
+        Row {
+            uid: migration.metadata.uid.as_deref().unwrap_or_default().into(),
+            vmi: migration.spec.vmi_name.as_deref().unwrap_or_default().into(),
+            created: migration.metadata.creation_timestamp.as_ref().map_or(0, seconds),
+            phase: phase.unwrap_or(Phase::Failed),
+            priority: Priority::of(migration),
+            backs_off: automatic && !annotations.contains_key(IGNORE_BACK_OFF_ANNOTATION),
+            failed_at: entered(migration, Phase::Failed).map(Timestamp::as_second),
+            going: migration.metadata.deletion_timestamp.is_some(),
+            done: phase.is_none_or(Phase::is_final)
+                && !migration.finalizers().iter().any(|finalizer| finalizer == MIGRATION_FINALIZER),
+        }
+    }
+}
+
+/// When a migration entered a phase.
+#[must_use]
+pub fn entered(migration: &VirtualMachineInstanceMigration, phase: Phase) -> Option<Timestamp> {
+    let stamps = &migration.status.as_ref()?.phase_transition_timestamps;
+    let stamp = stamps.iter().find(|stamp| stamp.phase.as_deref() == Some(phase.name()))?;
+    stamp.phase_transition_timestamp.as_ref().map(|time| time.0)
+}

@@ -1,0 +1,144 @@
+//! Migrations that this program asks for itself.
+//!
+//! A name follows from the instance and from its latest migration, so that an old observation asks for nothing twice; admission
+//! refuses a second one besides.
+
+use crate::cluster::Cluster;
+use crate::expectations::{Key, Kind};
+use crate::generated;
+use crate::write::FIELD_MANAGER;
+use barevirt_api::names::{
+    MIGRATION_FINALIZER, MIGRATION_SELECTOR_LABEL, REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE, vmi_id,
+};
+use barevirt_api::v1::{
+    VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationSpec,
+};
+use barevirt_component::error::response;
+use barevirt_component::notes::Note;
+use barevirt_component::request::{Error, call};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, PostParams};
+use kube::{Resource, ResourceExt};
+use std::time::Instant;
+use tracing::info;
+
+/// The first in the queue.
+pub const CRITICAL: &str = "system-critical";
+/// The last in the queue.
+pub const MAINTENANCE: &str = "system-maintenance";
+
+/// An instance that is to move.
+#[derive(Clone, Copy, Debug)]
+pub struct Mover<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its UID.
+    pub uid: &'a str,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// What its name begins with.
+    pub beginning: &'a str,
+    /// The annotation that says why: key and value.
+    pub why: (&'a str, &'a str),
+    /// Its place in the queue.
+    pub priority: &'a str,
+    /// What it is for, in events; begins with a blank where there is something to say.
+    pub purpose: &'a str,
+}
+
+/// Builds it. `latest` is the UID of the instance's latest migration.
+fn migration(mover: Mover<'_>, wish: &Wish<'_>, latest: &str) -> VirtualMachineInstanceMigration {
+    VirtualMachineInstanceMigration {
+        metadata: ObjectMeta {
+            name: Some(generated::name(wish.beginning, &format!("{}/{latest}", mover.uid))),
+            namespace: Some(mover.namespace.to_owned()),
+            labels: Some([(MIGRATION_SELECTOR_LABEL.to_owned(), vmi_id(mover.name))].into()),
+            annotations: Some([(wish.why.0.to_owned(), wish.why.1.to_owned())].into()),
+            finalizers: Some(vec![MIGRATION_FINALIZER.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec: VirtualMachineInstanceMigrationSpec {
+            vmi_name: Some(mover.name.to_owned()),
+            priority: Some(wish.priority.to_owned()),
+            ..VirtualMachineInstanceMigrationSpec::default()
+        },
+        status: None,
+    }
+}
+
+/// Asks for it, unless that was done a moment ago.
+///
+/// # Errors
+/// What the API server answers; it is told on the instance.
+pub async fn ask(cluster: &Cluster, mover: Mover<'_>, wish: &Wish<'_>) -> Result<(), Error> {
+    let Mover { namespace, name, .. } = mover;
+    let known = cluster.migrations.of_instance(namespace, name);
+    let latest = known.iter().max_by_key(|(name, row)| (row.created, name.clone()));
+    let latest = latest.map(|(_, row)| row.uid.as_ref()).unwrap_or_default();
+    let migration = migration(mover, wish, latest);
+    let own = migration.name_any();
+    let api: Api<VirtualMachineInstanceMigration> = Api::namespaced(cluster.client.clone(), namespace);
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    cluster.migrations.asked(namespace, name, Instant::now());
+    let write = cluster.expectations.begin(Key::new(Kind::Vmim, namespace, &own), Instant::now());
+    match call("create", || format!("migration {namespace}/{own}"), api.create(&params, &migration)).await {
+        Ok(created) => {
+            write.done(created.metadata.resource_version.as_deref());
+            info!(namespace, vmi = name, migration = own, "asked for a migration");
+            let message = format!("Created Migration {own}{}", wish.purpose);
+            cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_CREATE, message), reference(mover));
+            Ok(())
+        }
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
+            Ok(())
+        }
+        Err(error) => {
+            cluster.migrations.not_asked(namespace, name);
+            let message = format!("Error creating a Migration{}: {}", wish.purpose, error.message());
+            cluster.notes.tell(Note::warning(REASON_FAILED_CREATE, message), reference(mover));
+            Err(error)
+        }
+    }
+}
+
+fn reference(mover: Mover<'_>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(VirtualMachineInstance::api_version(&()).into_owned()),
+        kind: Some(VirtualMachineInstance::kind(&()).into_owned()),
+        namespace: Some(mover.namespace.to_owned()),
+        name: Some(mover.name.to_owned()),
+        uid: Some(mover.uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_name_follows_from_the_instance_and_its_latest_migration() {
+        let mover = Mover { namespace: "ns", name: "web", uid: "u1" };
+        let wish = Wish {
+            beginning: "kubevirt-evacuation-",
+            why: ("kubevirt.io/evacuationMigration", "node01"),
+            priority: CRITICAL,
+            purpose: "",
+        };
+        let first = migration(mover, &wish, "");
+        assert_eq!(first, migration(mover, &wish, ""));
+        assert_ne!(first.metadata.name, migration(mover, &wish, "m1").metadata.name);
+        let value = serde_json::to_value(&first).unwrap();
+        assert!(value["metadata"]["name"].as_str().unwrap().starts_with("kubevirt-evacuation-"));
+        assert_eq!(value["metadata"]["annotations"], json!({"kubevirt.io/evacuationMigration": "node01"}));
+        assert_eq!(value["metadata"]["labels"], json!({"kubevirt.io/vmi-name": "web"}));
+        assert_eq!(value["spec"], json!({"vmiName": "web", "priority": "system-critical"}));
+    }
+}

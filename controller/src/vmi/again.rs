@@ -1,0 +1,59 @@
+//! The launcher pod of an instance that runs, once more: what a migration moves it to.
+
+use super::claims;
+use super::observe::in_namespace;
+use super::reach;
+use super::state;
+use crate::cluster::Cluster;
+use crate::pod;
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::valid::ValidVmi;
+use barevirt_api::validate::Cause;
+use barevirt_component::request::Error;
+use barevirt_plan::pod::target::{Target, make};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Again {
+    /// The pod.
+    Pod(Box<Pod>),
+    /// Something that the guest has is not there now.
+    Waits(String),
+    /// There cannot be one.
+    Invalid(String),
+}
+
+/// Builds it from what is there now.
+pub(crate) async fn again(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    target: Target<'_>,
+) -> Result<Again, Error> {
+    let valid = match ValidVmi::new(vmi.clone()) {
+        Ok(valid) => valid,
+        Err(causes) => return Ok(Again::Invalid(Cause::joined(&causes))),
+    };
+    let namespace = vmi.namespace().unwrap_or_default();
+    let (config, state, claims) = futures::try_join!(
+        in_namespace(cluster, cluster.config(), &namespace),
+        state::observe(cluster, vmi, false),
+        claims::observe(cluster, vmi),
+    )?;
+    if let Some((_, message)) = claims.trouble(vmi) {
+        return Ok(Again::Waits(message));
+    }
+    let reaches = reach::observe(cluster, vmi, &claims, state.as_ref()).await?;
+    let mut pod = pod::build(&valid, &config);
+    pod::claims::add(&mut pod, &valid, |claim| claims.mode(claim));
+    pod::reach::add(&mut pod, &reaches);
+    match state::step(vmi, state.as_ref()) {
+        state::Step::Nothing | state::Step::Forget(_) => {}
+        state::Step::Ready(claim) => pod::state::add(&mut pod, &claim),
+        state::Step::Create(_) => return Ok(Again::Waits("the claim for its state is not there".to_owned())),
+        state::Step::Wait(_, message) => return Ok(Again::Waits(message)),
+    }
+    make(&mut pod, &valid, &target);
+    Ok(Again::Pod(Box::new(pod)))
+}

@@ -1,0 +1,178 @@
+//! An instance with two launcher pods. Pure.
+//!
+//! ```text
+//!   handed over ──> nothing here ends it or changes it ──> over ──> the pod that has no guest goes, then its UID
+//!        │
+//!        └── the target's pod is gone for certain, and no handler says so ──> failed: the source's guest goes on
+//! ```
+//!
+//! While a guest is on its way, the end of either pod says nothing of it: the source ends because it has sent everything, the
+//! target because nothing came. Handlers say how it ended; where there is no source to begin, the target is asked to say it. Where the target's handler cannot, since its pod or node is gone,
+//! nothing can run there, and it is said here; never where something may run.
+//!
+//! The target's handler writes its address only when it is prepared, and the source's begins only with that. So until then
+//! this program alone may end a migration: a patch that holds for what was observed comes before the address, or after it.
+
+use super::action::{Action, Plan};
+use super::observed::Observed;
+use super::others::{Other, Target, is_moving, is_over, state};
+use super::removal::remove_others;
+use super::status::{age, change, patch};
+use super::verdict::Verdict;
+use crate::node::NodeState;
+use barevirt_api::names::{COMPUTE_CONTAINER, MIGRATION_TARGET_NODE_LABEL};
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
+use barevirt_component::notes::Note;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long handlers have to say how a migration ended whose target is gone.
+const VERDICT: Duration = Duration::from_secs(10);
+/// How long a node that answers may need to end what ran in a pod that was taken away by force.
+const MARGIN: Duration = Duration::from_secs(30);
+/// How often an instance is looked at whose guest is on its way and whose pods are not as they should be.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the marks of a migration stay where a pod of it does not go.
+const SETTLES: Duration = Duration::from_secs(30);
+/// Event reason: a migration failed. KubeVirt's.
+const REASON_FAILED_MIGRATION: &str = "FailedMigration";
+/// KubeVirt's word for a target that is gone.
+const TARGET_IS_DOWN: &str = "Target pod is down";
+
+/// Whether the target said that it waits for the guest: the source may have begun.
+pub(crate) fn is_prepared(state: &VirtualMachineInstanceMigrationState) -> bool {
+    state.target_node_address.as_ref().is_some_and(|address| !address.is_empty())
+}
+
+/// The plan while the guest is on its way.
+pub(super) fn plan(observed: &Observed) -> Plan {
+    let vmi = &observed.vmi;
+    let Some(state) = state(vmi) else { return Plan::default() };
+    let prepared = is_prepared(state);
+    let (lost, deadline) = match observed.target {
+        Target::Lives | Target::Unknown => (None, Duration::MAX),
+        Target::Ended(since) => (Some(since), if prepared { VERDICT } else { Duration::ZERO }),
+        Target::Missing(since) => (Some(since), if prepared { Duration::ZERO } else { Duration::ZERO }),
+    };
+    if let Some(since) = lost {
+        if since < deadline {
+            return Plan::default().again_in(deadline.saturating_sub(since));
+        }
+        let uid = state.migration_uid.as_deref().unwrap_or_default();
+        let message = format!("VirtualMachineInstance migration uid {uid} failed. reason: {TARGET_IS_DOWN}");
+        let note = Note::warning(REASON_FAILED_MIGRATION, message);
+        let body = failed(vmi, TARGET_IS_DOWN, observed.now);
+        return Plan::default().act_if(body.map(Action::Patch)).tell(note);
+    }
+    let source_lives = observed.pod.as_ref().is_some_and(|pod| Verdict::of(pod).is_none())
+        && !observed.node.is_some_and(NodeState::is_lost);
+    // Nobody wants it any more, or nobody is there to begin: a target that only waits says that it has failed. Where the guest
+    // is on its way, or there, that changes nothing.
+    if (!observed.is_asked_to_move || !source_lives) && state.abort_requested != Some(true) {
+        return Plan::default().act_if(abort(vmi, observed.now).map(Action::Patch));
+    }
+    if source_lives && observed.target == Target::Lives {
+        return Plan::default();
+    }
+    Plan::default().again_in(PATIENCE)
+}
+
+/// The patch that says that the migration failed. Only where the target cannot run the guest, or the source cannot have begun.
+pub(crate) fn failed(vmi: &VirtualMachineInstance, reason: &str, now: Timestamp) -> Option<Value> {
+    changed(vmi, |state| {
+        (state.completed, state.failed) = (Some(true), Some(true));
+        state.end_timestamp.get_or_insert(Time(now));
+        state.failure_reason.get_or_insert_with(|| reason.to_owned());
+    })
+}
+
+/// The patch that ends a migration which nobody wants any more, or asks handlers to: the source's where it has begun, the target's
+/// where nothing has come yet.
+pub(crate) fn abort(vmi: &VirtualMachineInstance, now: Timestamp) -> Option<Value> {
+    changed(vmi, |state| {
+        state.abort_requested = Some(true);
+        if !is_prepared(state) {
+            state.abort_status = Some("Succeeded".to_owned());
+            (state.completed, state.failed) = (Some(true), Some(true));
+            state.end_timestamp.get_or_insert(Time(now));
+            state.failure_reason.get_or_insert_with(|| "Live migration aborted".to_owned());
+        }
+    })
+}
+
+fn changed(
+    vmi: &VirtualMachineInstance,
+    edit: impl FnOnce(&mut VirtualMachineInstanceMigrationState),
+) -> Option<Value> {
+    let mut status = vmi.status.clone()?;
+    edit(status.migration_state.as_mut()?);
+    let change = change(vmi, &status)?;
+    body(patch(vmi, json!({}), Some(change)))
+}
+
+/// What a patch says.
+fn body(action: Action) -> Option<Value> {
+    if let Action::Patch(body) = action { Some(body) } else { None }
+}
+
+/// What is left of migrations that have ended: pods, their UIDs, the marks.
+pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
+    let vmi = &observed.vmi;
+    let Some(before) = vmi.status.as_ref().filter(|_| !is_moving(vmi)) else { return Plan::default() };
+    let is_marked = before.evacuation_node_name.is_some() && before.evacuation_node_name != before.node_name;
+    if state(vmi).is_none() && observed.others.is_empty() && before.active_pods.len() <= 1 && !is_marked {
+        return Plan::default();
+    }
+    let left: Vec<&Other> = observed.others.iter().filter(|other| !other.wanted).collect();
+    let mut plan =
+        remove_others(left.iter().copied().filter(|other| super::status::is_ours(&other.pod, vmi)));
+
+    let mut status = before.clone();
+    let ended = state(vmi).filter(|state| is_over(state)).and_then(|state| state.end_timestamp.as_ref());
+    let since = ended.map(|ended| age(ended.0, observed.now));
+    let may_run = |uid: &str, node: &str| {
+        let found = observed.others.iter().find(|other| other.pod.metadata.uid.as_deref() == Some(uid));
+        launcher.metadata.uid.as_deref() == Some(uid)
+            || found.is_some_and(|other| {
+                // One that was not handed over has no guest, and one of a migration that has ended may have none: where it
+                // does not go, since its node does not answer, the next migration does not wait for it.
+                let stays = !node.is_empty() && since.is_none_or(|since| since < SETTLES);
+                Verdict::of(&other.pod).is_none() && (other.wanted || stays)
+            })
+    };
+    status.active_pods.retain(|uid, node| may_run(uid, node));
+    let settled = status.active_pods.len() <= 1
+        || since.is_none_or(|since| since >= SETTLES)
+        || observed.others.iter().any(|other| other.wanted);
+    let mut metadata = json!({});
+    if settled {
+        if vmi.labels().contains_key(MIGRATION_TARGET_NODE_LABEL) {
+            metadata = json!({"labels": {MIGRATION_TARGET_NODE_LABEL: null}});
+        }
+        // Evictions name the node to leave.
+        if is_marked {
+            status.evacuation_node_name = None;
+        }
+        if since.is_some() {
+            let image = launcher
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.containers.iter().find(|container| container.name == COMPUTE_CONTAINER))
+                .and_then(|compute| compute.image.clone());
+            status.launcher_container_image_version = image.or(status.launcher_container_image_version);
+            let class = launcher.status.as_ref().and_then(|status| status.qos_class.clone());
+            status.qos_class = class.or(status.qos_class);
+        }
+    } else if plan.again.is_none() {
+        plan = plan.again_in(SETTLES);
+    }
+    let change = change(vmi, &status);
+    if change.is_some() || metadata != json!({}) {
+        plan = plan.act(patch(vmi, metadata, change));
+    }
+    plan
+}

@@ -1,0 +1,210 @@
+//! An instance with two launcher pods: single cases.
+
+use super::*;
+use crate::vmi::moving::{abort, failed};
+use barevirt_api::names::{MIGRATION_JOB_LABEL, MIGRATION_TARGET_NODE_LABEL};
+
+const TARGET: &str = "virt-launcher-a-target";
+
+fn with(mut object: Value, change: &Value) -> Value {
+    crate::merge::apply(&mut object, change);
+    object
+}
+
+/// An instance that was handed over, with two pods.
+fn handed(state: Value) -> VirtualMachineInstance {
+    let record = json!({"migrationUid": "m1", "sourcePod": pod::name("a", "u1"), "sourceNode": "node01",
+        "targetPod": TARGET, "targetNode": "node02"});
+    let mut vmi = vmi(json!({"phase": "Running", "nodeName": "node01",
+        "activePods": {"p1": "node01", "t1": "node02"}, "migrationState": with(record, &state)}));
+    vmi.metadata.labels = Some([(MIGRATION_TARGET_NODE_LABEL.to_owned(), "node02".to_owned())].into());
+    vmi
+}
+
+fn target() -> Pod {
+    let mut pod = running();
+    pod.metadata.name = Some(TARGET.to_owned());
+    pod.metadata.uid = Some("t1".to_owned());
+    pod.metadata.labels.as_mut().unwrap().insert(MIGRATION_JOB_LABEL.to_owned(), "m1".to_owned());
+    pod.spec.as_mut().unwrap().containers[0].image = Some("newer".to_owned());
+    pod
+}
+
+fn ended(mut pod: Pod) -> Pod {
+    let status =
+        json!({"phase": "Failed", "containerStatuses": container(json!({"terminated": {"exitCode": 0}}))});
+    pod.status = pod_with(status).status;
+    pod
+}
+
+fn moving(state: Value, source: Option<Pod>, how: Target) -> Observed {
+    let mut observed = observed(handed(state), source);
+    observed.others = vec![Other { wanted: true, ..other(target()) }];
+    (observed.target, observed.is_asked_to_move) = (how, true);
+    observed
+}
+
+fn over() -> Value {
+    json!({"completed": true, "endTimestamp": text(NOW)})
+}
+
+/// After the switch: the target is the launcher.
+fn moved(others: Vec<Pod>) -> Observed {
+    let mut vmi = handed(over());
+    vmi.status.as_mut().unwrap().node_name = Some("node02".to_owned());
+    let mut observed = observed(vmi, Some(target()));
+    observed.others = others.into_iter().map(other).collect();
+    observed
+}
+
+#[test]
+fn the_end_of_the_source_is_not_the_instances_while_the_guest_may_be_elsewhere() {
+    let started = json!({"targetNodeAddress": "10.0.0.9", "startTimestamp": text(NOW)});
+    let gone_node = |mut observed: Observed| {
+        observed.node = Some(NodeState::Gone);
+        observed
+    };
+    for observed in [
+        moving(started.clone(), None, Target::Lives),
+        moving(started.clone(), Some(ended(running())), Target::Lives),
+        gone_node(moving(started.clone(), Some(running()), Target::Lives)),
+        // It may run there, though nobody knows.
+        moving(started.clone(), None, Target::Unknown),
+    ] {
+        let asks = plan(&observed);
+        let status = &patch_of(&asks)["status"];
+        assert_eq!(*status, json!({"migrationState": {"abortRequested": true}}));
+        // Once.
+        let mut asked = observed.clone();
+        asked.vmi = handed(with(started.clone(), &json!({"abortRequested": true})));
+        assert!(plan(&asked).actions.is_empty() && plan(&asked).again.is_some());
+    }
+    let missing = moving(started, None, Target::Missing(Duration::from_secs(29)));
+    assert_eq!(plan(&missing), Plan::default().again_in(Duration::from_secs(1)));
+}
+
+#[test]
+fn a_target_that_is_gone_for_certain_has_failed() {
+    let prepared = || json!({"targetNodeAddress": "10.0.0.9"});
+    let says = |state: Value, how: Target| {
+        let plan = plan(&moving(state, Some(running()), how));
+        (!plan.actions.is_empty()).then(|| patch_of(&plan)["status"]["migrationState"].clone())
+    };
+    let seconds = Duration::from_secs;
+    assert_eq!(says(prepared(), Target::Ended(seconds(9))), None, "handlers come first");
+    let said = says(prepared(), Target::Ended(seconds(10))).unwrap();
+    assert_eq!((&said["failed"], &said["completed"]), (&json!(true), &json!(true)));
+    assert_eq!(
+        (&said["endTimestamp"], &said["failureReason"]),
+        (&json!(text(NOW)), &json!("Target pod is down"))
+    );
+    assert_eq!(says(prepared(), Target::Missing(seconds(29))), None, "it may still run");
+    assert!(says(prepared(), Target::Missing(seconds(30))).is_some());
+    // The source cannot have begun.
+    assert!(
+        says(json!({}), Target::Ended(seconds(0))).is_some()
+            && says(json!({}), Target::Missing(seconds(0))).is_some()
+    );
+    for how in [Target::Unknown, Target::Lives] {
+        assert_eq!(says(json!({}), how), None);
+    }
+}
+
+#[test]
+fn a_migration_that_nobody_wants_any_more_is_ended_or_asked_to() {
+    let mut forgotten = moving(json!({"targetNodeAddress": "10.0.0.9"}), Some(running()), Target::Lives);
+    forgotten.is_asked_to_move = false;
+    let state = patch_of(&plan(&forgotten))["status"]["migrationState"].clone();
+    assert_eq!(state, json!({"abortRequested": true}));
+    forgotten.vmi = handed(json!({"targetNodeAddress": "10.0.0.9", "abortRequested": true}));
+    assert!(plan(&forgotten).actions.is_empty());
+    let alone = abort(&handed(json!({})), at(NOW)).unwrap();
+    assert_eq!(alone["metadata"]["resourceVersion"], "7");
+    assert_eq!(alone["status"]["migrationState"]["failureReason"], "Live migration aborted");
+    // What was said before stays.
+    let said = handed(json!({"failureReason": "told", "endTimestamp": text(NOW - 1)}));
+    let patch = failed(&said, "x", at(NOW)).unwrap();
+    assert_eq!(patch["status"]["migrationState"], json!({"completed": true, "failed": true}));
+}
+
+#[test]
+fn after_the_switch_the_target_is_the_launcher_and_the_source_goes() {
+    let goes = plan(&moved(vec![running()]));
+    assert!(
+        matches!(&goes.actions[..], [Action::DeletePod { uid, grace: 10, .. }] if uid == "p1"),
+        "{goes:?}"
+    );
+    let gone = plan(&moved(vec![]));
+    let body = patch_of(&gone);
+    assert_eq!(body["status"]["activePods"], json!({"p1": null}));
+    assert_eq!(body["status"]["launcherContainerImageVersion"], "newer");
+    assert_eq!(body["metadata"]["labels"], json!({MIGRATION_TARGET_NODE_LABEL: null}));
+    assert_eq!(body["status"].get("phase"), None);
+    // One that has ended has no guest, and is taken away.
+    let over = plan(&moved(vec![ended(running())]));
+    assert!(matches!(&over.actions[..], [Action::DeletePod { grace: 0, .. }, Action::Patch(_)]), "{over:?}");
+    // The end of the target is that of the instance.
+    let mut lost = moved(vec![]);
+    lost.pod = Some(ended(target()));
+    assert_eq!(patch_of(&plan(&lost))["status"]["phase"], "Succeeded");
+}
+
+#[test]
+fn a_failed_migration_leaves_the_source_and_nothing_else() {
+    let failed = with(over(), &json!({"failed": true}));
+    let mut back = observed(handed(failed), Some(running()));
+    back.others = vec![other(target())];
+    let goes = plan(&back);
+    assert!(matches!(&goes.actions[..], [Action::DeletePod { uid, .. }] if uid == "t1"), "{goes:?}");
+    // Its node does not answer: the next migration does not wait for it.
+    back.others[0].pod.metadata.deletion_timestamp = back.vmi.metadata.creation_timestamp.clone();
+    back.now = at(NOW + 30);
+    let body = plan(&back).actions.into_iter().find_map(|action| match action {
+        Action::Patch(body) => Some(body),
+        _ => None,
+    });
+    assert_eq!(body.unwrap()["status"]["activePods"], json!({"t1": null}));
+}
+
+#[test]
+fn marks_go_with_what_they_are_about() {
+    let marked = |node: &str| {
+        let mut observed = moved(vec![]);
+        observed.vmi.status.as_mut().unwrap().evacuation_node_name = Some(node.to_owned());
+        patch_of(&plan(&observed))["status"].clone()
+    };
+    assert_eq!(marked("node01")["evacuationNodeName"], Value::Null);
+    assert_eq!(marked("node02").get("evacuationNodeName"), None);
+    // Nothing is touched of an instance that never moved.
+    let calm = json!({"phase": "Running", "nodeName": "node01", "activePods": {"p1": "node01"}});
+    assert_eq!(plan(&observed(vmi(calm), Some(running()))), Plan::default());
+}
+
+#[test]
+fn a_pod_that_a_migration_waits_for_stays() {
+    let noted = json!({"phase": "Running", "nodeName": "node01", "activePods": {"p1": "node01", "t1": ""}});
+    let mut waits = observed(vmi(noted), Some(running()));
+    waits.others = vec![Other { wanted: true, ..other(target()) }];
+    assert!(plan(&waits).actions.is_empty());
+    // The migration has ended: no guest was ever brought there.
+    waits.others[0].wanted = false;
+    let goes = plan(&waits);
+    assert!(matches!(&goes.actions[..], [Action::DeletePod { .. }, Action::Patch(_)]), "{goes:?}");
+}
+
+#[test]
+fn both_pods_go_with_the_instance_each_as_its_node_is() {
+    let started = json!({"targetNodeAddress": "10.0.0.9"});
+    let mut going = moving(started, Some(running()), Target::Lives);
+    going.vmi = deleting(going.vmi);
+    going.node = Some(NodeState::Gone);
+    let actions = plan(&going).actions;
+    let graces: Vec<(&str, u32)> = actions
+        .iter()
+        .map(|action| match action {
+            Action::DeletePod { uid, grace, .. } => (uid.as_str(), *grace),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(graces, [("p1", 0), ("t1", 40)]);
+}

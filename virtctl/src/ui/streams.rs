@@ -1,0 +1,165 @@
+//! A guest's console and display, between a websocket of the browser and one of the API server.
+//!
+//! A browser does not tell a page why a websocket was not opened. So it is always opened, and a refusal is the reason of its
+//! close frame.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{SinkExt, StreamExt};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioIo;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{interval, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+
+use super::answer::{Answer, Failure};
+use super::ask::Cluster;
+use super::route::{Stream, Target};
+use crate::session::{self, INSTANCES, Session};
+use crate::stream::{self, PING_EVERY, Socket};
+
+/// How long the guest's side may take to open.
+const OPEN: Duration = Duration::from_secs(20);
+/// How long either side may take for a message.
+const SEND: Duration = Duration::from_secs(30);
+/// Largest message.
+const MAX_MESSAGE: usize = 1 << 20;
+/// Close codes: the guest's side could not be opened, and it broke off. KubeVirt's own are below 4010.
+const REFUSED: u16 = 4010;
+const BROKEN: u16 = 4011;
+/// Longest reason that a close frame holds, in bytes.
+const LONGEST_REASON: usize = 123;
+
+type Browser = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+/// Whether a request asks for a websocket.
+pub(super) fn is_upgrade<B>(request: &Request<B>) -> bool {
+    request
+        .headers()
+        .get(header::UPGRADE)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// Switches to a websocket, and carries the guest's stream in it until either side ends. Then `place` is free again.
+pub(super) fn open(
+    request: Request<Incoming>,
+    cluster: &Arc<Cluster>,
+    target: &Target,
+    stream: Stream,
+    place: OwnedSemaphorePermit,
+) -> Result<Answer, Failure> {
+    let headers = request.headers();
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| is_upgrade(&request));
+    let Some(key) = key else { return Err(Failure::bad("this address is for a websocket")) };
+    let accept = derive_accept_key(key.as_bytes());
+    let accept = HeaderValue::from_str(&accept).map_err(Failure::bad)?;
+    let session = cluster.session(&target.namespace);
+    let subresource = match stream {
+        Stream::Console => "console",
+        Stream::Display => "vnc",
+    };
+    let path = session::path(&target.namespace, INSTANCES, &target.name, subresource);
+    tokio::spawn(async move {
+        // A browser that goes away meanwhile needs no answer.
+        let Ok(Ok(upgraded)) = timeout(OPEN, hyper::upgrade::on(request)).await else { return };
+        let limits =
+            WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+        let mut browser =
+            WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(limits)).await;
+        let end = match connect(&session, &path).await {
+            Ok(guest) => carry(&mut browser, guest).await,
+            Err(why) => Some(close_frame(REFUSED, &why)),
+        };
+        // The end of the connection says the same.
+        let _ = timeout(SEND, browser.close(end)).await;
+        drop(place);
+    });
+    let mut answer = Response::new(Empty::new().boxed_unsync());
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    Ok(answer)
+}
+
+async fn connect(session: &Session, path: &str) -> Result<Socket, String> {
+    match timeout(OPEN, stream::open(session, path)).await {
+        Ok(Ok(Ok(socket))) => Ok(socket),
+        Ok(Ok(Err(refusal))) => Err(refusal),
+        Ok(Err(error)) => Err(format!("{error:#}")),
+        Err(_) => Err(format!("the API server did not answer within {} s", OPEN.as_secs())),
+    }
+}
+
+/// Carries messages until a side ends; how the guest's side ended, if it was the one.
+async fn carry(browser: &mut Browser, mut guest: Socket) -> Option<CloseFrame> {
+    let mut ping = interval(PING_EVERY);
+    loop {
+        let sent = tokio::select! {
+            message = browser.next() => match message {
+                Some(Ok(message @ (Message::Binary(_) | Message::Text(_)))) => {
+                    timeout(SEND, guest.send(Message::Binary(message.into_data()))).await
+                }
+                Some(Ok(Message::Close(_)) | Err(_)) | None => {
+                    // The other side sees the end of the connection in any case.
+                    let _ = timeout(SEND, guest.close(None)).await;
+                    return None;
+                }
+                Some(Ok(_)) => continue,
+            },
+            message = guest.next() => match message {
+                Some(Ok(message @ (Message::Binary(_) | Message::Text(_)))) => {
+                    timeout(SEND, browser.send(Message::Binary(message.into_data()))).await
+                }
+                Some(Ok(Message::Close(frame))) => return frame,
+                Some(Err(_)) | None => return Some(close_frame(BROKEN, "the connection to the guest broke off")),
+                Some(Ok(_)) => continue,
+            },
+            _ = ping.tick() => {
+                let both = async {
+                    guest.send(Message::Ping(Bytes::new())).await?;
+                    browser.send(Message::Ping(Bytes::new())).await
+                };
+                timeout(SEND, both).await
+            }
+        };
+        if !matches!(sent, Ok(Ok(()))) {
+            return Some(close_frame(BROKEN, "the connection to the guest broke off"));
+        }
+    }
+}
+
+/// A close frame; its reason is cut to what fits.
+fn close_frame(code: u16, reason: &str) -> CloseFrame {
+    let mut end = reason.len().min(LONGEST_REASON);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    CloseFrame { code: code.into(), reason: reason[..end].into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        let reason = close_frame(REFUSED, &"ä".repeat(100)).reason.to_string();
+        assert_eq!(reason, "ä".repeat(61));
+        assert_eq!(close_frame(REFUSED, "no").reason.to_string(), "no");
+    }
+
+    #[test]
+    fn a_websocket_is_asked_for_by_a_header() {
+        let request = |value: &str| Request::get("/").header(header::UPGRADE, value).body(()).unwrap();
+        assert!(is_upgrade(&request("WebSocket")));
+        assert!(!is_upgrade(&request("h2c")) && !is_upgrade(&Request::new(())));
+    }
+}

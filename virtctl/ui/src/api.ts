@@ -1,0 +1,77 @@
+// Requests to `virtctl ui`.
+
+/** A request that failed, in words for the person at the page. */
+export class Failed extends Error {
+    constructor(
+        message: string,
+        readonly status: number,
+    ) {
+        super(message);
+    }
+}
+
+/** The answer to a request; fails with the server's own words. */
+export async function ask<T>(method: string, path: string, body?: string | object): Promise<T> {
+    let answer: Response;
+    try {
+        answer = await fetch(`/api/${path}`, {
+            method,
+            body: typeof body === "object" ? JSON.stringify(body) : body,
+            signal: AbortSignal.timeout(60_000),
+        });
+    } catch {
+        throw new Failed("`virtctl ui` does not answer: it may have ended.", 0);
+    }
+    const text = await answer.text();
+    if (answer.ok) return JSON.parse(text) as T;
+    let message = text.trim();
+    try {
+        message = (JSON.parse(text) as { message: string }).message;
+    } catch {
+        // The text itself says it.
+    }
+    throw new Failed(message || `The answer is ${answer.status}.`, answer.status);
+}
+
+/** The path of a machine. */
+export function machinePath(namespace: string, name: string, rest = ""): string {
+    return `machines/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}${rest}`;
+}
+
+/** A stream of a guest. */
+export function websocket(namespace: string, name: string, what: "console" | "vnc"): WebSocket {
+    const socket = new WebSocket(`ws://${location.host}/api/${machinePath(namespace, name, `/${what}`)}`);
+    socket.binaryType = "arraybuffer";
+    return socket;
+}
+
+/** How a stream of a guest ended, in words. */
+export function goodbye(event: CloseEvent): string {
+    if (event.code === 4001) return "Another user has opened it, and took it over.";
+    if (event.code === 4000 || event.code === 1000) return "The guest has ended it.";
+    return event.reason || "The connection broke off.";
+}
+
+/** The lines of an answer that does not end, as objects. Ends when nothing came for `silence` milliseconds. */
+export async function* lines(path: string, silence: number): AsyncGenerator<unknown> {
+    const abort = new AbortController();
+    let timer = setTimeout(() => abort.abort(), silence);
+    try {
+        const answer = await fetch(`/api/${path}`, { signal: abort.signal });
+        if (!answer.ok || !answer.body) throw new Failed((await answer.text()).trim(), answer.status);
+        const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+        let rest = "";
+        for (;;) {
+            const { done, value } = await reader.read();
+            if (done) return;
+            clearTimeout(timer);
+            timer = setTimeout(() => abort.abort(), silence);
+            const parts = (rest + value).split("\n");
+            rest = parts.pop() ?? "";
+            for (const part of parts) if (part) yield JSON.parse(part);
+        }
+    } finally {
+        clearTimeout(timer);
+        abort.abort();
+    }
+}

@@ -1,0 +1,15 @@
+// What this page uses of noVNC, which comes without types.
+declare module "@novnc/novnc" {
+    export default class RFB extends EventTarget {
+        constructor(target: HTMLElement, channel: WebSocket | string, options?: { shared?: boolean });
+        scaleViewport: boolean;
+        background: string;
+        viewOnly: boolean;
+        focus(): void;
+        disconnect(): void;
+        sendCtrlAltDel(): void;
+        sendKey(keysym: number, code: string | null, down?: boolean): void;
+        toDataURL(type?: string): string;
+    }
+}
+declare module "*.css";
