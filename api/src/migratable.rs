@@ -17,7 +17,7 @@ use crate::v1::{
 pub const SERVED: bool = true;
 /// Whether a migration copies disks that are files of the node: container disks, empty and ephemeral disks, cloud-init and
 /// what is made of objects. While it is false, an instance with one of them stays where it is.
-pub const LOCAL_DISKS_COPIED: bool = false;
+pub const LOCAL_DISKS_COPIED: bool = true;
 /// Whether volumes that were plugged in move with their instance.
 pub const HOTPLUGGED_VOLUMES_MOVE: bool = false;
 

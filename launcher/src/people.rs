@@ -62,6 +62,12 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// It is on its way to another node: only a look at it is left.
+    pub(crate) fn is_closed(&self) -> bool {
+        let told = self.status.as_ref().and_then(|status| status.borrow().migration.clone());
+        told.is_some_and(|told| told.is_closed())
+    }
+
     /// Its process, 0 where it is not known.
     pub(crate) fn pid(&self) -> u32 {
         self.status.as_ref().map_or(0, |status| status.borrow().qemu_pid)

@@ -200,6 +200,14 @@ pub struct Told {
     pub hold: bool,
 }
 
+impl Told {
+    /// The guest stands still here, for the last of it or for good: nobody may let it run, or change what is sent.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self.state, State::Switching | State::Sent | State::Left)
+    }
+}
+
 impl Moving {
     /// One step. What it means for the guest comes with it.
     pub fn step(&mut self, now: Duration, event: Event) -> (Vec<Effect>, Outcome) {

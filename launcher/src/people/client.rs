@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 
-use barevirt_api::monitor::{self, Forbidden};
+use barevirt_api::monitor::{self, Class, Forbidden};
 use barevirt_qmp::codec::{Decoder, Line, encode};
 use barevirt_qmp::{Deadline, Error, Events};
 use futures::StreamExt;
@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::{Guest, IN_FLIGHT, MAX_LINE, PATIENCE};
+use crate::lifecycle::Refused;
 use crate::standstill;
 
 /// Why a client's session ended.
@@ -191,6 +192,9 @@ async fn execute(
     oob: bool,
     id: Option<Value>,
 ) -> Map<String, Value> {
+    if guest.is_closed() && monitor::judge(&name, &arguments) != Ok(Class::Query) {
+        return refusal("GenericError", &Refused::Migrating.to_string(), id);
+    }
     let deadline = Deadline::after(guest.patience);
     let answer = if oob {
         guest.qmp.execute_raw_oob(&name, arguments, deadline).await

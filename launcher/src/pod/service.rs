@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barevirt_api::monitor::Forbidden;
+use barevirt_api::monitor::{Class, Forbidden};
 use barevirt_protocol::names::{LOWEST_VERSION, VERSION};
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
@@ -288,7 +288,13 @@ impl Launcher for Service {
             ms => Duration::from_millis(ms.into()).min(LONGEST_COMMAND),
         };
         match barevirt_api::monitor::judge(&name, &arguments) {
-            Ok(class) => tracing::info!(command = name, class = class.word(), "QMP through virt-handler"),
+            Ok(class) => {
+                tracing::info!(command = name, class = class.word(), "QMP through virt-handler");
+                let told = self.process.borrow().migration.clone();
+                if class != Class::Query && told.is_some_and(|told| told.is_closed()) {
+                    return Err(Status::failed_precondition(lifecycle::Refused::Migrating.to_string()));
+                }
+            }
             Err(forbidden @ Forbidden::Unknown(_)) => {
                 let answer = refused(&forbidden).to_string().into_bytes();
                 return Ok(Response::new(QmpResponse { answer }));

@@ -67,6 +67,13 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
     let over = |status: &LauncherStatus| matches!(state(status), MigrationState::Sent | MigrationState::Over);
     let sent = watch.until("sent", over).await;
     assert_eq!(state(&sent), MigrationState::Sent, "{sent:?}");
+    // Whoever lets it run now makes two of it.
+    let control = ControlRequest { control: Control::Unpause.into(), ..Default::default() };
+    let refused = client.control(grpc::request(control, SOON)).await.unwrap_err();
+    assert_eq!(refused.message(), "VMI is migrating");
+    let request = QmpRequest { command: br#"{"execute": "cont"}"#.to_vec(), deadline_ms: 5000 };
+    let refused = client.qmp(grpc::request(request, SOON)).await.unwrap_err();
+    assert_eq!(refused.message(), "VMI is migrating");
     target_watch.until("received", |status| state(status) == MigrationState::Received).await;
     let keys = target.at("private/migration");
     eventually("the key is gone", SOON, || std::fs::read_dir(&keys).unwrap().next().is_none()).await;
