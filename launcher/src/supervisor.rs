@@ -418,7 +418,8 @@ impl Supervisor<'_> {
         let paused = Paused::of(&self.vm.phase);
         // A guest is let in where this is said: before QEMU waits for it, there is nothing to say.
         let waits = matches!(self.vm.phase, Phase::Paused(crate::lifecycle::Pause::Incoming));
-        let migration = self.vm.moving.told(self.vm.hold).filter(|told| waits || told.state != State::Awaited);
+        let migration =
+            self.vm.moving.told(self.vm.hold).filter(|told| waits || told.state != State::Awaited);
         self.status.send_if_modified(|status| {
             let before = status.clone();
             status.reason = reason;

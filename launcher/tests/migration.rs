@@ -178,17 +178,17 @@ fn local<F: Future>(test: F) -> F::Output {
 #[test]
 fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
     local(async {
-        let Pair { mut source, mut target, _directory } = {
-            let pair = Pair::start().await;
-            pair.begin(limits(), [7, 7]).await;
-            pair
-        };
+        let mut pair = Pair::start().await;
+        // One that begins anew begins below that.
+        while pair.source.count().await < 5 {}
+        pair.begin(limits(), [7, 7]).await;
+        let Pair { mut source, mut target, _directory } = pair;
         let sent = source.reaches(State::Sent).await;
         assert!(!sent.hold && !sent.paused && sent.reason.is_empty(), "{sent:?}");
         target.reaches(State::Received).await;
         // Nobody runs: the target was not told to, and the source never will by itself.
         assert_eq!(target.status.borrow().stage, Stage::Starting);
-        let mut last = 0;
+        let mut last = 5;
         while let Ok(count) =
             timeout(Duration::from_millis(500), counter::next_count(&mut source.serial)).await
         {
@@ -203,7 +203,7 @@ fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
         target.reaches(State::Arrived).await;
         target.until("running", |status| status.stage == Stage::Running).await;
         let first = target.count().await;
-        assert!((last..last + 3).contains(&first), "{last}, then {first}");
+        assert!(first > last, "{last}, then {first}");
         assert!(target.count().await > first);
         source.order(MigrationOrder::Verdict { went: true }).await.unwrap();
         let verdict = source.verdict().await;
@@ -318,10 +318,9 @@ fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
         // The disk takes a second, and memory some more.
         let limits = Limits { bandwidth: Some(96 << 10), downtime: Duration::from_millis(1), ..limits() };
         source.order(MigrationOrder::Send { baggage: baggage(ours, our_disk), limits }).await.unwrap();
-        let of_disk = |status: &Status| {
-            status.migration.as_ref().is_some_and(|told| told.progress.total == before.len() as u64)
-        };
-        source.until("its disk is being copied", of_disk).await;
+        let of_disk =
+            |status: &Status| status.migration.as_ref().is_some_and(|told| told.state == State::Sending);
+        source.until("it is begun", of_disk).await;
         let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
         let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
         assert_eq!(said, json!(""));

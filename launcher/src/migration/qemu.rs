@@ -23,6 +23,10 @@ const CONNECTION: &str = "migration";
 const USER: &str = "migration";
 /// Where QEMU looks for keys in the directory that it is told.
 const KEY_FILE: &str = "keys.psk";
+/// The group of its key exchange, where it looks for one: without the file it makes its own, which takes it seconds.
+const GROUP_FILE: &str = "dh-params.pem";
+/// The group ffdhe2048 of RFC 7919.
+const GROUP: &str = include_str!("ffdhe2048.pem");
 
 /// What the handler gave for a migration.
 #[derive(Debug)]
@@ -184,14 +188,15 @@ fn write_key(keys: &Path, key: &Key) -> io::Result<()> {
     remove_key(keys)?;
     let mut open = OpenOptions::new();
     let mut file = open.write(true).create_new(true).mode(0o600).open(keys.join(KEY_FILE))?;
-    file.write_all(key.line().as_bytes())
+    file.write_all(key.line().as_bytes())?;
+    std::fs::write(keys.join(GROUP_FILE), GROUP)
 }
 
 fn remove_key(keys: &Path) -> io::Result<()> {
-    match std::fs::remove_file(keys.join(KEY_FILE)) {
+    [KEY_FILE, GROUP_FILE].iter().try_for_each(|name| match std::fs::remove_file(keys.join(name)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
-    }
+    })
 }
 
 async fn forget_key(qmp: &Qmp) -> Result<(), Error> {
