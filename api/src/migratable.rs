@@ -14,7 +14,7 @@ use crate::v1::{
 
 /// Whether this version moves instances between nodes. While it is false, migrations are refused at admission and no instance
 /// is migratable.
-pub const SERVED: bool = false;
+pub const SERVED: bool = true;
 /// Whether a migration copies disks that are files of the node: container disks, empty and ephemeral disks, cloud-init and
 /// what is made of objects. While it is false, an instance with one of them stays where it is.
 pub const LOCAL_DISKS_COPIED: bool = false;

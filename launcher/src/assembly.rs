@@ -11,8 +11,8 @@ use barevirt_api::sizing::DedicatedCpus;
 use barevirt_api::v1::ClientPassthroughDevices;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
-    Accelerator, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, HotDisks, InterfaceFacts,
-    Layout, Monitors, PlanError, argv, plan,
+    Accelerator, Disk, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, HotDisks, InterfaceFacts,
+    Layout, Monitors, PlanError, ReadMode, argv, plan,
 };
 use tokio::net::UnixStream;
 
@@ -20,6 +20,7 @@ use crate::clock::{self, ClockError};
 use crate::descriptors::Descriptors;
 use crate::firmware;
 use crate::host_cpus;
+use crate::migration::disks::{LocalDisk, LocalDisks};
 use crate::pins::Pins;
 use crate::process::Command;
 use crate::supervisor::Launch;
@@ -102,6 +103,8 @@ pub struct Installation {
     pub qemu: PathBuf,
     /// Where its VNC server is to listen.
     pub vnc_socket: PathBuf,
+    /// Where it is to listen for disks of a guest that comes.
+    pub disk_socket: PathBuf,
     /// Where its slots for USB devices of clients are to listen.
     pub usb_sockets: UsbSockets,
     /// What guests read about their system.
@@ -236,9 +239,23 @@ pub fn assemble(
         agent_port,
         incoming: incoming.map(|incoming| incoming.uid),
         keys,
+        disks: LocalDisks { all: local_disks(vmi, &machine.disks), socket: installation.disk_socket.clone() },
     };
     let ends = Ends { people, serial, agent, downward_metrics };
     Ok(Assembly { launch, ends, layout: machine.layout, hot_disks })
+}
+
+/// Disks that the guest writes and no other node has. What is only read is made on the target as it was here.
+fn local_disks(vmi: &ValidVmi, disks: &[Disk]) -> Vec<LocalDisk> {
+    let is_local = |name: &str| {
+        let volume = vmi.volumes().iter().find(|volume| volume.name == name);
+        volume.is_some_and(|volume| volume.claim().is_none_or(|claim| claim.is_ephemeral))
+    };
+    disks
+        .iter()
+        .filter(|disk| disk.image.mode == ReadMode::ReadWrite && is_local(&disk.name))
+        .map(|disk| LocalDisk { name: disk.name.clone(), node: disk.image.node() })
+        .collect()
 }
 
 /// CPUs for the guest alone, where it is to have such.

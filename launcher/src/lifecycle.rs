@@ -130,3 +130,5 @@ fn starting(now: Duration, event: Event, vm: &Vm) -> (Phase, Vec<Effect>) {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod two_nodes;

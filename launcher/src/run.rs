@@ -123,6 +123,7 @@ fn prepare(
     let installation = Installation {
         qemu: args.qemu.clone(),
         vnc_socket: scratch.path().join("vnc.sock"),
+        disk_socket: scratch.path().join("disks.sock"),
         usb_sockets: usb_sockets(scratch.path()),
         smbios: Smbios::default(),
     };

@@ -32,6 +32,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 pub use self::migrate::MigrationOrder;
 use crate::lifecycle::{Control, Event, NotOrdered, Phase, Refused, Vm, judge, step};
 use crate::migration::State;
+use crate::migration::disks::LocalDisks;
 use crate::migration::qemu::Baggage;
 use crate::pins::Pins;
 use crate::process::{Command, Process, unmap_code};
@@ -71,6 +72,8 @@ pub struct Launch {
     pub incoming: Option<String>,
     /// Where QEMU reads the keys of migrations.
     pub keys: PathBuf,
+    /// Disks that are copied in a migration.
+    pub disks: LocalDisks,
 }
 
 /// Something that is asked of the supervisor.
@@ -144,6 +147,7 @@ struct Supervisor<'a> {
     events: Option<Events>,
     agent_port: String,
     keys: PathBuf,
+    disks: LocalDisks,
     /// What the handler gave for a migration that is about to begin.
     baggage: Option<Baggage>,
     wake: Option<Instant>,
@@ -188,6 +192,7 @@ pub async fn supervise(
         events: None,
         agent_port: String::new(),
         keys: PathBuf::new(),
+        disks: LocalDisks::default(),
         baggage: None,
         wake: None,
         reply: None,
@@ -411,7 +416,9 @@ impl Supervisor<'_> {
         };
         let ready = self.events.is_some() && self.vm.verdict().is_none();
         let paused = Paused::of(&self.vm.phase);
-        let migration = self.vm.moving.told(self.vm.hold);
+        // A guest is let in where this is said: before QEMU waits for it, there is nothing to say.
+        let waits = matches!(self.vm.phase, Phase::Paused(crate::lifecycle::Pause::Incoming));
+        let migration = self.vm.moving.told(self.vm.hold).filter(|told| waits || told.state != State::Awaited);
         self.status.send_if_modified(|status| {
             let before = status.clone();
             status.reason = reason;

@@ -5,15 +5,19 @@
 mod counter;
 mod support;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use barevirt_qmp::{Deadline, Options, Qmp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::timeout;
+use virt_launcher::migration::disks::{LocalDisk, LocalDisks};
 use virt_launcher::migration::qemu::{Baggage, Key};
 use virt_launcher::migration::{Limits, State, Told};
 use virt_launcher::status::{Stage, Status};
@@ -28,11 +32,17 @@ struct End {
     status: watch::Receiver<Status>,
     verdict: JoinHandle<Verdict>,
     serial: UnixStream,
+    people: Option<UnixStream>,
     _keys: tempfile::TempDir,
 }
 
 impl End {
     fn start(directory: &std::path::Path, incoming: bool) -> Self {
+        Self::start_with(directory, incoming, None)
+    }
+
+    /// With a disk beside that of the counter.
+    fn start_with(directory: &std::path::Path, incoming: bool, data: Option<&std::path::Path>) -> Self {
         let disk = counter::disk(directory);
         let file = format!("driver=file,node-name=file,read-only=on,filename={}", disk.display());
         let mut extra =
@@ -41,9 +51,18 @@ impl End {
         if incoming {
             extra.extend(["-incoming", "defer"]);
         }
+        let data = data.map(|data| format!("driver=file,node-name=data-file,filename={}", data.display()));
+        if let Some(data) = &data {
+            extra.extend(["-blockdev", data, "-blockdev", "driver=raw,node-name=disk-data,file=data-file"]);
+            extra.extend(["-device", "virtio-blk-pci,drive=disk-data,id=data"]);
+        }
         let mut bare = support::bare(&extra);
         let keys = tempfile::tempdir().unwrap();
         bare.launch.keys = keys.path().join("keys");
+        if data.is_some() {
+            let all = vec![LocalDisk { name: "data".to_owned(), node: "disk-data".to_owned() }];
+            bare.launch.disks = LocalDisks { all, socket: keys.path().join("disks.sock") };
+        }
         bare.launch.incoming = incoming.then(|| UID.to_owned());
         let (requests, asked) = mpsc::channel(4);
         let sender = watch::Sender::new(Status::default());
@@ -51,7 +70,7 @@ impl End {
         let launch = bare.launch;
         let verdict =
             spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
-        Self { requests, status, verdict, serial: bare.serial, _keys: keys }
+        Self { requests, status, verdict, serial: bare.serial, people: Some(bare.people), _keys: keys }
     }
 
     async fn until(&mut self, what: &str, is: impl Fn(&Status) -> bool) -> Status {
@@ -108,7 +127,8 @@ impl Pair {
 
     async fn begin(&self, limits: Limits, keys: [u8; 2]) {
         let (ours, theirs) = connection();
-        let baggage = |memory, key| Some(Baggage { memory, key: Key::new(vec![key; 32]) });
+        let baggage =
+            |memory, key| Some(Baggage { memory, key: Key::new(vec![key; 32]), disks: BTreeMap::new() });
         let receive = MigrationOrder::Receive { baggage: baggage(theirs, keys[1]) };
         self.target.order(receive).await.unwrap();
         let send = MigrationOrder::Send { baggage: baggage(ours, keys[0]), limits };
@@ -146,7 +166,7 @@ fn limits() -> Limits {
 
 /// Some seconds long, for what is to happen on the way.
 fn slow() -> Limits {
-    Limits { bandwidth: Some(64 << 10), downtime: Duration::from_millis(1), ..limits() }
+    Limits { bandwidth: Some(16 << 10), downtime: Duration::from_millis(1), ..limits() }
 }
 
 fn local<F: Future>(test: F) -> F::Output {
@@ -270,5 +290,80 @@ fn without_the_key_nothing_is_sent() {
         assert!(over.reason.contains("TLS"), "{over:?}");
         assert_eq!(over.progress.transferred, 0);
         pair.is_at_source().await;
+    });
+}
+
+#[test]
+fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
+    local(async {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let before: Vec<u8> = (0..256_u32 << 10).map(|at| (at / 4096 % 251) as u8).collect();
+        std::fs::write(at("source"), &before).unwrap();
+        std::fs::write(at("target"), vec![0; before.len()]).unwrap();
+        let mut source = End::start_with(directory.path(), false, Some(&at("source")));
+        let mut target = End::start_with(directory.path(), true, Some(&at("target")));
+        source.until("running", |status| status.stage == Stage::Running).await;
+        target.until("ready", |status| status.ready).await;
+        let people = source.people.take().unwrap();
+        let deadline = || Deadline::after(SOON);
+        let (people, _events) = Qmp::open(people, Options::default(), deadline()).await.unwrap();
+        let mut ends = [connection(), connection()].into_iter();
+        let ((ours, theirs), (our_disk, their_disk)) = (ends.next().unwrap(), ends.next().unwrap());
+        let baggage = |memory, disk| {
+            let disks = BTreeMap::from([("data".to_owned(), disk)]);
+            Some(Baggage { memory, key: Key::new(vec![7; 32]), disks })
+        };
+        target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
+        // The disk takes a second, and memory some more.
+        let limits = Limits { bandwidth: Some(96 << 10), downtime: Duration::from_millis(1), ..limits() };
+        source.order(MigrationOrder::Send { baggage: baggage(ours, our_disk), limits }).await.unwrap();
+        let of_memory =
+            |status: &Status| status.migration.as_ref().is_some_and(|told| told.progress.total > 1 << 20);
+        source.until("its disk is copied", of_memory).await;
+        let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
+        let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
+        assert!(said.as_str().unwrap().contains("wrote 65536"), "{said}");
+        source.reaches(State::Sent).await;
+        target.order(MigrationOrder::Go { hold: false }).await.unwrap();
+        target.until("running", |status| status.stage == Stage::Running).await;
+        target.count().await;
+        source.order(MigrationOrder::Verdict { went: true }).await.unwrap();
+        assert_eq!(source.verdict().await.reason, "Migrated");
+        let mut after = before.clone();
+        after[64 << 10..128 << 10].fill(0x55);
+        target.requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
+        target.verdict().await;
+        assert!(std::fs::read(at("target")).unwrap() == after);
+    });
+}
+
+#[test]
+fn a_disk_that_has_another_size_there_is_a_failure_that_says_so() {
+    local(async {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("source"), vec![1; 1 << 20]).unwrap();
+        std::fs::write(at("target"), vec![0; 2 << 20]).unwrap();
+        let mut source = End::start_with(directory.path(), false, Some(&at("source")));
+        let mut target = End::start_with(directory.path(), true, Some(&at("target")));
+        source.until("running", |status| status.stage == Stage::Running).await;
+        target.until("ready", |status| status.ready).await;
+        let ((ours, theirs), (our_disk, their_disk)) = (connection(), connection());
+        let baggage = |memory, disk| {
+            let disks = BTreeMap::from([("data".to_owned(), disk)]);
+            Some(Baggage { memory, key: Key::new(vec![7; 32]), disks })
+        };
+        target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
+        let send = MigrationOrder::Send { baggage: baggage(ours, our_disk), limits: limits() };
+        source.order(send).await.unwrap();
+        let over = source.reaches(State::Over).await;
+        assert!(over.reason.contains("size"), "{over:?}");
+        source.count().await;
+        // What was made for it is gone: the disk's node is the guest's own again.
+        let people = source.people.take().unwrap();
+        let (people, _events) = Qmp::open(people, Options::default(), Deadline::after(SOON)).await.unwrap();
+        let jobs = people.execute_raw("query-jobs", Value::Null, Deadline::after(SOON)).await.unwrap();
+        assert_eq!(jobs, json!([]));
     });
 }

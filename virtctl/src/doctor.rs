@@ -49,7 +49,8 @@ enum Output {
 
 impl Doctor {
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
-        let findings = findings::of(&gather(&session.client).await);
+        let facts = gather(&session.client).await;
+        let findings = [cluster::findings(&facts), installation::findings(&facts)].concat();
         match self.output {
             Output::Text => print!("{}", text(&findings)),
             Output::Json => println!("{}", serde_json::to_string_pretty(&as_json(&findings))?),

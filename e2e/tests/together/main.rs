@@ -26,6 +26,7 @@ mod kinds;
 mod live_update;
 mod machine;
 mod metrics;
+mod migration;
 mod network;
 mod nodes;
 mod objects;

@@ -148,6 +148,7 @@ impl Said for LauncherStatus {
             awaits_real_time: _,
             hot_disks,
             migration,
+            local_disks,
         } = self;
         reason.retain(|letter| letter.is_ascii_alphanumeric());
         cut(reason, REASON);
@@ -170,6 +171,7 @@ impl Said for LauncherStatus {
             line(memory_trouble, SENTENCE);
         }
         all(hot_disks, DISKS);
+        texts(local_disks, DISKS, WORD);
         if let Some(MigrationStatus { uid, reason, .. }) = migration {
             // One that is too long is that of no migration.
             line(uid, WORD);
@@ -381,6 +383,7 @@ mod tests {
             credentials: Some(Credentials { synchronized: true, message: long() }),
             size: Some(size),
             hot_disks: vec![disk; 1000],
+            local_disks: longs(),
             migration: Some(MigrationStatus { uid: long(), reason: long(), ..MigrationStatus::default() }),
             ..LauncherStatus::default()
         };

@@ -1,9 +1,10 @@
 //! The guests that may come to this node, each by one migration: who may send it, and where it goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use barevirt_protocol::names::MigrationStream;
 use tokio::time::Instant;
 
 use super::control::{Secret, is_same};
@@ -11,6 +12,9 @@ use crate::launchers::Launcher;
 
 /// How long a ticket is good.
 const TICKET: Duration = Duration::from_secs(30);
+
+/// Most streams of one guest: its disks, and its memory.
+const MOST_STREAMS: usize = 257;
 
 /// A guest that may come.
 #[derive(Debug, Clone)]
@@ -36,6 +40,8 @@ struct Ticket {
     secret: Secret,
     key: Option<Secret>,
     until: Instant,
+    /// What it was shown for.
+    used: BTreeSet<MigrationStream>,
 }
 
 #[derive(Debug, Default)]
@@ -89,19 +95,32 @@ impl Arrivals {
     /// Makes a ticket for it, in place of one before.
     pub fn admit(&self, uid: &str, secret: Secret, key: Option<Secret>) {
         if let Some(awaited) = self.all().awaited.get_mut(uid) {
-            awaited.ticket = Some(Ticket { secret, key, until: Instant::now() + TICKET });
+            let (until, used) = (Instant::now() + TICKET, BTreeSet::new());
+            awaited.ticket = Some(Ticket { secret, key, until, used });
         }
     }
 
-    /// Takes a ticket: the migration, the launcher that the connection is for, and the key. A ticket is good once.
+    /// Takes a ticket: the migration, the launcher that the connection is for, and the key. A ticket is good once for each
+    /// stream, and for none after the guest's memory.
     #[must_use]
-    pub fn take(&self, shown: &Secret) -> Option<(String, Launcher, Option<Secret>)> {
+    pub fn take(
+        &self,
+        shown: &Secret,
+        stream: &MigrationStream,
+    ) -> Option<(String, Launcher, Option<Secret>)> {
         let mut all = self.all();
         let now = Instant::now();
         let (uid, awaited) = all.awaited.iter_mut().find(|(_, awaited)| {
             awaited.ticket.as_ref().is_some_and(|ticket| is_same(&ticket.secret, shown))
         })?;
-        let ticket = awaited.ticket.take().filter(|ticket| now < ticket.until)?;
-        Some((uid.clone(), awaited.arrival.launcher.clone(), ticket.key))
+        let ticket = awaited.ticket.as_mut().filter(|ticket| now < ticket.until)?;
+        if ticket.used.len() >= MOST_STREAMS || !ticket.used.insert(stream.clone()) {
+            return None;
+        }
+        let key = ticket.key;
+        if *stream == MigrationStream::Memory {
+            awaited.ticket = None;
+        }
+        Some((uid.clone(), awaited.arrival.launcher.clone(), key))
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use barevirt_api::names::handler_host;
 use barevirt_component::certificates::Client;
+use barevirt_protocol::names::MigrationStream;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -86,26 +87,32 @@ pub struct Target {
     pub address: String,
 }
 
-/// A connection between QEMUs, and the key.
+/// Connections between QEMUs, and the key.
 #[derive(Debug)]
 pub struct Begun {
-    /// The connection, for QEMU.
-    pub connection: OwnedFd,
+    /// The connections, for QEMU, by what they carry.
+    pub connections: Vec<(MigrationStream, OwnedFd)>,
     /// The key; none: nothing is encrypted.
     pub key: Option<Secret>,
 }
 
 impl Target {
-    /// Asks for a key and makes the connection.
+    /// Asks for a key, and makes a connection for each of these disks and one for memory.
     ///
     /// # Errors
     /// When it is not reached, is another, or refuses.
-    pub async fn begin(&self, own: &Client, migration: &str) -> Result<Begun, CallError> {
+    pub async fn begin(&self, own: &Client, migration: &str, disks: &[String]) -> Result<Begun, CallError> {
         let request = Request::Begin { migration: migration.to_owned() };
         match self.ask(own, &request).await? {
             Answer::Begun { key, ticket } => {
-                let connection = self.in_time(self.connect(&ticket)).await?;
-                Ok(Begun { connection, key })
+                let disks = disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
+                let mut connections = Vec::new();
+                // With that of its memory the target begins: it comes last.
+                for stream in disks.chain([MigrationStream::Memory]) {
+                    let connection = self.in_time(self.connect(&ticket, &stream)).await?;
+                    connections.push((stream, connection));
+                }
+                Ok(Begun { connections, key })
             }
             Answer::Done => Err(self.refused("it gives no key".to_owned())),
             Answer::Refused(why) => Err(self.refused(why)),
@@ -148,11 +155,15 @@ impl Target {
         serde_json::from_slice(&text).map_err(read)
     }
 
-    async fn connect(&self, ticket: &Secret) -> Result<OwnedFd, CallError> {
+    async fn connect(&self, ticket: &Secret, carries: &MigrationStream) -> Result<OwnedFd, CallError> {
         let mut stream = self.dial().await?;
         let made = async {
+            let name = carries.name();
+            let length = u8::try_from(name.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
             stream.write_all(&MAGIC).await?;
             stream.write_all(ticket).await?;
+            stream.write_all(&[length]).await?;
+            stream.write_all(name.as_bytes()).await?;
             let mut welcome = [0; 1];
             stream.read_exact(&mut welcome).await?;
             if welcome[0] != WELCOME {

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Longest line, bytes.
 pub const LONGEST: usize = 4096;
-/// How a connection begins that is one between QEMUs; then its ticket follows. What begins a TLS session is not this.
+/// How a connection begins that is one between QEMUs; then its ticket follows, and what it carries: the length of the name in a
+/// byte, and the name. What begins a TLS session is not this.
 pub const MAGIC: [u8; 4] = *b"BVM1";
 /// What it is answered with when the ticket is good.
 pub const WELCOME: u8 = 0x06;
@@ -41,7 +42,7 @@ pub enum Answer {
     Begun {
         /// Key of both QEMUs; none: nothing is encrypted.
         key: Option<Secret>,
-        /// Ticket for the connection between them, good once and not for long.
+        /// Ticket for the connections between them, good once for each and not for long.
         ticket: Secret,
     },
     /// It is done.

@@ -1,7 +1,7 @@
 //! The target's end: handlers of sources ask over TLS, and connections between QEMUs come with a ticket.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,12 +95,23 @@ async fn serve(mut stream: TcpStream, door: &Door) -> Result<(), Turned> {
     }
     let mut ticket: Secret = [0; 32];
     stream.read_exact(&mut ticket).await?;
-    let (uid, launcher, key) = door.arrivals.take(&ticket).ok_or(Turned::Ticket)?;
+    let mut name = vec![0; stream.read_u8().await?.into()];
+    stream.read_exact(&mut name).await?;
+    let carries = std::str::from_utf8(&name).ok().and_then(MigrationStream::parse).ok_or(Turned::Stranger)?;
+    let (uid, launcher, key) = door.arrivals.take(&ticket, &carries).ok_or(Turned::Ticket)?;
+    let channel = MigrationChannel { uid: uid.clone(), stream: carries };
+    if channel.stream != MigrationStream::Memory {
+        let given = [(channel.descriptor(), stream.as_fd().try_clone_to_owned()?)];
+        match launcher.give(0, &given).await {
+            Ok(()) => stream.write_all(&[WELCOME]).await?,
+            Err(error) => warn!(migration = uid, error = chain(&error), "a disk cannot be received"),
+        }
+        return Ok(());
+    }
     stream.write_all(&[WELCOME]).await?;
     // From here on it is QEMU's.
     let stream = stream.into_std()?;
     stream.set_nonblocking(false)?;
-    let channel = MigrationChannel { uid: uid.clone(), stream: MigrationStream::Memory };
     let given = [(channel.descriptor(), OwnedFd::from(stream))];
     let key = key.map(Vec::from).unwrap_or_default();
     let order = MigrateRequest { uid: uid.clone(), order: Some(Order::Receive(MigrationReceive { key })) };

@@ -14,7 +14,7 @@ use barevirt_api::validate::Cause;
 use barevirt_api::vcpu_mask::VcpuMask;
 use barevirt_component::certificates::Client;
 use barevirt_component::error::chain;
-use barevirt_protocol::names::{HotDisk, KVM, MigrationChannel, MigrationStream, VHOST_VSOCK};
+use barevirt_protocol::names::{HotDisk, KVM, MigrationChannel, VHOST_VSOCK};
 use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{Facts, MigrateRequest, MigrationAbort, MigrationVerdict, SyncRequest};
 use futures::future::join_all;
@@ -387,9 +387,12 @@ impl Session {
     async fn send(&self, vmi: &VirtualMachineInstance, uid: &str, own: &Client) -> Result<(), StepError> {
         let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
         let settings = state.and_then(|state| state.migration_configuration.clone()).unwrap_or_default();
-        let Begun { connection, key } = target(vmi).begin(own, uid).await?;
-        let channel = MigrationChannel { uid: uid.to_owned(), stream: MigrationStream::Memory };
-        self.launcher.give(revision(vmi), &[(channel.descriptor(), connection)]).await?;
+        let disks = self.heard().status.map(|status| status.local_disks).unwrap_or_default();
+        let Begun { connections, key } = target(vmi).begin(own, uid, &disks).await?;
+        let named = connections.into_iter().map(|(stream, connection)| {
+            (MigrationChannel { uid: uid.to_owned(), stream }.descriptor(), connection)
+        });
+        self.launcher.give(revision(vmi), &named.collect::<Vec<_>>()).await?;
         let mut send = limits(&settings, valid(vmi)?.guest_memory());
         send.key = key.map(Vec::from).unwrap_or_default();
         let request = MigrateRequest { uid: uid.to_owned(), order: Some(Order::Send(send)) };

@@ -68,23 +68,32 @@ impl HotDisk {
 }
 
 /// What a connection of a migration carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MigrationStream {
     /// The guest's memory and devices.
     Memory,
-    /// What was written on disks that no other node has.
-    Disks,
+    /// What is on the disk of that name, which no other node has.
+    Disk(String),
 }
 
 impl MigrationStream {
-    /// Every kind.
-    pub const ALL: [Self; 2] = [Self::Memory, Self::Disks];
-
-    /// The last part of the name.
-    pub const fn suffix(self) -> &'static str {
+    /// Its name, e.g. `memory` or `disk/root`.
+    #[must_use]
+    pub fn name(&self) -> String {
         match self {
-            Self::Memory => "memory",
-            Self::Disks => "disks",
+            Self::Memory => "memory".to_owned(),
+            Self::Disk(name) => format!("disk/{name}"),
+        }
+    }
+
+    /// What a name stands for, if it is one.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let sound =
+            |disk: &str| !disk.is_empty() && !disk.contains('/') && !disk.chars().any(char::is_control);
+        match name.strip_prefix("disk/") {
+            Some(disk) => sound(disk).then(|| Self::Disk(disk.to_owned())),
+            None => (name == "memory").then_some(Self::Memory),
         }
     }
 }
@@ -102,14 +111,14 @@ impl MigrationChannel {
     /// Name of its descriptor, e.g. `migration/<uid>/memory`.
     #[must_use]
     pub fn descriptor(&self) -> String {
-        format!("migration/{}/{}", self.uid, self.stream.suffix())
+        format!("migration/{}/{}", self.uid, self.stream.name())
     }
 
     /// The connection that a name stands for, if it is the name of one.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        let (uid, suffix) = name.strip_prefix("migration/")?.split_once('/')?;
-        let stream = MigrationStream::ALL.into_iter().find(|stream| stream.suffix() == suffix)?;
+        let (uid, stream) = name.strip_prefix("migration/")?.split_once('/')?;
+        let stream = MigrationStream::parse(stream)?;
         (!uid.is_empty()).then(|| Self { uid: uid.to_owned(), stream })
     }
 }
@@ -205,13 +214,19 @@ mod tests {
 
     #[test]
     fn a_connection_is_named_by_its_migration_and_what_it_carries() {
-        for stream in MigrationStream::ALL {
+        for stream in [MigrationStream::Memory, MigrationStream::Disk("root".to_owned())] {
             let channel = MigrationChannel { uid: "u-1".to_owned(), stream };
             assert_eq!(MigrationChannel::parse(&channel.descriptor()), Some(channel));
         }
-        for name in
-            ["migration", "migration/u", "migration//memory", "migration/u/other", "migration/u/v/memory"]
-        {
+        for name in [
+            "migration",
+            "migration/u",
+            "migration//memory",
+            "migration/u/other",
+            "migration/u/v/memory",
+            "migration/u/disk/",
+            "migration/u/disk/a/b",
+        ] {
             assert_eq!(MigrationChannel::parse(name), None, "{name}");
         }
     }

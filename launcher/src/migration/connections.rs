@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use barevirt_protocol::names::MigrationChannel;
+use barevirt_protocol::names::{MigrationChannel, MigrationStream};
 
 /// Most that are kept: one migration has no more.
-const MOST: usize = 16;
+const MOST: usize = 300;
 
 /// Connections by migration and what they are for. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -32,9 +32,13 @@ impl Connections {
         Ok(())
     }
 
-    /// Takes a connection for good.
+    /// Takes all connections of a migration for good.
     #[must_use]
-    pub fn take(&self, channel: &MigrationChannel) -> Option<OwnedFd> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(channel)
+    pub fn take_all(&self, uid: &str) -> BTreeMap<MigrationStream, OwnedFd> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = std::mem::take(&mut *kept);
+        let (taken, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(channel, _)| channel.uid == uid);
+        kept.extend(others);
+        taken.into_iter().map(|(channel, connection)| (channel.stream, connection)).collect()
     }
 }

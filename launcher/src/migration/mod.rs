@@ -1,7 +1,8 @@
-//! A guest that moves: away from here ([`source`]), or to here ([`target`]). Pure, but for [`qemu`] and [`connections`].
+//! A guest that moves: away from here ([`source`]), or to here ([`target`]). Pure, but for what talks to QEMU ([`qemu`], [`disks`])
+//! and connects it ([`connections`], [`relay`]).
 //!
 //! ```text
-//!   source:  Preparing, Sending ──pre-switchover──> Switching ──completed──> Sent ──verdict──> Left
+//!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──verdict──> Left
 //!               │                            │                      └───verdict──> Over, the guest runs here
 //!               └── failed, cancelled ───────┴──> Over, the guest runs here
 //!
@@ -15,8 +16,10 @@
 //! guest (`Left`), or has lost it for certain, and the guest goes on here.
 
 pub mod connections;
+pub mod disks;
 pub mod limits;
 pub mod qemu;
+pub mod relay;
 pub mod source;
 pub mod target;
 
@@ -77,6 +80,17 @@ pub enum Event {
         /// Its bounds.
         limits: Limits,
     },
+    /// QEMU has begun to copy disks.
+    Copies,
+    /// How far the copies are.
+    Copied {
+        /// Bytes that are left.
+        remaining: u64,
+        /// Bytes in all.
+        total: u64,
+        /// All is there, and what is written from now on is written on both sides.
+        done: bool,
+    },
     /// QEMU has begun to send.
     Begun,
     /// The guest is to be received: key and connection are there.
@@ -104,8 +118,12 @@ pub enum Event {
 /// Something to do about a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Begin to send.
+    /// Begin to send: disks first, where there are any.
     Send,
+    /// Begin to send memory, once disks are copied.
+    SendMemory,
+    /// Ask how far disks are copied.
+    LookAtDisks,
     /// Begin to receive.
     Receive,
     /// Ask for figures.

@@ -11,12 +11,13 @@ use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Map, Value, json};
 
+use super::disks::{DiskConnections, LocalDisks};
 use super::{Limits, Progress, Said};
 
 /// How long QEMU may take for a command.
 const COMMAND: Duration = Duration::from_secs(10);
 /// QEMU's name of the object with the key, and of the connection.
-const KEY: &str = "migration-key";
+pub(super) const KEY: &str = "migration-key";
 const CONNECTION: &str = "migration";
 /// Who the source is to the target, by the key.
 const USER: &str = "migration";
@@ -30,6 +31,8 @@ pub struct Baggage {
     pub memory: OwnedFd,
     /// The key that both have; none: nothing is encrypted.
     pub key: Option<Key>,
+    /// Connections of disks.
+    pub disks: DiskConnections,
 }
 
 /// A key for one migration. Not shown anywhere.
@@ -66,6 +69,15 @@ pub enum NotBegun {
     /// The key cannot be put where QEMU reads it.
     #[error("cannot write or remove the key of the migration: {0}")]
     Key(#[from] io::Error),
+    /// A disk has no connection of its own.
+    #[error("disk {0} has no connection")]
+    NoConnection(String),
+    /// QEMU's socket for its disks cannot be connected to.
+    #[error("cannot lead a connection to QEMU's disks: {0}")]
+    Connect(io::Error),
+    /// A disk is not copied.
+    #[error("{0}")]
+    Copy(String),
 }
 
 /// What QEMU says when it is asked.
@@ -81,8 +93,10 @@ pub struct Seen {
 ///
 /// # Errors
 /// When QEMU refuses, or the key cannot be written.
-pub async fn receive(qmp: &Qmp, keys: &Path, baggage: Baggage) -> Result<(), NotBegun> {
-    prepare(qmp, keys, baggage, "server", Map::new()).await?;
+pub async fn receive(qmp: &Qmp, keys: &Path, disks: &LocalDisks, baggage: Baggage) -> Result<(), NotBegun> {
+    let tls = baggage.key.is_some();
+    let connections = prepare(qmp, keys, baggage, "server", Map::new()).await?;
+    disks.export(qmp, connections, tls).await?;
     let uri = json!({ "uri": format!("fd:{CONNECTION}") });
     qmp.execute_raw("migrate-incoming", uri, Deadline::after(COMMAND)).await?;
     Ok(())
@@ -92,7 +106,14 @@ pub async fn receive(qmp: &Qmp, keys: &Path, baggage: Baggage) -> Result<(), Not
 ///
 /// # Errors
 /// When QEMU refuses, or the key cannot be written.
-pub async fn send(qmp: &Qmp, keys: &Path, baggage: Baggage, limits: Limits) -> Result<(), NotBegun> {
+/// Memory is sent at once where no disk is copied, else by [`send_memory`] after that.
+pub async fn send(
+    qmp: &Qmp,
+    keys: &Path,
+    disks: &LocalDisks,
+    baggage: Baggage,
+    limits: Limits,
+) -> Result<(), NotBegun> {
     let mut parameters = Map::new();
     parameters.insert("max-bandwidth".to_owned(), json!(limits.bytes_per_second()));
     parameters.insert("downtime-limit".to_owned(), json!(limits.downtime_ms()));
@@ -100,7 +121,19 @@ pub async fn send(qmp: &Qmp, keys: &Path, baggage: Baggage, limits: Limits) -> R
     parameters.insert("tls-hostname".to_owned(), json!("migration"));
     let converge = json!({"capabilities": [{"capability": "auto-converge", "state": limits.auto_converge}]});
     qmp.execute_raw("migrate-set-capabilities", converge, Deadline::after(COMMAND)).await?;
-    prepare(qmp, keys, baggage, "client", parameters).await?;
+    let tls = baggage.key.is_some();
+    let connections = prepare(qmp, keys, baggage, "client", parameters).await?;
+    if disks.all.is_empty() {
+        return send_memory(qmp).await;
+    }
+    disks.copy(qmp, connections, tls, limits).await
+}
+
+/// Has QEMU send the guest's memory.
+///
+/// # Errors
+/// When QEMU refuses.
+pub async fn send_memory(qmp: &Qmp) -> Result<(), NotBegun> {
     let uri = json!({ "uri": format!("fd:{CONNECTION}") });
     qmp.execute_raw("migrate", uri, Deadline::after(COMMAND)).await?;
     Ok(())
@@ -112,8 +145,8 @@ async fn prepare(
     baggage: Baggage,
     endpoint: &str,
     mut parameters: Map<String, Value>,
-) -> Result<(), NotBegun> {
-    let Baggage { memory, key } = baggage;
+) -> Result<DiskConnections, NotBegun> {
+    let Baggage { memory, key, disks } = baggage;
     // The guest is not let go by the target's QEMU, which takes no disk before it is.
     let capabilities = ["events", "pause-before-switchover", "return-path", "late-block-activate"];
     let capabilities = capabilities.map(|name| json!({"capability": name, "state": true}));
@@ -134,7 +167,7 @@ async fn prepare(
     qmp.execute_raw("migrate-set-parameters", Value::Object(parameters), Deadline::after(COMMAND)).await?;
     let name = qmp::getfd { fdname: CONNECTION.to_owned() };
     qmp.execute_with_fds(name, &[memory.as_fd()], Deadline::after(COMMAND)).await?;
-    Ok(())
+    Ok(disks)
 }
 
 fn credentials(keys: &Path, endpoint: &str) -> Value {
@@ -173,10 +206,12 @@ async fn forget_key(qmp: &Qmp) -> Result<(), Error> {
 /// The last of it is sent.
 ///
 /// # Errors
-/// When QEMU refuses: the migration is over then, which it says by itself.
-pub async fn switch(qmp: &Qmp) -> Result<(), Error> {
+/// When QEMU refuses, or a disk is not the same on both sides.
+pub async fn switch(qmp: &Qmp, disks: &LocalDisks) -> Result<(), NotBegun> {
+    disks.finish(qmp).await?;
     let state = json!({"state": "pre-switchover"});
-    qmp.execute_raw("migrate-continue", state, Deadline::after(COMMAND)).await.map(drop)
+    qmp.execute_raw("migrate-continue", state, Deadline::after(COMMAND)).await?;
+    Ok(())
 }
 
 /// Gives it up.
@@ -191,7 +226,8 @@ pub async fn cancel(qmp: &Qmp) -> Result<(), Error> {
 ///
 /// # Errors
 /// When QEMU does not answer, or the file of the key stays.
-pub async fn clean_up(qmp: &Qmp, keys: &Path) -> Result<(), NotBegun> {
+pub async fn clean_up(qmp: &Qmp, keys: &Path, disks: &LocalDisks) -> Result<(), NotBegun> {
+    disks.forget(qmp).await?;
     remove_key(keys)?;
     Ok(forget_key(qmp).await?)
 }

@@ -6,6 +6,8 @@ use super::{Effect, Event, Limits, Outcome, Progress, Said, State, Told};
 
 /// How long the switch may take beyond what the guest may stand still: a network that is gone says nothing.
 const SWITCH: Duration = Duration::from_secs(10);
+/// Before the first look at disks that are copied: small ones take no time.
+const SOON: Duration = Duration::from_millis(100);
 /// Between two looks at the figures.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -14,6 +16,8 @@ const LOOK: Duration = Duration::from_secs(1);
 pub enum Stage {
     /// QEMU is told what it takes.
     Preparing,
+    /// Disks are copied while the guest runs. What it writes from then on is written on both sides.
+    Copying,
     /// Memory is sent while the guest runs.
     Sending,
     /// The guest stands still, and the last of it is sent.
@@ -80,9 +84,25 @@ impl Source {
                 self.seen(now, progress);
                 (vec![], Outcome::None)
             }
+            Event::Copies => {
+                if self.stage == Stage::Preparing {
+                    (self.stage, self.look) = (Stage::Copying, now + SOON);
+                    self.least = (u64::MAX, now);
+                    if let Some(why) = self.why.clone() {
+                        return self.is_over(why);
+                    }
+                }
+                (vec![], Outcome::None)
+            }
+            Event::Copied { remaining, total, done } => {
+                (self.copied(now, remaining, total, done), Outcome::None)
+            }
             Event::Begun => {
                 if self.stage == Stage::Preparing {
                     self.stage = Stage::Sending;
+                    // The time of its disks was their own.
+                    self.ends = self.limits.completion.map(|limit| now + limit);
+                    (self.least, self.look) = ((u64::MAX, now), now + LOOK);
                     // It was given up before it could be.
                     let cancel = self.why.is_some().then_some(Effect::Cancel);
                     return (cancel.into_iter().collect(), Outcome::None);
@@ -90,6 +110,7 @@ impl Source {
                 (vec![], Outcome::None)
             }
             Event::CannotGoOn(why) => match self.stage {
+                Stage::Copying => self.is_over(why),
                 Stage::Preparing => {
                     // Should the last command be carried out after all, this comes after it.
                     let (effects, outcome) = self.is_over(why);
@@ -99,7 +120,7 @@ impl Source {
                 Stage::Sent | Stage::Left | Stage::Over => (vec![], Outcome::None),
             },
             Event::Abort => match self.stage {
-                Stage::Preparing | Stage::Sending | Stage::Switching => {
+                Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching => {
                     self.aborted = true;
                     (self.give_up("Live migration aborted".to_owned()), Outcome::None)
                 }
@@ -131,6 +152,7 @@ impl Source {
             (
                 Said::Active | Said::PreSwitchover | Said::Completed | Said::Failed(_) | Said::Cancelled,
                 Stage::Preparing
+                | Stage::Copying
                 | Stage::Sending
                 | Stage::Switching
                 | Stage::Sent
@@ -152,7 +174,7 @@ impl Source {
     fn verdict(&mut self, went: bool) -> (Vec<Effect>, Outcome) {
         match (self.stage, went) {
             // The instance's status says so, and there is no other way to say it: whatever is here ends.
-            (Stage::Preparing | Stage::Sending | Stage::Switching | Stage::Sent, true) => {
+            (Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching | Stage::Sent, true) => {
                 self.stage = Stage::Left;
                 (vec![], Outcome::Left)
             }
@@ -161,7 +183,7 @@ impl Source {
                 self.why.get_or_insert_with(|| "the guest did not arrive".to_owned());
                 (vec![Effect::CleanUp], Outcome::Back)
             }
-            (Stage::Preparing | Stage::Sending | Stage::Switching, false) => {
+            (Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching, false) => {
                 (self.give_up("it is over for the instance".to_owned()), Outcome::None)
             }
             (Stage::Left | Stage::Over, _) => (vec![], Outcome::None),
@@ -174,14 +196,24 @@ impl Source {
             return vec![];
         }
         self.why = Some(why);
-        // Before it has begun there is nothing to cancel.
-        if self.stage == Stage::Preparing { vec![] } else { vec![Effect::Cancel] }
+        match self.stage {
+            // Before it has begun there is nothing to cancel.
+            Stage::Preparing => vec![],
+            // Nothing of the guest was sent.
+            Stage::Copying => {
+                self.stage = Stage::Over;
+                vec![Effect::CleanUp]
+            }
+            Stage::Sending | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over => {
+                vec![Effect::Cancel]
+            }
+        }
     }
 
     /// The guest is to be stopped. Returns whether that waits for the verdict.
     pub fn stop(&mut self, now: Duration, grace: Duration) -> (Vec<Effect>, bool) {
         match self.stage {
-            Stage::Preparing | Stage::Sending | Stage::Switching => {
+            Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching => {
                 (self.give_up("the guest is stopped".to_owned()), false)
             }
             Stage::Sent => {
@@ -193,6 +225,22 @@ impl Source {
         }
     }
 
+    fn copied(&mut self, now: Duration, remaining: u64, total: u64, done: bool) -> Vec<Effect> {
+        if self.stage != Stage::Copying {
+            return vec![];
+        }
+        self.progress =
+            Progress { remaining, total, transferred: total.saturating_sub(remaining), ..self.progress };
+        if remaining < self.least.0 {
+            self.least = (remaining, now);
+        }
+        if !done {
+            return vec![];
+        }
+        self.stage = Stage::Preparing;
+        vec![Effect::SendMemory]
+    }
+
     fn seen(&mut self, now: Duration, progress: Progress) {
         self.progress = progress;
         if self.stage == Stage::Sending && progress.total > 0 && progress.remaining < self.least.0 {
@@ -202,7 +250,7 @@ impl Source {
 
     pub(super) fn tick(&mut self, now: Duration) -> (Vec<Effect>, Outcome) {
         match self.stage {
-            Stage::Sending => {}
+            Stage::Copying | Stage::Sending => {}
             Stage::Switching if now >= self.switch => {
                 return (self.give_up("the switch took too long".to_owned()), Outcome::None);
             }
@@ -214,7 +262,7 @@ impl Source {
         let mut effects = Vec::new();
         if now >= self.look {
             self.look = now + LOOK;
-            effects.push(Effect::Look);
+            effects.push(if self.stage == Stage::Copying { Effect::LookAtDisks } else { Effect::Look });
         }
         if self.why.is_some() {
             return (effects, Outcome::None);
@@ -222,7 +270,7 @@ impl Source {
         if let Some(limit) = self.limits.progress.filter(|limit| now >= self.least.1 + *limit) {
             let why = format!("Live migration stuck for {} seconds and has been aborted", limit.as_secs());
             effects.extend(self.give_up(why));
-        } else if self.ends.is_some_and(|ends| now >= ends) && !self.paused {
+        } else if self.stage == Stage::Sending && self.ends.is_some_and(|ends| now >= ends) && !self.paused {
             if self.limits.may_pause {
                 self.paused = true;
                 effects.push(Effect::Pause);
@@ -238,7 +286,7 @@ impl Source {
 
     pub(super) fn wake(&self) -> Option<Duration> {
         match self.stage {
-            Stage::Sending => Some(self.look),
+            Stage::Copying | Stage::Sending => Some(self.look),
             Stage::Switching => self.why.is_none().then_some(self.switch),
             Stage::Sent => self.stop,
             Stage::Preparing | Stage::Left | Stage::Over => None,
@@ -247,7 +295,7 @@ impl Source {
 
     pub(super) fn told(&self, hold: bool) -> Told {
         let state = match self.stage {
-            Stage::Preparing | Stage::Sending => State::Sending,
+            Stage::Preparing | Stage::Copying | Stage::Sending => State::Sending,
             Stage::Switching => State::Switching,
             Stage::Sent => State::Sent,
             Stage::Left => State::Left,
@@ -373,6 +421,31 @@ mod tests {
         let (effects, outcome) = source.step(S, Event::CannotGoOn("refused".to_owned()));
         assert_eq!((effects, outcome), (vec![Effect::Cancel, Effect::CleanUp], Outcome::None));
         assert_eq!((source.stage, source.told(false).reason.as_str()), (Stage::Over, "refused"));
+    }
+
+    #[test]
+    fn disks_come_first_and_a_migration_that_is_given_up_meanwhile_sends_nothing() {
+        let copying = || {
+            let mut source = Source::begin("m".to_owned(), limits(), S).0;
+            source.step(S, Event::Copies);
+            source
+        };
+        let mut source = copying();
+        assert_eq!(source.tick(2 * S).0, [Effect::LookAtDisks]);
+        assert_eq!(source.step(2 * S, Event::Copied { remaining: 5, total: 9, done: false }).0, []);
+        assert_eq!(
+            source.step(30 * S, Event::Copied { remaining: 0, total: 9, done: true }).0,
+            [Effect::SendMemory]
+        );
+        source.step(30 * S, Event::Begun);
+        // Its own time begins now.
+        assert_eq!((source.stage, source.tick(31 * S).0), (Stage::Sending, vec![Effect::Look]));
+        let mut source = copying();
+        assert_eq!(source.step(2 * S, Event::Abort).0, [Effect::CleanUp]);
+        assert_eq!((source.stage, source.told(false).aborted), (Stage::Over, true));
+        let mut source = copying();
+        let (effects, _) = source.step(2 * S, Event::CannotGoOn("no space left".to_owned()));
+        assert_eq!((effects, source.stage), (vec![Effect::CleanUp], Stage::Over));
     }
 
     #[test]

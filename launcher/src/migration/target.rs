@@ -58,6 +58,8 @@ impl Target {
             }
             (
                 Event::Send { .. }
+                | Event::Copies
+                | Event::Copied { .. }
                 | Event::Begun
                 | Event::Receive
                 | Event::Said(_)

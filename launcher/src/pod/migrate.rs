@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use barevirt_protocol::names::{MigrationChannel, MigrationStream};
+use barevirt_protocol::names::MigrationStream;
 use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{
     MigrateRequest, MigrationAbort, MigrationGo, MigrationReceive, MigrationSend, MigrationVerdict,
@@ -40,8 +40,13 @@ pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(Strin
     }
     let baggage = |key: Vec<u8>| -> Result<Option<Baggage>, NoOrder> {
         let key = if key.is_empty() { None } else { Some(Key::new(key).ok_or(NoOrder::Key)?) };
-        let channel = MigrationChannel { uid: uid.clone(), stream: MigrationStream::Memory };
-        Ok(connections.take(&channel).map(|memory| Baggage { memory, key }))
+        let mut all = connections.take_all(&uid);
+        let Some(memory) = all.remove(&MigrationStream::Memory) else { return Ok(None) };
+        let disks = all.into_iter().filter_map(|(stream, connection)| match stream {
+            MigrationStream::Disk(name) => Some((name, connection)),
+            MigrationStream::Memory => None,
+        });
+        Ok(Some(Baggage { memory, key, disks: disks.collect() }))
     };
     let order = match order.ok_or(NoOrder::Unknown)? {
         Order::Receive(MigrationReceive { key }) => MigrationOrder::Receive { baggage: baggage(key)? },
@@ -67,6 +72,8 @@ fn limits(send: &MigrationSend) -> Limits {
 
 #[cfg(test)]
 mod tests {
+    use barevirt_protocol::names::MigrationChannel;
+
     use super::*;
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Circumstances {
     pub hot_disks: Vec<HotDisk>,
     /// How often probes that ask whether the agent answers have begun to fail.
     pub failed_pings: u64,
+    /// Disks that are copied in a migration.
+    pub local_disks: Vec<String>,
 }
 
 /// The whole status.
@@ -65,6 +67,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         size,
         hot_disks,
         failed_pings,
+        local_disks,
     } = circumstances.clone();
     let since = running_since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let message = if stage == Stage::Waiting { waiting_for } else { message };
@@ -93,6 +96,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         awaits_real_time,
         hot_disks,
         migration: migration.map(moves),
+        local_disks,
     }
 }
 

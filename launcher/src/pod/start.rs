@@ -11,6 +11,7 @@ use barevirt_api::firmware;
 use barevirt_api::names::{PCI_LAYOUT_ANNOTATION, image_volume, kernel_image_volume};
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
+use barevirt_api::validate::Cause;
 use barevirt_machine::{
     Accelerator, Bytes, CpuQuestion, FdSet, FdSetMember, HostCpu, InterfaceFacts, Layout, NetBackend, TapFd,
 };
@@ -84,6 +85,7 @@ pub async fn prepare(pod: &Pod) -> Result<Prepared, Verdict> {
 
     let disks = container_disks(pod, &wanted, deadline, &say).await?;
     let wanted = complete(pod, wanted_watch, deadline, within, &say).await?;
+    let wanted = as_started(&wanted)?;
     let host_cpu = host_cpu(pod, &wanted).await?;
     put_together(pod, &wanted, disks, host_cpu)
 }
@@ -262,6 +264,7 @@ fn put_together(
     let installation = Installation {
         qemu: pod.args.qemu.clone(),
         vnc_socket: pod.vnc_socket(),
+        disk_socket: pod.qemu_directory().join("disks.sock"),
         usb_sockets: pod.usb_sockets(),
         smbios: pod.args.smbios.clone(),
     };
@@ -298,6 +301,8 @@ fn put_together(
         real_time.map(|_| RealTime { word: pod.real_time.subscribe(), within: real_time::WITHIN });
     pod.circumstances.send_modify(|circumstances: &mut Circumstances| {
         circumstances.pci_layout = assembly.layout.to_saved();
+        let disks = assembly.launch.disks.all.iter();
+        circumstances.local_disks = disks.map(|disk| disk.name.clone()).collect();
     });
     let boot = Bytes(wanted.vmi.guest_memory());
     let people = pod.people.subscribe();
@@ -306,6 +311,20 @@ fn put_together(
     let plugs = Plugs::new(assembly.hot_disks.clone(), pod.holdings.clone(), pod.circumstances.clone());
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));
     Ok(Prepared { assembly, dhcp, connections })
+}
+
+/// What a guest that comes was started with, where it has grown since: the rest of its memory comes with it.
+fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
+    let vmi = wanted.vmi.vmi();
+    let memory = vmi.status.as_ref().and_then(|status| status.memory.as_ref());
+    let at_boot = memory.and_then(|memory| memory.guest_at_boot.clone());
+    let Some((at_boot, _)) = at_boot.zip(wanted.incoming.as_ref()) else { return Ok(Arc::clone(wanted)) };
+    let mut started = vmi.clone();
+    started.spec.domain.memory.get_or_insert_default().guest = Some(at_boot);
+    let vmi = ValidVmi::new(started).map_err(|causes| {
+        Verdict::failed("MachineRefused", format!("as it was started: {}", Cause::joined(&causes)))
+    })?;
+    Ok(Arc::new(Wanted { vmi, ..Wanted::clone(wanted) }))
 }
 
 /// Of a guest that runs elsewhere already: the machine is as it was resolved there.

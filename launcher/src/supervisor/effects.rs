@@ -34,9 +34,14 @@ impl Supervisor<'_> {
     pub(super) fn carry_out(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Spawn => return self.spawn(),
-            Effect::Continue => self.tell("cont", CONTINUE, true, |qmp, by| async move {
-                qmp.execute(qmp::cont {}, by).await.map(drop)
-            }),
+            Effect::Continue => {
+                // Of a guest that came: its disks are its own from here on.
+                let disks = self.disks.clone();
+                self.tell("cont", CONTINUE, true, |qmp, by| async move {
+                    disks.unexport(&qmp).await?;
+                    qmp.execute(qmp::cont {}, by).await.map(drop)
+                });
+            }
             Effect::Resume => self.tell("cont", CONTINUE, false, |qmp, by| async move {
                 qmp.execute(qmp::cont {}, by).await.map(drop)
             }),
@@ -70,8 +75,10 @@ impl Supervisor<'_> {
 
     fn spawn(&mut self) -> Option<Event> {
         let launch = self.launch.take()?;
-        let Launch { command, tpm, monitor, answers_within, pins, real_time, agent_port, keys, .. } = launch;
-        (self.agent_port, self.keys) = (agent_port, keys);
+        let Launch {
+            command, tpm, monitor, answers_within, pins, real_time, agent_port, keys, disks, ..
+        } = launch;
+        (self.agent_port, self.keys, self.disks) = (agent_port, keys, disks);
         if let Some(error) = pins.as_ref().and_then(|pins| pins.prepare().err()) {
             return Some(Event::CannotStart(not_started(&error)));
         }

@@ -5,6 +5,7 @@ use barevirt_qmp::{Deadline, Error, Qmp};
 
 use super::{COMMAND, NotDone, Outcome, Reply, Supervisor};
 use crate::lifecycle::{Event, Order, judge_order};
+use crate::migration::disks::Copied;
 use crate::migration::qemu::{self, Baggage, Seen};
 use crate::migration::{self, Effect, Limits, Moving, Said};
 
@@ -84,26 +85,46 @@ impl Supervisor<'_> {
                 let (Some(baggage), Moving::Goes(source)) = (self.baggage.take(), &self.vm.moving) else {
                     return;
                 };
-                let (limits, keys) = (source.limits, self.keys.clone());
+                let (limits, keys, disks) = (source.limits, self.keys.clone(), self.disks.clone());
                 self.beside(async move {
-                    let outcome = qemu::send(&qmp, &keys, baggage, limits).await;
-                    let has_begun = outcome.is_ok().then_some(migration::Event::Begun);
-                    has_begun.into_iter().chain(begun(outcome)).collect()
+                    let outcome = qemu::send(&qmp, &keys, &disks, baggage, limits).await;
+                    let copies = !disks.all.is_empty();
+                    has_begun(
+                        outcome,
+                        if copies { migration::Event::Copies } else { migration::Event::Begun },
+                    )
+                });
+            }
+            Effect::SendMemory => {
+                self.beside(async move { has_begun(qemu::send_memory(&qmp).await, migration::Event::Begun) });
+            }
+            Effect::LookAtDisks => {
+                let disks = self.disks.clone();
+                self.beside(async move {
+                    match disks.look(&qmp).await {
+                        Ok(Copied { remaining, total, done }) => {
+                            vec![migration::Event::Copied { remaining, total, done }]
+                        }
+                        Err(error) => begun(Err(error)),
+                    }
                 });
             }
             Effect::Receive => {
                 let Some(baggage) = self.baggage.take() else { return };
-                let keys = self.keys.clone();
-                self.beside(async move { begun(qemu::receive(&qmp, &keys, baggage).await) });
+                let (keys, disks) = (self.keys.clone(), self.disks.clone());
+                self.beside(async move { begun(qemu::receive(&qmp, &keys, &disks, baggage).await) });
             }
             Effect::Look => self.look_at_migration(),
-            Effect::Switch => self.beside(async move { begun(qemu::switch(&qmp).await) }),
+            Effect::Switch => {
+                let disks = self.disks.clone();
+                self.beside(async move { begun(qemu::switch(&qmp, &disks).await) });
+            }
             Effect::Cancel => {
                 self.beside(async move { needless(qemu::cancel(&qmp).await, "migrate_cancel") });
             }
             Effect::CleanUp => {
-                let keys = self.keys.clone();
-                self.beside(async move { needless(qemu::clean_up(&qmp, &keys).await, "object-del") });
+                let (keys, disks) = (self.keys.clone(), self.disks.clone());
+                self.beside(async move { needless(qemu::clean_up(&qmp, &keys, &disks).await, "object-del") });
             }
             Effect::Pause => self.beside(async move {
                 let stopped = qmp.execute(qmp::stop {}, Deadline::after(COMMAND)).await;
@@ -147,6 +168,11 @@ async fn look(qmp: Qmp) -> Vec<migration::Event> {
         }
         Err(error) => needless::<Error>(Err(error), "query-migrate"),
     }
+}
+
+fn has_begun(outcome: Result<(), qemu::NotBegun>, event: migration::Event) -> Vec<migration::Event> {
+    let event = outcome.is_ok().then_some(event);
+    event.into_iter().chain(begun(outcome)).collect()
 }
 
 /// The end of the stream is the end of QEMU, which is told by its exit.

@@ -4,6 +4,7 @@
 
 mod confine;
 mod disks;
+mod moves;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/usb_keyboard.rs"]

@@ -2,8 +2,6 @@
 
 use serde_json::Value;
 
-use super::{cluster, installation};
-
 /// What the API server answered to each question; an error is its reason, as it gave it.
 #[derive(Debug)]
 pub(super) struct Facts {
@@ -78,13 +76,6 @@ impl Finding {
     pub(super) fn problem(area: &'static str, says: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { area, verdict: Verdict::Problem, says: says.into(), remedy: Some(remedy.into()) }
     }
-}
-
-/// All findings: of the cluster, then of the installation.
-pub(super) fn of(facts: &Facts) -> Vec<Finding> {
-    let mut found = cluster::findings(facts);
-    found.extend(installation::findings(facts));
-    found
 }
 
 /// A text in an object; empty where there is none.

@@ -192,7 +192,7 @@ fn configured(
         ];
         let bandwidth = migrations.bandwidth_per_migration.as_ref();
         let path = path.child("migrations");
-        amounts(&path, &numbers, bandwidth, causes);
+        amounts(&path, &numbers, migrations.max_downtime_ms, bandwidth, causes);
         // With none at all, every drain and every update would wait for ever.
         for (name, number) in [&numbers[1], &numbers[2]] {
             if *number == Some(0) {

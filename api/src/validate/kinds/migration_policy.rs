@@ -9,11 +9,14 @@ use crate::syntax::{is_label_key, is_label_value, quoted};
 use crate::v1::StallDetectorOptions;
 use crate::validate::{Cause, Path, supported};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::ops::RangeInclusive;
 
 const STALLS: &str = "MigrationStallDetection";
 const DOWNTIME: &str = "MigrationDowntimeTuning";
 /// Largest number of seconds or of migrations: what 32 bits hold, so that sums of them always fit.
 const LARGEST: i64 = u32::MAX as i64;
+/// Milliseconds of `maxDowntimeMs`: KubeVirt's range, and QEMU's.
+const DOWNTIMES: RangeInclusive<i64> = 1..=2_000_000;
 /// One, and a thousandth of it, in thousandths of millionths.
 const ONE: u64 = 1_000_000_000;
 const THOUSANDTH: u64 = 1_000_000;
@@ -62,6 +65,7 @@ fn rules(old: Option<&MigrationPolicySpec>, spec: &MigrationPolicySpec, gates: &
     amounts(
         &path,
         &[("completionTimeoutPerGiB", spec.completion_timeout_per_gi_b)],
+        spec.max_downtime_ms,
         spec.bandwidth_per_migration.as_ref(),
         &mut causes,
     );
@@ -113,13 +117,18 @@ fn rules(old: Option<&MigrationPolicySpec>, spec: &MigrationPolicySpec, gates: &
     causes
 }
 
-/// Times and numbers, each with its field, and the bandwidth; here and among the settings of the installation.
+/// Times and numbers, each with its field, the longest downtime and the bandwidth; here and among the settings of the installation.
 pub(super) fn amounts(
     path: &Path,
     numbers: &[(&str, Option<i64>)],
+    downtime: Option<i64>,
     bandwidth: Option<&Quantity>,
     causes: &mut Vec<Cause>,
 ) {
+    if downtime.is_some_and(|downtime| !DOWNTIMES.contains(&downtime)) {
+        let (least, most) = (DOWNTIMES.start(), DOWNTIMES.end());
+        causes.push(Cause::invalid(&path.child("maxDowntimeMs"), format!("must be from {least} to {most}")));
+    }
     for (name, number) in numbers {
         let field = path.child(name);
         if number.is_some_and(i64::is_negative) {

@@ -159,27 +159,30 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
     timeout(WAIT, ready).await.unwrap();
     let called = Target { node: TARGET.to_owned(), address: address.to_string() };
     let other = authority();
+    let disks = ["root".to_owned()];
     for (who, migration) in [(own("node03", &by).await, "m-1"), (own(NODE, &by).await, "m-2")] {
-        let refused = called.begin(&who, migration).await.unwrap_err();
+        let refused = called.begin(&who, migration, &[]).await.unwrap_err();
         assert!(
             matches!(&refused, CallError::Refused { why, .. } if why.contains("no guest is awaited")),
             "{refused}"
         );
     }
     // Of another authority: neither believes the other.
-    let refused = called.begin(own(NODE, &other).await.as_ref(), "m-1").await.unwrap_err();
+    let refused = called.begin(own(NODE, &other).await.as_ref(), "m-1", &disks).await.unwrap_err();
     assert!(matches!(refused, CallError::Io { .. }), "{refused}");
     // And the target has to be that node's handler.
     let elsewhere = Target { node: "node03".to_owned(), ..called.clone() };
-    let refused = elsewhere.begin(own(NODE, &by).await.as_ref(), "m-1").await.unwrap_err();
+    let refused = elsewhere.begin(own(NODE, &by).await.as_ref(), "m-1", &disks).await.unwrap_err();
     assert!(matches!(refused, CallError::Io { .. }), "{refused}");
     let mut stranger = TcpStream::connect((address, PORT)).await.unwrap();
     stranger.write_all(&MAGIC).await.unwrap();
     stranger.write_all(&[7; 32]).await.unwrap();
+    stranger.write_all(b"\x06memory").await.unwrap();
     assert!(stranger.read_u8().await.is_err());
 
-    let begun = called.begin(own(NODE, &by).await.as_ref(), "m-1").await.unwrap();
-    assert!(begun.key.is_some());
+    let begun = called.begin(own(NODE, &by).await.as_ref(), "m-1", &disks).await.unwrap();
+    let streams: Vec<String> = begun.connections.iter().map(|(stream, _)| stream.name()).collect();
+    assert_eq!((streams, begun.key.is_some()), (vec!["disk/root".to_owned(), "memory".to_owned()], true));
 }
 
 #[tokio::test]

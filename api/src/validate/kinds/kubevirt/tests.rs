@@ -161,6 +161,12 @@ fn what_is_wrong_is_named() {
             "must be at least 1",
         ),
         (
+            json!({"migrations": {"maxDowntimeMs": 2_000_001},
+                "developerConfiguration": {"featureGates": ["MigrationDowntimeTuning"]}}),
+            "migrations.maxDowntimeMs",
+            "must be from 1 to 2000000",
+        ),
+        (
             json!({"migrations": {"nodeDrainTaintKey": "a b"}}),
             "migrations.nodeDrainTaintKey",
             "a b is not the key of a taint",

@@ -318,6 +318,10 @@ fn policies_ask_for_nothing_that_is_not_there() {
     };
     let gates = Gates::default();
     check(|new| migration_policy::create_when(new, &gates, true), &right, &[], rows());
+    let tuned = on(&["MigrationDowntimeTuning"]);
+    let none = vec![("/spec/maxDowntimeMs", json!(0), "spec.maxDowntimeMs", "must be from 1 to 2000000")];
+    let create = |new: &_| migration_policy::create_when(new, &tuned, true);
+    check(create, &with(&right, "/spec/maxDowntimeMs", &json!(2_000_000)), &[], none);
     let old = read(&right);
     check(|new| migration_policy::update_when(&old, new, &gates, true), &right, &[], rows());
 }

@@ -1,0 +1,303 @@
+//! Two launchers, two QEMUs, the network between them, two handlers and the instance's status, in any order of what may happen:
+//! crashes, lost and repeated messages, slow readers. Never two guests run; and when all has come to rest, one does that can.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::*;
+use crate::migration::source::Stage as Going;
+use crate::migration::{Effect as Tell, Event as Moves, Limits, Said};
+
+const RUNS: u64 = 100_000;
+const LONGEST: u64 = 120;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    None,
+    Active,
+    PreSwitchover,
+    Device,
+    Completed,
+}
+
+/// A QEMU and its launcher.
+#[derive(Debug)]
+struct Side {
+    vm: Vm,
+    inbox: VecDeque<Event>,
+    alive: bool,
+    running: bool,
+    stream: Stream,
+    now: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    None,
+    Went,
+    Failed,
+}
+
+#[derive(Debug)]
+struct World {
+    source: Side,
+    target: Side,
+    connected: bool,
+    begun: bool,
+    received: bool,
+    /// Messages to the target that its guest may run.
+    going: u32,
+    /// What the instance's status says.
+    word: Word,
+    stopped: bool,
+}
+
+impl Side {
+    fn new(incoming: bool) -> Self {
+        let mut side = Self {
+            vm: Vm::new(),
+            inbox: VecDeque::new(),
+            alive: true,
+            running: false,
+            stream: Stream::None,
+            now: Duration::ZERO,
+        };
+        let incoming = incoming.then(|| "m".to_owned());
+        side.take(Event::Start { acpi: true, paused: false, incoming });
+        side.take(Event::Answered);
+        while let Some(event) = side.inbox.pop_front() {
+            side.take(event);
+        }
+        side
+    }
+
+    fn say(&mut self, said: Said) {
+        self.inbox.push_back(Event::Migration(Moves::Said(said)));
+    }
+
+    /// The launcher learns of something, and what it then does is done by its QEMU.
+    fn take(&mut self, event: Event) {
+        let (vm, effects) = step(self.vm.clone(), self.now, event);
+        self.vm = vm;
+        for effect in effects {
+            if !self.alive {
+                return;
+            }
+            match effect {
+                // QEMU refuses between the stop and the end of a stream.
+                Effect::Continue | Effect::Resume
+                    if !matches!(self.stream, Stream::PreSwitchover | Stream::Device) =>
+                {
+                    self.running = true;
+                    self.inbox.push_back(Event::Resumed);
+                }
+                Effect::Hold => self.running = false,
+                Effect::Quit | Effect::Terminate | Effect::Kill => self.die(),
+                Effect::Migrate(Tell::Send) => {
+                    self.stream = Stream::Active;
+                    self.inbox.push_back(Event::Migration(Moves::Begun));
+                }
+                Effect::Migrate(Tell::Switch) if self.stream == Stream::PreSwitchover => {
+                    self.stream = Stream::Device;
+                }
+                Effect::Migrate(Tell::Cancel) => self.fail(Said::Cancelled),
+                _ => {}
+            }
+        }
+    }
+
+    /// What QEMU does by itself when a stream breaks off at the source.
+    fn fail(&mut self, said: Said) {
+        if !self.alive || matches!(self.stream, Stream::None | Stream::Completed) {
+            return;
+        }
+        if matches!(self.stream, Stream::PreSwitchover | Stream::Device) {
+            self.running = true;
+            self.inbox.push_back(Event::Resumed);
+        }
+        self.stream = Stream::None;
+        self.say(said);
+    }
+
+    fn die(&mut self) {
+        (self.alive, self.running) = (false, false);
+        self.inbox.push_back(Event::Exited(Exit::Signal(9)));
+    }
+
+    fn hear(&mut self) {
+        if let Some(event) = self.inbox.pop_front() {
+            self.take(event);
+        }
+    }
+
+    fn is_sent(&self) -> bool {
+        matches!(&self.vm.moving, Moving::Goes(source) if source.stage == Going::Sent)
+    }
+
+    fn has_arrived(&self) -> bool {
+        matches!(&self.vm.moving, Moving::Comes(_)) && self.vm.moving.may_run()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.vm.verdict().is_some()
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            source: Side::new(false),
+            target: Side::new(true),
+            connected: true,
+            begun: false,
+            received: false,
+            going: 0,
+            word: Word::None,
+            stopped: false,
+        }
+    }
+
+    fn happen(&mut self, what: u64) {
+        match what {
+            0..4 => self.source.hear(),
+            4..8 => self.target.hear(),
+            8..10 if !self.begun && self.source.alive && self.target.alive => {
+                self.begun = true;
+                let limits = Limits {
+                    bandwidth: None,
+                    downtime: Duration::from_millis(900),
+                    auto_converge: false,
+                    completion: Some(Duration::from_secs(60)),
+                    progress: None,
+                    may_pause: what == 9,
+                };
+                self.target.take(Event::Migration(Moves::Receive));
+                self.source.take(Event::Migration(Moves::Send { uid: "m".to_owned(), limits }));
+            }
+            10..12 if self.source.alive && self.source.stream == Stream::Active && self.connected => {
+                self.source.stream = Stream::PreSwitchover;
+                if std::mem::take(&mut self.source.running) {
+                    self.source.inbox.push_back(Event::Stopped);
+                }
+                self.source.say(Said::PreSwitchover);
+            }
+            12..14
+                if self.source.stream == Stream::Device
+                    && self.connected
+                    && self.target.alive
+                    && !self.received =>
+            {
+                self.received = true;
+                self.target.say(Said::Completed);
+            }
+            14..16
+                if self.source.alive
+                    && self.source.stream == Stream::Device
+                    && self.received
+                    && self.connected =>
+            {
+                self.source.stream = Stream::Completed;
+                self.source.say(Said::Completed);
+            }
+            16 if self.begun => {
+                self.connected = false;
+                self.source.fail(Said::Failed("reset".to_owned()));
+                if !self.received && self.target.alive {
+                    self.target.die();
+                }
+            }
+            17..20 if self.source.is_sent() && self.word == Word::None => self.going += 1,
+            20..22 if self.going > 0 && !self.target.has_ended() => {
+                self.going -= u32::from(what == 20);
+                if judge_order(&self.target.vm, "m", Order::Go) == Ok(true) {
+                    self.target.take(Event::Migration(Moves::Go { hold: false }));
+                }
+            }
+            22 => self.going = 0,
+            23..25 if self.word == Word::None => {
+                if self.target.has_arrived() {
+                    self.word = Word::Went;
+                } else if self.target.has_ended() {
+                    self.word = Word::Failed;
+                }
+            }
+            // The controller, once the target's pod is gone for certain.
+            25 if self.word == Word::None && self.begun && self.target.has_ended() => {
+                self.word = Word::Failed;
+            }
+            26..28
+                if self.word != Word::None
+                    && judge_order(&self.source.vm, "m", Order::OfSource) == Ok(true) =>
+            {
+                self.source.take(Event::Migration(Moves::Verdict { went: self.word == Word::Went }));
+            }
+            28 if self.target.alive => self.target.die(),
+            29 if self.source.alive => self.source.die(),
+            30 if self.begun => self.source.take(Event::Migration(Moves::Abort)),
+            31 => {
+                self.stopped = true;
+                self.source.take(Event::Stop { grace: Duration::from_secs(30) });
+            }
+            32 => {
+                self.source.now += Duration::from_secs(20);
+                self.source.take(Event::Tick);
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing breaks any more, and everybody does his work.
+    fn come_to_rest(&mut self) {
+        self.happen(16);
+        for _ in 0..40 {
+            for what in [0, 4, 17, 20, 23, 25, 26] {
+                self.happen(what);
+            }
+        }
+    }
+}
+
+/// Numbers that look random, and are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+#[test]
+fn never_two_and_never_none() {
+    let (mut went, mut stayed) = (0, 0);
+    for run in 1..=RUNS {
+        let mut dice = Dice(run.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut world = World::new();
+        // Crashes and stops in some runs only, that others come far.
+        let (sides, length) = ([28, 29, 33][(run % 3) as usize], dice.throw(LONGEST));
+        let mut played = Vec::new();
+        for _ in 0..length {
+            let what = dice.throw(sides);
+            played.push(what);
+            world.happen(what);
+            assert!(!(world.source.running && world.target.running), "run {run}, {played:?}: {world:?}");
+        }
+        world.come_to_rest();
+        let (source, target) = (&world.source, &world.target);
+        assert!(!(source.running && target.running), "run {run}, {played:?}: {world:?}");
+        if source.alive && !world.stopped {
+            assert!(
+                source.running || target.running || target.has_arrived(),
+                "run {run}, {played:?}: {world:?}"
+            );
+        }
+        if target.alive && target.has_arrived() {
+            assert!(target.running, "run {run}, {played:?}: {world:?}");
+            went += 1;
+        }
+        stayed += u64::from(source.running);
+    }
+    assert!(went > RUNS / 100 && stayed > RUNS / 10, "{went} went, {stayed} stayed");
+}

@@ -1,0 +1,90 @@
+//! Between a connection of another node and a socket of QEMU's: QEMU takes in clients of its disks only where it listens, and it
+//! listens on no address. The kernel moves the bytes, which are encrypted by both QEMUs; each way has a thread.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use nix::errno::Errno;
+use nix::fcntl::{SpliceFFlags, splice};
+use nix::sys::socket::{self, shutdown};
+use nix::unistd::pipe;
+
+/// Bytes at a time: what a pipe holds.
+const CHUNK: usize = 64 << 10;
+/// A thread that moves bytes needs no more.
+const STACK: usize = 64 << 10;
+
+/// Moves bytes both ways until either end closes.
+///
+/// # Errors
+/// When there are no descriptors or threads left.
+pub fn relay(outside: OwnedFd, qemu: UnixStream) -> io::Result<()> {
+    let qemu = OwnedFd::from(qemu);
+    let ways = [(outside.try_clone()?, qemu.try_clone()?), (qemu, outside)];
+    for (from, to) in ways {
+        thread::Builder::new().name("disk-relay".to_owned()).stack_size(STACK).spawn(move || {
+            if let Err(error) = one_way(&from, &to) {
+                tracing::debug!(%error, "a disk's connection broke off");
+            }
+            // The other end learns that nothing follows, and the other way ends with it.
+            let _ = shutdown(to.as_raw_fd(), socket::Shutdown::Both);
+            let _ = shutdown(from.as_raw_fd(), socket::Shutdown::Both);
+        })?;
+    }
+    Ok(())
+}
+
+fn one_way(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
+    let (out, into) = pipe()?;
+    loop {
+        let mut count = moved(from, &into, CHUNK)?;
+        if count == 0 {
+            return Ok(());
+        }
+        while count > 0 {
+            count -= moved(&out, to, count)?;
+        }
+    }
+}
+
+fn moved(from: &impl AsFd, to: &impl AsFd, most: usize) -> io::Result<usize> {
+    loop {
+        match splice(from, None, to, None, most, SpliceFFlags::SPLICE_F_MOVE) {
+            Err(Errno::EINTR) => {}
+            moved => return Ok(moved?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::Shutdown;
+
+    use super::*;
+
+    #[test]
+    fn bytes_go_both_ways_and_an_end_is_an_end() {
+        let (mut far, outside) = UnixStream::pair().unwrap();
+        let (inside, mut qemu) = UnixStream::pair().unwrap();
+        relay(outside.into(), inside).unwrap();
+        let block = vec![7; 1 << 20];
+        let sent = block.clone();
+        let writer = thread::spawn(move || {
+            far.write_all(&sent).unwrap();
+            far
+        });
+        let mut got = vec![0; 1 << 20];
+        qemu.read_exact(&mut got).unwrap();
+        assert_eq!(got, block);
+        let mut far = writer.join().unwrap();
+        qemu.write_all(b"back").unwrap();
+        let mut word = [0; 4];
+        far.read_exact(&mut word).unwrap();
+        assert_eq!(&word, b"back");
+        far.shutdown(Shutdown::Both).unwrap();
+        assert_eq!(qemu.read(&mut word).unwrap(), 0);
+    }
+}

@@ -1,0 +1,116 @@
+//! A guest that moves between two launchers, each in a pod of its own and confined: with a container disk, an empty disk and
+//! cloud-init.
+
+use barevirt_protocol::names::{MigrationChannel, MigrationStream};
+use barevirt_protocol::v1::migrate_request::Order;
+use barevirt_protocol::v1::{
+    MigrateRequest, MigrationGo, MigrationReceive, MigrationSend, MigrationState, MigrationVerdict,
+};
+
+use super::*;
+
+const MIGRATION: &str = "0b4f6f0e-9a35-4f3c-8f0e-000000000001";
+
+fn order(order: Order) -> tonic::Request<MigrateRequest> {
+    grpc::request(MigrateRequest { uid: MIGRATION.to_owned(), order: Some(order) }, SOON)
+}
+
+fn state(status: &LauncherStatus) -> MigrationState {
+    status.migration.as_ref().map_or(MigrationState::Unspecified, |told| told.state())
+}
+
+/// Gives both launchers an end of a connection for each stream.
+async fn connect(source: &Pod, target: &Pod, streams: &[MigrationStream]) {
+    let (mut to_source, mut to_target) = (source.descriptors().await, target.descriptors().await);
+    for stream in streams {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let theirs = listener.accept().unwrap().0;
+        let name = MigrationChannel { uid: MIGRATION.to_owned(), stream: stream.clone() }.descriptor();
+        to_source.give(1, &name, &[ours.as_fd()], SOON).await.unwrap();
+        to_target.give(1, &name, &[theirs.as_fd()], SOON).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
+    let (mut source, mut watch, running, _helper) = started(&[]).await;
+    let mut client = source.handler().await;
+    assert_eq!(running.local_disks, ["root", "seed", "scratch"]);
+
+    let target = Pod::start(&[]).await;
+    let mut at_target = target.handler().await;
+    let mut target_watch = Watch::open(&mut at_target).await;
+    let mut object = vmi();
+    object["status"] = json!({"machine": {"type": running.machine_type}});
+    object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
+    let mut wanted = sync(1);
+    wanted.get_mut().vmi = object.to_string().into_bytes();
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    at_target.sync(wanted).await.unwrap();
+    let _target_helper = target.root_disk().await;
+    let ready = |status: &LauncherStatus| status.ready && state(status) == MigrationState::Awaited;
+    let awaited = target_watch.until("awaits it", ready).await;
+    assert_eq!((awaited.phase(), &awaited.machine_type), (Phase::Starting, &running.machine_type));
+    assert_eq!(awaited.local_disks, running.local_disks);
+
+    let disks = running.local_disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
+    let streams: Vec<_> = disks.chain([MigrationStream::Memory]).collect();
+    connect(&source, &target, &streams).await;
+    let key = vec![9; 32];
+    at_target.migrate(order(Order::Receive(MigrationReceive { key: key.clone() }))).await.unwrap();
+    let send =
+        MigrationSend { key, downtime_ms: 900, progress_timeout_seconds: 30, ..MigrationSend::default() };
+    client.migrate(order(Order::Send(send))).await.unwrap();
+    let over = |status: &LauncherStatus| matches!(state(status), MigrationState::Sent | MigrationState::Over);
+    let sent = watch.until("sent", over).await;
+    assert_eq!(state(&sent), MigrationState::Sent, "{sent:?}");
+    target_watch.until("received", |status| state(status) == MigrationState::Received).await;
+    let keys = target.at("private/migration");
+    eventually("the key is gone", SOON, || std::fs::read_dir(&keys).unwrap().next().is_none()).await;
+    at_target.migrate(order(Order::Go(MigrationGo { hold: false }))).await.unwrap();
+    let arrived = target_watch.running().await;
+    assert_eq!((state(&arrived), arrived.phase()), (MigrationState::Arrived, Phase::Running));
+
+    client.migrate(order(Order::Verdict(MigrationVerdict { went: true }))).await.unwrap();
+    drop((watch, client));
+    let (code, word) = source.end().await;
+    assert_eq!((code, &word["reason"]), (0, &json!("Migrated")));
+    // Its monitor answers, and it can be paused and go on.
+    let command = br#"{"execute": "query-status"}"#.to_vec();
+    let mut status = Value::Null;
+    for _ in 0..100 {
+        let request = QmpRequest { command: command.clone(), deadline_ms: 5000 };
+        if let Ok(answer) = at_target.qmp(grpc::request(request, SOON)).await {
+            status = serde_json::from_slice(&answer.into_inner().answer).unwrap();
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(status["return"]["status"], "running");
+}
+
+#[tokio::test]
+async fn a_target_starts_no_guest_by_itself() {
+    let target = Pod::start(&[]).await;
+    let mut client = target.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    let mut wanted = sync(1);
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    client.sync(wanted).await.unwrap();
+    let _helper = target.root_disk().await;
+    watch.until("awaits it", |status| status.ready && state(status) == MigrationState::Awaited).await;
+    // Neither another word, nor a control, nor somebody at its monitor.
+    client.sync(sync(2)).await.unwrap();
+    let control = ControlRequest { control: Control::Unpause.into(), ..Default::default() };
+    let refused = client.control(grpc::request(control, SOON)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    let request = QmpRequest { command: br#"{"execute": "cont"}"#.to_vec(), deadline_ms: 5000 };
+    assert!(client.qmp(grpc::request(request, SOON)).await.is_err());
+    let first = client.migrate(order(Order::Receive(MigrationReceive { key: vec![] }))).await.unwrap_err();
+    assert!(first.message().contains("no connection"), "{first}");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut again = Watch::open(&mut client).await;
+    let status = again.until("a status", |_| true).await;
+    assert_eq!((status.phase(), state(&status)), (Phase::Starting, MigrationState::Awaited));
+}
