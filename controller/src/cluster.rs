@@ -265,6 +265,11 @@ impl Cluster {
         self.known_nodes.get(&ObjectRef::new(name))
     }
 
+    /// All nodes as the cache has them.
+    pub fn nodes_known(&self) -> Vec<Arc<Node>> {
+        self.known_nodes.state()
+    }
+
     /// Comes back once every cache was filled. False when the feeds ended before.
     pub async fn ready(&self) -> bool {
         let (vms, vmis, pods, nodes, kubevirts, sets, pools) = tokio::join!(

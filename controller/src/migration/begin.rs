@@ -10,8 +10,8 @@
 use super::action::{Action, Plan};
 use super::observed::{Observed, Turn};
 use super::status::{
-    ABORT_REQUESTED, BACK_OFF, BLOCKED_BY_BACKUP, REJECTED_BY_QUOTA, SUCCESSFUL_HAND_OVER, UNSCHEDULABLE,
-    condition, copy, enter, fail, of, write,
+    ABORT_REQUESTED, BACK_OFF, BLOCKED_BY_BACKUP, NO_SUITABLE_NODES, REJECTED_BY_QUOTA, SUCCESSFUL_HAND_OVER,
+    UNSCHEDULABLE, condition, copy, enter, fail, of, write,
 };
 use crate::merge;
 use crate::migrations::row::{Phase, Priority};
@@ -300,6 +300,12 @@ fn await_pod(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, reach
             vmi.name_any()
         );
         plan = plan.tell(Note::warning(UNSCHEDULABLE, message));
+        if let Some(labels) = &observed.unfit {
+            let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}:{value}")).collect();
+            let what = "no node is suitable to run the required CPU model / required features";
+            let message = format!("Migration cannot proceed since {what}: map[{}]", labels.join(" "));
+            plan = plan.tell_vmi(Note::warning(NO_SUITABLE_NODES, message));
+        }
         if age >= limit {
             return given_up(plan, "unschedulable");
         }

@@ -9,8 +9,8 @@ use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::migrations::Matter;
 use crate::migrations::row::{Phase, Row};
-use crate::vmi::{again, runs};
-use barevirt_api::names::MIGRATION_FINALIZER as FINALIZER;
+use crate::vmi::{again, runs, unschedulable};
+use barevirt_api::names::{CPU_FEATURE_LABEL, CPU_MODEL_MIGRATION_LABEL, MIGRATION_FINALIZER as FINALIZER};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_component::request::{Error, call_opt};
 use barevirt_plan::migration::{Effective, Limits, effective};
@@ -20,6 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::reflector::ObjectRef;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Ended migrations of an instance that stay. KubeVirt's number.
@@ -49,6 +50,7 @@ pub(super) async fn observe(
         has_rival: false,
         back_off: Duration::ZERO,
         turn: Turn::NotAsked,
+        unfit: None,
         effective: None,
         phase_due: Duration::ZERO,
         surplus: vec![],
@@ -82,6 +84,9 @@ pub(super) async fn observe(
                 observed.turn = turn(cluster, &observed, &vmi).await?;
             } else if reached < Phase::Scheduling && observed.target.is_none() {
                 cluster.migrations.give_back(&namespace, &name);
+            }
+            if let Some(pod) = observed.target.as_ref().filter(|pod| unschedulable(pod).is_some()) {
+                observed.unfit = unfit(cluster, &vmi, pod);
             }
             if observed.target.as_ref().is_some_and(runs) {
                 observed.effective = Some(settings(cluster, &vmi).await?);
@@ -175,6 +180,23 @@ async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstan
     let same_selinux_level = cluster.migration_settings().match_se_linux_level_on_migration != Some(false);
     let target = Target { migration, source: &source, node_labels: &labels, same_selinux_level };
     Ok(Turn::Now(again(cluster, vmi, target).await?))
+}
+
+/// What a pod asks for of the source's processor, where no other node has it.
+fn unfit(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) -> Option<BTreeMap<String, String>> {
+    let asked = pod.spec.as_ref()?.node_selector.as_ref()?.iter().filter(|(label, _)| {
+        label.starts_with(CPU_MODEL_MIGRATION_LABEL) || label.starts_with(CPU_FEATURE_LABEL)
+    });
+    let asked: BTreeMap<String, String> =
+        asked.map(|(label, value)| (label.clone(), value.clone())).collect();
+    let of_host = asked.keys().any(|label| label.starts_with(CPU_MODEL_MIGRATION_LABEL));
+    let home = vmi.status.as_ref().and_then(|status| status.node_name.as_ref());
+    let fits = |labels: &BTreeMap<String, String>| {
+        asked.iter().all(|(label, value)| labels.get(label) == Some(value))
+    };
+    let mut others = cluster.nodes_known().into_iter().filter(|node| node.metadata.name.as_ref() != home);
+    let found = others.any(|node| node.metadata.labels.as_ref().is_some_and(fits));
+    (of_host && !found).then_some(asked)
 }
 
 /// The settings in force for the instance.

@@ -6,6 +6,7 @@ use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_plan::migration::Effective;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Whether it may make its pod.
@@ -38,6 +39,8 @@ pub(super) struct Observed {
     pub(super) back_off: Duration,
     /// Whose turn it is.
     pub(super) turn: Turn,
+    /// What the target's node has to have of the source's processor, where no node has it.
+    pub(super) unfit: Option<BTreeMap<String, String>>,
     /// The settings in force, once its target pod runs.
     pub(super) effective: Option<Effective>,
     /// How long the phase is due that it would enter next.

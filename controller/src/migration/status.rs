@@ -25,6 +25,8 @@ pub(super) const SUCCESSFUL_ABORT: &str = "SuccessfulAbortMigration";
 pub(super) const SUCCESSFUL_HAND_OVER: &str = "SuccessfulHandOver";
 /// Event reason: no node takes the target pod.
 pub(super) const UNSCHEDULABLE: &str = "migrationTargetPodUnschedulable";
+/// Event reason: no node has the source's processor.
+pub(super) const NO_SUITABLE_NODES: &str = "NoSuitableNodesForHostModelMigration";
 /// Event reason: an instance is left alone for a while.
 pub(super) const BACK_OFF: &str = "MigrationBackoff";
 /// Condition: somebody deleted it.

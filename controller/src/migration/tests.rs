@@ -98,6 +98,7 @@ fn observed(
         has_rival: false,
         back_off: Duration::ZERO,
         turn: Turn::NotAsked,
+        unfit: None,
         phase_due: Duration::from_secs(9),
         surplus: vec![],
         now: at(NOW),
@@ -304,6 +305,29 @@ fn a_pod_that_takes_long_is_noted_and_one_that_takes_too_long_is_given_up() {
         "kubevirt.io/migrationUnschedulablePodTimeoutSeconds": "1000",
         "kubevirt.io/migrationPendingPodTimeoutSeconds": "900"}}});
     assert!(given_up(&pending(900, longer.clone())) && !given_up(&pending(899, longer)));
+}
+
+#[test]
+fn no_node_with_the_sources_processor_is_told_on_the_instance() {
+    let pending = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable"}]});
+    let mut waits = observed(migration(in_phase("Scheduling")), Some(vmi(json!({}))), Some(target(pending)));
+    assert!(plan(&waits).notes.iter().all(|(about, _)| *about == About::Migration));
+    waits.unfit = Some(
+        [("cpu-feature.node.kubevirt.io/vmx", "true"), ("cpu-model-migration.node.kubevirt.io/X", "true")]
+            .map(|(label, value)| (label.to_owned(), value.to_owned()))
+            .into(),
+    );
+    let plan = plan(&waits);
+    let (_, note) = plan.notes.iter().find(|(about, _)| *about == About::Vmi).unwrap();
+    assert_eq!(
+        (note.reason.as_str(), note.message.as_str()),
+        (
+            "NoSuitableNodesForHostModelMigration",
+            "Migration cannot proceed since no node is suitable to run the required CPU model / required features: \
+             map[cpu-feature.node.kubevirt.io/vmx:true cpu-model-migration.node.kubevirt.io/X:true]"
+        )
+    );
 }
 
 #[test]

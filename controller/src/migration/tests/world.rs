@@ -884,6 +884,72 @@ proptest! {
     }
 }
 
+/// Everything is sent and has not arrived yet.
+fn on_its_way() -> World {
+    let mut world = World::new();
+    world.ask(false);
+    let first = [Event::Watch(0), Event::Migration(0, 0), Event::PodStarts, Event::PodsSay];
+    let then = [Event::Migration(0, 0), Event::TargetPrepares, Event::SourceBegins, Event::SourceStarts];
+    for event in first.iter().chain(&then).chain([&Event::SourceSends]) {
+        world.step(event);
+        world.check();
+    }
+    assert!(world.running.is_empty() && world.flight.as_ref().is_some_and(|flight| flight.sent));
+    world
+}
+
+/// The target's pod is taken away by force, and its container lives on.
+fn force_target(world: &mut World) {
+    let to = world.flight.as_ref().unwrap().to.clone();
+    let found = world.pods.values().find(|pod| pod.uid().as_ref() == Some(&to));
+    let name = found.map(ResourceExt::name_any).unwrap();
+    world.remove_pod(&name);
+    world.remember();
+}
+
+#[test]
+fn a_target_taken_away_by_force_may_run_the_guest_for_a_while() {
+    let mut world = on_its_way();
+    force_target(&mut world);
+    for event in [Event::Vmi(0), Event::Wait, Event::Vmi(0), Event::SourceReads, Event::TargetArrives] {
+        world.step(&event);
+        world.check();
+    }
+    assert_eq!(world.running.len(), 1, "the target has it");
+    // Or nothing came of it any more, and the source's goes on.
+    let mut world = on_its_way();
+    force_target(&mut world);
+    for event in
+        [Event::Vmi(0), Event::Wait, Event::Wait, Event::Wait, Event::Wait, Event::Wait, Event::Vmi(0)]
+    {
+        world.step(&event);
+        world.check();
+    }
+    world.step(&Event::SourceReads);
+    assert_eq!(world.running, BTreeSet::from(["s1".to_owned()]));
+    world.settle();
+}
+
+#[test]
+fn a_node_that_does_not_answer_may_run_the_guest_for_ever() {
+    let mut world = on_its_way();
+    force_target(&mut world);
+    world.nodes.insert("b", NodeState::Lost);
+    for _ in 0..20 {
+        for event in [Event::Wait, Event::Vmi(0), Event::Migration(0, 0), Event::SourceReads] {
+            world.step(&event);
+            world.check();
+        }
+    }
+    assert!(world.running.is_empty(), "nobody has decided");
+    world.step(&Event::TargetArrives);
+    world.check();
+    // An administrator says that it is off.
+    world.step(&Event::NodeGone(1));
+    world.settle();
+    assert_eq!(world.running, BTreeSet::from(["s1".to_owned()]));
+}
+
 #[test]
 fn a_world_without_trouble_moves_its_guest_there_and_back() {
     let mut world = World::new();
