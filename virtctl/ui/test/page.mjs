@@ -86,6 +86,7 @@ const steps = {
         await until("a shell", SOON, async () => /# *$/.test(await terminal(page)));
         await page.keyboard.type("echo $((6 * 7))-is-it\n");
         await until("the answer", SOON, async () => (await terminal(page)).includes("42-is-it"));
+        if (picture) await page.keyboard.type("while :; do md5sum /dev/vda; wget -qO- 127.0.0.1; sleep 7; done >/dev/null 2>&1 &\n");
     },
 
     async "the screen changes when keys are pressed"({ page }) {
@@ -211,7 +212,7 @@ async function still(canvas) {
 
 async function portrait(page) {
     await page.setViewportSize({ width: 1200, height: 860 });
-    // Some figures, for lines in the charts.
+    // Some figures of a guest that does something, for lines in the charts.
     await new Promise((done) => setTimeout(done, 75_000));
     await page.screenshot({ path: picture });
     await page.setViewportSize({ width: 1280, height: 800 });
