@@ -148,6 +148,15 @@ const steps = {
         console.log(`  migrate: ${await page.locator(".notice span").last().innerText()}`);
     },
 
+    async "restart brings another guest"({ page }) {
+        const uid = () => kubectl(["get", "vmi", "testvm", "-n", namespace, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}"]);
+        const before = uid();
+        await page.getByRole("button", { name: "Restart" }).click();
+        await page.getByRole("dialog").getByRole("button", { name: "Restart" }).click();
+        await until("another instance", BOOT, () => ![before, ""].includes(uid()));
+        await page.locator(".badge", { hasText: "Running" }).waitFor({ timeout: BOOT });
+    },
+
     async "stop, by a key"({ page }) {
         await page.keyboard.press("Escape");
         await row(page).focus();
