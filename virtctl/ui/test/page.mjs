@@ -144,8 +144,8 @@ const steps = {
         await page.locator(".badge", { hasText: "Running" }).waitFor({ timeout: SOON });
         await page.getByRole("button", { name: "Migrate" }).click();
         // It moves, or the API server says why not.
-        await page.locator(".notice").last().waitFor({ timeout: SOON });
-        console.log(`  migrate: ${await page.locator(".notice span").last().innerText()}`);
+        const said = page.locator(".notice span", { hasText: /^Migrate testvm: .|will move to another node/ });
+        console.log(`  ${await said.innerText({ timeout: SOON })}`);
     },
 
     async "restart brings another guest"({ page }) {
