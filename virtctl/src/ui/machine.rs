@@ -55,7 +55,8 @@ pub(super) async fn show(cluster: &Cluster, target: &Target) -> Result<Value, Fa
     events.retain(|event| {
         matches!(event["of"].as_str(), Some("VirtualMachine" | "VirtualMachineInstance" | "Pod"))
     });
-    let when = |event: &Value| event["when"].as_str().unwrap_or_default().to_owned();
+    // A whole second is before its parts: not so with the letter at its end.
+    let when = |event: &Value| event["when"].as_str().unwrap_or_default().trim_end_matches('Z').to_owned();
     events.sort_by_key(|event| std::cmp::Reverse(when(event)));
     events.truncate(EVENTS);
     let pods: Vec<Value> = pods

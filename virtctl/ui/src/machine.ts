@@ -9,7 +9,7 @@ import { monitor } from "./monitor";
 import { guest, type Resource, synced } from "./store";
 import { display, terminal } from "./streams";
 import type { View } from "./view";
-import { addresses, ago, condition, conditions, isRunning, status } from "./words";
+import { addresses, ago, condition, conditions, isRunning, past, status } from "./words";
 
 interface Event {
     when: string;
@@ -78,7 +78,7 @@ function overview(namespace: string, name: string): ReturnType<Tab["open"]> {
             ["Runs", machine?.spec?.runStrategy ?? (machine ? (machine.spec?.running ? "Always" : "Halted") : undefined)],
             ["Guest", info?.prettyName ?? info?.name],
             ["Runs since", started && ago(started.phaseTransitionTimestamp)],
-            ["Made", `${ago((machine ?? instance)?.metadata.creationTimestamp)} ago`],
+            ["Made", past((machine ?? instance)?.metadata.creationTimestamp)],
             ["Pods", details?.pods.map((pod) => `${pod.name} (${pod.phase})`).join(", ")],
             ["Last move", move && (move.failed ? "failed" : move.completed ? `to ${move.targetNode ?? "?"}` : "under way")],
         ];
@@ -115,7 +115,7 @@ function overview(namespace: string, name: string): ReturnType<Tab["open"]> {
                       h(
                           "div",
                           { class: event.type === "Warning" ? "event bad" : "event" },
-                          h("time", { datetime: event.when, title: event.when }, `${ago(event.when)} ago`),
+                          h("time", { datetime: event.when, title: event.when }, past(event.when)),
                           h("strong", {}, event.reason),
                           h("span", {}, event.message, (event.count ?? 1) > 1 && h("em", {}, ` ${event.count} times`)),
                       ),

@@ -165,6 +165,12 @@ export function ago(time: string | undefined): string {
     return "now";
 }
 
+/** When it was, in words. */
+export function past(time: string | undefined): string {
+    const since = ago(time);
+    return since && since !== "now" ? `${since} ago` : since;
+}
+
 /** An amount of bytes. */
 export function bytes(count: number): string {
     const units = ["B", "KiB", "MiB", "GiB", "TiB"];

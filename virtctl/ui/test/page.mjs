@@ -86,6 +86,7 @@ const steps = {
         await until("a shell", SOON, async () => /# *$/.test(await terminal(page)));
         await page.keyboard.type("echo $((6 * 7))-is-it\n");
         await until("the answer", SOON, async () => (await terminal(page)).includes("42-is-it"));
+        if (picture) await page.keyboard.type("while :; do md5sum /dev/vda; wget -qO- 127.0.0.1; sleep 7; done >/dev/null 2>&1 &\n");
     },
 
     async "the screen changes when keys are pressed"({ page }) {
@@ -143,8 +144,17 @@ const steps = {
         await page.locator(".badge", { hasText: "Running" }).waitFor({ timeout: SOON });
         await page.getByRole("button", { name: "Migrate" }).click();
         // It moves, or the API server says why not.
-        await page.locator(".notice").last().waitFor({ timeout: SOON });
-        console.log(`  migrate: ${await page.locator(".notice span").last().innerText()}`);
+        const said = page.locator(".notice span", { hasText: /^Migrate testvm: .|will move to another node/ });
+        console.log(`  ${await said.innerText({ timeout: SOON })}`);
+    },
+
+    async "restart brings another guest"({ page }) {
+        const uid = () => kubectl(["get", "vmi", "testvm", "-n", namespace, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}"]);
+        const before = uid();
+        await page.getByRole("button", { name: "Restart" }).click();
+        await page.getByRole("dialog").getByRole("button", { name: "Restart" }).click();
+        await until("another instance", BOOT, () => ![before, ""].includes(uid()));
+        await page.locator(".badge", { hasText: "Running" }).waitFor({ timeout: BOOT });
     },
 
     async "stop, by a key"({ page }) {
@@ -211,7 +221,7 @@ async function still(canvas) {
 
 async function portrait(page) {
     await page.setViewportSize({ width: 1200, height: 860 });
-    // Some figures, for lines in the charts.
+    // Some figures of a guest that does something, for lines in the charts.
     await new Promise((done) => setTimeout(done, 75_000));
     await page.screenshot({ path: picture });
     await page.setViewportSize({ width: 1280, height: 800 });
