@@ -11,7 +11,7 @@
 #   SIGNING_KEY   file with an ECDSA P-256 key, PEM; without it nothing is signed
 #   OUT           folder that it is made in, anew (default: dist)
 #   IMAGES        folder with images of this commit and version that are built already (images/build.sh with OUT)
-#   TOOLS         folder with manifests, sbom and virtctl that are built already
+#   TOOLS         folder with manifests, sbom and virtctl (for this machine) that are built already
 #   REHEARSAL     1: uncommitted changes, and IMAGES and TOOLS of something else, are good enough. Never publish that
 # Needs what images/build.sh needs, and: git, jq, openssl.
 set -euo pipefail
@@ -90,7 +90,7 @@ images() {
 
 # program NAME [TRIPLE]: its path.
 program() {
-    if [[ -n ${TOOLS:-} && ${2:-} != aarch64* ]]; then
+    if [[ -n ${TOOLS:-} ]]; then
         [[ -x $TOOLS/$1 ]] || die "$TOOLS has no $1"
         echo "$TOOLS/$1"
     else
@@ -114,6 +114,7 @@ manifests() {
 # can_build TRIPLE: whether this machine has what it takes.
 can_build() {
     case $1 in
+        aarch64-*) [[ -z ${TOOLS:-} ]] || return 1 ;;&
         aarch64-*)
             rustup target list --installed | grep -qxF "$1" &&
                 "${CC_aarch64_unknown_linux_musl:-aarch64-linux-gnu-gcc}" -E - <<<'#include <stdint.h>' >/dev/null 2>&1
@@ -127,7 +128,7 @@ virtctl() {
     for platform in "${platforms[@]}"; do
         read -r triple system architecture <<<"$platform"
         if ! can_build "$triple"; then
-            say "no virtctl for $system/$architecture: that takes \`rustup target add $triple\`, gcc-aarch64-linux-gnu and libc6-dev-arm64-cross"
+            say "no virtctl for $system/$architecture: without TOOLS, it takes \`rustup target add $triple\`, gcc-aarch64-linux-gnu and libc6-dev-arm64-cross"
             continue
         fi
         name=virtctl-v$BAREVIRT_VERSION-$system-$architecture
@@ -208,7 +209,7 @@ sign() {
 }
 
 finish() {
-    (cd "$out" && find . -type f -printf '%P\n' | sort | xargs -d '\n' sha256sum) >"$work/SHA256SUMS"
+    (cd "$out" && find . -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs -d '\n' sha256sum) >"$work/SHA256SUMS"
     mv "$work/SHA256SUMS" "$out/SHA256SUMS"
     if [[ -n ${SIGNING_KEY:-} ]]; then
         sign "$out/SHA256SUMS"
@@ -227,6 +228,8 @@ main() {
     [[ ! -d $out || -f $out/SHA256SUMS || -z $(ls -A "$out") || $out == "$top/dist" ]] || die "$out holds something that is no release"
     rm -rf --one-file-system "$out"
     mkdir -p "$out"
+    # By this a folder is known for a release, also one that was given up: an empty list says that.
+    : >"$out/SHA256SUMS"
     [[ $registry != localhost ]] || say "REGISTRY is localhost: good for trying on this machine only"
     for step in images manifests virtctl krew materials finish; do
         say "$step"
