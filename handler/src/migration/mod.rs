@@ -26,6 +26,7 @@ pub mod control;
 pub mod limits;
 pub mod listen;
 pub mod plan;
+pub mod source_pod;
 pub mod status;
 
 /// Port of the target's handler for both: what handlers say to each other, and connections between QEMUs.

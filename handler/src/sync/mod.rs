@@ -22,9 +22,10 @@ use barevirt_api::names::REASON_GUEST_PANICKED;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use barevirt_component::certificates;
 use barevirt_component::error::{chain, namespace_ends};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::events::{Event, Recorder};
 use kube::{Api, Client, Resource};
 use tokio::sync::watch;
@@ -40,6 +41,7 @@ use crate::launchers::Launcher;
 use crate::launchers::pods_dir::PodsDir;
 use crate::migration;
 use crate::migration::arrivals::Arrivals;
+use crate::migration::source_pod;
 use crate::pace::Bucket;
 use crate::pods::LauncherPod;
 use crate::status::{compute, events, patch};
@@ -85,6 +87,7 @@ impl Paces {
             | Step::Plug(_)
             | Step::Shutdown { .. }
             | Step::Await { .. }
+            | Step::Claim { .. }
             | Step::Move(_)
             | Step::ReportFailedPings(_) => Some(&mut self.steps),
             Step::Wait | Step::Report | Step::Disconnect => None,
@@ -395,6 +398,24 @@ impl Task {
                 session.await_guest(&live::granted(&vmi), &spec_hash, &uid, arrivals).await?;
                 info!(migration = uid, "launcher told that the guest comes from another node");
             }
+            Step::Claim { uid, source } => {
+                let (name, of) = source_pod::named(&vmi, &source);
+                let Some(session) = &mut self.session else { return Ok(()) };
+                if !session.has_waited_for_source(&uid) {
+                    return Err(TaskError::Source);
+                }
+                let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+                let pods: Api<Pod> = Api::namespaced(self.context.client.clone(), namespace);
+                let one = ListParams::default().fields(&format!("metadata.name={name}"));
+                let found =
+                    timeout(API_DEADLINE, pods.list(&one)).await.map_err(|_| TaskError::ApiDeadline)?;
+                let found = found.map_err(|error| TaskError::Api(Box::new(error)))?;
+                if !source_pod::is_gone(found.items.first(), of) {
+                    return Err(TaskError::Source);
+                }
+                session.claim(&uid, source_pod::is_paused(&vmi)).await?;
+                info!(migration = uid, "the source has ended: the guest goes on here");
+            }
             Step::Move(step) => {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 let name = format!("{step:?}");
@@ -477,6 +498,9 @@ enum TaskError {
     /// The API server refused; a conflict only means that something else was written first.
     #[error("patch status")]
     Api(#[source] Box<kube::Error>),
+    /// A guest is here whole, and its source has not said that it may run, nor ended.
+    #[error("the guest is here, and its source has not let go of it")]
+    Source,
     /// The API server did not answer.
     #[error("patch status: the API server did not answer in time")]
     ApiDeadline,

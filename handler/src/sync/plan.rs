@@ -13,7 +13,7 @@
 //!   status differs from what is seen     -> Report         one patch
 //!   else                                 -> Wait           for the API server, the launcher, or a retry
 //!
-//! VMI is elsewhere, and comes here: Connect, Prepare, Await, Report
+//! VMI is elsewhere, and comes here: Connect, Prepare, Await, Report, Claim where the source falls silent at the end
 //! ```
 //!
 //! A handler that starts anew goes through the same steps; each finds that all is there.
@@ -21,7 +21,7 @@
 use barevirt_api::names::{PHASE_RUNNING, PHASE_SCHEDULED, is_final_phase};
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_protocol::names::HotDisk;
-use barevirt_protocol::v1::{LauncherStatus, Phase};
+use barevirt_protocol::v1::{LauncherStatus, MigrationState, Phase};
 
 use crate::launchers::cgroup::Container;
 use crate::migration;
@@ -103,6 +103,13 @@ pub enum Step {
         /// UID of the migration.
         uid: String,
     },
+    /// Let a guest go that is here whole, if its source has ended without a word.
+    Claim {
+        /// UID of the migration.
+        uid: String,
+        /// The node that it comes from.
+        source: String,
+    },
     /// A step of a guest that leaves.
     Move(Move),
     /// Tell of pings of the guest agent that fail.
@@ -121,9 +128,9 @@ pub fn plan(observed: Observed<'_>) -> Step {
     let ours = status.and_then(|status| status.node_name.as_deref()) == Some(observed.node);
     if !ours
         && !is_final_phase(phase)
-        && let Some((uid, _)) = migration::plan::incoming(vmi, observed.node)
+        && let Some((uid, source)) = migration::plan::incoming(vmi, observed.node)
     {
-        return incoming(&observed, uid);
+        return incoming(&observed, uid, source);
     }
     if !ours
         && let Some(session) = session.filter(|session| !session.lost)
@@ -194,7 +201,7 @@ pub fn plan(observed: Observed<'_>) -> Step {
 }
 
 /// The next step for a guest that is to come here.
-fn incoming(observed: &Observed<'_>, uid: &str) -> Step {
+fn incoming(observed: &Observed<'_>, uid: &str, source: &str) -> Step {
     let Some(session) = observed.session else { return connect(observed.pod) };
     let ended = matches!(session.status.map(LauncherStatus::phase), Some(Phase::Succeeded | Phase::Failed));
     if session.lost && !ended {
@@ -208,6 +215,10 @@ fn incoming(observed: &Observed<'_>, uid: &str) -> Step {
     }
     if !ended && session.awaits != Some(uid) {
         return Step::Await { uid: uid.to_owned() };
+    }
+    let told = session.status.and_then(|status| migration::plan::told(status, uid));
+    if !ended && told.is_some_and(|told| told.state() == MigrationState::Received) {
+        return Step::Claim { uid: uid.to_owned(), source: source.to_owned() };
     }
     if observed.report { Step::Report } else { Step::Wait }
 }

@@ -16,12 +16,14 @@ use barevirt_component::certificates::Client;
 use barevirt_component::error::chain;
 use barevirt_protocol::names::{HotDisk, KVM, MigrationChannel, VHOST_VSOCK};
 use barevirt_protocol::v1::migrate_request::Order;
-use barevirt_protocol::v1::{Facts, MigrateRequest, MigrationAbort, MigrationVerdict, SyncRequest};
+use barevirt_protocol::v1::{
+    Facts, MigrateRequest, MigrationAbort, MigrationGo, MigrationVerdict, SyncRequest,
+};
 use futures::future::join_all;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::heard::{Heard, listen};
 use super::{kvm, plan};
@@ -49,6 +51,8 @@ const VSOCK_DEVICE: &str = "/dev/vhost-vsock";
 /// How long a launcher may take to say that it holds what it was given.
 const HEARD: Duration = Duration::from_secs(1);
 
+/// How long the word of a source may take that has sent everything, before it is looked for.
+const WORD: Duration = Duration::from_secs(2);
 /// How often it is tried to begin a migration.
 const TRIES: u32 = 8;
 
@@ -120,6 +124,8 @@ pub struct Session {
     /// The guest that is awaited: UID of its migration, and its entry.
     awaits: Option<(String, Entry)>,
     gone: Option<String>,
+    /// Since when a guest is here whole, by that migration, and may not run.
+    whole: Option<(String, Instant)>,
     /// How often a migration could not be begun, and why.
     refused: Option<(String, u32, String)>,
 }
@@ -148,6 +154,7 @@ impl Session {
             failed_pings: 0,
             awaits: None,
             gone: None,
+            whole: None,
             refused: None,
         })
     }
@@ -336,6 +343,23 @@ impl Session {
         let arrival = Arrival { source, launcher: self.launcher.clone(), plain };
         self.awaits = Some((uid.to_owned(), arrivals.await_one(uid.to_owned(), arrival)));
         Ok(())
+    }
+
+    /// Whether a guest that is here whole has waited for the word of its source for long enough to ask for that.
+    pub fn has_waited_for_source(&mut self, uid: &str) -> bool {
+        match &self.whole {
+            Some((of, since)) if of == uid => since.elapsed() >= WORD,
+            Some(_) | None => {
+                self.whole = Some((uid.to_owned(), Instant::now()));
+                false
+            }
+        }
+    }
+
+    /// Lets a guest go whose source has ended without a word.
+    pub async fn claim(&self, uid: &str, hold: bool) -> Result<(), StepError> {
+        let order = Some(Order::Go(MigrationGo { hold }));
+        Ok(self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?)
     }
 
     /// Whether a guest is let in by that migration.

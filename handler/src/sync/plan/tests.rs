@@ -199,6 +199,33 @@ fn a_lost_launcher_is_looked_for_again() {
 }
 
 #[test]
+fn a_guest_that_comes_is_prepared_awaited_and_claimed() {
+    use barevirt_protocol::v1::MigrationStatus;
+    let mut vmi = vmi(PHASE_RUNNING);
+    if let Some(status) = &mut vmi.status {
+        status.node_name = Some("node02".to_owned());
+        status.migration_state = serde_json::from_value(serde_json::json!({
+            "migrationUid": "m", "sourceNode": "node02", "targetNode": "node01",
+        }))
+        .unwrap();
+    }
+    assert!(matches!(next(&vmi, None, false), Step::Connect(_)));
+    let mut status = launcher(Phase::Waiting);
+    let session = Session { status: Some(&status), ..FRESH };
+    assert_eq!(next(&vmi, Some(session), false), Step::Prepare);
+    let session = Session { prepared: true, ..session };
+    assert_eq!(next(&vmi, Some(session), false), Step::Await { uid: "m".to_owned() });
+    let session = Session { awaits: Some("m"), ..session };
+    assert_eq!(next(&vmi, Some(session), false), Step::Wait);
+    let received = MigrationState::Received.into();
+    status.migration = Some(MigrationStatus { uid: "m".to_owned(), state: received, ..Default::default() });
+    let session = Session { status: Some(&status), prepared: true, awaits: Some("m"), ..FRESH };
+    let claim = Step::Claim { uid: "m".to_owned(), source: "node02".to_owned() };
+    assert_eq!(next(&vmi, Some(session), false), claim);
+    assert_eq!(next(&vmi, Some(Session { lost: true, ..session }), false), Step::Disconnect);
+}
+
+#[test]
 fn the_pod_of_this_node_counts() {
     let mut vmi = vmi(PHASE_RUNNING);
     if let Some(status) = &mut vmi.status {
