@@ -24,8 +24,9 @@ fn told(namespace: &Namespace) -> Result<BTreeMap<String, u64>> {
 fn each_step_of_a_run_is_told_once() {
     in_namespace("events", |namespace| {
         let mut manifest = guest::instance("vm");
-        // There is no migration yet: whoever wants one is told so.
+        // Who wants a migration of a guest that cannot move is told so.
         manifest["spec"]["evictionStrategy"] = json!("LiveMigrate");
+        manifest["spec"]["domain"]["devices"]["tpm"] = json!({});
         namespace.apply(&manifest)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         wait::until_true("the events of a start", SOON, || {

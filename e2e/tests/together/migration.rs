@@ -1,5 +1,5 @@
 //! Live migration: a guest that runs goes to another node and notices nothing, stays when it is told to, and says why where it
-//! cannot go. The guests have no disk: their system is the initial file system, in their memory.
+//! cannot go. Most of the guests have no disk: their system is the initial file system, in their memory.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{try_kubectl_with, try_virtctl};
@@ -193,6 +193,56 @@ fn a_guest_moves_and_notices_nothing() {
         ensure!(node(&guest.vmi()?) == home);
         guest.goes_on(before)?;
         guest.wait_alone_on(&home)
+    });
+}
+
+/// The disk of its image, an empty one and the one with its user data.
+#[test]
+fn what_is_on_the_disks_of_a_guest_goes_along() {
+    in_namespace("migratedisks", |namespace| {
+        let mut manifest = guest::with_user_data(guest::machine("vm", "Always"), "#!/bin/sh\ntrue\n");
+        let spec = guest::spec_of(&mut manifest);
+        let disk = json!({ "name": "empty", "serial": "EMPTY", "disk": { "bus": "virtio" } });
+        guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+        guest::push(&mut spec["volumes"], json!({ "name": "empty", "emptyDisk": { "capacity": "32Mi" } }));
+        let guest = Guest::start(namespace, &manifest, "vm")?;
+        let vmi = guest.vmi()?;
+        let home = node(&vmi);
+        ensure!(vmi["status"]["migrationMethod"] == "BlockMigration", "{}", vmi["status"]);
+        let empty = "disk=/dev/$(basename $(dirname $(grep -lx EMPTY /sys/block/*/serial)))";
+        let fill = format!(
+            "{empty}; dd if=/dev/urandom of=$disk bs=1M count=8 conv=fsync 2>/dev/null; \
+             dd if=/dev/urandom of=/root/mine bs=64k count=16 2>/dev/null; sync"
+        );
+        let sums = format!(
+            "{empty}; echo 3 >/proc/sys/vm/drop_caches; md5sum < $disk; md5sum < /root/mine; \
+             for each in /sys/block/vd*; do dd if=/dev/$(basename $each) bs=1M count=4 2>/dev/null | wc -c; done"
+        );
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(SOON)?;
+        console.ok(&fill, COMMAND)?;
+        let before = console.ok(&sums, COMMAND)?;
+        console.leave()?;
+        for _ in 0..2 {
+            let count = guest.count()?;
+            namespace.kubectl(&["delete", "vmim", "--all"])?;
+            namespace.virtctl(&["migrate", "vm"])?;
+            guest.wait_migration("Succeeded")?;
+            guest.goes_on(count)?;
+            let mut console = Console::open(namespace, "vm")?;
+            console.login(SOON)?;
+            let after = console.ok(&sums, COMMAND)?;
+            ensure!(after == before, "the disks were {before} and are {after}");
+            // What is written there goes back with it.
+            console.ok("echo more >>/root/written && sync", COMMAND)?;
+            console.leave()?;
+        }
+        ensure!(node(&guest.vmi()?) == home);
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(SOON)?;
+        let written = console.ok("cat /root/written | wc -l", COMMAND)?;
+        ensure!(written.trim() == "2", "{written}");
+        console.leave().map(drop)
     });
 }
 
