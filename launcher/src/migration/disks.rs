@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
-use super::Limits;
+use super::limits::Limits;
 use super::qemu::{KEY, NotBegun};
 use super::relay::relay;
 
