@@ -56,7 +56,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let (lost, deadline) = match observed.target {
         Target::Lives | Target::Unknown => (None, Duration::MAX),
         Target::Ended(since) => (Some(since), if prepared { VERDICT } else { Duration::ZERO }),
-        Target::Missing(since) => (Some(since), if prepared { Duration::ZERO } else { Duration::ZERO }),
+        Target::Missing(since) => (Some(since), if prepared { MARGIN } else { Duration::ZERO }),
     };
     if let Some(since) = lost {
         if since < deadline {

@@ -13,6 +13,8 @@ use super::{PORT, plan};
 /// How the memory is moved, in KubeVirt's words.
 const PRE_COPY: &str = "PreCopy";
 const PAUSED: &str = "Paused";
+/// Why a migration failed that was given up before anything was sent.
+const GIVEN_UP: &str = "the migration was cancelled before the guest began to move";
 /// How an abort went.
 const ABORTED: &str = "Succeeded";
 const NOT_ABORTED: &str = "Failed";
@@ -107,6 +109,10 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
         let said = seen.launcher.map_or("", |launcher| launcher.message.as_str());
         state.target_state.get_or_insert_default().domain_detected = Some(false);
         fail(state, said, now);
+    } else if stage == Stage::Awaited && state.abort_requested == Some(true) {
+        // Nothing has come, and with this written nobody is let in any more.
+        state.abort_status = Some(ABORTED.to_owned());
+        fail(state, GIVEN_UP, now);
     } else if stage == Stage::Awaited && seen.listens && state.target_node_address.is_none() {
         let ports = BTreeMap::from([(PORT.to_string(), MEMORY)]);
         state.target_node_address = Some(seen.address.to_owned());
@@ -213,6 +219,22 @@ mod tests {
         assert_eq!(by_source(&aborts, &over, None)["abortStatus"], "Succeeded");
         let late = by_source(&aborts, &launcher(Stage::Sent, Phase::Running), None);
         assert_eq!((&late["abortStatus"], late.get("completed")), (&json!("Failed"), None));
+    }
+
+    #[test]
+    fn a_target_to_which_nothing_has_come_ends_what_nobody_wants() {
+        let aborts = json!({"abortRequested": true, "targetNodeAddress": "10.0.0.2"});
+        let state =
+            |stage| by_target(&aborts, Some(&launcher(stage, Phase::Starting))).migration_state.unwrap();
+        let ended = state(Stage::Awaited);
+        assert_eq!(
+            (ended.completed, ended.failed, ended.abort_status.as_deref()),
+            (Some(true), Some(true), Some("Succeeded"))
+        );
+        // Once something comes, the source's handler answers.
+        for stage in [Stage::Receiving, Stage::Received, Stage::Unspecified] {
+            assert_eq!(state(stage).completed, None, "{stage:?}");
+        }
     }
 
     #[test]

@@ -247,7 +247,6 @@ fn unless_refused(answer: Result<Value, Error>) -> Result<(), Error> {
 async fn connect(socket: &Path, outside: OwnedFd) -> Result<(), NotBegun> {
     let lead = async {
         let inside = UnixStream::connect(socket).await?.into_std()?;
-        inside.set_nonblocking(false)?;
         relay(outside, inside)
     };
     lead.await.map_err(NotBegun::Connect)

@@ -17,20 +17,20 @@
 
 pub mod connections;
 pub mod disks;
+mod event;
 pub mod limits;
 pub mod qemu;
 pub mod relay;
 pub mod source;
 pub mod target;
-pub mod terms;
 
 use std::time::Duration;
 
 pub use connections::Connections;
+pub use event::{Effect, Event, Outcome, Progress, Said, State, Told};
 pub use limits::Limits;
 pub use source::Source;
 pub use target::Target;
-pub use terms::{Effect, Event, Outcome, Progress, Said, State, Told};
 
 /// Whether the guest moves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Map, Value, json};
 
 use super::disks::{DiskConnections, LocalDisks};
+use super::event::{Progress, Said};
 use super::limits::Limits;
-use super::terms::{Progress, Said};
 
 /// How long QEMU may take for a command.
 const COMMAND: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use nix::errno::Errno;
-use nix::fcntl::{SpliceFFlags, splice};
+use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::sys::socket::{self, shutdown};
 use nix::unistd::pipe;
 
@@ -22,6 +22,11 @@ const STACK: usize = 64 << 10;
 /// When there are no descriptors or threads left.
 pub fn relay(outside: OwnedFd, qemu: UnixStream) -> io::Result<()> {
     let qemu = OwnedFd::from(qemu);
+    // Who made a connection may have had it never block; a thread that moves bytes waits for them.
+    for end in [&outside, &qemu] {
+        let flags = OFlag::from_bits_truncate(fcntl(end, FcntlArg::F_GETFL)?);
+        fcntl(end, FcntlArg::F_SETFL(flags.difference(OFlag::O_NONBLOCK)))?;
+    }
     let ways = [(outside.try_clone()?, qemu.try_clone()?), (qemu, outside)];
     for (from, to) in ways {
         thread::Builder::new().name("disk-relay".to_owned()).stack_size(STACK).spawn(move || {
@@ -69,6 +74,9 @@ mod tests {
     fn bytes_go_both_ways_and_an_end_is_an_end() {
         let (mut far, outside) = UnixStream::pair().unwrap();
         let (inside, mut qemu) = UnixStream::pair().unwrap();
+        // As connections are that a runtime made.
+        outside.set_nonblocking(true).unwrap();
+        inside.set_nonblocking(true).unwrap();
         relay(outside.into(), inside).unwrap();
         let block = vec![7; 1 << 20];
         let sent = block.clone();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::event::{Effect, Event, Outcome, Progress, Said, State, Told};
 use super::limits::Limits;
-use super::terms::{Effect, Event, Outcome, Progress, Said, State, Told};
 
 /// How long the switch may take beyond what the guest may stand still: a network that is gone says nothing.
 const SWITCH: Duration = Duration::from_secs(10);

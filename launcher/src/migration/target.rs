@@ -1,6 +1,6 @@
 //! The side that a guest comes to.
 
-use super::terms::{Effect, Event, Outcome, Progress, Said, State, Told};
+use super::event::{Effect, Event, Outcome, Progress, Said, State, Told};
 
 /// Where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What both sides of a migration are told, and what they answer.
+//! What happens to a migration, what is to be done about it, what it means for the guest, and what is told of it.
 
 use std::time::Duration;
 
