@@ -17,6 +17,8 @@ pub mod args;
 pub mod confine;
 pub mod debug;
 pub mod holdings;
+mod images;
+pub mod incoming;
 pub mod migrate;
 pub mod plug;
 pub mod probes;

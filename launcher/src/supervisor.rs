@@ -15,11 +15,12 @@
 mod effects;
 mod migrate;
 mod monitor;
+mod report;
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use barevirt_qmp::quiet::Quiet;
 use barevirt_qmp::{Error, Events, Qmp};
@@ -30,14 +31,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 pub use self::migrate::MigrationOrder;
-use crate::lifecycle::{Control, Event, NotOrdered, Phase, Refused, Vm, judge, step};
-use crate::migration::State;
+use crate::lifecycle::{Control, Event, NotOrdered, Refused, Vm, judge, step};
 use crate::migration::disks::LocalDisks;
 use crate::migration::qemu::Baggage;
 use crate::pins::Pins;
 use crate::process::{Command, Process, unmap_code};
 use crate::real_time::RealTime;
-use crate::status::{Paused, Stage, Status};
+use crate::status::{Stage, Status};
 use crate::verdict::{Exit, Verdict};
 
 /// How long a command of the launcher's own may take.
@@ -393,58 +393,6 @@ impl Supervisor<'_> {
         if exit != Exit::Status(0) {
             tracing::error!(?exit, said, "the TPM is gone");
         }
-    }
-
-    /// Computes the status whole; says so only when it has changed.
-    fn report(&mut self) {
-        let tail = self.process.as_ref().map(|process| process.tail().last_lines()).unwrap_or_default();
-        if let Phase::Ended(verdict) = &mut self.vm.phase
-            && matches!(verdict.reason.as_str(), "QemuFailed" | "StartFailed" | "QemuCrashed")
-            && !tail.is_empty()
-            && !verdict.message.ends_with(&tail)
-        {
-            verdict.message = format!("{}: {tail}", verdict.message);
-        }
-        let stage = Stage::from(&self.vm.phase);
-        let pid = match self.vm.phase {
-            Phase::Ended(_) => 0,
-            _ => self.process.as_ref().map_or(0, Process::pid),
-        };
-        let (reason, message) = match self.vm.verdict() {
-            Some(verdict) => (verdict.reason.clone(), verdict.message.clone()),
-            None => (String::new(), String::new()),
-        };
-        let ready = self.events.is_some() && self.vm.verdict().is_none();
-        let paused = Paused::of(&self.vm.phase);
-        // A guest is let in where this is said: before QEMU waits for it, there is nothing to say.
-        let waits = matches!(self.vm.phase, Phase::Paused(crate::lifecycle::Pause::Incoming));
-        let migration =
-            self.vm.moving.told(self.vm.hold).filter(|told| waits || told.state != State::Awaited);
-        self.status.send_if_modified(|status| {
-            let before = status.clone();
-            status.reason = reason;
-            status.message = message;
-            status.qemu_pid = pid;
-            status.ready = ready;
-            let stood_still = status.stage == Stage::Paused && status.running_since.is_some();
-            if stood_still && stage == Stage::Running {
-                status.resumes += 1;
-            }
-            if migration.as_ref().is_some_and(|told| told.state == State::Arrived)
-                && stage == Stage::Running
-                && status.stage == Stage::Starting
-            {
-                // It has stood still on its way.
-                status.resumes += 1;
-            }
-            status.migration = migration;
-            status.paused = paused;
-            status.stage = stage;
-            if stage == Stage::Running && status.running_since.is_none() {
-                status.running_since = Some(SystemTime::now());
-            }
-            *status != before
-        });
     }
 }
 

@@ -7,25 +7,23 @@ pub mod backoff;
 pub mod heard;
 mod kvm;
 pub mod live;
+mod moving;
 pub mod panics;
 pub mod plan;
 pub mod session;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use barevirt_api::names::REASON_GUEST_PANICKED;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
-use barevirt_component::certificates;
 use barevirt_component::error::{chain, namespace_ends};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{Event, Recorder};
 use kube::{Api, Client, Resource};
 use tokio::sync::watch;
@@ -33,15 +31,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use self::backoff::Backoff;
+pub use self::moving::Migration;
 use self::panics::Panics;
 use self::plan::{Observed, Step};
 use self::session::Session;
 use crate::FIELD_MANAGER;
 use crate::launchers::Launcher;
 use crate::launchers::pods_dir::PodsDir;
-use crate::migration;
-use crate::migration::arrivals::Arrivals;
-use crate::migration::source_pod;
 use crate::pace::Bucket;
 use crate::pods::LauncherPod;
 use crate::status::{compute, events, patch};
@@ -112,28 +108,6 @@ pub struct Context {
     pub panics: Panics,
     /// What it takes for guests that move.
     pub migration: Migration,
-}
-
-/// What it takes for guests that move.
-#[derive(Debug, Clone)]
-pub struct Migration {
-    /// Guests that may come here.
-    pub arrivals: Arrivals,
-    /// What is shown to handlers of other nodes.
-    pub own: Arc<certificates::Client>,
-    /// Where handlers of other nodes reach this one; none: it is not known, and nothing comes here.
-    pub address: Option<IpAddr>,
-}
-
-impl Migration {
-    /// A handler to whose node no guest comes.
-    #[cfg(test)]
-    pub(crate) fn nowhere() -> Self {
-        let (shown, trusted) = (watch::channel(None).1, watch::channel(None).1);
-        let policy = watch::channel(certificates::TlsPolicy::default()).1;
-        let own = certificates::Client::follow(shown, trusted, policy);
-        Self { arrivals: Arrivals::default(), own, address: None }
-    }
 }
 
 /// What the API server says about a VM.
@@ -295,37 +269,6 @@ impl Task {
         Look { vmi, pod, spec_hash, wanted, report, step }
     }
 
-    /// The status that the VMI should have, as far as this node has a say.
-    fn wanted(
-        &self,
-        vmi: &VirtualMachineInstance,
-        pod: Option<&LauncherPod>,
-        seen: compute::Seen<'_>,
-        now: &Time,
-    ) -> VirtualMachineInstanceStatus {
-        let node = self.context.node.as_str();
-        let launcher = seen.launcher;
-        if let Some((uid, _)) = migration::plan::incoming(vmi, node) {
-            let listens = self.session.as_ref().is_some_and(|session| session.awaits(uid));
-            let address = self.context.migration.address.map(|address| address.to_string());
-            let target = migration::status::Target {
-                node,
-                address: address.as_deref().unwrap_or_default(),
-                launcher,
-                listens: listens && address.is_some(),
-                pod: pod.map(|pod| pod.uid.as_str()),
-            };
-            return migration::status::target(vmi, target, now);
-        }
-        let mut wanted = compute::compute(vmi, seen, now);
-        if let Some(launcher) = launcher {
-            let refused =
-                migration::plan::outgoing(vmi, node).and_then(|(_, uid)| self.session.as_ref()?.refused(uid));
-            migration::status::source(&mut wanted, vmi, node, launcher, refused, now);
-        }
-        wanted
-    }
-
     /// Waits for a change at the API server or the launcher, or for the time of a retry. Returns whether to go on.
     async fn wait(&mut self, until: Option<Instant>) -> bool {
         let heard = async {
@@ -398,24 +341,7 @@ impl Task {
                 session.await_guest(&live::granted(&vmi), &spec_hash, &uid, arrivals).await?;
                 info!(migration = uid, "launcher told that the guest comes from another node");
             }
-            Step::Claim { uid, source } => {
-                let (name, of) = source_pod::named(&vmi, &source);
-                let Some(session) = &mut self.session else { return Ok(()) };
-                if !session.has_waited_for_source(&uid) {
-                    return Err(TaskError::Source);
-                }
-                let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
-                let pods: Api<Pod> = Api::namespaced(self.context.client.clone(), namespace);
-                let one = ListParams::default().fields(&format!("metadata.name={name}"));
-                let found =
-                    timeout(API_DEADLINE, pods.list(&one)).await.map_err(|_| TaskError::ApiDeadline)?;
-                let found = found.map_err(|error| TaskError::Api(Box::new(error)))?;
-                if !source_pod::is_gone(found.items.first(), of) {
-                    return Err(TaskError::Source);
-                }
-                session.claim(&uid, source_pod::is_paused(&vmi)).await?;
-                info!(migration = uid, "the source has ended: the guest goes on here");
-            }
+            Step::Claim { uid, source } => self.claim(&vmi, &uid, &source).await?,
             Step::Move(step) => {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 let name = format!("{step:?}");

@@ -1,5 +1,7 @@
 //! A connection to a launcher, and what was done over it so far.
 
+mod moves;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -8,17 +10,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use barevirt_api::names::LAUNCHER_UID;
-use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
+use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 use barevirt_api::vcpu_mask::VcpuMask;
-use barevirt_component::certificates::Client;
 use barevirt_component::error::chain;
-use barevirt_protocol::names::{HotDisk, KVM, MigrationChannel, VHOST_VSOCK};
-use barevirt_protocol::v1::migrate_request::Order;
-use barevirt_protocol::v1::{
-    Facts, MigrateRequest, MigrationAbort, MigrationGo, MigrationVerdict, SyncRequest,
-};
+use barevirt_protocol::names::{HotDisk, KVM, VHOST_VSOCK};
+use barevirt_protocol::v1::{Facts, SyncRequest};
 use futures::future::join_all;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -31,17 +29,15 @@ use crate::launchers::cgroup::Container;
 use crate::launchers::peer::PeerError;
 use crate::launchers::pods_dir::PodsDir;
 use crate::launchers::{self, Launcher, LauncherError, attachment};
-use crate::migration::arrivals::{Arrival, Arrivals, Entry};
-use crate::migration::call::{Begun, CallError, Target};
-use crate::migration::limits::limits;
-use crate::migration::plan::Move;
+use crate::migration::arrivals::Entry;
+use crate::migration::call::CallError;
 use crate::network::guest::InterfaceError;
 use crate::network::resolv::Resolver;
 use crate::network::{self, NetworkError, guest};
 use crate::pods::LauncherPod;
 use crate::real_time::{self, RealTimeError};
 use crate::status::interfaces::Interface;
-use crate::{exclusive, kernel, migration};
+use crate::{exclusive, kernel};
 
 /// What may be locked beside the guest's memory: the devices' own, mapped for one another, and firmware. KubeVirt's number.
 const MAPPED_BYTES: u64 = 1 << 30;
@@ -50,11 +46,6 @@ const VSOCK_DEVICE: &str = "/dev/vhost-vsock";
 
 /// How long a launcher may take to say that it holds what it was given.
 const HEARD: Duration = Duration::from_secs(1);
-
-/// How long the word of a source may take that has sent everything, before it is looked for.
-const WORD: Duration = Duration::from_secs(2);
-/// How often it is tried to begin a migration.
-const TRIES: u32 = 8;
 
 /// Why a step failed.
 #[derive(Debug, Error)]
@@ -327,109 +318,6 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the launcher that the guest comes by a migration, and lets it in.
-    pub async fn await_guest(
-        &mut self,
-        vmi: &VirtualMachineInstance,
-        spec_hash: &str,
-        uid: &str,
-        arrivals: &Arrivals,
-    ) -> Result<(), StepError> {
-        let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-        let source = state.and_then(|state| state.source_node.clone()).unwrap_or_default();
-        let settings = state.and_then(|state| state.migration_configuration.as_ref());
-        let plain = settings.and_then(|settings| settings.disable_tls).unwrap_or_default();
-        self.tell(vmi, spec_hash, uid.to_owned()).await?;
-        let arrival = Arrival { source, launcher: self.launcher.clone(), plain };
-        self.awaits = Some((uid.to_owned(), arrivals.await_one(uid.to_owned(), arrival)));
-        Ok(())
-    }
-
-    /// Whether a guest that is here whole has waited for the word of its source for long enough to ask for that.
-    pub fn has_waited_for_source(&mut self, uid: &str) -> bool {
-        match &self.whole {
-            Some((of, since)) if of == uid => since.elapsed() >= WORD,
-            Some(_) | None => {
-                self.whole = Some((uid.to_owned(), Instant::now()));
-                false
-            }
-        }
-    }
-
-    /// Lets a guest go whose source has ended without a word.
-    pub async fn claim(&self, uid: &str, hold: bool) -> Result<(), StepError> {
-        let order = Some(Order::Go(MigrationGo { hold }));
-        Ok(self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?)
-    }
-
-    /// Whether a guest is let in by that migration.
-    pub fn awaits(&self, uid: &str) -> bool {
-        self.awaits.as_ref().is_some_and(|(awaited, _)| awaited == uid)
-    }
-
-    /// Why a migration cannot be begun, after a number of tries.
-    pub fn refused(&self, uid: &str) -> Option<&str> {
-        let (of, times, why) = self.refused.as_ref()?;
-        (of == uid && *times >= TRIES).then_some(why.as_str())
-    }
-
-    /// A step of a guest that leaves.
-    pub async fn make_move(
-        &mut self,
-        vmi: &VirtualMachineInstance,
-        step: Move,
-        own: &Client,
-    ) -> Result<(), StepError> {
-        let order = |uid: String, order: Order| MigrateRequest { uid, order: Some(order) };
-        match step {
-            Move::Send { uid } => {
-                let sent = self.send(vmi, &uid, own).await;
-                if let Err(error) = &sent {
-                    let times = match &self.refused {
-                        Some((of, times, _)) if *of == uid => times.saturating_add(1),
-                        Some(_) | None => 1,
-                    };
-                    self.refused = Some((uid, times, chain(error)));
-                }
-                sent
-            }
-            Move::Abort { uid } => {
-                Ok(self.launcher.migrate(order(uid, Order::Abort(MigrationAbort {}))).await?)
-            }
-            Move::Verdict { uid, went } => {
-                let verdict = Order::Verdict(MigrationVerdict { went });
-                Ok(self.launcher.migrate(order(uid, verdict)).await?)
-            }
-            Move::Go { uid, hold } => {
-                target(vmi).go(own, &uid, hold).await?;
-                self.gone = Some(uid);
-                Ok(())
-            }
-        }
-    }
-
-    async fn send(&self, vmi: &VirtualMachineInstance, uid: &str, own: &Client) -> Result<(), StepError> {
-        let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-        let settings = state.and_then(|state| state.migration_configuration.clone()).unwrap_or_default();
-        let disks = self.heard().status.map(|status| status.local_disks).unwrap_or_default();
-        let Begun { connections, key } = target(vmi).begin(own, uid, &disks).await?;
-        let named = connections.into_iter().map(|(stream, connection)| {
-            (MigrationChannel { uid: uid.to_owned(), stream }.descriptor(), connection)
-        });
-        self.launcher.give(revision(vmi), &named.collect::<Vec<_>>()).await?;
-        let mut send = limits(&settings, valid(vmi)?.guest_memory());
-        send.key = key.map(Vec::from).unwrap_or_default();
-        let request = MigrateRequest { uid: uid.to_owned(), order: Some(Order::Send(send)) };
-        self.launcher.migrate(request).await?;
-        // Until it says that it sends, the same step would follow.
-        let says = |heard: &Heard| {
-            let told = heard.status.as_ref().and_then(|status| migration::plan::told(status, uid));
-            heard.lost || told.is_some()
-        };
-        let _ = timeout(HEARD, self.heard.clone().wait_for(says)).await;
-        Ok(())
-    }
-
     /// Hands over disks that their pods offer. A disk that fails does not hold up the others.
     pub async fn plug(
         &mut self,
@@ -471,15 +359,6 @@ impl Session {
 
 fn valid(vmi: &VirtualMachineInstance) -> Result<ValidVmi, StepError> {
     ValidVmi::new(vmi.clone()).map_err(|causes| StepError::Invalid(Cause::joined(&causes)))
-}
-
-/// The handler of the node that the guest goes to.
-fn target(vmi: &VirtualMachineInstance) -> Target {
-    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    let of = |read: fn(&VirtualMachineInstanceMigrationState) -> &Option<String>| {
-        state.and_then(|state| read(state).clone()).unwrap_or_default()
-    };
-    Target { node: of(|state| &state.target_node), address: of(|state| &state.target_node_address) }
 }
 
 fn revision(vmi: &VirtualMachineInstance) -> i64 {

@@ -3,15 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use barevirt_api::firmware;
-use barevirt_api::names::{PCI_LAYOUT_ANNOTATION, image_volume, kernel_image_volume};
+use barevirt_api::names::PCI_LAYOUT_ANNOTATION;
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
-use barevirt_api::validate::Cause;
 use barevirt_machine::{
     Accelerator, Bytes, CpuQuestion, FdSet, FdSetMember, HostCpu, InterfaceFacts, Layout, NetBackend, TapFd,
 };
@@ -24,16 +22,18 @@ use tokio::time::{Instant, timeout_at};
 
 use super::confine;
 use super::holdings::Holdings;
+use super::images::images;
+use super::incoming::{as_started, incoming};
 use super::plug::Plugs;
 use super::report::Circumstances;
 use super::resize;
 use super::shared::Pod;
 use super::wanted::Wanted;
 use crate::accelerator::processor_virtualises;
-use crate::assembly::{Assembly, FromNode, Incoming, Installation, Parts, assemble};
+use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
 use crate::descriptors::Descriptors;
 use crate::dhcp;
-use crate::disk::{ContainerDisk, ContainerDiskError, container};
+use crate::disk::ContainerDisk;
 use crate::firmware::Kernel;
 use crate::host_cpu;
 use crate::host_devices;
@@ -171,47 +171,6 @@ fn missing(pod: &Pod, wanted: &Wanted, held: &BTreeSet<String>) -> Vec<String> {
     facts.chain(needed.difference(held).cloned()).collect()
 }
 
-/// A file of a user's image.
-struct InImage {
-    /// Name of the volume, or what the file is called that is no disk.
-    volume: String,
-    /// Where the image is mounted, if it is.
-    root: String,
-    /// The file in it; none: the only one of its disks.
-    path: Option<PathBuf>,
-}
-
-impl InImage {
-    fn open(&self) -> Result<ContainerDisk, ContainerDiskError> {
-        container::open(&self.volume, Path::new(&self.root), self.path.as_deref())
-    }
-}
-
-/// What the images of an instance have to have.
-fn images(vmi: &ValidVmi) -> Vec<InImage> {
-    let disks = vmi.boot_volumes().enumerate().filter_map(|(index, volume)| {
-        let path = volume.container_disk.as_ref()?.path.as_deref().filter(|path| !path.is_empty());
-        Some(InImage {
-            volume: volume.name.clone(),
-            root: image_volume(index),
-            path: path.map(PathBuf::from),
-        })
-    });
-    let kernel = firmware::kernel_boot(vmi.spec()).into_iter().flat_map(|(_, container)| {
-        [(firmware::KERNEL_FILE, &container.kernel_path), (firmware::INITRD_FILE, &container.initrd_path)]
-            .into_iter()
-            .filter_map(|(name, path)| {
-                let path = firmware::path(path.as_ref())?;
-                Some(InImage {
-                    volume: name.to_owned(),
-                    root: kernel_image_volume(),
-                    path: Some(PathBuf::from(path)),
-                })
-            })
-    });
-    disks.chain(kernel).collect()
-}
-
 fn put_together(
     pod: &Pod,
     wanted: &Wanted,
@@ -311,28 +270,6 @@ fn put_together(
     let plugs = Plugs::new(assembly.hot_disks.clone(), pod.holdings.clone(), pod.circumstances.clone());
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));
     Ok(Prepared { assembly, dhcp, connections })
-}
-
-/// What a guest that comes was started with, where it has grown since: the rest of its memory comes with it.
-fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
-    let vmi = wanted.vmi.vmi();
-    let memory = vmi.status.as_ref().and_then(|status| status.memory.as_ref());
-    let at_boot = memory.and_then(|memory| memory.guest_at_boot.clone());
-    let Some((at_boot, _)) = at_boot.zip(wanted.incoming.as_ref()) else { return Ok(Arc::clone(wanted)) };
-    let mut started = vmi.clone();
-    started.spec.domain.memory.get_or_insert_default().guest = Some(at_boot);
-    let vmi = ValidVmi::new(started).map_err(|causes| {
-        Verdict::failed("MachineRefused", format!("as it was started: {}", Cause::joined(&causes)))
-    })?;
-    Ok(Arc::new(Wanted { vmi, ..Wanted::clone(wanted) }))
-}
-
-/// Of a guest that runs elsewhere already: the machine is as it was resolved there.
-fn incoming(wanted: &Wanted) -> Option<Incoming> {
-    let uid = wanted.incoming.clone()?;
-    let machine = wanted.vmi.vmi().status.as_ref().and_then(|status| status.machine.as_ref());
-    let machine_type = machine.and_then(|machine| machine.type_.clone()).filter(|name| !name.is_empty());
-    Some(Incoming { uid, machine_type })
 }
 
 /// The addresses of an earlier start. People can write to the annotation: what is not sound is not used.

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::migration::PORT;
+use crate::migration::arrivals::Arrivals;
 use crate::migration::call::{CallError, Target};
 use crate::migration::control::MAGIC;
 use crate::migration::listen::{self, Door};

@@ -1,0 +1,100 @@
+//! What a VM's task does for a guest that moves.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use barevirt_component::certificates;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::ListParams;
+use tokio::time::timeout;
+use tracing::info;
+
+use super::{API_DEADLINE, Task, TaskError};
+use crate::migration;
+use crate::migration::arrivals::Arrivals;
+use crate::migration::source_pod;
+use crate::pods::LauncherPod;
+use crate::status::compute;
+
+/// What it takes for guests that move.
+#[derive(Debug, Clone)]
+pub struct Migration {
+    /// Guests that may come here.
+    pub arrivals: Arrivals,
+    /// What is shown to handlers of other nodes.
+    pub own: Arc<certificates::Client>,
+    /// Where handlers of other nodes reach this one; none: it is not known, and nothing comes here.
+    pub address: Option<IpAddr>,
+}
+
+impl Migration {
+    /// A handler to whose node no guest comes.
+    #[cfg(test)]
+    pub(crate) fn nowhere() -> Self {
+        let (shown, trusted) = (tokio::sync::watch::channel(None).1, tokio::sync::watch::channel(None).1);
+        let policy = tokio::sync::watch::channel(certificates::TlsPolicy::default()).1;
+        let own = certificates::Client::follow(shown, trusted, policy);
+        Self { arrivals: Arrivals::default(), own, address: None }
+    }
+}
+
+impl Task {
+    /// The status that the VMI should have, as far as this node has a say.
+    pub(super) fn wanted(
+        &self,
+        vmi: &VirtualMachineInstance,
+        pod: Option<&LauncherPod>,
+        seen: compute::Seen<'_>,
+        now: &Time,
+    ) -> VirtualMachineInstanceStatus {
+        let node = self.context.node.as_str();
+        let launcher = seen.launcher;
+        if let Some((uid, _)) = migration::plan::incoming(vmi, node) {
+            let listens = self.session.as_ref().is_some_and(|session| session.awaits(uid));
+            let address = self.context.migration.address.map(|address| address.to_string());
+            let target = migration::status::Target {
+                node,
+                address: address.as_deref().unwrap_or_default(),
+                launcher,
+                listens: listens && address.is_some(),
+                pod: pod.map(|pod| pod.uid.as_str()),
+            };
+            return migration::status::target(vmi, target, now);
+        }
+        let mut wanted = compute::compute(vmi, seen, now);
+        if let Some(launcher) = launcher {
+            let refused =
+                migration::plan::outgoing(vmi, node).and_then(|(_, uid)| self.session.as_ref()?.refused(uid));
+            migration::status::source(&mut wanted, vmi, node, launcher, refused, now);
+        }
+        wanted
+    }
+
+    /// Lets a guest go that is here whole, if its source has ended without a word.
+    pub(super) async fn claim(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        uid: &str,
+        source: &str,
+    ) -> Result<(), TaskError> {
+        let (name, of) = source_pod::named(vmi, source);
+        let Some(session) = &mut self.session else { return Ok(()) };
+        if !session.has_waited_for_source(uid) {
+            return Err(TaskError::Source);
+        }
+        let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+        let pods: Api<Pod> = Api::namespaced(self.context.client.clone(), namespace);
+        let one = ListParams::default().fields(&format!("metadata.name={name}"));
+        let found = timeout(API_DEADLINE, pods.list(&one)).await.map_err(|_| TaskError::ApiDeadline)?;
+        let found = found.map_err(|error| TaskError::Api(Box::new(error)))?;
+        if !source_pod::is_gone(found.items.first(), of) {
+            return Err(TaskError::Source);
+        }
+        session.claim(uid, source_pod::is_paused(vmi)).await?;
+        info!(migration = uid, "the source has ended: the guest goes on here");
+        Ok(())
+    }
+}

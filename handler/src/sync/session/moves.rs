@@ -1,0 +1,138 @@
+//! Guests that come to this launcher or leave it.
+
+use std::time::Duration;
+
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
+use barevirt_component::certificates::Client;
+use barevirt_component::error::chain;
+use barevirt_protocol::names::MigrationChannel;
+use barevirt_protocol::v1::migrate_request::Order;
+use barevirt_protocol::v1::{MigrateRequest, MigrationAbort, MigrationGo, MigrationVerdict};
+use tokio::time::{Instant, timeout};
+
+use super::{HEARD, Session, StepError, revision, valid};
+use crate::migration;
+use crate::migration::arrivals::{Arrival, Arrivals};
+use crate::migration::call::{Begun, Target};
+use crate::migration::limits::limits;
+use crate::migration::plan::Move;
+use crate::sync::heard::Heard;
+
+/// How long the word of a source may take that has sent everything, before it is looked for.
+const WORD: Duration = Duration::from_secs(2);
+/// How often it is tried to begin a migration.
+const TRIES: u32 = 8;
+
+impl Session {
+    /// Tells the launcher that the guest comes by a migration, and lets it in.
+    pub async fn await_guest(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        spec_hash: &str,
+        uid: &str,
+        arrivals: &Arrivals,
+    ) -> Result<(), StepError> {
+        let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+        let source = state.and_then(|state| state.source_node.clone()).unwrap_or_default();
+        let settings = state.and_then(|state| state.migration_configuration.as_ref());
+        let plain = settings.and_then(|settings| settings.disable_tls).unwrap_or_default();
+        self.tell(vmi, spec_hash, uid.to_owned()).await?;
+        let arrival = Arrival { source, launcher: self.launcher.clone(), plain };
+        self.awaits = Some((uid.to_owned(), arrivals.await_one(uid.to_owned(), arrival)));
+        Ok(())
+    }
+
+    /// Whether a guest that is here whole has waited for the word of its source for long enough to ask for that.
+    pub fn has_waited_for_source(&mut self, uid: &str) -> bool {
+        match &self.whole {
+            Some((of, since)) if of == uid => since.elapsed() >= WORD,
+            Some(_) | None => {
+                self.whole = Some((uid.to_owned(), Instant::now()));
+                false
+            }
+        }
+    }
+
+    /// Lets a guest go whose source has ended without a word.
+    pub async fn claim(&self, uid: &str, hold: bool) -> Result<(), StepError> {
+        let order = Some(Order::Go(MigrationGo { hold }));
+        Ok(self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?)
+    }
+
+    /// Whether a guest is let in by that migration.
+    pub fn awaits(&self, uid: &str) -> bool {
+        self.awaits.as_ref().is_some_and(|(awaited, _)| awaited == uid)
+    }
+
+    /// Why a migration cannot be begun, after a number of tries.
+    pub fn refused(&self, uid: &str) -> Option<&str> {
+        let (of, times, why) = self.refused.as_ref()?;
+        (of == uid && *times >= TRIES).then_some(why.as_str())
+    }
+
+    /// A step of a guest that leaves.
+    pub async fn make_move(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        step: Move,
+        own: &Client,
+    ) -> Result<(), StepError> {
+        let order = |uid: String, order: Order| MigrateRequest { uid, order: Some(order) };
+        match step {
+            Move::Send { uid } => {
+                let sent = self.send(vmi, &uid, own).await;
+                if let Err(error) = &sent {
+                    let times = match &self.refused {
+                        Some((of, times, _)) if *of == uid => times.saturating_add(1),
+                        Some(_) | None => 1,
+                    };
+                    self.refused = Some((uid, times, chain(error)));
+                }
+                sent
+            }
+            Move::Abort { uid } => {
+                Ok(self.launcher.migrate(order(uid, Order::Abort(MigrationAbort {}))).await?)
+            }
+            Move::Verdict { uid, went } => {
+                let verdict = Order::Verdict(MigrationVerdict { went });
+                Ok(self.launcher.migrate(order(uid, verdict)).await?)
+            }
+            Move::Go { uid, hold } => {
+                target(vmi).go(own, &uid, hold).await?;
+                self.gone = Some(uid);
+                Ok(())
+            }
+        }
+    }
+
+    async fn send(&self, vmi: &VirtualMachineInstance, uid: &str, own: &Client) -> Result<(), StepError> {
+        let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+        let settings = state.and_then(|state| state.migration_configuration.clone()).unwrap_or_default();
+        let disks = self.heard().status.map(|status| status.local_disks).unwrap_or_default();
+        let Begun { connections, key } = target(vmi).begin(own, uid, &disks).await?;
+        let named = connections.into_iter().map(|(stream, connection)| {
+            (MigrationChannel { uid: uid.to_owned(), stream }.descriptor(), connection)
+        });
+        self.launcher.give(revision(vmi), &named.collect::<Vec<_>>()).await?;
+        let mut send = limits(&settings, valid(vmi)?.guest_memory());
+        send.key = key.map(Vec::from).unwrap_or_default();
+        let request = MigrateRequest { uid: uid.to_owned(), order: Some(Order::Send(send)) };
+        self.launcher.migrate(request).await?;
+        // Until it says that it sends, the same step would follow.
+        let says = |heard: &Heard| {
+            let told = heard.status.as_ref().and_then(|status| migration::plan::told(status, uid));
+            heard.lost || told.is_some()
+        };
+        let _ = timeout(HEARD, self.heard.clone().wait_for(says)).await;
+        Ok(())
+    }
+}
+
+/// The handler of the node that the guest goes to.
+fn target(vmi: &VirtualMachineInstance) -> Target {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    let of = |read: fn(&VirtualMachineInstanceMigrationState) -> &Option<String>| {
+        state.and_then(|state| read(state).clone()).unwrap_or_default()
+    };
+    Target { node: of(|state| &state.target_node), address: of(|state| &state.target_node_address) }
+}

@@ -1,0 +1,63 @@
+//! The status, computed whole from the state of the VM.
+
+use std::time::SystemTime;
+
+use super::Supervisor;
+use crate::lifecycle::{Pause, Phase};
+use crate::migration::State;
+use crate::process::Process;
+use crate::status::{Paused, Stage};
+
+impl Supervisor<'_> {
+    /// Computes the status whole; says so only when it has changed.
+    pub(super) fn report(&mut self) {
+        let tail = self.process.as_ref().map(|process| process.tail().last_lines()).unwrap_or_default();
+        if let Phase::Ended(verdict) = &mut self.vm.phase
+            && matches!(verdict.reason.as_str(), "QemuFailed" | "StartFailed" | "QemuCrashed")
+            && !tail.is_empty()
+            && !verdict.message.ends_with(&tail)
+        {
+            verdict.message = format!("{}: {tail}", verdict.message);
+        }
+        let stage = Stage::from(&self.vm.phase);
+        let pid = match self.vm.phase {
+            Phase::Ended(_) => 0,
+            _ => self.process.as_ref().map_or(0, Process::pid),
+        };
+        let (reason, message) = match self.vm.verdict() {
+            Some(verdict) => (verdict.reason.clone(), verdict.message.clone()),
+            None => (String::new(), String::new()),
+        };
+        let ready = self.events.is_some() && self.vm.verdict().is_none();
+        let paused = Paused::of(&self.vm.phase);
+        // A guest is let in where this is said: before QEMU waits for it, there is nothing to say.
+        let waits = matches!(self.vm.phase, Phase::Paused(Pause::Incoming));
+        let migration =
+            self.vm.moving.told(self.vm.hold).filter(|told| waits || told.state != State::Awaited);
+        self.status.send_if_modified(|status| {
+            let before = status.clone();
+            status.reason = reason;
+            status.message = message;
+            status.qemu_pid = pid;
+            status.ready = ready;
+            let stood_still = status.stage == Stage::Paused && status.running_since.is_some();
+            if stood_still && stage == Stage::Running {
+                status.resumes += 1;
+            }
+            if migration.as_ref().is_some_and(|told| told.state == State::Arrived)
+                && stage == Stage::Running
+                && status.stage == Stage::Starting
+            {
+                // It has stood still on its way.
+                status.resumes += 1;
+            }
+            status.migration = migration;
+            status.paused = paused;
+            status.stage = stage;
+            if stage == Stage::Running && status.running_since.is_none() {
+                status.running_since = Some(SystemTime::now());
+            }
+            *status != before
+        });
+    }
+}
