@@ -189,7 +189,7 @@ fn storage(classes: &Result<Vec<Value>, String>) -> Finding {
         ),
         (false, Some(class)) => {
             let number = classes.len();
-            Finding::good(area, format!("{number} storage classes, {} by default", name(class)))
+            Finding::good(area, format!("storage classes: {number}, {} by default", name(class)))
         }
     }
 }

@@ -126,11 +126,11 @@ fn reachable(service: &Result<Value, String>) -> Finding {
 
 fn versions(server: &Result<Value, String>) -> Finding {
     let area = "versions";
-    let ours = env!("CARGO_PKG_VERSION");
+    let ours = barevirt_api::release::tag();
     match server {
         Ok(server) => {
             let theirs = word(server, "/gitVersion");
-            Finding::good(area, format!("virtctl v{ours}, virt-api {theirs}"))
+            Finding::good(area, format!("virtctl {ours}, virt-api {theirs}"))
         }
         Err(why) => Finding::unknown(area, format!("virt-api does not tell its version: {why}")),
     }

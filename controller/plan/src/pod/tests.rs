@@ -148,10 +148,10 @@ fn what_the_launcher_writes_is_requested() {
         };
         (of(resources.requests), of(resources.limits))
     };
-    let text = |bytes: u64| Some(barevirt_api::quantity::from_bytes(bytes).0);
-    assert_eq!(storage(json!({})), (text(50_000_000), None));
-    let given = json!({"requests": {"ephemeral-storage": "1G"}, "limits": {"ephemeral-storage": "2G"}});
-    assert_eq!(storage(given), (text(1_050_000_000), text(2_050_000_000)));
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(storage(json!({})), (text("50M"), None));
+    let given = json!({"requests": {"ephemeral-storage": "950M"}, "limits": {"ephemeral-storage": "2G"}});
+    assert_eq!(storage(given), (text("1G"), text("2050M")));
 }
 
 /// The rules of <https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>, for what we use.
