@@ -87,6 +87,9 @@ pub(crate) fn failed(vmi: &VirtualMachineInstance, reason: &str, now: Timestamp)
         (state.completed, state.failed) = (Some(true), Some(true));
         state.end_timestamp.get_or_insert(Time(now));
         state.failure_reason.get_or_insert_with(|| reason.to_owned());
+        if state.abort_requested == Some(true) {
+            state.abort_status.get_or_insert_with(|| "Succeeded".to_owned());
+        }
     })
 }
 

@@ -108,6 +108,10 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
         // decides.
         let said = seen.launcher.map_or("", |launcher| launcher.message.as_str());
         state.target_state.get_or_insert_default().domain_detected = Some(false);
+        if state.abort_requested == Some(true) {
+            // The guest is where it was, whichever side says so first.
+            state.abort_status = Some(ABORTED.to_owned());
+        }
         fail(state, said, now);
     } else if stage == Stage::Awaited && state.abort_requested == Some(true) {
         // Nothing has come, and with this written nobody is let in any more.
@@ -265,7 +269,10 @@ mod tests {
         let state = failed.migration_state.unwrap();
         assert_eq!((state.failed, state.completed), (Some(true), Some(true)));
         assert_eq!(failed.node_name.as_deref(), Some("a"));
-        assert_eq!(state.target_state.unwrap().domain_detected, Some(false));
+        assert_eq!((state.target_state.unwrap().domain_detected, state.abort_status), (Some(false), None));
+        let aborts = json!({"abortRequested": true});
+        let failed = by_target(&aborts, Some(&launcher(Stage::Receiving, Phase::Failed)));
+        assert_eq!(failed.migration_state.unwrap().abort_status.as_deref(), Some("Succeeded"));
         // It ran here: whatever it came to is told of this node.
         let ended = by_target(&none, Some(&launcher(Stage::Arrived, Phase::Succeeded)));
         assert_eq!(ended.node_name.as_deref(), Some("b"));
