@@ -3,7 +3,7 @@
 use crate::Node;
 use crate::command::{kubectl, object, objects, repository};
 use crate::wait;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -78,13 +78,22 @@ pub fn made() -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Kills a component's process in all of its pods.
+fn is_leaving(pod: &Value) -> bool {
+    pod["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// Kills a component's process in all of its pods, once all of them run.
 pub fn kill(component: &str) -> Result<()> {
     let selector = format!("kubevirt.io={component}");
-    let pods = objects(&["pod", "-n", NAMESPACE, "-l", &selector])?;
-    let running: Vec<_> = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").collect();
-    ensure!(!running.is_empty(), "no {component} runs");
-    for pod in running {
+    // One that was killed a moment ago is started again after a while, a longer one each time.
+    let running = wait::until(&format!("all of {component} to run"), ROLLOUT, || {
+        let pods = objects(&["pod", "-n", NAMESPACE, "-l", &selector])?;
+        let pods: Vec<_> =
+            pods.into_iter().filter(|pod| pod["status"]["phase"] == "Running" && !is_leaving(pod)).collect();
+        let runs = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["running"].is_object();
+        Ok((!pods.is_empty() && pods.iter().all(runs)).then_some(pods))
+    })?;
+    for pod in &running {
         Node::of(pod)?.kill(pod, component, "KILL")?;
     }
     Ok(())
