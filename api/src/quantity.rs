@@ -47,14 +47,22 @@ pub fn is_negative(quantity: &Quantity) -> bool {
 
 /// Bytes as Kubernetes writes them: with the largest binary suffix that loses nothing.
 pub fn from_bytes(bytes: u64) -> Quantity {
-    const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    let mut value = bytes;
+    suffixed(bytes, 1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
+}
+
+/// A number as Kubernetes writes one that was given without a binary suffix: with the largest decimal one that loses nothing.
+pub fn from_decimal(number: u64) -> Quantity {
+    suffixed(number, 1000, ["", "k", "M", "G", "T", "P", "E"])
+}
+
+fn suffixed(number: u64, base: u64, suffixes: [&str; 7]) -> Quantity {
+    let mut value = number;
     let mut suffix = 0;
-    while value != 0 && value.is_multiple_of(1024) && suffix + 1 < SUFFIXES.len() {
-        value /= 1024;
+    while value != 0 && value.is_multiple_of(base) && suffix + 1 < suffixes.len() {
+        value /= base;
         suffix += 1;
     }
-    Quantity(format!("{value}{}", SUFFIXES[suffix]))
+    Quantity(format!("{value}{}", suffixes[suffix]))
 }
 
 /// Thousandths as Kubernetes writes them: whole numbers without a suffix, others with `m`.

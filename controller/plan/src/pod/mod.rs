@@ -37,8 +37,8 @@ pub mod target;
 mod tests;
 
 use self::parts::{
-    CONTAINER_DISKS, PRIVATE_SIZE, PROGRAM_SIZE, SOCKETS_SIZE, decimal, empty_dir, mount, pod_security,
-    pull_secrets, some, unprivileged,
+    CONTAINER_DISKS, PRIVATE_SIZE, PROGRAM_SIZE, SOCKETS_SIZE, empty_dir, mount, pod_security, pull_secrets,
+    some, unprivileged,
 };
 use crate::config::Config;
 use crate::generated;
@@ -305,7 +305,7 @@ fn with_storage(mut resources: ResourceRequirements) -> ResourceRequirements {
     let name = "ephemeral-storage";
     let more = |given: Option<&Quantity>| {
         let given = given.map_or(Ok(0), barevirt_api::quantity::bytes).unwrap_or(u64::MAX);
-        decimal(given.saturating_add(STORAGE_OVERHEAD))
+        barevirt_api::quantity::from_decimal(given.saturating_add(STORAGE_OVERHEAD))
     };
     if let Some(limits) = &mut resources.limits
         && let Some(limit) = limits.get(name)

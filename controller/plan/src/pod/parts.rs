@@ -16,17 +16,6 @@ pub(super) const PRIVATE_SIZE: &str = "64Mi";
 /// Most that the helper's program takes.
 pub(super) const PROGRAM_SIZE: &str = "16Mi";
 
-/// A number as Kubernetes writes one without a binary suffix: what was planned is compared with what the API server has.
-pub(super) fn decimal(number: u64) -> Quantity {
-    const SUFFIXES: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
-    let (mut value, mut suffix) = (number, 0);
-    while value != 0 && value.is_multiple_of(1000) && suffix + 1 < SUFFIXES.len() {
-        value /= 1000;
-        suffix += 1;
-    }
-    Quantity(format!("{value}{}", SUFFIXES[suffix]))
-}
-
 /// A folder on the node's disk, of that size at most where one is given. The kubelet evicts a pod that exceeds it.
 pub(super) fn empty_dir(name: &str, size: Option<&str>) -> Volume {
     let size_limit = size.map(|size| Quantity(size.to_owned()));
