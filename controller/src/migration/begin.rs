@@ -10,8 +10,8 @@
 use super::action::{Action, Plan};
 use super::observed::{Observed, Turn};
 use super::status::{
-    ABORT_REQUESTED, BACK_OFF, BLOCKED_BY_BACKUP, NO_SUITABLE_NODES, REJECTED_BY_QUOTA, SUCCESSFUL_HAND_OVER,
-    UNSCHEDULABLE, condition, copy, enter, fail, of, write,
+    BACK_OFF, BLOCKED_BY_BACKUP, NO_SUITABLE_NODES, REJECTED_BY_QUOTA, SUCCESSFUL_HAND_OVER, UNSCHEDULABLE,
+    condition, copy, enter, fail, of, write,
 };
 use crate::merge;
 use crate::migrations::row::{Phase, Priority};
@@ -356,11 +356,6 @@ fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effec
         }),
         ..VirtualMachineInstanceMigrationState::default()
     };
-    let mut status = of(observed);
-    enter(&mut status, Phase::PreparingTarget, observed.now);
-    status.migration_state = Some(state.clone());
-    Condition::remove(&mut status.conditions, REJECTED_BY_QUOTA);
-    Condition::remove(&mut status.conditions, ABORT_REQUESTED);
     let handed = change(vmi, |vmi| {
         let status = vmi.status.get_or_insert_default();
         status.active_pods.insert(uid, node.clone());
@@ -368,10 +363,7 @@ fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effec
         vmi.labels_mut().insert(MIGRATION_TARGET_NODE_LABEL.to_owned(), node);
     });
     let message = "Migration target pod is ready for preparation by virt-handler.";
-    Plan::default()
-        .act_if(handed)
-        .act_if(write(observed, &status))
-        .tell(Note::normal(SUCCESSFUL_HAND_OVER, message))
+    Plan::default().act_if(handed).tell(Note::normal(SUCCESSFUL_HAND_OVER, message))
 }
 
 /// The patch of an instance, which holds only for what was observed. Labels and status are compared.

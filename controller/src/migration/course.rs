@@ -2,17 +2,19 @@
 
 use super::action::{Action, Plan};
 use super::observed::Observed;
-use super::status::{ABORT_REQUESTED, SUCCESSFUL_ABORT, condition, copy, enter, of, write};
+use super::status::{
+    ABORT_REQUESTED, REJECTED_BY_QUOTA, SUCCESSFUL_ABORT, condition, copy, enter, of, write,
+};
 use crate::migrations::row::{Phase, entered};
 use crate::vmi::moving::{abort, failed, is_prepared};
 use crate::vmi::others::state;
-use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use barevirt_component::notes::Note;
 use std::time::Duration;
 
 /// How long the target's handler may take to prepare.
 const PREPARES: Duration = Duration::from_secs(300);
-/// How long a target waits before that is worth a write: most guests are on their way by then.
+/// How long a phase before the guest is on its way lasts before that is worth a write: most guests are on it by then.
 pub(super) const WORTH_A_WRITE: Duration = Duration::from_secs(1);
 
 /// The phase that the instance's record says.
@@ -46,12 +48,13 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         }
         plan = plan.again_in(PREPARES.saturating_sub(age));
     }
-    let passes = phase == Phase::TargetReady && observed.phase_due < WORTH_A_WRITE;
+    let passes = phase < Phase::Running && observed.phase_due < WORTH_A_WRITE;
     if phase > reached && passes {
         plan = plan.again_in(WORTH_A_WRITE.saturating_sub(observed.phase_due));
     } else if phase > reached {
         enter(&mut status, phase, observed.now);
         copy(observed, &mut status);
+        Condition::remove(&mut status.conditions, REJECTED_BY_QUOTA);
     }
     plan.act_if(write(observed, &status))
 }

@@ -112,7 +112,9 @@ pub(super) fn remove_others<'a>(others: impl IntoIterator<Item = &'a Other>) -> 
     others.into_iter().fold(Plan::default(), |plan, other| {
         let dead = other.node.is_some_and(NodeState::is_known_dead);
         let over = Verdict::of(&other.pod).is_some();
-        delete_pod(plan, &other.pod, if dead || over { 0 } else { NO_GUEST })
+        // The kubelet takes a pod away that was deleted and has ended: nobody has to hurry it.
+        let going = other.pod.metadata.deletion_timestamp.is_some();
+        delete_pod(plan, &other.pod, if dead || (over && !going) { 0 } else { NO_GUEST })
     })
 }
 

@@ -62,7 +62,13 @@ impl Task {
                 listens: listens && address.is_some(),
                 pod: pod.map(|pod| pod.uid.as_str()),
             };
-            return migration::status::target(vmi, target, now);
+            let status = migration::status::target(vmi, target, now);
+            if status.node_name.as_deref() != Some(node) {
+                return status;
+            }
+            // The guest is here: one write says so, and what it is like here.
+            let arrived = VirtualMachineInstance { status: Some(status), ..vmi.clone() };
+            return compute::compute(&arrived, seen, now);
         }
         let mut wanted = compute::compute(vmi, seen, now);
         if let Some(launcher) = launcher {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::vmi::moving::{abort, failed};
 use barevirt_api::names::{MIGRATION_JOB_LABEL, MIGRATION_TARGET_NODE_LABEL};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 const TARGET: &str = "virt-launcher-a-target";
 
@@ -143,6 +144,12 @@ fn after_the_switch_the_target_is_the_launcher_and_the_source_goes() {
     // One that has ended has no guest, and is taken away.
     let over = plan(&moved(vec![ended(running())]));
     assert!(matches!(&over.actions[..], [Action::DeletePod { grace: 0, .. }, Action::Patch(_)]), "{over:?}");
+    // The kubelet takes it away where it was deleted already.
+    let mut going = ended(running());
+    going.metadata.deletion_timestamp = Some(Time(at(NOW)));
+    going.metadata.deletion_grace_period_seconds = Some(10);
+    let going = plan(&moved(vec![going]));
+    assert!(matches!(&going.actions[..], [Action::Patch(_)]), "{going:?}");
     // The end of the target is that of the instance.
     let mut lost = moved(vec![]);
     lost.pod = Some(ended(target()));
@@ -157,7 +164,7 @@ fn a_failed_migration_leaves_the_source_and_nothing_else() {
     let goes = plan(&back);
     assert!(matches!(&goes.actions[..], [Action::DeletePod { uid, .. }] if uid == "t1"), "{goes:?}");
     // Its node does not answer: the next migration does not wait for it.
-    back.others[0].pod.metadata.deletion_timestamp = back.vmi.metadata.creation_timestamp.clone();
+    back.others[0].pod.metadata.deletion_timestamp = Some(Time(at(NOW)));
     back.now = at(NOW + 30);
     let body = plan(&back).actions.into_iter().find_map(|action| match action {
         Action::Patch(body) => Some(body),
