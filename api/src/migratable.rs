@@ -170,11 +170,11 @@ fn other_than_disks(vmi: &VirtualMachineInstance) -> Vec<Obstacle> {
         REASON_HOTPLUG,
         "VMI has hotplugged volumes, which do not move with it yet",
     );
-    add(firmware::tpm(spec), REASON_OTHER, "VMI has a TPM, whose state does not move with it yet");
+    // What only this boot knows goes along in QEMU's stream: the TPM's state, and the variables in the flash.
     add(
-        firmware::efi(spec).is_some(),
+        firmware::needs_state(spec),
         REASON_OTHER,
-        "VMI boots by UEFI, whose variables do not move with it yet",
+        "VMI keeps the state of its TPM or its UEFI variables on a claim (persistent), which does not move with it yet",
     );
     add(devices.autoattach_vsock.unwrap_or(false), REASON_OTHER, "VMI uses VSOCK");
     add(

@@ -157,14 +157,18 @@ fn what_belongs_to_a_node_keeps_a_guest_there() {
             "hyperv passthrough",
         ),
         (devices(json!({"filesystems": [{"name": "a", "virtiofs": {}}]})), REASON_VIRTIO_FS, "virtiofs"),
-        (devices(json!({"tpm": {}})), REASON_OTHER, "TPM"),
+        (devices(json!({"tpm": {"persistent": true}})), REASON_OTHER, "TPM"),
         (devices(json!({"autoattachVSOCK": true})), REASON_OTHER, "VSOCK"),
         (devices(json!({"clientPassthrough": {}})), REASON_OTHER, "clientPassthrough"),
         (devices(json!({"downwardMetrics": {}})), REASON_OTHER, "downwardMetrics"),
         (cpu(json!({"dedicatedCpuPlacement": true})), REASON_OTHER, "dedicatedCpuPlacement"),
         (cpu(json!({"features": [{"name": "invtsc", "policy": "require"}]})), REASON_TSC, "invtsc"),
         (cpu(json!({"realtime": {}})), REASON_OTHER, "realtime"),
-        (json!({"spec": {"domain": {"firmware": {"bootloader": {"efi": {}}}}}}), REASON_OTHER, "UEFI"),
+        (
+            json!({"spec": {"domain": {"firmware": {"bootloader": {"efi": {"persistent": true}}}}}}),
+            REASON_OTHER,
+            "UEFI",
+        ),
     ];
     for (change, reason, words) in rows {
         // Disks come last.
@@ -184,10 +188,19 @@ fn switched_off_devices_keep_nothing() {
     let vmi = instance(
         "ReadWriteMany",
         json!({"spec": {"domain": {
-            "devices": {"tpm": {"enabled": false}, "autoattachVSOCK": false},
+            "devices": {"tpm": {"enabled": false, "persistent": true}, "autoattachVSOCK": false},
             "features": {"hypervPassthrough": {"enabled": false}, "hyperv": {"reenlightenment": {"enabled": false}}},
             "cpu": {"dedicatedCpuPlacement": false, "features": [{"name": "invtsc", "policy": "disable"}]},
         }}}),
+    );
+    assert!(condition_when(&vmi, true).is_true());
+}
+
+#[test]
+fn what_firmware_and_tpm_keep_for_one_boot_moves() {
+    let vmi = instance(
+        "ReadWriteMany",
+        json!({"spec": {"domain": {"devices": {"tpm": {}}, "firmware": {"bootloader": {"efi": {}}}}}}),
     );
     assert!(condition_when(&vmi, true).is_true());
 }

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// How long a command of the guest may take.
-const COMMAND: Duration = Duration::from_secs(60);
+pub(crate) const COMMAND: Duration = Duration::from_secs(60);
 
 /// Without a disk and a network: the firmware has nothing to boot from, and does not look for long.
-fn without_disks(manifest: Value) -> Value {
+pub(crate) fn without_disks(manifest: Value) -> Value {
     let mut manifest = without_network(manifest);
     let spec = guest::spec_of(&mut manifest);
     spec["domain"]["devices"]["disks"] = json!([]);
@@ -42,7 +42,7 @@ fn with_kernel(mut manifest: Value) -> Value {
     manifest
 }
 
-fn with_uefi(mut manifest: Value, efi: Value) -> Value {
+pub(crate) fn with_uefi(mut manifest: Value, efi: Value) -> Value {
     let domain = &mut guest::spec_of(&mut manifest)["domain"];
     if efi["secureBoot"] != json!(false) {
         domain["features"]["smm"] = json!({});
@@ -52,7 +52,7 @@ fn with_uefi(mut manifest: Value, efi: Value) -> Value {
 }
 
 /// The shell of UEFI, which is what there is without secure boot and without a disk.
-fn shell(namespace: &Namespace, name: &str) -> Result<Console> {
+pub(crate) fn shell(namespace: &Namespace, name: &str) -> Result<Console> {
     namespace.wait_phase(name, "Running", RUNNING)?;
     let mut console = Console::open(namespace, name)?;
     // It waits for five seconds for a key; one that comes late does no harm. A shell that was there before anybody listened is
@@ -238,7 +238,7 @@ fn variables_of_uefi_are_kept_over_a_restart_and_go_with_the_machine() {
 }
 
 /// A command to the TPM, as `printf` writes it, and whether the TPM carried it out.
-fn tpm(console: &mut Console, command: &str) -> Result<bool> {
+pub(crate) fn tpm(console: &mut Console, command: &str) -> Result<bool> {
     let line = format!(
         "exec 3<>/dev/tpm0; printf '{command}' >&3; dd bs=4096 count=1 <&3 2>/dev/null >/tmp/answer; hexdump -s 6 -n 4 -e '4/1 \"%02x\"' /tmp/answer; exec 3>&-"
     );
@@ -246,9 +246,9 @@ fn tpm(console: &mut Console, command: &str) -> Result<bool> {
 }
 
 /// TPM2_NV_DefineSpace of the index 0x01500001, by the owner.
-const DEFINE: &str = r"\200\002\000\000\000\055\000\000\001\052\100\000\000\001\000\000\000\011\100\000\000\011\000\000\000\000\000\000\000\000\016\001\120\000\001\000\013\000\006\000\006\000\000\000\010";
+pub(crate) const DEFINE: &str = r"\200\002\000\000\000\055\000\000\001\052\100\000\000\001\000\000\000\011\100\000\000\011\000\000\000\000\000\000\000\000\016\001\120\000\001\000\013\000\006\000\006\000\000\000\010";
 /// TPM2_NV_ReadPublic of the same.
-const READ: &str = r"\200\001\000\000\000\016\000\000\001\151\001\120\000\001";
+pub(crate) const READ: &str = r"\200\001\000\000\000\016\000\000\001\151\001\120\000\001";
 
 #[test]
 fn a_persistent_tpm_keeps_what_it_holds_over_a_restart() {

@@ -1,0 +1,78 @@
+//! What the firmware and the TPM of a guest know goes along when it moves.
+
+use crate::firmware::{COMMAND, DEFINE, READ, shell, tpm, with_uefi, without_disks};
+use anyhow::{Result, ensure};
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::json;
+use std::time::Duration;
+
+/// Until a guest has moved: a pod starts, and its memory goes over, on a busy machine.
+const MOVED: Duration = Duration::from_secs(240);
+
+/// Moves the guest of `vm` to another node.
+fn moves(namespace: &Namespace) -> Result<()> {
+    let home = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
+    namespace.virtctl(&["migrate", "vm"])?;
+    namespace.wait("vmi", "vm", "to have moved", MOVED, |vmi| {
+        vmi["status"]["migrationState"]["completed"] == true && vmi["status"]["nodeName"] != home
+    })?;
+    Ok(())
+}
+
+#[test]
+fn variables_of_uefi_go_along() {
+    in_namespace("moveuefi", |namespace| {
+        const NAME: &str = "moved -guid 12345678-1234-1234-1234-123456789abc";
+        let efi = json!({ "secureBoot": false });
+        namespace.apply(&with_uefi(without_disks(guest::machine("vm", "Always")), efi))?;
+        let mut console = shell(namespace, "vm")?;
+        console.send(&format!("setvar {NAME} -nv -bs =42\r"))?;
+        console.expect("Shell>", COMMAND)?;
+        console.leave()?;
+        moves(namespace)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.send(&format!("\rsetvar {NAME}\r"))?;
+        console.expect("moved - 0001 Bytes", COMMAND)?;
+        // The firmware begins anew, and reads them from the flash that the target has.
+        console.send("reset -w\r")?;
+        console.leave()?;
+        let mut console = shell(namespace, "vm")?;
+        console.send(&format!("setvar {NAME}\r"))?;
+        console.expect("moved - 0001 Bytes", COMMAND)?;
+        console.leave().map(drop)
+    });
+}
+
+#[test]
+fn what_a_tpm_holds_goes_along_and_one_on_a_claim_stays() {
+    in_namespace("movetpm", |namespace| {
+        let mut vm = guest::machine("vm", "Always");
+        guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({});
+        namespace.apply(&vm)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        ensure!(!tpm(&mut console, READ)?, "a new TPM holds nothing");
+        ensure!(tpm(&mut console, DEFINE)?, "the TPM does not take it");
+        console.leave()?;
+        moves(namespace)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(SOON)?;
+        ensure!(tpm(&mut console, READ)?, "the TPM has forgotten");
+        console.leave()?;
+
+        let mut kept = guest::machine("kept", "Always");
+        guest::spec_of(&mut kept)["domain"]["devices"]["tpm"] = json!({ "persistent": true });
+        namespace.apply(&kept)?;
+        namespace.wait("vmi", "kept", "to say that it stays", RUNNING, |vmi| {
+            let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|condition| {
+                condition["type"] == "LiveMigratable"
+                    && condition["status"] == "False"
+                    && condition["message"].as_str().unwrap_or_default().contains("(persistent)")
+            })
+        })?;
+        Ok(())
+    });
+}
