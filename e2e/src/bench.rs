@@ -4,6 +4,7 @@
 //! sides taking turns, so that a busy machine slows both alike; medians are reported.
 
 pub mod launch;
+pub mod moves;
 pub mod scale;
 pub mod size;
 pub mod start;
@@ -25,16 +26,37 @@ pub struct Rounds {
     pub keys: usize,
     /// Downloads on each side.
     pub downloads: usize,
+    /// Moves of one guest to another node.
+    pub moves: usize,
+    /// Guests of a node that is drained.
+    pub drained: usize,
     /// Instances of virt-controller, in five hundreds.
     pub instances: usize,
 }
 
 impl Rounds {
     /// Enough for figures to stand on.
-    pub const FULL: Self =
-        Self { launches: 20, starts: 5, boots: 3, keys: 30, downloads: 5, instances: 10_000 };
+    pub const FULL: Self = Self {
+        launches: 20,
+        starts: 5,
+        boots: 3,
+        keys: 30,
+        downloads: 5,
+        moves: 5,
+        drained: 10,
+        instances: 10_000,
+    };
     /// Enough to see that everything can still be measured.
-    pub const ONCE: Self = Self { launches: 1, starts: 1, boots: 1, keys: 1, downloads: 1, instances: 100 };
+    pub const ONCE: Self = Self {
+        launches: 1,
+        starts: 1,
+        boots: 1,
+        keys: 1,
+        downloads: 1,
+        moves: 1,
+        drained: 2,
+        instances: 100,
+    };
 }
 
 /// One figure.

@@ -112,13 +112,14 @@ fn count(namespace: &Namespace, manifest: &Value, kind: &str, object: &str, so: 
 }
 
 /// The API server's audit log, which has every write.
-fn audit_log() -> Result<PathBuf> {
+pub(super) fn audit_log() -> Result<PathBuf> {
     let kubeconfig = succeed(&mut cluster_script("kubeconfig.sh"), None)?;
     let run = Path::new(kubeconfig.trim()).parent().context("kubeconfig has no folder")?;
     Ok(run.join("logs/audit.log"))
 }
 
-fn writes(log: &Path, namespace: &str) -> Result<f64> {
+/// Writes of our components in a namespace, of the whole log.
+pub(super) fn writes(log: &Path, namespace: &str) -> Result<f64> {
     let text = fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
     let count = text
         .lines()

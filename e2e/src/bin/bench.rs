@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, Result};
-use barevirt_e2e::bench::{Figures, Rounds, launch, scale, size, start, streams, table};
+use barevirt_e2e::bench::{Figures, Rounds, launch, moves, scale, size, start, streams, table};
 use barevirt_e2e::command::repository;
 use barevirt_e2e::in_namespace;
 use clap::{Parser, ValueEnum};
@@ -42,6 +42,8 @@ enum Part {
     Start,
     /// Consoles and forwarded ports on the cluster.
     Streams,
+    /// Guests that change nodes, and a node that is drained.
+    Moves,
     /// Many instances on an API server without nodes, with the cluster's definitions.
     Scale,
 }
@@ -59,8 +61,10 @@ fn main() -> Result<()> {
         eprintln!("bench: the launcher against raw QEMU");
         launch::measure(&repository().join(&options.launcher), rounds.launches, &mut figures)?;
     }
-    let parts: Vec<_> =
-        [Part::Start, Part::Streams, Part::Scale].into_iter().filter(|part| wanted(*part)).collect();
+    let parts: Vec<_> = [Part::Start, Part::Streams, Part::Moves, Part::Scale]
+        .into_iter()
+        .filter(|part| wanted(*part))
+        .collect();
     if options.once {
         // What they measure does not matter, only that they do.
         let running: Vec<_> = parts
@@ -93,6 +97,7 @@ fn on_the_cluster(part: Part, rounds: Rounds, controller: &Path) -> Figures {
     let controller = controller.to_owned();
     let (name, says) = match part {
         Part::Streams => ("bench-streams", "consoles and forwarded ports on the cluster"),
+        Part::Moves => ("bench-moves", "guests that change nodes"),
         Part::Scale => ("bench-scale", "instances on an API server without nodes"),
         _ => ("bench", "starts on the cluster"),
     };
@@ -101,6 +106,7 @@ fn on_the_cluster(part: Part, rounds: Rounds, controller: &Path) -> Figures {
         let mut figures = Figures::new();
         match part {
             Part::Streams => streams::measure(namespace, rounds, &mut figures)?,
+            Part::Moves => moves::measure(namespace, rounds, &mut figures)?,
             Part::Scale => scale::measure(namespace, &controller, rounds.instances, &mut figures)?,
             _ => start::measure(namespace, rounds, &mut figures)?,
         }

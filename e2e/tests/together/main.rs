@@ -27,6 +27,7 @@ mod live_update;
 mod machine;
 mod metrics;
 mod migration;
+mod migration_drain;
 mod migration_firmware;
 mod network;
 mod nodes;

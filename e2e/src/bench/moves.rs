@@ -1,0 +1,135 @@
+//! A guest that changes nodes: how long that takes, how many writes, how much memory of the launcher; and how long until a node
+//! of idle guests is drained.
+
+use super::start::{audit_log, writes};
+use super::{Figure, Figures, Rounds, median};
+use crate::command::kubectl;
+use crate::guest;
+use crate::namespace::Namespace;
+use crate::node::Node;
+use crate::wait::{self, RUNNING};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const WRITES: f64 = 12.0;
+const MORE_MIB: f64 = 2.0;
+/// Until a guest has moved, on a busy machine.
+const MOVED: Duration = Duration::from_secs(240);
+/// Marks the guests of this measurement, and with them their pods.
+const LABEL: &str = "moves";
+const DRAINED: Duration = Duration::from_secs(900);
+
+/// Measures `migration_s`, `migration_writes`, `migration_launcher_mib` and `drain_s`.
+pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
+    namespace.apply(&instance("moves"))?;
+    namespace.wait_phase("moves", "Running", RUNNING)?;
+    let log = audit_log()?;
+    let (mut seconds, mut counts, mut more) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds.moves {
+        let name = format!("move-{round}");
+        let launcher = namespace.launcher("moves")?;
+        let node = Node::of(&launcher)?;
+        let pid = node.processes(&launcher, "virt-launcher")?.first().copied().context("no launcher")?;
+        let idle = pss_mib(&node, pid)?;
+        let before = writes(&log, namespace.name())?;
+        let begun = Instant::now();
+        namespace.apply(&migration(&name))?;
+        let mut most = idle;
+        wait::until_true("the guest to have moved", MOVED, || {
+            // It ends when the guest is gone.
+            most = most.max(pss_mib(&node, pid).unwrap_or(0.0));
+            let migration = namespace.need("vmim", &name)?;
+            ensure!(migration["status"]["phase"] != "Failed", "{}", migration["status"]);
+            Ok(migration["status"]["phase"] == "Succeeded")
+        })?;
+        seconds.push(begun.elapsed().as_secs_f64());
+        more.push(most - idle);
+        // What is tidied up right after it belongs to it as well.
+        namespace.wait("vmi", "moves", "to have one pod", MOVED, |vmi| {
+            vmi["status"]["activePods"].as_object().is_some_and(|pods| pods.len() == 1)
+        })?;
+        thread::sleep(Duration::from_secs(3));
+        counts.push(writes(&log, namespace.name())? - before);
+    }
+    figures.insert("migration_s".to_owned(), Figure::plain(median(&seconds), "s", rounds.moves));
+    let figure = Figure::plain(median(&counts), "writes", rounds.moves);
+    figures.insert("migration_writes".to_owned(), figure.within("at most 12", |f| f.value <= WRITES));
+    let figure = Figure::plain(median(&more), "MiB", rounds.moves);
+    figures.insert(
+        "migration_launcher_mib".to_owned(),
+        figure.within("at most 2 more", |f| f.value <= MORE_MIB),
+    );
+    namespace.kubectl(&["delete", "vmi", "moves"])?;
+    drain(namespace, rounds, figures)
+}
+
+/// Takes all guests of this namespace from one node, as `kubectl drain` does; nothing else is on it that it evicts.
+fn drain(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
+    let nodes = kubectl(&["get", "nodes", "-o", "name"])?;
+    let node = nodes.lines().last().context("no node")?.trim_start_matches("node/").to_owned();
+    let names: Vec<String> = (0..rounds.drained).map(|number| format!("drained-{number}")).collect();
+    for name in &names {
+        let mut manifest = instance(name);
+        guest::spec_of(&mut manifest)["affinity"] = json!({"nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {
+                "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}],
+            }}],
+        }});
+        namespace.apply(&manifest)?;
+    }
+    for name in &names {
+        namespace.wait_phase(name, "Running", MOVED)?;
+        namespace.wait("vmi", name, "to be migratable", MOVED, |vmi| {
+            let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|c| c["type"] == "LiveMigratable" && c["status"] == "True")
+        })?;
+    }
+    let selector = format!("--pod-selector=kubevirt.io=virt-launcher,bench={LABEL}");
+    let begun = Instant::now();
+    let timeout = format!("--timeout={}s", DRAINED.as_secs());
+    let drained =
+        kubectl(&["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", &selector, &timeout]);
+    let seconds = begun.elapsed().as_secs_f64();
+    kubectl(&["uncordon", &node])?;
+    drained?;
+    for name in &names {
+        let vmi = namespace.need("vmi", name)?;
+        ensure!(vmi["status"]["phase"] == "Running" && vmi["status"]["nodeName"] != node.as_str(), "{vmi}");
+    }
+    figures.insert("drain_s".to_owned(), Figure::plain(seconds, "s", rounds.drained));
+    Ok(())
+}
+
+/// An idle guest without a disk: its system is in its memory.
+fn instance(name: &str) -> Value {
+    let mut manifest = guest::instance(name);
+    manifest["metadata"]["labels"] = json!({"bench": LABEL});
+    let spec = guest::spec_of(&mut manifest);
+    spec["evictionStrategy"] = json!("LiveMigrate");
+    spec["volumes"] = json!([]);
+    let domain = &mut spec["domain"];
+    domain["devices"]["disks"] = json!([]);
+    domain["memory"]["guest"] = json!("192Mi");
+    domain["firmware"]["kernelBoot"] = json!({
+        "kernelArgs": "console=ttyS0 quiet net.ifnames=0",
+        "container": {
+            "image": guest::tiny_image(), "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd",
+        },
+    });
+    manifest
+}
+
+fn migration(name: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": name}, "spec": {"vmiName": "moves"},
+    })
+}
+
+fn pss_mib(node: &Node, pid: u32) -> Result<f64> {
+    let line = node.sh(&format!("grep ^Pss: /proc/{pid}/smaps_rollup"))?;
+    let kib: f64 = line.trim_start_matches("Pss:").trim().trim_end_matches(" kB").trim().parse()?;
+    Ok(kib / 1024.0)
+}

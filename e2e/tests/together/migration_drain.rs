@@ -1,0 +1,71 @@
+//! A node that is drained again and again: a guest that writes all the while goes there and back, and loses nothing.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::kubectl;
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::json;
+use std::time::Duration;
+
+const ROUNDS: usize = 20;
+const DRAINED: &str = "--timeout=300s";
+const COMMAND: Duration = Duration::from_secs(60);
+
+/// Writes a number a tenth of a second onto its disk, each of them synced.
+const WRITES: &str = "(n=0; while true; do n=$((n+1)); echo $n >>/root/numbers && sync && echo $n >/tmp/synced; sleep 0.1; \
+                      done) >/dev/null 2>&1 &";
+
+fn drain(node: &str) -> Result<()> {
+    let drained = kubectl(&[
+        "drain",
+        node,
+        "--ignore-daemonsets",
+        "--delete-emptydir-data",
+        "--pod-selector=drained=again",
+        DRAINED,
+    ]);
+    kubectl(&["uncordon", node])?;
+    drained.map(drop)
+}
+
+fn ask(namespace: &Namespace, command: &str) -> Result<String> {
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(SOON)?;
+    let answer = console.ok(command, COMMAND)?;
+    console.leave()?;
+    Ok(answer.trim().to_owned())
+}
+
+#[test]
+fn a_guest_of_nodes_that_are_drained_twenty_times_loses_nothing() {
+    in_namespace("drain", |namespace| {
+        let mut manifest = guest::machine("vm", "Always");
+        manifest["spec"]["template"]["metadata"]["labels"]["drained"] = json!("again");
+        guest::spec_of(&mut manifest)["evictionStrategy"] = json!("LiveMigrate");
+        namespace.apply(&manifest)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        console.ok(&format!("{{ {WRITES} }}"), COMMAND)?;
+        let boot = console.ok("cat /proc/sys/kernel/random/boot_id", COMMAND)?;
+        console.leave()?;
+        let uid = namespace.need("vmi", "vm")?["metadata"]["uid"].clone();
+
+        for round in 0..ROUNDS {
+            let vmi = namespace.need("vmi", "vm")?;
+            let home = vmi["status"]["nodeName"].as_str().context("it is on no node")?.to_owned();
+            drain(&home).with_context(|| format!("round {round}, on {home}"))?;
+            let vmi = namespace.need("vmi", "vm")?;
+            ensure!(vmi["metadata"]["uid"] == uid && vmi["status"]["phase"] == "Running", "{round}: {vmi}");
+            ensure!(vmi["status"]["nodeName"] != home.as_str(), "{round}: it is still there");
+            let now = ask(namespace, "cat /proc/sys/kernel/random/boot_id")?;
+            ensure!(now == boot.trim(), "{round}: it has booted again");
+        }
+        // Every number once, in order, up to one that was synced.
+        let synced: u64 = ask(namespace, "cat /tmp/synced")?.parse()?;
+        let wrong = ask(namespace, "awk '$1 != NR' /root/numbers | wc -l")?;
+        let written: u64 = ask(namespace, "wc -l </root/numbers")?.parse()?;
+        ensure!(wrong == "0" && written >= synced && synced > 100, "{wrong} of {written}, {synced} synced");
+        Ok(())
+    });
+}
