@@ -17,13 +17,16 @@ pub mod proc;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
-use barevirt_protocol::v1::{AgentStats, FileSystemStats, LoadStats, MachineStats, StatsResponse};
+use barevirt_protocol::v1::{
+    AgentStats, FileSystemStats, LoadStats, MachineStats, MigrationStats, StatsResponse,
+};
 use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::guest_agent::Facts;
+use crate::migration::{Progress, State, Told};
 use crate::status::Status;
 
 /// How long whoever asks waits for QEMU.
@@ -85,6 +88,7 @@ impl Meter {
             machine,
             agent: self.guest.borrow().as_ref().map(agent),
             dirty_bytes_per_second: self.written(pid),
+            migration: self.status.borrow().migration.as_ref().and_then(way),
         }
     }
 
@@ -167,4 +171,16 @@ fn agent(facts: &Facts) -> AgentStats {
             fifteen_minutes,
         }),
     }
+}
+
+/// How far a guest that leaves is.
+fn way(told: &Told) -> Option<MigrationStats> {
+    let Progress { transferred, remaining, total, rate, dirty_rate, .. } = told.progress;
+    matches!(told.state, State::Sending | State::Switching).then_some(MigrationStats {
+        total_bytes: total,
+        transferred_bytes: transferred,
+        remaining_bytes: remaining,
+        sent_bytes_per_second: rate,
+        written_bytes_per_second: dirty_rate,
+    })
 }

@@ -225,7 +225,7 @@ impl Said for GuestInterface {
 
 impl Said for StatsResponse {
     fn sanitize(&mut self) {
-        let Self { process: _, machine, agent, dirty_bytes_per_second: _ } = self;
+        let Self { process: _, machine, agent, dirty_bytes_per_second: _, migration: _ } = self;
         if let Some(MachineStats { vcpus, blocks, balloon_bytes: _, memory: _ }) = machine {
             vcpus.truncate(VCPUS);
             vcpus.shrink_to_fit();

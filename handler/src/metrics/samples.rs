@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use barevirt_component::metrics::guest as names;
 use barevirt_component::metrics::names::Metric;
 use barevirt_protocol::v1::{
-    AgentStats, BlockStats, FileSystemStats, GuestMemory, LoadStats, MachineStats, ProcessStats,
-    StatsResponse, VcpuStats,
+    AgentStats, BlockStats, FileSystemStats, GuestMemory, LoadStats, MachineStats, MigrationStats,
+    ProcessStats, StatsResponse, VcpuStats,
 };
 
 use super::network::{Device, Direction};
@@ -73,6 +73,7 @@ pub(super) fn guest(subject: &Subject, told: &StatsResponse) -> Vec<Sample> {
         samples.extend(told.iter().flat_map(memory));
     }
     samples.extend(told.dirty_bytes_per_second.map(|rate| sample(&names::DIRTY_RATE, &[], number(rate))));
+    samples.extend(told.migration.iter().flat_map(moves));
     if let Some(AgentStats { file_systems, load }) = &told.agent {
         let key = |one: &FileSystemStats| (text(&one.disk), text(&one.mount_point), text(&one.r#type));
         for one in once(file_systems, key).take(MOST_FILE_SYSTEMS) {
@@ -87,6 +88,17 @@ pub(super) fn guest(subject: &Subject, told: &StatsResponse) -> Vec<Sample> {
         }
     }
     samples
+}
+
+fn moves(told: &MigrationStats) -> [Sample; 5] {
+    let of = |metric, value| sample(metric, &[], number(value));
+    [
+        of(&names::MIGRATION_TOTAL, told.total_bytes),
+        of(&names::MIGRATION_REMAINING, told.remaining_bytes),
+        of(&names::MIGRATION_PROCESSED, told.transferred_bytes),
+        of(&names::MIGRATION_DIRTY_RATE, told.written_bytes_per_second),
+        of(&names::MIGRATION_RATE, told.sent_bytes_per_second),
+    ]
 }
 
 /// Each of what the key says only once: two lines with the same labels spoil a whole scrape.
@@ -236,8 +248,10 @@ mod tests {
             }),
             agent: None,
             dirty_bytes_per_second: Some(4096),
+            migration: Some(MigrationStats { remaining_bytes: 3, ..Default::default() }),
         };
         let samples = guest(&subject(), &told);
+        assert_eq!(value(&samples, &names::MIGRATION_REMAINING, ""), Some(3.0));
         assert_eq!(value(&samples, &names::DIRTY_RATE, ""), Some(4096.0));
         assert_eq!(value(&samples, &names::CPU_USAGE, ""), Some(2.0));
         assert_eq!(value(&samples, &names::VCPU_SECONDS, "running"), Some(0.25));

@@ -7,7 +7,7 @@ use barevirt_protocol::v1::{
     HelloRequest, HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest, QmpResponse,
     RealTimeRequest, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, SyncRequest, SyncResponse,
 };
-use barevirt_protocol::v1::{MachineStats, ProcessStats, StatsResponse, VcpuStats};
+use barevirt_protocol::v1::{MachineStats, MigrationStats, ProcessStats, StatsResponse, VcpuStats};
 use prost::Message;
 
 /// Asserts that the bytes decode to the value, and that the value encodes to the bytes.
@@ -179,6 +179,7 @@ fn numbers_for_monitoring() {
         machine: Some(machine),
         agent: None,
         dirty_bytes_per_second: Some(0),
+        migration: Some(MigrationStats { total_bytes: 4, ..MigrationStats::default() }),
     };
-    golden(&stats, "0a06 0801 1002 1803 1208 0a04 0801 1002 1800 2000");
+    golden(&stats, "0a06 0801 1002 1803 1208 0a04 0801 1002 1800 2000 2a02 0804");
 }

@@ -30,6 +30,12 @@ pub struct Progress {
     pub total: u64,
     /// How long the guest stood still.
     pub downtime: Duration,
+    /// Bytes per second that are sent.
+    pub rate: u64,
+    /// Bytes per second that the guest writes anew.
+    pub dirty_rate: u64,
+    /// How long the guest would stand still if the rest were sent now.
+    pub expected_downtime: Duration,
 }
 
 /// Something that happened to a migration.

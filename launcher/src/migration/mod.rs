@@ -15,6 +15,7 @@
 //! source stands still until somebody knows the outcome. That is the handler, from the instance's status: the target has the
 //! guest (`Left`), or has lost it for certain, and the guest goes on here.
 
+mod bottleneck;
 pub mod connections;
 pub mod disks;
 mod event;

@@ -259,8 +259,17 @@ fn understood(answer: &Value) -> Seen {
             remaining: number(&ram["remaining"]),
             total: number(&ram["total"]),
             downtime: Duration::from_millis(number(&answer["downtime"])),
+            rate: bytes_per_second(ram["mbps"].as_f64().unwrap_or_default()),
+            dirty_rate: number(&ram["dirty-pages-rate"]).saturating_mul(number(&ram["page-size"])),
+            expected_downtime: Duration::from_millis(number(&answer["expected-downtime"])),
         },
     }
+}
+
+/// Of QEMU's millions of bits per second.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before")]
+fn bytes_per_second(mbps: f64) -> u64 {
+    if mbps.is_finite() { (mbps.clamp(0.0, 1e9) * 125_000.0) as u64 } else { 0 }
 }
 
 /// What a status of QEMU's means. `why` is of a failure.
@@ -283,13 +292,22 @@ mod tests {
     #[test]
     fn what_qemu_answers() {
         let answer = json!({
-            "status": "active", "total-time": 5, "downtime": 31,
-            "ram": {"transferred": 7, "remaining": 8, "total": 9},
+            "status": "active", "total-time": 5, "downtime": 31, "expected-downtime": 300,
+            "ram": {"transferred": 7, "remaining": 8, "total": 9, "mbps": 8.5, "dirty-pages-rate": 3, "page-size": 4096},
         });
         let seen = understood(&answer);
-        let downtime = Duration::from_millis(31);
         assert_eq!(seen.said, Some(Said::Active));
-        assert_eq!(seen.progress, Progress { transferred: 7, remaining: 8, total: 9, downtime });
+        let expected = Progress {
+            transferred: 7,
+            remaining: 8,
+            total: 9,
+            downtime: Duration::from_millis(31),
+            rate: 1_062_500,
+            dirty_rate: 12_288,
+            expected_downtime: Duration::from_millis(300),
+        };
+        assert_eq!(seen.progress, expected);
+        assert_eq!((bytes_per_second(f64::NAN), bytes_per_second(-1.0)), (0, 0));
         assert_eq!(understood(&json!({})).said, None);
         let failed = understood(&json!({"status": "failed", "error-desc": "reset"}));
         assert_eq!(failed.said, Some(Said::Failed("reset".into())));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::bottleneck;
 use super::event::{Effect, Event, Outcome, Progress, Said, State, Told};
 use super::limits::Limits;
 
@@ -270,7 +271,7 @@ impl Source {
         }
         if let Some(limit) = self.limits.progress.filter(|limit| now >= self.least.1 + *limit) {
             let why = format!("Live migration stuck for {} seconds and has been aborted", limit.as_secs());
-            effects.extend(self.give_up(why));
+            effects.extend(self.give_up(self.explained(why)));
         } else if self.stage == Stage::Sending && self.ends.is_some_and(|ends| now >= ends) && !self.paused {
             if self.limits.may_pause {
                 self.paused = true;
@@ -279,10 +280,16 @@ impl Source {
                 let seconds = self.limits.completion.unwrap_or_default().as_secs();
                 let why =
                     format!("Live migration is not completed after {seconds} seconds and has been aborted");
-                effects.extend(self.give_up(why));
+                effects.extend(self.give_up(self.explained(why)));
             }
         }
         (effects, Outcome::None)
+    }
+
+    /// With what kept it from its end, where that is known.
+    fn explained(&self, why: String) -> String {
+        let told = (self.stage == Stage::Sending).then(|| bottleneck::told(&self.progress, &self.limits));
+        told.flatten().map_or_else(|| why.clone(), |told| format!("{why}: {told}"))
     }
 
     pub(super) fn wake(&self) -> Option<Duration> {
@@ -386,7 +393,31 @@ mod tests {
             assert_eq!(look(&mut source, second, 1000 - u64::from(second)), [Effect::Look]);
         }
         assert_eq!(look(&mut source, 11, 10), [Effect::Look, Effect::Cancel]);
-        assert!(source.told(false).reason.contains("not completed after 10 seconds"));
+        assert_eq!(
+            source.told(false).reason,
+            "Live migration is not completed after 10 seconds and has been aborted"
+        );
+    }
+
+    #[test]
+    fn what_kept_it_from_its_end_is_told() {
+        let mut source = begun(limits());
+        for (second, remaining) in [(2, 999), (6, 998), (10, 997)] {
+            let progress = Progress {
+                remaining,
+                total: 1000,
+                rate: 1 << 20,
+                dirty_rate: 2 << 20,
+                ..Progress::default()
+            };
+            source.step(second * S, Event::Seen(progress));
+        }
+        assert_eq!(source.tick(11 * S).0, [Effect::Look, Effect::Cancel]);
+        let reason = source.told(false).reason;
+        assert!(
+            reason.contains("after 10 seconds and has been aborted: limited by the dirty rate"),
+            "{reason}"
+        );
     }
 
     #[test]

@@ -147,7 +147,7 @@ fn moves(told: Told) -> MigrationStatus {
         State::Left => MigrationState::Left,
         State::Over => MigrationState::Over,
     };
-    let Progress { transferred, remaining, total, downtime } = progress;
+    let Progress { transferred, remaining, total, downtime, .. } = progress;
     MigrationStatus {
         uid,
         state: state.into(),

@@ -47,6 +47,16 @@ metrics! {
     MEMORY_RESIDENT = gauge("memory_resident_bytes", "Resident memory of QEMU, guest included.");
     /// Sampled.
     DIRTY_RATE = gauge("dirty_rate_bytes_per_second", "Memory that the guest writes in a second, from a sample of its pages.");
+    /// While the guest moves to another node.
+    MIGRATION_TOTAL = gauge("migration_data_bytes_total", "Memory of a guest that moves to another node.");
+    /// While the guest moves to another node.
+    MIGRATION_REMAINING = gauge("migration_data_remaining_bytes", "Memory that is left to send to the other node.");
+    /// While the guest moves to another node.
+    MIGRATION_PROCESSED = gauge("migration_data_processed_bytes", "Memory that was sent to the other node, what was written anew included.");
+    /// While the guest moves to another node.
+    MIGRATION_DIRTY_RATE = gauge("migration_dirty_memory_rate_bytes", "Memory that the guest writes anew in a second while it moves.");
+    /// While the guest moves to another node.
+    MIGRATION_RATE = gauge("migration_memory_transfer_rate_bytes", "Memory that is sent to the other node in a second.");
     /// Of the balloon.
     MEMORY_BALLOON = gauge("memory_actual_balloon_bytes", "Memory that the balloon leaves the guest.");
     /// Of the guest's balloon driver.

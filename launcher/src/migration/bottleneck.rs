@@ -1,0 +1,91 @@
+//! What keeps a migration from its end, in words with figures. Pure.
+
+use super::event::Progress;
+use super::limits::Limits;
+
+/// What limits a migration that sends memory, and what helps; nothing where QEMU has no figures yet.
+///
+/// A guest that writes faster than can be sent never ends with it. One that writes more slowly ends once what is left fits
+/// into the downtime that is allowed.
+#[must_use]
+pub fn told(progress: &Progress, limits: &Limits) -> Option<String> {
+    let Progress { rate, dirty_rate, expected_downtime, .. } = *progress;
+    if rate == 0 {
+        return None;
+    }
+    let (sent, written) = (mib(rate), mib(dirty_rate));
+    let capped = limits.bandwidth.filter(|allowed| *allowed > 0 && rate >= allowed / 10 * 9);
+    let told = if let (Some(allowed), true) = (capped, dirty_rate >= rate) {
+        format!(
+            "limited by bandwidth: the guest writes {written} MiB/s and {sent} of the {} MiB/s of bandwidthPerMigration are sent",
+            mib(allowed)
+        )
+    } else if dirty_rate >= rate {
+        let helps = if limits.auto_converge { "allowWorkloadDisruption" } else { "allowAutoConverge" };
+        format!(
+            "limited by the dirty rate: the guest writes {written} MiB/s and the network takes {sent} MiB/s; {helps} helps"
+        )
+    } else if expected_downtime > limits.downtime {
+        format!(
+            "limited by the allowed downtime: the guest would stand still for {} ms, and maxDowntimeMs is {}",
+            expected_downtime.as_millis(),
+            limits.downtime_ms()
+        )
+    } else {
+        format!("{sent} MiB/s are sent and {} MiB are left", mib(progress.remaining))
+    };
+    Some(told)
+}
+
+/// In MiB, one digit after the point.
+fn mib(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10) >> 20;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn limits(bandwidth: Option<u64>, auto_converge: bool) -> Limits {
+        Limits {
+            bandwidth,
+            downtime: Duration::from_millis(900),
+            auto_converge,
+            completion: None,
+            progress: None,
+            may_pause: false,
+        }
+    }
+
+    fn progress(rate: u64, dirty_rate: u64, downtime: u64) -> Progress {
+        let expected_downtime = Duration::from_millis(downtime);
+        Progress { rate, dirty_rate, expected_downtime, remaining: 3 << 20, ..Progress::default() }
+    }
+
+    #[test]
+    fn each_limit_is_told_with_its_figures() {
+        const MIB: u64 = 1 << 20;
+        let says = |progress: Progress, limits: Limits| told(&progress, &limits).unwrap_or_default();
+        assert_eq!(
+            says(progress(63 * MIB, 80 * MIB, 0), limits(Some(64 * MIB), false)),
+            "limited by bandwidth: the guest writes 80.0 MiB/s and 63.0 of the 64.0 MiB/s of bandwidthPerMigration are sent"
+        );
+        assert!(
+            says(progress(MIB, 2 * MIB, 0), limits(Some(64 * MIB), false))
+                .ends_with("allowAutoConverge helps")
+        );
+        assert!(says(progress(MIB, MIB, 0), limits(None, true)).ends_with("allowWorkloadDisruption helps"));
+        assert_eq!(
+            says(progress(8 * MIB, MIB / 2, 2500), limits(Some(0), true)),
+            "limited by the allowed downtime: the guest would stand still for 2500 ms, and maxDowntimeMs is 900"
+        );
+        assert_eq!(
+            says(progress(8 * MIB, 0, 5), limits(None, true)),
+            "8.0 MiB/s are sent and 3.0 MiB are left"
+        );
+        assert_eq!(told(&progress(0, 9, 9), &limits(None, true)), None);
+    }
+}
