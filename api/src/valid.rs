@@ -46,6 +46,8 @@ pub enum Bus {
     Sata,
     /// virtio-scsi.
     Scsi,
+    /// A stick on USB.
+    Usb,
 }
 
 /// An interface with its network.
@@ -235,6 +237,7 @@ fn pair_disks(spec: &VirtualMachineInstanceSpec) -> Option<Vec<ValidDisk>> {
             "virtio" => Bus::Virtio,
             "sata" => Bus::Sata,
             "scsi" => Bus::Scsi,
+            "usb" => Bus::Usb,
             _ => return None,
         };
         Some(ValidDisk { disk: disk.clone(), volume, bus })

@@ -9,6 +9,8 @@ use std::collections::HashSet;
 /// devices and interfaces share the PCI slots that the machine's own devices leave.
 const MAX_SATA: usize = 24;
 const MAX_PCI: usize = 170;
+/// The USB controller has fifteen sockets, and other devices are on it as well.
+const MAX_USB: usize = 8;
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let devices = &spec.domain.devices;
@@ -17,6 +19,7 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     let on_bus = |bus: &str| devices.disks.iter().filter(|disk| disk.bus() == Some(bus)).count();
     for (count, most, what) in [
         (on_bus("sata"), MAX_SATA, "sata drives"),
+        (on_bus("usb"), MAX_USB, "usb disks"),
         (on_bus("virtio") + devices.interfaces.len(), MAX_PCI, "virtio disks and interfaces together"),
     ] {
         if count > most {

@@ -149,8 +149,10 @@ fn target(field: &Path, disk: &Disk, causes: &mut Vec<Cause>) {
         }
         // Commands of the guest's are passed on to the device of the node, which is a SCSI device.
         "virtio" | "sata" if disk.lun.is_some() => causes.push(Cause::not_supported_yet(&field_bus, bus)),
-        "" | "virtio" | "scsi" | "sata" => {}
-        "usb" => causes.push(Cause::not_supported_yet(&field_bus, bus)),
+        "usb" if disk.is_cdrom() || disk.lun.is_some() => {
+            causes.push(Cause::not_supported_yet(&field_bus, bus));
+        }
+        "" | "virtio" | "scsi" | "sata" | "usb" => {}
         other => causes.push(Cause::invalid(
             &field_bus,
             format!(

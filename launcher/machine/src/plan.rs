@@ -61,7 +61,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let virtio = virtio(devices);
     let planned_nics = nics::plan(vmi, facts, virtio)?;
     let planned_host_devices = host_devices::plan(devices, facts)?;
-    let on_usb = peripherals::on_usb(devices) + planned_host_devices.on_usb();
+    let on_usb = peripherals::on_usb(devices) + planned_disks.on_usb() + planned_host_devices.on_usb();
     let wants_vsock = devices.autoattach_vsock.unwrap_or(false);
 
     let addresses = Addresses::of(vmi);

@@ -8,7 +8,7 @@ fn disk_rules() {
         ["/spec/domain/devices/disks/-" => {"name": "none", "cdrom": {}}] => "spec.domain.devices.disks[3].cdrom", "is not supported yet";
         ["/spec/domain/devices/disks/0/cdrom" => {"bus": "sata"}] => "spec.domain.devices.disks[0]", "spec.domain.devices.disks[0] can only have a single target type defined";
         ["/spec/domain/devices/disks/0/disk/bus" => "ide"] => "spec.domain.devices.disks[0].disk.bus", "IDE bus is not supported";
-        ["/spec/domain/devices/disks/0/disk/bus" => "usb"] => "spec.domain.devices.disks[0].disk.bus", "usb is not supported yet";
+        ["/spec/domain/devices/disks/1/cdrom/bus" => "usb"] => "spec.domain.devices.disks[1].cdrom.bus", "usb is not supported yet";
         ["/spec/domain/devices/disks/0/disk/bus" => "nvme"] => "spec.domain.devices.disks[0].disk.bus", "spec.domain.devices.disks[0] is set with an unrecognized bus nvme, must be one of: [";
         ["/spec/domain/devices/disks/1/cdrom/bus" => "virtio"] => "spec.domain.devices.disks[1].cdrom.bus", "Bus type virtio is invalid for CD-ROM device";
         ["/spec/domain/devices/disks/2/disk/bus" => "sata"] => "spec.domain.devices.disks[2].disk.bus", "sata hard-disks do not support read-only.";

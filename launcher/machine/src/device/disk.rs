@@ -1,6 +1,7 @@
 //! Disks as the guest sees them: a drive on a bus.
 
 use crate::device::blockdev::{Cache, Image, ReadMode};
+use crate::device::controller::Controllers;
 use crate::device::io_thread::Served;
 use crate::device::virtio::Virtio;
 use crate::layout::Seat;
@@ -66,6 +67,8 @@ pub enum Bus {
     Virtio(Seat, Virtio),
     /// SATA.
     Sata(IdeSlot),
+    /// The machine's USB controller, as a stick.
+    Usb,
     /// The machine's virtio-scsi controller, at this logical unit of target 0.
     Scsi {
         /// Logical unit number, 0 to 255.
@@ -196,6 +199,7 @@ impl Disk {
             Bus::Sata(slot) => {
                 Props::device(if cdrom { "ide-cd" } else { "ide-hd" }, &id).with("bus", slot.bus())
             }
+            Bus::Usb => Props::device("usb-storage", &id).with("bus", format!("{}.0", Controllers::USB)),
             Bus::Scsi { lun } => Props::device(self.device.kind.on_scsi(), &id)
                 .with("bus", "scsi0.0")
                 .with("scsi-id", 0)

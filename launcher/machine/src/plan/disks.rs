@@ -22,6 +22,7 @@ pub(super) const SCSI_UNITS: u16 = 256;
 pub(super) enum Connection {
     Virtio,
     Sata(IdeSlot),
+    Usb,
     Scsi(u16),
 }
 
@@ -67,7 +68,7 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
                 let queues = queues(&served, many_queues, vmi.topology().vcpus());
                 (served, queues)
             }
-            Connection::Sata(_) | Connection::Scsi(_) => (Served::ByMainLoop, None),
+            Connection::Sata(_) | Connection::Usb | Connection::Scsi(_) => (Served::ByMainLoop, None),
         };
         let boot_index = boot_order.index(disk.boot_order, at);
         let planned = planned(valid, ready, connection, &field)?.booted_from(boot_index);
@@ -167,6 +168,7 @@ impl Places {
                 self.sata += 1;
                 Ok(Connection::Sata(slot))
             }
+            ("usb", DiskKind::Disk) => Ok(Connection::Usb),
             ("scsi", _) => {
                 if self.scsi == SCSI_UNITS {
                     return Err(full("scsi", SCSI_UNITS));
@@ -178,7 +180,7 @@ impl Places {
                 field: format!("{field}.{}.bus", kind.target()),
                 value: other.to_owned(),
                 why: match kind {
-                    DiskKind::Disk => "a disk is on virtio, sata or scsi",
+                    DiskKind::Disk => "a disk is on virtio, sata, scsi or usb",
                     DiskKind::Cdrom => "a CD drive is on sata or scsi",
                     DiskKind::Lun => "a LUN is on scsi",
                 },
@@ -246,6 +248,11 @@ impl PlannedDisks {
         self.threads.all()
     }
 
+    /// How many are on the USB controller.
+    pub(super) fn on_usb(&self) -> usize {
+        self.disks.iter().filter(|disk| disk.connection == Connection::Usb).count()
+    }
+
     fn on_scsi(&self) -> bool {
         self.disks.iter().any(|disk| matches!(disk.connection, Connection::Scsi(_)))
     }
@@ -290,6 +297,7 @@ impl Planned {
         let bus = match connection {
             Connection::Virtio => Bus::Virtio(ports.seat(&name::device("disk", &name))?, virtio),
             Connection::Sata(slot) => Bus::Sata(slot),
+            Connection::Usb => Bus::Usb,
             Connection::Scsi(lun) => Bus::Scsi { lun },
         };
         let device = DiskDevice { kind, is_empty, bus, boot_index, serial, on_error, blocks, served, queues };

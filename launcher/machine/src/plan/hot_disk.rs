@@ -106,10 +106,14 @@ impl HotDisks {
                 let full = PlanError::BusFull { field: field.clone(), bus: "scsi", limit: SCSI_UNITS };
                 Connection::Scsi(unit.ok_or(full)?)
             }
-            ApiBus::Sata => {
+            ApiBus::Sata | ApiBus::Usb => {
                 let field = format!("{field}.{}.bus", disks::kind(&valid.disk).target());
                 let why = "what is plugged into a running machine is on virtio or scsi";
-                return Err(PlanError::Unsupported { field, value: "sata".to_owned(), why });
+                return Err(PlanError::Unsupported {
+                    field,
+                    value: valid.disk.bus().unwrap_or_default().to_owned(),
+                    why,
+                });
             }
         };
         let planned = disks::planned(valid, ready, connection, &field)?;
@@ -144,7 +148,7 @@ impl HotDisks {
     fn take(&mut self, disk: &Disk) {
         let prefix = match disk.device.bus {
             Bus::Virtio(..) => "vd",
-            Bus::Sata(_) => "sd",
+            Bus::Sata(_) | Bus::Usb => "sd",
             Bus::Scsi { lun } => {
                 self.units.insert(lun);
                 "sd"
