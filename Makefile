@@ -143,6 +143,16 @@ docs: deps ## writes docs/reference/ anew: fields and gates, subresources, comma
 	@UPDATE_DOCS=1 RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --locked --quiet \
 		-p barevirt-api -p virt-api -p virtctl --lib --bins --test reference reference_page
 
+# As tests of virtctl: its parser and its explain are what the docs are held against.
+.PHONY: docs-test
+docs-test: tests-built ## links, commands and manifests of the docs against the program and the repository; a part of check
+	@RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --locked --quiet --workspace --bin virtctl docs_tests
+
+.PHONY: docs-site
+docs-site: deps ## the docs as a site, made by mdBook in target/site
+	@cluster-up/deps.sh mdbook
+	@MDBOOK=$(BAREVIRT_CACHE)/tools/mdbook node docs/site/build.mjs
+
 # images/release.sh lists the other variables.
 .PHONY: release
 release: deps ## VERSION=x.y.z [REGISTRY=host/path]: images, manifests, chart, virtctl, checksums in dist/ (docs/releasing.md)

@@ -8,9 +8,10 @@
 # Installed: Debian packages (QEMU from bookworm-backports), a Go toolchain
 # that can fetch the one a go.mod asks for, the Rust toolchain of
 # rust-toolchain.toml with its components and targets, node and npm,
-# cargo-deny. Chromium is installed only when it is asked for:
+# cargo-deny. Chromium and mdBook are installed only when they are asked for:
 #
 #   cluster-up/deps.sh chromium
+#   cluster-up/deps.sh mdbook
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=cluster-up/common.sh
@@ -22,6 +23,7 @@ go_minimum=1.21
 # Of this major version on node runs what builds the page of `virtctl ui`.
 node_minimum=18
 cargo_deny_version=0.20.2
+mdbook_version=0.5.4
 
 packages=(
     # building: the Rust parts, static binaries, the Makefile, fetching
@@ -228,6 +230,19 @@ install_cargo_deny() {
     elif [[ $("$link" --version) != "cargo-deny $cargo_deny_version" ]]; then
         say "note: $link is $("$link" --version), the project is checked with $cargo_deny_version"
     fi
+}
+
+# For `make docs-site`, which finds it by a link in the cache. Without what serves a book and watches its files.
+install_mdbook() {
+    local root=$cache/tools/mdbook-$mdbook_version built
+    if [[ ! -x $root/bin/mdbook ]]; then
+        say "building mdBook $mdbook_version (a few minutes, once)"
+        built=$(mktemp -d)
+        (cd "$repository" && CARGO_TARGET_DIR=$built cargo install --quiet --locked --debug --no-default-features --features search \
+            --root "$root" "mdbook@$mdbook_version") || die "mdBook $mdbook_version did not build"
+        rm -rf "$built"
+    fi
+    ln -sfn "$root/bin/mdbook" "$cache/tools/mdbook"
 }
 
 main() {

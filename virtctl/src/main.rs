@@ -56,6 +56,8 @@ mod volumes;
 mod yaml;
 
 #[cfg(test)]
+mod docs_tests;
+#[cfg(test)]
 mod kubevirt_tests;
 #[cfg(test)]
 mod reference_tests;

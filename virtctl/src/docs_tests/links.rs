@@ -1,0 +1,83 @@
+//! Links: each leads to something that is there, and SUMMARY.md to every page.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::nothing_is_wrong;
+use super::pages::{self, Page};
+
+/// The list of all pages, from which the site is made.
+const SUMMARY: &str = "docs/SUMMARY.md";
+
+/// The path in the repository to which a link of a page leads; none where it leads out of the repository.
+fn resolve(page: &str, link: &str) -> Option<String> {
+    let mut parts: Vec<&str> = page.split('/').collect();
+    parts.pop();
+    for part in link.trim_end_matches('/').split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Why a link leads nowhere.
+fn wrong(page: &Page, link: &str) -> Option<String> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (to, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let path = if to.is_empty() { Some(page.path.clone()) } else { resolve(&page.path, to) };
+    let Some(path) = path else { return Some(format!("{link} leads out of the repository")) };
+    let file = pages::repository().join(&path);
+    if !file.exists() {
+        return Some(format!("{link}: there is no {path}"));
+    }
+    let text = || fs::read_to_string(&file).unwrap_or_default();
+    (!anchor.is_empty() && !pages::anchors(&text()).iter().any(|there| there == anchor))
+        .then(|| format!("{link}: {path} has no heading #{anchor}"))
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let mut all = Vec::new();
+    for page in pages::all() {
+        let (prose, _) = pages::split(&page.text);
+        for (number, line) in prose {
+            let found = pages::targets(line).into_iter().filter_map(|link| wrong(&page, link));
+            all.extend(found.map(|wrong| format!("{}:{number}: {wrong}", page.path)));
+        }
+    }
+    nothing_is_wrong(&all);
+}
+
+#[test]
+fn every_page_is_in_the_summary_once() {
+    let summary = fs::read_to_string(pages::repository().join(SUMMARY)).unwrap();
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    for link in summary.lines().flat_map(pages::targets) {
+        *times.entry(resolve(SUMMARY, link).unwrap()).or_default() += 1;
+    }
+    let mut all: Vec<String> = times
+        .iter()
+        .filter(|(_, times)| **times > 1)
+        .map(|(path, _)| format!("{path} is there twice"))
+        .collect();
+    let docs = pages::paths_of_docs();
+    let missing = docs.iter().filter(|path| *path != SUMMARY && !times.contains_key(*path));
+    all.extend(missing.map(|path| format!("{path} is missing")));
+    nothing_is_wrong(&all);
+}
+
+#[test]
+fn a_broken_link_is_told() {
+    let page = Page { path: "docs/adr/a.md".to_owned(), text: "# Here\n".to_owned() };
+    // The text of another page is that of the file, so this one is about files alone.
+    assert_eq!(wrong(&page, "../../README.md"), None);
+    assert_eq!(wrong(&page, "https://semver.org/"), None);
+    assert!(wrong(&page, "../none.md").unwrap().contains("docs/none.md"));
+    assert!(wrong(&page, "../../../x").unwrap().contains("leads out"));
+    assert!(wrong(&page, "../../README.md#no-such-heading").unwrap().contains("no heading"));
+}
