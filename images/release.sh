@@ -105,6 +105,7 @@ manifests() {
     "$(program manifests)" --out "$work/manifests" --registry "$registry/barevirt" --tag "v$BAREVIRT_VERSION" \
         --chart-version "$BAREVIRT_VERSION" "${arguments[@]}"
     cp "$work/manifests/"*.yaml "$out/"
+    cp "$top/manifests/grafana/barevirt.json" "$out/grafana-dashboard.json"
     mv "$work/manifests/chart" "$work/barevirt"
     pack "$work" barevirt | gzip -9n >"$out/barevirt-$BAREVIRT_VERSION.tgz"
     sed "s|image: localhost/barevirt/$guest:devel|image: $registry/barevirt/$guest@$(digest "$guest")|" "$top/examples/vm-tiny.yaml" >"$out/vm-tiny.yaml"

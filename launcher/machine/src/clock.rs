@@ -66,3 +66,10 @@ impl Timers {
         })
     }
 }
+
+/// Whether the clock starts at another time than UTC, which the launcher has to compute.
+pub(crate) fn is_shifted(clock: &barevirt_api::v1::Clock) -> bool {
+    let offset = clock.utc.as_ref().and_then(|utc| utc.offset_seconds);
+    offset.is_some_and(|seconds| seconds != 0)
+        || clock.timezone.as_deref().is_some_and(|zone| !zone.is_empty())
+}

@@ -13,6 +13,7 @@ use barevirt_api::v1::Volume;
 use barevirt_api::valid::{ValidDisk, ValidVmi};
 use serde_json::{Map, Value};
 
+use crate::clock::is_shifted;
 use crate::device::blockdev::{Cache, FileSource, ImageFormat};
 use crate::device::flash::Flash;
 use crate::device::host::HostSource;
@@ -84,7 +85,8 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         firmware,
         machine_type: None,
         smbios,
-        rtc_base: None,
+        // Known when the machine starts.
+        rtc_base: vmi.spec().domain.clock.as_ref().is_some_and(is_shifted).then(|| "<start>".to_owned()),
         host_cpu,
         host_cpus: Some(host_cpus(vmi)),
         layout: None,

@@ -3,6 +3,7 @@
 //!
 //! Names are KubeVirt's.
 
+mod dashboard;
 mod expression;
 mod rules;
 

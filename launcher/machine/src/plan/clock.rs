@@ -1,6 +1,6 @@
 //! Clock and timers.
 
-use crate::clock::{LostTicks, Rtc, Timers, Track};
+use crate::clock::{LostTicks, Rtc, Timers, Track, is_shifted};
 use crate::error::PlanError;
 use crate::facts::{Accelerator, Facts};
 use barevirt_api::v1::{Clock, PitTimer, RtcTimer};
@@ -40,13 +40,6 @@ pub(super) fn plan(clock: Option<&Clock>, facts: &Facts) -> Result<Planned, Plan
         }
     }
     Ok(planned)
-}
-
-/// Whether the clock starts at another time than UTC, which the launcher has to compute.
-fn is_shifted(clock: &Clock) -> bool {
-    let offset = clock.utc.as_ref().and_then(|utc| utc.offset_seconds);
-    offset.is_some_and(|seconds| seconds != 0)
-        || clock.timezone.as_deref().is_some_and(|zone| !zone.is_empty())
 }
 
 fn rtc(timer: &RtcTimer, rtc: &mut Rtc) -> Result<(), PlanError> {

@@ -57,6 +57,21 @@ fn a_volume_that_comes_later_is_told_as_such() {
 }
 
 #[test]
+fn a_clock_of_another_zone_is_that_of_the_start() {
+    let clock = "domain:\n        clock: {timezone: Europe/Berlin}\n";
+    let explained = explained(&format!("{}{SMALL}", VM.replace("domain:\n", clock)));
+    assert_eq!(explained.causes, []);
+    let outcome = explained.outcome.as_ref().unwrap();
+    assert!(
+        outcome
+            .command_line
+            .iter()
+            .any(|part| part.arguments.iter().any(|word| word.contains("base=<start>")))
+    );
+    assert!(outcome.assumptions.iter().any(|told| told.contains("time of the start")));
+}
+
+#[test]
 fn templates_of_data_volumes_are_told_of() {
     let template = "  dataVolumeTemplates:\n  - metadata: {name: disk}\n    spec: {source: {blank: {}}, storage: {}}\n  template:\n";
     let text = VM
