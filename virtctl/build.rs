@@ -1,6 +1,7 @@
-//! Takes the files of the page that `virtctl ui` serves into the program, where `make ui` has built them.
+//! Takes files into the program: the page that `virtctl ui` serves, where `make ui` has built it, and in a release the manifests that
+//! `virtctl install` applies, from the folder that `BAREVIRT_MANIFESTS` names.
 //!
-//! They are in `target/ui`, each compressed by gzip, with `.gz` after its name. Without them the table is empty, and
+//! The files of the page are in `target/ui`, each compressed by gzip, with `.gz` after its name. Without them the table is empty, and
 //! `virtctl ui` says how to build them.
 
 use std::fmt::Write as _;
@@ -17,7 +18,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let table = table(&built)?;
     let to = PathBuf::from(env::var("OUT_DIR")?).join("assets.rs");
     fs::write(to, table)?;
+    println!("cargo:rerun-if-env-changed=BAREVIRT_MANIFESTS");
+    let to = PathBuf::from(env::var("OUT_DIR")?).join("manifests.rs");
+    fs::write(to, manifests(env::var_os("BAREVIRT_MANIFESTS").map(PathBuf::from).as_deref()))?;
     Ok(())
+}
+
+/// The expression of the texts of both manifests, or of none.
+fn manifests(folder: Option<&Path>) -> String {
+    let Some(folder) = folder else { return "None".to_owned() };
+    let [operator, kubevirt] = ["barevirt-operator.yaml", "barevirt-cr.yaml"].map(|name| folder.join(name));
+    for path in [&operator, &kubevirt] {
+        println!("cargo:rerun-if-changed={}", path.display());
+    }
+    format!("Some([include_str!({operator:?}), include_str!({kubevirt:?})])")
 }
 
 /// The expression of a list of names and bytes.

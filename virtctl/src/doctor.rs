@@ -15,18 +15,18 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use http::Request;
+use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use self::findings::{Facts, Finding, Verdict};
+pub(crate) use self::findings::{condition, word};
+use crate::ask;
 use crate::session::Session;
 
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(20);
-/// Largest number of objects that are asked for.
-const MOST: usize = 500;
 
 /// Arguments of `virtctl doctor`.
 #[derive(Debug, Args)]
@@ -63,24 +63,29 @@ impl Doctor {
     }
 }
 
-/// What the API server answers to a request: the object, or why there is none.
-async fn ask(client: &Client, request: Request<Vec<u8>>) -> Result<Value, String> {
-    match timeout(REQUEST, client.request::<Value>(request)).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) => Err(status.message),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", REQUEST.as_secs())),
-    }
-}
-
 async fn get(client: &Client, path: &str) -> Result<Value, String> {
-    let request = Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
-    ask(client, request).await
+    ask::get(client, path).await.map_err(|failure| failure.message)
 }
 
 async fn list(client: &Client, path: &str) -> Result<Vec<Value>, String> {
-    let answer = get(client, &format!("{path}?limit={MOST}")).await?;
-    Ok(answer["items"].as_array().cloned().unwrap_or_default())
+    ask::list(client, path).await.map_err(|failure| failure.message)
+}
+
+/// What keeps machines from running, each with its remedy: of the cluster, and of the installation where there is to be one.
+pub(crate) async fn problems(client: &Client, installed: bool) -> Vec<String> {
+    let facts = gather(client).await;
+    let mut findings = cluster::findings(&facts);
+    if installed {
+        findings.extend(installation::findings(&facts));
+    }
+    findings
+        .into_iter()
+        .filter(|finding| finding.verdict == Verdict::Problem)
+        .map(|Finding { area, says, remedy, .. }| match remedy {
+            Some(remedy) => format!("{area}: {says}; {remedy}"),
+            None => format!("{area}: {says}"),
+        })
+        .collect()
 }
 
 async fn gather(client: &Client) -> Facts {
@@ -128,11 +133,9 @@ async fn trial(client: &Client) -> Result<(), String> {
             "memory": {"guest": "64Mi"}, "devices": {},
         }}}},
     });
-    let request = Request::post("/apis/kubevirt.io/v1/namespaces/default/virtualmachines?dryRun=All")
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .body(machine.to_string().into_bytes())
-        .map_err(|error| error.to_string())?;
-    ask(client, request).await.map(drop)
+    let path = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines?dryRun=All";
+    let sent = ask::send(client, Method::POST, path, "application/json", machine.to_string().into_bytes());
+    sent.await.map(drop).map_err(|failure| failure.message)
 }
 
 fn text(findings: &[Finding]) -> String {

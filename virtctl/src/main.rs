@@ -1,6 +1,7 @@
 //! virtctl: the command line for virtual machines on Kubernetes. As `kubectl-virt` in the PATH it is `kubectl virt`.
 //!
-//! Commands, flags and what they print are KubeVirt's; `qmp`, `explain`, `diff`, `debug`, `doctor` and `ui` are our own.
+//! Commands, flags and what they print are KubeVirt's; `qmp`, `explain`, `diff`, `debug`, `ui`, `install`, `upgrade`,
+//! `status` and `doctor` are our own.
 //!
 //! ```text
 //!   command line -> program (names, help, completion) -> main (this file) -> one module for each command
@@ -17,12 +18,13 @@
 //! - Manifests: `create` writes them; `explain` shows what they lead to, `diff` what a change of them means. Both plan with the
 //!   crates that virt-controller and virt-launcher plan with.
 //! - `ui`: a page in the browser, for all of it.
-//! - `image_upload`: an image of this machine into a volume; `debug`: a bundle for bug reports; `doctor`: what is wrong with a
-//!   cluster; `missing`: commands of KubeVirt's that are not supported yet.
-//! - Below all of them: `session` connects to the cluster; `stream` and `visitor` carry bytes between a guest and a local program;
+//! - The installation: `install` (also upgrades), `status`, `doctor`: what is wrong with a cluster.
+//! - `image_upload`: an image of this machine into a volume; `debug`: a bundle for bug reports; `missing`: commands of KubeVirt's that are not supported yet.
+//! - Below all of them: `session` connects to the cluster; `ask` sends a request and has a deadline; `waiting` says what is waited for; `stream` and `visitor` carry bytes between a guest and a local program;
 //!   `terminal`, `yaml` and `random` do what their names say.
 
 mod adm;
+mod ask;
 mod console;
 mod create;
 mod credentials;
@@ -34,6 +36,7 @@ mod explain;
 mod expose;
 mod guest;
 mod image_upload;
+mod install;
 mod lifecycle;
 mod migrate;
 mod missing;
@@ -45,6 +48,7 @@ mod qmp;
 mod random;
 mod session;
 mod ssh;
+mod status;
 mod stream;
 mod terminal;
 mod ui;
@@ -53,6 +57,7 @@ mod version;
 mod visitor;
 mod vnc;
 mod volumes;
+mod waiting;
 mod yaml;
 
 #[cfg(test)]
@@ -125,6 +130,12 @@ enum Command {
     Diff(diff::Diff),
     /// Look at the cluster before or after an installation, and tell what is missing and how to mend it.
     Doctor(doctor::Doctor),
+    /// Install Barevirt, and wait until all of it runs.
+    Install(install::Install),
+    /// Bring an installation to another version, and wait until all of it runs.
+    Upgrade(install::Upgrade),
+    /// Show what is installed and how it is, and how many machines there are.
+    Status(status::Status),
     /// Show what a manifest leads to, or what a virtual machine instance that runs was made of.
     Explain(explain::Explain),
     /// Returns dependency graph related to a VM|VMI.
@@ -151,19 +162,27 @@ enum Command {
     /// Cancel evacuation of a virtual machine or a virtual machine instance.
     EvacuateCancel(migrate::CancelEvacuation),
     /// Dump the memory of a running virtual machine to a claim. Not supported yet.
-    #[command(name = "memory-dump")]
+    ///
+    /// What is missing: nothing writes a guest's memory to a claim.
+    #[command(name = "memory-dump", hide = true)]
     MemoryDump(missing::Missing),
     /// Upload a VM image to a DataVolume/PersistentVolumeClaim.
     #[command(name = "image-upload")]
     ImageUpload(Box<image_upload::ImageUpload>),
     /// Export volumes of a virtual machine. Not supported yet.
-    #[command(name = "vmexport")]
+    ///
+    /// What is missing: the server that hands out volumes, and the kind VirtualMachineExport. Copy the claim with a pod of your own.
+    #[command(name = "vmexport", hide = true)]
     VmExport(missing::Missing),
     /// Start a shell with libguestfs on a claim. Not supported yet.
-    #[command(name = "guestfs")]
+    ///
+    /// What is missing: an image with libguestfs.
+    #[command(name = "guestfs", hide = true)]
     Guestfs(missing::Missing),
     /// Work with templates of virtual machines. Not supported yet.
-    #[command(name = "template")]
+    ///
+    /// What is missing: the kind VirtualMachineTemplate. Instance types and preferences are there.
+    #[command(name = "template", hide = true)]
     Template(missing::Missing),
     /// Generate the completion script of a shell.
     #[command(after_help = "Examples:\n  \
@@ -193,7 +212,9 @@ async fn main() -> ExitCode {
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
     }
     let called = program::name(std::env::args_os().next().as_deref());
-    let read = program::named(program::with_switches(Options::command()), &called).try_get_matches();
+    let read =
+        program::named(program::arranged(program::with_switches(Options::command()), &called), &called)
+            .try_get_matches();
     let options = match read.and_then(|mut read| Options::from_arg_matches_mut(&mut read)) {
         Ok(options) => options,
         Err(error) => {
@@ -234,6 +255,9 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::Credentials(credentials) => credentials.run(&connection.open().await?).await,
         Command::Diff(diff) => diff.run(connection).await,
         Command::Doctor(doctor) => doctor.run(&connection.open().await?).await,
+        Command::Install(install) => install.run(&connection.open().await?).await,
+        Command::Upgrade(upgrade) => upgrade.run(&connection.open().await?).await,
+        Command::Status(status) => status.run(&connection.open().await?).await,
         Command::Explain(explain) => explain.run(connection).await,
         Command::ObjectGraph(graph) => graph.run(&connection.open().await?).await,
         Command::Adm(adm) => adm.run(connection).await,

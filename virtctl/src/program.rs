@@ -27,6 +27,70 @@ pub(crate) fn named(command: Command, name: &str) -> Command {
     renamed(command, name)
 }
 
+/// The commands by what they are for. Hidden ones are in no group.
+const GROUPS: [(&str, &[&str]); 8] = [
+    (
+        "Run machines",
+        &[
+            "start",
+            "stop",
+            "restart",
+            "pause",
+            "unpause",
+            "reset",
+            "soft-reboot",
+            "migrate",
+            "migrate-cancel",
+            "evacuate-cancel",
+        ],
+    ),
+    ("Reach a guest", &["console", "vnc", "ssh", "scp", "port-forward", "expose", "usbredir", "ui"]),
+    ("Change a machine", &["addvolume", "removevolume", "credentials"]),
+    ("Write and judge manifests", &["create", "explain", "diff", "expand", "image-upload"]),
+    (
+        "Look at a machine",
+        &["guestosinfo", "fslist", "userlist", "objectgraph", "permitted-devices", "qmp", "debug"],
+    ),
+    ("Install and operate", &["install", "upgrade", "status", "doctor", "adm"]),
+    ("About virtctl", &["version", "completion", "help"]),
+    ("Flags of every command", &["options"]),
+];
+
+/// The commands with a list in groups, and without the flags that all of them have: those are behind `options`.
+pub(crate) fn arranged(command: Command, name: &str) -> Command {
+    let list = groups(&command);
+    let command = command.mut_args(|arg| match arg.is_global_set() {
+        true => arg.hide(true),
+        false => arg,
+    });
+    let command = command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}\n\
+         Use \"{name} COMMAND --help\" for a command, and \"{name} options\" for the flags that every command takes.\n"
+    ));
+    command.mut_subcommands(|command| {
+        // Help of our own stays as it is; the hint is where the flags would be.
+        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let gap = if after.is_empty() { "" } else { "\n\n" };
+        command.after_help(format!("{after}{gap}{NAME} options lists the flags that every command takes."))
+    })
+}
+
+fn groups(command: &Command) -> String {
+    let mut text = String::new();
+    for (title, names) in GROUPS {
+        text += &format!("{title}:\n");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+            // clap adds `help` later.
+            let about = about.unwrap_or_else(|| "Print the help of a command".to_owned());
+            text += &format!("  {name:<18} {about}\n");
+        }
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text + "\n"
+}
+
 /// The same commands, with every switch as kubectl's are: `--flag`, or `--flag=true` and `--flag=false`.
 pub(crate) fn with_switches(command: Command) -> Command {
     let switch = |arg: Arg| match arg.get_action() {
@@ -84,6 +148,40 @@ mod tests {
             (None, "virtctl"),
         ] {
             assert_eq!(name(file.map(OsStr::new)), called);
+        }
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_and_the_flags_of_all_are_elsewhere() {
+        let whole = with_switches(<crate::Options as clap::CommandFactory>::command());
+        let mut command = arranged(whole.clone(), NAME);
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        grouped.sort_unstable();
+        let mut there: Vec<String> = command
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set() || command.get_name() == "options")
+            .map(|command| command.get_name().to_owned())
+            .chain(["help".to_owned()])
+            .collect();
+        there.sort_unstable();
+        assert_eq!(grouped, there);
+        let help = command.render_help().to_string();
+        assert!(help.contains("Reach a guest:\n  console ") && !help.contains("--kubeconfig"), "{help}");
+        let refused = command.clone().try_get_matches_from(["virtctl", "start", "--help"]).unwrap_err();
+        let help = refused.to_string();
+        assert!(help.contains("virtctl options lists") && !help.contains("--kubeconfig"), "{help}");
+        let named = named(arranged(whole, "kubectl virt"), "kubectl virt").render_help().to_string();
+        assert!(named.contains("kubectl virt options") && !named.contains("virtctl "), "{named}");
+    }
+
+    #[test]
+    fn a_command_that_is_missing_has_help_and_is_hidden() {
+        let command = arranged(with_switches(<crate::Options as clap::CommandFactory>::command()), NAME);
+        for name in ["memory-dump", "vmexport", "guestfs", "template"] {
+            let help = command.clone().try_get_matches_from(["virtctl", name, "--help"]).unwrap_err();
+            assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp, "{name}");
+            assert!(help.to_string().contains("What is missing: "), "{help}");
+            assert!(command.find_subcommand(name).unwrap().is_hide_set());
         }
     }
 

@@ -40,7 +40,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub(super) fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Verdict::Good => "ok",
             Verdict::Unknown => "unknown",
@@ -79,11 +79,11 @@ impl Finding {
 }
 
 /// A text in an object; empty where there is none.
-pub(super) fn word<'a>(value: &'a Value, at: &str) -> &'a str {
+pub(crate) fn word<'a>(value: &'a Value, at: &str) -> &'a str {
     value.pointer(at).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A condition of an object.
-pub(super) fn condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+pub(crate) fn condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == name)
 }

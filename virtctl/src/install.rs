@@ -1,0 +1,341 @@
+//! install and upgrade: a release's objects into the cluster, and until all of it runs.
+//!
+//! ```text
+//!   files, or this program -> bundle (pure) --+
+//!   what is there ----------> plan (pure) ----+--> apply, object by object --> wait: definition, virt-operator, KubeVirt
+//!   doctor's problems ------------------------+                                progress (pure) says how far it is
+//! ```
+//!
+//! Objects are applied on the server's side, so running it again goes on where it ended. The definition of the `KubeVirt` kind and
+//! the `KubeVirt` object are made and never changed: the first is virt-operator's, the second the administrator's.
+
+mod bundle;
+mod plan;
+mod progress;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use barevirt_api::validate::kinds::duration;
+use clap::Args;
+use http::{Method, StatusCode};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use self::bundle::{Bundle, Object};
+use self::plan::Found;
+use self::progress::State;
+use crate::session::Session;
+use crate::waiting::Waiting;
+use crate::{ask, doctor};
+
+/// Name of the operator's deployment, and of the label of its pods.
+const OPERATOR: &str = "virt-operator";
+/// Paths of what is looked at.
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/kubevirt/deployments/virt-operator";
+const PODS: &str = "/api/v1/namespaces/kubevirt/pods?limit=20&labelSelector=kubevirt.io%3Dvirt-operator";
+const KUBEVIRTS: &str = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts";
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Who owns the fields that are applied.
+const OWNER: &str = "virtctl";
+
+/// Where the objects come from, and how long it may take.
+#[derive(Debug, Args)]
+struct Source {
+    /// Manifest, or folder of a release with barevirt-operator.yaml and barevirt-cr.yaml; may be given again. Those of this virtctl
+    /// where none is named.
+    #[arg(short = 'f', long, value_name = "FILE|FOLDER")]
+    from: Vec<PathBuf>,
+    /// How long it may take, such as 90s or 10m.
+    #[arg(long, default_value = "10m", value_parser = time)]
+    timeout: Duration,
+    /// Only say what would be done.
+    #[arg(long)]
+    dry_run: bool,
+    /// Go on although something speaks against it.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Arguments of `virtctl install`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    # The version of this virtctl, which has to be a release:\n  virtctl install\n\n  \
+    # What `make release` made:\n  virtctl install --from dist\n\n  \
+    # On nodes without KVM, for a trial:\n  virtctl install --from dist --use-emulation")]
+pub(crate) struct Install {
+    #[command(flatten)]
+    source: Source,
+    /// Emulate guests: nodes need no KVM. Slow, for trials.
+    #[arg(long)]
+    use_emulation: bool,
+}
+
+/// Arguments of `virtctl upgrade`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    # To the version of this virtctl, which has to be a release:\n  virtctl upgrade\n\n  \
+    # What would be done, and what speaks against it:\n  virtctl upgrade --from dist --dry-run")]
+pub(crate) struct Upgrade {
+    #[command(flatten)]
+    source: Source,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    duration::parse(text)
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| format!("{text:?} is no time such as 90s or 10m"))
+}
+
+impl Install {
+    pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
+        let client = &session.client;
+        let mut bundle = Bundle::load(&self.source.from)?;
+        if self.use_emulation
+            && let Some(kubevirt) = &mut bundle.kubevirt
+        {
+            emulated(&mut kubevirt.value);
+        }
+        let found = look(client).await?;
+        let never = plan::refuse_install(&found, &bundle.version, bundle.kubevirt.is_some());
+        self.source.admit(client, never, Vec::new(), false).await?;
+        if self.use_emulation && found.kubevirt.is_some() {
+            bail!(
+                "there is a KubeVirt object already, which virtctl does not change: set \
+                 spec.configuration.developerConfiguration.useEmulation in it"
+            );
+        }
+        self.source.carry_out(client, &bundle, &found).await
+    }
+}
+
+impl Upgrade {
+    pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
+        let client = &session.client;
+        let bundle = Bundle::load(&self.source.from)?;
+        let found = look(client).await?;
+        let (never, forced) = plan::refuse_upgrade(&found, &bundle.version);
+        self.source.admit(client, never, forced, found.kubevirt.is_some()).await?;
+        let from = plan::operator_version(&found).unwrap_or_else(|| "an unknown version".to_owned());
+        eprintln!("virt-operator: from {from} to {}", bundle.version);
+        self.source.carry_out(client, &bundle, &found).await?;
+        let outdated = ask::find(client, &format!("{KUBEVIRTS}/kubevirt")).await?;
+        let outdated = outdated
+            .and_then(|kubevirt| kubevirt["status"]["outdatedVirtualMachineInstanceWorkloads"].as_u64())
+            .unwrap_or_default();
+        if outdated > 0 && !self.source.dry_run {
+            println!(
+                "{outdated} instances run with a launcher of a former version, until they are started again or moved."
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Source {
+    /// Fails where something speaks against it: what nothing changes, and what --force does.
+    async fn admit(
+        &self,
+        client: &Client,
+        never: Vec<String>,
+        mut forced: Vec<String>,
+        installed: bool,
+    ) -> anyhow::Result<()> {
+        if let [one] = never.as_slice() {
+            bail!("{one}");
+        }
+        if !never.is_empty() {
+            bail!("it must not begin:\n  {}", never.join("\n  "));
+        }
+        forced.extend(doctor::problems(client, installed).await);
+        for why in &forced {
+            eprintln!("against it: {why}");
+        }
+        if !forced.is_empty() && !self.force && !self.dry_run {
+            bail!("{} things speak against it; --force goes on all the same", forced.len());
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&self, client: &Client, bundle: &Bundle, found: &Found) -> anyhow::Result<()> {
+        let expected = plan::expected(found, &bundle.version);
+        if self.dry_run {
+            for object in bundle.objects.iter().chain(&bundle.kubevirt) {
+                let kept = object.is("KubeVirt") && found.kubevirt.is_some();
+                println!("{}{}", object.name(), if kept { ", stays as it is" } else { "" });
+            }
+            println!("{expected} would be installed; nothing was changed.");
+            return Ok(());
+        }
+        let deadline = Deadline { at: Instant::now() + self.timeout, length: self.timeout };
+        let mut waiting = Waiting::begin();
+        for object in &bundle.objects {
+            waiting.tell(&object.name());
+            apply(client, object, &deadline).await.with_context(|| object.name())?;
+            if object.is("CustomResourceDefinition") {
+                deadline
+                    .wait(&mut waiting, async || {
+                        Ok(progress::definition(&ask::get(client, &object.place.object).await?))
+                    })
+                    .await?;
+            }
+        }
+        deadline.wait(&mut waiting, async || operator_state(client).await).await?;
+        let kubevirt = match (&found.kubevirt, &bundle.kubevirt) {
+            (None, Some(object)) => {
+                waiting.tell(&object.name());
+                make(client, object, &deadline).await.with_context(|| object.name())?;
+                object.place.object.clone()
+            }
+            (Some(kubevirt), _) => format!("{KUBEVIRTS}/{}", doctor::word(kubevirt, "/metadata/name")),
+            (None, None) => bail!("there is no KubeVirt object"),
+        };
+        deadline
+            .wait(&mut waiting, async || {
+                Ok(progress::installation(&ask::get(client, &kubevirt).await?, &expected))
+            })
+            .await?;
+        let took = waiting.lasted();
+        drop(waiting);
+        println!("Barevirt {expected} is available, after {} s.", took.as_secs());
+        Ok(())
+    }
+}
+
+/// What there is in the cluster.
+async fn look(client: &Client) -> anyhow::Result<Found> {
+    let operator = ask::find(client, DEPLOYMENT).await.map_err(anyhow::Error::from);
+    let operator = operator.context("look for virt-operator")?;
+    let all = match ask::find(client, KUBEVIRTS).await {
+        Ok(list) => list.map(|list| list["items"].clone()).unwrap_or_default(),
+        Err(failure) => return Err(anyhow::Error::from(failure).context("look for KubeVirt objects")),
+    };
+    Ok(Found { operator, kubevirt: all.get(0).cloned() })
+}
+
+async fn operator_state(client: &Client) -> Result<State, ask::Failure> {
+    let deployment = ask::get(client, DEPLOYMENT).await?;
+    // They only explain.
+    let pods = ask::get(client, PODS).await.ok();
+    let pods = pods.and_then(|pods| pods["items"].as_array().cloned()).unwrap_or_default();
+    Ok(progress::operator(&deployment, &pods))
+}
+
+/// Guests are emulated.
+fn emulated(kubevirt: &mut Value) {
+    let mut at = kubevirt;
+    for field in ["spec", "configuration", "developerConfiguration"] {
+        if !at[field].is_object() {
+            at[field] = json!({});
+        }
+        at = &mut at[field];
+    }
+    at["useEmulation"] = json!(true);
+}
+
+/// Makes the object what the manifest says. A definition that is there stays: virt-operator keeps it.
+async fn apply(client: &Client, object: &Object, deadline: &Deadline) -> anyhow::Result<()> {
+    if object.is("CustomResourceDefinition") {
+        return make(client, object, deadline).await;
+    }
+    let path = format!("{}?fieldManager={OWNER}&force=true", object.place.object);
+    let body = serde_json::to_vec(&object.value)?;
+    deadline
+        .insist(async || {
+            ask::send(client, Method::PATCH, &path, "application/apply-patch+yaml", body.clone()).await
+        })
+        .await
+}
+
+/// Makes the object, where it is not there.
+async fn make(client: &Client, object: &Object, deadline: &Deadline) -> anyhow::Result<()> {
+    let path = format!("{}?fieldManager={OWNER}", object.place.list);
+    let body = serde_json::to_vec(&object.value)?;
+    deadline
+        .insist(async || {
+            if let Some(there) = ask::find(client, &object.place.object).await? {
+                return Ok(there);
+            }
+            ask::send(client, Method::POST, &path, "application/json", body.clone()).await
+        })
+        .await
+}
+
+/// Until when all of it has to be done.
+struct Deadline {
+    at: Instant,
+    length: Duration,
+}
+
+impl Deadline {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.at
+    }
+
+    /// Asks again as long as the answer may become another one.
+    async fn insist(&self, request: impl AsyncFn() -> Result<Value, ask::Failure>) -> anyhow::Result<()> {
+        loop {
+            match request().await {
+                Ok(_) => return Ok(()),
+                Err(failure) if failure.may_pass() && !self.is_over() => sleep(PAUSE).await,
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
+    /// Looks until it is done. That the API server does not answer, or that a kind is not served yet, passes.
+    async fn wait(
+        &self,
+        waiting: &mut Waiting,
+        look: impl AsyncFn() -> Result<State, ask::Failure>,
+    ) -> anyhow::Result<()> {
+        loop {
+            let told = match look().await {
+                Ok(State::Done) => return Ok(()),
+                Ok(State::Never(why)) => bail!("{why}"),
+                Ok(State::Waiting(what)) => what,
+                Err(failure) if failure.may_pass() || failure.status == Some(StatusCode::NOT_FOUND) => {
+                    failure.message
+                }
+                Err(failure) => return Err(failure.into()),
+            };
+            if self.is_over() {
+                bail!(
+                    "not done within {} s: {told}. What was done stays; run it again to go on, and see virtctl doctor",
+                    self.length.as_secs()
+                );
+            }
+            waiting.tell(&told);
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_unit() {
+        assert_eq!(time("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(time("1m30s"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "10", "0s", "soon"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn emulation_is_asked_for_beside_what_the_object_says() {
+        let mut kubevirt =
+            json!({"spec": {"imagePullPolicy": "Always", "configuration": {"cpuRequest": "1"}}});
+        emulated(&mut kubevirt);
+        assert_eq!(kubevirt["spec"]["configuration"]["developerConfiguration"]["useEmulation"], true);
+        assert_eq!(kubevirt["spec"]["configuration"]["cpuRequest"], "1");
+        let mut empty = json!({});
+        emulated(&mut empty);
+        assert_eq!(empty["spec"]["configuration"]["developerConfiguration"]["useEmulation"], true);
+    }
+}
