@@ -126,6 +126,8 @@ can_build() {
 
 virtctl() {
     local platform triple system architecture name
+    # Into the program, for `virtctl install`: where images are named by another registry, it is another program.
+    export BAREVIRT_MANIFESTS=$out
     for platform in "${platforms[@]}"; do
         read -r triple system architecture <<<"$platform"
         if ! can_build "$triple"; then

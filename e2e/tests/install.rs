@@ -2,7 +2,7 @@
 //! the object takes effect, and what it cannot have is named.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{kubectl, object, objects, try_kubectl, try_kubectl_with};
+use barevirt_e2e::command::{kubectl, object, objects, repository, try_kubectl, try_kubectl_with, virtctl};
 use barevirt_e2e::installation::{
     self, CLUSTER_KINDS, Changed, MANAGED, NAMESPACE, ROLLOUT, condition, kubevirt, wait_available,
 };
@@ -448,6 +448,43 @@ fn the_operator_tells_how_it_is() {
             ensure!(metrics.stdout.contains("kubevirt_virt_operator_ready_status 1"), "{}", metrics.text());
         }
         ensure!(leading == 1, "{leading} lead");
+        Ok(())
+    });
+}
+
+#[test]
+fn virtctl_says_what_is_installed_and_leaves_it_as_it_is() {
+    in_namespace("virtctl-install", |_| {
+        let _alone = alone();
+        let status = wait_available()?["status"].clone();
+        let version = status["observedKubeVirtVersion"].as_str().context("no version")?;
+
+        let told = virtctl(&["status"])?;
+        for words in
+            ["kubevirt/kubevirt: Deployed", version, "virt-handler", "Available       yes", "Machines"]
+        {
+            ensure!(told.contains(words), "{words:?} is not in {told}");
+        }
+        let json: Value = serde_json::from_str(&virtctl(&["status", "--output", "json"])?)?;
+        ensure!(json["installed"] == true && json["version"] == version, "{json}");
+        ensure!(
+            json["machines"].is_u64() && json["components"].as_array().is_some_and(|all| all.len() == 4),
+            "{json}"
+        );
+
+        // What is installed already is written again, and nothing changes by that.
+        let operator = local("deployment", "virt-operator");
+        let before = need(&operator)?;
+        let manifests = repository().join("manifests");
+        let manifests = manifests.to_str().context("the path is text")?;
+        let told = virtctl(&["install", "--from", manifests, "--timeout", "3m"])?;
+        ensure!(told.contains(&format!("Barevirt {version} is available")), "{told}");
+        let after = need(&operator)?;
+        ensure!(
+            uid(&before) == uid(&after)
+                && before["metadata"]["generation"] == after["metadata"]["generation"],
+            "virt-operator was changed"
+        );
         Ok(())
     });
 }

@@ -3,7 +3,7 @@
 //! Every test changes the installation: this file runs alone, and its tests one after the other.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{kubectl, objects};
+use barevirt_e2e::command::{kubectl, objects, repository, try_virtctl, virtctl};
 use barevirt_e2e::counting::Counting;
 use barevirt_e2e::installation::{
     self, Changed, NAMESPACE, ROLLOUT, condition, is_available, kubevirt, wait_available,
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The second tag.
 const TAG: &str = "next-version";
 /// Images that a tag stands for.
-const IMAGES: [&str; 4] = ["virt-api", "virt-controller", "virt-handler", "virt-launcher"];
+const IMAGES: [&str; 5] = ["virt-operator", "virt-api", "virt-controller", "virt-handler", "virt-launcher"];
 /// An update whose operator is killed on the way: each new leader waits for the lease first.
 const WITH_KILLS: Duration = Duration::from_secs(600);
 /// What happens to machines is looked at four times a minute.
@@ -233,5 +233,62 @@ fn an_operator_that_is_killed_again_and_again_updates_all_the_same() {
         ensure!(components()?.iter().all(|seen| !seen.new));
         kubectl(&["rollout", "status", "-n", NAMESPACE, "deployment/virt-operator", "--timeout=90s"])
             .map(drop)
+    });
+}
+
+/// The operator's manifest of the repository, applied again however a test ends.
+struct FormerOperator(String);
+
+impl FormerOperator {
+    fn find() -> Result<Self> {
+        let path = repository().join("manifests/barevirt-operator.yaml");
+        Ok(Self(path.to_str().context("the path is text")?.to_owned()))
+    }
+}
+
+impl Drop for FormerOperator {
+    fn drop(&mut self) {
+        // Fields that virtctl owns are taken over from it.
+        let owner = ["apply", "--server-side", "--force-conflicts", "--field-manager=virtctl", "-f", &self.0];
+        if let Err(error) = kubectl(&owner).and_then(|_| wait_available()) {
+            eprintln!("the operator is not the former one: {error:#}");
+        }
+    }
+}
+
+#[test]
+fn virtctl_brings_another_version_and_the_former_one_back() {
+    in_namespace("virtctl-upgrade", |namespace| {
+        let _alone = alone();
+        tag_images()?;
+        namespace.apply(&guest::machine("vm", "Always"))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let former = FormerOperator::find()?;
+        let tag =
+            wait_available()?["status"]["observedKubeVirtVersion"].as_str().context("no version")?.to_owned();
+        let manifest = std::fs::read_to_string(&former.0)?;
+        let next = tempfile::Builder::new().suffix(".yaml").tempfile()?;
+        std::fs::write(
+            next.path(),
+            manifest.replace(&format!("/virt-operator:{tag}"), &format!("/virt-operator:{TAG}")),
+        )?;
+        let next = next.path().to_str().context("the path is text")?.to_owned();
+
+        let planned = virtctl(&["upgrade", "--from", &next, "--dry-run"])?;
+        ensure!(planned.contains(&format!("{TAG} would be installed")), "{planned}");
+        let refused = try_virtctl(&["install", "--from", &next])?;
+        ensure!(refused.code != 0, "an installation took the place of another");
+
+        let told = virtctl(&["upgrade", "--from", &next, "--timeout", "5m"])?;
+        ensure!(told.contains(&format!("Barevirt {TAG} is available")), "{told}");
+        ensure!(wait_available()?["status"]["observedKubeVirtVersion"] == TAG);
+        ensure!(virtctl(&["status"])?.contains(TAG));
+        // The guest did not notice.
+        ensure!(namespace.need("vmi", "vm")?["status"]["phase"] == "Running");
+
+        let told = virtctl(&["upgrade", "--from", &former.0, "--timeout", "5m"])?;
+        ensure!(told.contains(&format!("Barevirt {tag} is available")), "{told}");
+        ensure!(wait_available()?["status"]["observedKubeVirtVersion"] == tag.as_str());
+        Ok(())
     });
 }

@@ -2,7 +2,7 @@
 //! that another one could use.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::{kubectl, object, objects};
+use barevirt_e2e::command::{kubectl, object, objects, repository, virtctl};
 use barevirt_e2e::installation::{self, Changed, NAMESPACE, ROLLOUT, condition, kubevirt, made};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{alone, guest, in_namespace};
@@ -127,5 +127,46 @@ fn an_operator_that_is_killed_while_it_removes_goes_on() {
             only_the_operator_is_left()?;
         }
         kubevirt()?.context("there is no KubeVirt").map(drop)
+    });
+}
+
+/// The operator of the repository's manifest, and the installation, however the test ends.
+struct OperatorIsBack {
+    manifest: String,
+    _installed: Reinstalled,
+}
+
+impl Drop for OperatorIsBack {
+    fn drop(&mut self) {
+        let owner =
+            ["apply", "--server-side", "--force-conflicts", "--field-manager=virtctl", "-f", &self.manifest];
+        if let Err(error) = kubectl(&owner) {
+            eprintln!("virt-operator is not back: {error:#}");
+        }
+    }
+}
+
+#[test]
+fn virtctl_installs_where_nothing_is_installed() {
+    in_namespace("virtctl-fresh", |namespace| {
+        let _alone = alone();
+        let before = made()?;
+        let folder = repository().join("manifests");
+        let folder = folder.to_str().context("the path is text")?;
+        {
+            let _back = OperatorIsBack {
+                manifest: format!("{folder}/barevirt-operator.yaml"),
+                _installed: Reinstalled,
+            };
+            delete()?;
+            wait_removed()?;
+            kubectl(&["delete", "deployment", "virt-operator", "-n", NAMESPACE])?;
+            let told = virtctl(&["install", "--from", folder, "--use-emulation", "--timeout", "5m"])?;
+            ensure!(told.contains("is available"), "{told}");
+            ensure!(made()? == before, "before {before:?}, after {:?}", made()?);
+            ensure!(virtctl(&["status"])?.contains("kubevirt/kubevirt: Deployed"));
+        }
+        namespace.apply(&guest::instance("vm"))?;
+        namespace.wait_phase("vm", "Running", RUNNING).map(drop)
     });
 }

@@ -71,11 +71,20 @@ async fn list(client: &Client, path: &str) -> Result<Vec<Value>, String> {
     ask::list(client, path).await.map_err(|failure| failure.message)
 }
 
-/// What keeps machines from running, each with its remedy: of the cluster, and of the installation where there is to be one.
-pub(crate) async fn problems(client: &Client, installed: bool) -> Vec<String> {
+/// What [`problems`] looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The cluster alone, before an installation.
+    Cluster,
+    /// The installation as well.
+    Installation,
+}
+
+/// What keeps machines from running, each with its remedy.
+pub(crate) async fn problems(client: &Client, scope: Scope) -> Vec<String> {
     let facts = gather(client).await;
     let mut findings = cluster::findings(&facts);
-    if installed {
+    if scope == Scope::Installation {
         findings.extend(installation::findings(&facts));
     }
     findings

@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep};
 use self::bundle::{Bundle, Object};
 use self::plan::Found;
 use self::progress::State;
+use crate::doctor::Scope;
 use crate::session::Session;
 use crate::waiting::Waiting;
 use crate::{ask, doctor};
@@ -101,7 +102,8 @@ impl Install {
         }
         let found = look(client).await?;
         let never = plan::refuse_install(&found, &bundle.version, bundle.kubevirt.is_some());
-        self.source.admit(client, never, Vec::new(), false).await?;
+        let looks_at = if found.operator.is_none() { Some(Scope::Cluster) } else { None };
+        self.source.admit(client, never, Vec::new(), looks_at).await?;
         if self.use_emulation && found.kubevirt.is_some() {
             bail!(
                 "there is a KubeVirt object already, which virtctl does not change: set \
@@ -118,9 +120,15 @@ impl Upgrade {
         let bundle = Bundle::load(&self.source.from)?;
         let found = look(client).await?;
         let (never, forced) = plan::refuse_upgrade(&found, &bundle.version);
-        self.source.admit(client, never, forced, found.kubevirt.is_some()).await?;
-        let from = plan::operator_version(&found).unwrap_or_else(|| "an unknown version".to_owned());
-        eprintln!("virt-operator: from {from} to {}", bundle.version);
+        let from = plan::operator_version(&found);
+        if from.as_ref() == Some(&bundle.version) {
+            // It was begun before.
+            self.source.admit(client, never, Vec::new(), None).await?;
+        } else {
+            self.source.admit(client, never, forced, Some(Scope::Installation)).await?;
+            let from = from.as_deref().unwrap_or("an unknown version");
+            eprintln!("virt-operator: from {from} to {}", bundle.version);
+        }
         self.source.carry_out(client, &bundle, &found).await?;
         let outdated = ask::find(client, &format!("{KUBEVIRTS}/kubevirt")).await?;
         let outdated = outdated
@@ -136,13 +144,13 @@ impl Upgrade {
 }
 
 impl Source {
-    /// Fails where something speaks against it: what nothing changes, and what --force does.
+    /// Fails where something speaks against it: what nothing changes, and what --force does. doctor looks at the scope.
     async fn admit(
         &self,
         client: &Client,
         never: Vec<String>,
         mut forced: Vec<String>,
-        installed: bool,
+        scope: Option<Scope>,
     ) -> anyhow::Result<()> {
         if let [one] = never.as_slice() {
             bail!("{one}");
@@ -150,7 +158,9 @@ impl Source {
         if !never.is_empty() {
             bail!("it must not begin:\n  {}", never.join("\n  "));
         }
-        forced.extend(doctor::problems(client, installed).await);
+        if let Some(scope) = scope {
+            forced.extend(doctor::problems(client, scope).await);
+        }
         for why in &forced {
             eprintln!("against it: {why}");
         }
@@ -173,7 +183,7 @@ impl Source {
         let deadline = Deadline { at: Instant::now() + self.timeout, length: self.timeout };
         let mut waiting = Waiting::begin();
         for object in &bundle.objects {
-            waiting.tell(&object.name());
+            waiting.tell(&format!("writing {}", object.name()));
             apply(client, object, &deadline).await.with_context(|| object.name())?;
             if object.is("CustomResourceDefinition") {
                 deadline
@@ -186,7 +196,7 @@ impl Source {
         deadline.wait(&mut waiting, async || operator_state(client).await).await?;
         let kubevirt = match (&found.kubevirt, &bundle.kubevirt) {
             (None, Some(object)) => {
-                waiting.tell(&object.name());
+                waiting.tell(&format!("writing {}", object.name()));
                 make(client, object, &deadline).await.with_context(|| object.name())?;
                 object.place.object.clone()
             }

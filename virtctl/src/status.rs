@@ -86,8 +86,8 @@ async fn gather(client: &Client) -> Facts {
 
 /// How many objects of a kind there are, without reading them all.
 async fn count(client: &Client, plural: &str) -> Result<u64, String> {
-    let answer = ask::get(client, &format!("{KUBEVIRT}/{plural}?limit=1")).await;
-    let answer = answer.map_err(|failure| failure.message)?;
+    let answer = ask::find(client, &format!("{KUBEVIRT}/{plural}?limit=1")).await;
+    let answer = answer.map_err(|failure| failure.message)?.ok_or("the API server does not know them yet")?;
     let first = answer["items"].as_array().map_or(0, Vec::len);
     let rest = answer["metadata"]["remainingItemCount"].as_u64().unwrap_or_default();
     Ok(rest + u64::try_from(first).unwrap_or_default())

@@ -20,7 +20,7 @@ impl Waiting {
         self.begun.elapsed()
     }
 
-    /// Says what is waited for.
+    /// Says what is done, or waited for.
     pub(crate) fn tell(&mut self, what: &str) {
         let text = line(self.terminal, self.told.as_deref(), what, self.lasted());
         self.told = Some(what.to_owned());
@@ -46,9 +46,9 @@ fn write(text: &str) {
 fn line(terminal: bool, told: Option<&str>, what: &str, lasted: Duration) -> String {
     let words: String = what.chars().filter(|letter| !letter.is_control()).collect();
     match terminal {
-        true => format!("\rwaiting, {} s: {words}\x1b[K", lasted.as_secs()),
+        true => format!("\r{:>4} s  {words}\x1b[K", lasted.as_secs()),
         false if told == Some(what) => String::new(),
-        false => format!("waiting, {} s: {words}\n", lasted.as_secs()),
+        false => format!("{:>4} s  {words}\n", lasted.as_secs()),
     }
 }
 
@@ -59,9 +59,9 @@ mod tests {
     #[test]
     fn a_terminal_has_one_line_and_a_file_one_for_each_change() {
         let after = Duration::from_millis(2900);
-        assert_eq!(line(true, Some("a"), "a", after), "\rwaiting, 2 s: a\x1b[K");
-        assert_eq!(line(false, None, "a\x1b[31m\n", after), "waiting, 2 s: a[31m\n");
+        assert_eq!(line(true, Some("a"), "a", after), "\r   2 s  a\x1b[K");
+        assert_eq!(line(false, None, "a\x1b[31m\n", after), "   2 s  a[31m\n");
         assert_eq!(line(false, Some("a"), "a", after), "");
-        assert_eq!(line(false, Some("a"), "b", after), "waiting, 2 s: b\n");
+        assert_eq!(line(false, Some("a"), "b", after), "   2 s  b\n");
     }
 }

@@ -9,7 +9,7 @@ use crate::doctor::{condition, word};
 pub(super) enum State {
     /// It is there.
     Done,
-    /// Not yet: what is missing.
+    /// Not yet: what is waited for, as a sentence.
     Waiting(String),
     /// It will not come: why.
     Never(String),
@@ -19,7 +19,7 @@ pub(super) enum State {
 pub(super) fn definition(definition: &Value) -> State {
     match condition(definition, "Established") {
         Some(established) if established["status"] == "True" => State::Done,
-        _ => State::Waiting("the API server to serve the definition".to_owned()),
+        _ => State::Waiting("waiting for the API server to serve the definition".to_owned()),
     }
 }
 
@@ -34,7 +34,7 @@ pub(super) fn operator(deployment: &Value, pods: &[Value]) -> State {
     }
     let ready = if seen { ready.min(new) } else { 0 };
     let told = pods.iter().find_map(trouble).map(|why| format!(": {why}")).unwrap_or_default();
-    State::Waiting(format!("virt-operator: {ready} of {wanted} pods are ready{told}"))
+    State::Waiting(format!("waiting for virt-operator: {ready} of {wanted} pods are ready{told}"))
 }
 
 /// Why a pod does not run, where that is known.
@@ -79,7 +79,7 @@ pub(super) fn installation(kubevirt: &Value, version: &str) -> State {
     }
     let told = if is("Degraded", "True") { message("Degraded") } else { message("Progressing") };
     let told = told.filter(|told| status["targetKubeVirtVersion"] == version && !told.is_empty() && !current);
-    State::Waiting(told.unwrap_or_else(|| "virt-operator to begin".to_owned()))
+    State::Waiting(told.unwrap_or_else(|| "waiting for virt-operator to begin".to_owned()))
 }
 
 #[cfg(test)]
@@ -101,8 +101,14 @@ mod tests {
             State::Waiting(words) => words,
             other => panic!("{other:?}"),
         };
-        assert_eq!(words(operator(&deployment(3, 2, 2), &[])), "virt-operator: 0 of 2 pods are ready");
-        assert_eq!(words(operator(&deployment(2, 1, 2), &[])), "virt-operator: 1 of 2 pods are ready");
+        assert_eq!(
+            words(operator(&deployment(3, 2, 2), &[])),
+            "waiting for virt-operator: 0 of 2 pods are ready"
+        );
+        assert_eq!(
+            words(operator(&deployment(2, 1, 2), &[])),
+            "waiting for virt-operator: 1 of 2 pods are ready"
+        );
         let pod = json!({"metadata": {"name": "a"}, "status": {"containerStatuses": [
             {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}},
         ]}});
@@ -139,7 +145,7 @@ mod tests {
         let told = State::Waiting("waiting for DaemonSet virt-handler".to_owned());
         assert_eq!(installation(&kubevirt("old", "False", "True"), "v2"), told);
         // Of the former version all is well, and the new operator has not looked yet.
-        let begin = State::Waiting("virt-operator to begin".to_owned());
+        let begin = State::Waiting("waiting for virt-operator to begin".to_owned());
         assert_eq!(installation(&kubevirt("new", "True", "False"), "v3"), begin);
         assert_eq!(installation(&json!({"metadata": {"generation": 1}}), "v2"), begin);
     }
