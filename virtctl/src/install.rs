@@ -32,8 +32,6 @@ use crate::session::Session;
 use crate::waiting::Waiting;
 use crate::{ask, doctor};
 
-/// Name of the operator's deployment, and of the label of its pods.
-const OPERATOR: &str = "virt-operator";
 /// Paths of what is looked at.
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/kubevirt/deployments/virt-operator";
 const PODS: &str = "/api/v1/namespaces/kubevirt/pods?limit=20&labelSelector=kubevirt.io%3Dvirt-operator";

@@ -9,6 +9,8 @@ use serde_json::Value;
 const EMBEDDED: Option<[&str; 2]> = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
 /// Names of these files in a release.
 const FILES: [&str; 2] = ["barevirt-operator.yaml", "barevirt-cr.yaml"];
+/// Name of the operator's deployment.
+const OPERATOR: &str = "virt-operator";
 /// Largest file, in bytes.
 const LARGEST: u64 = 8 << 20;
 /// Kinds that a manifest may have: API, kind, plural, and whether they are in namespaces.
@@ -146,7 +148,7 @@ impl Bundle {
         );
         let operator = objects
             .iter()
-            .find(|object| object.is("Deployment") && object.value["metadata"]["name"] == super::OPERATOR);
+            .find(|object| object.is("Deployment") && object.value["metadata"]["name"] == OPERATOR);
         let operator =
             operator.context("the manifest has no deployment of virt-operator: name that of a release")?;
         let version = version(&operator.value)
