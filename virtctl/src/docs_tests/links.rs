@@ -53,6 +53,37 @@ fn links_lead_to_files_and_headings() {
     nothing_is_wrong(&all);
 }
 
+/// Whether a word in prose is a file or a folder of the repository by its looks: it begins with a folder of it, and has an ending.
+fn looks_like_a_file(word: &str, folders: &[String]) -> bool {
+    let is_path = word.chars().all(|letter| letter.is_ascii_alphanumeric() || "._-/".contains(letter));
+    let Some((folder, rest)) = word.split_once('/') else { return false };
+    is_path && folders.iter().any(|known| known == folder) && (rest.contains('.') || rest.ends_with('/'))
+}
+
+#[test]
+fn files_that_prose_names_are_there() {
+    // What is built is not there before.
+    let built = ["target", "dist"];
+    let folders: Vec<String> = fs::read_dir(pages::repository())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !built.contains(&name.as_str()))
+        .collect();
+    let mut all = Vec::new();
+    for page in pages::all() {
+        for (number, line) in pages::split(&page.text).0 {
+            let missing = pages::inline_code(line)
+                .filter(|word| looks_like_a_file(word, &folders) && !pages::repository().join(word).exists());
+            all.extend(missing.map(|word| format!("{}:{number}: there is no {word}", page.path)));
+        }
+    }
+    nothing_is_wrong(&all);
+    let known = ["api".to_owned()];
+    assert!(looks_like_a_file("api/src/lib.rs", &known) && looks_like_a_file("api/src/", &known));
+    assert!(!looks_like_a_file("api/v1", &known) && !looks_like_a_file("api/*.txt", &known));
+    assert!(!looks_like_a_file("other/a.rs", &known));
+}
+
 #[test]
 fn every_page_is_in_the_summary_once() {
     let summary = fs::read_to_string(pages::repository().join(SUMMARY)).unwrap();
