@@ -84,6 +84,56 @@ fn files_that_prose_names_are_there() {
     assert!(!looks_like_a_file("other/a.rs", &known));
 }
 
+/// The text of all sources of the repository.
+fn sources() -> String {
+    let mut text = String::new();
+    let mut folders = vec![pages::repository()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let (path, name) = (entry.path(), entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                if ["target", "node_modules", ".git"].iter().all(|other| name != *other) {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                text += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn tests_and_modules_that_prose_names_are_there() {
+    let sources = sources();
+    let is_there = |name: &str| {
+        ["fn", "mod"].iter().any(|word| {
+            [" ", "(", ";", "<"].iter().any(|after| sources.contains(&format!("{word} {name}{after}")))
+        })
+    };
+    let is_path = |word: &str| {
+        word.contains("::")
+            && word
+                .chars()
+                .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "_:".contains(letter))
+    };
+    let mut all = Vec::new();
+    for page in pages::all() {
+        for (number, line) in pages::split(&page.text).0 {
+            for word in pages::inline_code(line).filter(|word| is_path(word)) {
+                let name = word.rsplit("::").next().unwrap_or_default();
+                if !name.is_empty() && !is_there(name) {
+                    all.push(format!("{}:{number}: there is no {word}", page.path));
+                }
+            }
+        }
+    }
+    nothing_is_wrong(&all);
+    assert!(is_there("tests_and_modules_that_prose_names_are_there") && is_there("links"));
+    assert!(!is_there("no_such_function"));
+}
+
 #[test]
 fn every_page_is_in_the_summary_once() {
     let summary = fs::read_to_string(pages::repository().join(SUMMARY)).unwrap();
