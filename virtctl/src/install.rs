@@ -323,27 +323,4 @@ impl Deadline {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_has_a_unit() {
-        assert_eq!(time("10m"), Ok(Duration::from_secs(600)));
-        assert_eq!(time("1m30s"), Ok(Duration::from_secs(90)));
-        for wrong in ["", "10", "0s", "soon"] {
-            assert!(time(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn emulation_is_asked_for_beside_what_the_object_says() {
-        let mut kubevirt =
-            json!({"spec": {"imagePullPolicy": "Always", "configuration": {"cpuRequest": "1"}}});
-        emulated(&mut kubevirt);
-        assert_eq!(kubevirt["spec"]["configuration"]["developerConfiguration"]["useEmulation"], true);
-        assert_eq!(kubevirt["spec"]["configuration"]["cpuRequest"], "1");
-        let mut empty = json!({});
-        emulated(&mut empty);
-        assert_eq!(empty["spec"]["configuration"]["developerConfiguration"]["useEmulation"], true);
-    }
-}
+mod tests;
