@@ -16,6 +16,8 @@ pub const CONDITION_ACCESS_CREDENTIALS: &str = "AccessCredentialsSynchronized";
 pub const CONDITION_LIVE_MIGRATABLE: &str = "LiveMigratable";
 /// Condition: the guest could move to another node if its disks moved to other claims on the way.
 pub const CONDITION_STORAGE_LIVE_MIGRATABLE: &str = "StorageLiveMigratable";
+/// Condition: somebody asked that the instance leaves its node. KubeVirt's.
+pub const CONDITION_EVICTION_REQUESTED: &str = "EvictionRequested";
 /// Condition of machines: what runs is not what the machine says any more.
 pub const CONDITION_RESTART_REQUIRED: &str = "RestartRequired";
 /// The guest's sockets change while it runs.

@@ -56,6 +56,10 @@ pub const PREFERENCE_ANNOTATION: &str = "kubevirt.io/preference-name";
 pub const CLUSTER_PREFERENCE_ANNOTATION: &str = "kubevirt.io/cluster-preference-name";
 /// Annotation on launcher pods: memory beyond the guest's, in bytes.
 pub const MEMORY_OVERHEAD_ANNOTATION: &str = "kubevirt.io/memory-overhead-bytes";
+/// Annotation of launcher pods: an eviction begins something that takes time, and is not done at once. The descheduler's.
+pub const EVICT_ONLY_ANNOTATION: &str = "descheduler.alpha.kubernetes.io/request-evict-only";
+/// Annotation of a launcher pod whose eviction has begun. The descheduler's.
+pub const EVICTION_IN_PROGRESS_ANNOTATION: &str = "descheduler.alpha.kubernetes.io/eviction-in-progress";
 /// Annotation on nodes: when their handler last lived.
 pub const HEARTBEAT_ANNOTATION: &str = "kubevirt.io/heartbeat";
 /// Label on nodes: whether launcher pods may be placed there.

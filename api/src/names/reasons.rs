@@ -12,6 +12,8 @@ pub const REASON_POD_RESIZE_DEFERRED: &str = "PodResizeDeferred";
 pub const REASON_POD_RESIZE_INFEASIBLE: &str = "PodResizeInfeasible";
 /// Reason of both where they are False: it took too long.
 pub const REASON_POD_RESIZE_TIMED_OUT: &str = "PodResizeTimedOut";
+/// Reason of an instance that somebody asked to leave its node.
+pub const REASON_EVICTION_REQUESTED: &str = "EvictionRequested";
 /// Reason of `HotMemoryChange=False`: QEMU or the guest did not do it. KubeVirt's.
 pub const REASON_MEMORY_HOTPLUG_FAILED: &str = "Memory Hotplug Failed";
 /// Reason of `HotVCPUChange=False`: QEMU or the guest did not do it.

@@ -161,7 +161,7 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("", &["pods/finalizers"], &["update"]),
         rule("instancetype.kubevirt.io", &NAMED, &["get"]),
         rule("apps", &["controllerrevisions"], &["get", "list", "create", "delete"]),
-        rule("", &["pods"], &["get", "list", "watch", "create", "delete"]),
+        rule("", &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
         // The claim of an instance that keeps UEFI variables or TPM state, and the class it gets; what a pool's machines leave
         // has other owners then. How large the disks of machines are, for metrics.
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "create", "patch", "delete"]),

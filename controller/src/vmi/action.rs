@@ -69,6 +69,15 @@ pub(super) enum Action {
         /// All of what it is to ask for.
         resources: Box<ResourceRequirements>,
     },
+    /// Tell a descheduler that the eviction of the launcher's pod has begun, or is no more.
+    MarkEviction {
+        /// Name of the pod.
+        name: String,
+        /// Its UID: no other pod is meant.
+        uid: String,
+        /// It has begun.
+        begun: bool,
+    },
     /// Merge this into the instance.
     Patch(Value),
 }

@@ -12,7 +12,9 @@ use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::write;
 use crate::write::FIELD_MANAGER;
-use barevirt_api::names::{COMPUTE_CONTAINER, REASON_FAILED_CREATE, REASON_SYNC_FAILED};
+use barevirt_api::names::{
+    COMPUTE_CONTAINER, EVICTION_IN_PROGRESS_ANNOTATION, REASON_FAILED_CREATE, REASON_SYNC_FAILED,
+};
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::error::response;
 use barevirt_component::request::{Category, Error};
@@ -85,6 +87,13 @@ pub(super) async fn apply(
                 if let Some(again) = resize_pod(cluster, vmi, &name, &uid, &resources).await? {
                     return Ok(Some(again));
                 }
+            }
+            Action::MarkEviction { name, uid, begun } => {
+                let mark = begun.then_some("true");
+                let body =
+                    json!({"metadata": {"uid": uid, "annotations": {EVICTION_IN_PROGRESS_ANNOTATION: mark}}});
+                let namespace = vmi.namespace().unwrap_or_default();
+                write::patch::<Pod>(cluster, "patch", &namespace, &name, &body).await?;
             }
             Action::Patch(body) => patch(cluster, vmi, &body).await?,
         }

@@ -23,6 +23,7 @@ mod again;
 mod apply;
 mod claims;
 mod consumer;
+mod eviction;
 mod first_consumer;
 mod hotplug;
 pub(crate) mod moving;

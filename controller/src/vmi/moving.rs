@@ -14,6 +14,7 @@
 //! this program alone may end a migration: a patch that holds for what was observed comes before the address, or after it.
 
 use super::action::{Action, Plan};
+use super::eviction;
 use super::observed::Observed;
 use super::others::{Other, Target, is_moving, is_over, state};
 use super::removal::remove_others;
@@ -159,6 +160,7 @@ pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
         // Evictions name the node to leave.
         if is_marked {
             status.evacuation_node_name = None;
+            eviction::note(&mut status, observed.now);
         }
         if since.is_some() {
             let image = launcher

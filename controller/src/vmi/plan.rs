@@ -1,6 +1,7 @@
 //! What to do about an instance. Pure: the same observation gives the same plan.
 
 use super::action::{Action, Plan};
+use super::eviction;
 use super::first_consumer::{self, Step};
 use super::hotplug;
 use super::moving;
@@ -219,6 +220,10 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
         }
         _ => {
             if phase(vmi) == PHASE_RUNNING && pod.metadata.deletion_timestamp.is_none() {
+                let marks = eviction::plan(observed, pod);
+                if !marks.actions.is_empty() {
+                    return marks;
+                }
                 let plan = moving::tidy(observed, pod);
                 // One patch at a time; a change that was made is an event. The pod that a migration moves it to has what it
                 // has now.

@@ -44,9 +44,9 @@ use crate::config::Config;
 use crate::generated;
 use crate::owner::owner;
 use barevirt_api::names::{
-    APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, FAIL_FAST_ANNOTATION,
-    MEMORY_OVERHEAD_ANNOTATION, MIGRATION_TARGET_NODE_LABEL, NODE_NAME_LABEL, OUTDATED_LAUNCHER_LABEL,
-    VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
+    APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, EVICT_ONLY_ANNOTATION,
+    FAIL_FAST_ANNOTATION, MEMORY_OVERHEAD_ANNOTATION, MIGRATION_TARGET_NODE_LABEL, NODE_NAME_LABEL,
+    OUTDATED_LAUNCHER_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
 };
 use barevirt_api::object_volume;
 use barevirt_api::settings::{Component, Smbios};
@@ -188,6 +188,7 @@ fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
             (DOMAIN_ANNOTATION, vmi.name().to_owned()),
             (MEMORY_OVERHEAD_ANNOTATION, sizing::overhead_bytes(vmi, &config.settings).to_string()),
             ("kubectl.kubernetes.io/default-container", COMPUTE_CONTAINER.to_owned()),
+            (EVICT_ONLY_ANNOTATION, String::new()),
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );

@@ -178,9 +178,10 @@ fn marks_go_with_what_they_are_about() {
     let marked = |node: &str| {
         let mut observed = moved(vec![]);
         observed.vmi.status.as_mut().unwrap().evacuation_node_name = Some(node.to_owned());
-        patch_of(&plan(&observed))["status"].clone()
+        let patch = |action| if let Action::Patch(body) = action { Some(body) } else { None };
+        plan(&observed).actions.into_iter().find_map(patch).unwrap()["status"].clone()
     };
-    assert_eq!(marked("node01")["evacuationNodeName"], Value::Null);
+    assert_eq!(marked("node01").get("evacuationNodeName"), Some(&Value::Null));
     assert_eq!(marked("node02").get("evacuationNodeName"), None);
     // Nothing is touched of an instance that never moved.
     let calm = json!({"phase": "Running", "nodeName": "node01", "activePods": {"p1": "node01"}});
@@ -214,4 +215,29 @@ fn both_pods_go_with_the_instance_each_as_its_node_is() {
         })
         .collect();
     assert_eq!(graces, [("p1", 0), ("t1", 40)]);
+}
+
+#[test]
+fn an_eviction_is_told_to_people_and_to_the_descheduler_and_so_is_its_end() {
+    let calm = json!({"phase": "Running", "nodeName": "node01", "activePods": {"p1": "node01"}});
+    let marked = with(calm.clone(), &json!({"evacuationNodeName": "node01"}));
+    let begun = plan(&observed(vmi(marked.clone()), Some(running())));
+    let [Action::MarkEviction { uid, begun: true, .. }, Action::Patch(body)] = &begun.actions[..] else {
+        panic!("{begun:?}")
+    };
+    assert_eq!(uid, "p1");
+    let condition = &body["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("EvictionRequested"), &json!("True")));
+    // Once.
+    let mut pod = running();
+    let note = ("descheduler.alpha.kubernetes.io/eviction-in-progress".to_owned(), "true".to_owned());
+    pod.metadata.annotations.get_or_insert_default().extend([note]);
+    let told = with(marked, &json!({"conditions": body["status"]["conditions"]}));
+    assert_eq!(plan(&observed(vmi(told.clone()), Some(pod.clone()))), Plan::default());
+    // Somebody took the mark away.
+    let cancelled = plan(&observed(vmi(with(told, &json!({"evacuationNodeName": null}))), Some(pod)));
+    let [Action::MarkEviction { begun: false, .. }, Action::Patch(body)] = &cancelled.actions[..] else {
+        panic!("{cancelled:?}")
+    };
+    assert_eq!(body["status"]["conditions"], Value::Null);
 }
