@@ -8,7 +8,7 @@ use super::limits::Limits;
 /// A guest that writes faster than can be sent never ends with it. One that writes more slowly ends once what is left fits
 /// into the downtime that is allowed.
 #[must_use]
-pub fn told(progress: &Progress, limits: &Limits) -> Option<String> {
+pub(super) fn told(progress: &Progress, limits: &Limits) -> Option<String> {
     let Progress { rate, dirty_rate, expected_downtime, .. } = *progress;
     if rate == 0 {
         return None;
