@@ -80,6 +80,9 @@ pub struct Job {
     pub source: Source,
     /// Size of the disk to make, in bytes. For a block device: what it has to have at least.
     pub size: u64,
+    /// What of a claim's file system is left to it, in thousandths; the disk is made smaller where there is not that much room.
+    #[serde(default)]
+    pub overhead: u16,
     /// Whether all space is reserved up front.
     #[serde(default)]
     pub preallocation: bool,
@@ -159,6 +162,7 @@ mod tests {
                 checksum: Some("md5:0".to_owned()),
             },
             size: 1 << 20,
+            overhead: 60,
             preallocation: false,
             owner: "u".to_owned(),
         };

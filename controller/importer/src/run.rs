@@ -45,8 +45,9 @@ impl Importer {
     /// # Errors
     /// Why it is not filled.
     pub async fn run(&self, job: &Job) -> Result<u64, Failure> {
-        let (places, size, preallocation) = (self.places.clone(), job.size, job.preallocation);
-        let opened = spawn_blocking(move || Target::open(&places, size, preallocation));
+        let (places, size, overhead) = (self.places.clone(), job.size, job.overhead);
+        let preallocation = job.preallocation;
+        let opened = spawn_blocking(move || Target::open(&places, size, overhead, preallocation));
         let target = Arc::new(joined(opened).await?);
         let filled = self.fill(job, &target).await;
         let finished = match filled {

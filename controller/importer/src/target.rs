@@ -23,6 +23,8 @@ const STAGED: &str = ".image.import";
 const MODE: u32 = 0o660;
 /// Zeros are looked for, and left out, in blocks of this size.
 const BLOCK: usize = 64 << 10;
+/// Disks that are smaller than was asked for have a size that is a multiple of this, in bytes.
+const ALIGNMENT: u64 = 1 << 20;
 /// Zeros that are written at once.
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
@@ -52,21 +54,27 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes room for a disk of `size` bytes. What an earlier try has left is gone.
+    /// Makes room for a disk of `size` bytes, or of what a file system has room for: of that `overhead` thousandths are left to
+    /// it. What an earlier try has left is gone.
     ///
     /// # Errors
     /// When there is no claim, or no room.
-    pub fn open(places: &Places, size: u64, preallocation: bool) -> Result<Self, Failure> {
+    pub fn open(places: &Places, size: u64, overhead: u16, preallocation: bool) -> Result<Self, Failure> {
         match std::fs::metadata(&places.device) {
             Ok(found) if found.file_type().is_block_device() => Self::device(places, size, preallocation),
-            _ => Self::file(places, size, preallocation),
+            _ => Self::file(places, size, overhead, preallocation),
         }
     }
 
-    fn file(places: &Places, size: u64, preallocation: bool) -> Result<Self, Failure> {
+    fn file(places: &Places, size: u64, overhead: u16, preallocation: bool) -> Result<Self, Failure> {
         let (path, staged) = (places.data.join(UNFINISHED), places.data.join(STAGED));
-        for former in [&path, &staged] {
+        for former in [&path, &staged, &places.data.join(DISK)] {
             remove(former)?;
+        }
+        let usable = room(&places.data)? / 1000 * u64::from(1000u16.saturating_sub(overhead));
+        let size = if usable < size { usable / ALIGNMENT * ALIGNMENT } else { size };
+        if size == 0 {
+            return Err(Failure::Final("no room is left on the claim; ask for a larger one".to_owned()));
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(MODE);
@@ -137,9 +145,7 @@ impl Target {
     /// # Errors
     /// When that cannot be told.
     pub fn room(&self) -> Result<u64, Failure> {
-        let directory = self.staged.parent().unwrap_or(Path::new("/"));
-        let told = statvfs(directory).map_err(|error| Failure::io("look for room", &error.into()))?;
-        Ok(told.blocks_available().saturating_mul(told.fragment_size()))
+        room(self.staged.parent().unwrap_or(Path::new("/")))
     }
 
     /// Writes at an offset, and leaves zeros out.
@@ -229,6 +235,12 @@ impl Target {
     }
 }
 
+/// Room in the file system of a directory, in bytes.
+fn room(directory: &Path) -> Result<u64, Failure> {
+    let told = statvfs(directory).map_err(|error| Failure::io("look for room on the claim", &error.into()))?;
+    Ok(told.blocks_available().saturating_mul(told.fragment_size()))
+}
+
 fn remove(path: &Path) -> Result<(), Failure> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -255,7 +267,7 @@ mod tests {
     fn a_disk_has_its_name_only_once_it_is_whole_and_holes_stay_holes() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(UNFINISHED), "of an earlier try").unwrap();
-        let target = Target::open(&places(directory.path()), 8 << 20, false).unwrap();
+        let target = Target::open(&places(directory.path()), 8 << 20, 60, false).unwrap();
         target.write(0, &[0; 1 << 20]).unwrap();
         target.write(1 << 20, b"here").unwrap();
         let disk = directory.path().join(DISK);
@@ -270,9 +282,19 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_is_no_larger_than_its_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = places(directory.path());
+        let target = Target::open(&places, 1 << 60, 500, false).unwrap();
+        let (size, all) = (target.size(), room(directory.path()).unwrap());
+        assert!(size > 0 && size.is_multiple_of(ALIGNMENT) && size <= all / 1000 * 501, "{size} of {all}");
+        assert!(Target::open(&places, 1 << 60, 1000, false).unwrap_err().is_final());
+    }
+
+    #[test]
     fn what_is_reserved_is_there() {
         let directory = tempfile::tempdir().unwrap();
-        let target = Target::open(&places(directory.path()), 4 << 20, true).unwrap();
+        let target = Target::open(&places(directory.path()), 4 << 20, 60, true).unwrap();
         target.finish().unwrap();
         let found = std::fs::metadata(directory.path().join(DISK)).unwrap();
         assert!(found.blocks() * 512 >= 4 << 20);
@@ -281,7 +303,7 @@ mod tests {
     #[test]
     fn nothing_is_left_of_what_is_abandoned() {
         let directory = tempfile::tempdir().unwrap();
-        let target = Target::open(&places(directory.path()), 4096, false).unwrap();
+        let target = Target::open(&places(directory.path()), 4096, 60, false).unwrap();
         std::fs::write(target.staged(), "staged").unwrap();
         target.abandon();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
