@@ -31,6 +31,7 @@ use std::time::Duration;
 pub use claim::is_filled;
 pub use importer::{Running, address, name as pod_name};
 pub use job::source_problem;
+pub use status::refused;
 
 /// Label, by which claims and pods of DataVolumes are watched: CDI's.
 pub const LABEL: (&str, &str) = ("app", "containerized-data-importer");

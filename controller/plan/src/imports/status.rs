@@ -51,6 +51,22 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
     }
 }
 
+/// The status, where it is another one, after the API server has refused to make the claim, or else the pod.
+pub fn refused(
+    observed: &Observed,
+    claim: bool,
+    reason: &'static str,
+    message: &str,
+) -> Option<DataVolumeStatus> {
+    let old = observed.data_volume.status.clone().unwrap_or_default();
+    let mut new = old.clone();
+    new.phase.get_or_insert_with(|| phase::PENDING.to_owned());
+    new.progress.get_or_insert_with(|| UNKNOWN.to_owned());
+    let said = said(if claim { "Bound" } else { "Running" }, "False", reason, message);
+    new.conditions = merged(new.conditions, said, &observed.now);
+    (new != old).then_some(new)
+}
+
 /// One statement.
 struct Said {
     type_: &'static str,

@@ -363,6 +363,21 @@ fn what_is_not_served_fails_by_name_also_where_no_rule_has_refused_it() {
 }
 
 #[test]
+fn what_is_refused_is_said_once() {
+    let mut world = World::new(data_volume(|_| {}));
+    let status = refused(&world.observed, true, "ErrExceededQuota", "exceeded quota: storage").unwrap();
+    assert_eq!(
+        (phase_of(&status), condition(&status, "Bound")),
+        ("Pending", ("False", "ErrExceededQuota", "exceeded quota: storage"))
+    );
+    world.observed.data_volume.status = Some(status);
+    assert_eq!(refused(&world.observed, true, "ErrExceededQuota", "exceeded quota: storage"), None);
+    assert!(matches!(world.step().step, Some(Step::MakeClaim(_))), "it is tried again");
+    let status = refused(&world.observed, false, "FailedCreate", "no").unwrap();
+    assert_eq!(condition(&status, "Running").1, "FailedCreate");
+}
+
+#[test]
 fn nothing_is_made_for_what_is_being_deleted() {
     let mut world = World::new(data_volume(|value| {
         value["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
