@@ -19,6 +19,11 @@ use serde_json::Value;
 /// The group.
 pub const GROUP: &str = "cdi.kubevirt.io";
 
+/// Name of the definition of DataVolumes.
+pub const DATA_VOLUME_DEFINITION: &str = "datavolumes.cdi.kubevirt.io";
+/// Name of the definition of the kind that CDI's operator is told with: where it is, CDI is.
+pub const CDI_DEFINITION: &str = "cdis.cdi.kubevirt.io";
+
 /// The kind of claims that are filled.
 pub const DATA_VOLUME: &str = "DataVolume";
 /// The kind of what stands for something to copy; the only one that a `sourceRef` may name.

@@ -14,7 +14,7 @@ mod observe;
 mod progress;
 
 use crate::cluster::Cluster;
-use barevirt_api::cdi::DataVolume;
+use barevirt_api::cdi::{CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, DataVolume};
 use barevirt_component::request::{Category, Error, call_opt};
 use barevirt_plan::imports::{self, LABEL};
 use futures::StreamExt;
@@ -28,10 +28,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// The definition of DataVolumes.
-const DEFINITION: &str = "datavolumes.cdi.kubevirt.io";
-/// The definition of the kind that CDI's operator is told with: where it is, CDI is.
-const CDI: &str = "cdis.cdi.kubevirt.io";
 /// Label of what virt-operator makes, and its value.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "virt-operator");
 

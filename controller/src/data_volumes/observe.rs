@@ -3,6 +3,7 @@
 use super::progress;
 use crate::cluster::Cluster;
 use barevirt_api::cdi::DataVolume;
+use barevirt_api::names::INSECURE_REGISTRIES_CONFIG_MAP as INSECURE_REGISTRIES;
 use barevirt_component::request::{Error, call_opt};
 use barevirt_plan::imports::{Installation, Observed, address, pod_name};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
@@ -10,9 +11,6 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::Api;
-
-/// Config map in the installation's namespace whose values are registries without TLS, `host:port`: CDI's.
-pub(super) const INSECURE_REGISTRIES: &str = "cdi-insecure-registries";
 
 /// Looks; nothing where there is no such DataVolume.
 pub(super) async fn observe(
