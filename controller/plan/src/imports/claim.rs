@@ -1,6 +1,6 @@
 //! The claim of a DataVolume.
 
-use super::{LABEL, annotated};
+use super::facts::LABEL;
 use crate::owner::owner;
 use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec};
 use barevirt_api::quantity;
@@ -123,8 +123,8 @@ pub(super) fn adoption(data_volume: &DataVolume) -> Value {
 
 /// What marks a claim as filled.
 pub(super) fn mark(data_volume: &DataVolume) -> Value {
-    annotated(&json!({
+    json!({ "metadata": { "annotations": {
         POPULATED_FOR_ANNOTATION: data_volume.name_any(),
         POD_PHASE_ANNOTATION: "Succeeded",
-    }))
+    } } })
 }

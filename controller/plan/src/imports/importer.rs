@@ -1,7 +1,8 @@
 //! The pod that fills a claim: admitted under Pod Security `restricted`, with no right and no secret but what its source names.
 
 use super::claim::is_block;
-use super::{Installation, LABEL, job};
+use super::facts::{Installation, LABEL};
+use super::job;
 use crate::generated;
 use crate::owner::owner;
 use crate::pod::unprivileged;

@@ -1,7 +1,7 @@
 //! What the importer is told.
 
-use super::Installation;
 use super::claim::{OVERHEAD, disk_size};
+use super::facts::Installation;
 use barevirt_api::cdi::{DataVolume, DataVolumeSource, DataVolumeSpec};
 use barevirt_import_job::{Job, Source};
 use std::collections::BTreeSet;

@@ -1,6 +1,8 @@
 //! What is said of a DataVolume: words that CDI says, too.
 
-use super::{Event, Observed, Stage, phase};
+use super::facts::{ADOPTION_ANNOTATION, Event, Observed, phase};
+use super::importer;
+use super::stage::Stage;
 use crate::data_volumes::status::{FAILED, SUCCEEDED, WAIT_FOR_FIRST_CONSUMER};
 use barevirt_api::cdi::{DataVolume, DataVolumeCondition, DataVolumeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -107,7 +109,7 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [Said; 3] {
             "Running",
             "False",
             "ErrPodNotOwned",
-            format!("pod {} is not of this DataVolume: delete it", super::pod_name(name)),
+            format!("pod {} is not of this DataVolume: delete it", importer::name(name)),
         ),
         Stage::Unclaimed | Stage::Foreign | Stage::Unbound | Stage::Lost | Stage::Waiting | Stage::Ready => {
             said("Running", "False", "", "")
@@ -124,8 +126,7 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [Said; 3] {
 
 fn taken(name: &str) -> String {
     format!(
-        "claim {name} exists and is not of this DataVolume: delete it, or annotate the DataVolume with {}=true",
-        super::ADOPTION_ANNOTATION
+        "claim {name} exists and is not of this DataVolume: delete it, or annotate the DataVolume with {ADOPTION_ANNOTATION}=true"
     )
 }
 
