@@ -39,6 +39,8 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
+            // What is left unread would break the connection off.
+            let _ = stream.read(&mut [0; 64]).await;
             let _ = stream.write_all(said.as_bytes()).await;
             while endless && stream.write_all(&[b'x'; 1024]).await.is_ok() {}
         });
