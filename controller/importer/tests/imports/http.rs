@@ -103,7 +103,8 @@ async fn an_empty_disk_has_its_size_and_nothing_in_it() {
     assert_eq!(world.run(Source::Blank {}).await, Ok(SIZE));
     world.has(&[]);
     let world = World::new();
-    let job = Job { source: Source::Blank {}, size: SIZE, overhead: 60, preallocation: true, owner: String::new() };
+    let job =
+        Job { source: Source::Blank {}, size: SIZE, overhead: 60, preallocation: true, owner: String::new() };
     world.run_job(&job).await.unwrap();
     let found = std::fs::metadata(world.directory.path().join(DISK)).unwrap();
     assert!(found.blocks() * 512 >= SIZE);

@@ -125,7 +125,13 @@ async fn a_token_is_asked_for_and_an_architecture_chosen() {
 }
 
 fn job(source: Source) -> barevirt_import_job::Job {
-    barevirt_import_job::Job { source, size: 1 << 20, overhead: 60, preallocation: false, owner: String::new() }
+    barevirt_import_job::Job {
+        source,
+        size: 1 << 20,
+        overhead: 60,
+        preallocation: false,
+        owner: String::new(),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -63,7 +63,8 @@ impl World {
     }
 
     pub(crate) async fn run(&self, source: Source) -> Result<u64, Failure> {
-        self.run_job(&Job { source, size: SIZE, overhead: 60, preallocation: false, owner: "u".to_owned() }).await
+        self.run_job(&Job { source, size: SIZE, overhead: 60, preallocation: false, owner: "u".to_owned() })
+            .await
     }
 
     pub(crate) async fn run_job(&self, job: &Job) -> Result<u64, Failure> {
