@@ -18,6 +18,10 @@ pub const DISK: &str = "disk.img";
 pub const DEVICE: &str = "/dev/cdi-block-volume";
 /// Directory for what cannot be streamed into a block device.
 pub const SCRATCH: &str = "/scratch";
+/// Directory of what is copied: a claim with a file system, or an image of the node's.
+pub const SOURCE: &str = "/source";
+/// Path of a claim that is copied and is a block device.
+pub const SOURCE_DEVICE: &str = "/dev/cdi-source-volume";
 /// Directory with the secret for the server: [`USER`] and [`PASSWORD`].
 pub const CREDENTIALS: &str = "/credentials";
 /// User name in a secret.
@@ -70,6 +74,10 @@ pub enum Source {
     },
     /// Nothing: an empty disk.
     Blank {},
+    /// Another claim, byte for byte.
+    Claim {},
+    /// A container image that the node has pulled, with a disk below `/disk`.
+    Image {},
 }
 
 /// One import.

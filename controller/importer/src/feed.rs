@@ -42,6 +42,14 @@ impl Trouble {
     }
 }
 
+impl Trouble {
+    /// What is read is not there at the moment.
+    pub(crate) fn note(&self, failure: Failure) {
+        // The first counts.
+        let _ = self.0.set(failure);
+    }
+}
+
 impl Feed {
     /// Reads what arrives there.
     #[must_use]

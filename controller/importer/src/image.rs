@@ -71,6 +71,21 @@ pub fn fill(
     }
 }
 
+/// Copies a disk byte for byte, whatever a guest has written to it: no byte of it is looked at.
+///
+/// # Errors
+/// When it does not fit, or cannot be read.
+pub fn copy(
+    stream: Box<dyn Read + Send>,
+    (what, length): (&str, u64),
+    trouble: &Trouble,
+    target: &Target,
+) -> Result<(), Failure> {
+    fits(what, length, target)?;
+    let mut stream = Peeked::new(stream, 0).map_err(|error| trouble.of(what, &error))?;
+    raw(&mut stream, what, trouble, target)
+}
+
 /// Reads what is left of a transfer, so that all of it is judged.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 //! ```text
 //!   run: job --> web (redirects, addresses) --> download (resume, checksum) --feed--> image --> target
 //!                registry (token, manifest) --> layer (archive) -----------------------/  \--> convert (qemu-img)
+//!                local (another claim, an image of the node) --------------------------/
 //! ```
 //!
 //! Everything here comes from strangers: addresses from who makes DataVolumes, answers from servers, images from whoever made
@@ -20,6 +21,7 @@ pub mod failure;
 pub mod feed;
 pub mod image;
 pub mod limits;
+pub mod local;
 pub mod progress;
 pub mod registry;
 pub mod run;

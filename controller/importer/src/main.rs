@@ -10,7 +10,7 @@
 use anyhow::Context;
 use barevirt_import_job::{
     AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, EXIT_PASSING, HEADERS, JOB, Job, METRICS_PORT,
-    Outcome, PASSWORD, SCRATCH, TERMINATION_LOG, USER,
+    Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, TERMINATION_LOG, USER,
 };
 use nix::sys::resource::{Resource, setrlimit};
 use std::path::Path;
@@ -92,7 +92,13 @@ async fn import() -> Result<u64, Failure> {
             addresses: Addresses::default(),
             patience: Patience::default(),
         },
-        places: Places { data: DATA.into(), device: DEVICE.into(), scratch: SCRATCH.into() },
+        places: Places {
+            data: DATA.into(),
+            device: DEVICE.into(),
+            scratch: SCRATCH.into(),
+            source: SOURCE.into(),
+            source_device: SOURCE_DEVICE.into(),
+        },
         tools: Tools {
             importer: "/proc/self/exe".into(),
             qemu_img: "/usr/bin/qemu-img".into(),
@@ -117,6 +123,8 @@ fn shown(job: &Job) -> &'static str {
         Source::Http { .. } => "http",
         Source::Registry { .. } => "registry",
         Source::Blank {} => "blank",
+        Source::Claim {} => "claim",
+        Source::Image {} => "image of the node",
     }
 }
 

@@ -6,6 +6,7 @@ use crate::download::{Described, Download};
 use crate::failure::Failure;
 use crate::feed::{Feed, PIECES, Trouble};
 use crate::image::{Filled, drain, drain_padding, fill};
+use crate::local;
 use crate::progress::Progress;
 use crate::registry::Registry;
 use crate::registry::layer::{self, Entry};
@@ -76,6 +77,15 @@ impl Importer {
             Source::Blank {} => {
                 let target = target.clone();
                 joined(spawn_blocking(move || target.zero_from(0))).await
+            }
+            Source::Claim {} => {
+                let (places, target, progress) = (self.places.clone(), target.clone(), self.progress.clone());
+                joined(spawn_blocking(move || local::claim(&places, &target, progress))).await
+            }
+            Source::Image {} => {
+                let (places, copied, progress) = (self.places.clone(), target.clone(), self.progress.clone());
+                let filled = joined(spawn_blocking(move || local::image(&places, &copied, progress))).await?;
+                self.complete(filled, "the image", target).await
             }
             Source::Http { url, headers, checksum } => {
                 let checksum = checksum.as_deref().map(Checksum::parse).transpose()?;

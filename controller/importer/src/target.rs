@@ -37,6 +37,10 @@ pub struct Places {
     pub device: PathBuf,
     /// Directory for what cannot be streamed into a block device.
     pub scratch: PathBuf,
+    /// Directory of what is copied.
+    pub source: PathBuf,
+    /// A claim that is copied and is a block device: used if it is there.
+    pub source_device: PathBuf,
 }
 
 /// The claim, being filled.
@@ -261,6 +265,8 @@ mod tests {
             data: directory.to_owned(),
             device: directory.join("no device"),
             scratch: directory.to_owned(),
+            source: directory.join("no source"),
+            source_device: directory.join("no source"),
         }
     }
 

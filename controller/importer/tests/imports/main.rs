@@ -4,6 +4,7 @@
 
 mod hostile;
 mod http;
+mod local;
 mod registry;
 mod server;
 mod world;

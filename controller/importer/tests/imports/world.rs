@@ -33,6 +33,8 @@ impl World {
             data: directory.path().to_owned(),
             device: directory.path().join("no device"),
             scratch: directory.path().to_owned(),
+            source: directory.path().with_extension("source"),
+            source_device: directory.path().join("no device"),
         };
         let patience = Patience {
             connect: Duration::from_secs(5),
