@@ -64,7 +64,7 @@ programs() {
 
 materials() {
     local name file
-    for name in virt-operator virt-api virt-controller virt-handler virt-launcher virtctl; do
+    for name in virt-operator virt-api virt-controller virt-handler virt-launcher virt-importer virtctl; do
         file=$release/$name.cdx.json
         jq -e '
             .bomFormat == "CycloneDX" and .specVersion == "1.5" and (.components | length) > 50

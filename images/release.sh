@@ -27,7 +27,7 @@ out=$(realpath -m "${OUT:-$top/dist}")
 registry=${REGISTRY:-localhost}
 rehearsal=${REHEARSAL:-}
 # Images that an installation is made of, and a guest to try it with.
-components=(virt-operator virt-api virt-controller virt-handler virt-launcher)
+components=(virt-operator virt-api virt-controller virt-handler virt-launcher virt-importer)
 guest="guest-tiny"
 # Where virtctl runs: Rust's name, and that of everybody else.
 platforms=("x86_64-unknown-linux-musl linux amd64" "aarch64-unknown-linux-musl linux arm64")

@@ -1,9 +1,16 @@
-//! `cdi.kubevirt.io`: the data volumes that a machine's templates describe. Their controller is not ours.
+//! `cdi.kubevirt.io`: claims that are filled. Their controller is CDI's, or where there is none, ours.
+
+mod definition;
+mod status;
+
+pub use definition::definition;
+pub use status::{DataVolumeCondition, DataVolumeStatus};
 
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimSpec, TypedLocalObjectReference, TypedObjectReference, VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::CustomResource;
 use kube::core::{ApiResource, GroupVersionKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +18,11 @@ use serde_json::Value;
 
 /// The group.
 pub const GROUP: &str = "cdi.kubevirt.io";
+
+/// Name of the definition of DataVolumes.
+pub const DATA_VOLUME_DEFINITION: &str = "datavolumes.cdi.kubevirt.io";
+/// Name of the definition of the kind that CDI's operator is told with: where it is, CDI is.
+pub const CDI_DEFINITION: &str = "cdis.cdi.kubevirt.io";
 
 /// The kind of claims that are filled.
 pub const DATA_VOLUME: &str = "DataVolume";
@@ -100,9 +112,15 @@ pub struct DataVolumeSourceHttp {
     /// ConfigMap with PEM certificates of authorities to trust for `https`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cert_config_map: Option<String>,
+    /// `algorithm:digest` that the file must have as the server sends it: `md5`, `sha1`, `sha256` or `sha512`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
     /// Header lines sent with each request, each written `Name: value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra_headers: Vec<String>,
+    /// When true the server's certificate is not checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub insecure_skip_verify: Option<bool>,
     /// Secrets that hold further header lines, for values such as tokens that must stay private.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_extra_headers: Vec<String>,
@@ -238,8 +256,26 @@ pub struct DataVolumeSourceVddk {
 }
 
 /// A claim to create and the contents to fill it with.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[kube(
+    group = "cdi.kubevirt.io",
+    version = "v1beta1",
+    kind = "DataVolume",
+    plural = "datavolumes",
+    doc = "A claim, and what it is filled with.",
+    namespaced,
+    status = "DataVolumeStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    shortname = "dv",
+    shortname = "dvs",
+    category = "all",
+    printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Progress","type":"string","jsonPath":".status.progress"}"#,
+    printcolumn = r#"{"name":"Restarts","type":"integer","jsonPath":".status.restartCount"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
 pub struct DataVolumeSpec {
     /// Steps of a warm import, in the order they are copied. Only for `imageio` and `vddk`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -262,6 +298,9 @@ pub struct DataVolumeSpec {
     /// Origin of the contents. Excludes `sourceRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<DataVolumeSource>,
+    /// ServiceAccount of the pods that import or receive the data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
     /// Indirect origin by way of a DataSource. Excludes `source`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_ref: Option<DataVolumeSourceRef>,

@@ -79,6 +79,11 @@ fn preset() -> CustomResourceDefinition {
     crd
 }
 
+/// A definition without formats that the API server does not know.
+pub(crate) fn without_unsigned(crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    finished(crd, &[])
+}
+
 /// Adds the other versions.
 fn finished(mut crd: CustomResourceDefinition, others: &[Other]) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {

@@ -56,7 +56,9 @@ pub type Vmim = Packed<VirtualMachineInstanceMigration>;
 pub struct Options {
     /// Image of the launcher.
     pub launcher_image: String,
-    /// Pull policy for it.
+    /// Image of the importer; without one DataVolumes are left to CDI.
+    pub importer_image: Option<String>,
+    /// Pull policy for both.
     pub image_pull_policy: Option<String>,
     /// After how long a silent node is lost.
     pub node_grace: Duration,
@@ -231,6 +233,11 @@ impl Cluster {
             image_pull_policy: self.options.image_pull_policy.clone(),
             settings,
         }
+    }
+
+    /// Image of the importer.
+    pub fn importer_image(&self) -> Option<&str> {
+        self.options.importer_image.as_deref()
     }
 
     /// Notes whether images can be volumes of pods; what was known before.

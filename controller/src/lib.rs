@@ -28,6 +28,7 @@
 //! - [`vmi`]: a launcher pod for each instance; claims, volumes that come and go, resizes, the end where no handler tells it.
 //! - [`migration`]: a second launcher pod for a guest that moves, and what became of the move; [`evacuation`]: guests that are
 //!   to leave their node.
+//! - [`data_volumes`]: claims that are filled, where there is no CDI.
 //! - [`workloads`]: instances whose launcher is of a former version.
 //! - [`node`]: when a node is lost.
 //! - [`inventory`]: machines and instances as metrics.
@@ -49,6 +50,7 @@ pub mod adoption;
 pub mod backlog;
 pub mod births;
 pub mod cluster;
+pub mod data_volumes;
 pub mod evacuation;
 pub mod expectations;
 pub mod generations;

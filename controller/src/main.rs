@@ -35,7 +35,10 @@ struct Flags {
     /// Image of virt-launcher and the container disks' helper.
     #[arg(long, env = "LAUNCHER_IMAGE")]
     launcher_image: String,
-    /// Pull policy for it, unless the KubeVirt object names one.
+    /// Image of virt-importer, which fills DataVolumes where there is no CDI; without it they are left to CDI.
+    #[arg(long, env = "IMPORTER_IMAGE")]
+    importer_image: Option<String>,
+    /// Pull policy for both, unless the KubeVirt object names one.
     #[arg(long, env = "IMAGE_PULL_POLICY")]
     image_pull_policy: Option<String>,
     /// Seconds after which a silent node counts as lost.
@@ -103,6 +106,7 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
 
     let options = cluster::Options {
         launcher_image: flags.launcher_image,
+        importer_image: flags.importer_image,
         image_pull_policy: flags.image_pull_policy,
         node_grace: Duration::from_secs(flags.node_grace_seconds),
         installation,

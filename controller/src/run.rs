@@ -2,7 +2,9 @@
 
 use crate::backlog::Backlog;
 use crate::cluster::{Cluster, Options};
-use crate::{evacuation, image_volumes, migration, node, pool, replica_set, vm, vmi, workloads};
+use crate::{
+    data_volumes, evacuation, image_volumes, migration, node, pool, replica_set, vm, vmi, workloads,
+};
 use barevirt_component::notes::Notes;
 use barevirt_component::request::{Category, Error, back_off};
 use futures::channel::mpsc::UnboundedReceiver;
@@ -94,7 +96,8 @@ pub async fn run(client: Client, instance: &str, options: Options) {
         let images = image_volumes::run(&cluster, cluster.namespace(), pause);
         let (workloads, nodes) = (workloads::run(cluster.clone()), node::run(cluster.clone()));
         let labels = inventory.follow(cluster.client.clone(), cluster.namespace());
-        tokio::join!(vms, vmis, sets, pools, vmims, evacuations, workloads, nodes, images, labels);
+        let volumes = data_volumes::run(cluster.clone());
+        tokio::join!(vms, vmis, sets, pools, vmims, evacuations, workloads, nodes, images, labels, volumes);
     };
     tokio::select! {
         () = feeds.run(cluster.clone()) => warn!("the watches ended"),

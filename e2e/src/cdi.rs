@@ -2,14 +2,15 @@
 //! for the namespace of the test.
 //!
 //! ```text
-//!   Absent --install--> Kinds --(dropped)--> gone       one test at a time, in one program
-//!   Kinds --(dropped by the last)--> gone               several at a time
+//!   Absent --install--> Kinds --(dropped)--> Barevirt's own       one test at a time, in one program
+//!   Kinds --(dropped by the last)--> Barevirt's own               several at a time
 //!
 //!   a DataVolume: its claim is made --> a pod mounts it --> the small guest's disk is written to it --> Succeeded
 //!                               \-- or once another pod has bound it --/
 //! ```
 //!
-//! A cluster with a CDI of its own is refused: nothing of it is replaced.
+//! Without CDI there is Barevirt's own definition of DataVolumes, whose place the test's takes, as CDI's would; it comes again once
+//! the test's is gone. A cluster with a CDI of its own is refused: nothing of it is replaced.
 
 use crate::command::{kubectl, object, repository, succeed, try_kubectl, try_kubectl_with};
 use crate::namespace::Namespace;
@@ -33,6 +34,8 @@ pub const TOKEN: &str = "token-of-the-test";
 /// On what is made outside a test's namespace.
 const LABEL: &str = "e2e.barevirt.dev/cdi";
 const GROUP: &str = "cdi.kubevirt.io";
+/// Label of Barevirt's own definition, and its value.
+const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "virt-operator");
 /// The kinds: plural, kind, group, scope.
 const KINDS: [(&str, &str, &str, &str); 4] = [
     ("datavolumes", "DataVolume", GROUP, "Namespaced"),
@@ -81,11 +84,12 @@ pub struct Absent {
 }
 
 impl Absent {
-    /// Waits for other tests with a CDI, and takes away what a former run has left behind.
+    /// Waits for other tests with a CDI, takes away what a former run has left behind, and waits for Barevirt's own definition.
     pub fn prepare() -> Result<Self> {
         // A test that failed has said so; the next one may go on.
         let alone = TESTS.write().unwrap_or_else(PoisonError::into_inner);
         clear()?;
+        wait_for_own()?;
         Ok(Absent { alone })
     }
 
@@ -146,17 +150,44 @@ fn clear() -> Result<()> {
     for (plural, _, group, _) in KINDS {
         if let Some(found) = object(&["crd", &format!("{plural}.{group}")])? {
             let ours = found["metadata"]["labels"][LABEL] == "true";
-            ensure!(ours, "the cluster has a CDI: {plural}.{group} is not a test's to replace");
+            ensure!(
+                ours || is_own(&found),
+                "the cluster has a CDI: {plural}.{group} is not a test's to replace"
+            );
         }
     }
-    remove()?;
-    wait::until_true("no CDI to be there", SOON, || Ok(!groups()?.iter().any(|name| name == GROUP)))
+    remove()
+}
+
+/// Whether a definition is Barevirt's own.
+fn is_own(definition: &Value) -> bool {
+    definition["metadata"]["labels"][MANAGED_BY.0] == MANAGED_BY.1
+}
+
+/// Waits until Barevirt's own definition of DataVolumes is served.
+pub fn wait_for_own() -> Result<()> {
+    wait::until_true("Barevirt's own definition of DataVolumes", SOON, || {
+        let found = object(&["crd", DATA_VOLUMES])?.unwrap_or_default();
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let established =
+            |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+        Ok(is_own(&found) && conditions.iter().any(established))
+    })
 }
 
 /// Makes the kinds, and waits until they are served.
 fn make() -> Result<()> {
     for kind in KINDS {
-        apply(&definition(kind))?;
+        let wanted = definition(kind);
+        let name = format!("{}.{}", kind.0, kind.2);
+        match object(&["crd", &name])? {
+            // As a whole: nothing of Barevirt's own stays.
+            Some(_) => {
+                let output = try_kubectl_with(&["replace", "-f", "-"], &wanted.to_string())?;
+                ensure!(output.code == 0, "{}", output.text());
+            }
+            None => apply(&wanted)?,
+        }
     }
     let label = format!("{LABEL}=true");
     kubectl(&["wait", "crd", "-l", &label, "--for=condition=Established", "--timeout=60s"])?;

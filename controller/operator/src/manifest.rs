@@ -14,6 +14,7 @@ use crate::operator::kind::{Identity, Kind};
 use crate::rbac::{CA_CONFIG_MAP, CERTIFICATES, SECRETS, named, role_ref, rule, subjects};
 use crate::workloads::{environment, pod, two_replicas, unprivileged};
 use crate::{INSTALLED, Images, strategy, variable};
+use barevirt_api::cdi::{CDI_DEFINITION, DATA_VOLUME_DEFINITION};
 use barevirt_api::crd;
 use barevirt_api::names::{
     HANDLER_SIGNER, INSTALL_NAMESPACE, KUBEVIRT_NAME, SERVICE_ACCOUNT_OPERATOR as ACCOUNT,
@@ -137,6 +138,9 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
         ),
         // Its fields change with the operator's version.
         named(DEFINITIONS.0, &[DEFINITIONS.1], &[&own_definition()], &["get", "patch"]),
+        // Made where there is none, and changed where it is ours.
+        named(DEFINITIONS.0, &[DEFINITIONS.1], &[DATA_VOLUME_DEFINITION], &["get", "create", "patch"]),
+        named(DEFINITIONS.0, &[DEFINITIONS.1], &[CDI_DEFINITION], &["get"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
         // Handlers' certificates, and no other signer's.
         rule(CERTIFICATES, &["certificatesigningrequests"], &["list", "watch", "delete"]),

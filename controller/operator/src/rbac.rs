@@ -3,9 +3,10 @@
 
 use crate::certificates::FORMER_SECRETS;
 use crate::objects::{metadata, namespaced};
+use barevirt_api::cdi::{CDI_DEFINITION, DATA_VOLUME_DEFINITION};
 use barevirt_api::names::{
-    INSTALL_NAMESPACE, SERVICE_ACCOUNT_API as API, SERVICE_ACCOUNT_CONTROLLER as CONTROLLER,
-    SERVICE_ACCOUNT_HANDLER as HANDLER, VM_LABELS_CONFIG_MAP,
+    INSECURE_REGISTRIES_CONFIG_MAP, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API as API,
+    SERVICE_ACCOUNT_CONTROLLER as CONTROLLER, SERVICE_ACCOUNT_HANDLER as HANDLER, VM_LABELS_CONFIG_MAP,
 };
 use serde_json::{Value, json};
 
@@ -169,10 +170,19 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("", &["persistentvolumes"], &["get"]),
         // Whether the claim of a disk is filled; those of templates are made, and what they copy is asked about before: CDI
         // takes our own word for it.
-        rule("cdi.kubevirt.io", &["datavolumes"], &["get", "create", "patch"]),
+        rule("cdi.kubevirt.io", &["datavolumes"], &["get", "list", "watch", "create", "patch"]),
         rule("cdi.kubevirt.io", &["datavolumes/source"], &["create"]),
         rule("cdi.kubevirt.io", &["datasources"], &["get"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+        // Where there is no CDI they are filled, and whether that is so, their definition tells.
+        rule("cdi.kubevirt.io", &["datavolumes/status"], &["patch"]),
+        rule("cdi.kubevirt.io", &["datavolumes/finalizers"], &["update"]),
+        named(
+            "apiextensions.k8s.io",
+            &["customresourcedefinitions"],
+            &[DATA_VOLUME_DEFINITION, CDI_DEFINITION],
+            &["get"],
+        ),
         rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),
         rule("cdi.kubevirt.io", &["storageprofiles"], &["get"]),
         // Instances with an outdated launcher, where the KubeVirt object says so.
@@ -197,6 +207,8 @@ fn controller_local_rules() -> Option<Vec<Value>> {
         rule("coordination.k8s.io", &["leases"], &["create"]),
         // Which labels of machines metrics tell.
         named("", &["configmaps"], &[VM_LABELS_CONFIG_MAP], &["list", "watch"]),
+        // Which registries have no TLS.
+        named("", &["configmaps"], &[INSECURE_REGISTRIES_CONFIG_MAP], &["get"]),
     ])
 }
 

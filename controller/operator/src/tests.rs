@@ -279,7 +279,9 @@ fn image_names_follow_registry_and_tag() {
         ..Images::default()
     };
     let text = yaml::print(&[strategy(&images), manifest(&images)].concat()).unwrap();
-    for name in ["virt-api", "virt-controller", "virt-handler", "virt-launcher", "virt-operator"] {
+    for name in
+        ["virt-api", "virt-controller", "virt-handler", "virt-importer", "virt-launcher", "virt-operator"]
+    {
         assert!(text.contains(&format!("r.example:5000/x/{name}:v1")), "{name}");
     }
     assert!(!text.contains("localhost/") && !text.contains(":devel"));
@@ -292,8 +294,8 @@ fn image_names_follow_registry_and_tag() {
     }
     let text = yaml::print(&[strategy(&images), manifest(&images)].concat()).unwrap();
     let named: Vec<&str> = text.lines().filter(|line| line.contains("r.example:5000")).collect();
-    // Four components, launcher and operator, and what the operator is told about all five.
-    assert_eq!(named.len(), 11, "{named:?}");
+    // Four components, launcher, importer and operator, and what the operator is told about all of them.
+    assert_eq!(named.len(), 13, "{named:?}");
     assert!(named.iter().all(|line| line.contains(&digest)), "{named:?}");
     assert!(text.contains("name: KUBEVIRT_VERSION\n          value: v1\n"));
 }

@@ -154,6 +154,8 @@ const TABLE: &[Row] = &[
     )
     .writers(ALL, WRITE)
     .view(READ),
+    // CDI's kind, where there is no CDI; its own roles grant the same.
+    Row::new("cdi.kubevirt.io", &["datavolumes"]).writers(ALL, WRITE).view(READ),
     Row::new("pool.kubevirt.io", &["virtualmachinepools"]).writers(ALL, WRITE).view(READ),
     Row::new("migrations.kubevirt.io", &["migrationpolicies"]).writers(READ, READ).view(READ),
 ];
@@ -291,6 +293,7 @@ mod tests {
         let served: BTreeSet<String> = barevirt_api::crd::all()
             .iter()
             .map(|crd| format!("{} {}", crd.spec.group, crd.spec.names.plural))
+            .chain(["cdi.kubevirt.io datavolumes".to_owned()])
             .collect();
         let granted: BTreeSet<String> = grants()
             .values()

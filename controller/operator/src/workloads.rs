@@ -124,6 +124,7 @@ fn controller(images: &Images) -> Value {
         "imagePullPolicy": images.pull_policy,
         "args": [
             format!("--launcher-image={}", images.reference("virt-launcher")),
+            format!("--importer-image={}", images.reference("virt-importer")),
             format!("--image-pull-policy={}", images.pull_policy),
             format!("--namespace={INSTALL_NAMESPACE}"),
             format!("--listen=[::]:{PROBES_PORT}"),

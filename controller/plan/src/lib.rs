@@ -6,6 +6,8 @@
 //!         |                              |
 //!         +---- revision, live_update,   +   what of a change is taken over while the guest runs (difference: field by field)
 //!               hotplug -----------------+
+//!
+//!   DataVolume --imports--> claim, importer pod, status             where there is no CDI
 //! ```
 
 pub mod config;
@@ -14,6 +16,7 @@ pub mod difference;
 pub mod fields;
 pub mod generated;
 pub mod hotplug;
+pub mod imports;
 pub mod live_update;
 pub mod merge;
 pub mod migration;

@@ -127,13 +127,17 @@ fn what_cannot_be_filled_is_said() {
 }
 
 #[test]
-fn without_cdi_a_machine_says_what_is_missing() {
+fn without_cdi_a_machine_says_what_only_cdi_fills() {
     in_namespace("templatealone", |namespace| {
         let absent = Absent::prepare()?;
-        namespace.apply(&imported("Halted"))?;
+        namespace.apply(&machine(
+            "Halted",
+            &json!({ "source": { "s3": { "url": "https://s3.invalid/tiny" } } }),
+        ))?;
         let message = failure(namespace)?;
-        ensure!(message.contains("spec.dataVolumeTemplates needs CDI"), "{message}");
-        ensure!(message.contains("no kind DataVolume of cdi.kubevirt.io/v1beta1"), "{message}");
+        ensure!(message.contains("failed to create DataVolume"), "{message}");
+        ensure!(message.contains("spec.source.s3"), "{message}");
+        ensure!(message.contains("served by CDI alone"), "{message}");
         // And goes on once it is there.
         let _kinds = absent.install()?;
         namespace.wait(DATA_VOLUMES, "root", "to be made", SOON, |_| true)?;

@@ -20,6 +20,7 @@ mod guest;
 mod hotplug_volumes;
 mod identity;
 mod image_upload;
+mod imports;
 mod instancetypes;
 mod killed;
 mod kinds;

@@ -47,6 +47,8 @@ clone.kubevirt.io virtualmachineclones                        glwcupdD  glwcupd 
 instancetype.kubevirt.io virtualmachineinstancetypes          glwcupdD  glwcupd  glw  -         -
 instancetype.kubevirt.io virtualmachinepreferences            glwcupdD  glwcupd  glw  -         -
 pool.kubevirt.io virtualmachinepools                          glwcupdD  glwcupd  glw  -         -
+cdi.kubevirt.io datavolumes                                   glwcupdD  glwcupd  glw  -         -
+cdi.kubevirt.io datavolumes/status                            -         -        -    -         -
 pool.kubevirt.io virtualmachinepools/scale                    -         -        -    -         -
 plugin.kubevirt.io plugins                                    -         -        -    -         -
 template.kubevirt.io virtualmachinetemplates                  -         -        -    -         -

@@ -13,8 +13,9 @@
 
 pub mod claim;
 pub mod container;
-pub mod header;
 pub mod qcow2;
+
+pub use container_disk::header;
 
 pub use container::{ContainerDisk, ContainerDiskError, ContainerDisks};
 pub use header::{Format, HeaderError, Image};

@@ -203,7 +203,7 @@ fn importer(groups: &Result<Vec<Value>, String>) -> Finding {
         Ok(_) => Finding::warning(
             area,
             "DataVolumes are not served: images come as container disks or on claims",
-            "install CDI where machines are made from downloads, clones or uploads",
+            "virt-operator makes the kind DataVolume for downloads; install CDI for copies and uploads",
         ),
         Err(why) => Finding::unknown(area, format!("API groups cannot be listed: {why}")),
     }

@@ -8,7 +8,7 @@ fn pinned() -> Images {
         pull_policy: "Always".into(),
         ..Images::default()
     };
-    for (name, digit) in INSTALLED.iter().chain(&[crate::operator::NAME]).zip("01234".chars()) {
+    for (name, digit) in INSTALLED.iter().chain(&[crate::operator::NAME]).zip("012345".chars()) {
         let digest = format!("sha256:{}", digit.to_string().repeat(64));
         images.pin(name, &format!("r.example:5000/x/{name}@{digest}")).unwrap();
     }
@@ -106,8 +106,8 @@ fn values_say_what_the_images_are() {
     assert_eq!(pinned["image"]["registry"], "r.example:5000/x");
     assert_eq!(pinned["image"]["tag"], "v1.20.0");
     assert_eq!(pinned["image"]["pullPolicy"], "Always");
-    assert_eq!(pinned["image"]["digests"]["virt-operator"], format!("sha256:{}", "4".repeat(64)));
-    assert_eq!(pinned["image"]["digests"].as_object().unwrap().len(), 5);
+    assert_eq!(pinned["image"]["digests"]["virt-operator"], format!("sha256:{}", "5".repeat(64)));
+    assert_eq!(pinned["image"]["digests"].as_object().unwrap().len(), 6);
     let chart: Value = serde_saphyr::from_str(&file(&Images::default(), "Chart.yaml")).unwrap();
     assert_eq!((&chart["version"], &chart["appVersion"]), (&json!("1.20.0"), &json!("devel")));
 }

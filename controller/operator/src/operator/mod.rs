@@ -17,6 +17,7 @@
 pub mod cache;
 pub mod canary;
 pub mod customize;
+mod data_volumes;
 mod definition;
 pub mod desired;
 mod existing;

@@ -1,10 +1,10 @@
 //! What the leading process does: it watches, and looks whenever something changed.
 
 use super::cache::Cache;
-use super::definition;
 use super::reconcile::{Reconciler, scopes};
 use super::target::Own;
 use super::webhook::Webhook;
+use super::{data_volumes, definition};
 use barevirt_component::error::chain;
 use barevirt_component::request::back_off;
 use kube::Client;
@@ -22,6 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// Works until the future is dropped.
 pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webhook>, instance: &str) {
     let watches = cache.clone().follow(client.clone(), scopes(&own));
+    let volumes = data_volumes::follow(client.clone(), cache.clone());
     let mut reconciler = Reconciler::new(client.clone(), own, cache.clone(), webhook, instance);
     let signer = reconciler.signer();
     let work = async {
@@ -59,6 +60,7 @@ pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webho
     };
     tokio::select! {
         () = watches => warn!("the watches ended"),
+        () = volumes => {}
         () = signer => warn!("the watch of certificate requests ended"),
         () = work => {}
     }

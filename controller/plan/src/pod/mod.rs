@@ -36,9 +36,10 @@ pub mod target;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::parts::unprivileged;
 use self::parts::{
     CONTAINER_DISKS, PRIVATE_SIZE, PROGRAM_SIZE, SOCKETS_SIZE, empty_dir, mount, pod_security, pull_secrets,
-    some, unprivileged,
+    some,
 };
 use crate::config::Config;
 use crate::generated;

@@ -53,7 +53,7 @@ pub(super) fn pod_security(config: &Config) -> PodSecurityContext {
 }
 
 /// What `restricted` asks of each container, and a root file system that cannot be written.
-pub(super) fn unprivileged() -> SecurityContext {
+pub(crate) fn unprivileged() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         read_only_root_filesystem: Some(true),

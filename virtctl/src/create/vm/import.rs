@@ -85,6 +85,7 @@ fn spec<'a>(kind: &str, params: Params<'a>) -> anyhow::Result<(Params<'a>, DataV
                 cert_config_map: text("certconfigmap"),
                 extra_headers: params.list("extraheaders"),
                 secret_extra_headers: params.list("secretextraheaders"),
+                ..DataVolumeSourceHttp::default()
             });
         }
         "imageio" => {

@@ -6,7 +6,7 @@ use crate::operator::cache::selector;
 use crate::operator::kind::Identity;
 use crate::operator::report::{self, Outcome};
 use crate::operator::target::Target;
-use crate::operator::{APPLIED_ANNOTATION, existing, owned, removal, versions};
+use crate::operator::{APPLIED_ANNOTATION, data_volumes, existing, owned, removal, versions};
 use barevirt_api::v1::{Condition, KubeVirt};
 use barevirt_component::request::Error;
 use barevirt_component::request::call_opt;
@@ -69,6 +69,7 @@ impl Reconciler {
         }
         let removal = removal::plan(&found);
         if removal.is_done() {
+            data_volumes::remove(&self.client).await?;
             self.certificates.remove().await?;
             self.remove_leases().await?;
             self.report(kubevirt, &Outcome::Removed, None).await?;

@@ -4,13 +4,21 @@ use std::process::Command;
 use proptest::prelude::*;
 
 use super::*;
-use crate::disk::qcow2;
 
-/// A sound version 3 header, as this program writes it for a disk of 1 GiB.
+/// A sound version 3 header, as qemu-img writes it for a disk of 1 GiB.
 fn sound() -> Vec<u8> {
-    let mut image = qcow2::empty(1 << 30).unwrap().bytes();
-    image.truncate(INSPECTED);
-    image
+    static WRITTEN: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    let write = || {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sound");
+        let status =
+            Command::new("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&path).arg("1G").status();
+        assert!(status.unwrap().success());
+        let mut image = std::fs::read(path).unwrap();
+        image.truncate(INSPECTED);
+        image
+    };
+    WRITTEN.get_or_init(write).clone()
 }
 
 const LENGTH: u64 = 1 << 20;

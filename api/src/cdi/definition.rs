@@ -1,0 +1,217 @@
+//! The definition of DataVolumes, for clusters without CDI. What we do not serve is refused by the API server itself, by rules of
+//! the definition: they go when CDI puts its own in the place of ours.
+
+use super::DataVolume;
+use crate::crd;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, ValidationRule,
+};
+use kube::CustomResourceExt;
+
+/// Longest address of a source, in bytes.
+const LONGEST_URL: i64 = 8192;
+
+/// A rule about one schema of the specification.
+struct Rule {
+    /// Members on the way from the specification to what the rule is about.
+    at: &'static [&'static str],
+    /// CEL.
+    rule: &'static str,
+    /// For people.
+    message: &'static str,
+    /// What the message is about, below `at`.
+    field: &'static str,
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        at: &[],
+        rule: "has(self.source) || has(self.sourceRef)",
+        message: "one of source and sourceRef must be given",
+        field: "",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.sourceRef)",
+        message: "sourceRef is served by CDI alone, and this cluster has none",
+        field: ".sourceRef",
+    },
+    Rule {
+        at: &[],
+        rule: "has(self.pvc) != has(self.storage)",
+        message: "exactly one of pvc and storage must be given",
+        field: "",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.contentType) || self.contentType == '' || self.contentType == 'kubevirt'",
+        message: "content other than kubevirt, a disk image, is served by CDI alone, and this cluster has none",
+        field: ".contentType",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.checkpoints) || size(self.checkpoints) == 0",
+        message: "warm imports are served by CDI alone, and this cluster has none",
+        field: ".checkpoints",
+    },
+    Rule {
+        at: &["pvc"],
+        rule: "has(self.resources) && has(self.resources.requests) && 'storage' in self.resources.requests",
+        message: "resources.requests.storage must be given",
+        field: ".resources",
+    },
+    Rule {
+        at: &["pvc"],
+        rule: "!has(self.dataSource) && !has(self.dataSourceRef)",
+        message: "a claim that is filled from a source has no data source of its own",
+        field: "",
+    },
+    Rule {
+        at: &["storage"],
+        rule: "has(self.resources) && has(self.resources.requests) && 'storage' in self.resources.requests",
+        message: "resources.requests.storage must be given",
+        field: ".resources",
+    },
+    Rule {
+        at: &["storage"],
+        rule: "!has(self.dataSource) && !has(self.dataSourceRef)",
+        message: "a claim that is filled from a source has no data source of its own",
+        field: "",
+    },
+    Rule {
+        at: &["source"],
+        rule: "[has(self.blank), has(self.gcs), has(self.http), has(self.imageio), has(self.pvc), has(self.registry), \
+            has(self.s3), has(self.snapshot), has(self.upload), has(self.vddk)].filter(given, given).size() == 1",
+        message: "exactly one source must be given",
+        field: "",
+    },
+    not_served("!has(self.gcs)", ".gcs"),
+    not_served("!has(self.imageio)", ".imageio"),
+    not_served("!has(self.pvc)", ".pvc"),
+    not_served("!has(self.s3)", ".s3"),
+    not_served("!has(self.snapshot)", ".snapshot"),
+    not_served("!has(self.upload)", ".upload"),
+    not_served("!has(self.vddk)", ".vddk"),
+    Rule {
+        at: &["source", "http"],
+        rule: "self.url.startsWith('http://') || self.url.startsWith('https://')",
+        message: "url must begin with http:// or https://",
+        field: ".url",
+    },
+    Rule {
+        at: &["source", "http"],
+        rule: "!has(self.insecureSkipVerify) || !self.insecureSkipVerify",
+        message: "a server's certificate is always checked: give its authority in certConfigMap, or a checksum and http",
+        field: ".insecureSkipVerify",
+    },
+    Rule {
+        at: &["source", "registry"],
+        rule: "has(self.url) && self.url.startsWith('docker://')",
+        message: "url must be given, and begin with docker://",
+        field: ".url",
+    },
+    Rule {
+        at: &["source", "registry"],
+        rule: "!has(self.imageStream)",
+        message: "image streams are served by CDI alone, and this cluster has none",
+        field: ".imageStream",
+    },
+    Rule {
+        at: &["source", "registry"],
+        rule: "!has(self.pullMethod) || self.pullMethod == 'pod'",
+        message: "only pullMethod pod is served without CDI, and this cluster has none",
+        field: ".pullMethod",
+    },
+    Rule {
+        at: &["source", "http", "url"],
+        rule: "self == oldSelf",
+        message: "a DataVolume's source cannot be changed",
+        field: "",
+    },
+    Rule {
+        at: &["source", "registry", "url"],
+        rule: "self == oldSelf",
+        message: "a DataVolume's source cannot be changed",
+        field: "",
+    },
+];
+
+const fn not_served(rule: &'static str, field: &'static str) -> Rule {
+    Rule {
+        at: &["source"],
+        rule,
+        message: "this source is served by CDI alone, and this cluster has none",
+        field,
+    }
+}
+
+/// The definition that is installed where there is none.
+pub fn definition() -> CustomResourceDefinition {
+    let mut definition = crd::without_unsigned(DataVolume::crd());
+    for version in &mut definition.spec.versions {
+        let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut())
+        else {
+            continue;
+        };
+        for source in ["http", "registry"] {
+            if let Some(url) = below(schema, &["spec", "source", source, "url"]) {
+                url.max_length = Some(LONGEST_URL);
+            }
+        }
+        for Rule { at, rule, message, field } in RULES {
+            let path: Vec<&str> = ["spec"].iter().chain(*at).copied().collect();
+            let Some(schema) = below(schema, &path) else { continue };
+            schema.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+                rule: (*rule).to_owned(),
+                message: Some((*message).to_owned()),
+                field_path: (!field.is_empty()).then(|| (*field).to_owned()),
+                ..ValidationRule::default()
+            });
+        }
+    }
+    definition
+}
+
+fn below<'a>(schema: &'a mut JSONSchemaProps, path: &[&str]) -> Option<&'a mut JSONSchemaProps> {
+    path.iter().try_fold(schema, |schema, member| schema.properties.as_mut()?.get_mut(*member))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_is_about_something_and_names_what_is_there() {
+        let mut definition = definition();
+        assert_eq!(definition.metadata.name.as_deref(), Some("datavolumes.cdi.kubevirt.io"));
+        let schema =
+            definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        for rule in RULES {
+            let path: Vec<&str> = ["spec"].iter().chain(rule.at).copied().collect();
+            let found = below(schema, &path).unwrap_or_else(|| panic!("{path:?}"));
+            let rules = found.x_kubernetes_validations.as_ref().unwrap();
+            assert!(rules.iter().any(|found| found.rule == rule.rule), "{}", rule.rule);
+            if let Some(field) = rule.field.strip_prefix('.') {
+                assert!(below(found, &[field]).is_some(), "{} of {path:?}", rule.field);
+            }
+        }
+    }
+
+    #[test]
+    fn each_source_is_either_served_or_refused() {
+        let mut definition = definition();
+        let schema =
+            definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        let source = below(schema, &["spec", "source"]).unwrap();
+        for name in source.properties.as_ref().unwrap().keys() {
+            let served = ["blank", "http", "registry"].contains(&name.as_str());
+            let refused = RULES.iter().any(|rule| rule.rule == format!("!has(self.{name})"));
+            assert!(served != refused, "{name}");
+            assert!(
+                RULES.iter().any(|rule| rule.rule.contains(&format!("has(self.{name}),"))
+                    || rule.rule.contains(&format!("has(self.{name})]"))),
+                "{name}"
+            );
+        }
+    }
+}

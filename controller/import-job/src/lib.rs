@@ -1,0 +1,206 @@
+//! What virt-controller and virt-importer say to each other.
+//!
+//! ```text
+//!   virt-controller -- environment variable IMPORT: Job (JSON) --> virt-importer        secrets and certificates: files at Places
+//!   virt-controller <-- termination message: Outcome (JSON) ------ virt-importer
+//!   virt-controller <-- GET /metrics on METRICS_PORT: progress --- virt-importer
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+/// Environment variable with the job.
+pub const JOB: &str = "IMPORT";
+/// Directory where a claim with a file system is mounted.
+pub const DATA: &str = "/data";
+/// The disk in it: what KubeVirt's machines look for.
+pub const DISK: &str = "disk.img";
+/// Path of a claim that is a block device.
+pub const DEVICE: &str = "/dev/cdi-block-volume";
+/// Directory for what cannot be streamed into a block device.
+pub const SCRATCH: &str = "/scratch";
+/// Directory of what is copied: a claim with a file system, or an image of the node's.
+pub const SOURCE: &str = "/source";
+/// Path of a claim that is copied and is a block device.
+pub const SOURCE_DEVICE: &str = "/dev/cdi-source-volume";
+/// Directory with the secret for the server: [`USER`] and [`PASSWORD`].
+pub const CREDENTIALS: &str = "/credentials";
+/// User name in a secret.
+pub const USER: &str = "accessKeyId";
+/// Password in a secret.
+pub const PASSWORD: &str = "secretKey";
+/// Directory with certificates of authorities that are trusted besides the usual ones.
+pub const AUTHORITIES: &str = "/authorities";
+/// Directory with a directory for each secret with header lines, `0`, `1` and so on; each file is one line.
+pub const HEADERS: &str = "/headers";
+/// Where the kubelet reads the last word of a container.
+pub const TERMINATION_LOG: &str = "/dev/termination-log";
+/// Port of the progress, over HTTP.
+pub const METRICS_PORT: u16 = 8443;
+/// The progress there, in per cent; the same name as CDI's.
+pub const PROGRESS_METRIC: &str = "kubevirt_cdi_import_progress_total";
+
+/// Exit code of an import that another try may help.
+pub const EXIT_PASSING: u8 = 1;
+/// Exit code of an import that no other try can help.
+pub const EXIT_FINAL: u8 = 2;
+/// Longest reason, in bytes: the kubelet keeps 4096 of a termination message.
+pub const LONGEST_REASON: usize = 2048;
+
+/// Where the contents come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum Source {
+    /// A file of a web server.
+    Http {
+        /// Its address, `http` or `https`.
+        url: String,
+        /// Further header lines, `Name: value`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        headers: Vec<String>,
+        /// `algorithm:digest` of the file as the server has it: md5, sha1, sha256 or sha512.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checksum: Option<String>,
+    },
+    /// A container image with a disk below `/disk`.
+    Registry {
+        /// Its name, `docker://host/path:tag`.
+        url: String,
+        /// Architecture, where the image is there for several; that of the importer if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        architecture: Option<String>,
+        /// Whether the registry is spoken to without TLS.
+        #[serde(default)]
+        insecure: bool,
+    },
+    /// Nothing: an empty disk.
+    Blank {},
+    /// Another claim, byte for byte.
+    Claim {},
+    /// A container image that the node has pulled, with a disk below `/disk`.
+    Image {},
+}
+
+/// One import.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Job {
+    /// Where the contents come from.
+    pub source: Source,
+    /// Size of the disk to make, in bytes. For a block device: what it has to have at least.
+    pub size: u64,
+    /// What of a claim's file system is left to it, in thousandths; the disk is made smaller where there is not that much room.
+    #[serde(default)]
+    pub overhead: u16,
+    /// Whether all space is reserved up front.
+    #[serde(default)]
+    pub preallocation: bool,
+    /// UID of the DataVolume, for the label of the metric.
+    #[serde(default)]
+    pub owner: String,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "result")]
+pub enum Outcome {
+    /// The claim is filled.
+    Done {
+        /// Size of the disk, in bytes.
+        size: u64,
+    },
+    /// It is not.
+    Failed {
+        /// Whether no other try can help.
+        last: bool,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Outcome {
+    /// A failure, its reason within [`LONGEST_REASON`] and without control characters.
+    #[must_use]
+    pub fn failed(last: bool, reason: &str) -> Self {
+        let mut bounded = String::new();
+        for character in reason.chars() {
+            let character = if character.is_control() { ' ' } else { character };
+            if bounded.len() + character.len_utf8() > LONGEST_REASON {
+                break;
+            }
+            bounded.push(character);
+        }
+        Outcome::Failed { last, reason: bounded }
+    }
+
+    /// As the termination message.
+    #[must_use]
+    pub fn to_message(&self) -> String {
+        // Strings, numbers and truth values always have a JSON form.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads a termination message. Whoever wrote it may be in the hands of an image.
+    #[must_use]
+    pub fn of_message(text: &str) -> Option<Self> {
+        match serde_json::from_str(text).ok()? {
+            Outcome::Failed { last, reason } => Some(Outcome::failed(last, &reason)),
+            done @ Outcome::Done { .. } => Some(done),
+        }
+    }
+}
+
+/// The progress in the text of `/metrics`, in per cent.
+#[must_use]
+pub fn progress_of(metrics: &str) -> Option<f64> {
+    let line = metrics.lines().find(|line| line.starts_with(PROGRESS_METRIC))?;
+    let value: f64 = line.rsplit(' ').next()?.parse().ok()?;
+    (0.0..=100.0).contains(&value).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_written_as_it_is_read() {
+        let job = Job {
+            source: Source::Http {
+                url: "https://images.example/a".to_owned(),
+                headers: vec![],
+                checksum: Some("md5:0".to_owned()),
+            },
+            size: 1 << 20,
+            overhead: 60,
+            preallocation: false,
+            owner: "u".to_owned(),
+        };
+        let text = serde_json::to_string(&job).unwrap();
+        assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job);
+        assert!(text.contains(r#""source":{"http":{"url""#), "{text}");
+        assert!(serde_json::from_str::<Job>(r#"{"source":{"ftp":{}},"size":1}"#).is_err());
+    }
+
+    #[test]
+    fn a_reason_is_bounded_by_who_says_it_and_by_who_reads_it() {
+        let long = "ü\n".repeat(LONGEST_REASON);
+        let message = Outcome::failed(true, &long).to_message();
+        assert!(message.len() < 4096 && !message.contains("\\n"), "{}", message.len());
+        let forged = format!(r#"{{"result":"failed","last":false,"reason":"{}"}}"#, "x".repeat(5000));
+        let Some(Outcome::Failed { reason, last: false }) = Outcome::of_message(&forged) else {
+            panic!("{forged}")
+        };
+        assert_eq!(reason.len(), LONGEST_REASON);
+        assert_eq!(Outcome::of_message("Killed"), None);
+        assert_eq!(Outcome::of_message(r#"{"result":"done","size":7}"#), Some(Outcome::Done { size: 7 }));
+    }
+
+    #[test]
+    fn a_progress_is_a_share_of_a_hundred() {
+        let text = |value: &str| format!("# TYPE x counter\n{PROGRESS_METRIC}{{ownerUID=\"u\"}} {value}\n");
+        assert_eq!(progress_of(&text("41.5")), Some(41.5));
+        for bad in ["101", "-1", "NaN", "inf", ""] {
+            assert_eq!(progress_of(&text(bad)), None, "{bad}");
+        }
+        assert_eq!(progress_of(""), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Which addresses may be connected to.
+//!
+//! The address of an image is the choice of who may make DataVolumes, and the importer has the network of their pods. Where it is
+//! redirected to is the server's choice. So:
+//!
+//! - never to this pod or to the link, where nodes have metadata services;
+//! - from a public server not to a private address: a stranger does not choose what is asked for within the cluster.
+//!
+//! The address that was judged is the one that is connected to.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Where an address leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// Nowhere that an image can be.
+    Forbidden,
+    /// Within an organisation: cluster, private networks.
+    Private,
+    /// The internet.
+    Public,
+}
+
+/// The rule, and what is excepted from it.
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    /// Addresses that are private although they would be forbidden. For tests.
+    pub excepted: Vec<IpAddr>,
+}
+
+impl Addresses {
+    /// Where the address leads.
+    #[must_use]
+    pub fn reach(&self, address: IpAddr) -> Reach {
+        let address = address.to_canonical();
+        if self.excepted.contains(&address) {
+            return Reach::Private;
+        }
+        match address {
+            IpAddr::V4(address) => reach_v4(address),
+            IpAddr::V6(address) => reach_v6(address),
+        }
+    }
+}
+
+fn reach_v4(address: Ipv4Addr) -> Reach {
+    let [a, b, ..] = address.octets();
+    if address.is_loopback()
+        || address.is_link_local()
+        || address.is_multicast()
+        || address.is_broadcast()
+        || a == 0
+        || a >= 240
+    {
+        return Reach::Forbidden;
+    }
+    // 100.64.0.0/10 is shared by providers and used by clusters; 198.18.0.0/15 is for measurements.
+    let shared = a == 100 && (64..128).contains(&b) || a == 198 && (18..20).contains(&b);
+    if address.is_private() || shared { Reach::Private } else { Reach::Public }
+}
+
+fn reach_v6(address: Ipv6Addr) -> Reach {
+    // A metadata service of a well-known cloud has this address.
+    const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    let segments = address.segments();
+    if address.is_loopback()
+        || address.is_unspecified()
+        || address.is_multicast()
+        || address.is_unicast_link_local()
+        || address == METADATA
+    {
+        return Reach::Forbidden;
+    }
+    // Translated (64:ff9b::/96) and tunnelled (2002::/16): as what is within.
+    let [a, b] = match segments {
+        [0x64, 0xff9b, 0, 0, 0, 0, a, b] | [0x2002, a, b, ..] => [a, b],
+        [first, ..] => {
+            return if first & 0xfe00 == 0xfc00 || first & 0xffc0 == 0xfec0 {
+                Reach::Private
+            } else {
+                Reach::Public
+            };
+        }
+    };
+    reach_v4(Ipv4Addr::from((u32::from(a) << 16) | u32::from(b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_leads_where_it_leads_however_it_is_written() {
+        let rule = Addresses::default();
+        for (address, reach) in [
+            ("169.254.169.254", Reach::Forbidden),
+            ("127.0.0.1", Reach::Forbidden),
+            ("0.0.0.0", Reach::Forbidden),
+            ("224.0.0.1", Reach::Forbidden),
+            ("255.255.255.255", Reach::Forbidden),
+            ("::1", Reach::Forbidden),
+            ("::", Reach::Forbidden),
+            ("fe80::1", Reach::Forbidden),
+            ("fd00:ec2::254", Reach::Forbidden),
+            ("::ffff:169.254.169.254", Reach::Forbidden),
+            ("64:ff9b::a9fe:a9fe", Reach::Forbidden),
+            ("2002:7f00:1::1", Reach::Forbidden),
+            ("10.0.0.1", Reach::Private),
+            ("192.168.7.7", Reach::Private),
+            ("172.16.0.9", Reach::Private),
+            ("100.64.1.1", Reach::Private),
+            ("fd12::1", Reach::Private),
+            ("9.9.9.9", Reach::Public),
+            ("100.63.1.1", Reach::Public),
+            ("2620:fe::fe", Reach::Public),
+        ] {
+            assert_eq!(rule.reach(address.parse().unwrap()), reach, "{address}");
+        }
+        let excepted = Addresses { excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] };
+        assert_eq!(excepted.reach("127.0.0.1".parse().unwrap()), Reach::Private);
+        assert_eq!(excepted.reach("127.0.0.2".parse().unwrap()), Reach::Forbidden);
+    }
+}

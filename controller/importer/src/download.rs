@@ -1,0 +1,287 @@
+//! The bytes of one file, in order, over as many connections as it takes.
+//!
+//! ```text
+//!   GET --> 200, bytes ... cut --> pause --> GET Range: bytes=N- --> 206 --> bytes ... end --> checksum --> End
+//!                                                       \--> 200: the first N bytes are read past
+//! ```
+//!
+//! Where a server says another length or another ETag than at first, the file is another one: that is the end of it.
+
+use crate::checksum::{Checksum, Hasher};
+use crate::failure::Failure;
+use crate::feed::Piece;
+use crate::progress::Progress;
+use crate::web::{Answer, Ask, Web};
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Bytes;
+use std::sync::Arc;
+use tokio::sync::mpsc::Sender;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use tracing::{info, warn};
+
+/// Progress after which tries count anew, in bytes.
+const WORTHWHILE: u64 = 1 << 20;
+
+/// What is known of a file before its first byte.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Described {
+    /// Its length in bytes, where the server says it.
+    pub length: Option<u64>,
+    /// Its media type.
+    pub media_type: Option<String>,
+}
+
+/// A file to get.
+#[derive(Debug)]
+pub struct Download {
+    /// From where.
+    pub ask: Ask,
+    /// What it must be.
+    pub checksum: Option<Checksum>,
+    /// How long it must be, in bytes.
+    pub length: Option<u64>,
+}
+
+/// How far it is.
+struct Position {
+    offset: u64,
+    length: Option<u64>,
+    validator: Option<HeaderValue>,
+    hasher: Option<Hasher>,
+}
+
+enum Ended {
+    /// All is there.
+    Whole,
+    /// Nobody wants the rest.
+    Unwanted,
+}
+
+impl Download {
+    /// Sends the file to `sink`, and before that what is known of it to `described`. The last piece says how it ended.
+    pub async fn run(
+        self,
+        web: Web,
+        described: oneshot::Sender<Described>,
+        sink: Sender<Piece>,
+        progress: Arc<Progress>,
+    ) {
+        let what = self.ask.url.shown();
+        let mut position = Position {
+            offset: 0,
+            length: self.length,
+            validator: None,
+            hasher: self.checksum.as_ref().map(Checksum::hasher),
+        };
+        let last = match self.bytes(&web, &mut position, described, &sink, &progress).await {
+            Ok(Ended::Unwanted) => return,
+            Ok(Ended::Whole) => match (&self.checksum, position.hasher) {
+                (Some(checksum), Some(hasher)) => match checksum.verify(hasher, &what) {
+                    Ok(()) => Piece::End,
+                    Err(failure) => Piece::Failed(failure),
+                },
+                _ => Piece::End,
+            },
+            Err(failure) => Piece::Failed(failure),
+        };
+        // Who reads has gone: then it has its reasons.
+        let _ = sink.send(last).await;
+    }
+
+    async fn bytes(
+        &self,
+        web: &Web,
+        position: &mut Position,
+        described: oneshot::Sender<Described>,
+        sink: &Sender<Piece>,
+        progress: &Progress,
+    ) -> Result<Ended, Failure> {
+        let mut described = Some(described);
+        let (mut tries, mut pause) = (0, web.patience.pause);
+        loop {
+            let before = position.offset;
+            let failure = match self.part(web, position, &mut described, sink, progress).await {
+                Ok(ended) => return Ok(ended),
+                Err(failure) if failure.is_final() => return Err(failure),
+                Err(failure) => failure,
+            };
+            if position.offset - before >= WORTHWHILE {
+                (tries, pause) = (0, web.patience.pause);
+            }
+            tries += 1;
+            if tries >= web.patience.tries {
+                return Err(failure);
+            }
+            warn!(why = %failure, offset = position.offset, ?pause, "the transfer broke off; it is taken up again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(web.patience.longest_pause);
+        }
+    }
+
+    /// What one connection brings.
+    async fn part(
+        &self,
+        web: &Web,
+        position: &mut Position,
+        described: &mut Option<oneshot::Sender<Described>>,
+        sink: &Sender<Piece>,
+        progress: &Progress,
+    ) -> Result<Ended, Failure> {
+        let mut ask = self.ask.clone();
+        if position.offset > 0 {
+            range(&mut ask.headers, position);
+        }
+        let mut answer = web.get(&ask).await?;
+        let mut skip = position.begin(&answer)?;
+        if let Some(described) = described.take() {
+            info!(url = answer.url.shown(), length = position.length, "the transfer begins");
+            let media_type = answer.header(header::CONTENT_TYPE).map(str::to_owned);
+            // Who wants to know has gone: the sink tells.
+            let _ = described.send(Described { length: position.length, media_type });
+        }
+        let (mut deadline, mut since) = (Instant::now() + web.patience.stall, 0);
+        loop {
+            let frame = timeout_at(deadline, answer.body.frame()).await;
+            let frame = match frame {
+                Err(_) => return Err(Failure::Passing(format!("{} has stalled", answer.url.shown()))),
+                Ok(None) => break,
+                Ok(Some(Err(error))) => {
+                    let why =
+                        std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
+                    return Err(Failure::Passing(format!("read {}: {error}{why}", answer.url.shown())));
+                }
+                Ok(Some(Ok(frame))) => frame,
+            };
+            let Ok(mut bytes) = frame.into_data() else { continue };
+            since += bytes.len() as u64;
+            if since >= web.patience.least {
+                since = 0;
+                deadline = Instant::now() + web.patience.stall;
+            }
+            let skipped = skip.min(bytes.len() as u64);
+            skip -= skipped;
+            let bytes = bytes.split_off(usize::try_from(skipped).unwrap_or(bytes.len()));
+            let waited = Instant::now();
+            if !position.take(bytes, sink, progress, &answer).await? {
+                return Ok(Ended::Unwanted);
+            }
+            // The disk's slowness is not the server's.
+            deadline += waited.elapsed();
+        }
+        match position.length {
+            Some(length) if position.offset < length => Err(Failure::Passing(format!(
+                "{} ended after {} of {length} bytes",
+                answer.url.shown(),
+                position.offset
+            ))),
+            _ => Ok(Ended::Whole),
+        }
+    }
+}
+
+fn range(headers: &mut HeaderMap, position: &Position) {
+    if let Ok(value) = HeaderValue::from_str(&format!("bytes={}-", position.offset)) {
+        headers.insert(header::RANGE, value);
+    }
+    if let Some(validator) = &position.validator {
+        headers.insert(header::IF_RANGE, validator.clone());
+    }
+}
+
+impl Position {
+    /// What an answer says of the file, compared with what was said before: how many of its bytes are known already.
+    fn begin(&mut self, answer: &Answer) -> Result<u64, Failure> {
+        let shown = answer.url.shown();
+        let changed = |why: String| Failure::Final(format!("{shown} has changed while it was read: {why}"));
+        let content_length = answer.header(header::CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
+        let encoding = answer.header(header::CONTENT_ENCODING).unwrap_or("identity");
+        if !encoding.eq_ignore_ascii_case("identity") {
+            return Err(Failure::Final(format!("{shown} is sent with Content-Encoding {encoding}, unasked")));
+        }
+        let (length, skip) = match answer.status {
+            StatusCode::OK => (content_length, self.offset),
+            StatusCode::PARTIAL_CONTENT if self.offset > 0 => {
+                let part = answer.header(header::CONTENT_RANGE).and_then(content_range);
+                let Some((start, whole)) = part.filter(|(start, _)| *start == self.offset) else {
+                    return Err(Failure::Final(format!("{shown} sends another part than it was asked for")));
+                };
+                (whole.or_else(|| content_length.map(|rest| start.saturating_add(rest))), 0)
+            }
+            StatusCode::RANGE_NOT_SATISFIABLE if self.offset > 0 => {
+                return Err(changed("it has become shorter".to_owned()));
+            }
+            _ => return Err(answer.refusal()),
+        };
+        match (self.length, length) {
+            (Some(known), Some(said)) if known != said => {
+                return Err(changed(format!("its length was {known} bytes and is {said}")));
+            }
+            (None, said) => self.length = said,
+            _ => {}
+        }
+        let validator = validator(&answer.headers);
+        if self.offset == 0 {
+            self.validator = validator;
+        } else if let (Some(known), Some(said)) = (&self.validator, &validator)
+            && known != said
+        {
+            return Err(changed("its ETag or time is another".to_owned()));
+        }
+        Ok(skip)
+    }
+
+    /// Passes bytes on; false where nobody wants them.
+    async fn take(
+        &mut self,
+        bytes: Bytes,
+        sink: &Sender<Piece>,
+        progress: &Progress,
+        answer: &Answer,
+    ) -> Result<bool, Failure> {
+        if bytes.is_empty() {
+            return Ok(true);
+        }
+        self.offset += bytes.len() as u64;
+        if let Some(length) = self.length
+            && self.offset > length
+        {
+            let shown = answer.url.shown();
+            return Err(Failure::Final(format!("{shown} sends more than the {length} bytes that it has")));
+        }
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&bytes);
+        }
+        progress.transferred(self.offset, self.length.unwrap_or_default());
+        Ok(sink.send(Piece::Data(bytes)).await.is_ok())
+    }
+}
+
+/// What tells one state of a file from another: a strong ETag, else its time.
+fn validator(headers: &HeaderMap) -> Option<HeaderValue> {
+    let tag = headers.get(header::ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"));
+    tag.or_else(|| headers.get(header::LAST_MODIFIED)).cloned()
+}
+
+/// Start and length of the whole in `bytes 5-9/10`.
+fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
+    let (part, whole) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (start, _) = part.split_once('-')?;
+    Some((start.parse().ok()?, whole.parse().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_says_where_it_begins() {
+        assert_eq!(content_range("bytes 5-9/10"), Some((5, Some(10))));
+        assert_eq!(content_range("bytes 5-9/*"), Some((5, None)));
+        for bad in ["5-9/10", "bytes */10", "bytes x-9/10", ""] {
+            assert_eq!(content_range(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! An image, as a stream from a stranger, into the claim.
+//!
+//! ```text
+//!   bytes --(gz, xz, zstd)--> first 4 KiB --raw----> blocks into the claim, zeros left out
+//!                                         --qcow2--> checked, kept, to be converted
+//!                                         --other--> refused by name
+//! ```
+
+use crate::failure::Failure;
+use crate::feed::{Feed, Trouble};
+use crate::progress::Progress;
+use crate::target::Target;
+use crate::unpack::{Peeked, unpacked};
+use container_disk::header::{Format, INSPECTED, Image, LARGEST, inspect};
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 20;
+/// What may follow an image in a stream, in bytes: padding of archives.
+const MOST_AFTER: u64 = 1 << 20;
+/// Share of the transfer where something is to be converted afterwards, in per cent.
+const TRANSFER: u64 = 80;
+
+/// What became of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// The disk is written.
+    Written,
+    /// The image is at [`Target::staged`], to be converted.
+    Staged(Image),
+}
+
+/// Reads an image into the claim. `what` is it, for messages; `length` is that of the stream, where it is known.
+///
+/// # Errors
+/// When it is none that is served, does not fit, or does not come.
+pub fn fill(
+    stream: Box<dyn Read + Send>,
+    (what, length): (&str, Option<u64>),
+    trouble: &Trouble,
+    target: &Target,
+    progress: &Progress,
+) -> Result<Filled, Failure> {
+    let (mut stream, packed) = unpacked(stream, INSPECTED).map_err(|error| trouble.of(what, &error))?;
+    let length = length.filter(|_| !packed);
+    let refused = |error: &dyn std::fmt::Display| Failure::Final(format!("{what}: {error}"));
+    // A length that is not known yet is no reason to refuse.
+    let guess = if stream.head.starts_with(b"QFI\xfb") { u64::MAX } else { length.unwrap_or(LARGEST) };
+    let guess = if stream.head.is_empty() { 0 } else { guess };
+    let image = inspect(&stream.head, guess).map_err(|error| refused(&error))?;
+    match image.format {
+        Format::Raw => {
+            if let Some(length) = length {
+                fits(what, length, target)?;
+            }
+            if looks_like_a_page(&stream.head) {
+                return Err(refused(&"it is a web page, not an image"));
+            }
+            raw(&mut stream, what, trouble, target)?;
+            Ok(Filled::Written)
+        }
+        Format::Qcow2 => {
+            fits(what, image.virtual_size, target)?;
+            progress.transfer_is(TRANSFER);
+            let length = stage(&mut stream, (what, length), image.virtual_size, trouble, target)?;
+            inspect(&stream.head, length).map_err(|error| refused(&error))?;
+            Ok(Filled::Staged(image))
+        }
+    }
+}
+
+/// Copies a disk byte for byte, whatever a guest has written to it: no byte of it is looked at.
+///
+/// # Errors
+/// When it does not fit, or cannot be read.
+pub fn copy(
+    stream: Box<dyn Read + Send>,
+    (what, length): (&str, u64),
+    trouble: &Trouble,
+    target: &Target,
+) -> Result<(), Failure> {
+    fits(what, length, target)?;
+    let mut stream = Peeked::new(stream, 0).map_err(|error| trouble.of(what, &error))?;
+    raw(&mut stream, what, trouble, target)
+}
+
+/// Reads what is left of a transfer, so that all of it is judged.
+///
+/// # Errors
+/// When the transfer fails, or does not end.
+pub fn drain(feed: &mut Feed, most: u64, what: &str, trouble: &Trouble) -> Result<(), Failure> {
+    let read = io::copy(&mut feed.take(most.saturating_add(1)), &mut io::sink());
+    let read = read.map_err(|error| trouble.of(what, &error))?;
+    if read > most {
+        return Err(Failure::Final(format!("{what} goes on after its image")));
+    }
+    Ok(())
+}
+
+/// [`drain`], where only padding can follow.
+///
+/// # Errors
+/// As there.
+pub fn drain_padding(feed: &mut Feed, what: &str, trouble: &Trouble) -> Result<(), Failure> {
+    drain(feed, MOST_AFTER, what, trouble)
+}
+
+fn fits(what: &str, size: u64, target: &Target) -> Result<(), Failure> {
+    if size <= target.size() {
+        return Ok(());
+    }
+    Err(Failure::Final(format!(
+        "{what} is a disk of {size} bytes, the claim has room for one of {}: ask for a larger claim",
+        target.size()
+    )))
+}
+
+fn looks_like_a_page(head: &[u8]) -> bool {
+    let text = head.trim_ascii_start();
+    [&b"<!doctype html"[..], b"<html"]
+        .iter()
+        .any(|start| text.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start)))
+}
+
+fn raw(stream: &mut Peeked, what: &str, trouble: &Trouble, target: &Target) -> Result<(), Failure> {
+    let mut piece = vec![0; PIECE];
+    let mut offset = 0u64;
+    loop {
+        let count = read_full(stream, &mut piece).map_err(|error| trouble.of(what, &error))?;
+        if count == 0 {
+            break;
+        }
+        let end = offset + count as u64;
+        if end > target.size() {
+            return Err(Failure::Final(format!(
+                "{what} is a disk of more than the {} bytes that the claim has room for: ask for a larger claim",
+                target.size()
+            )));
+        }
+        target.write(offset, &piece[..count])?;
+        offset = end;
+    }
+    target.zero_from(offset)
+}
+
+fn stage(
+    stream: &mut Peeked,
+    (what, length): (&str, Option<u64>),
+    virtual_size: u64,
+    trouble: &Trouble,
+    target: &Target,
+) -> Result<u64, Failure> {
+    // Tables and snapshots come on top of the contents; an image that is larger than that has no end.
+    let most = virtual_size.saturating_mul(2).saturating_add(64 << 20);
+    let room = target.room()?;
+    if let Some(length) = length
+        && length > room
+    {
+        return Err(Failure::Final(format!(
+            "{what} has {length} bytes, for which there is no room beside its disk ({room} bytes): ask for a larger claim"
+        )));
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let file = options.open(target.staged());
+    let mut file = file.map_err(|error| Failure::io("keep the image until it is converted", &error))?;
+    let mut piece = vec![0; PIECE];
+    let mut written = 0u64;
+    loop {
+        let count = read_full(stream, &mut piece).map_err(|error| trouble.of(what, &error))?;
+        if count == 0 {
+            return Ok(written);
+        }
+        written += count as u64;
+        if written > most {
+            return Err(Failure::Final(format!(
+                "{what} has more than {most} bytes for a disk of {virtual_size} bytes, and goes on"
+            )));
+        }
+        file.write_all(&piece[..count])
+            .map_err(|error| Failure::io("keep the image until it is converted", &error))?;
+    }
+}
+
+fn read_full(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match stream.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,32 @@
+//! Fills one claim: with an image from a web server or a registry, or with an empty disk.
+//!
+//! ```text
+//!   run: job --> web (redirects, addresses) --> download (resume, checksum) --feed--> image --> target
+//!                registry (token, manifest) --> layer (archive) -----------------------/  \--> convert (qemu-img)
+//!                local (another claim, an image of the node) --------------------------/
+//! ```
+//!
+//! Everything here comes from strangers: addresses from who makes DataVolumes, answers from servers, images from whoever made
+//! them. What may be connected to is in [`address`]; what is read into memory is bounded where it is read; what is written is
+//! bounded by the claim; qemu-img, which alone reads an image's tables, runs within limits ([`limits`]).
+//!
+//! A failure says whether another try may help ([`failure::Failure`]); the exit code and the termination message say the same to
+//! virt-controller.
+
+pub mod address;
+pub mod checksum;
+pub mod convert;
+pub mod download;
+pub mod failure;
+pub mod feed;
+pub mod image;
+pub mod limits;
+pub mod local;
+pub mod progress;
+pub mod registry;
+pub mod run;
+pub mod target;
+pub mod trust;
+pub mod unpack;
+pub mod url;
+pub mod web;

@@ -1,0 +1,159 @@
+//! Fills one claim, then ends. The job is in the environment variable `IMPORT`; what became of it is the termination message.
+//!
+//! ```text
+//! virt-importer                                                              the import
+//! virt-importer limited --memory N --seconds N [--read F] [--write F] -- P   becomes P, within limits
+//! ```
+//!
+//! Exit status: 0 when the claim is filled, 1 when another try may help, 2 when none can.
+
+use anyhow::Context;
+use barevirt_import_job::{
+    AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, EXIT_PASSING, HEADERS, JOB, Job, METRICS_PORT,
+    Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, TERMINATION_LOG, USER,
+};
+use nix::sys::resource::{Resource, setrlimit};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info, warn};
+use virt_importer::address::Addresses;
+use virt_importer::convert::Tools;
+use virt_importer::failure::Failure;
+use virt_importer::limits::Limited;
+use virt_importer::progress::{self, Progress};
+use virt_importer::run::Importer;
+use virt_importer::target::Places;
+use virt_importer::trust;
+use virt_importer::web::{Patience, Web};
+
+/// Longest secret that is read, in bytes.
+const LONGEST_SECRET: u64 = 64 << 10;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next() {
+        Some(command) if command == "limited" => {
+            let error = Limited::parse(arguments).map_or_else(|error| error, Limited::execute);
+            eprintln!("{error}");
+            return ExitCode::from(126);
+        }
+        Some(other) => {
+            eprintln!("virt-importer: {other:?} is not known");
+            return ExitCode::from(EXIT_FINAL);
+        }
+        None => {}
+    }
+    tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
+    let result = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => {
+            let result = runtime.block_on(import());
+            // What still waits for a server is not waited for.
+            runtime.shutdown_background();
+            result
+        }
+        Err(error) => Err(Failure::Passing(format!("start: {error}"))),
+    };
+    let (outcome, code) = match result {
+        Ok(size) => (Outcome::Done { size }, ExitCode::SUCCESS),
+        Err(failure) => {
+            error!(last = failure.is_final(), "{failure}");
+            let code = if failure.is_final() { EXIT_FINAL } else { EXIT_PASSING };
+            (Outcome::failed(failure.is_final(), &failure.to_string()), ExitCode::from(code))
+        }
+    };
+    if let Err(error) = std::fs::write(TERMINATION_LOG, outcome.to_message()) {
+        warn!(%error, "the outcome could not be left behind");
+    }
+    code
+}
+
+async fn import() -> Result<u64, Failure> {
+    let asked = |error: anyhow::Error| Failure::Final(format!("{error:#}"));
+    // A file of the disk must not be cut by a limit that somebody else meant well with.
+    if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
+        warn!(%error, "a core file could be written");
+    }
+    let text = std::env::var(JOB).context("read the job").map_err(asked)?;
+    let job: Job = serde_json::from_str(&text).context("read the job").map_err(asked)?;
+    let progress = Arc::new(Progress::default());
+    match TcpListener::bind(("::", METRICS_PORT)).await {
+        Ok(listener) => {
+            tokio::spawn(progress::serve(listener, progress.clone(), job.owner.clone()));
+        }
+        // It is only told at its end then.
+        Err(error) => warn!(%error, "the progress is not served"),
+    }
+    let importer = Importer {
+        web: Web {
+            tls: Arc::new(trust::tls(Path::new(trust::USUAL), Path::new(AUTHORITIES))?),
+            addresses: Addresses::default(),
+            patience: Patience::default(),
+        },
+        places: Places {
+            data: DATA.into(),
+            device: DEVICE.into(),
+            scratch: SCRATCH.into(),
+            source: SOURCE.into(),
+            source_device: SOURCE_DEVICE.into(),
+        },
+        tools: Tools {
+            importer: "/proc/self/exe".into(),
+            qemu_img: "/usr/bin/qemu-img".into(),
+            seconds: None,
+        },
+        login: login()?,
+        headers: headers()?,
+        progress,
+    };
+    let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
+    info!(source = ?shown(&job), size = job.size, "the import begins");
+    tokio::select! {
+        result = importer.run(&job) => result,
+        _ = stop.recv() => Err(Failure::Passing("the import was told to end".to_owned())),
+    }
+}
+
+/// Whose name is in the log; addresses can be secret.
+fn shown(job: &Job) -> &'static str {
+    use barevirt_import_job::Source;
+    match &job.source {
+        Source::Http { .. } => "http",
+        Source::Registry { .. } => "registry",
+        Source::Blank {} => "blank",
+        Source::Claim {} => "claim",
+        Source::Image {} => "image of the node",
+    }
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    use std::io::Read;
+    let failed = |error: std::io::Error| {
+        Failure::Final(format!(
+            "read key {} of a secret: {error}",
+            path.file_name().unwrap_or_default().display()
+        ))
+    };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(LONGEST_SECRET).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+fn login() -> Result<Option<(String, String)>, Failure> {
+    let directory = Path::new(CREDENTIALS);
+    if !directory.is_dir() {
+        return Ok(None);
+    }
+    Ok(Some((read(&directory.join(USER))?, read(&directory.join(PASSWORD))?)))
+}
+
+fn headers() -> Result<Vec<String>, Failure> {
+    let mut directories: Vec<_> =
+        std::fs::read_dir(HEADERS).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    directories.sort();
+    let files = directories.iter().flat_map(|directory| trust::files(directory));
+    files.map(|file| read(&file)).collect()
+}

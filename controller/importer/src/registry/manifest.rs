@@ -1,0 +1,143 @@
+//! Manifests: which layers an image has, and which image is for which architecture (OCI image specification 1.1, Docker's second
+//! version).
+
+use crate::failure::Failure;
+use crate::registry::name::{Name, is_digest};
+use serde::Deserialize;
+
+/// `Accept` of a request for a manifest.
+pub const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+/// Most layers of an image; container runtimes know 127.
+const MOST_LAYERS: usize = 127;
+/// Most images of an index.
+const MOST_IMAGES: usize = 1024;
+
+/// What a digest leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Descriptor {
+    /// `sha256:...`
+    pub digest: String,
+    /// Length in bytes.
+    pub size: u64,
+    /// Of an image in an index.
+    #[serde(default)]
+    pub platform: Option<Platform>,
+}
+
+/// What an image is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Platform {
+    /// Go's name of an architecture.
+    #[serde(default)]
+    pub architecture: String,
+    /// Go's name of a system.
+    #[serde(default)]
+    pub os: String,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    #[serde(default)]
+    manifests: Option<Vec<Descriptor>>,
+    #[serde(default)]
+    layers: Option<Vec<Descriptor>>,
+}
+
+/// A manifest.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Manifest {
+    /// Images for several architectures.
+    Index(Index),
+    /// An image: its layers, the lowest first.
+    Image(Vec<Descriptor>),
+}
+
+/// Images for several architectures.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Index(Vec<Descriptor>);
+
+impl Manifest {
+    /// Reads one. `name` is the image's, for messages.
+    ///
+    /// # Errors
+    /// When it is none, or one that nobody can use.
+    pub fn parse(body: &[u8], name: &Name) -> Result<Self, Failure> {
+        let wrong =
+            |why: String| Failure::Final(format!("image {name} has a manifest that cannot be used: {why}"));
+        let written: Written = serde_json::from_slice(body).map_err(|error| wrong(error.to_string()))?;
+        let (manifest, all) = match written {
+            Written { manifests: Some(images), .. } => (Manifest::Index(Index(images.clone())), images),
+            Written { layers: Some(layers), .. } => (Manifest::Image(layers.clone()), layers),
+            Written { .. } => return Err(wrong("it has neither layers nor manifests".to_owned())),
+        };
+        let most = if matches!(manifest, Manifest::Index(_)) { MOST_IMAGES } else { MOST_LAYERS };
+        if all.len() > most {
+            return Err(wrong(format!("it has {} entries, more than {most}", all.len())));
+        }
+        if let Some(bad) = all.iter().find(|entry| !is_digest(&entry.digest)) {
+            let digest: String = bad.digest.chars().take(80).collect();
+            return Err(wrong(format!("digest {digest:?} is not sha256: and 64 hexadecimal digits")));
+        }
+        Ok(manifest)
+    }
+}
+
+impl Index {
+    /// The image for Linux on an architecture.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn choose(&self, architecture: &str, name: &Name) -> Result<&Descriptor, Failure> {
+        let fits = |entry: &&Descriptor| {
+            entry.platform.as_ref().is_some_and(|platform| {
+                platform.architecture == architecture && (platform.os.is_empty() || platform.os == "linux")
+            })
+        };
+        self.0.iter().find(fits).ok_or_else(|| {
+            let there: Vec<_> = self.0.iter().filter_map(|entry| entry.platform.as_ref()).take(16).collect();
+            let there: Vec<_> =
+                there.iter().map(|found| format!("{}/{}", found.os, found.architecture)).collect();
+            Failure::Final(format!(
+                "image {name} is not there for {architecture}, only for {}",
+                there.join(", ")
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name() -> Name {
+        Name::parse("docker://q.example/a").unwrap()
+    }
+
+    #[test]
+    fn an_index_is_chosen_from_by_architecture() {
+        let (a, b) = (format!("sha256:{}", "a".repeat(64)), format!("sha256:{}", "b".repeat(64)));
+        let text = format!(
+            r#"{{"manifests":[{{"digest":"{a}","size":1,"platform":{{"os":"linux","architecture":"arm64"}}}},
+                {{"digest":"{b}","size":1,"platform":{{"os":"linux","architecture":"amd64"}}}}]}}"#
+        );
+        let Manifest::Index(index) = Manifest::parse(text.as_bytes(), &name()).unwrap() else { panic!() };
+        assert_eq!(index.choose("amd64", &name()).unwrap().digest, b);
+        let missing = index.choose("s390x", &name()).unwrap_err().to_string();
+        assert!(missing.contains("only for linux/arm64, linux/amd64"), "{missing}");
+    }
+
+    #[test]
+    fn a_manifest_that_leads_elsewhere_is_refused() {
+        for bad in [
+            r#"{"layers":[{"digest":"../../x","size":1}]}"#,
+            r#"{"layers":[{"digest":"sha256:00","size":1}]}"#,
+            r#"{"layers":[{"digest":"sha256:00","size":-1}]}"#,
+            r#"{"schemaVersion":1,"fsLayers":[]}"#,
+            "[]",
+        ] {
+            assert!(Manifest::parse(bad.as_bytes(), &name()).unwrap_err().is_final(), "{bad}");
+        }
+    }
+}

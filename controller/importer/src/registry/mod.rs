@@ -1,0 +1,166 @@
+//! Container images with a disk below `/disk`, from a registry (OCI distribution specification 1.1).
+//!
+//! ```text
+//!   docker://host/path:tag --manifest--> index --(linux, architecture)--> manifest --> layers, the uppermost first
+//!                            \-- 401 --> token of the server that the registry names
+//!   layer --(digest checked)--> tar --> disk/NAME --> the claim
+//! ```
+
+pub mod challenge;
+pub mod layer;
+pub mod manifest;
+pub mod name;
+
+use crate::checksum::Checksum;
+use crate::failure::Failure;
+use crate::url::{Url, basic};
+use crate::web::{Answer, Ask, Web};
+use challenge::Challenge;
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderValue};
+use hyper::body::Bytes;
+use manifest::{Descriptor, Manifest};
+use name::Name;
+use serde::Deserialize;
+
+/// Longest manifest, in bytes: what registries take.
+const LONGEST_MANIFEST: usize = 4 << 20;
+/// Longest answer with a token, in bytes.
+const LONGEST_TOKEN: usize = 1 << 20;
+
+/// A registry, and who asks it.
+#[derive(Debug)]
+pub struct Registry<'a> {
+    web: &'a Web,
+    name: Name,
+    insecure: bool,
+    /// User and password.
+    login: Option<(String, String)>,
+    authorization: Option<HeaderValue>,
+}
+
+#[derive(Deserialize)]
+struct Token {
+    #[serde(default)]
+    token: String,
+    #[serde(default)]
+    access_token: String,
+}
+
+impl<'a> Registry<'a> {
+    /// The registry of that image. `insecure`: it is spoken to without TLS.
+    #[must_use]
+    pub fn new(web: &'a Web, name: Name, insecure: bool, login: Option<(String, String)>) -> Self {
+        Registry { web, name, insecure, login, authorization: None }
+    }
+
+    /// The layers of the image for an architecture, the uppermost first.
+    ///
+    /// # Errors
+    /// When there is no such image, or nobody may see it.
+    pub async fn layers(&mut self, architecture: &str) -> Result<Vec<Descriptor>, Failure> {
+        let reference = self.name.reference.clone();
+        let mut body = self.manifest(&reference).await?;
+        if let Manifest::Index(index) = Manifest::parse(&body, &self.name)? {
+            let chosen = index.choose(architecture, &self.name)?;
+            body = self.manifest(&chosen.digest).await?;
+        }
+        match Manifest::parse(&body, &self.name)? {
+            Manifest::Image(layers) => Ok(layers.into_iter().rev().collect()),
+            Manifest::Index(_) => Err(Failure::Final(format!("image {} is an index of an index", self.name))),
+        }
+    }
+
+    /// What to ask for a layer.
+    ///
+    /// # Errors
+    /// When the address cannot be made.
+    pub fn blob(&self, layer: &Descriptor) -> Result<Ask, Failure> {
+        self.ask(&format!("blobs/{}", layer.digest))
+    }
+
+    async fn manifest(&mut self, reference: &str) -> Result<Bytes, Failure> {
+        let path = format!("manifests/{reference}");
+        let mut answer = self.web.get(&self.ask(&path)?).await?;
+        if answer.status == StatusCode::UNAUTHORIZED {
+            self.authorize(&answer).await?;
+            answer = self.web.get(&self.ask(&path)?).await?;
+        }
+        if answer.status != StatusCode::OK {
+            let failure = answer.refusal();
+            let text = format!("get image {}: {failure}", self.name);
+            return Err(if failure.is_final() { Failure::Final(text) } else { Failure::Passing(text) });
+        }
+        let body = answer.whole(LONGEST_MANIFEST, self.web.patience.stall).await?;
+        if reference.contains(':') {
+            let checksum = Checksum::parse(reference)?;
+            let mut hasher = checksum.hasher();
+            hasher.update(&body);
+            checksum.verify(hasher, &format!("the manifest of image {}", self.name))?;
+        }
+        Ok(body)
+    }
+
+    fn ask(&self, path: &str) -> Result<Ask, Failure> {
+        let scheme = if self.insecure { "http" } else { "https" };
+        let url = Url::parse(&format!("{scheme}://{}/v2/{}/{path}", self.name.host, self.name.path))?;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static(manifest::ACCEPTED));
+        let mut private = HeaderMap::new();
+        if let Some(value) = &self.authorization {
+            private.insert(header::AUTHORIZATION, value.clone());
+        }
+        Ok(Ask { url, private, headers })
+    }
+
+    /// Gets what the registry wants to see.
+    async fn authorize(&mut self, answer: &Answer) -> Result<(), Failure> {
+        let refused = |why: &str| Failure::Final(format!("image {}: {why}", self.name));
+        let own = self.login.as_ref().map(|(user, password)| basic(user, password));
+        let challenges = answer.headers.get_all(header::WWW_AUTHENTICATE);
+        let challenge = challenges.iter().filter_map(|line| Challenge::parse(line.to_str().ok()?)).next();
+        let authorization = match challenge {
+            None => return Err(refused("the registry does not say who may see it")),
+            Some(Challenge::Basic) => {
+                own.ok_or_else(|| refused("the registry wants a user name; secretRef names none"))?
+            }
+            Some(Challenge::Bearer { realm, service }) => {
+                let scope = format!("repository:{}:pull", self.name.path);
+                let url = answer.url.follow(&challenge::with_query(&realm, service.as_deref(), &scope))?;
+                let mut ask = Ask { url, private: HeaderMap::new(), headers: HeaderMap::new() };
+                if let Some(own) = &own {
+                    // A password is for the registry's host, and for others only where nobody listens.
+                    if !ask.url.tls && !self.insecure {
+                        return Err(refused("its token is given by a server without TLS"));
+                    }
+                    ask.private.insert(header::AUTHORIZATION, secret(own)?);
+                }
+                let answer = self.web.get(&ask).await?;
+                if answer.status != StatusCode::OK {
+                    let failure = answer.refusal();
+                    let text = format!("get a token for image {}: {failure}", self.name);
+                    return Err(if failure.is_final() {
+                        Failure::Final(text)
+                    } else {
+                        Failure::Passing(text)
+                    });
+                }
+                let body = answer.whole(LONGEST_TOKEN, self.web.patience.answer).await?;
+                let token: Token = serde_json::from_slice(&body).map_err(|error| {
+                    refused(&format!("the token's server does not answer as one: {error}"))
+                })?;
+                let token = if token.token.is_empty() { token.access_token } else { token.token };
+                format!("Bearer {token}")
+            }
+        };
+        self.authorization = Some(secret(&authorization)?);
+        Ok(())
+    }
+}
+
+fn secret(text: &str) -> Result<HeaderValue, Failure> {
+    let mut value = HeaderValue::from_str(text)
+        .map_err(|_| Failure::Final("user name, password or token cannot be sent in a header".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}

@@ -1,0 +1,310 @@
+//! One import, from its job to its outcome.
+
+use crate::checksum::Checksum;
+use crate::convert::{Tools, convert};
+use crate::download::{Described, Download};
+use crate::failure::Failure;
+use crate::feed::{Feed, PIECES, Trouble};
+use crate::image::{Filled, drain, drain_padding, fill};
+use crate::local;
+use crate::progress::Progress;
+use crate::registry::Registry;
+use crate::registry::layer::{self, Entry};
+use crate::registry::manifest::Descriptor;
+use crate::registry::name::Name;
+use crate::target::{Places, Target};
+use crate::unpack::unpacked;
+use crate::url::{Url, basic};
+use crate::web::{Ask, Web, header_line};
+use barevirt_import_job::{Job, Source};
+use http::header::{self, HeaderMap, HeaderValue};
+use std::io::Read;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// What an import is given beside its job.
+#[derive(Debug)]
+pub struct Importer {
+    /// The way to servers.
+    pub web: Web,
+    /// The claim.
+    pub places: Places,
+    /// The programs that convert.
+    pub tools: Tools,
+    /// User and password for the server.
+    pub login: Option<(String, String)>,
+    /// Header lines that are secret.
+    pub headers: Vec<String>,
+    /// How far it is.
+    pub progress: Arc<Progress>,
+}
+
+impl Importer {
+    /// Fills the claim; the size of its disk in bytes. What is not whole does not stay.
+    ///
+    /// # Errors
+    /// Why it is not filled.
+    pub async fn run(&self, job: &Job) -> Result<u64, Failure> {
+        let (places, size, overhead) = (self.places.clone(), job.size, job.overhead);
+        let preallocation = job.preallocation;
+        let opened = spawn_blocking(move || Target::open(&places, size, overhead, preallocation));
+        let target = Arc::new(joined(opened).await?);
+        let filled = self.fill(job, &target).await;
+        let finished = match filled {
+            Ok(()) => {
+                let target = target.clone();
+                joined(spawn_blocking(move || target.finish())).await
+            }
+            Err(failure) => Err(failure),
+        };
+        if finished.is_err() {
+            let target = target.clone();
+            joined(spawn_blocking(move || {
+                target.abandon();
+                Ok(())
+            }))
+            .await?;
+        } else {
+            self.progress.transferred(1, 1);
+            self.progress.converted(u64::MAX);
+        }
+        finished
+    }
+
+    async fn fill(&self, job: &Job, target: &Arc<Target>) -> Result<(), Failure> {
+        match &job.source {
+            Source::Blank {} => {
+                let target = target.clone();
+                joined(spawn_blocking(move || target.zero_from(0))).await
+            }
+            Source::Claim {} => {
+                let (places, target, progress) = (self.places.clone(), target.clone(), self.progress.clone());
+                joined(spawn_blocking(move || local::claim(&places, &target, progress))).await
+            }
+            Source::Image {} => {
+                let (places, copied, progress) = (self.places.clone(), target.clone(), self.progress.clone());
+                let filled = joined(spawn_blocking(move || local::image(&places, &copied, progress))).await?;
+                self.complete(filled, "the image", target).await
+            }
+            Source::Http { url, headers, checksum } => {
+                let checksum = checksum.as_deref().map(Checksum::parse).transpose()?;
+                let url = Url::parse(url)?;
+                let what = url.shown();
+                let mut private = HeaderMap::new();
+                for line in headers.iter().chain(&self.headers) {
+                    let (name, value) = header_line(line)?;
+                    private.append(name, value);
+                }
+                if let Some((user, password)) = &self.login {
+                    let value = HeaderValue::from_str(&basic(user, password));
+                    let value = value.map_err(|_| Failure::Final("the secret cannot be sent".to_owned()))?;
+                    private.insert(header::AUTHORIZATION, value);
+                }
+                let ask = Ask { url, private, headers: HeaderMap::new() };
+                let download = Download { ask, checksum, length: None };
+                let filled = self.transfer(download, what.clone(), target, whole).await?;
+                self.complete(filled, &what, target).await
+            }
+            Source::Registry { url, architecture, insecure } => {
+                let name = Name::parse(url)?;
+                let what = format!("image {name}");
+                let architecture = architecture.as_deref().unwrap_or(own_architecture());
+                let mut registry = Registry::new(&self.web, name, *insecure, self.login.clone());
+                for layer in registry.layers(architecture).await? {
+                    if let Some(filled) = self.layer(&registry, &layer, &what, target).await? {
+                        return self.complete(filled, &what, target).await;
+                    }
+                }
+                Err(Failure::Final(format!("{what} has no disk: no layer has a file in /disk")))
+            }
+        }
+    }
+
+    async fn layer(
+        &self,
+        registry: &Registry<'_>,
+        layer: &Descriptor,
+        what: &str,
+        target: &Arc<Target>,
+    ) -> Result<Option<Filled>, Failure> {
+        let checksum = Some(Checksum::parse(&layer.digest)?);
+        let download = Download { ask: registry.blob(layer)?, checksum, length: Some(layer.size) };
+        self.transfer(download, what.to_owned(), target, of_layer).await
+    }
+
+    /// Reads a file of a server while it comes.
+    async fn transfer<T: Send + 'static>(
+        &self,
+        download: Download,
+        what: String,
+        target: &Arc<Target>,
+        read: fn(Reading) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let (sink, pieces) = mpsc::channel(PIECES);
+        let (tell, described) = oneshot::channel();
+        let running = tokio::spawn(download.run(self.web.clone(), tell, sink, self.progress.clone()));
+        // Where it fails before there is an answer, the feed has the failure.
+        let described = described.await.unwrap_or_default();
+        let (feed, trouble) = Feed::new(pieces);
+        let (target, progress) = (target.clone(), self.progress.clone());
+        let reading = Reading { feed: Some(feed), trouble, what, described, target, progress };
+        let done = joined(spawn_blocking(move || read(reading))).await;
+        running.abort();
+        done
+    }
+
+    /// Converts what had to be kept.
+    async fn complete(&self, filled: Filled, what: &str, target: &Arc<Target>) -> Result<(), Failure> {
+        match filled {
+            Filled::Written => Ok(()),
+            Filled::Staged(image) => convert(&self.tools, &image, what, target, &self.progress).await,
+        }
+    }
+}
+
+/// A transfer that is read, on a thread that may block.
+struct Reading {
+    feed: Option<Feed>,
+    trouble: Trouble,
+    what: String,
+    described: Described,
+    target: Arc<Target>,
+    progress: Arc<Progress>,
+}
+
+/// A feed that comes back when its last reader goes.
+struct Lent {
+    feed: Option<Feed>,
+    back: std::sync::mpsc::Sender<Feed>,
+}
+
+impl Read for Lent {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.feed.as_mut().map_or(Ok(0), |feed| feed.read(buffer))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(feed) = self.feed.take() {
+            // Nobody wants it back after a failure.
+            let _ = self.back.send(feed);
+        }
+    }
+}
+
+impl Reading {
+    fn lend(&mut self) -> (Box<dyn Read + Send>, std::sync::mpsc::Receiver<Feed>) {
+        let (back, returned) = std::sync::mpsc::channel();
+        (Box::new(Lent { feed: self.feed.take(), back }), returned)
+    }
+}
+
+/// The file is the image.
+fn whole(mut reading: Reading) -> Result<Filled, Failure> {
+    let (stream, returned) = reading.lend();
+    let Reading { trouble, what, described, target, progress, .. } = &reading;
+    let filled = fill(stream, (what, described.length), trouble, target, progress)?;
+    match returned.try_recv() {
+        Ok(mut feed) => drain_padding(&mut feed, what, trouble)?,
+        Err(_) => return Err(Failure::Passing(format!("{what}: its transfer was lost"))),
+    }
+    Ok(filled)
+}
+
+/// The file is a layer, which may have the image.
+fn of_layer(mut reading: Reading) -> Result<Option<Filled>, Failure> {
+    let (stream, returned) = reading.lend();
+    let Reading { trouble, what, described, target, progress, .. } = &reading;
+    let damaged = |error: std::io::Error| trouble.of(what, &error);
+    let (mut archive, _) = unpacked(stream, 512).map_err(damaged)?;
+    let mut found: Option<(String, Filled)> = None;
+    while let Some(entry) = layer::next(&mut archive).map_err(damaged)? {
+        let Some(name) = entry.disk().map(str::to_owned) else {
+            layer::skip_contents(&mut archive, entry.size, 0).map_err(damaged)?;
+            continue;
+        };
+        if let Some((other, _)) = &found {
+            return Err(Failure::Final(format!(
+                "{what} has several files in /disk ({other}, {name}): only one is allowed"
+            )));
+        }
+        if !entry.is_file() {
+            return Err(Failure::Final(format!("{what}: /disk/{name} is not a regular file")));
+        }
+        let (filled, rest) = disk(archive, &entry, what, trouble, target, progress)?;
+        archive = rest;
+        found = Some((name, filled));
+    }
+    drop(archive);
+    match returned.try_recv() {
+        // What compressors and archives leave at the end; the layer's length bounds it.
+        Ok(mut feed) => drain(&mut feed, described.length.unwrap_or(0), what, trouble)?,
+        Err(_) => return Err(Failure::Passing(format!("{what}: its transfer was lost"))),
+    }
+    Ok(found.map(|(_, filled)| filled))
+}
+
+type Archive = crate::unpack::Peeked;
+
+/// Reads the contents of one file of an archive as an image; the archive, after it.
+fn disk(
+    archive: Archive,
+    entry: &Entry,
+    what: &str,
+    trouble: &Trouble,
+    target: &Target,
+    progress: &Progress,
+) -> Result<(Filled, Archive), Failure> {
+    let (back, returned) = std::sync::mpsc::channel();
+    let contents = Contents { archive: Some(archive), left: entry.size, back };
+    let filled = fill(Box::new(contents), (what, Some(entry.size)), trouble, target, progress)?;
+    let (mut archive, left) =
+        returned.try_recv().map_err(|_| Failure::Passing(format!("{what}: its archive was lost")))?;
+    layer::skip_contents(&mut archive, entry.size, entry.size - left)
+        .map_err(|error| trouble.of(what, &error))?;
+    Ok((filled, archive))
+}
+
+/// The contents of one file; the archive comes back with what is left of them.
+struct Contents {
+    archive: Option<Archive>,
+    left: u64,
+    back: std::sync::mpsc::Sender<(Archive, u64)>,
+}
+
+impl Read for Contents {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let Some(archive) = self.archive.as_mut().filter(|_| most > 0) else { return Ok(0) };
+        let count = archive.read(&mut buffer[..most])?;
+        if count == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+impl Drop for Contents {
+    fn drop(&mut self) {
+        if let Some(archive) = self.archive.take() {
+            // Nobody wants it back after a failure.
+            let _ = self.back.send((archive, self.left));
+        }
+    }
+}
+
+/// Go's name of the architecture of this program.
+fn own_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+async fn joined<T>(work: JoinHandle<Result<T, Failure>>) -> Result<T, Failure> {
+    work.await.unwrap_or_else(|error| Err(Failure::Passing(format!("the import broke: {error}"))))
+}

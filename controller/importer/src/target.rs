@@ -1,0 +1,318 @@
+//! The claim: a disk in its file system, or a block device.
+//!
+//! ```text
+//!   file system:  .disk.img.import --(whole, synced)--> disk.img        a disk that has its name is whole
+//!   block device: written in place
+//! ```
+
+use crate::failure::Failure;
+use barevirt_import_job::DISK;
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statvfs::statvfs;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The disk until it is whole.
+const UNFINISHED: &str = ".disk.img.import";
+/// The image as it came, where it has to be kept for a while.
+const STAGED: &str = ".image.import";
+/// QEMU and whoever is in the claim's group may read and write, as with CDI.
+const MODE: u32 = 0o660;
+/// Zeros are looked for, and left out, in blocks of this size.
+const BLOCK: usize = 64 << 10;
+/// Disks that are smaller than was asked for have a size that is a multiple of this, in bytes.
+const ALIGNMENT: u64 = 1 << 20;
+/// Zeros that are written at once.
+static ZEROS: [u8; BLOCK] = [0; BLOCK];
+
+/// Where things are. Constants of `barevirt_import_job` but in tests.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Directory of a claim with a file system.
+    pub data: PathBuf,
+    /// A claim that is a block device: used if it is there.
+    pub device: PathBuf,
+    /// Directory for what cannot be streamed into a block device.
+    pub scratch: PathBuf,
+    /// Directory of what is copied.
+    pub source: PathBuf,
+    /// A claim that is copied and is a block device: used if it is there.
+    pub source_device: PathBuf,
+}
+
+/// The claim, being filled.
+#[derive(Debug)]
+pub struct Target {
+    file: File,
+    path: PathBuf,
+    /// Directory of a file; a block device has none.
+    directory: Option<PathBuf>,
+    staged: PathBuf,
+    /// Size of the disk, in bytes.
+    size: u64,
+    /// Whether all of it reads as zeros.
+    fresh: bool,
+}
+
+impl Target {
+    /// Makes room for a disk of `size` bytes, or of what a file system has room for: of that `overhead` thousandths are left to
+    /// it. What an earlier try has left is gone.
+    ///
+    /// # Errors
+    /// When there is no claim, or no room.
+    pub fn open(places: &Places, size: u64, overhead: u16, preallocation: bool) -> Result<Self, Failure> {
+        match std::fs::metadata(&places.device) {
+            Ok(found) if found.file_type().is_block_device() => Self::device(places, size, preallocation),
+            _ => Self::file(places, size, overhead, preallocation),
+        }
+    }
+
+    fn file(places: &Places, size: u64, overhead: u16, preallocation: bool) -> Result<Self, Failure> {
+        let (path, staged) = (places.data.join(UNFINISHED), places.data.join(STAGED));
+        for former in [&path, &staged, &places.data.join(DISK)] {
+            remove(former)?;
+        }
+        let usable = room(&places.data)? / 1000 * u64::from(1000u16.saturating_sub(overhead));
+        let size = if usable < size { usable / ALIGNMENT * ALIGNMENT } else { size };
+        if size == 0 {
+            return Err(Failure::Final("no room is left on the claim; ask for a larger one".to_owned()));
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(MODE);
+        let file = options.open(&path).map_err(|error| Failure::io("make the disk on the claim", &error))?;
+        let failed = |error| Failure::io("give the disk its size", &error);
+        file.set_permissions(Permissions::from_mode(MODE)).map_err(failed)?;
+        file.set_len(size).map_err(failed)?;
+        let target = Target { file, path, directory: Some(places.data.clone()), staged, size, fresh: true };
+        if preallocation {
+            target.allocate()?;
+        }
+        Ok(target)
+    }
+
+    fn device(places: &Places, size: u64, preallocation: bool) -> Result<Self, Failure> {
+        let path = places.device.clone();
+        let failed = |error| Failure::io("open the claim's device", &error);
+        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
+        let found = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        if found < size {
+            return Err(Failure::Final(format!("the claim's device has {found} bytes, {size} are needed")));
+        }
+        let mut target = Target {
+            file,
+            path,
+            directory: None,
+            staged: places.scratch.join(STAGED),
+            size: found,
+            fresh: false,
+        };
+        remove(&target.staged)?;
+        // What another claim had there is not this one's; and what need not be written takes no time.
+        let how = if preallocation {
+            FallocateFlags::FALLOC_FL_ZERO_RANGE
+        } else {
+            FallocateFlags::FALLOC_FL_PUNCH_HOLE
+        };
+        target.fresh = target.range(how | FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, found)?;
+        Ok(target)
+    }
+
+    /// Size of the disk, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Path of the disk for who opens it himself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether all of it reads as zeros where nothing was written.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// Where an image may be kept until it is converted.
+    #[must_use]
+    pub fn staged(&self) -> &Path {
+        &self.staged
+    }
+
+    /// Room for a staged image, in bytes.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub fn room(&self) -> Result<u64, Failure> {
+        room(self.staged.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// Writes at an offset, and leaves zeros out.
+    ///
+    /// # Errors
+    /// When that is not possible.
+    pub fn write(&self, mut offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+        for block in bytes.chunks(BLOCK) {
+            if !self.fresh || block != &ZEROS[..block.len()] {
+                self.file
+                    .write_all_at(block, offset)
+                    .map_err(|error| Failure::io("write to the claim", &error))?;
+            }
+            offset += block.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes zeros of what follows, where it is not known to be.
+    ///
+    /// # Errors
+    /// When that is not possible.
+    pub fn zero_from(&self, mut offset: u64) -> Result<(), Failure> {
+        while !self.fresh && offset < self.size {
+            let count = (self.size - offset).min(BLOCK as u64);
+            let zeros = &ZEROS[..usize::try_from(count).unwrap_or(BLOCK)];
+            self.file
+                .write_all_at(zeros, offset)
+                .map_err(|error| Failure::io("write to the claim", &error))?;
+            offset += count;
+        }
+        Ok(())
+    }
+
+    /// All is there, and stays there.
+    ///
+    /// # Errors
+    /// When the claim does not take it.
+    pub fn finish(&self) -> Result<u64, Failure> {
+        let failed = |error: io::Error| Failure::io("write the disk out", &error);
+        self.file.sync_all().map_err(failed)?;
+        remove(&self.staged)?;
+        if let Some(directory) = &self.directory {
+            std::fs::rename(&self.path, directory.join(DISK)).map_err(failed)?;
+            File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+        }
+        Ok(self.size)
+    }
+
+    /// Takes away what is not whole, for good.
+    pub fn abandon(&self) {
+        // What stays behind is taken away by the next try, or goes with the claim.
+        let _ = remove(&self.staged);
+        if self.directory.is_some() {
+            let _ = remove(&self.path);
+        }
+    }
+
+    fn allocate(&self) -> Result<(), Failure> {
+        let done = self.range(FallocateFlags::empty(), 0, self.size)?;
+        // A file system that cannot reserve is written to.
+        let mut offset = 0;
+        while !done && offset < self.size {
+            let count = (self.size - offset).min(BLOCK as u64);
+            let zeros = &ZEROS[..usize::try_from(count).unwrap_or(BLOCK)];
+            self.file
+                .write_all_at(zeros, offset)
+                .map_err(|error| Failure::io("reserve the disk's space", &error))?;
+            offset += count;
+        }
+        Ok(())
+    }
+
+    /// False where the claim cannot do that.
+    fn range(&self, how: FallocateFlags, offset: u64, length: u64) -> Result<bool, Failure> {
+        let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
+            return Err(Failure::Final(format!("a disk of {length} bytes is larger than any")));
+        };
+        loop {
+            return match fallocate(&self.file, how, offset, length) {
+                Ok(()) => Ok(true),
+                Err(Errno::EINTR) => continue,
+                Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => Ok(false),
+                Err(error) => Err(Failure::io("reserve the disk's space", &error.into())),
+            };
+        }
+    }
+}
+
+/// Room in the file system of a directory, in bytes.
+fn room(directory: &Path) -> Result<u64, Failure> {
+    let told =
+        statvfs(directory).map_err(|error| Failure::io("look for room on the claim", &error.into()))?;
+    Ok(told.blocks_available().saturating_mul(told.fragment_size()))
+}
+
+fn remove(path: &Path) -> Result<(), Failure> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Failure::io("remove what an earlier try has left", &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    fn places(directory: &Path) -> Places {
+        Places {
+            data: directory.to_owned(),
+            device: directory.join("no device"),
+            scratch: directory.to_owned(),
+            source: directory.join("no source"),
+            source_device: directory.join("no source"),
+        }
+    }
+
+    #[test]
+    fn a_disk_has_its_name_only_once_it_is_whole_and_holes_stay_holes() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(UNFINISHED), "of an earlier try").unwrap();
+        let target = Target::open(&places(directory.path()), 8 << 20, 60, false).unwrap();
+        target.write(0, &[0; 1 << 20]).unwrap();
+        target.write(1 << 20, b"here").unwrap();
+        let disk = directory.path().join(DISK);
+        assert!(!disk.exists());
+        assert_eq!(target.finish().unwrap(), 8 << 20);
+        let found = std::fs::metadata(&disk).unwrap();
+        assert_eq!((found.len(), found.mode() & 0o777), (8 << 20, MODE));
+        assert!(found.blocks() * 512 < 1 << 20, "{} bytes are allocated", found.blocks() * 512);
+        let bytes = std::fs::read(&disk).unwrap();
+        assert_eq!(&bytes[1 << 20..(1 << 20) + 4], b"here");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_disk_is_no_larger_than_its_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = places(directory.path());
+        let target = Target::open(&places, 1 << 60, 500, false).unwrap();
+        let (size, all) = (target.size(), room(directory.path()).unwrap());
+        assert!(size > 0 && size.is_multiple_of(ALIGNMENT) && size <= all / 1000 * 501, "{size} of {all}");
+        assert!(Target::open(&places, 1 << 60, 1000, false).unwrap_err().is_final());
+    }
+
+    #[test]
+    fn what_is_reserved_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = Target::open(&places(directory.path()), 4 << 20, 60, true).unwrap();
+        target.finish().unwrap();
+        let found = std::fs::metadata(directory.path().join(DISK)).unwrap();
+        assert!(found.blocks() * 512 >= 4 << 20);
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_is_abandoned() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = Target::open(&places(directory.path()), 4096, 60, false).unwrap();
+        std::fs::write(target.staged(), "staged").unwrap();
+        target.abandon();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,54 @@
+//! TLS: who is believed.
+
+use crate::failure::Failure;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where the image has the authorities that everybody believes.
+pub const USUAL: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// TLS that believes the authorities in the file `usual`, if there is one, and those in the files of `directory`, if there is one.
+///
+/// # Errors
+/// When the directory has something else in it.
+pub fn tls(usual: &Path, directory: &Path) -> Result<ClientConfig, Failure> {
+    let mut roots = RootCertStore::empty();
+    if let Ok(certificates) = CertificateDer::pem_file_iter(usual) {
+        roots.add_parsable_certificates(certificates.flatten());
+    }
+    for file in files(directory) {
+        let wrong = |why: &dyn std::fmt::Display| {
+            let name = file.file_name().unwrap_or_default().display();
+            Failure::Final(format!("key {name} of the config map with certificates cannot be used: {why}"))
+        };
+        let certificates = CertificateDer::pem_file_iter(&file).map_err(|error| wrong(&error))?;
+        let mut any = false;
+        for certificate in certificates {
+            roots.add(certificate.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
+            any = true;
+        }
+        if !any {
+            return Err(wrong(&"it has no certificate in it"));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| Failure::Final(format!("prepare TLS: {error}")))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The files of a mounted secret or config map: not what the kubelet keeps beside them, whose names begin with dots.
+#[must_use]
+pub fn files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries
+        .filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    files
+}

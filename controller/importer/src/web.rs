@@ -1,0 +1,328 @@
+//! One request to a web server, wherever it is redirected to.
+//!
+//! ```text
+//!   address --resolve--> addresses --(may they be connected to?)--> connection --> answer --3xx--> next address
+//! ```
+
+use crate::address::{Addresses, Reach};
+use crate::failure::Failure;
+use crate::url::{Url, basic};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// Redirects that are followed.
+const MOST_REDIRECTS: usize = 10;
+/// Addresses of a host that are tried.
+const MOST_ADDRESSES: usize = 4;
+/// Most header lines of an answer.
+const MOST_HEADERS: usize = 100;
+
+/// How long is waited for what.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    /// A connection, with TLS; each of a host's addresses.
+    pub connect: Duration,
+    /// The head of an answer.
+    pub answer: Duration,
+    /// The time within which [`Patience::least`] bytes must have come.
+    pub stall: Duration,
+    /// Fewer bytes than this in [`Patience::stall`]: the connection is given up.
+    pub least: u64,
+    /// Tries in a row that brought nothing.
+    pub tries: u32,
+    /// Before the second try; doubled each time, up to [`Patience::longest_pause`].
+    pub pause: Duration,
+    /// The longest pause.
+    pub longest_pause: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            connect: Duration::from_secs(15),
+            answer: Duration::from_secs(60),
+            stall: Duration::from_secs(120),
+            least: 64 << 10,
+            tries: 6,
+            pause: Duration::from_secs(1),
+            longest_pause: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A way to the web.
+#[derive(Clone, Debug)]
+pub struct Web {
+    /// TLS, with whom it trusts.
+    pub tls: Arc<ClientConfig>,
+    /// Which addresses may be connected to.
+    pub addresses: Addresses,
+    /// How long is waited.
+    pub patience: Patience,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Where.
+    pub url: Url,
+    /// Header lines for this server alone: they may be secret.
+    pub private: HeaderMap,
+    /// Header lines for whoever answers in the end.
+    pub headers: HeaderMap,
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// Whose answer it is.
+    pub url: Url,
+    /// Its status.
+    pub status: StatusCode,
+    /// Its header lines.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Incoming,
+    /// Ends with this answer.
+    connection: JoinSet<()>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Web {
+    /// Asks with GET, and follows redirects. An answer of any other status is an answer.
+    ///
+    /// # Errors
+    /// When there is no answer, or it leads to where it must not.
+    pub async fn get(&self, ask: &Ask) -> Result<Answer, Failure> {
+        let mut url = ask.url.clone();
+        let mut from = None;
+        for _ in 0..=MOST_REDIRECTS {
+            let (answer, reach) = self.once(ask, &url, from).await?;
+            if !answer.status.is_redirection() || answer.status == StatusCode::NOT_MODIFIED {
+                return Ok(answer);
+            }
+            let location = answer.headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
+            let location = location.ok_or_else(|| {
+                Failure::Final(format!(
+                    "{} redirects ({}) without saying where to",
+                    url.shown(),
+                    answer.status
+                ))
+            })?;
+            url = answer.url.follow(location)?;
+            from = Some(reach);
+        }
+        Err(Failure::Final(format!("{} redirects more than {MOST_REDIRECTS} times", ask.url.shown())))
+    }
+
+    /// `from`: where the server that redirected here is.
+    async fn once(&self, ask: &Ask, url: &Url, from: Option<Reach>) -> Result<(Answer, Reach), Failure> {
+        let (stream, reach) = self.connect(url, from).await?;
+        let mut request = Request::get(&url.path);
+        if let Some(headers) = request.headers_mut() {
+            headers.insert(header::USER_AGENT, HeaderValue::from_static("virt-importer"));
+            headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+            // Bytes are counted, and ranges asked for, as the server has them.
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            if let Ok(host) = HeaderValue::from_str(&url.authority()) {
+                headers.insert(header::HOST, host);
+            }
+            let own = (url.origin() == ask.url.origin()).then_some(&ask.private);
+            for (name, value) in ask.headers.iter().chain(own.into_iter().flatten()) {
+                headers.insert(name, value.clone());
+            }
+            if let Some(login) = &url.login
+                && !headers.contains_key(header::AUTHORIZATION)
+            {
+                let (user, password) = login.split_once(':').unwrap_or((login, ""));
+                if let Ok(value) = HeaderValue::from_str(&basic(user, password)) {
+                    headers.insert(header::AUTHORIZATION, value);
+                }
+            }
+        }
+        let request = request
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| Failure::Final(format!("ask {}: {error}", url.shown())))?;
+        let lost = |error: hyper::Error| {
+            let why =
+                std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+            Failure::Passing(format!("ask {}: {error}{why}", url.shown()))
+        };
+        let (mut sender, connection) = http1::Builder::new()
+            .max_headers(MOST_HEADERS)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(lost)?;
+        let mut connections = JoinSet::new();
+        connections.spawn(async move {
+            // What went wrong is also told to who reads the answer.
+            let _ = connection.await;
+        });
+        let late = |_| Failure::Passing(format!("ask {}: no answer in time", url.shown()));
+        let answer =
+            timeout(self.patience.answer, sender.send_request(request)).await.map_err(late)?.map_err(lost)?;
+        let (head, body) = answer.into_parts();
+        let answer = Answer {
+            url: url.clone(),
+            status: head.status,
+            headers: head.headers,
+            body,
+            connection: connections,
+        };
+        Ok((answer, reach))
+    }
+
+    async fn connect(&self, url: &Url, from: Option<Reach>) -> Result<(Box<dyn Stream>, Reach), Failure> {
+        let failed =
+            |why: &dyn std::fmt::Display| Failure::Passing(format!("connect to {}: {why}", url.origin()));
+        let found = timeout(self.patience.connect, lookup_host((url.host.as_str(), url.port))).await;
+        let found = found.map_err(|_| failed(&"no answer about its name in time"))?;
+        let found: Vec<SocketAddr> = found.map_err(|error| failed(&error))?.take(MOST_ADDRESSES).collect();
+        let mut last = failed(&"it has no address");
+        for address in found {
+            let reach = self.addresses.reach(address.ip());
+            if !may_lead(from, reach) {
+                let how = if from.is_some() { "a redirect leads to it" } else { "it is asked for" };
+                last = Failure::Final(format!(
+                    "address {} of {} may not be connected to: {how}",
+                    address.ip(),
+                    url.host
+                ));
+                continue;
+            }
+            match timeout(self.patience.connect, self.open(url, address)).await {
+                Ok(Ok(stream)) => return Ok((stream, reach)),
+                Ok(Err(failure)) => last = failure,
+                Err(_) => last = failed(&"no connection in time"),
+            }
+        }
+        Err(last)
+    }
+
+    async fn open(&self, url: &Url, address: SocketAddr) -> Result<Box<dyn Stream>, Failure> {
+        let origin = url.origin();
+        let stream = TcpStream::connect(address).await;
+        let stream = stream.map_err(|error| Failure::Passing(format!("connect to {origin}: {error}")))?;
+        if !url.tls {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(url.host.clone())
+            .map_err(|error| Failure::Final(format!("connect to {origin}: {error}")))?;
+        match TlsConnector::from(self.tls.clone()).connect(name, stream).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => {
+                let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+                let text = format!("connect to {origin} with TLS: {error}");
+                Err(match tls {
+                    Some(rustls::Error::InvalidCertificate(_) | rustls::Error::InvalidMessage(_)) => {
+                        Failure::Final(text)
+                    }
+                    _ => Failure::Passing(text),
+                })
+            }
+        }
+    }
+}
+
+/// Whether a server may be connected to that is there; `from`: where the one is that redirected to it.
+fn may_lead(from: Option<Reach>, to: Reach) -> bool {
+    match (from, to) {
+        (_, Reach::Forbidden) => false,
+        (Some(Reach::Public), to) => to == Reach::Public,
+        (Some(Reach::Private | Reach::Forbidden) | None, _) => true,
+    }
+}
+
+impl Answer {
+    /// The whole body, at most `most` bytes.
+    ///
+    /// # Errors
+    /// When it is longer, or does not come.
+    pub async fn whole(self, most: usize, within: Duration) -> Result<Bytes, Failure> {
+        let Answer { url, body, connection: _connection, .. } = self;
+        let body = timeout(within, Limited::new(body, most).collect()).await;
+        let body = body.map_err(|_| Failure::Passing(format!("read {}: not in time", url.shown())))?;
+        let body = body.map_err(|error| Failure::Passing(format!("read {}: {error}", url.shown())))?;
+        Ok(body.to_bytes())
+    }
+
+    /// A header line of it, where it is text.
+    #[must_use]
+    pub fn header(&self, name: HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Why this answer is no image. Of a server's own troubles it is hoped that they pass.
+    #[must_use]
+    pub fn refusal(&self) -> Failure {
+        let text = format!("{} answers {}", self.url.shown(), self.status);
+        let passes = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS]
+            .contains(&self.status);
+        if self.status.is_server_error() || passes { Failure::Passing(text) } else { Failure::Final(text) }
+    }
+}
+
+/// Reads a header line that a person wrote.
+///
+/// # Errors
+/// When it is none.
+pub fn header_line(line: &str) -> Result<(HeaderName, HeaderValue), Failure> {
+    let wrong = || Failure::Final("a header line is not written \"Name: value\"".to_owned());
+    let (name, value) = line.trim().split_once(':').ok_or_else(wrong)?;
+    let name = HeaderName::from_bytes(name.trim().as_bytes()).map_err(|_| wrong())?;
+    let mut value = HeaderValue::from_str(value.trim()).map_err(|_| wrong())?;
+    value.set_sensitive(true);
+    if [header::HOST, header::RANGE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION]
+        .contains(&name)
+    {
+        return Err(Failure::Final(format!("header {name} is not to be given")));
+    }
+    Ok((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_public_server_leads_to_public_ones_alone() {
+        let (forbidden, private, public) = (Reach::Forbidden, Reach::Private, Reach::Public);
+        for (from, to, may) in [
+            (None, private, true),
+            (None, public, true),
+            (None, forbidden, false),
+            (Some(private), private, true),
+            (Some(private), public, true),
+            (Some(private), forbidden, false),
+            (Some(public), public, true),
+            (Some(public), private, false),
+            (Some(public), forbidden, false),
+        ] {
+            assert_eq!(may_lead(from, to), may, "{from:?} to {to:?}");
+        }
+    }
+
+    #[test]
+    fn header_lines_that_are_ours_are_not_to_be_given() {
+        assert!(header_line("X-A: b: c").is_ok());
+        for bad in ["", "X", "Host: a", "range: bytes=0-", "X-A: b\nHost: c", "X A: b"] {
+            assert!(header_line(bad).unwrap_err().is_final(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Imports over the real protocol, from servers of these tests on loopback, with the real qemu-img.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, missing_docs)]
+
+mod hostile;
+mod http;
+mod local;
+mod registry;
+mod server;
+mod world;

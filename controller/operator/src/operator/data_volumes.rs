@@ -1,0 +1,158 @@
+//! The definition of DataVolumes, CDI's kind. Where a cluster has none, ours is made, and virt-controller fills DataVolumes; one that
+//! somebody else has made, or made of ours, is never changed. A CDI that is installed later does that: from then on it is CDI's.
+//!
+//! ```text
+//!   none ---------------------------------> made
+//!   ours, of another version -------------> changed
+//!   ours, and somebody wants no Barevirt -> deleted, if no DataVolume is left: with it would go what they hold
+//!   somebody else's, or CDI's kind there -> left alone
+//! ```
+
+use super::cache::Cache;
+use super::owned::deletion;
+use super::target::{deciding, hash};
+use super::{MANAGED_BY_LABEL, NAME};
+use crate::objects::definition;
+use barevirt_api::cdi::{self, CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, DataVolume};
+use barevirt_component::error::chain;
+use barevirt_component::request::{Error, call, call_opt};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Annotation: which of our definitions it is.
+const HASH_ANNOTATION: &str = "operator.barevirt.dev/definition";
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Looks again and again, while there is an installation.
+pub(super) async fn follow(client: Client, cache: Arc<Cache>) {
+    loop {
+        let objects = cache.kubevirts().unwrap_or_default();
+        let wanted = deciding(&objects).is_some_and(|object| object.metadata.deletion_timestamp.is_none());
+        if wanted && let Err(error) = keep(&client).await {
+            warn!(error = %chain(&error), "the definition of DataVolumes is not kept");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What to do about the definition.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    /// Make it.
+    Make,
+    /// Change it to that of this version.
+    Change,
+    /// Nothing.
+    Leave,
+}
+
+/// Decides. `found` is the definition that is there; `cdi`, whether CDI's own kind is.
+fn turn(found: Option<&PartialObjectMeta<CustomResourceDefinition>>, cdi: bool, hash: &str) -> Turn {
+    match found {
+        _ if cdi => Turn::Leave,
+        None => Turn::Make,
+        Some(found) if !is_ours(found) => Turn::Leave,
+        Some(found) if found.annotations().get(HASH_ANNOTATION).is_some_and(|known| known == hash) => {
+            Turn::Leave
+        }
+        Some(_) => Turn::Change,
+    }
+}
+
+fn is_ours(found: &PartialObjectMeta<CustomResourceDefinition>) -> bool {
+    found.labels().get(MANAGED_BY_LABEL).is_some_and(|by| by == NAME)
+}
+
+/// The definition as it is applied, and its hash.
+fn wanted() -> (Value, String) {
+    let mut wanted = definition(&cdi::definition());
+    let hash = hash(&wanted.to_string());
+    wanted["metadata"]["labels"][MANAGED_BY_LABEL] = json!(NAME);
+    wanted["metadata"]["annotations"][HASH_ANNOTATION] = json!(hash);
+    (wanted, hash)
+}
+
+async fn keep(client: &Client) -> Result<(), Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let found = call_opt("get", about, api.get_metadata(DEFINITION)).await?;
+    let cdi = call_opt("get", || format!("definition {CDI}"), api.get_metadata(CDI)).await?.is_some();
+    let (wanted, hash) = wanted();
+    let params = PatchParams::apply(NAME);
+    let (params, done) = match turn(found.as_ref(), cdi, &hash) {
+        Turn::Leave => return Ok(()),
+        // Without force: who made one in the meantime keeps it.
+        Turn::Make => (params, "made"),
+        Turn::Change => (params.force(), "changed"),
+    };
+    call("apply", about, api.patch(DEFINITION, &params, &Patch::Apply(&wanted))).await?;
+    info!(definition = DEFINITION, done, "the definition of DataVolumes");
+    Ok(())
+}
+
+/// Deletes ours, unless there are DataVolumes.
+pub(super) async fn remove(client: &Client) -> Result<(), Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let Some(found) = call_opt("get", about, api.get_metadata(DEFINITION)).await? else { return Ok(()) };
+    let Some(params) = deletion(&found.metadata) else { return Ok(()) };
+    let all: Api<DataVolume> = Api::all(client.clone());
+    let some = ListParams::default().limit(1);
+    let left = call_opt("list", || "data volumes".to_owned(), all.list_metadata(&some)).await?;
+    if left.is_some_and(|left| !left.items.is_empty()) {
+        info!(definition = DEFINITION, "stays: there are DataVolumes, whose claims would go with it");
+        return Ok(());
+    }
+    call_opt("delete", about, api.delete(DEFINITION, &params)).await.map(drop)
+}
+
+fn about() -> String {
+    format!("definition {DEFINITION}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(labels: &Value, annotations: &Value) -> PartialObjectMeta<CustomResourceDefinition> {
+        let metadata = json!({ "name": DEFINITION, "labels": labels, "annotations": annotations });
+        serde_json::from_value(json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_what_is_ours_is_ever_changed() {
+        let ours = json!({ MANAGED_BY_LABEL: NAME });
+        let same = found(&ours, &json!({ HASH_ANNOTATION: "h" }));
+        let other = found(&ours, &json!({ HASH_ANNOTATION: "g" }));
+        let theirs = found(&json!({ MANAGED_BY_LABEL: "cdi-operator" }), &json!({ HASH_ANNOTATION: "g" }));
+        let nobodys = found(&json!({}), &json!({}));
+        for (found, cdi, expected) in [
+            (None, false, Turn::Make),
+            (None, true, Turn::Leave),
+            (Some(&same), false, Turn::Leave),
+            (Some(&other), false, Turn::Change),
+            (Some(&other), true, Turn::Leave),
+            (Some(&theirs), false, Turn::Leave),
+            (Some(&nobodys), false, Turn::Leave),
+        ] {
+            assert_eq!(turn(found, cdi, "h"), expected, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_applied_bears_our_name_and_its_hash() {
+        let (wanted, hash) = wanted();
+        assert_eq!(wanted["metadata"]["name"], DEFINITION);
+        let applied = found(&wanted["metadata"]["labels"], &wanted["metadata"]["annotations"]);
+        assert_eq!(turn(Some(&applied), false, &hash), Turn::Leave);
+        assert!(deletion(&applied.metadata).is_none(), "without a UID it is not known which one is meant");
+    }
+}

@@ -1,0 +1,116 @@
+//! What follows for a DataVolume where there is no CDI: its claim, the pod that fills it, and what is said of both. Pure.
+//!
+//! ```text
+//!   no claim --make--> claim --bound--> no pod --make--> pod --succeeds--> claim is marked --> Succeeded
+//!                        |                               |
+//!                        |                               +-- stops: the kubelet starts it again, with pauses that grow
+//!                        |                               \-- says that no try can help, or has been tried often --> Failed
+//!                        \-- its class waits for a pod: WaitForFirstConsumer, until somebody's pod has bound it
+//! ```
+//!
+//! Phases, conditions, events and annotations are those of CDI, so that whoever reads them finds what is expected, and a CDI
+//! that is installed later finds claims that are filled marked as such: it fills none again.
+//!
+//! `Succeeded` and `Failed` are final. A claim belongs to a DataVolume by the UID in its owner reference, and so does the pod:
+//! whatever else has their names is left alone.
+
+mod claim;
+mod facts;
+mod importer;
+mod job;
+mod stage;
+mod status;
+
+use self::stage::{Stage, is_of, stage};
+use crate::data_volumes::status::{FAILED, SUCCEEDED};
+use barevirt_api::cdi::DataVolumeStatus;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+use serde_json::Value;
+use std::time::Duration;
+
+pub use claim::is_filled;
+pub use facts::{Event, Installation, LABEL, Observed};
+pub use importer::{Running, address, name as pod_name};
+pub use job::source_problem;
+pub use status::refused;
+
+/// How often the progress of one that runs is looked at.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// Something to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Make the claim.
+    MakeClaim(Box<PersistentVolumeClaim>),
+    /// Merge this into the claim.
+    PatchClaim(Value),
+    /// Make the pod.
+    MakePod(Box<Pod>),
+    /// Delete the pod with that UID.
+    RemovePod(String),
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// To be done first.
+    pub step: Option<Step>,
+    /// The status, where it is another one.
+    pub status: Option<DataVolumeStatus>,
+    /// To be done once the status is written.
+    pub after: Option<Step>,
+    /// To be told once the status is written.
+    pub events: Vec<Event>,
+    /// When to look again, where no watch tells.
+    pub again: Option<Duration>,
+}
+
+/// What follows.
+pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
+    let data_volume = &observed.data_volume;
+    if data_volume.metadata.deletion_timestamp.is_some() {
+        // What belongs to it goes with it.
+        return Plan::default();
+    }
+    let own_pod = observed.pod.as_ref().filter(|pod| is_of(pod.owner_references(), data_volume));
+    let remove = own_pod
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+        .and_then(|pod| pod.metadata.uid.clone())
+        .map(Step::RemovePod);
+    let old = data_volume.status.clone().unwrap_or_default();
+    if matches!(old.phase.as_deref(), Some(SUCCEEDED | FAILED)) {
+        return Plan { after: remove, ..Plan::default() };
+    }
+    let stage = stage(observed, own_pod);
+    let status = status::of(observed, &stage);
+    let events = status::events(&old, &status, &stage, data_volume);
+    let mut plan = Plan { events, status: (status != old).then_some(status), ..Plan::default() };
+    match &stage {
+        Stage::Unclaimed => match claim::of(data_volume) {
+            Ok(claim) => plan.step = Some(Step::MakeClaim(Box::new(claim))),
+            // `stage` has asked the same.
+            Err(_) => return plan,
+        },
+        Stage::Adoptable => plan.step = Some(Step::PatchClaim(claim::adoption(data_volume))),
+        Stage::Ready => {
+            let claim = observed.claim.as_ref();
+            plan.step = claim.map(|claim| {
+                Step::MakePod(Box::new(importer::of(data_volume, claim, installation, old.restart_count)))
+            });
+        }
+        Stage::Filled => {
+            let marked =
+                observed.claim.as_ref().is_some_and(|claim| is_filled(claim, &data_volume.name_any()));
+            plan.step = (!marked).then(|| Step::PatchClaim(claim::mark(data_volume)));
+            plan.after = remove;
+        }
+        Stage::Hopeless(_) | Stage::Ended(_) => plan.after = remove,
+        Stage::Filling(running) => plan.again = running.runs.then_some(PROGRESS),
+        Stage::Foreign | Stage::Unbound | Stage::Lost | Stage::Waiting | Stage::Occupied => {}
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The claim of a DataVolume.
+
+use super::facts::LABEL;
+use crate::owner::owner;
+use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec};
+use barevirt_api::quantity;
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+/// Annotation on a claim: for which DataVolume it was filled.
+const POPULATED_FOR_ANNOTATION: &str = "cdi.kubevirt.io/storage.populatedFor";
+/// Annotation on a claim: how the pod has ended that filled it.
+const POD_PHASE_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.phase";
+/// What kubectl keeps for itself.
+const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What of a claim's file system is left to it, in thousandths: CDI's share where nobody says another.
+pub(super) const OVERHEAD: u16 = 60;
+/// Sizes of disks are multiples of this, in bytes.
+const ALIGNMENT: u64 = 1 << 20;
+
+const BLOCK: &str = "Block";
+
+/// Whether a claim is marked as filled for the DataVolume of that name.
+pub fn is_filled(claim: &PersistentVolumeClaim, data_volume: &str) -> bool {
+    claim.annotations().get(POPULATED_FOR_ANNOTATION).is_some_and(|name| name == data_volume)
+}
+
+/// The claim to make; or what keeps it from being made.
+pub(super) fn of(data_volume: &DataVolume) -> Result<PersistentVolumeClaim, String> {
+    let spec = match (&data_volume.spec.pvc, &data_volume.spec.storage) {
+        (Some(claim), None) => {
+            size(claim.resources.as_ref(), "spec.pvc")?;
+            claim.clone()
+        }
+        (None, Some(storage)) => of_storage(storage)?,
+        _ => return Err("exactly one of spec.pvc and spec.storage must be given".to_owned()),
+    };
+    let mut labels = data_volume.labels().clone();
+    labels.insert(LABEL.0.to_owned(), LABEL.1.to_owned());
+    let mut annotations = data_volume.annotations().clone();
+    annotations.retain(|annotation, _| annotation != LAST_APPLIED_ANNOTATION);
+    Ok(PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: data_volume.metadata.name.clone(),
+            namespace: data_volume.metadata.namespace.clone(),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            owner_references: Some(vec![owner(data_volume)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    })
+}
+
+/// A claim that is large enough for a disk of the size that was asked for.
+fn of_storage(storage: &StorageSpec) -> Result<PersistentVolumeClaimSpec, String> {
+    let asked = size(storage.resources.as_ref(), "spec.storage")?;
+    let volume_mode = storage.volume_mode.clone().filter(|mode| mode == BLOCK);
+    let aligned = asked.checked_next_multiple_of(ALIGNMENT);
+    let needed = match &volume_mode {
+        Some(_) => aligned,
+        None => aligned.and_then(|size| Some(size.checked_mul(1000)?.div_ceil(u64::from(1000 - OVERHEAD)))),
+    };
+    let needed = needed.ok_or_else(|| "spec.storage.resources.requests.storage is too large".to_owned())?;
+    let mut resources = storage.resources.clone().unwrap_or_default();
+    resources.requests.get_or_insert_default().insert("storage".to_owned(), quantity::from_bytes(needed));
+    let access_modes = match storage.access_modes.as_slice() {
+        [] => vec!["ReadWriteOnce".to_owned()],
+        given => given.to_vec(),
+    };
+    Ok(PersistentVolumeClaimSpec {
+        access_modes: Some(access_modes),
+        resources: Some(resources),
+        selector: storage.selector.clone(),
+        storage_class_name: storage.storage_class_name.clone(),
+        volume_mode,
+        volume_name: storage.volume_name.clone(),
+        ..PersistentVolumeClaimSpec::default()
+    })
+}
+
+fn size(resources: Option<&VolumeResourceRequirements>, field: &str) -> Result<u64, String> {
+    let field = format!("{field}.resources.requests.storage");
+    let asked: Option<&Quantity> = resources.and_then(|all| all.requests.as_ref()?.get("storage"));
+    let asked = asked.ok_or_else(|| format!("{field} must be given"))?;
+    match quantity::bytes(asked) {
+        Ok(0) => Err(format!("{field} must be more than nothing")),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(format!("{field}: {error}")),
+    }
+}
+
+/// Size of the disk that was asked for, in bytes. What a claim asks for itself includes the file system's share; the importer
+/// sees how much room there is.
+pub(super) fn disk_size(spec: &DataVolumeSpec) -> u64 {
+    let resources = match (&spec.pvc, &spec.storage) {
+        (Some(claim), _) => claim.resources.as_ref(),
+        (None, Some(storage)) => storage.resources.as_ref(),
+        (None, None) => None,
+    };
+    // A DataVolume that says nothing has no claim, so no importer either.
+    size(resources, "spec").unwrap_or_default()
+}
+
+/// Whether a claim is a block device.
+pub(super) fn is_block(claim: &PersistentVolumeClaim) -> bool {
+    claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) == Some(BLOCK)
+}
+
+/// What makes a claim that is there the DataVolume's, filled as it is.
+pub(super) fn adoption(data_volume: &DataVolume) -> Value {
+    let mut patch = mark(data_volume);
+    patch["metadata"]["ownerReferences"] = json!([owner(data_volume)]);
+    patch
+}
+
+/// What marks a claim as filled.
+pub(super) fn mark(data_volume: &DataVolume) -> Value {
+    json!({ "metadata": { "annotations": {
+        POPULATED_FOR_ANNOTATION: data_volume.name_any(),
+        POD_PHASE_ANNOTATION: "Succeeded",
+    } } })
+}

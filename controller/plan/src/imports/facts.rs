@@ -1,0 +1,59 @@
+//! What is known of a DataVolume, and words that several steps need.
+
+use barevirt_api::cdi::DataVolume;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::BTreeSet;
+
+/// Label, by which claims and pods of DataVolumes are watched: CDI's.
+pub const LABEL: (&str, &str) = ("app", "containerized-data-importer");
+/// Annotation on a DataVolume: a claim of its name that is there is taken over with what it holds.
+pub(super) const ADOPTION_ANNOTATION: &str = "cdi.kubevirt.io/allowClaimAdoption";
+
+/// Phases that are no other module's.
+pub(super) mod phase {
+    pub(in super::super) const PENDING: &str = "Pending";
+    pub(in super::super) const SCHEDULED: &str = "ImportScheduled";
+    pub(in super::super) const IN_PROGRESS: &str = "ImportInProgress";
+}
+
+/// What an import is made with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installation {
+    /// Image of the importer.
+    pub image: String,
+    /// Pull policy for it.
+    pub pull_policy: Option<String>,
+    /// Secrets with which it is pulled, looked for in the DataVolume's namespace.
+    pub pull_secrets: Vec<String>,
+    /// Registries that are spoken to without TLS, `host` or `host:port`.
+    pub insecure_registries: BTreeSet<String>,
+}
+
+/// The cluster, as far as a DataVolume is concerned.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// It.
+    pub data_volume: DataVolume,
+    /// The claim of its name.
+    pub claim: Option<PersistentVolumeClaim>,
+    /// The pod of its importer's name.
+    pub pod: Option<Pod>,
+    /// Whether the claim's class binds once a pod is placed.
+    pub waits: bool,
+    /// How far the importer says it is, in per cent.
+    pub progress: Option<f64>,
+    /// The time.
+    pub now: Time,
+}
+
+/// Something to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Whether it needs somebody's look.
+    pub warning: bool,
+    /// One word.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}

@@ -1,0 +1,308 @@
+//! The pod that fills a claim: admitted under Pod Security `restricted`, with no right and no secret but what its source names.
+
+use super::claim::is_block;
+use super::facts::{Installation, LABEL};
+use super::job;
+use crate::generated;
+use crate::owner::owner;
+use crate::pod::unprivileged;
+use barevirt_api::cdi::DataVolume;
+use barevirt_api::names::LAUNCHER_UID;
+use barevirt_import_job::{
+    AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, HEADERS, JOB, METRICS_PORT, Outcome, SCRATCH,
+};
+use k8s_openapi::api::core::v1::{
+    ConfigMapVolumeSource, Container, ContainerPort, ContainerState, ContainerStateTerminated,
+    EmptyDirVolumeSource, EnvVar, LocalObjectReference, PersistentVolumeClaim,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
+    SeccompProfile, SecretVolumeSource, Volume, VolumeDevice, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use std::collections::BTreeMap;
+
+/// Name of its container.
+const CONTAINER: &str = "importer";
+/// Annotation on the pod: how often the import was begun before it.
+const RESTARTS_ANNOTATION: &str = "import.barevirt.dev/restarts";
+const CLAIM: &str = "claim";
+
+/// Requests and limits: CDI's, so that quotas that were made for CDI fit.
+const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "60M")];
+const LIMITS: [(&str, &str); 2] = [("cpu", "750m"), ("memory", "600M")];
+
+/// A pod that fills a claim.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Running {
+    /// Whether it runs at the moment.
+    pub runs: bool,
+    /// Restarts, with those before this pod.
+    pub restarts: i32,
+    /// Why it has stopped, while it waits for its next try.
+    pub stopped: Option<String>,
+    /// Why it cannot be placed.
+    pub unschedulable: Option<String>,
+    /// Why its image does not come.
+    pub no_image: Option<String>,
+    /// Its address, while it runs.
+    pub address: Option<String>,
+}
+
+/// How it has ended for good.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum End {
+    /// The claim is filled.
+    Filled,
+    /// No other try can help.
+    Hopeless(String),
+    /// Somebody ended it.
+    Lost(String),
+}
+
+/// Name of the pod for the DataVolume of that name.
+pub fn name(data_volume: &str) -> String {
+    let name = format!("importer-{data_volume}");
+    if name.len() <= 63 { name } else { generated::name(&format!("{}-", &name[..50]), data_volume) }
+}
+
+/// The pod.
+pub(super) fn of(
+    data_volume: &DataVolume,
+    claim: &PersistentVolumeClaim,
+    installation: &Installation,
+    restarts: Option<i32>,
+) -> Pod {
+    let spec = &data_volume.spec;
+    let mut volumes = Volumes::default();
+    let claimed = PersistentVolumeClaimVolumeSource { claim_name: claim.name_any(), read_only: None };
+    volumes.all.push(Volume {
+        name: CLAIM.to_owned(),
+        persistent_volume_claim: Some(claimed),
+        ..Volume::default()
+    });
+    let mut devices = None;
+    if is_block(claim) {
+        devices = Some(vec![VolumeDevice { name: CLAIM.to_owned(), device_path: DEVICE.to_owned() }]);
+        volumes.add(
+            "scratch",
+            SCRATCH,
+            Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() },
+        );
+    } else {
+        volumes.mounts.push(mount(CLAIM, DATA, false));
+    }
+    volumes.of_source(data_volume);
+    let text = serde_json::to_string(&job::of(data_volume, installation)).unwrap_or_default();
+    let container = Container {
+        name: CONTAINER.to_owned(),
+        image: Some(installation.image.clone()),
+        image_pull_policy: installation.pull_policy.clone(),
+        env: Some(vec![EnvVar { name: JOB.to_owned(), value: Some(text), value_from: None }]),
+        ports: Some(vec![ContainerPort {
+            name: Some("metrics".to_owned()),
+            container_port: METRICS_PORT.into(),
+            protocol: Some("TCP".to_owned()),
+            ..ContainerPort::default()
+        }]),
+        resources: Some(ResourceRequirements {
+            requests: Some(quantities(&REQUESTS)),
+            limits: Some(quantities(&LIMITS)),
+            claims: None,
+        }),
+        security_context: Some(unprivileged()),
+        termination_message_policy: Some("File".to_owned()),
+        volume_devices: devices,
+        volume_mounts: Some(volumes.mounts).filter(|mounts| !mounts.is_empty()),
+        ..Container::default()
+    };
+    let secrets = installation.pull_secrets.iter().map(|name| LocalObjectReference { name: name.clone() });
+    Pod {
+        metadata: metadata(data_volume, restarts.unwrap_or_default()),
+        spec: Some(PodSpec {
+            restart_policy: Some("OnFailure".to_owned()),
+            termination_grace_period_seconds: Some(10),
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            service_account_name: spec.service_account_name.clone(),
+            priority_class_name: spec.priority_class_name.clone(),
+            image_pull_secrets: Some(secrets.collect::<Vec<_>>()).filter(|all| !all.is_empty()),
+            node_selector: Some(BTreeMap::from([("kubernetes.io/os".to_owned(), "linux".to_owned())])),
+            security_context: Some(security()),
+            containers: vec![container],
+            volumes: Some(volumes.all),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn metadata(data_volume: &DataVolume, restarts: i32) -> ObjectMeta {
+    let labels =
+        [LABEL, ("cdi.kubevirt.io", "importer"), ("app.kubernetes.io/managed-by", "virt-controller")];
+    let text = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    ObjectMeta {
+        name: Some(name(&data_volume.name_any())),
+        namespace: data_volume.metadata.namespace.clone(),
+        labels: Some(labels.map(text).into()),
+        annotations: Some(BTreeMap::from([
+            (RESTARTS_ANNOTATION.to_owned(), restarts.to_string()),
+            // A proxy beside it would keep the pod from ending.
+            text(("sidecar.istio.io/inject", "false")),
+        ])),
+        owner_references: Some(vec![owner(data_volume)]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The claim's files belong to the group of QEMU.
+fn security() -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(LAUNCHER_UID),
+        run_as_group: Some(LAUNCHER_UID),
+        fs_group: Some(LAUNCHER_UID),
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+        ..PodSecurityContext::default()
+    }
+}
+
+fn quantities(all: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+    all.iter().map(|(name, quantity)| ((*name).to_owned(), Quantity((*quantity).to_owned()))).collect()
+}
+
+fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
+    VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: read_only.then_some(true),
+        ..VolumeMount::default()
+    }
+}
+
+/// Volumes, and where they are mounted.
+#[derive(Default)]
+struct Volumes {
+    all: Vec<Volume>,
+    mounts: Vec<VolumeMount>,
+}
+
+impl Volumes {
+    fn add(&mut self, name: &str, path: &str, volume: Volume) {
+        let read_only = volume.empty_dir.is_none();
+        self.mounts.push(mount(name, path, read_only));
+        self.all.push(Volume { name: name.to_owned(), ..volume });
+    }
+
+    fn secret(&mut self, name: &str, path: &str, secret: &str) {
+        let source =
+            SecretVolumeSource { secret_name: Some(secret.to_owned()), ..SecretVolumeSource::default() };
+        self.add(name, path, Volume { secret: Some(source), ..Volume::default() });
+    }
+
+    /// What the source names.
+    fn of_source(&mut self, data_volume: &DataVolume) {
+        let Some(source) = &data_volume.spec.source else { return };
+        let http = source.http.as_ref().map(|http| (&http.secret_ref, &http.cert_config_map));
+        let registry =
+            source.registry.as_ref().map(|registry| (&registry.secret_ref, &registry.cert_config_map));
+        let Some((secret, authorities)) = http.or(registry) else { return };
+        if let Some(secret) = secret.as_deref().filter(|name| !name.is_empty()) {
+            self.secret("credentials", CREDENTIALS, secret);
+        }
+        if let Some(name) = authorities.as_deref().filter(|name| !name.is_empty()) {
+            let source = ConfigMapVolumeSource { name: name.to_owned(), ..ConfigMapVolumeSource::default() };
+            self.add("authorities", AUTHORITIES, Volume { config_map: Some(source), ..Volume::default() });
+        }
+        let headers = source.http.iter().flat_map(|http| &http.secret_extra_headers);
+        for (number, secret) in headers.enumerate() {
+            self.secret(&format!("headers-{number}"), &format!("{HEADERS}/{number}"), secret);
+        }
+    }
+}
+
+/// How a pod has ended, if it has.
+pub(super) fn ended(pod: &Pod) -> Option<End> {
+    let status = pod.status.as_ref()?;
+    let container = container(pod);
+    let last = container.and_then(|container| {
+        let of = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
+        of(&container.state).or_else(|| of(&container.last_state))
+    });
+    if status.phase.as_deref() == Some("Succeeded") {
+        return Some(match last.as_ref().map(|last| last.exit_code) {
+            None | Some(0) => End::Filled,
+            Some(_) => End::Lost("its pod ended without filling the claim".to_owned()),
+        });
+    }
+    if let Some(last) = &last
+        && let Some(reason) = hopeless(last)
+    {
+        return Some(End::Hopeless(reason));
+    }
+    if status.phase.as_deref() == Some("Failed") {
+        let said = status.message.clone().or_else(|| status.reason.clone());
+        let said = said.or_else(|| last.as_ref().map(why));
+        return Some(End::Lost(said.unwrap_or_else(|| "its pod has failed".to_owned())));
+    }
+    None
+}
+
+fn hopeless(last: &ContainerStateTerminated) -> Option<String> {
+    match Outcome::of_message(last.message.as_deref().unwrap_or_default()) {
+        Some(Outcome::Failed { last: true, reason }) => Some(reason),
+        Some(Outcome::Failed { last: false, .. } | Outcome::Done { .. }) => None,
+        None => (last.exit_code == i32::from(EXIT_FINAL)).then(|| why(last)),
+    }
+}
+
+/// Why a container has ended.
+fn why(last: &ContainerStateTerminated) -> String {
+    let message = last.message.as_deref().unwrap_or_default();
+    match Outcome::of_message(message) {
+        Some(Outcome::Failed { reason, .. }) => reason,
+        Some(Outcome::Done { .. }) | None => {
+            let reason = last.reason.as_deref().unwrap_or("Error");
+            let Outcome::Failed { reason: message, .. } = Outcome::failed(false, message) else {
+                return reason.to_owned();
+            };
+            let end = if message.is_empty() { String::new() } else { format!(": {message}") };
+            format!("the importer ended with {} ({reason}){end}", last.exit_code)
+        }
+    }
+}
+
+/// What a pod does that has not ended.
+pub(super) fn running(pod: &Pod) -> Running {
+    let container = container(pod);
+    let state = container.and_then(|container| container.state.as_ref());
+    let waiting = state.and_then(|state| state.waiting.as_ref());
+    let runs = state.is_some_and(|state| state.running.is_some());
+    let last = container.and_then(|container| container.last_state.as_ref()?.terminated.as_ref());
+    let now = state.and_then(|state| state.terminated.as_ref());
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let unplaced = conditions.iter().find(|found| found.type_ == "PodScheduled" && found.status == "False");
+    let no_image = waiting.filter(|waiting| {
+        matches!(waiting.reason.as_deref(), Some("ErrImagePull" | "ImagePullBackOff" | "InvalidImageName"))
+    });
+    let before = pod.annotations().get(RESTARTS_ANNOTATION).and_then(|text| text.parse::<i32>().ok());
+    let own = container.map_or(0, |container| container.restart_count);
+    Running {
+        runs,
+        restarts: before.unwrap_or_default().max(0).saturating_add(own),
+        stopped: if runs { None } else { now.or(last).map(why) },
+        unschedulable: unplaced.map(|found| found.message.clone().unwrap_or_default()),
+        no_image: no_image.map(|waiting| waiting.message.clone().unwrap_or_default()),
+        address: status.and_then(|status| status.pod_ip.clone()).filter(|_| runs),
+    }
+}
+
+/// The address of a pod that fills a claim and can be asked how far it is.
+pub fn address(pod: &Pod) -> Option<String> {
+    running(pod).address
+}
+
+fn container(pod: &Pod) -> Option<&k8s_openapi::api::core::v1::ContainerStatus> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.iter().find(|container| container.name == CONTAINER)
+}

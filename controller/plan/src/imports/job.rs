@@ -1,0 +1,85 @@
+//! What the importer is told.
+
+use super::claim::{OVERHEAD, disk_size};
+use super::facts::Installation;
+use barevirt_api::cdi::{DataVolume, DataVolumeSource, DataVolumeSpec};
+use barevirt_import_job::{Job, Source};
+use std::collections::BTreeSet;
+
+/// Why a DataVolume cannot be filled. The definition's rules refuse these; one of another's definition may be there still.
+pub fn source_problem(spec: &DataVolumeSpec) -> Option<String> {
+    if spec.source_ref.is_some() {
+        return Some("spec.sourceRef is served by CDI alone, and this cluster has none".to_owned());
+    }
+    let Some(source) = &spec.source else { return Some("spec.source must be given".to_owned()) };
+    let DataVolumeSource { blank, gcs, http, imageio, pvc, registry, s3, snapshot, upload, vddk } = source;
+    let others = [
+        ("gcs", gcs.is_some()),
+        ("imageio", imageio.is_some()),
+        ("pvc", pvc.is_some()),
+        ("s3", s3.is_some()),
+        ("snapshot", snapshot.is_some()),
+        ("upload", upload.is_some()),
+        ("vddk", vddk.is_some()),
+    ];
+    if let Some((name, _)) = others.iter().find(|(_, given)| *given) {
+        return Some(format!("spec.source.{name} is served by CDI alone, and this cluster has none"));
+    }
+    if [blank.is_some(), http.is_some(), registry.is_some()].iter().filter(|given| **given).count() != 1 {
+        return Some("exactly one source must be given in spec.source".to_owned());
+    }
+    if !matches!(spec.content_type.as_deref(), None | Some("" | "kubevirt")) {
+        return Some(
+            "spec.contentType other than kubevirt is served by CDI alone, and this cluster has none"
+                .to_owned(),
+        );
+    }
+    if !spec.checkpoints.is_empty() {
+        return Some("spec.checkpoints are served by CDI alone, and this cluster has none".to_owned());
+    }
+    if let Some(registry) = registry {
+        if registry.url.is_none() {
+            return Some("spec.source.registry.url must be given".to_owned());
+        }
+        if !matches!(registry.pull_method.as_deref(), None | Some("pod")) {
+            return Some("spec.source.registry.pullMethod other than pod is served by CDI alone".to_owned());
+        }
+    }
+    if http.as_ref().is_some_and(|http| http.insecure_skip_verify == Some(true)) {
+        return Some("spec.source.http.insecureSkipVerify is served by CDI alone".to_owned());
+    }
+    None
+}
+
+/// The job; a source that has a [`source_problem`] is a blank one.
+pub(super) fn of(data_volume: &DataVolume, installation: &Installation) -> Job {
+    let spec = &data_volume.spec;
+    Job {
+        source: source(spec.source.as_ref(), &installation.insecure_registries),
+        size: disk_size(spec),
+        overhead: OVERHEAD,
+        preallocation: spec.preallocation == Some(true),
+        owner: data_volume.metadata.uid.clone().unwrap_or_default(),
+    }
+}
+
+fn source(source: Option<&DataVolumeSource>, insecure: &BTreeSet<String>) -> Source {
+    let Some(source) = source else { return Source::Blank {} };
+    match (&source.http, &source.registry) {
+        (Some(http), _) => Source::Http {
+            url: http.url.clone(),
+            headers: http.extra_headers.clone(),
+            checksum: http.checksum.clone().filter(|checksum| !checksum.is_empty()),
+        },
+        (None, Some(registry)) => {
+            let url = registry.url.clone().unwrap_or_default();
+            let host = url.strip_prefix("docker://").and_then(|rest| rest.split('/').next());
+            Source::Registry {
+                architecture: registry.platform.as_ref().and_then(|platform| platform.architecture.clone()),
+                insecure: host.is_some_and(|host| insecure.contains(host)),
+                url,
+            }
+        }
+        (None, None) => Source::Blank {},
+    }
+}

@@ -1,0 +1,109 @@
+//! Where an import stands, by what is there.
+
+use super::claim::{self, is_filled};
+use super::facts::{ADOPTION_ANNOTATION, Observed};
+use super::importer::{self, Running};
+use super::job::source_problem;
+use barevirt_api::cdi::DataVolume;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource, ResourceExt};
+
+/// Annotation on a DataVolume: its claim need not wait for a consumer.
+pub(super) const IMMEDIATE_ANNOTATION: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
+/// Restarts after which an import is given up: more than half an hour, with the kubelet's pauses.
+pub(super) const MOST_RESTARTS: i32 = 10;
+
+/// Where an import stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stage {
+    /// There is no claim.
+    Unclaimed,
+    /// Somebody else's claim has the name.
+    Foreign,
+    /// The claim is nobody's, and may be taken with what it holds.
+    Adoptable,
+    /// The claim is not bound.
+    Unbound,
+    /// The claim's volume is gone.
+    Lost,
+    /// The claim waits for a pod.
+    Waiting,
+    /// The claim can be filled, and nothing fills it.
+    Ready,
+    /// Somebody else's pod has the name.
+    Occupied,
+    /// A pod is there that fills it.
+    Filling(Running),
+    /// The pod ended in another way than by its own will: another one is made.
+    Ended(String),
+    /// It is filled.
+    Filled,
+    /// It cannot be filled.
+    Hopeless(String),
+}
+
+/// Decides. `own_pod` is the pod of the importer's name, where it is the DataVolume's.
+pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>) -> Stage {
+    let data_volume = &observed.data_volume;
+    if let Some(problem) = source_problem(&data_volume.spec) {
+        return Stage::Hopeless(problem);
+    }
+    let Some(claim) = &observed.claim else {
+        return match claim::of(data_volume) {
+            Ok(_) => Stage::Unclaimed,
+            Err(why) => Stage::Hopeless(why),
+        };
+    };
+    if !is_of(claim.owner_references(), data_volume) {
+        let annotation = data_volume.annotations().get(ADOPTION_ANNOTATION);
+        let may =
+            annotation.is_some_and(|value| value == "true") || is_filled(claim, &data_volume.name_any());
+        let free = claim.owner_references().iter().all(|owner| owner.controller != Some(true));
+        let stays = claim.metadata.deletion_timestamp.is_none();
+        return if may && free && stays { Stage::Adoptable } else { Stage::Foreign };
+    }
+    if is_filled(claim, &data_volume.name_any()) {
+        return Stage::Filled;
+    }
+    let bound = match claim.status.as_ref().and_then(|status| status.phase.as_deref()) {
+        Some("Bound") => true,
+        Some("Lost") => return Stage::Lost,
+        _ => false,
+    };
+    match (&observed.pod, own_pod) {
+        (_, Some(pod)) if pod.metadata.deletion_timestamp.is_some() => {
+            // Another one can be made when it is gone.
+            Stage::Filling(Running { runs: false, ..importer::running(pod) })
+        }
+        (_, Some(pod)) => match importer::ended(pod) {
+            Some(importer::End::Filled) => Stage::Filled,
+            Some(importer::End::Hopeless(why)) => Stage::Hopeless(why),
+            Some(importer::End::Lost(why)) => match importer::running(pod) {
+                running if running.restarts + 1 >= MOST_RESTARTS => given_up(running.restarts, &why),
+                _ => Stage::Ended(why),
+            },
+            None => match importer::running(pod) {
+                running if running.restarts >= MOST_RESTARTS => {
+                    given_up(running.restarts, running.stopped.as_deref().unwrap_or("it is not known why"))
+                }
+                running => Stage::Filling(running),
+            },
+        },
+        (Some(_), None) => Stage::Occupied,
+        (None, None) if bound => Stage::Ready,
+        (None, None) if data_volume.annotations().contains_key(IMMEDIATE_ANNOTATION) => Stage::Ready,
+        (None, None) if observed.waits => Stage::Waiting,
+        (None, None) => Stage::Unbound,
+    }
+}
+
+fn given_up(restarts: i32, why: &str) -> Stage {
+    Stage::Hopeless(format!("given up after {restarts} restarts: {why}"))
+}
+
+/// Whether the DataVolume is the one that controls an object with these owners.
+pub(super) fn is_of(owners: &[OwnerReference], data_volume: &DataVolume) -> bool {
+    let uid = data_volume.meta().uid.as_deref().unwrap_or_default();
+    owners.iter().any(|owner| owner.controller == Some(true) && owner.uid == uid && !uid.is_empty())
+}

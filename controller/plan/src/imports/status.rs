@@ -1,0 +1,213 @@
+//! What is said of a DataVolume: words that CDI says, too.
+
+use super::facts::{ADOPTION_ANNOTATION, Event, Observed, phase};
+use super::importer;
+use super::stage::Stage;
+use crate::data_volumes::status::{FAILED, SUCCEEDED, WAIT_FOR_FIRST_CONSUMER};
+use barevirt_api::cdi::{DataVolume, DataVolumeCondition, DataVolumeStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+/// No progress is known.
+const UNKNOWN: &str = "N/A";
+
+/// The whole status.
+pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
+    let old = observed.data_volume.status.clone().unwrap_or_default();
+    let name = observed.data_volume.name_any();
+    let (phase, progress, restarts) = match stage {
+        Stage::Unclaimed | Stage::Foreign | Stage::Unbound | Stage::Occupied => (phase::PENDING, None, None),
+        Stage::Waiting => (WAIT_FOR_FIRST_CONSUMER, None, None),
+        Stage::Ready => (phase::SCHEDULED, None, None),
+        Stage::Filling(running) => {
+            let begun = running.runs || running.restarts > 0;
+            let phase = if begun { phase::IN_PROGRESS } else { phase::SCHEDULED };
+            (phase, observed.progress.filter(|_| running.runs), Some(running.restarts))
+        }
+        // Another pod is made, and counts as another try.
+        Stage::Ended(_) => {
+            (phase::SCHEDULED, None, Some(old.restart_count.unwrap_or_default().saturating_add(1)))
+        }
+        Stage::Adoptable | Stage::Filled => (SUCCEEDED, None, None),
+        Stage::Lost | Stage::Hopeless(_) => (FAILED, None, None),
+    };
+    let progress = match (phase, progress) {
+        (SUCCEEDED, _) => Some("100.0%".to_owned()),
+        (_, Some(progress)) => Some(format!("{progress:.2}%")),
+        // What was known last is not taken back while it goes on.
+        (phase::IN_PROGRESS, None) => old.progress.clone().or_else(|| Some(UNKNOWN.to_owned())),
+        (_, None) => Some(UNKNOWN.to_owned()),
+    };
+    // A claim that is about to be taken over is bound as it is; what is said next of it is said of it.
+    let said = conditions(observed, stage, &name);
+    let restart_count = match (restarts, old.restart_count) {
+        (Some(now), before) => Some(now.max(before.unwrap_or_default())),
+        (None, before) => before,
+    };
+    DataVolumeStatus {
+        claim_name: observed.claim.as_ref().map(|_| name),
+        phase: Some(phase.to_owned()),
+        progress,
+        restart_count: restart_count.filter(|count| *count > 0),
+        conditions: said.into_iter().fold(old.conditions, |all, said| merged(all, said, &observed.now)),
+    }
+}
+
+/// The status, where it is another one, after the API server has refused to make the claim, or else the pod.
+pub fn refused(
+    observed: &Observed,
+    claim: bool,
+    reason: &'static str,
+    message: &str,
+) -> Option<DataVolumeStatus> {
+    let old = observed.data_volume.status.clone().unwrap_or_default();
+    let mut new = old.clone();
+    new.phase.get_or_insert_with(|| phase::PENDING.to_owned());
+    new.progress.get_or_insert_with(|| UNKNOWN.to_owned());
+    let said = said(if claim { "Bound" } else { "Running" }, "False", reason, message);
+    new.conditions = merged(new.conditions, said, &observed.now);
+    (new != old).then_some(new)
+}
+
+/// One statement.
+struct Said {
+    type_: &'static str,
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+fn said(type_: &'static str, status: &'static str, reason: &'static str, message: impl Into<String>) -> Said {
+    Said { type_, status, reason, message: message.into() }
+}
+
+fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [Said; 3] {
+    let claim_phase = observed
+        .claim
+        .as_ref()
+        .map(|claim| claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending"));
+    let bound = match (stage, claim_phase) {
+        (Stage::Foreign, _) => said("Bound", "False", "ErrClaimNotOwned", taken(name)),
+        (_, Some("Bound")) => said("Bound", "True", "Bound", format!("PVC {name} Bound")),
+        (_, Some("Lost")) => said("Bound", "False", "ClaimLost", "Claim Lost"),
+        (_, Some(_)) => said("Bound", "False", "Pending", format!("PVC {name} Pending")),
+        (_, None) => said("Bound", "False", "NotFound", "No PVC found"),
+    };
+    let running = match stage {
+        Stage::Filling(running) => {
+            match (running.runs, &running.unschedulable, &running.no_image, &running.stopped) {
+                (true, ..) => said("Running", "True", "Pod is running", ""),
+                (false, Some(why), ..) => said("Running", "False", "Unschedulable", why.clone()),
+                (false, _, Some(why), _) => said("Running", "False", "ImagePullFailed", why.clone()),
+                (false, _, _, Some(why)) => said("Running", "False", "Error", why.clone()),
+                (false, None, None, None) => said("Running", "False", "ContainerCreating", ""),
+            }
+        }
+        Stage::Ended(why) | Stage::Hopeless(why) => said("Running", "False", "Error", why.clone()),
+        Stage::Filled | Stage::Adoptable => said("Running", "False", "Completed", "Import Complete"),
+        Stage::Occupied => said(
+            "Running",
+            "False",
+            "ErrPodNotOwned",
+            format!("pod {} is not of this DataVolume: delete it", importer::name(name)),
+        ),
+        Stage::Unclaimed | Stage::Foreign | Stage::Unbound | Stage::Lost | Stage::Waiting | Stage::Ready => {
+            said("Running", "False", "", "")
+        }
+    };
+    let ready = match stage {
+        Stage::Filled | Stage::Adoptable => said("Ready", "True", "", ""),
+        Stage::Filling(running) if running.runs => said("Ready", "False", "TransferRunning", ""),
+        Stage::Hopeless(why) | Stage::Ended(why) => said("Ready", "False", "Error", why.clone()),
+        _ => said("Ready", "False", "", ""),
+    };
+    [bound, ready, running]
+}
+
+fn taken(name: &str) -> String {
+    format!(
+        "claim {name} exists and is not of this DataVolume: delete it, or annotate the DataVolume with {ADOPTION_ANNOTATION}=true"
+    )
+}
+
+/// The conditions with one said anew: in its place, with the time of its last change.
+fn merged(mut all: Vec<DataVolumeCondition>, said: Said, now: &Time) -> Vec<DataVolumeCondition> {
+    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let mut new = DataVolumeCondition {
+        last_heartbeat_time: Some(now.clone()),
+        last_transition_time: Some(now.clone()),
+        message: text(&said.message),
+        reason: text(said.reason),
+        status: said.status.to_owned(),
+        type_: said.type_.to_owned(),
+    };
+    match all.iter_mut().find(|old| old.type_ == new.type_) {
+        None => all.push(new),
+        Some(old) => {
+            if old.status == new.status {
+                new.last_transition_time = old.last_transition_time.clone();
+                if (&old.message, &old.reason) == (&new.message, &new.reason) {
+                    new.last_heartbeat_time = old.last_heartbeat_time.clone();
+                }
+            }
+            *old = new;
+        }
+    }
+    all
+}
+
+/// What is told of a change.
+pub(super) fn events(
+    old: &DataVolumeStatus,
+    new: &DataVolumeStatus,
+    stage: &Stage,
+    data_volume: &DataVolume,
+) -> Vec<Event> {
+    let name = data_volume.name_any();
+    let mut events = vec![];
+    let normal = |reason, message| Event { warning: false, reason, message };
+    let warning = |reason, message| Event { warning: true, reason, message };
+    let is_bound = |status: &DataVolumeStatus| {
+        status.conditions.iter().any(|condition| condition.type_ == "Bound" && condition.status == "True")
+    };
+    if is_bound(new) && !is_bound(old) {
+        events.push(normal("Bound", format!("PVC {name} Bound")));
+    }
+    if old.phase != new.phase {
+        match new.phase.as_deref() {
+            Some(phase::PENDING) if *stage == Stage::Foreign => {
+                events.push(warning("ErrClaimNotOwned", taken(&name)));
+            }
+            Some(phase::PENDING) => events.push(normal("Pending", format!("PVC {name} Pending"))),
+            Some(WAIT_FOR_FIRST_CONSUMER) => events.push(normal(
+                WAIT_FOR_FIRST_CONSUMER,
+                format!("PVC {name} Pending: its class binds it once a pod that uses it has a node"),
+            )),
+            Some(phase::SCHEDULED) => {
+                events.push(normal("ImportScheduled", format!("Import into {name} scheduled")));
+            }
+            Some(phase::IN_PROGRESS) => {
+                events.push(normal("ImportInProgress", format!("Import into {name} in progress")));
+            }
+            Some(SUCCEEDED) => {
+                events.push(normal("ImportSucceeded", format!("Successfully imported into PVC {name}")));
+            }
+            Some(FAILED) => events.push(warning("ImportFailed", failed(&name, stage))),
+            _ => {}
+        }
+    } else if let Stage::Filling(running) = stage
+        && let Some(why) = &running.stopped
+        && old.restart_count != new.restart_count
+    {
+        events.push(warning("Error", format!("Unable to process data: {why}")));
+    }
+    events
+}
+
+fn failed(name: &str, stage: &Stage) -> String {
+    match stage {
+        Stage::Lost => format!("PVC {name} lost"),
+        Stage::Hopeless(why) => format!("Failed to import into PVC {name}: {why}"),
+        _ => format!("Failed to import into PVC {name}"),
+    }
+}

@@ -1,0 +1,495 @@
+use super::facts::ADOPTION_ANNOTATION;
+use super::stage::{IMMEDIATE_ANNOTATION, MOST_RESTARTS};
+use super::*;
+use barevirt_api::cdi::DataVolume;
+use barevirt_import_job::{Job, Outcome, Source};
+use serde_json::json;
+
+const UID: &str = "u1";
+
+fn installation() -> Installation {
+    Installation {
+        image: "registry/virt-importer:1".to_owned(),
+        pull_policy: Some("IfNotPresent".to_owned()),
+        pull_secrets: vec!["pull".to_owned()],
+        insecure_registries: ["r.example:5000".to_owned()].into(),
+    }
+}
+
+fn data_volume(change: impl FnOnce(&mut Value)) -> DataVolume {
+    let mut value = json!({
+        "metadata": { "name": "root", "namespace": "ns", "uid": UID, "labels": { "of": "template" } },
+        "spec": {
+            "source": { "http": { "url": "https://images.example/a.qcow2" } },
+            "storage": { "resources": { "requests": { "storage": "1Gi" } } },
+        },
+    });
+    change(&mut value);
+    serde_json::from_value(value).unwrap()
+}
+
+fn observed(data_volume: DataVolume) -> Observed {
+    let now = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    Observed { data_volume, claim: None, pod: None, waits: false, progress: None, now }
+}
+
+fn phase_of(status: &DataVolumeStatus) -> &str {
+    status.phase.as_deref().unwrap_or_default()
+}
+
+fn condition<'a>(status: &'a DataVolumeStatus, type_: &str) -> (&'a str, &'a str, &'a str) {
+    let found = status.conditions.iter().find(|condition| condition.type_ == type_).unwrap();
+    (&found.status, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default())
+}
+
+/// A DataVolume, followed step by step as the cluster would.
+struct World {
+    observed: Observed,
+    events: Vec<&'static str>,
+}
+
+impl World {
+    fn new(data_volume: DataVolume) -> Self {
+        World { observed: observed(data_volume), events: vec![] }
+    }
+
+    /// Plans, and does what was planned.
+    fn step(&mut self) -> Plan {
+        let plan = plan(&self.observed, &installation());
+        self.does(plan.step.clone());
+        if let Some(status) = plan.status.clone() {
+            self.observed.data_volume.status = Some(status);
+        }
+        self.does(plan.after.clone());
+        self.events.extend(plan.events.iter().map(|event| event.reason));
+        plan
+    }
+
+    /// Plans until nothing is left to be done.
+    fn settle(&mut self) {
+        for _ in 0..5 {
+            let plan = self.step();
+            if plan.step.is_none() && plan.status.is_none() && plan.after.is_none() {
+                return;
+            }
+        }
+        panic!("it does not come to rest: {:?}", self.step());
+    }
+
+    fn does(&mut self, step: Option<Step>) {
+        match step {
+            None => {}
+            Some(Step::MakeClaim(claim)) => {
+                assert!(self.observed.claim.is_none());
+                self.observed.claim = Some(*claim);
+            }
+            Some(Step::PatchClaim(patch)) => {
+                let mut claim = serde_json::to_value(self.observed.claim.as_ref().unwrap()).unwrap();
+                for (part, values) in patch["metadata"].as_object().unwrap() {
+                    match values.as_object() {
+                        Some(values) => values
+                            .iter()
+                            .for_each(|(key, value)| claim["metadata"][part][key] = value.clone()),
+                        None => claim["metadata"][part] = values.clone(),
+                    }
+                }
+                self.observed.claim = Some(serde_json::from_value(claim).unwrap());
+            }
+            Some(Step::MakePod(mut pod)) => {
+                assert!(self.observed.pod.is_none());
+                pod.metadata.uid = Some("p1".to_owned());
+                self.observed.pod = Some(*pod);
+            }
+            Some(Step::RemovePod(uid)) => {
+                assert_eq!(self.observed.pod.as_ref().unwrap().metadata.uid, Some(uid));
+                self.observed.pod = None;
+            }
+        }
+    }
+
+    fn claim_is(&mut self, phase: &str) {
+        let claim = self.observed.claim.as_mut().unwrap();
+        claim.status.get_or_insert_default().phase = Some(phase.to_owned());
+    }
+
+    fn pod_is(&mut self, status: Value) {
+        self.observed.pod.as_mut().unwrap().status = Some(serde_json::from_value(status).unwrap());
+    }
+
+    fn phase(&self) -> &str {
+        phase_of(self.status())
+    }
+
+    fn status(&self) -> &DataVolumeStatus {
+        self.observed.data_volume.status.as_ref().unwrap()
+    }
+}
+
+fn ended(code: i32, message: &str) -> Value {
+    json!({ "terminated": { "exitCode": code, "message": message } })
+}
+
+fn container(restarts: i32, state: &Value, last: &Value) -> Value {
+    json!([{ "name": "importer", "image": "", "imageID": "", "ready": false, "restartCount": restarts,
+        "state": state, "lastState": last }])
+}
+
+fn runs() -> Value {
+    json!({ "phase": "Running", "podIP": "10.0.0.1", "containerStatuses": container(0, &json!({ "running": {} }), &json!({})) })
+}
+
+/// One whose pod runs.
+fn running() -> World {
+    let mut world = World::new(data_volume(|_| {}));
+    world.settle();
+    world.claim_is("Bound");
+    world.settle();
+    world.pod_is(runs());
+    world.settle();
+    assert_eq!(world.phase(), "ImportInProgress");
+    world
+}
+
+#[test]
+fn from_nothing_to_a_filled_claim() {
+    let mut world = World::new(data_volume(|_| {}));
+    world.settle();
+    assert_eq!(world.phase(), "Pending");
+    assert_eq!(condition(world.status(), "Bound"), ("False", "Pending", "PVC root Pending"));
+    world.claim_is("Bound");
+    world.settle();
+    assert_eq!(world.phase(), "ImportScheduled");
+    assert_eq!(world.status().progress.as_deref(), Some("N/A"));
+    assert!(world.observed.pod.is_some());
+    world.pod_is(runs());
+    world.observed.progress = Some(41.5);
+    let plan = world.step();
+    assert_eq!(plan.again, Some(PROGRESS));
+    assert_eq!(world.status().progress.as_deref(), Some("41.50%"));
+    assert_eq!(condition(world.status(), "Running").0, "True");
+    assert_eq!(condition(world.status(), "Ready"), ("False", "TransferRunning", ""));
+    // Nothing new: nothing is written.
+    assert_eq!(world.step().status, None);
+    // It was not told a moment ago how far it is.
+    world.observed.progress = None;
+    assert_eq!(world.step().status, None);
+    world.pod_is(json!({ "phase": "Succeeded", "containerStatuses": container(0, &ended(0, r#"{"result":"done","size":1}"#), &json!({})) }));
+    world.settle();
+    assert_eq!((world.phase(), world.status().progress.as_deref()), ("Succeeded", Some("100.0%")));
+    assert_eq!(condition(world.status(), "Ready").0, "True");
+    assert_eq!(world.observed.pod, None);
+    let claim = world.observed.claim.as_ref().unwrap();
+    assert!(is_filled(claim, "root"));
+    assert_eq!(claim.annotations()["cdi.kubevirt.io/storage.pod.phase"], "Succeeded");
+    assert_eq!(world.events, ["Pending", "Bound", "ImportScheduled", "ImportInProgress", "ImportSucceeded"]);
+    // Whatever becomes of the claim, it is not filled again.
+    world.observed.claim = None;
+    assert_eq!(world.step(), Plan::default());
+}
+
+#[test]
+fn the_claim_is_marked_before_it_is_said_that_it_is_filled() {
+    let mut world = running();
+    world.pod_is(json!({ "phase": "Succeeded" }));
+    let planned = plan(&world.observed, &installation());
+    assert!(matches!(planned.step, Some(Step::PatchClaim(_))));
+    assert!(matches!(planned.after, Some(Step::RemovePod(_))));
+    // The status could not be written, and the pod is gone: the claim tells.
+    world.does(planned.step);
+    world.observed.pod = None;
+    world.settle();
+    assert_eq!(world.phase(), "Succeeded");
+}
+
+#[test]
+fn what_no_try_can_help_fails_with_its_reason() {
+    let outcome = Outcome::failed(true, "image is in vmdk format").to_message();
+    for status in [
+        json!({ "phase": "Running", "containerStatuses": container(0, &ended(2, &outcome), &json!({})) }),
+        // The kubelet was quicker.
+        json!({ "phase": "Running", "containerStatuses": container(1, &json!({ "running": {} }), &ended(2, &outcome)) }),
+        json!({ "phase": "Failed", "containerStatuses": container(0, &ended(2, &outcome), &json!({})) }),
+    ] {
+        let mut world = running();
+        world.pod_is(status);
+        let planned = plan(&world.observed, &installation());
+        assert!(matches!(planned.after, Some(Step::RemovePod(_))) && planned.step.is_none());
+        assert_eq!(planned.events[0].message, "Failed to import into PVC root: image is in vmdk format");
+        assert!(planned.events[0].warning);
+        world.settle();
+        assert_eq!(world.phase(), "Failed");
+        assert_eq!(condition(world.status(), "Running"), ("False", "Error", "image is in vmdk format"));
+        assert_eq!(world.observed.pod, None);
+    }
+}
+
+#[test]
+fn what_may_pass_is_tried_again_until_it_was_tried_often() {
+    let outcome = Outcome::failed(false, "connect to x: refused").to_message();
+    let waits = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+    let mut world = running();
+    for restarts in 1..MOST_RESTARTS {
+        world.pod_is(json!({ "phase": "Running", "containerStatuses": container(restarts, &waits, &ended(1, &outcome)) }));
+        world.settle();
+        assert_eq!(world.phase(), "ImportInProgress");
+        assert_eq!(world.status().restart_count, Some(restarts));
+        // So the machine of this DataVolume says DataVolumeError.
+        assert_eq!(condition(world.status(), "Running"), ("False", "Error", "connect to x: refused"));
+        world.pod_is(json!({ "phase": "Running", "podIP": "10.0.0.1",
+            "containerStatuses": container(restarts, &json!({ "running": {} }), &ended(1, &outcome)) }));
+        world.settle();
+        assert_eq!(condition(world.status(), "Running").0, "True");
+    }
+    world.pod_is(json!({ "phase": "Running", "containerStatuses": container(MOST_RESTARTS, &waits, &ended(1, &outcome)) }));
+    world.settle();
+    assert_eq!(world.phase(), "Failed");
+    assert_eq!(condition(world.status(), "Running").2, "given up after 10 restarts: connect to x: refused");
+}
+
+#[test]
+fn a_pod_that_somebody_ends_is_replaced_and_the_tries_are_counted_on() {
+    let mut world = running();
+    for lost in 1..=MOST_RESTARTS {
+        world.pod_is(
+            json!({ "phase": "Failed", "reason": "Evicted", "message": "the node is low on memory" }),
+        );
+        world.settle();
+        if world.phase() == "Failed" {
+            assert_eq!(lost, MOST_RESTARTS);
+            assert!(condition(world.status(), "Running").2.contains("the node is low on memory"));
+            return;
+        }
+        assert_eq!(world.status().restart_count, Some(lost));
+        let pod = world.observed.pod.as_ref().unwrap();
+        assert_eq!(importer::running(pod).restarts, lost);
+    }
+    panic!("it is tried for ever");
+}
+
+#[test]
+fn a_pod_that_is_deleted_is_replaced_and_counts_as_none() {
+    let mut world = running();
+    world.observed.pod = None;
+    world.settle();
+    assert!(world.observed.pod.is_some() && world.status().restart_count.is_none());
+}
+
+#[test]
+fn a_class_that_waits_for_a_consumer_is_waited_for() {
+    let mut world = World::new(data_volume(|_| {}));
+    world.observed.waits = true;
+    world.settle();
+    assert_eq!(world.phase(), "WaitForFirstConsumer");
+    assert_eq!(world.observed.pod, None);
+    // Somebody's pod has bound it.
+    world.claim_is("Bound");
+    world.settle();
+    assert!(world.observed.pod.is_some());
+    // Or nobody's need.
+    let immediate =
+        data_volume(|value| value["metadata"]["annotations"] = json!({ IMMEDIATE_ANNOTATION: "" }));
+    let mut world = World::new(immediate);
+    world.observed.waits = true;
+    world.settle();
+    assert!(world.observed.pod.is_some());
+    assert_eq!(world.phase(), "ImportScheduled");
+}
+
+#[test]
+fn what_is_somebody_elses_is_left_alone() {
+    let mut world = World::new(data_volume(|_| {}));
+    let claim = |owners: Value| {
+        serde_json::from_value(json!({ "metadata": { "name": "root", "ownerReferences": owners } })).unwrap()
+    };
+    let owner = |uid: &str| json!([{ "apiVersion": "v1", "kind": "X", "name": "root", "uid": uid, "controller": true }]);
+    for owners in [json!([]), owner("another"), owner("")] {
+        world.observed.claim = Some(claim(owners));
+        world.settle();
+        assert_eq!(world.phase(), "Pending");
+        assert_eq!(condition(world.status(), "Bound").1, "ErrClaimNotOwned");
+        assert_eq!(world.observed.pod, None);
+    }
+    // A pod of the importer's name.
+    let mut world = World::new(data_volume(|_| {}));
+    world.settle();
+    world.claim_is("Bound");
+    let foreign =
+        json!({ "metadata": { "name": "importer-root", "uid": "p9" }, "status": { "phase": "Succeeded" } });
+    world.observed.pod = Some(serde_json::from_value(foreign).unwrap());
+    world.settle();
+    assert_eq!(world.phase(), "Pending");
+    assert_eq!(condition(world.status(), "Running").1, "ErrPodNotOwned");
+    assert!(world.observed.pod.is_some());
+}
+
+#[test]
+fn a_claim_that_may_be_taken_over_is_taken_with_what_it_holds() {
+    let adopts =
+        || data_volume(|value| value["metadata"]["annotations"] = json!({ ADOPTION_ANNOTATION: "true" }));
+    let mut world = World::new(adopts());
+    world.observed.claim = Some(serde_json::from_value(json!({ "metadata": { "name": "root" } })).unwrap());
+    world.settle();
+    assert_eq!(world.phase(), "Succeeded");
+    assert_eq!(world.observed.claim.as_ref().unwrap().owner_references()[0].uid, UID);
+    assert_eq!(world.observed.pod, None);
+    // Not from its owner.
+    let mut world = World::new(adopts());
+    let owned = json!({ "metadata": { "name": "root", "ownerReferences": [
+        { "apiVersion": "v1", "kind": "X", "name": "y", "uid": "another", "controller": true }] } });
+    world.observed.claim = Some(serde_json::from_value(owned).unwrap());
+    world.settle();
+    assert_eq!(world.phase(), "Pending");
+}
+
+#[test]
+fn what_is_not_served_fails_by_name_also_where_no_rule_has_refused_it() {
+    for (spec, word) in [
+        (json!({ "source": { "vddk": {} } }), "spec.source.vddk"),
+        (json!({ "source": { "pvc": { "name": "a", "namespace": "b" } } }), "spec.source.pvc"),
+        (json!({ "source": { "blank": {}, "http": { "url": "" } } }), "exactly one source"),
+        (json!({ "source": {} }), "exactly one source"),
+        (json!({ "sourceRef": { "kind": "DataSource", "name": "a" } }), "spec.sourceRef"),
+        (json!({ "source": { "blank": {} }, "contentType": "archive" }), "spec.contentType"),
+        (json!({ "source": { "blank": {} } }), "exactly one of spec.pvc and spec.storage"),
+        (json!({ "source": { "blank": {} }, "storage": {} }), "spec.storage.resources.requests.storage"),
+        (
+            json!({ "source": { "blank": {} }, "storage": { "resources": { "requests": { "storage": "0" } } } }),
+            "more than nothing",
+        ),
+    ] {
+        let mut world = World::new(data_volume(|value| value["spec"] = spec.clone()));
+        world.settle();
+        assert_eq!(world.phase(), "Failed", "{spec}");
+        assert!(condition(world.status(), "Ready").2.contains(word), "{spec}: {:?}", world.status());
+        assert_eq!(world.observed.claim, None);
+    }
+}
+
+#[test]
+fn what_is_refused_is_said_once() {
+    let mut world = World::new(data_volume(|_| {}));
+    let status = refused(&world.observed, true, "ErrExceededQuota", "exceeded quota: storage").unwrap();
+    assert_eq!(
+        (phase_of(&status), condition(&status, "Bound")),
+        ("Pending", ("False", "ErrExceededQuota", "exceeded quota: storage"))
+    );
+    world.observed.data_volume.status = Some(status);
+    assert_eq!(refused(&world.observed, true, "ErrExceededQuota", "exceeded quota: storage"), None);
+    assert!(matches!(world.step().step, Some(Step::MakeClaim(_))), "it is tried again");
+    let status = refused(&world.observed, false, "FailedCreate", "no").unwrap();
+    assert_eq!(condition(&status, "Running").1, "FailedCreate");
+}
+
+#[test]
+fn nothing_is_made_for_what_is_being_deleted() {
+    let mut world = World::new(data_volume(|value| {
+        value["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }));
+    assert_eq!(world.step(), Plan::default());
+}
+
+#[test]
+fn a_lost_volume_is_a_failure() {
+    let mut world = running();
+    world.observed.pod = None;
+    world.claim_is("Lost");
+    world.settle();
+    assert_eq!(world.phase(), "Failed");
+}
+
+#[test]
+fn a_claim_for_a_disk_has_room_for_the_file_system() {
+    let requests = |spec: Value| {
+        let data_volume = data_volume(|value| value["spec"] = spec);
+        let claim = claim::of(&data_volume).unwrap().spec.unwrap();
+        let asked =
+            barevirt_api::quantity::bytes(&claim.resources.clone().unwrap().requests.unwrap()["storage"])
+                .unwrap();
+        (asked, claim)
+    };
+    let size = |size: &str| json!({ "requests": { "storage": size } });
+    let (asked, claim) =
+        requests(json!({ "source": { "blank": {} }, "storage": { "resources": size("1Gi") } }));
+    assert_eq!(asked, (1u64 << 30) * 1000 / 940 + 1);
+    assert_eq!((claim.access_modes, claim.volume_mode), (Some(vec!["ReadWriteOnce".to_owned()]), None));
+    let (asked, claim) = requests(json!({ "source": { "blank": {} },
+        "storage": { "volumeMode": "Block", "accessModes": ["ReadWriteMany"], "storageClassName": "fast", "resources": size("1G") } }));
+    assert_eq!(asked, 954 << 20);
+    assert_eq!(
+        (claim.volume_mode.as_deref(), claim.storage_class_name.as_deref()),
+        (Some("Block"), Some("fast"))
+    );
+    assert_eq!(claim.access_modes, Some(vec!["ReadWriteMany".to_owned()]));
+    let (asked, _) = requests(
+        json!({ "source": { "blank": {} }, "pvc": { "accessModes": ["ReadWriteOnce"], "resources": size("1Gi") } }),
+    );
+    assert_eq!(asked, 1 << 30);
+}
+
+#[test]
+fn the_claim_has_what_the_data_volume_says_of_itself() {
+    let data_volume = data_volume(|value| {
+        value["metadata"]["annotations"] =
+            json!({ "a": "b", "kubectl.kubernetes.io/last-applied-configuration": "x" });
+    });
+    let claim = claim::of(&data_volume).unwrap();
+    assert_eq!(claim.labels()["of"], "template");
+    assert_eq!(claim.labels()[LABEL.0], LABEL.1);
+    assert_eq!(claim.annotations().keys().collect::<Vec<_>>(), ["a"]);
+    assert_eq!(claim.owner_references()[0].kind, "DataVolume");
+}
+
+fn pod(change: impl FnOnce(&mut Value), block: bool) -> Pod {
+    let data_volume = data_volume(change);
+    let mut claim = claim::of(&data_volume).unwrap();
+    if block {
+        claim.spec.as_mut().unwrap().volume_mode = Some("Block".to_owned());
+    }
+    importer::of(&data_volume, &claim, &installation(), Some(3))
+}
+
+#[test]
+fn a_pod_with_everything() {
+    let pod = pod(
+        |value| {
+            value["spec"]["priorityClassName"] = json!("high");
+            value["spec"]["serviceAccountName"] = json!("robot");
+            value["spec"]["source"] = json!({ "http": {
+                "url": "https://images.example/a", "checksum": "sha256:00", "secretRef": "login", "certConfigMap": "ca",
+                "extraHeaders": ["X-A: b"], "secretExtraHeaders": ["h1", "h2"],
+            } });
+        },
+        false,
+    );
+    insta::assert_snapshot!(serde_saphyr::to_string(&serde_json::to_value(&pod).unwrap()).unwrap());
+}
+
+#[test]
+fn a_block_device_is_given_as_one_with_room_beside_it() {
+    let pod = pod(
+        |value| value["spec"]["source"] = json!({ "registry": { "url": "docker://r.example:5000/a:1" } }),
+        true,
+    );
+    let spec = pod.spec.unwrap();
+    let container = &spec.containers[0];
+    assert_eq!(container.volume_devices.as_ref().unwrap()[0].device_path, "/dev/cdi-block-volume");
+    assert_eq!(container.volume_mounts.as_ref().unwrap()[0].mount_path, "/scratch");
+    let job: Job = serde_json::from_str(container.env.as_ref().unwrap()[0].value.as_ref().unwrap()).unwrap();
+    assert_eq!(
+        job.source,
+        Source::Registry {
+            url: "docker://r.example:5000/a:1".to_owned(),
+            architecture: None,
+            insecure: true
+        }
+    );
+    assert_eq!((job.size, job.overhead, job.owner.as_str()), (1 << 30, 60, UID));
+}
+
+#[test]
+fn a_long_name_is_cut_and_stays_another_one() {
+    let (one, other) = ("x".repeat(253), format!("{}y", "x".repeat(252)));
+    assert_eq!(pod_name("root"), "importer-root");
+    assert!(pod_name(&one).len() <= 63);
+    assert_ne!(pod_name(&one), pod_name(&other));
+}

@@ -1,0 +1,115 @@
+//! Does what was planned for a DataVolume.
+
+use super::{REFUSED, UNFILLED};
+use crate::cluster::Cluster;
+use crate::write::FIELD_MANAGER;
+use barevirt_api::cdi::{DataVolume, DataVolumeStatus};
+use barevirt_component::notes::Note;
+use barevirt_component::request::{Category, Error, call, call_opt};
+use barevirt_plan::data_volumes::status::{FAILED, SUCCEEDED};
+use barevirt_plan::imports::{self, Event, Observed, Plan, Step, pod_name};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+use std::time::Duration;
+use tracing::info;
+
+/// Event: something could not be made.
+const FAILED_CREATE: &str = "FailedCreate";
+/// Event: there is no room for it.
+const EXCEEDED_QUOTA: &str = "ErrExceededQuota";
+
+/// Does it; when to look again.
+pub(super) async fn apply(
+    cluster: &Cluster,
+    observed: &Observed,
+    plan: Plan,
+) -> Result<Option<Duration>, Error> {
+    let data_volume = &observed.data_volume;
+    let Plan { step, status, after, events, again } = plan;
+    if let Some(step) = step {
+        let claim = matches!(step, Step::MakeClaim(_));
+        match perform(cluster, data_volume, step).await {
+            Err(error) if error.category() == Category::Refused => {
+                return refuse(cluster, observed, claim, &error).await;
+            }
+            done => done?,
+        }
+    }
+    if let Some(status) = &status {
+        write(cluster, data_volume, status).await?;
+        for Event { warning, reason, message } in events {
+            let note = if warning { Note::warning(reason, message) } else { Note::normal(reason, message) };
+            cluster.notes.tell(note, data_volume.object_ref(&()));
+        }
+    }
+    if let Some(step) = after {
+        perform(cluster, data_volume, step).await?;
+    }
+    let now = status.as_ref().or(data_volume.status.as_ref()).and_then(|status| status.phase.as_deref());
+    let over = matches!(now, Some(SUCCEEDED | FAILED)) || data_volume.metadata.deletion_timestamp.is_some();
+    Ok(again.or((!over).then_some(UNFILLED)))
+}
+
+/// What cannot be made is told: somebody has to make room, or to allow it.
+async fn refuse(
+    cluster: &Cluster,
+    observed: &Observed,
+    claim: bool,
+    error: &Error,
+) -> Result<Option<Duration>, Error> {
+    let (data_volume, message) = (&observed.data_volume, error.message());
+    let reason = if message.contains("exceeded quota") { EXCEEDED_QUOTA } else { FAILED_CREATE };
+    if let Some(status) = imports::refused(observed, claim, reason, &message) {
+        write(cluster, data_volume, &status).await?;
+        cluster.notes.tell(Note::warning(reason, message), data_volume.object_ref(&()));
+    }
+    Ok(Some(REFUSED))
+}
+
+async fn write(cluster: &Cluster, data_volume: &DataVolume, status: &DataVolumeStatus) -> Result<(), Error> {
+    let (namespace, name) = (namespace(data_volume), data_volume.name_any());
+    let body = json!({
+        "metadata": { "resourceVersion": data_volume.metadata.resource_version, "uid": data_volume.metadata.uid },
+        "status": status,
+    });
+    let all: Api<DataVolume> = Api::namespaced(cluster.client.clone(), &namespace);
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(&body);
+    let about = || format!("data volume {namespace}/{name}");
+    call("update the status of", about, all.patch_status(&name, &params, &patch)).await?;
+    let phase = status.phase.as_deref().unwrap_or_default();
+    if data_volume.status.as_ref().and_then(|old| old.phase.as_deref()) != Some(phase) {
+        info!(namespace, data_volume = name, phase, "phase of a data volume");
+    }
+    Ok(())
+}
+
+async fn perform(cluster: &Cluster, data_volume: &DataVolume, step: Step) -> Result<(), Error> {
+    let (client, namespace, name) = (&cluster.client, namespace(data_volume), data_volume.name_any());
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let (claim, importer) = (format!("claim {namespace}/{name}"), pod_name(&name));
+    let pod = format!("pod {namespace}/{importer}");
+    match step {
+        Step::MakeClaim(wanted) => call("create", || claim, claims.create(&params, &wanted)).await.map(drop),
+        Step::MakePod(wanted) => call("create", || pod, pods.create(&params, &wanted)).await.map(drop),
+        Step::PatchClaim(patch) => {
+            let params =
+                PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            let patch = Patch::Merge(&patch);
+            call("patch", || claim, claims.patch_metadata(&name, &params, &patch)).await.map(drop)
+        }
+        Step::RemovePod(uid) => {
+            let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            call_opt("delete", || pod, pods.delete(&importer, &params)).await.map(drop)
+        }
+    }
+}
+
+fn namespace(data_volume: &DataVolume) -> String {
+    data_volume.namespace().unwrap_or_default()
+}

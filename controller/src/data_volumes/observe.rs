@@ -1,0 +1,66 @@
+//! What is there of a DataVolume. All of it is read anew: nothing is made twice because a cache is behind.
+
+use super::progress;
+use crate::cluster::Cluster;
+use barevirt_api::cdi::DataVolume;
+use barevirt_api::names::INSECURE_REGISTRIES_CONFIG_MAP as INSECURE_REGISTRIES;
+use barevirt_component::request::{Error, call_opt};
+use barevirt_plan::imports::{Installation, Observed, address, pod_name};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::Api;
+
+/// Looks; nothing where there is no such DataVolume.
+pub(super) async fn observe(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Observed>, Error> {
+    let client = &cluster.client;
+    let all: Api<DataVolume> = Api::namespaced(client.clone(), namespace);
+    let about = |kind: &str, name: &str| format!("{kind} {namespace}/{name}");
+    let found = call_opt("get", || about("data volume", name), all.get(name)).await?;
+    let Some(data_volume) = found else { return Ok(None) };
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let claim = call_opt("get", || about("claim", name), claims.get(name)).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let importer = pod_name(name);
+    let pod = call_opt("get", || about("pod", &importer), pods.get(&importer)).await?;
+    let waits = match &claim {
+        Some(claim) => waits(cluster, claim).await?,
+        None => false,
+    };
+    let progress = match pod.as_ref().and_then(address) {
+        Some(address) => progress::ask(&address).await,
+        None => None,
+    };
+    let now = Time(Timestamp::now());
+    Ok(Some(Observed { data_volume, claim, pod, waits, progress, now }))
+}
+
+/// Whether the class of a claim that is not bound waits for a pod.
+async fn waits(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
+    let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
+    let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+    let Some(class) = class.filter(|class| !class.is_empty() && !bound) else { return Ok(false) };
+    let classes: Api<StorageClass> = Api::all(cluster.client.clone());
+    let found = call_opt("get", || format!("storage class {class}"), classes.get(&class)).await?;
+    Ok(found.is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")))
+}
+
+/// What importers are made with at the moment.
+pub(super) async fn installation(cluster: &Cluster) -> Result<Installation, Error> {
+    let config = cluster.config();
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), cluster.namespace());
+    let about = || format!("config map {}/{INSECURE_REGISTRIES}", cluster.namespace());
+    let registries = call_opt("get", about, maps.get(INSECURE_REGISTRIES)).await?;
+    let registries = registries.and_then(|map| map.data).unwrap_or_default();
+    Ok(Installation {
+        image: cluster.importer_image().unwrap_or_default().to_owned(),
+        pull_policy: config.pull_policy().map(str::to_owned),
+        pull_secrets: config.settings.image_pull_secrets.clone(),
+        insecure_registries: registries.into_values().map(|value| value.trim().to_owned()).collect(),
+    })
+}

@@ -1,0 +1,284 @@
+//! DataVolumes without CDI: filled from a web server and a registry in the namespace of the test, and what cannot be.
+
+use anyhow::{Result, ensure};
+use barevirt_e2e::cdi::{Absent, DATA_VOLUMES, wait_for_own};
+use barevirt_e2e::command::{kubectl, repository, succeed, try_kubectl, try_kubectl_with};
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Until an importer's pod has run, and its machine runs.
+const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
+/// Name of the web server and of its service.
+const SERVER: &str = "web";
+/// Config map with registries that have no TLS.
+const REGISTRIES: &str = "cdi-insecure-registries";
+
+/// A test that has the cluster's DataVolumes for itself, without CDI.
+fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
+    in_namespace(name, move |namespace| {
+        let _absent = Absent::prepare()?;
+        test(namespace)
+    });
+}
+
+fn host(namespace: &Namespace) -> String {
+    format!("{SERVER}.{}.svc", namespace.name())
+}
+
+/// Puts a file on the web server.
+fn publish(namespace: &Namespace, path: &str, file: &Path) -> Result<()> {
+    let text = succeed(Command::new("base64").arg(file), None)?;
+    let script = format!("mkdir -p /tmp/www/$(dirname {path}) && base64 -d >/tmp/www/{path}");
+    let words = ["exec", "-i", "-n", namespace.name(), SERVER, "--", "sh", "-c", &script];
+    let written = try_kubectl_with(&words, &text)?;
+    ensure!(written.code == 0, "{path} cannot be published: {}", written.text());
+    Ok(())
+}
+
+fn sha256(file: &Path) -> Result<String> {
+    let said = succeed(Command::new("sha256sum").arg(file), None)?;
+    Ok(said.split(' ').next().unwrap_or_default().to_owned())
+}
+
+fn shell(directory: &Path, script: &str) -> Result<()> {
+    succeed(Command::new("sh").args(["-ec", script]).current_dir(directory), None).map(drop)
+}
+
+fn tiny() -> PathBuf {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
+    target.join("images/guest-tiny.qcow2")
+}
+
+/// A container image with that disk, as files of a web server: it is a registry for who only reads.
+fn publish_image(namespace: &Namespace, work: &Path, disk: &Path) -> Result<()> {
+    shell(
+        work,
+        &format!(
+            "mkdir -p root/disk && cp {} root/disk/disk.img && tar -C root -cz disk >layer",
+            disk.display()
+        ),
+    )?;
+    let layer = work.join("layer");
+    let digest = format!("sha256:{}", sha256(&layer)?);
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "layers": [{
+            "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": digest,
+            "size": std::fs::metadata(&layer)?.len(),
+        }],
+    });
+    let file = work.join("manifest");
+    std::fs::write(&file, manifest.to_string())?;
+    publish(namespace, "v2/images/data/manifests/1", &file)?;
+    publish(namespace, &format!("v2/images/data/blobs/{digest}"), &layer)
+}
+
+/// Says that the test's registry has no TLS, until this is dropped.
+struct Insecure;
+
+impl Insecure {
+    fn allow(host: &str) -> Result<Self> {
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": REGISTRIES, "namespace": "kubevirt" }, "data": { "test": host },
+        });
+        let output = try_kubectl_with(&["apply", "-f", "-"], &manifest.to_string())?;
+        ensure!(output.code == 0, "{}", output.text());
+        Ok(Insecure)
+    }
+}
+
+impl Drop for Insecure {
+    fn drop(&mut self) {
+        let _ = try_kubectl(&["delete", "configmap", "-n", "kubevirt", REGISTRIES, "--ignore-not-found"]);
+    }
+}
+
+fn spec(source: &Value, size: &str) -> Value {
+    json!({ "source": source, "storage": { "resources": { "requests": { "storage": size } } } })
+}
+
+fn data_volume(name: &str, source: &Value, size: &str) -> Value {
+    json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+        "metadata": { "name": name, "annotations": { "cdi.kubevirt.io/storage.bind.immediate.requested": "true" } },
+        "spec": spec(source, size),
+    })
+}
+
+fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
+    let all = object["status"]["conditions"].as_array();
+    all.and_then(|all| all.iter().find(|condition| condition["type"] == type_)).unwrap_or(&Value::Null)
+}
+
+/// The disk with that serial, in the guest.
+fn device(serial: &str) -> String {
+    format!("/dev/$(basename $(dirname $(grep -lx {serial} /sys/block/*/serial)))")
+}
+
+#[test]
+fn a_machine_boots_from_a_download_beside_a_disk_from_a_registry_and_an_empty_one() {
+    without_cdi("imports", |namespace| {
+        pods::server(namespace, SERVER, "images")?;
+        let work = tempfile::tempdir()?;
+        publish(namespace, "tiny.qcow2", &tiny())?;
+        shell(work.path(), "head -c 1048576 /dev/urandom >data")?;
+        let data = work.path().join("data");
+        publish_image(namespace, work.path(), &data)?;
+        let host = host(namespace);
+        let _insecure = Insecure::allow(&host)?;
+
+        let mut machine = guest::machine("vm", "Always");
+        let template = guest::spec_of(&mut machine);
+        template["volumes"] = json!([
+            { "name": "root", "dataVolume": { "name": "root" } },
+            { "name": "data", "dataVolume": { "name": "data" } },
+            { "name": "empty", "dataVolume": { "name": "empty" } },
+        ]);
+        for (name, serial) in [("data", "DATA"), ("empty", "EMPTY")] {
+            let disk = json!({ "name": name, "serial": serial, "disk": { "bus": "virtio" } });
+            guest::push(&mut template["domain"]["devices"]["disks"], disk);
+        }
+        let checksum = format!("sha256:{}", sha256(&tiny())?);
+        let url = format!("http://{host}/tiny.qcow2");
+        machine["spec"]["dataVolumeTemplates"] = json!([
+            { "metadata": { "name": "root" },
+              "spec": spec(&json!({ "http": { "url": url, "checksum": checksum } }), "160Mi") },
+            { "metadata": { "name": "data" },
+              "spec": spec(&json!({ "registry": { "url": format!("docker://{host}/images/data:1") } }), "16Mi") },
+            { "metadata": { "name": "empty" }, "spec": spec(&json!({ "blank": {} }), "16Mi") },
+        ]);
+        namespace.apply(&machine)?;
+        for name in ["root", "data", "empty"] {
+            let filled = namespace.wait(DATA_VOLUMES, name, "to be filled", FILLED, |volume| {
+                ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
+            })?;
+            ensure!(filled["status"]["phase"] == "Succeeded", "{}", filled["status"]);
+            ensure!(filled["status"]["progress"] == "100.0%", "{}", filled["status"]);
+            ensure!(condition(&filled, "Ready")["status"] == "True", "{}", filled["status"]);
+            namespace.wait_gone("pod", &format!("importer-{name}"), SOON)?;
+        }
+        namespace.wait_phase("vm", "Running", FILLED)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let found = console.ok(&format!("head -c 1048576 {} | sha256sum", device("DATA")), SOON)?;
+        ensure!(found.contains(&sha256(&data)?), "{found}");
+        let rest =
+            console.ok(&format!("tail -c +1048577 {} | tr -d '\\000' | wc -c", device("DATA")), SOON)?;
+        ensure!(rest.trim() == "0", "{rest}");
+        let empty = console.ok(&format!("tr -d '\\000' <{} | wc -c", device("EMPTY")), SOON)?;
+        ensure!(empty.trim() == "0", "{empty}");
+        console.leave()?;
+        // It goes with its machine.
+        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.wait_gone(DATA_VOLUMES, "root", FILLED)?;
+        namespace.wait_gone("pvc", "root", FILLED)
+    });
+}
+
+#[test]
+fn what_must_not_be_filled_fails_and_says_why() {
+    without_cdi("importsbad", |namespace| {
+        pods::server(namespace, SERVER, "images")?;
+        let work = tempfile::tempdir()?;
+        shell(
+            work.path(),
+            "qemu-img create -q -f qcow2 -u -F raw -b /etc/passwd backed 1M
+            qemu-img create -q -f vmdk foreign 1M
+            qemu-img create -q -f qcow2 large 1G
+            head -c 1048576 /dev/urandom >raw
+            head -c 67108864 /dev/zero | gzip -9 >bomb",
+        )?;
+        for name in ["backed", "foreign", "large", "raw", "bomb"] {
+            publish(namespace, name, &work.path().join(name))?;
+        }
+        let host = host(namespace);
+        let http = |path: &str| json!({ "http": { "url": format!("http://{host}/{path}") } });
+        let mut wrong = http("raw");
+        wrong["http"]["checksum"] = json!(format!("sha256:{}", "0".repeat(64)));
+        let all = [
+            ("backed", http("backed"), "names a backing file"),
+            ("foreign", http("foreign"), "vmdk format"),
+            ("large", http("large"), "is a disk of 1073741824 bytes"),
+            ("bomb", http("bomb"), "is a disk of more than"),
+            ("wrong", wrong, "has the checksum"),
+            ("nothing", http("nothing"), "answers 404"),
+            (
+                "metadata",
+                json!({ "http": { "url": "http://169.254.169.254/latest" } }),
+                "may not be connected to",
+            ),
+        ];
+        for (name, source, _) in &all {
+            namespace.apply(&data_volume(name, source, "16Mi"))?;
+        }
+        for (name, _, why) in &all {
+            let failed = namespace.wait(DATA_VOLUMES, name, "to fail", FILLED, |volume| {
+                volume["status"]["phase"] == "Failed"
+            })?;
+            let said = condition(&failed, "Running")["message"].as_str().unwrap_or_default();
+            ensure!(said.contains(why), "{name}: {said}");
+            namespace.wait_gone("pod", &format!("importer-{name}"), SOON)?;
+        }
+        let event = namespace.wait_event("backed", "ImportFailed")?;
+        ensure!(event.contains("names a backing file"), "{event}");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_not_served_is_refused_by_its_field() {
+    without_cdi("importsrules", |namespace| {
+        for (source, field) in [
+            (json!({ "vddk": {} }), "spec.source.vddk"),
+            (json!({ "s3": { "url": "https://a" } }), "spec.source.s3"),
+            (json!({ "gcs": { "url": "gs://a" } }), "spec.source.gcs"),
+            (json!({ "imageio": { "url": "https://a", "diskId": "1" } }), "spec.source.imageio"),
+            (json!({ "snapshot": { "name": "a", "namespace": "b" } }), "spec.source.snapshot"),
+            (
+                json!({ "registry": { "url": "docker://a/b", "pullMethod": "node" } }),
+                "spec.source.registry.pullMethod",
+            ),
+            (json!({ "http": { "url": "ftp://a" } }), "spec.source.http.url"),
+        ] {
+            let refusal = namespace.refusal(&data_volume("no", &source, "16Mi"))?;
+            ensure!(refusal.contains(field), "{refusal}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_cdi_that_comes_later_has_the_work_and_gives_it_back() {
+    in_namespace("importsgiven", |namespace| {
+        let absent = Absent::prepare()?;
+        namespace.apply(&data_volume("before", &json!({ "blank": {} }), "16Mi"))?;
+        namespace.wait(DATA_VOLUMES, "before", "to be filled", FILLED, |volume| {
+            volume["status"]["phase"] == "Succeeded"
+        })?;
+        let kinds = absent.install()?;
+        // Until it was noticed.
+        std::thread::sleep(Duration::from_secs(15));
+        namespace.apply(&data_volume("theirs", &json!({ "blank": {} }), "16Mi"))?;
+        std::thread::sleep(Duration::from_secs(10));
+        let theirs = namespace.need(DATA_VOLUMES, "theirs")?;
+        ensure!(theirs["status"].is_null(), "{theirs}");
+        ensure!(namespace.get("pvc", "theirs")?.is_none(), "a claim was made");
+        // What is filled is marked as CDI marks it, and so filled by nobody again.
+        let claim = namespace.need("pvc", "before")?;
+        let annotations = &claim["metadata"]["annotations"];
+        ensure!(annotations["cdi.kubevirt.io/storage.populatedFor"] == "before", "{annotations}");
+        drop(kinds);
+        wait_for_own()?;
+        namespace.apply(&data_volume("after", &json!({ "blank": {} }), "16Mi"))?;
+        namespace.wait(DATA_VOLUMES, "after", "to be filled", FILLED, |volume| {
+            volume["status"]["phase"] == "Succeeded"
+        })?;
+        kubectl(&["get", "crd", DATA_VOLUMES]).map(drop)
+    });
+}
