@@ -30,7 +30,7 @@ use tokio::sync::watch;
 /// Installs what the KubeVirt object asks for and keeps it so; makes the components' certificates.
 ///
 /// VIRT_API_IMAGE, VIRT_CONTROLLER_IMAGE, VIRT_HANDLER_IMAGE and VIRT_LAUNCHER_IMAGE name an image in full, by tag or by
-/// digest. VIRT_API_DIGEST, VIRT_CONTROLLER_DIGEST, VIRT_HANDLER_DIGEST, VIRT_LAUNCHER_DIGEST and VIRT_OPERATOR_DIGEST tell
+/// digest. VIRT_API_DIGEST, VIRT_CONTROLLER_DIGEST, VIRT_HANDLER_DIGEST, VIRT_IMPORTER_DIGEST, VIRT_LAUNCHER_DIGEST and VIRT_OPERATOR_DIGEST tell
 /// which build a tag stands for, so that another build is rolled out.
 #[derive(Parser)]
 #[command(name = "virt-operator", version = barevirt_api::release::line())]
@@ -64,9 +64,6 @@ struct Flags {
     node_name: String,
 }
 
-/// Images whose builds can be told.
-const IMAGES: [&str; 5] = ["virt-api", "virt-controller", "virt-handler", "virt-launcher", NAME];
-
 fn main() -> anyhow::Result<ExitCode> {
     process::run(|level| work(Flags::parse(), level))
 }
@@ -90,10 +87,12 @@ fn own(flags: &Flags) -> anyhow::Result<Own> {
             images.pin(name, &reference).context(variable)?;
         }
     }
+    // Of each image the build can be told.
+    let all = INSTALLED.into_iter().chain([NAME]);
     Ok(Own {
         namespace: flags.namespace.clone(),
         images,
-        digests: IMAGES.iter().filter_map(|image| Some(((*image).to_owned(), digest(image)?))).collect(),
+        digests: all.filter_map(|image| Some((image.to_owned(), digest(image)?))).collect(),
         version: release::tag().to_owned(),
         architecture: match std::env::consts::ARCH {
             "x86_64" => "amd64",
