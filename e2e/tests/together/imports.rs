@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES, wait_for_own};
 use barevirt_e2e::command::{kubectl, repository, succeed, try_kubectl, try_kubectl_with};
-use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -29,14 +29,18 @@ fn host(namespace: &Namespace) -> String {
     format!("{SERVER}.{}.svc", namespace.name())
 }
 
-/// Puts a file on the web server.
+/// Puts a file on the web server. What goes into a pod through `kubectl exec` may be cut short, so it is tried until all is there.
 fn publish(namespace: &Namespace, path: &str, file: &Path) -> Result<()> {
     let text = succeed(Command::new("base64").arg(file), None)?;
-    let script = format!("mkdir -p /tmp/www/$(dirname {path}) && base64 -d >/tmp/www/{path}");
+    let script = format!(
+        "mkdir -p /tmp/www/$(dirname {path}) && base64 -d >/tmp/www/{path} && sha256sum </tmp/www/{path}"
+    );
     let words = ["exec", "-i", "-n", namespace.name(), SERVER, "--", "sh", "-c", &script];
-    let written = try_kubectl_with(&words, &text)?;
-    ensure!(written.code == 0, "{path} cannot be published: {}", written.text());
-    Ok(())
+    let digest = sha256(file)?;
+    wait::until_true(&format!("{path} to be published"), SOON, || {
+        let written = try_kubectl_with(&words, &text)?;
+        Ok(written.code == 0 && written.text().contains(&digest))
+    })
 }
 
 fn sha256(file: &Path) -> Result<String> {

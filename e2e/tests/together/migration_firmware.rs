@@ -31,8 +31,8 @@ fn variables_of_uefi_go_along() {
         console.expect("Shell>", COMMAND)?;
         console.leave()?;
         moves(namespace)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.send(&format!("\rsetvar {NAME}\r"))?;
+        let mut console = shell(namespace, "vm")?;
+        console.send(&format!("setvar {NAME}\r"))?;
         console.expect("moved - 0001 Bytes", COMMAND)?;
         // The firmware begins anew, and reads them from the flash that the target has.
         console.send("reset -w\r")?;
