@@ -16,6 +16,7 @@ use barevirt_machine::{
 };
 use tokio::net::UnixStream;
 
+use crate::cards::Card;
 use crate::clock::{self, ClockError};
 use crate::descriptors::Descriptors;
 use crate::firmware;
@@ -234,6 +235,7 @@ pub fn assemble(
         answers_within: ANSWERS_WITHIN,
         pins: machine.pinning.map(|pinning| Pins { pinning, cells: machine.cells }),
         real_time: None,
+        cards: Card::of(&machine.nics, vmi),
         acpi: vmi.acpi(),
         paused: vmi.vmi().spec.start_strategy.as_deref() == Some(START_STRATEGY_PAUSED),
         agent_port,

@@ -36,6 +36,7 @@ pub mod accelerator;
 pub mod acpi_table;
 pub mod assembly;
 pub mod bare_qemu;
+pub mod cards;
 pub mod clock;
 pub mod cloudinit;
 pub mod console;

@@ -19,6 +19,7 @@ pub mod debug;
 pub mod holdings;
 mod images;
 pub mod incoming;
+mod links;
 pub mod migrate;
 pub mod plug;
 pub mod probes;

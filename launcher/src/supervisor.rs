@@ -31,6 +31,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 pub use self::migrate::MigrationOrder;
+use crate::cards::Card;
 use crate::lifecycle::{Control, Event, NotOrdered, Refused, Vm, judge, step};
 use crate::migration::disks::LocalDisks;
 use crate::migration::qemu::Baggage;
@@ -62,6 +63,8 @@ pub struct Launch {
     pub pins: Option<Pins>,
     /// What is waited for before the guest is let go, where virtual CPUs are to be realtime.
     pub real_time: Option<RealTime>,
+    /// Cards; links of some are down before the guest is let go.
+    pub cards: Vec<Card>,
     /// The guest has a power button.
     pub acpi: bool,
     /// vCPUs are to stand still until somebody lets them go.
@@ -215,10 +218,7 @@ pub async fn supervise(
                 supervisor.lost_tpm(exit);
                 None
             }
-            () = wake_up(wake) => {
-                supervisor.wake = None;
-                Some(Event::Tick)
-            }
+            () = wake_up(wake) => supervisor.wake.take().map(|_| Event::Tick),
         };
         if let Some(event) = event {
             supervisor.happened(event);

@@ -8,7 +8,7 @@
 use barevirt_protocol::descriptors::CallError;
 use barevirt_protocol::names::LONGEST_NAME;
 use barevirt_protocol::v1::{
-    AgentStats, BlockStats, ControlResponse, Credentials, DebugResponse, FileSystemStats, GuestFacts,
+    AgentStats, BlockStats, Card, ControlResponse, Credentials, DebugResponse, FileSystemStats, GuestFacts,
     GuestInterface, GuestOs, GuestResponse, HelloResponse, HotDisk, LauncherStatus, MachineSize,
     MachineStats, MigrateResponse, MigrationStatus, QmpResponse, RealTimeResponse, ScreenshotResponse,
     ShutdownResponse, StatsResponse, SyncResponse,
@@ -149,6 +149,7 @@ impl Said for LauncherStatus {
             hot_disks,
             migration,
             local_disks,
+            cards,
         } = self;
         reason.retain(|letter| letter.is_ascii_alphanumeric());
         cut(reason, REASON);
@@ -172,6 +173,7 @@ impl Said for LauncherStatus {
         }
         all(hot_disks, DISKS);
         texts(local_disks, DISKS, WORD);
+        all(cards, INTERFACES);
         if let Some(MigrationStatus { uid, reason, .. }) = migration {
             // One that is too long is that of no migration.
             line(uid, WORD);
@@ -186,6 +188,14 @@ impl Said for HotDisk {
         for word in [volume, claim, target] {
             line(word, WORD);
         }
+        line(trouble, SENTENCE);
+    }
+}
+
+impl Said for Card {
+    fn sanitize(&mut self) {
+        let Self { name, plugged: _, down: _, trouble } = self;
+        line(name, WORD);
         line(trouble, SENTENCE);
     }
 }
@@ -363,6 +373,7 @@ mod tests {
         };
         let interface = GuestInterface { name: long(), mac: long(), addresses: longs() };
         let disk = HotDisk { volume: long(), claim: long(), plugged: true, target: long(), trouble: long() };
+        let card = Card { name: long(), plugged: true, down: true, trouble: long() };
         let size =
             MachineSize { processor_trouble: long(), memory_trouble: long(), ..MachineSize::default() };
         let status = LauncherStatus {
@@ -384,6 +395,7 @@ mod tests {
             size: Some(size),
             hot_disks: vec![disk; 1000],
             local_disks: longs(),
+            cards: vec![card; 1000],
             migration: Some(MigrationStatus { uid: long(), reason: long(), ..MigrationStatus::default() }),
             ..LauncherStatus::default()
         };

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 /// MAC address of the bridge: it is the guest's gateway, and no guest may have it.
@@ -22,6 +23,21 @@ pub enum AddressError {
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
+    /// The address that a link has, if it has one of this kind and one can be sent to it.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes: [u8; 6] = bytes.try_into().ok()?;
+        (bytes != [0; 6] && bytes[0] & 1 == 0).then_some(Self(bytes))
+    }
+
+    /// Another address that follows from this one, for a link whose own address the guest has: local and unicast.
+    pub fn other(self) -> Self {
+        let digest = Sha256::new_with_prefix(self.0).chain_update("port").finalize();
+        let mut bytes = [0; 6];
+        bytes.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+        bytes[0] = bytes[0] & 0xfc | 0x02;
+        Self(bytes)
+    }
+
     /// The link-local IPv6 address that follows from this MAC address (RFC 4291, modified EUI-64).
     pub fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;
@@ -77,6 +93,18 @@ mod tests {
             "zz:00:00:00:00:00",
         ] {
             assert!(bad.parse::<MacAddress>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn another_address_is_always_the_same_and_local() {
+        let mac = MacAddress([0x0a, 0x58, 0x0a, 0xf4, 1, 7]);
+        let other = mac.other();
+        assert_eq!((other, other.0[0] & 3), (mac.other(), 2));
+        assert!(other != mac && MacAddress([0x0a, 0x58, 0x0a, 0xf4, 1, 8]).other() != other);
+        assert_eq!(MacAddress::read(&mac.0), Some(mac));
+        for none in [&[0; 6][..], &[1; 6], &[2; 5], &[]] {
+            assert_eq!(MacAddress::read(none), None);
         }
     }
 

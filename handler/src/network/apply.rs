@@ -2,19 +2,23 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 
 use futures::TryStreamExt;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-use netlink_packet_route::route::RouteType;
-use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, RouteMessageBuilder};
+use netlink_packet_route::route::{RouteScope, RouteType};
+use rtnetlink::{
+    AddressMessageBuilder, Handle, LinkBridge, LinkBridgePort, LinkMessageBuilder, LinkUnspec,
+    RouteMessageBuilder,
+};
 use thiserror::Error;
 
 use super::nft::{NftError, Nftables};
 use super::plan::Step;
 use super::services;
+use super::state::{KEPT_TABLE, Route};
 use crate::kernel;
 
 /// Where taps are made.
@@ -79,7 +83,7 @@ pub type Descriptors = Vec<(String, OwnedFd)>;
 /// Does all `steps` in order and gives what was opened.
 pub async fn apply(
     netlink: &Handle,
-    nftables: &Nftables,
+    nftables: Option<&Nftables>,
     steps: Vec<Step>,
 ) -> Result<Descriptors, ApplyError> {
     let mut opened = Vec::new();
@@ -91,7 +95,7 @@ pub async fn apply(
 
 async fn apply_one(
     netlink: &Handle,
-    nftables: &Nftables,
+    nftables: Option<&Nftables>,
     step: Step,
 ) -> Result<Option<(String, OwnedFd)>, ApplyError> {
     match step {
@@ -105,11 +109,36 @@ async fn apply_one(
             let result = netlink.link().add(message).execute().await;
             result.map_err(|source| ApplyError::Link { action: "create bridge", link: name, source })?;
         }
-        Step::Sysctl { path, value } => {
-            let result = fs::write(format!("/proc/sys/{path}"), value);
-            result.map_err(|source| ApplyError::Sysctl { path, source })?;
-        }
+        Step::Sysctl { path, value, optional } => match fs::write(format!("/proc/sys/{path}"), value) {
+            Err(error) if optional && error.kind() == io::ErrorKind::NotFound => {}
+            result => result.map_err(|source| ApplyError::Sysctl { path, source })?,
+        },
         Step::Address { link, address, prefix } => add_address(netlink, link, address, prefix).await?,
+        Step::RemoveAddress { link, address, prefix } => {
+            remove_address(netlink, link, address, prefix).await?;
+        }
+        Step::Mac { link, mac } => {
+            change(netlink, "set the MAC address of", &link, |builder| builder.address(mac.0.to_vec()))
+                .await?;
+        }
+        Step::Rename { link, to } => change(netlink, "rename", &link, |builder| builder.name(to)).await?,
+        Step::NoLearning { link } => {
+            let action = "stop learning at";
+            let port = LinkBridgePort::new(index(netlink, action, &link).await?).learning(false).build();
+            let result = netlink.link().set_port(port).execute().await;
+            result.map_err(|source| ApplyError::Link { action, link, source })?;
+        }
+        Step::Detach { link } => change(netlink, "detach", &link, LinkMessageBuilder::nocontroller).await?,
+        Step::Down { link } => change(netlink, "set down", &link, LinkMessageBuilder::down).await?,
+        Step::Delete { link } => delete(netlink, link).await?,
+        Step::KeepRoute { bridge, route } => {
+            let index = index(netlink, "keep a route at", &bridge).await?;
+            add_route(netlink, bridge, index, KEPT_TABLE.saturating_add(index), route).await?;
+        }
+        Step::Route { link, route } => {
+            let index = index(netlink, "route over", &link).await?;
+            add_route(netlink, link, index, libc::RT_TABLE_MAIN.into(), route).await?;
+        }
         Step::Mtu { link, mtu } => {
             change(netlink, "set the MTU of", &link, |builder| builder.mtu(mtu)).await?;
         }
@@ -124,7 +153,11 @@ async fn apply_one(
         }
         Step::Up { link } => change(netlink, "set up", &link, LinkMessageBuilder::up).await?,
         Step::LoopbackRoute { link } => add_loopback_route(netlink, link).await?,
-        Step::Rules(rules) => nftables.replace(&rules)?,
+        Step::Rules(rules) => match nftables {
+            Some(nftables) => nftables.replace(&rules)?,
+            // Only a card that translates has rules, and for it the connection is there.
+            None => Nftables::open()?.replace(&rules)?,
+        },
         Step::Open { service, link, descriptor } => {
             let index = index(netlink, "open a socket on", &link).await?;
             let socket = services::open(service, &link, index);
@@ -173,6 +206,70 @@ async fn add_address(netlink: &Handle, link: String, address: IpAddr, prefix: u8
         message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
     }
     request.execute().await.map_err(|source| ApplyError::Link { action, link, source })
+}
+
+async fn remove_address(
+    netlink: &Handle,
+    link: String,
+    address: IpAddr,
+    prefix: u8,
+) -> Result<(), ApplyError> {
+    let action = "take an address from";
+    let index = index(netlink, action, &link).await?;
+    let message = match address {
+        IpAddr::V4(address) => {
+            AddressMessageBuilder::<Ipv4Addr>::new().index(index).address(address, prefix).build()
+        }
+        IpAddr::V6(address) => {
+            AddressMessageBuilder::<Ipv6Addr>::new().index(index).address(address, prefix).build()
+        }
+    };
+    let result = netlink.address().del(message).execute().await;
+    unless(result, libc::EADDRNOTAVAIL).map_err(|source| ApplyError::Link { action, link, source })
+}
+
+async fn delete(netlink: &Handle, link: String) -> Result<(), ApplyError> {
+    let action = "delete";
+    // A tap goes with its last descriptor, at any time.
+    let index = match index(netlink, action, &link).await {
+        Err(ApplyError::NoLink { .. }) => return Ok(()),
+        found => found?,
+    };
+    let result = netlink.link().del(index).execute().await;
+    unless(result, libc::ENODEV).map_err(|source| ApplyError::Link { action, link, source })
+}
+
+async fn add_route(
+    netlink: &Handle,
+    link: String,
+    index: u32,
+    table: u32,
+    route: Route,
+) -> Result<(), ApplyError> {
+    let Route { destination, prefix, gateway } = route;
+    let builder = RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(destination, prefix)
+        .output_interface(index)
+        .table_id(table);
+    let message = match gateway {
+        // Its way to the gateway need not be known in that table.
+        Some(gateway) => builder.gateway(gateway).onlink().build(),
+        None => builder.scope(RouteScope::Link).build(),
+    };
+    let result = netlink.route().add(message).execute().await;
+    unless(result, libc::EEXIST).map_err(|source| ApplyError::Link {
+        action: "add a route over",
+        link,
+        source,
+    })
+}
+
+/// What is so already, or is gone already, is no failure.
+fn unless(result: Result<(), rtnetlink::Error>, errno: i32) -> Result<(), rtnetlink::Error> {
+    match result {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.to_io().raw_os_error() == Some(errno) => Ok(()),
+        result => result,
+    }
 }
 
 async fn add_loopback_route(netlink: &Handle, link: String) -> Result<(), ApplyError> {

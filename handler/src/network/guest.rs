@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use barevirt_api::masquerade::{self, RangeError};
-use barevirt_api::names::LAUNCHER_UID;
+use barevirt_api::names::{LAUNCHER_UID, PHASE_RUNNING};
+use barevirt_api::v1::{self as api, NetworkInterfaceStatus, VirtualMachineInstance};
 use barevirt_api::valid::{ValidInterface, ValidVmi};
 use barevirt_protocol::names::NetworkDescriptor;
 use barevirt_protocol::v1;
@@ -12,17 +13,20 @@ use thiserror::Error;
 
 use super::Prepared;
 use super::addresses::AddressError;
+use super::links;
 use super::nft::rules::{Port, Protocol};
 use super::resolv::Resolver;
-use super::state::Wanted;
+use super::state::{Binding, Masquerade, Route, Wanted};
 
-/// The pod's interface that the pod network is.
-const POD_INTERFACE: &str = "eth0";
+/// What the controller calls the source of what it wrote about a card.
+pub const MULTUS: &str = "multus-status";
+/// What we call the source of what we write about a card that the machine has.
+pub const DOMAIN: &str = "domain";
 
 /// Why interfaces cannot be made. Validation refuses all of it, so only an object that went around admission has it.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum InterfaceError {
-    /// Only masquerade on the pod network is there yet.
+    /// Masquerade on the pod network and bridges are there.
     #[error("interface {0} has no binding that this version supports")]
     Binding(String),
     /// The pod has only one network.
@@ -39,32 +43,133 @@ pub enum InterfaceError {
     Port(String),
 }
 
-/// The binding that the VMI asks for; none for a guest without a network.
-pub fn wanted(vmi: &ValidVmi) -> Result<Option<Wanted>, InterfaceError> {
-    let mut interfaces = vmi.interfaces().iter();
-    let Some(first) = interfaces.next() else { return Ok(None) };
-    if interfaces.next().is_some() {
+/// What is to be done about a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Its network is to be there.
+    There,
+    /// Its network is to go: the guest has the card no more.
+    Gone,
+    /// Nothing yet: the pod has not been attached to its network.
+    Later,
+}
+
+/// What is due for each interface, by name: where it changes, the network is looked at again. `held` are the descriptors that
+/// the launcher has; `here` says whether the guest is this node's, and not one that is to come.
+pub fn due(vmi: &VirtualMachineInstance, held: &BTreeSet<String>, here: bool) -> Vec<(String, Due)> {
+    let interfaces = vmi.spec.domain.devices.interfaces.iter();
+    interfaces.map(|interface| (interface.name.clone(), due_of(vmi, interface, held, here))).collect()
+}
+
+fn due_of(
+    vmi: &VirtualMachineInstance,
+    interface: &api::Interface,
+    held: &BTreeSet<String>,
+    here: bool,
+) -> Due {
+    let is_held = held.contains(&NetworkDescriptor::Tap.of(&interface.name));
+    if interface.state.as_deref() == Some("absent") {
+        return if is_held { Due::There } else { Due::Gone };
+    }
+    let network = vmi.spec.networks.iter().find(|network| network.name == interface.name);
+    let runs = vmi.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(PHASE_RUNNING);
+    // What a guest starts with has to be there before.
+    if is_held || !runs || network.is_none_or(is_primary) {
+        return Due::There;
+    }
+    let attached = status(vmi, &interface.name).is_some_and(|status| match here {
+        true => status.pod_interface_name.is_some(),
+        // A guest that comes has what it has there.
+        false => {
+            status.info_source.as_deref().is_some_and(|source| source.split(", ").any(|one| one == DOMAIN))
+        }
+    });
+    if attached { Due::There } else { Due::Later }
+}
+
+fn status<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a NetworkInterfaceStatus> {
+    let interfaces = &vmi.status.as_ref()?.interfaces;
+    interfaces.iter().find(|status| status.name.as_deref() == Some(name))
+}
+
+/// The network is the pod's first one.
+pub fn is_primary(network: &api::Network) -> bool {
+    network.multus.as_ref().is_none_or(|multus| multus.default == Some(true))
+}
+
+/// The cards of the VMI about which something is due.
+pub fn wanted(vmi: &ValidVmi, held: &BTreeSet<String>, here: bool) -> Result<Vec<Wanted>, InterfaceError> {
+    let is_first = |interface: &&ValidInterface| is_primary(&interface.network);
+    if vmi.interfaces().iter().filter(is_first).count() > 1 {
         return Err(InterfaceError::SecondPodInterface);
     }
-    let name = first.interface.name.clone();
-    let (Some(_), Some(pod)) = (&first.interface.masquerade, &first.network.pod) else {
-        return Err(InterfaceError::Binding(name));
+    let mut cards = Vec::new();
+    for (index, interface) in vmi.interfaces().iter().enumerate() {
+        let due = due_of(vmi.vmi(), &interface.interface, held, here);
+        if due != Due::Later {
+            cards.push(card(vmi, index, interface, due)?);
+        }
+    }
+    Ok(cards)
+}
+
+fn card(vmi: &ValidVmi, index: usize, valid: &ValidInterface, due: Due) -> Result<Wanted, InterfaceError> {
+    let ValidInterface { interface, network, .. } = valid;
+    let name = interface.name.clone();
+    let binding = match (&interface.masquerade, &interface.bridge, &network.pod) {
+        (None, Some(_), _) if due == Due::Gone => Binding::Gone,
+        (None, Some(_), _) => Binding::Bridge,
+        (Some(_), None, Some(pod)) => {
+            let range = |source| InterfaceError::Range(name.clone(), source);
+            Binding::Masquerade(Masquerade {
+                ipv4: masquerade::ipv4(pod).map_err(range)?,
+                ipv6: masquerade::ipv6(pod).map_err(range)?,
+                ports: ports(valid).ok_or_else(|| InterfaceError::Port(name.clone()))?,
+            })
+        }
+        _ => return Err(InterfaceError::Binding(name)),
     };
-    let range = |source| InterfaceError::Range(name.clone(), source);
-    let mac = first.mac.parse().map_err(|source| InterfaceError::Mac(name.clone(), source))?;
-    Ok(Some(Wanted {
-        network: first.network.name.clone(),
-        pod_interface: POD_INTERFACE.to_owned(),
-        bridge: format!("k6t-{POD_INTERFACE}"),
-        tap: "tap0".to_owned(),
+    let given = interface.mac_address.as_deref().filter(|mac| !mac.is_empty());
+    // A guest keeps the address that it started with, wherever it goes.
+    let told = status(vmi.vmi(), &name).and_then(|status| status.mac.as_deref());
+    let mac = match binding {
+        Binding::Masquerade(_) => Some(valid.mac.as_str()),
+        Binding::Bridge | Binding::Gone => given.or(told),
+    };
+    let mac = mac.map(str::parse).transpose().map_err(|source| InterfaceError::Mac(name.clone(), source))?;
+    Ok(Wanted {
+        network: network.name.clone(),
+        index,
+        candidates: candidates_of(vmi.vmi(), valid),
         tap_owner: u32::try_from(LAUNCHER_UID).unwrap_or(u32::MAX),
-        queues: vmi.queues(&first.interface),
+        queues: vmi.queues(interface),
         mac,
-        ipv4: masquerade::ipv4(pod).map_err(range)?,
-        ipv6: masquerade::ipv6(pod).map_err(range)?,
-        ports: ports(first).ok_or_else(|| InterfaceError::Port(name.clone()))?,
+        binding,
         interface: name,
-    }))
+    })
+}
+
+/// Names that taps may have, each with the name of its interface: of each interface one of them is there.
+pub fn taps(vmi: &ValidVmi) -> Vec<(String, String)> {
+    let of = |valid: &ValidInterface| {
+        let name = valid.interface.name.clone();
+        let candidates = candidates_of(vmi.vmi(), valid);
+        let taps: BTreeSet<_> = candidates.iter().map(|candidate| links::Names::of(candidate).tap).collect();
+        taps.into_iter().map(move |tap| (name.clone(), tap))
+    };
+    vmi.interfaces().iter().flat_map(of).collect()
+}
+
+/// Names that the pod's link of an interface may have, the likeliest first.
+fn candidates_of(vmi: &VirtualMachineInstance, valid: &ValidInterface) -> Vec<String> {
+    if is_primary(&valid.network) {
+        return vec![links::PRIMARY.to_owned()];
+    }
+    let told = status(vmi, &valid.interface.name).and_then(|status| status.pod_interface_name.clone());
+    let secondary = vmi.spec.networks.iter().filter(|network| !is_primary(network));
+    let number = secondary.take_while(|network| network.name != valid.network.name).count() + 1;
+    let told = told.filter(|name| links::is_sound(name) && name != links::PRIMARY && name != "lo");
+    told.into_iter().chain([links::hashed(&valid.network.name), links::ordinal(number)]).collect()
 }
 
 fn ports(interface: &ValidInterface) -> Option<Vec<Port>> {
@@ -90,22 +195,15 @@ pub fn queues<'a>(wanted: &Wanted, descriptors: impl Iterator<Item = &'a String>
 
 /// What the launcher is told about the interface.
 pub fn facts(wanted: &Wanted, prepared: &Prepared, resolver: &Resolver) -> v1::Interface {
-    let (ipv4, ipv4_prefix, ipv4_gateway) =
-        prepared.ipv4.map_or_else(Default::default, |(guest, prefix, gateway)| {
-            (guest.to_string(), u32::from(prefix), gateway.to_string())
-        });
     let (ipv6, ipv6_prefix, ipv6_gateway) =
         prepared.ipv6.map_or_else(Default::default, |(guest, prefix, gateway)| {
             (guest.to_string(), u32::from(prefix), gateway.to_string())
         });
-    v1::Interface {
+    let mut facts = v1::Interface {
         name: wanted.interface.clone(),
         network: wanted.network.clone(),
-        mac: wanted.mac.to_string(),
+        mac: prepared.mac.to_string(),
         mtu: prepared.mtu,
-        ipv4,
-        ipv4_prefix,
-        ipv4_gateway,
         ipv6,
         ipv6_prefix,
         ipv6_gateway,
@@ -113,5 +211,25 @@ pub fn facts(wanted: &Wanted, prepared: &Prepared, resolver: &Resolver) -> v1::I
         dns_servers: resolver.servers.iter().map(ToString::to_string).collect(),
         dns_search: resolver.search.clone(),
         bridge_index: prepared.bridge_index,
+        ..v1::Interface::default()
+    };
+    if let Some(ipv4) = &prepared.ipv4 {
+        facts.ipv4 = ipv4.address.to_string();
+        facts.ipv4_prefix = ipv4.prefix.into();
+        facts.ipv4_gateway = ipv4.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
+        facts.ipv4_server = ipv4.server.to_string();
+        facts.ipv4_routes = ipv4.routes.iter().map(route).collect();
+    }
+    facts
+}
+
+fn route(route: &Route) -> v1::Route {
+    v1::Route {
+        destination: route.destination.to_string(),
+        prefix: route.prefix.into(),
+        gateway: route.gateway.map(|gateway| gateway.to_string()).unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! The guest's network: masquerade on the pod's own interface.
+//! The guest's network: each of its cards on a link of its pod.
 //!
 //! [`prepare`] looks, plans and carries out on a thread inside the pod's network namespace; see [`plan`] for what it
 //! makes. Called again at any time it finds what is there and adds what is missing.
@@ -6,6 +6,7 @@
 pub mod addresses;
 pub mod apply;
 pub mod guest;
+pub mod links;
 pub mod netns;
 pub mod nft;
 pub mod observe;
@@ -24,12 +25,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use self::addresses::BRIDGE_MAC;
+use self::addresses::{BRIDGE_MAC, MacAddress};
 use self::apply::{ApplyError, Descriptors};
 use self::nft::{NftError, Nftables};
 use self::observe::ObserveError;
-use self::plan::PlanError;
-use self::state::{Link, Wanted};
+use self::plan::{PlanError, Step};
+use self::state::{Binding, Link, Masquerade, Observed, Route, Wanted};
 
 /// How long all of it may take; it takes some milliseconds.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -63,36 +64,64 @@ pub enum NetworkError {
     Deadline,
 }
 
-/// What the launcher has to know about one interface, found in the namespace.
+/// What the launcher has to know about one card, found in the namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepared {
+    /// The pod's link, by the name that it was found under.
+    pub pod_interface: String,
+    /// The guest's MAC address.
+    pub mac: MacAddress,
     /// MTU of the pod's interface, and of bridge and tap.
     pub mtu: u32,
     /// Index of the bridge.
     pub bridge_index: u32,
-    /// The pod's own addresses.
+    /// The pod's own addresses on that network.
     pub pod_addresses: Vec<IpAddr>,
-    /// The guest's address, its prefix and its gateway, where it is given one.
-    pub ipv4: Option<(Ipv4Addr, u8, Ipv4Addr)>,
-    /// The same in IPv6.
+    /// The guest's IPv4, where it is given one.
+    pub ipv4: Option<Ipv4>,
+    /// The guest's address, its prefix and its gateway in IPv6, where it is given one.
     pub ipv6: Option<(Ipv6Addr, u8, Ipv6Addr)>,
     /// Link-local address of the bridge.
     pub link_local: Option<Ipv6Addr>,
+}
+
+/// What the guest is told by DHCPv4.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ipv4 {
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Length of the prefix, bits.
+    pub prefix: u8,
+    /// The router, where there is one.
+    pub gateway: Option<Ipv4Addr>,
+    /// Who tells it: the bridge.
+    pub server: Ipv4Addr,
+    /// Further routes.
+    pub routes: Vec<Route>,
+}
+
+/// What was done for all cards.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The cards that are there, in the order of what was wanted.
+    pub cards: Vec<(Wanted, Prepared)>,
+    /// What the launcher does not hold yet.
+    pub opened: Descriptors,
     /// How many steps there were to do. 0: everything was there.
     pub steps: usize,
 }
 
-/// Makes the network of `wanted` be there in the namespace `netns`, and opens what the launcher does not hold yet.
+/// Makes the network of all `cards` be there in the namespace `netns`, and opens what the launcher does not hold yet.
 pub async fn prepare(
     netns: OwnedFd,
-    wanted: Wanted,
+    cards: Vec<Wanted>,
     held: BTreeSet<String>,
-) -> Result<(Prepared, Descriptors), NetworkError> {
+) -> Result<Outcome, NetworkError> {
     netns::run(netns, move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(NetworkError::Netlink)?;
         runtime.block_on(async {
-            let work = prepare_here(&wanted, &held);
+            let work = prepare_here(cards, &held);
             tokio::time::timeout(DEADLINE, work).await.map_err(|_| NetworkError::Deadline)?
         })
     })
@@ -100,34 +129,70 @@ pub async fn prepare(
 }
 
 /// The same in the calling thread's namespace.
-async fn prepare_here(
-    wanted: &Wanted,
-    held: &BTreeSet<String>,
-) -> Result<(Prepared, Descriptors), NetworkError> {
+async fn prepare_here(mut cards: Vec<Wanted>, held: &BTreeSet<String>) -> Result<Outcome, NetworkError> {
     let (connection, netlink, _) = rtnetlink::new_connection().map_err(NetworkError::Netlink)?;
     let connection = tokio::spawn(connection);
-    let nftables = Nftables::open()?;
-    let before = observe::observe(&netlink, &nftables, wanted, held).await?;
-    let steps = plan::plan(wanted, &before)?;
+    // To become a router changes settings of all links: it comes first.
+    cards.sort_by_key(|card| (!matches!(card.binding, Binding::Masquerade(_)), card.index));
+    let translates = cards.iter().any(|card| matches!(card.binding, Binding::Masquerade(_)));
+    let nftables = translates.then(Nftables::open).transpose()?;
+    let before = observe::observe(&netlink, nftables.as_ref(), &cards, held).await?;
+    let plans = cards.iter().map(|card| plan::plan(card, &before)).collect::<Result<Vec<_>, _>>()?;
+    let steps: Vec<Step> = plans.into_iter().flatten().collect();
     let count = steps.len();
-    let opened = apply::apply(&netlink, &nftables, steps).await?;
-    let after = observe::observe(&netlink, &nftables, wanted, held).await?;
+    let opened = apply::apply(&netlink, nftables.as_ref(), steps).await?;
+    let after = observe::observe(&netlink, None, &cards, held).await?;
     connection.abort();
-
-    let link = |name: &String| after.links.get(name).ok_or_else(|| NetworkError::Missing(name.clone()));
-    let (pod, bridge) = (link(&wanted.pod_interface)?, link(&wanted.bridge)?);
-    Ok((prepared(wanted, pod, bridge, count), opened))
+    cards.retain(|card| card.binding != Binding::Gone);
+    cards.sort_by_key(|card| card.index);
+    let prepared = |card: Wanted| prepared(&card, &after).map(|prepared| (card, prepared));
+    let cards = cards.into_iter().map(prepared).collect::<Result<_, _>>()?;
+    Ok(Outcome { cards, opened, steps: count })
 }
 
-fn prepared(wanted: &Wanted, pod: &Link, bridge: &Link, steps: usize) -> Prepared {
-    let (four, six) = (wanted.ipv4, wanted.ipv6);
-    Prepared {
+fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError> {
+    let names = wanted.names(&after.links);
+    let link = |name: &String| after.links.get(name).ok_or_else(|| NetworkError::Missing(name.clone()));
+    let (pod, bridge) = (link(&names.pod)?, link(&names.bridge)?);
+    let own = MacAddress::read(&pod.mac);
+    let mac = wanted.mac.or(own).ok_or_else(|| PlanError::NotEthernet(names.pod.clone()))?;
+    let prepared = Prepared {
+        mac,
         mtu: pod.mtu,
         bridge_index: bridge.index,
-        pod_addresses: observe::pod_addresses(pod),
-        ipv4: Some((four.guest, four.prefix, four.gateway)),
-        ipv6: pod.has_ipv6().then_some((six.guest, six.prefix, six.gateway)),
-        link_local: pod.has_ipv6().then(|| BRIDGE_MAC.link_local()),
-        steps,
-    }
+        pod_addresses: pod.global().map(|(address, _)| address).collect(),
+        ipv4: None,
+        ipv6: None,
+        link_local: None,
+        pod_interface: names.pod,
+    };
+    Ok(match &wanted.binding {
+        Binding::Masquerade(binding) => translated(binding, pod, prepared),
+        Binding::Bridge | Binding::Gone => Prepared { ipv4: bridged(wanted.index, pod, bridge), ..prepared },
+    })
+}
+
+fn translated(binding: &Masquerade, pod: &Link, prepared: Prepared) -> Prepared {
+    let (four, six) = (binding.ipv4, binding.ipv6);
+    let ipv4 = Ipv4 {
+        address: four.guest,
+        prefix: four.prefix,
+        gateway: Some(four.gateway),
+        server: four.gateway,
+        routes: Vec::new(),
+    };
+    let ipv6 = pod.has_ipv6().then_some((six.guest, six.prefix, six.gateway));
+    let link_local = pod.has_ipv6().then(|| BRIDGE_MAC.link_local());
+    Prepared { ipv4: Some(ipv4), ipv6, link_local, ..prepared }
+}
+
+/// The pod's own address and routes, as they were written down.
+fn bridged(index: usize, pod: &Link, bridge: &Link) -> Option<Ipv4> {
+    let (address, prefix) = pod.addresses.iter().find_map(|(address, prefix)| match address {
+        IpAddr::V4(address) if !address.is_link_local() => Some((*address, *prefix)),
+        _ => None,
+    })?;
+    let gateway = bridge.kept_routes.iter().find(|route| route.is_default()).and_then(|route| route.gateway);
+    let routes = bridge.kept_routes.iter().filter(|route| !route.is_default()).copied().collect();
+    Some(Ipv4 { address, prefix, gateway, server: plan::bridge::server(index), routes })
 }

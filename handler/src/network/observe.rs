@@ -3,19 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use futures::TryStreamExt;
 use netlink_packet_route::address::AddressAttribute;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteType};
+use netlink_packet_route::link::{
+    InfoBridgePort, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteProtocol, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder};
 use thiserror::Error;
 
 use super::nft::rules::Family;
 use super::nft::{NftError, Nftables};
 use super::plan::sysctls;
-use super::state::{Link, Observed, Wanted};
+use super::state::{Binding, KEPT_TABLE, Kind, Link, Observed, Route, Wanted};
 
 /// Why the namespace could not be read.
 #[derive(Debug, Error)]
@@ -34,43 +36,43 @@ pub enum ObserveError {
     Rules(#[from] NftError),
 }
 
-/// Looks at everything that the plan for `wanted` depends on; `held` are the descriptors that the launcher has.
+/// Looks at everything that the plans for these cards depend on; `held` are the descriptors that the launcher has.
 pub async fn observe(
     netlink: &Handle,
-    nftables: &Nftables,
-    wanted: &Wanted,
+    nftables: Option<&Nftables>,
+    cards: &[Wanted],
     held: &BTreeSet<String>,
 ) -> Result<Observed, ObserveError> {
-    let names = [&wanted.pod_interface, &wanted.bridge, &wanted.tap];
-    let mut links = links(netlink, &names).await?;
+    let mut links = links(netlink).await?;
     addresses(netlink, &mut links).await?;
+    let has = |is: fn(&Binding) -> bool| cards.iter().any(|card| is(&card.binding));
+    if has(|binding| matches!(binding, Binding::Bridge | Binding::Gone)) {
+        routes(netlink, &mut links).await?;
+    }
     let mut rules = BTreeMap::new();
     for family in [Family::V4, Family::V6] {
-        if let Some(fingerprint) = nftables.fingerprint(family)? {
+        if let Some(fingerprint) =
+            nftables.map(|nftables| nftables.fingerprint(family)).transpose()?.flatten()
+        {
             rules.insert(family, fingerprint);
         }
     }
-    let ipv6 = links.get(&wanted.pod_interface).is_some_and(Link::has_ipv6);
-    let sysctls = sysctls(wanted, ipv6)
-        .into_iter()
+    let sysctls = cards
+        .iter()
+        .flat_map(|card| sysctls(card, &card.names(&links)))
         .filter_map(|setting| sysctl(&setting.path).ok().map(|value| (setting.path, value)))
         .collect();
-    let loopback_route = match links.get(&wanted.bridge) {
-        Some(bridge) => loopback_route(netlink, bridge.index).await?,
-        None => false,
-    };
-    Ok(Observed { links, rules, sysctls, loopback_route, held: held.clone() })
+    let translates = has(|binding| matches!(binding, Binding::Masquerade(_)));
+    let ipv6 = links.values().any(Link::has_ipv6);
+    let loopback_routes = if translates && ipv6 { loopback_routes(netlink).await? } else { BTreeSet::new() };
+    Ok(Observed { links, rules, sysctls, loopback_routes, held: held.clone() })
 }
 
-/// The interfaces of these names that are there.
-async fn links(netlink: &Handle, names: &[&String]) -> Result<BTreeMap<String, Link>, ObserveError> {
+async fn links(netlink: &Handle) -> Result<BTreeMap<String, Link>, ObserveError> {
     let mut found = BTreeMap::new();
     let mut dump = netlink.link().get().execute();
     while let Some(message) = dump.try_next().await.map_err(ObserveError::Links)? {
-        let (name, link) = link(message);
-        if names.contains(&&name) {
-            found.insert(name, link);
-        }
+        found.extend([link(message)]);
     }
     Ok(found)
 }
@@ -88,10 +90,51 @@ fn link(message: LinkMessage) -> (String, Link) {
             LinkAttribute::Mtu(value) => link.mtu = value,
             LinkAttribute::Address(value) => link.mac = value,
             LinkAttribute::Controller(value) => link.controller = Some(value),
+            LinkAttribute::LinkInfo(infos) => infos.into_iter().for_each(|info| kind(info, &mut link)),
             _ => {}
         }
     }
     (name, link)
+}
+
+fn kind(info: LinkInfo, link: &mut Link) {
+    match info {
+        LinkInfo::Kind(InfoKind::Bridge) => link.kind = Kind::Bridge,
+        LinkInfo::PortData(InfoPortData::BridgePort(port)) => {
+            link.learning = port.iter().any(|one| matches!(one, InfoBridgePort::Learning(true)));
+        }
+        _ => {}
+    }
+}
+
+/// Routes in IPv4 that are a link's, or that are kept at it.
+async fn routes(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Result<(), ObserveError> {
+    let mut dump = netlink.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
+    while let Some(message) = dump.try_next().await.map_err(ObserveError::Routes)? {
+        let (mut table, mut oif, mut gateway) = (u32::from(message.header.table), None, None);
+        let mut destination = Ipv4Addr::UNSPECIFIED;
+        for attribute in message.attributes {
+            match attribute {
+                RouteAttribute::Table(value) => table = value,
+                RouteAttribute::Oif(value) => oif = Some(value),
+                RouteAttribute::Gateway(RouteAddress::Inet(value)) => gateway = Some(value),
+                RouteAttribute::Destination(RouteAddress::Inet(value)) => destination = value,
+                _ => {}
+            }
+        }
+        let Some(link) = links.values_mut().find(|link| Some(link.index) == oif) else { continue };
+        // What the kernel made follows from addresses.
+        if message.header.kind != RouteType::Unicast || message.header.protocol == RouteProtocol::Kernel {
+            continue;
+        }
+        let route = Route { destination, prefix: message.header.destination_prefix_length, gateway };
+        if table == u32::from(libc::RT_TABLE_MAIN) {
+            link.routes.insert(route);
+        } else if table == KEPT_TABLE.saturating_add(link.index) {
+            link.kept_routes.insert(route);
+        }
+    }
+    Ok(())
 }
 
 async fn addresses(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Result<(), ObserveError> {
@@ -116,26 +159,21 @@ async fn addresses(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Resu
     Ok(())
 }
 
-/// Whether there is a route of type local to `::1` on the interface of that index.
-async fn loopback_route(netlink: &Handle, index: u32) -> Result<bool, ObserveError> {
+/// Indexes of the links that have a route of type local to `::1`.
+async fn loopback_routes(netlink: &Handle) -> Result<BTreeSet<u32>, ObserveError> {
     let mut dump = netlink.route().get(RouteMessageBuilder::<Ipv6Addr>::new().build()).execute();
-    let mut found = false;
+    let mut found = BTreeSet::new();
     while let Some(message) = dump.try_next().await.map_err(ObserveError::Routes)? {
-        let has = |wanted: RouteAttribute| message.attributes.contains(&wanted);
-        found |= message.header.kind == RouteType::Local
-            && has(RouteAttribute::Oif(index))
-            && has(RouteAttribute::Destination(RouteAddress::Inet6(Ipv6Addr::LOCALHOST)));
+        let destination = RouteAttribute::Destination(RouteAddress::Inet6(Ipv6Addr::LOCALHOST));
+        if message.header.kind != RouteType::Local || !message.attributes.contains(&destination) {
+            continue;
+        }
+        found.extend(message.attributes.iter().filter_map(|attribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        }));
     }
     Ok(found)
-}
-
-/// The addresses of the pod's interface that are good beyond the link.
-pub fn pod_addresses(link: &Link) -> Vec<IpAddr> {
-    let global = |address: &IpAddr| match address {
-        IpAddr::V4(_) => true,
-        IpAddr::V6(address) => !address.is_unicast_link_local(),
-    };
-    link.addresses.iter().map(|(address, _)| *address).filter(global).collect()
 }
 
 /// A setting beneath `/proc/sys` as the calling thread's namespace has it.

@@ -1,19 +1,21 @@
 //! From what is in the pod's network namespace to what should be there: pure.
 //!
-//! ```text
-//! eth0 (pod address) -- nat --> k6t-eth0 (10.0.2.1, fd10:0:2::1) -- tap0 --> guest (10.0.2.2, fd10:0:2::2)
-//! ```
-//!
-//! [`plan`] compares [`Observed`] with [`Wanted`] and lists what is missing, in the order to do it. A handler that comes
-//! back to a pod that is complete gets an empty plan. Nothing is ever torn down: the namespace goes with its pod.
+//! [`plan`] compares [`Observed`] with a card that is [`Wanted`] and lists what is missing, in the order to do it. A handler
+//! that comes back to a pod that is complete gets an empty plan. What is made goes with the namespace, or with its card
+//! where that leaves before.
+
+pub mod bridge;
+mod gone;
+pub mod masquerade;
 
 use std::net::IpAddr;
 
 use barevirt_protocol::names::{NetworkDescriptor, tap_queues};
 
-use super::addresses::{BRIDGE_MAC, MacAddress};
-use super::nft::rules::{Ruleset, masquerade};
-use super::state::{Observed, Wanted};
+use super::addresses::MacAddress;
+use super::links::Names;
+use super::nft::rules::Ruleset;
+use super::state::{Binding, Observed, Route, Wanted};
 
 /// Sockets that the launcher serves addresses on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +57,20 @@ pub enum Step {
         path: String,
         /// What to write.
         value: &'static str,
+        /// Where there is no such setting, nothing is to be set.
+        optional: bool,
     },
     /// Give an interface an address, at once usable (no duplicate-address detection).
     Address {
+        /// The interface.
+        link: String,
+        /// The address.
+        address: IpAddr,
+        /// Length of the prefix, bits.
+        prefix: u8,
+    },
+    /// Take an address from an interface.
+    RemoveAddress {
         /// The interface.
         link: String,
         /// The address.
@@ -71,6 +84,20 @@ pub enum Step {
         link: String,
         /// Bytes.
         mtu: u32,
+    },
+    /// Set the MAC address of an interface.
+    Mac {
+        /// The interface.
+        link: String,
+        /// The address.
+        mac: MacAddress,
+    },
+    /// Give an interface that is down another name.
+    Rename {
+        /// The interface.
+        link: String,
+        /// Its name from now on.
+        to: String,
     },
     /// Open a queue of the tap, making it.
     OpenTap {
@@ -90,10 +117,44 @@ pub enum Step {
         /// The bridge.
         bridge: String,
     },
+    /// Let the bridge of a port not learn who is behind it.
+    NoLearning {
+        /// The port.
+        link: String,
+    },
+    /// Make an interface no port any more.
+    Detach {
+        /// The port.
+        link: String,
+    },
     /// Set an interface up.
     Up {
         /// The interface.
         link: String,
+    },
+    /// Set an interface down.
+    Down {
+        /// The interface.
+        link: String,
+    },
+    /// Take an interface away, if it is there.
+    Delete {
+        /// The interface.
+        link: String,
+    },
+    /// Keep a route with a bridge: see [`KEPT_TABLE`](super::state::KEPT_TABLE).
+    KeepRoute {
+        /// The bridge.
+        bridge: String,
+        /// The route.
+        route: Route,
+    },
+    /// Route over an interface, if that is not so yet.
+    Route {
+        /// The interface.
+        link: String,
+        /// The route.
+        route: Route,
     },
     /// Let what comes from an interface reach `::1`, by a route of type local. For IPv4 there is a setting
     /// (`route_localnet`); in IPv6 the kernel looks for such a route on the very interface. A packet that has `::1` in
@@ -121,6 +182,12 @@ pub enum PlanError {
     /// The pod has no such interface, or none with an address: its network is not ready.
     #[error("the pod has no interface {0} with an address")]
     NoPodInterface(String),
+    /// The pod has no such interface: nothing has attached it to that network.
+    #[error("the pod has no interface {0}")]
+    NoLink(String),
+    /// What the pod has is not of a kind that a guest could be bridged to.
+    #[error("the pod's interface {0} has no MAC address")]
+    NotEthernet(String),
 }
 
 /// A setting beneath `/proc/sys`.
@@ -134,125 +201,88 @@ pub struct Setting {
     pub optional: bool,
 }
 
-/// Settings that the binding needs, in the order to write them.
-pub fn sysctls(wanted: &Wanted, ipv6: bool) -> Vec<Setting> {
-    let bridge = &wanted.bridge;
-    let needed = |path: String, value| Setting { path, value, optional: false };
-    let mut all = vec![
-        needed("net/ipv4/ip_forward".to_owned(), "1"),
-        // Answers of the guest to what came from 127.0.0.1 arrive by the bridge; no other interface may claim to be it.
-        needed(format!("net/ipv4/conf/{bridge}/route_localnet"), "1"),
-    ];
-    if ipv6 {
-        all.push(needed(format!("net/ipv6/conf/{bridge}/disable_ipv6"), "0"));
-        all.push(needed(format!("net/ipv6/conf/{bridge}/accept_dad"), "0"));
-        all.push(needed(format!("net/ipv6/conf/{bridge}/accept_ra"), "0"));
-        all.push(needed("net/ipv6/conf/all/forwarding".to_owned(), "1"));
+impl Setting {
+    fn needed(path: String, value: &'static str) -> Self {
+        Self { path, value, optional: false }
     }
-    // With br_netfilter the bridge would translate addresses back before the packet is the bridge's own, and the kernel
-    // drops what then comes from outside for ::1. The settings are the namespace's: the node keeps its own.
-    for family in ["iptables", "ip6tables"] {
-        all.push(Setting { path: format!("net/bridge/bridge-nf-call-{family}"), value: "0", optional: true });
+
+    fn optional(path: String, value: &'static str) -> Self {
+        Self { path, value, optional: true }
     }
-    all
+
+    fn back_to(self, value: &'static str) -> Self {
+        Self { value, ..self }
+    }
+}
+
+/// All settings that a card depends on.
+pub fn sysctls(wanted: &Wanted, names: &Names) -> Vec<Setting> {
+    match &wanted.binding {
+        Binding::Masquerade(_) => masquerade::sysctls(&names.bridge, true),
+        Binding::Bridge | Binding::Gone => {
+            let port = bridge::port_sysctls(names);
+            bridge::sysctls(names, true).into_iter().chain(port).collect()
+        }
+    }
 }
 
 /// What is missing, in the order to do it.
 pub fn plan(wanted: &Wanted, observed: &Observed) -> Result<Vec<Step>, PlanError> {
-    let no_interface = || PlanError::NoPodInterface(wanted.pod_interface.clone());
-    let pod = observed.links.get(&wanted.pod_interface).ok_or_else(no_interface)?;
-    let ipv6 = pod.has_ipv6();
-    if !pod.has_ipv4() && !ipv6 {
-        return Err(no_interface());
+    let names = wanted.names(&observed.links);
+    match &wanted.binding {
+        Binding::Masquerade(binding) => masquerade::plan(wanted, binding, &names, observed),
+        Binding::Bridge => bridge::plan(wanted, &names, observed),
+        Binding::Gone => Ok(gone::plan(&names, observed)),
     }
-    let mut steps = Vec::new();
-    plan_bridge(wanted, observed, pod.mtu, ipv6, &mut steps);
-    plan_tap(wanted, observed, pod.mtu, &mut steps);
-    if !observed.links.get(&wanted.bridge).is_some_and(|bridge| bridge.up) {
-        steps.push(Step::Up { link: wanted.bridge.clone() });
-    }
-    if ipv6 && !observed.loopback_route {
-        steps.push(Step::LoopbackRoute { link: wanted.bridge.clone() });
-    }
-    for rules in rulesets(wanted, ipv6) {
-        if observed.rules.get(&rules.family).map(Vec::as_slice) != Some(&rules.fingerprint()[..]) {
-            steps.push(Step::Rules(rules));
-        }
-    }
-    let mut services = vec![Service::Dhcp4];
-    if ipv6 {
-        services.extend([Service::Dhcp6, Service::RouterAdvertisement]);
-    }
-    for service in services {
-        let descriptor = service.descriptor().of(&wanted.network);
-        if !observed.held.contains(&descriptor) {
-            steps.push(Step::Open { service, link: wanted.bridge.clone(), descriptor });
-        }
-    }
-    Ok(steps)
 }
 
-fn plan_bridge(wanted: &Wanted, observed: &Observed, mtu: u32, ipv6: bool, steps: &mut Vec<Step>) {
-    let name = &wanted.bridge;
-    let bridge = observed.links.get(name);
-    match bridge {
-        None => steps.push(Step::CreateBridge { name: name.clone(), mac: BRIDGE_MAC, mtu }),
-        Some(link) if link.mtu != mtu => steps.push(Step::Mtu { link: name.clone(), mtu }),
-        Some(_) => {}
-    }
-    for Setting { path, value, optional } in sysctls(wanted, ipv6) {
+fn plan_sysctls(settings: impl IntoIterator<Item = Setting>, observed: &Observed, steps: &mut Vec<Step>) {
+    for Setting { path, value, optional } in settings {
         let present = observed.sysctls.get(&path).map(String::as_str);
-        if present != Some(value) && (present.is_some() || !optional) {
-            steps.push(Step::Sysctl { path, value });
-        }
-    }
-    // IPv4 is always there: the guest may have it even where the pod has none, for what it does with the gateway.
-    let mut addresses = vec![(IpAddr::V4(wanted.ipv4.gateway), wanted.ipv4.prefix)];
-    if ipv6 {
-        addresses.push((IpAddr::V6(wanted.ipv6.gateway), wanted.ipv6.prefix));
-        // Router advertisements come from it. The kernel would make the same one, but only once a port has a carrier.
-        addresses.push((IpAddr::V6(BRIDGE_MAC.link_local()), 64));
-    }
-    for (address, prefix) in addresses {
-        if !bridge.is_some_and(|link| link.addresses.contains(&(address, prefix))) {
-            steps.push(Step::Address { link: name.clone(), address, prefix });
+        // Whether a link that is still to be made has it is seen once it is there.
+        let may_come = path.split('/').nth(3).is_some_and(|link| !observed.links.contains_key(link));
+        if present != Some(value) && (present.is_some() || !optional || may_come) {
+            steps.push(Step::Sysctl { path, value, optional });
         }
     }
 }
 
-fn plan_tap(wanted: &Wanted, observed: &Observed, mtu: u32, steps: &mut Vec<Step>) {
-    let tap = observed.links.get(&wanted.tap);
+fn plan_tap(wanted: &Wanted, names: &Names, observed: &Observed, mtu: u32, steps: &mut Vec<Step>) {
+    let tap = observed.links.get(&names.tap);
     // The first queue comes last: where it is held all are, and there are as many as there were virtual CPUs then.
     if !observed.held.contains(&NetworkDescriptor::Tap.of(&wanted.network)) {
-        let names: Vec<String> = tap_queues(&wanted.network, wanted.queues).collect();
-        let multi_queue = names.len() > 1;
-        for descriptor in names.into_iter().rev().filter(|name| !observed.held.contains(name)) {
-            let (name, owner) = (wanted.tap.clone(), wanted.tap_owner);
+        let queues: Vec<String> = tap_queues(&wanted.network, wanted.queues).collect();
+        let multi_queue = queues.len() > 1;
+        for descriptor in queues.into_iter().rev().filter(|name| !observed.held.contains(name)) {
+            let (name, owner) = (names.tap.clone(), wanted.tap_owner);
             steps.push(Step::OpenTap { name, owner, multi_queue, descriptor });
         }
     }
     if tap.is_none_or(|link| link.mtu != mtu) {
-        steps.push(Step::Mtu { link: wanted.tap.clone(), mtu });
+        steps.push(Step::Mtu { link: names.tap.clone(), mtu });
     }
-    let bridge = observed.links.get(&wanted.bridge).map(|bridge| bridge.index);
+    let bridge = observed.links.get(&names.bridge).map(|bridge| bridge.index);
     if tap.is_none_or(|link| link.controller.is_none() || link.controller != bridge) {
-        steps.push(Step::Attach { link: wanted.tap.clone(), bridge: wanted.bridge.clone() });
+        steps.push(Step::Attach { link: names.tap.clone(), bridge: names.bridge.clone() });
     }
     if tap.is_none_or(|link| !link.up) {
-        steps.push(Step::Up { link: wanted.tap.clone() });
+        steps.push(Step::Up { link: names.tap.clone() });
     }
 }
 
-/// The tables: IPv6 where the pod has it; IPv4 always, since the guest always has it and `kubectl port-forward` tries
-/// 127.0.0.1 first.
-pub fn rulesets(wanted: &Wanted, ipv6: bool) -> Vec<Ruleset> {
-    let rules =
-        |gateway, guest| masquerade(&wanted.pod_interface, &wanted.bridge, gateway, guest, &wanted.ports);
-    let mut all = vec![rules(IpAddr::V4(wanted.ipv4.gateway), IpAddr::V4(wanted.ipv4.guest))];
-    if ipv6 {
-        all.push(rules(IpAddr::V6(wanted.ipv6.gateway), IpAddr::V6(wanted.ipv6.guest)));
+fn plan_sockets(
+    wanted: &Wanted,
+    names: &Names,
+    observed: &Observed,
+    services: &[Service],
+    steps: &mut Vec<Step>,
+) {
+    for service in services {
+        let descriptor = service.descriptor().of(&wanted.network);
+        if !observed.held.contains(&descriptor) {
+            steps.push(Step::Open { service: *service, link: names.bridge.clone(), descriptor });
+        }
     }
-    all
 }
 
 #[cfg(test)]

@@ -22,30 +22,28 @@ use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use super::addresses::MacAddress;
 use super::apply::Descriptors;
 use super::nft::rules::{Port, Protocol};
-use super::plan::Step;
-use super::state::Wanted;
 use super::*;
 use barevirt_api::masquerade::{IPV4, IPV6};
+
+pub(crate) mod bridge;
 
 const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);
 const POD4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 7);
 const NODE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x244, 9, 0, 0, 0, 1);
 const POD6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x244, 9, 0, 0, 0, 7);
 const WAIT: Duration = Duration::from_secs(5);
+const MAC: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 7]);
 
 fn wanted(ports: Vec<Port>) -> Wanted {
     Wanted {
         interface: "default".to_owned(),
         network: "default".to_owned(),
-        pod_interface: "eth0".to_owned(),
-        bridge: "k6t-eth0".to_owned(),
-        tap: "tap0".to_owned(),
+        index: 0,
+        candidates: vec!["eth0".to_owned()],
         tap_owner: 107,
         queues: 1,
-        mac: MacAddress([0x02, 0, 0, 0, 0, 7]),
-        ipv4: IPV4,
-        ipv6: IPV6,
-        ports,
+        mac: Some(MAC),
+        binding: Binding::Masquerade(Masquerade { ipv4: IPV4, ipv6: IPV6, ports }),
     }
 }
 
@@ -152,8 +150,13 @@ pub(crate) fn connect(node: &OwnedFd, pod: &OwnedFd, ipv6: bool) {
     });
 }
 
-/// A namespace that stands for the guest behind `tap`.
+/// A namespace that stands for the guest behind `tap`, with the addresses behind translation.
 fn guest(tap: OwnedFd, mac: MacAddress) -> OwnedFd {
+    let addresses = vec![(IPV4.guest.into(), IPV4.prefix), (IPV6.guest.into(), IPV6.prefix)];
+    station(tap, mac, addresses, vec![IPV4.gateway.into(), IPV6.gateway.into()])
+}
+
+fn station(tap: OwnedFd, mac: MacAddress, addresses: Vec<(IpAddr, u8)>, gateways: Vec<IpAddr>) -> OwnedFd {
     let guest = namespace().unwrap();
     let nic = inside(&guest, || {
         let tun = std::fs::File::options().read(true).write(true).open("/dev/net/tun").unwrap();
@@ -162,8 +165,7 @@ fn guest(tap: OwnedFd, mac: MacAddress) -> OwnedFd {
     with_netlink(&guest, move |netlink| async move {
         let nic = index(&netlink, "nic").await;
         change(&netlink, LinkUnspec::new_with_index(nic).address(mac.0.to_vec()).mtu(1400).build()).await;
-        let addresses = [(IPV4.guest.into(), IPV4.prefix), (IPV6.guest.into(), IPV6.prefix)];
-        configure(&netlink, "nic", &addresses, &[IPV4.gateway.into(), IPV6.gateway.into()]).await;
+        configure(&netlink, "nic", &addresses, &gateways).await;
     });
     let (tap, nic) = (std::fs::File::from(tap), std::fs::File::from(nic));
     for (mut from, mut to) in [(tap.try_clone().unwrap(), nic.try_clone().unwrap()), (nic, tap)] {
@@ -204,9 +206,18 @@ fn ask(netns: &OwnedFd, address: impl Into<SocketAddr>) -> Option<String> {
     })
 }
 
-fn prepare_blocking(pod: &OwnedFd, wanted: &Wanted, held: &BTreeSet<String>) -> (Prepared, Descriptors) {
+fn prepare_blocking(
+    pod: &OwnedFd,
+    wanted: &Wanted,
+    held: &BTreeSet<String>,
+) -> (usize, Prepared, Descriptors) {
+    let Outcome { mut cards, opened, steps } = prepare_all(pod, vec![wanted.clone()], held);
+    (steps, cards.remove(0).1, opened)
+}
+
+fn prepare_all(pod: &OwnedFd, cards: Vec<Wanted>, held: &BTreeSet<String>) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(prepare(pod.try_clone().unwrap(), wanted.clone(), held.clone())).unwrap()
+    runtime.block_on(prepare(pod.try_clone().unwrap(), cards, held.clone())).unwrap()
 }
 
 fn names(descriptors: &Descriptors) -> Vec<&str> {
@@ -222,14 +233,14 @@ fn take(descriptors: &mut Descriptors, name: &str) -> OwnedFd {
 fn the_guest_is_joined_to_the_pod_network_in_both_directions() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     let wanted = wanted(Vec::new());
-    let (prepared, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    let (_, prepared, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
     assert_eq!(
         names(&descriptors),
         ["net/default/tap", "net/default/dhcp4", "net/default/dhcp6", "net/default/ra"]
     );
     assert_eq!(prepared.mtu, 1400);
     assert_eq!(prepared.pod_addresses, [IpAddr::from(POD4), IpAddr::from(POD6)]);
-    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
     serve(&guest, (Ipv6Addr::UNSPECIFIED, 8080).into());
     serve(&node, (Ipv6Addr::UNSPECIFIED, 9090).into());
 
@@ -248,23 +259,23 @@ fn the_guest_is_joined_to_the_pod_network_in_both_directions() {
 fn a_second_handler_changes_nothing_and_opens_only_what_is_missing() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     let wanted = wanted(Vec::new());
-    let (first, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
-    assert!(first.steps > 10);
+    let (steps, first, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    assert!(steps > 10);
     let mut held: BTreeSet<String> = descriptors.iter().map(|(name, _)| name.clone()).collect();
-    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
     serve(&guest, (Ipv6Addr::UNSPECIFIED, 8080).into());
 
-    let (second, opened) = prepare_blocking(&pod, &wanted, &held);
-    assert_eq!((second.steps, names(&opened)), (0, vec![]));
-    assert_eq!(Prepared { steps: 0, ..first }, second);
+    let (steps, second, opened) = prepare_blocking(&pod, &wanted, &held);
+    assert_eq!((steps, names(&opened)), (0, vec![]));
+    assert_eq!(first, second);
     assert!(ask(&node, (POD4, 8080)).is_some());
 
     // Something else than the former handler's rules: they are replaced, and a socket that got lost is opened again.
     held.remove("net/default/dhcp4");
     drop(descriptors);
-    let only = Wanted { ports: vec![Port { protocol: Protocol::Tcp, number: 22 }], ..wanted };
-    let (third, opened) = prepare_blocking(&pod, &only, &held);
-    assert_eq!((third.steps, names(&opened)), (3, vec!["net/default/dhcp4"]));
+    let only = self::wanted(vec![Port { protocol: Protocol::Tcp, number: 22 }]);
+    let (steps, _, opened) = prepare_blocking(&pod, &only, &held);
+    assert_eq!((steps, names(&opened)), (3, vec!["net/default/dhcp4"]));
     assert_eq!(ask(&node, (POD4, 8080)), None);
 }
 
@@ -272,7 +283,7 @@ fn a_second_handler_changes_nothing_and_opens_only_what_is_missing() {
 fn a_tap_of_several_queues_is_opened_once_for_each_and_survives_a_handler_that_ends_half_way() {
     let Some((_node, pod)) = node_and_pod(false) else { return };
     let wanted = Wanted { queues: 3, ..wanted(Vec::new()) };
-    let (_, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    let (_, _, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
     assert_eq!(
         names(&descriptors),
         ["net/default/tap.2", "net/default/tap.1", "net/default/tap", "net/default/dhcp4"]
@@ -287,12 +298,12 @@ fn a_tap_of_several_queues_is_opened_once_for_each_and_survives_a_handler_that_e
     let kept = take(&mut descriptors, "net/default/tap.2");
     drop(descriptors);
     let held = BTreeSet::from(["net/default/tap.2".to_owned()]);
-    let (_, again) = prepare_blocking(&pod, &wanted, &held);
+    let (_, _, again) = prepare_blocking(&pod, &wanted, &held);
     assert_eq!(names(&again), ["net/default/tap.1", "net/default/tap", "net/default/dhcp4"]);
     // CPUs that came later change nothing.
     let held = names(&again).into_iter().chain(["net/default/tap.2"]).map(str::to_owned).collect();
-    let (later, opened) = prepare_blocking(&pod, &Wanted { queues: 4, ..wanted }, &held);
-    assert_eq!((later.steps, names(&opened)), (0, vec![]));
+    let (steps, _, opened) = prepare_blocking(&pod, &Wanted { queues: 4, ..wanted }, &held);
+    assert_eq!((steps, names(&opened)), (0, vec![]));
     drop((kept, again));
 }
 
@@ -300,8 +311,8 @@ fn a_tap_of_several_queues_is_opened_once_for_each_and_survives_a_handler_that_e
 fn only_listed_ports_are_forwarded() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     let wanted = wanted(vec![Port { protocol: Protocol::Tcp, number: 8080 }]);
-    let (_, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
-    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    let (_, _, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
     for port in [8080, 8081] {
         serve(&guest, (Ipv6Addr::UNSPECIFIED, port).into());
     }
@@ -320,10 +331,10 @@ fn only_listed_ports_are_forwarded() {
 fn a_pod_without_ipv6_has_ipv4_only() {
     let Some((node, pod)) = node_and_pod(false) else { return };
     let wanted = wanted(Vec::new());
-    let (prepared, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    let (_, prepared, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
     assert_eq!(names(&descriptors), ["net/default/tap", "net/default/dhcp4"]);
     assert_eq!((prepared.ipv6, prepared.link_local), (None, None));
-    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
     serve(&guest, (Ipv4Addr::UNSPECIFIED, 8080).into());
     assert_eq!(ask(&node, (POD4, 8080)), Some(NODE4.to_string()));
 }
@@ -332,11 +343,11 @@ fn a_pod_without_ipv6_has_ipv4_only() {
 fn dhcp_socket_receives_from_the_guest_only() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     let wanted = wanted(Vec::new());
-    let (_, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    let (_, _, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
     let server = UdpSocket::from(take(&mut descriptors, "net/default/dhcp4"));
     server.set_nonblocking(false).unwrap();
     server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
 
     let send = |netns: &OwnedFd, interface: &'static str, text: &'static str| {
         inside(netns, move || {
@@ -401,8 +412,8 @@ fn heard(socket: &UdpSocket) -> Vec<String> {
 fn the_guest_neither_reaches_the_pods_loopback_nor_speaks_for_others() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     let wanted = wanted(Vec::new());
-    let (_, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
-    let guest = guest(take(&mut descriptors, "net/default/tap"), wanted.mac);
+    let (_, _, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
+    let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
     let listen =
         |netns: &OwnedFd, address: IpAddr| inside(netns, move || UdpSocket::bind((address, 7070)).unwrap());
     let (pod4, pod6) = (listen(&pod, IPV4.gateway.into()), listen(&pod, IPV6.gateway.into()));
@@ -437,7 +448,8 @@ fn the_guest_neither_reaches_the_pods_loopback_nor_speaks_for_others() {
 fn a_pod_without_its_interface_is_refused_and_left_alone() {
     let Some(pod) = namespace() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let result = runtime.block_on(prepare(pod.try_clone().unwrap(), wanted(Vec::new()), BTreeSet::new()));
+    let result =
+        runtime.block_on(prepare(pod.try_clone().unwrap(), vec![wanted(Vec::new())], BTreeSet::new()));
     assert!(matches!(result, Err(NetworkError::Plan(PlanError::NoPodInterface(_)))), "{result:?}");
     let links = with_netlink(&pod, |netlink| async move {
         use futures::TryStreamExt;

@@ -22,7 +22,7 @@ pub struct Subject {
     labels: BTreeMap<String, String>,
     /// Memory that the guest was given, bytes.
     pub memory: Option<u64>,
-    /// Taps of its interfaces: name in the spec, name in the pod.
+    /// Taps of its interfaces: name in the spec, name that it may have in the pod.
     pub taps: Vec<(String, String)>,
 }
 
@@ -30,7 +30,7 @@ impl Subject {
     /// The guest of an instance.
     pub fn of(vmi: &VirtualMachineInstance) -> Self {
         let given = vmi.metadata.labels.iter().flatten().take(MOST_LABELS);
-        let wanted = ValidVmi::new(vmi.clone()).ok().and_then(|valid| guest::wanted(&valid).ok());
+        let taps = ValidVmi::new(vmi.clone()).ok().map(|valid| guest::taps(&valid));
         Self {
             node: vmi.status.as_ref().and_then(|status| status.node_name.clone()).unwrap_or_default(),
             namespace: vmi.metadata.namespace.clone().unwrap_or_default(),
@@ -38,7 +38,7 @@ impl Subject {
             // Two labels may become one: the last one counts, since a line must not have a label twice.
             labels: given.map(|(key, value)| (label(key), value.clone())).collect(),
             memory: sizing::guest_memory_bytes(&vmi.spec),
-            taps: wanted.into_iter().flatten().map(|one| (one.interface, one.tap)).collect(),
+            taps: taps.unwrap_or_default(),
         }
     }
 

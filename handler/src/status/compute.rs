@@ -72,7 +72,7 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
         let guest = launcher.guest.as_ref();
         if let Some(interfaces) = seen.interfaces {
             let told = guest.map(|guest| guest.interfaces.as_slice()).unwrap_or_default();
-            status.interfaces = interfaces::report(interfaces, told);
+            status.interfaces = interfaces::report(&status.interfaces, interfaces, &launcher.cards, told);
         }
         if let Some(os) = guest.and_then(|guest| os(guest.os.as_ref()?)) {
             status.guest_os_info = Some(os);

@@ -1,14 +1,15 @@
-//! Interfaces in a VMI's status: those that the handler made, and what the guest agent says of them and of others.
+//! Interfaces in a VMI's status: those that the handler made, what the launcher says of their cards, what the controller has
+//! seen of their networks, and what the guest agent says of them and of others.
 
 use barevirt_api::v1::NetworkInterfaceStatus;
-use barevirt_protocol::v1::GuestInterface;
+use barevirt_protocol::v1::{Card, GuestInterface};
 
-/// Who told about an interface: the definition of the machine, as KubeVirt calls it.
-const DOMAIN: &str = "domain";
+use crate::network::guest::{DOMAIN, MULTUS};
+
 /// The guest agent alone, about an interface that we know nothing of.
 const GUEST_AGENT: &str = "guest-agent";
-/// Both.
-const DOMAIN_AND_AGENT: &str = "domain, guest-agent";
+/// Between several sources, as in KubeVirt.
+const SEPARATOR: &str = ", ";
 /// Most interfaces that only the guest knows of, as in KubeVirt.
 pub(super) const MOST_GUEST_ONLY: usize = 10;
 
@@ -25,18 +26,42 @@ pub struct Interface {
     pub addresses: Vec<String>,
     /// How many queues it has.
     pub queues: u32,
+    /// It is on the pod network.
+    pub is_primary: bool,
 }
 
-/// What is reported of the interfaces `made`, and of those that the guest agent has `told` of.
-pub(super) fn report(made: &[Interface], told: &[GuestInterface]) -> Vec<NetworkInterfaceStatus> {
-    let mut interfaces = made.iter().map(interface).collect();
+/// What is reported, after `before`: of the interfaces `made`, whose cards the launcher knows, and of those that the guest agent
+/// has `told` of. What the controller saw of networks that no card is on stays.
+pub(super) fn report(
+    before: &[NetworkInterfaceStatus],
+    made: &[Interface],
+    cards: &[Card],
+    told: &[GuestInterface],
+) -> Vec<NetworkInterfaceStatus> {
+    let card = |name: &str| cards.iter().find(|card| card.name == name);
+    // A launcher that tells nothing of cards has those that it started with.
+    let plugged = |one: &&Interface| cards.is_empty() || card(&one.name).is_some_and(|card| card.plugged);
+    let mut interfaces: Vec<_> = made
+        .iter()
+        .filter(plugged)
+        .map(|made| (made.is_primary, interface(made, card(&made.name).is_some_and(|card| card.down))))
+        .collect();
+    let mut guest_only = Vec::new();
     for told in told {
-        by_agent(&mut interfaces, told);
+        by_agent(&mut interfaces, &mut guest_only, told);
     }
+    let mut interfaces: Vec<_> = interfaces.into_iter().map(|(_, one)| one).collect();
+    for seen in before.iter().filter(|seen| has_source(seen, MULTUS)) {
+        match interfaces.iter_mut().find(|one| one.name == seen.name) {
+            Some(one) => add_source(one, MULTUS),
+            None => interfaces.push(attached(seen)),
+        }
+    }
+    interfaces.extend(guest_only);
     interfaces
 }
 
-fn interface(seen: &Interface) -> NetworkInterfaceStatus {
+fn interface(seen: &Interface, is_down: bool) -> NetworkInterfaceStatus {
     NetworkInterfaceStatus {
         ip_address: seen.addresses.first().cloned(),
         ip_addresses: seen.addresses.clone(),
@@ -44,32 +69,58 @@ fn interface(seen: &Interface) -> NetworkInterfaceStatus {
         name: Some(seen.name.clone()),
         pod_interface_name: Some(seen.pod_interface.clone()),
         info_source: Some(DOMAIN.to_owned()),
-        link_state: Some("up".to_owned()),
+        link_state: Some(if is_down { "down" } else { "up" }.to_owned()),
         queue_count: i32::try_from(seen.queues).ok(),
         ..NetworkInterfaceStatus::default()
     }
 }
 
-/// What the guest says of an interface. Of one of ours only its name in the guest: where it is reached is the pod's affair,
-/// and no word of the guest adds an address to it or takes one away. Interfaces that only the guest knows are listed as such.
-fn by_agent(interfaces: &mut Vec<NetworkInterfaceStatus>, told: &GuestInterface) {
+/// A network that the pod is attached to, and the guest not.
+fn attached(seen: &NetworkInterfaceStatus) -> NetworkInterfaceStatus {
+    NetworkInterfaceStatus {
+        name: seen.name.clone(),
+        pod_interface_name: seen.pod_interface_name.clone(),
+        info_source: Some(MULTUS.to_owned()),
+        ..NetworkInterfaceStatus::default()
+    }
+}
+
+fn has_source(one: &NetworkInterfaceStatus, source: &str) -> bool {
+    one.info_source.as_deref().is_some_and(|all| all.split(SEPARATOR).any(|one| one == source))
+}
+
+fn add_source(one: &mut NetworkInterfaceStatus, source: &str) {
+    let all = one.info_source.iter().map(String::as_str).chain([source]);
+    one.info_source = Some(all.collect::<Vec<_>>().join(SEPARATOR));
+}
+
+/// What the guest says of an interface. On the pod network only its name in the guest: where it is reached is the pod's affair,
+/// and no word of the guest adds an address to it or takes one away. On other networks the guest has the addresses that it says,
+/// where nobody gave it any. Interfaces that only the guest knows are listed as such.
+fn by_agent(
+    interfaces: &mut [(bool, NetworkInterfaceStatus)],
+    guest_only: &mut Vec<NetworkInterfaceStatus>,
+    told: &GuestInterface,
+) {
     let GuestInterface { name, mac, addresses } = told;
-    let ours = |one: &&mut NetworkInterfaceStatus| {
-        let known = one.mac.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(mac));
-        known && one.info_source.as_deref() == Some(DOMAIN)
-    };
-    if let Some(one) = interfaces.iter_mut().find(ours) {
-        one.interface_name = Some(name.clone());
-        one.info_source = Some(DOMAIN_AND_AGENT.to_owned());
-        return;
-    }
-    let guest_only = |one: &&NetworkInterfaceStatus| one.info_source.as_deref() == Some(GUEST_AGENT);
-    if interfaces.iter().filter(guest_only).count() >= MOST_GUEST_ONLY {
-        return;
-    }
     // As in KubeVirt: the first of IPv4, else the first.
     let first = addresses.iter().find(|address| !address.contains(':')).or_else(|| addresses.first());
-    interfaces.push(NetworkInterfaceStatus {
+    let ours = |(_, one): &&mut (bool, NetworkInterfaceStatus)| {
+        let known = one.mac.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(mac));
+        known && !has_source(one, GUEST_AGENT)
+    };
+    if let Some((is_primary, one)) = interfaces.iter_mut().find(ours) {
+        one.interface_name = Some(name.clone());
+        add_source(one, GUEST_AGENT);
+        if !*is_primary && !addresses.is_empty() {
+            (one.ip_address, one.ip_addresses) = (first.cloned(), addresses.clone());
+        }
+        return;
+    }
+    if guest_only.len() >= MOST_GUEST_ONLY {
+        return;
+    }
+    guest_only.push(NetworkInterfaceStatus {
         ip_address: first.cloned(),
         ip_addresses: addresses.clone(),
         mac: (!mac.is_empty()).then(|| mac.clone()),
@@ -77,4 +128,67 @@ fn by_agent(interfaces: &mut Vec<NetworkInterfaceStatus>, told: &GuestInterface)
         info_source: Some(GUEST_AGENT.to_owned()),
         ..NetworkInterfaceStatus::default()
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(name: &str, mac: &str, is_primary: bool) -> Interface {
+        Interface {
+            name: name.to_owned(),
+            mac: mac.to_owned(),
+            pod_interface: format!("pod-{name}"),
+            addresses: if is_primary { vec!["10.244.0.5".to_owned()] } else { Vec::new() },
+            queues: 2,
+            is_primary,
+        }
+    }
+
+    fn seen(name: &str, source: &str) -> NetworkInterfaceStatus {
+        NetworkInterfaceStatus {
+            name: Some(name.to_owned()),
+            pod_interface_name: Some(format!("pod-{name}")),
+            info_source: Some(source.to_owned()),
+            ..NetworkInterfaceStatus::default()
+        }
+    }
+
+    fn sources(all: &[NetworkInterfaceStatus]) -> Vec<(&str, &str)> {
+        let source =
+            |one: &NetworkInterfaceStatus| one.info_source.clone().unwrap_or_default().leak() as &str;
+        all.iter().map(|one| (one.name.as_deref().unwrap_or_default(), source(one))).collect()
+    }
+
+    #[test]
+    fn what_the_controller_saw_is_kept_and_merged() {
+        let made = [made("default", "02:01", true), made("red", "02:02", false)];
+        let told = [GuestInterface {
+            name: "enp2s0".to_owned(),
+            mac: "02:02".to_owned(),
+            addresses: vec!["fe80::2".to_owned(), "10.9.0.2".to_owned()],
+        }];
+        let before = [seen("red", "multus-status"), seen("blue", "multus-status"), seen("gone", "domain")];
+        let after = report(&before, &made, &[], &told);
+        let expected =
+            [("default", "domain"), ("red", "domain, guest-agent, multus-status"), ("blue", "multus-status")];
+        assert_eq!(sources(&after), expected);
+        assert_eq!((after[1].ip_address.as_deref(), after[1].ip_addresses.len()), (Some("10.9.0.2"), 2));
+        assert_eq!(after[2].pod_interface_name.as_deref(), Some("pod-blue"));
+        // Once written it stays.
+        assert_eq!(report(&after, &made, &[], &told), after);
+    }
+
+    #[test]
+    fn a_card_that_the_guest_does_not_have_is_none_of_the_machine() {
+        let made = [made("default", "02:01", true), made("red", "02:02", false)];
+        let card =
+            |name: &str, plugged, down| Card { name: name.to_owned(), plugged, down, ..Card::default() };
+        let before = [seen("red", "domain, multus-status")];
+        let cards = [card("default", true, true), card("red", false, false)];
+        let after = report(&before, &made, &cards, &[]);
+        assert_eq!(sources(&after), [("default", "domain"), ("red", "multus-status")]);
+        assert_eq!(after[0].link_state.as_deref(), Some("down"));
+        assert_eq!((after[1].link_state.as_deref(), after[1].mac.as_deref()), (None, None));
+    }
 }

@@ -254,7 +254,7 @@ impl Task {
         };
         let wanted = self.wanted(&vmi, pod.as_deref(), seen, &Time(Timestamp::now()));
         let session = match (&self.session, &heard) {
-            (Some(session), Some(heard)) => Some(session.view(heard)),
+            (Some(session), Some(heard)) => Some(session.view(heard, &vmi, self.is_here(&vmi))),
             _ => None,
         };
         let report = vmi.status.as_ref() != Some(&wanted);
@@ -267,6 +267,12 @@ impl Task {
             report,
         });
         Look { vmi, pod, spec_hash, wanted, report, step }
+    }
+
+    /// Whether the guest is this node's, and not one that is to come.
+    fn is_here(&self, vmi: &VirtualMachineInstance) -> bool {
+        let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
+        node == Some(self.context.node.as_str())
     }
 
     /// Waits for a change at the API server or the launcher, or for the time of a retry. Returns whether to go on.
@@ -308,8 +314,9 @@ impl Task {
             }
             Step::Prepare => {
                 // The plan has this step only with a session, and the session only with its pod.
+                let here = self.is_here(&vmi);
                 let (Some(session), Some(pod)) = (&mut self.session, pod) else { return Ok(()) };
-                let done = session.prepare(&vmi, &pod).await?;
+                let done = session.prepare(&vmi, &pod, here).await?;
                 info!(done, "network prepared");
             }
             Step::Sync => {

@@ -31,9 +31,10 @@ use crate::launchers::pods_dir::PodsDir;
 use crate::launchers::{self, Launcher, LauncherError, attachment};
 use crate::migration::arrivals::Entry;
 use crate::migration::call::CallError;
-use crate::network::guest::InterfaceError;
+use crate::network::guest::{Due, InterfaceError};
 use crate::network::resolv::Resolver;
-use crate::network::{self, NetworkError, guest};
+use crate::network::state::Wanted;
+use crate::network::{self, NetworkError, Prepared, guest, links};
 use crate::pods::LauncherPod;
 use crate::real_time::{self, RealTimeError};
 use crate::status::interfaces::Interface;
@@ -97,6 +98,8 @@ pub enum StepError {
 #[derive(Debug)]
 struct Made {
     facts: Facts,
+    /// What was due about cards.
+    due: Vec<(String, Due)>,
     interfaces: Vec<Interface>,
 }
 
@@ -192,11 +195,17 @@ impl Session {
     }
 
     /// The session as the plan sees it.
-    pub fn view<'a>(&'a self, heard: &'a Heard) -> plan::Session<'a> {
+    pub fn view<'a>(
+        &'a self,
+        heard: &'a Heard,
+        vmi: &VirtualMachineInstance,
+        here: bool,
+    ) -> plan::Session<'a> {
+        let is_due = |made: &Made| made.due != guest::due(vmi, &held(heard), here);
         plan::Session {
             status: heard.status.as_ref(),
             lost: heard.lost,
-            prepared: self.made.is_some(),
+            prepared: self.made.as_ref().is_some_and(|made| !is_due(made)),
             synced: self.synced.as_ref().map(|(hash, _)| hash.as_str()),
             shutdown: self.shutdown,
             real_time: self.real_time,
@@ -223,15 +232,16 @@ impl Session {
     }
 
     /// Makes what the guest needs of the node, and hands over the descriptors that the launcher does not hold.
-    /// Returns the number of steps that were needed.
+    /// `here` says whether the guest is this node's already. Returns the number of steps that were needed.
     pub async fn prepare(
         &mut self,
         vmi: &VirtualMachineInstance,
         pod: &LauncherPod,
+        here: bool,
     ) -> Result<usize, StepError> {
         let valid = valid(vmi)?;
-        let held: BTreeSet<String> =
-            self.heard().status.map(|status| status.descriptors).unwrap_or_default().into_iter().collect();
+        let held = held(&self.heard());
+        let due = guest::due(vmi, &held, here);
         let mut facts = Facts { interfaces: Vec::new(), allow_emulation: pod.allow_emulation };
         let mut descriptors: Vec<(String, OwnedFd)> = Vec::new();
         let mut interfaces = Vec::new();
@@ -254,29 +264,26 @@ impl Session {
         if valid.host_devices().next().is_some() {
             done += self.prepare_host_devices(&valid)?;
         }
-        if let Some(wanted) = guest::wanted(&valid)? {
+        let cards = guest::wanted(&valid, &held, here)?;
+        if !cards.is_empty() {
             let peer = self.launcher.peer();
             let resolver = Resolver::parse(&peer.resolv_conf()?);
-            let (prepared, opened) =
-                network::prepare(peer.network_namespace()?, wanted.clone(), held.clone()).await?;
-            done += prepared.steps;
-            descriptors.extend(opened);
-            let addresses = if pod.addresses.is_empty() {
-                prepared.pod_addresses.iter().map(ToString::to_string).collect()
-            } else {
-                pod.addresses.clone()
-            };
-            interfaces.push(Interface {
-                queues: guest::queues(&wanted, held.iter().chain(descriptors.iter().map(|(name, _)| name))),
-                name: wanted.interface.clone(),
-                mac: wanted.mac.to_string(),
-                pod_interface: wanted.pod_interface.clone(),
-                addresses,
-            });
-            facts.interfaces.push(guest::facts(&wanted, &prepared, &resolver));
+            let outcome = network::prepare(peer.network_namespace()?, cards, held.clone()).await?;
+            done += outcome.steps;
+            descriptors.extend(outcome.opened);
+            for (wanted, prepared) in outcome.cards {
+                let names = held.iter().chain(descriptors.iter().map(|(name, _)| name));
+                let queues = guest::queues(&wanted, names);
+                interfaces.push(interface(&wanted, &prepared, queues, &pod.addresses));
+                facts.interfaces.push(guest::facts(&wanted, &prepared, &resolver));
+            }
         }
         self.launcher.give(revision(vmi), &descriptors).await?;
-        self.made = Some(Made { facts, interfaces });
+        if self.made.as_ref().is_some_and(|made| made.facts != facts) {
+            // It is told of them with the specification.
+            self.synced = None;
+        }
+        self.made = Some(Made { facts, due, interfaces });
         Ok(done)
     }
 
@@ -354,6 +361,27 @@ impl Session {
     pub async fn shutdown(&mut self, grace: u32) -> Result<bool, StepError> {
         self.launcher.shutdown(grace, "the VirtualMachineInstance is being deleted").await?;
         Ok(self.shutdown.replace(grace).is_none())
+    }
+}
+
+fn held(heard: &Heard) -> BTreeSet<String> {
+    heard.status.as_ref().map(|status| status.descriptors.iter().cloned().collect()).unwrap_or_default()
+}
+
+/// What the status says of a card. Where the guest is reached on the pod network, the pod says.
+fn interface(wanted: &Wanted, prepared: &Prepared, queues: u32, pod: &[String]) -> Interface {
+    let is_primary = prepared.pod_interface == links::PRIMARY;
+    let addresses = match is_primary {
+        true if !pod.is_empty() => pod.to_vec(),
+        _ => prepared.pod_addresses.iter().map(ToString::to_string).collect(),
+    };
+    Interface {
+        queues,
+        name: wanted.interface.clone(),
+        mac: prepared.mac.to_string(),
+        pod_interface: prepared.pod_interface.clone(),
+        addresses,
+        is_primary,
     }
 }
 

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use barevirt_protocol::v1::{
-    Control, ControlRequest, Credentials, Facts, GuestFacts, GuestInterface, GuestOs, GuestResponse,
+    Card, Control, ControlRequest, Credentials, Facts, GuestFacts, GuestInterface, GuestOs, GuestResponse,
     HelloRequest, HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest, QmpResponse,
-    RealTimeRequest, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, SyncRequest, SyncResponse,
+    RealTimeRequest, Route, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, SyncRequest,
+    SyncResponse,
 };
 use barevirt_protocol::v1::{MachineStats, MigrationStats, ProcessStats, StatsResponse, VcpuStats};
 use prost::Message;
@@ -50,6 +51,7 @@ fn sync() {
         dns_servers: vec!["10.96.0.10".into()],
         dns_search: vec!["a.svc".into(), "b".into()],
         bridge_index: 5,
+        ..Interface::default()
     };
     let message = SyncRequest {
         revision: 3,
@@ -161,6 +163,18 @@ fn what_the_guest_tells() {
     let status =
         LauncherStatus { pause: Pause::IoError.into(), guest: Some(guest), ..LauncherStatus::default() };
     golden(&status, "7002 7a16 0a06 0a0144 42016d 120a 0a0165 12023032 1a0161 1801");
+}
+
+#[test]
+fn routes_and_cards() {
+    let route = Route { destination: "10.1.0.0".into(), prefix: 16, gateway: "10.0.0.1".into() };
+    let interface = Interface { ipv4_server: "s".into(), ipv4_routes: vec![route], ..Interface::default() };
+    golden(&interface, "7a0173 820116 0a08 31302e312e302e30 1010 1a08 31302e302e302e31");
+    let card = Card { name: "n".into(), plugged: true, down: true, trouble: "t".into() };
+    golden(
+        &LauncherStatus { cards: vec![card], ..LauncherStatus::default() },
+        "a2020a 0a016e 1001 1801 220174",
+    );
 }
 
 #[test]

@@ -5,12 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use barevirt_api::v1::{DhcpOptions, DhcpPrivateOption};
-use barevirt_protocol::v1::Interface;
+use barevirt_protocol::v1::{self, Interface};
 
 use super::domain::Name;
 
-/// Smallest MTU that both families work with.
+/// Smallest MTU that IPv6 works with.
 const SMALLEST_MTU: u16 = 1280;
+/// Smallest MTU of a link without it: IPv4's.
+const SMALLEST_MTU_V4: u16 = 68;
 
 /// An Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,14 +44,29 @@ impl fmt::Display for Mac {
 }
 
 /// Its IPv4 side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipv4 {
     /// Its address.
     pub address: Ipv4Addr,
     /// Length of the network's prefix.
     pub prefix: u8,
-    /// The gateway; also what the DHCP server calls itself.
-    pub gateway: Ipv4Addr,
+    /// The gateway, where the network has one.
+    pub gateway: Option<Ipv4Addr>,
+    /// What the DHCP server calls itself.
+    pub server: Ipv4Addr,
+    /// Routes beside that to the gateway.
+    pub routes: Vec<Route>,
+}
+
+/// A route of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Where it leads to.
+    pub destination: Ipv4Addr,
+    /// Length of the prefix, bits.
+    pub prefix: u8,
+    /// Who is next; nobody where the destination is on the link.
+    pub gateway: Option<Ipv4Addr>,
 }
 
 impl Ipv4 {
@@ -63,9 +80,27 @@ impl Ipv4 {
         self.address | !self.mask()
     }
 
-    /// The gateway is a neighbour by the mask alone.
-    pub fn gateway_is_near(&self) -> bool {
-        self.address & self.mask() == self.gateway & self.mask()
+    /// An address is a neighbour's by the mask alone.
+    fn is_near(&self, address: Ipv4Addr) -> bool {
+        self.address & self.mask() == address & self.mask()
+    }
+
+    /// All routes, where mask and gateway do not say all of it: those that lead to neighbours first, the one to everywhere
+    /// last. A client that is told of them heeds no other gateway.
+    pub fn all_routes(&self) -> Vec<Route> {
+        let far = self.gateway.filter(|gateway| !self.is_near(*gateway));
+        if self.routes.is_empty() && far.is_none() {
+            return Vec::new();
+        }
+        let (mut all, behind): (Vec<_>, Vec<_>) =
+            self.routes.iter().partition(|route| route.gateway.is_none());
+        let to_gateway = far.map(|gateway| Route { destination: gateway, prefix: 32, gateway: None });
+        all.extend(to_gateway.filter(|route| !all.contains(route)));
+        all.extend(behind);
+        let default =
+            |gateway| Route { destination: Ipv4Addr::UNSPECIFIED, prefix: 0, gateway: Some(gateway) };
+        all.extend(self.gateway.map(default));
+        all
     }
 }
 
@@ -141,10 +176,7 @@ impl Guest {
     ) -> Result<Self, GuestError> {
         Ok(Self {
             mac: interface.mac.parse()?,
-            mtu: u16::try_from(interface.mtu)
-                .ok()
-                .filter(|mtu| *mtu >= SMALLEST_MTU)
-                .ok_or(GuestError::Mtu(interface.mtu))?,
+            mtu: mtu(interface)?,
             hostname: hostname.map(str::to_owned).filter(|name| !name.is_empty() && name.len() <= 63),
             ipv4: ipv4(interface)?,
             ipv6: ipv6(interface)?,
@@ -182,15 +214,40 @@ fn prefix(what: &'static str, value: u32, longest: u8) -> Result<u8, GuestError>
         .ok_or(GuestError::Address { what, value: value.to_string() })
 }
 
+fn mtu(interface: &Interface) -> Result<u16, GuestError> {
+    let smallest = if interface.ipv6.is_empty() { SMALLEST_MTU_V4 } else { SMALLEST_MTU };
+    let mtu = u16::try_from(interface.mtu).ok().filter(|mtu| *mtu >= smallest);
+    mtu.ok_or(GuestError::Mtu(interface.mtu))
+}
+
 fn ipv4(interface: &Interface) -> Result<Option<Ipv4>, GuestError> {
     if interface.ipv4.is_empty() {
         return Ok(None);
     }
+    let given = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
+    let gateway: Option<Ipv4Addr> =
+        given(&interface.ipv4_gateway).map(|text| parse("ipv4 gateway", &text)).transpose()?;
+    let server = given(&interface.ipv4_server).map(|text| parse("ipv4 server", &text)).transpose()?;
     Ok(Some(Ipv4 {
         address: parse("ipv4 address", &interface.ipv4)?,
         prefix: prefix("ipv4 prefix", interface.ipv4_prefix, 32)?,
-        gateway: parse("ipv4 gateway", &interface.ipv4_gateway)?,
+        gateway,
+        server: server.or(gateway).map_or_else(|| parse("ipv4 gateway", ""), Ok)?,
+        routes: interface.ipv4_routes.iter().map(route).collect::<Result<_, _>>()?,
     }))
+}
+
+fn route(route: &v1::Route) -> Result<Route, GuestError> {
+    let v1::Route { destination, prefix: length, gateway } = route;
+    let gateway = match gateway.as_str() {
+        "" => None,
+        gateway => Some(parse("ipv4 gateway of a route", gateway)?),
+    };
+    Ok(Route {
+        destination: parse("ipv4 destination", destination)?,
+        prefix: prefix("ipv4 prefix of a route", *length, 32)?,
+        gateway,
+    })
 }
 
 fn ipv6(interface: &Interface) -> Result<Option<Ipv6>, GuestError> {
@@ -271,6 +328,7 @@ pub(crate) mod tests {
             dns_servers: vec!["10.96.0.10".into(), "fd10:96::a".into(), "nonsense".into()],
             dns_search: vec!["shop.svc.cluster.local".into(), "svc.cluster.local".into(), "bad..name".into()],
             bridge_index: 1,
+            ..Interface::default()
         }
     }
 
@@ -282,26 +340,29 @@ pub(crate) mod tests {
     fn the_handlers_facts_are_read() {
         let guest = guest();
         assert_eq!(guest.mac.to_string(), "02:12:34:56:78:9a");
-        let ipv4 = guest.ipv4.unwrap();
+        let ipv4 = guest.ipv4.clone().unwrap();
         assert_eq!(ipv4.mask(), Ipv4Addr::new(255, 255, 255, 0));
         assert_eq!(ipv4.broadcast(), Ipv4Addr::new(10, 0, 2, 255));
-        assert!(ipv4.gateway_is_near());
+        assert_eq!((ipv4.gateway, ipv4.all_routes()), (Some(ipv4.server), Vec::new()));
         assert_eq!(guest.dns4().collect::<Vec<_>>(), [Ipv4Addr::new(10, 96, 0, 10)]);
         assert_eq!(guest.dns6().count(), 1);
         assert_eq!(guest.search.len(), 2, "the bad domain is left out");
         let host = Ipv4 { prefix: 32, ..ipv4 };
-        assert_eq!((host.mask(), host.gateway_is_near()), (Ipv4Addr::BROADCAST, false));
+        assert_eq!((host.mask(), host.all_routes().len()), (Ipv4Addr::BROADCAST, 2));
     }
 
     #[test]
     fn nonsense_is_refused_by_name() {
         type Change = fn(&mut Interface);
-        let cases: [(Change, &str); 6] = [
+        let cases: [(Change, &str); 9] = [
             (|interface| interface.mac = "02:12".into(), "bad mac address"),
             (|interface| interface.mac = "02:12:34:56:78:9a:bc".into(), "bad mac address"),
             (|interface| interface.mtu = 100, "bad mtu 100"),
             (|interface| interface.ipv4 = "10.0.2".into(), "bad ipv4 address"),
             (|interface| interface.ipv4_prefix = 33, "bad ipv4 prefix"),
+            (|interface| interface.ipv4_gateway = String::new(), "bad ipv4 gateway"),
+            (|interface| interface.ipv4_server = "x".into(), "bad ipv4 server"),
+            (|interface| interface.ipv4_routes = vec![v1::Route::default()], "bad ipv4 destination"),
             (|interface| interface.ipv6_link_local = "fd00::1".into(), "bad ipv6 link-local address"),
         ];
         for (change, expected) in cases {
@@ -310,6 +371,33 @@ pub(crate) mod tests {
             let text = Guest::new(&interface, None, None).unwrap_err().to_string();
             assert!(text.starts_with(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn a_station_on_the_pods_network_has_the_pods_routes() {
+        let mut given = interface();
+        given.ipv6.clear();
+        (given.mtu, given.ipv4_gateway, given.ipv4_server) = (576, String::new(), "169.254.75.10".into());
+        let route = |destination: &str, prefix, gateway: &str| v1::Route {
+            destination: destination.to_owned(),
+            prefix,
+            gateway: gateway.to_owned(),
+        };
+        given.ipv4_routes = vec![route("10.9.0.0", 16, "10.0.2.7"), route("10.8.0.0", 16, "")];
+        let without = Guest::new(&given, None, None).unwrap().ipv4.unwrap();
+        assert_eq!((without.gateway, without.server), (None, Ipv4Addr::new(169, 254, 75, 10)));
+        let text = |ipv4: &Ipv4| {
+            let one = |route: &Route| format!("{}/{} {:?}", route.destination, route.prefix, route.gateway);
+            ipv4.all_routes().iter().map(one).collect::<Vec<_>>()
+        };
+        assert_eq!(text(&without), ["10.8.0.0/16 None", "10.9.0.0/16 Some(10.0.2.7)"]);
+
+        // As Calico has it: the way to the gateway is a route, too, and is told once.
+        given.ipv4_prefix = 32;
+        given.ipv4_gateway = "169.254.1.1".into();
+        given.ipv4_routes = vec![route("169.254.1.1", 32, "")];
+        let calico = Guest::new(&given, None, None).unwrap().ipv4.unwrap();
+        assert_eq!(text(&calico), ["169.254.1.1/32 None", "0.0.0.0/0 Some(169.254.1.1)"]);
     }
 
     #[test]

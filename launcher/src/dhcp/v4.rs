@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::domain;
-use super::guest::{Guest, Ipv4};
+use super::guest::{Guest, Ipv4, Route};
 use super::{LEASE, Mac};
 
 /// Port clients listen on.
@@ -88,7 +88,7 @@ pub struct Reply {
 
 /// The reply to a request of the guest; `None` for what is not its, not a request, or not answered.
 pub fn answer(bytes: &[u8], guest: &Guest) -> Option<Reply> {
-    let ipv4 = guest.ipv4?;
+    let ipv4 = guest.ipv4.as_ref()?;
     let request = parse(bytes)?;
     // There is no relay on the bridge, and a reply to one would leave it.
     if request.mac != guest.mac || !request.relay.is_unspecified() {
@@ -98,7 +98,7 @@ pub fn answer(bytes: &[u8], guest: &Guest) -> Option<Reply> {
         Kind::Discover => Answer::Offer,
         Kind::Inform => Answer::Ack,
         // The client chose another server's offer.
-        Kind::Request if request.server.is_some_and(|server| server != ipv4.gateway) => return None,
+        Kind::Request if request.server.is_some_and(|server| server != ipv4.server) => return None,
         Kind::Request => {
             let asked = request.requested.unwrap_or(request.client_address);
             if asked == ipv4.address { Answer::Ack } else { Answer::Nak }
@@ -109,7 +109,7 @@ pub fn answer(bytes: &[u8], guest: &Guest) -> Option<Reply> {
         Answer::Ack if request.client_address == ipv4.address => request.client_address,
         Answer::Offer | Answer::Ack | Answer::Nak => Ipv4Addr::BROADCAST,
     };
-    Some(Reply { bytes: reply(&request, answer, guest, &ipv4), to })
+    Some(Reply { bytes: reply(&request, answer, guest, ipv4), to })
 }
 
 fn parse(bytes: &[u8]) -> Option<Request<'_>> {
@@ -201,7 +201,7 @@ fn reply(request: &Request<'_>, answer: Answer, guest: &Guest, ipv4: &Ipv4) -> V
     bytes.extend(COOKIE);
 
     push(&mut bytes, code::MESSAGE_TYPE, &[answer as u8]);
-    push(&mut bytes, code::SERVER, &ipv4.gateway.octets());
+    push(&mut bytes, code::SERVER, &ipv4.server.octets());
     if let Some(client) = request.client {
         push(&mut bytes, code::CLIENT, client);
     }
@@ -235,20 +235,12 @@ fn guest_hardware(mac: Mac) -> [u8; 16] {
 fn settings(guest: &Guest, ipv4: &Ipv4) -> Vec<(u8, Vec<u8>)> {
     let mut settings = vec![
         (code::MASK, ipv4.mask().octets().to_vec()),
-        (code::ROUTER, ipv4.gateway.octets().to_vec()),
+        (code::ROUTER, ipv4.gateway.map(|gateway| gateway.octets().to_vec()).unwrap_or_default()),
         (code::DNS, guest.dns4().take(8).flat_map(|server| server.octets()).collect()),
         (code::MTU, guest.mtu.to_be_bytes().to_vec()),
         (code::BROADCAST, ipv4.broadcast().octets().to_vec()),
     ];
-    if !ipv4.gateway_is_near() {
-        // The mask does not lead to the gateway: a route to it on the link, and the default route through it.
-        let gateway = ipv4.gateway.octets();
-        let mut routes = vec![32];
-        routes.extend(gateway);
-        routes.extend([0; 5]);
-        routes.extend(gateway);
-        settings.push((code::ROUTES, routes));
-    }
+    settings.push((code::ROUTES, ipv4.all_routes().iter().flat_map(classless).collect()));
     if let Some(hostname) = &guest.hostname {
         settings.push((code::HOSTNAME, hostname.as_bytes().to_vec()));
     }
@@ -258,6 +250,15 @@ fn settings(guest: &Guest, ipv4: &Ipv4) -> Vec<(u8, Vec<u8>)> {
     settings.extend(guest.extra.iter().cloned());
     settings.push((code::SEARCH, domain::list(&guest.search, 1024)));
     settings
+}
+
+/// A route as in RFC 3442: only the bytes of the destination that its prefix reaches into.
+fn classless(route: &Route) -> Vec<u8> {
+    let reached = usize::from(route.prefix).div_ceil(8);
+    let mut bytes = vec![route.prefix];
+    bytes.extend(route.destination.octets().iter().take(reached));
+    bytes.extend(route.gateway.unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
+    bytes
 }
 
 /// Writes an option, in several parts when its value is longer than one can hold (RFC 3396).

@@ -5,8 +5,8 @@ use std::time::UNIX_EPOCH;
 
 use barevirt_api::v1::GuestOsInfo;
 use barevirt_protocol::v1::{
-    Credentials, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus, MachineSize, MigrationState,
-    MigrationStatus, Pause, Phase,
+    Card, Credentials, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus, MachineSize,
+    MigrationState, MigrationStatus, Pause, Phase,
 };
 
 use crate::credentials::serve::Outcome;
@@ -33,6 +33,8 @@ pub struct Circumstances {
     pub size: Option<MachineSize>,
     /// Disks that were plugged in, or are to be.
     pub hot_disks: Vec<HotDisk>,
+    /// Cards of the machine.
+    pub cards: Vec<Card>,
     /// How often probes that ask whether the agent answers have begun to fail.
     pub failed_pings: u64,
     /// Disks that are copied in a migration.
@@ -66,6 +68,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         credentials,
         size,
         hot_disks,
+        cards,
         failed_pings,
         local_disks,
     } = circumstances.clone();
@@ -96,6 +99,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         awaits_real_time,
         hot_disks,
         migration: migration.map(moves),
+        cards,
         local_disks,
     }
 }

@@ -24,6 +24,7 @@ use super::confine;
 use super::holdings::Holdings;
 use super::images::images;
 use super::incoming::{as_started, incoming};
+use super::links;
 use super::plug::Plugs;
 use super::report::Circumstances;
 use super::resize;
@@ -267,6 +268,8 @@ fn put_together(
     let people = pod.people.subscribe();
     let pins = assembly.launch.pins.clone();
     spawn_local(resize::serve(people.clone(), pod.wanted.subscribe(), boot, pins, pod.circumstances.clone()));
+    let cards = assembly.launch.cards.clone();
+    spawn_local(links::serve(cards, people.clone(), pod.wanted.subscribe(), pod.circumstances.clone()));
     let plugs = Plugs::new(assembly.hot_disks.clone(), pod.holdings.clone(), pod.circumstances.clone());
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));
     Ok(Prepared { assembly, dhcp, connections })

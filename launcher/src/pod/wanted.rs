@@ -8,6 +8,8 @@ use barevirt_api::validate::Cause;
 use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK, tap_queues};
 use barevirt_protocol::v1::{Facts, Interface, SyncRequest};
 
+use crate::cards::is_absent;
+
 /// A Sync that was accepted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
@@ -91,7 +93,7 @@ impl Wanted {
         by_pod || self.facts.allow_emulation
     }
 
-    /// Names of the descriptors that it takes to start. IPv6 has its own where the handler gave such an address.
+    /// Names of the descriptors that it takes to start. Each family has its own where the handler gave such an address.
     #[must_use]
     pub fn needed(&self, may_emulate: bool) -> BTreeSet<String> {
         let mut needed: BTreeSet<String> = self
@@ -103,6 +105,7 @@ impl Wanted {
                 NetworkDescriptor::ALL.into_iter().flat_map(move |kind| match kind {
                     NetworkDescriptor::Tap => self.taps(interface),
                     NetworkDescriptor::Dhcp6 | NetworkDescriptor::RouterAdvertisement if !v6 => Vec::new(),
+                    NetworkDescriptor::Dhcp4 if interface.ipv4.is_empty() => Vec::new(),
                     NetworkDescriptor::Dhcp4
                     | NetworkDescriptor::Dhcp6
                     | NetworkDescriptor::RouterAdvertisement => vec![kind.of(&interface.network)],
@@ -130,7 +133,8 @@ impl Wanted {
     #[must_use]
     pub fn interfaces_without_facts(&self) -> Vec<String> {
         let said = |name: &str| self.facts.interfaces.iter().any(|facts| facts.name == name);
-        let names = self.vmi.interfaces().iter().map(|interface| interface.interface.name.clone());
+        let cards = self.vmi.interfaces().iter().filter(|valid| !is_absent(&valid.interface));
+        let names = cards.map(|valid| valid.interface.name.clone());
         names.filter(|name| !said(name)).collect()
     }
 }
@@ -146,12 +150,17 @@ mod tests {
         let domain = &mut vmi.spec.domain;
         domain.devices.network_interface_multiqueue = Some(true);
         domain.cpu.get_or_insert_default().cores = Some(3);
-        let interface = Interface { name: "default".into(), network: "pod".into(), ..Interface::default() };
+        let interface = default();
         let facts = Facts { interfaces: vec![interface], ..Facts::default() };
         let vmi = ValidVmi::new(vmi).unwrap();
         let wanted = Wanted { revision: 1, spec_hash: String::new(), vmi, facts, incoming: None };
         let needed = Vec::from_iter(wanted.needed(true));
         assert_eq!(needed, ["net/pod/dhcp4", "net/pod/tap", "net/pod/tap.1", "net/pod/tap.2"]);
+    }
+
+    fn default() -> Interface {
+        let ipv4 = "10.0.2.2".into();
+        Interface { name: "default".into(), network: "pod".into(), ipv4, ..Interface::default() }
     }
 
     fn request(revision: i64, uid: &str) -> SyncRequest {
@@ -198,9 +207,13 @@ mod tests {
     fn what_is_needed_follows_the_facts() {
         let mut wanted = judge("u", None, request(1, "u")).unwrap();
         assert_eq!(wanted.interfaces_without_facts(), ["default"]);
-        let interface = Interface { name: "default".into(), network: "pod".into(), ..Interface::default() };
-        wanted.facts.interfaces.push(interface);
+        wanted.facts.interfaces.push(default());
         assert_eq!(Vec::from_iter(wanted.needed(true)), ["net/pod/dhcp4", "net/pod/tap"]);
+        // Bridged to a network that gives no addresses.
+        let bridged = Interface { name: "red".into(), network: "red".into(), ..Interface::default() };
+        wanted.facts.interfaces.push(bridged);
+        assert_eq!(Vec::from_iter(wanted.needed(true)), ["net/pod/dhcp4", "net/pod/tap", "net/red/tap"]);
+        wanted.facts.interfaces.truncate(1);
         wanted.facts.interfaces[0].ipv6 = "fd10:0:2::2".into();
         let needed = Vec::from_iter(wanted.needed(false));
         assert_eq!(needed, ["kvm", "net/pod/dhcp4", "net/pod/dhcp6", "net/pod/ra", "net/pod/tap"]);

@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
 use super::{COMMAND, Launch, Outcome, Supervisor};
+use crate::cards::{Card, set_link};
 use crate::lifecycle::{Effect, Event};
 use crate::process::Process;
 use crate::verdict::Verdict;
@@ -28,6 +29,14 @@ fn not_started(error: &dyn std::error::Error) -> Verdict {
 async fn on_shutdown(qmp: &Qmp, action: qmp::ShutdownAction, by: Deadline) -> Result<(), Error> {
     let action = qmp::set_action { shutdown: Some(action), panic: None, reboot: None, watchdog: None };
     qmp.execute(action, by).await.map(drop)
+}
+
+/// Before the guest is let go.
+async fn set_links(qmp: &Qmp, cards: &[Card]) -> Result<(), Error> {
+    for card in cards.iter().filter(|card| card.down) {
+        set_link(qmp, &card.id, true).await?;
+    }
+    Ok(())
 }
 
 impl Supervisor<'_> {
@@ -76,7 +85,17 @@ impl Supervisor<'_> {
     fn spawn(&mut self) -> Option<Event> {
         let launch = self.launch.take()?;
         let Launch {
-            command, tpm, monitor, answers_within, pins, real_time, agent_port, keys, disks, ..
+            command,
+            tpm,
+            monitor,
+            answers_within,
+            pins,
+            real_time,
+            cards,
+            agent_port,
+            keys,
+            disks,
+            ..
         } = launch;
         (self.agent_port, self.keys, self.disks) = (agent_port, keys, disks);
         if let Some(error) = pins.as_ref().and_then(|pins| pins.prepare().err()) {
@@ -106,6 +125,12 @@ impl Supervisor<'_> {
                 && let Err(error) = pins.complete(qmp).await
             {
                 return Outcome::Happened(vec![Event::CannotRun(not_started(&error))]);
+            }
+            if let Ok((qmp, _)) = &opened
+                && let Err(error) = set_links(qmp, &cards).await
+            {
+                let message = format!("the links of network cards could not be set: {error}");
+                return Outcome::Happened(vec![Event::CannotRun(Verdict::failed("StartFailed", message))]);
             }
             if let (Ok(_), Some(real_time)) = (&opened, real_time) {
                 status.send_modify(|status| status.awaits_real_time = true);

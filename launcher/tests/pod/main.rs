@@ -2,6 +2,7 @@
 //! helpers in the containers of images. QEMU is the real one; its guest has a disk of zeroes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod cards;
 mod confine;
 mod disks;
 mod moves;

@@ -84,6 +84,7 @@ pub fn bare(extra: &[&str]) -> Bare {
         answers_within: Duration::from_secs(60),
         pins: None,
         real_time: None,
+        cards: Vec::new(),
         acpi: true,
         paused: false,
         agent_port: "agent0".to_owned(),

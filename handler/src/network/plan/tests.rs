@@ -1,25 +1,22 @@
 //! Plans for pods with nothing, with some and with all of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::network::nft::rules::Family;
-use crate::network::state::Link;
+use crate::network::state::{Kind, Link, Masquerade};
 use barevirt_api::masquerade::{IPV4, IPV6};
 
 fn wanted() -> Wanted {
     Wanted {
         interface: "default".to_owned(),
         network: "default".to_owned(),
-        pod_interface: "eth0".to_owned(),
-        bridge: "k6t-eth0".to_owned(),
-        tap: "tap0".to_owned(),
+        index: 0,
+        candidates: vec!["eth0".to_owned()],
         tap_owner: 107,
         queues: 1,
-        mac: MacAddress([0x02, 0, 0, 0, 0, 7]),
-        ipv4: IPV4,
-        ipv6: IPV6,
-        ports: Vec::new(),
+        mac: Some(MacAddress([0x02, 0, 0, 0, 0, 7])),
+        binding: Binding::Masquerade(Masquerade { ipv4: IPV4, ipv6: IPV6, ports: Vec::new() }),
     }
 }
 
@@ -33,40 +30,87 @@ fn pod(addresses: &[(&str, u8)]) -> Observed {
 fn carry_out(observed: &Observed, steps: &[Step]) -> Observed {
     let mut after = observed.clone();
     for step in steps {
-        match step {
-            Step::CreateBridge { name, mac, mtu } => {
-                let link = Link { index: 3, mac: mac.0.to_vec(), mtu: *mtu, ..Link::default() };
-                assert!(after.links.insert(name.clone(), link).is_none());
-            }
-            Step::Sysctl { path, value } => {
-                after.sysctls.insert(path.clone(), (*value).to_owned());
-            }
-            Step::Address { link, address, prefix } => {
-                assert!(after.links.get_mut(link).unwrap().addresses.insert((*address, *prefix)));
-            }
-            Step::Mtu { link, mtu } => after.links.get_mut(link).unwrap().mtu = *mtu,
-            Step::OpenTap { name, descriptor, .. } => {
-                after.links.entry(name.clone()).or_insert(Link { index: 4, mtu: 1500, ..Link::default() });
-                after.held.insert(descriptor.clone());
-            }
-            Step::Attach { link, bridge } => {
-                let index = after.links[bridge].index;
-                after.links.get_mut(link).unwrap().controller = Some(index);
-            }
-            Step::LoopbackRoute { link } => {
-                assert!(after.links[link].up);
-                after.loopback_route = true;
-            }
-            Step::Up { link } => after.links.get_mut(link).unwrap().up = true,
-            Step::Rules(rules) => {
-                after.rules.insert(rules.family, rules.fingerprint().to_vec());
-            }
-            Step::Open { descriptor, .. } => {
-                after.held.insert(descriptor.clone());
-            }
-        }
+        carry_out_one(&mut after, step);
     }
     after
+}
+
+fn carry_out_one(after: &mut Observed, step: &Step) {
+    let index = 1 + after.links.values().map(|link| link.index).max().unwrap_or_default();
+    match step {
+        Step::CreateBridge { name, mac, mtu } => {
+            let (kind, mac) = (Kind::Bridge, mac.0.to_vec());
+            let link = Link { index, kind, mac, mtu: *mtu, ..Link::default() };
+            assert!(after.links.insert(name.clone(), link).is_none());
+        }
+        Step::Sysctl { path, value, .. } => {
+            after.sysctls.insert(path.clone(), (*value).to_owned());
+        }
+        Step::Address { link: name, address, prefix } => {
+            assert!(at(after, name).addresses.insert((*address, *prefix)));
+        }
+        Step::RemoveAddress { link: name, address, prefix } => {
+            assert!(at(after, name).addresses.remove(&(*address, *prefix)));
+        }
+        Step::Mtu { link: name, mtu } => at(after, name).mtu = *mtu,
+        Step::Mac { link: name, mac } => at(after, name).mac = mac.0.to_vec(),
+        Step::Rename { link: name, to } => {
+            let link = after.links.remove(name).unwrap_or_else(|| panic!("{step:?}"));
+            assert!(!link.up, "{step:?}");
+            assert!(after.links.insert(to.clone(), link).is_none());
+        }
+        Step::OpenTap { name, descriptor, .. } => {
+            after.links.entry(name.clone()).or_insert(Link { index, mtu: 1500, ..Link::default() });
+            after.held.insert(descriptor.clone());
+        }
+        Step::Attach { link: name, bridge } => {
+            let index = at(after, bridge).index;
+            let port = at(after, name);
+            (port.controller, port.learning) = (Some(index), true);
+        }
+        Step::NoLearning { link: name } => {
+            assert!(at(after, name).controller.is_some());
+            at(after, name).learning = false;
+        }
+        Step::Detach { link: name } => at(after, name).controller = None,
+        Step::LoopbackRoute { link: name } => {
+            assert!(at(after, name).up);
+            let index = at(after, name).index;
+            after.loopback_routes.insert(index);
+        }
+        Step::Up { link: name } => at(after, name).up = true,
+        Step::Down { link: name } => {
+            // The kernel forgets routes, and addresses of IPv6.
+            let link = at(after, name);
+            link.up = false;
+            link.routes.clear();
+            link.addresses.retain(|(address, _)| address.is_ipv4());
+        }
+        Step::Delete { link: name } => {
+            if let Some(gone) = after.links.remove(name) {
+                let ports = after.links.values_mut().filter(|link| link.controller == Some(gone.index));
+                ports.for_each(|port| port.controller = None);
+            }
+        }
+        Step::KeepRoute { bridge, route } => {
+            assert!(at(after, bridge).up);
+            at(after, bridge).kept_routes.insert(*route);
+        }
+        Step::Route { link: name, route } => {
+            assert!(at(after, name).up);
+            at(after, name).routes.insert(*route);
+        }
+        Step::Rules(rules) => {
+            after.rules.insert(rules.family, rules.fingerprint().to_vec());
+        }
+        Step::Open { descriptor, .. } => {
+            after.held.insert(descriptor.clone());
+        }
+    }
+}
+
+fn at<'a>(after: &'a mut Observed, name: &str) -> &'a mut Link {
+    after.links.get_mut(name).unwrap_or_else(|| panic!("there is no link {name}"))
 }
 
 const DUAL: &[(&str, u8)] = &[("10.244.1.7", 24), ("fd00:10:244:1::7", 64), ("fe80::1", 64)];
@@ -134,7 +178,7 @@ fn a_pod_without_addresses_is_not_ready() {
 #[test]
 fn settings_that_the_kernel_lacks_are_left_out() {
     let path = "net/bridge/bridge-nf-call-ip6tables".to_owned();
-    let step = Step::Sysctl { path: path.clone(), value: "0" };
+    let step = Step::Sysctl { path: path.clone(), value: "0", optional: true };
     let mut observed = pod(DUAL);
     assert!(!plan(&wanted(), &observed).unwrap().contains(&step));
     observed.sysctls.insert(path, "1".to_owned());
@@ -159,4 +203,145 @@ fn a_lost_tap_is_made_again_and_nothing_else() {
         steps.as_slice(),
         [Step::OpenTap { .. }, Step::Mtu { .. }, Step::Attach { .. }, Step::Up { .. }]
     ));
+}
+
+const RED: &str = "podb1f51a511f1";
+
+fn bridged(network: &str, pod: &str) -> Wanted {
+    Wanted {
+        interface: network.to_owned(),
+        network: network.to_owned(),
+        index: 1,
+        candidates: vec![pod.to_owned()],
+        mac: None,
+        binding: Binding::Bridge,
+        ..wanted()
+    }
+}
+
+/// A pod with an address and routes on its first link, and another link without.
+fn pod_with_routes() -> Observed {
+    let mut observed = pod(DUAL);
+    let route = |destination: &str, prefix, gateway: Option<&str>| Route {
+        destination: destination.parse().unwrap(),
+        prefix,
+        gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+    };
+    let eth0 = observed.links.get_mut("eth0").unwrap();
+    eth0.mac = vec![0x0a, 0x58, 0, 0, 0, 1];
+    eth0.routes = [
+        route("0.0.0.0", 0, Some("10.244.1.1")),
+        route("10.96.0.0", 12, Some("10.244.1.1")),
+        route("10.244.1.1", 32, None),
+    ]
+    .into();
+    let red = Link { index: 3, mtu: 9000, up: true, mac: vec![0x0a, 0x58, 0, 0, 0, 2], ..Link::default() };
+    observed.links.insert(RED.to_owned(), red);
+    observed
+}
+
+#[test]
+fn a_bridge_takes_everything_over_and_gives_it_back() {
+    for (network, pod) in [("default", "eth0"), ("red", RED)] {
+        let (observed, card) = (pod_with_routes(), bridged(network, pod));
+        let before = observed.links[pod].clone();
+        let names = card.names(&observed.links);
+        let after = carry_out(&observed, &plan(&card, &observed).unwrap());
+        assert_eq!(plan(&card, &after).unwrap(), []);
+        let (stand_in, port, bridge) =
+            (&after.links[pod], &after.links[&names.port], &after.links[&names.bridge]);
+        assert_eq!((stand_in.kind, &stand_in.mac, stand_in.up), (Kind::Bridge, &before.mac, true));
+        assert_eq!(Vec::from_iter(stand_in.global()), Vec::from_iter(before.global()));
+        assert_eq!((port.index, port.addresses.len(), port.learning), (before.index, 0, false));
+        assert_eq!((&port.mac, port.mtu, bridge.mtu), (&bridge.mac, before.mtu, before.mtu));
+        assert_ne!(port.mac, before.mac);
+        assert_eq!(bridge.kept_routes, before.routes);
+        let descriptor = NetworkDescriptor::Dhcp4.of(network);
+        assert_eq!(after.held.contains(&descriptor), before.has_ipv4(), "{network}");
+        assert_eq!(after.links[&names.tap].controller, Some(bridge.index));
+
+        let gone = Wanted { binding: Binding::Gone, ..card };
+        let back = carry_out(&after, &plan(&gone, &after).unwrap());
+        assert_eq!(Vec::from_iter(back.links.keys()), Vec::from_iter(observed.links.keys()));
+        let mut restored = back.links[pod].clone();
+        restored.addresses.extend(before.addresses.iter().filter(|(address, _)| address.is_ipv6()));
+        restored.learning = before.learning;
+        assert_eq!(restored, before);
+        assert_eq!(plan(&gone, &back).unwrap(), []);
+    }
+}
+
+#[test]
+fn a_plan_that_is_cut_anywhere_is_completed_by_the_next_one() {
+    let observed = pod_with_routes();
+    let card = bridged("default", "eth0");
+    let gone = Wanted { binding: Binding::Gone, ..card.clone() };
+    let before = &observed.links["eth0"];
+    let whole = plan(&card, &observed).unwrap();
+    let there = carry_out(&observed, &whole);
+    for cut in 0..whole.len() {
+        let part = carry_out(&observed, &whole[..cut]);
+        // The handler goes, and with it what nobody has taken yet.
+        let lost = Observed { held: BTreeSet::new(), ..part };
+        let done = carry_out(&lost, &plan(&card, &lost).unwrap());
+        let eth0 = &done.links["eth0"];
+        assert_eq!((eth0.kind, &eth0.mac), (Kind::Bridge, &before.mac), "{cut}");
+        assert_eq!(Vec::from_iter(eth0.global()), Vec::from_iter(before.global()), "{cut}");
+        assert_eq!(done.links["k6t-eth0"].kept_routes, before.routes, "{cut}");
+        assert_eq!(plan(&card, &done).unwrap(), [], "{cut}");
+        let back = carry_out(&lost, &plan(&gone, &lost).unwrap());
+        assert_eq!(Vec::from_iter(back.links.keys()), Vec::from_iter(observed.links.keys()), "{cut}");
+        let eth0 = &back.links["eth0"];
+        assert_eq!((&eth0.mac, &eth0.routes), (&before.mac, &before.routes), "{cut}");
+        assert_eq!(Vec::from_iter(eth0.global()), Vec::from_iter(before.global()), "{cut}");
+    }
+    let whole = plan(&gone, &there).unwrap();
+    for cut in 0..whole.len() {
+        let part = carry_out(&there, &whole[..cut]);
+        let back = carry_out(&part, &plan(&gone, &part).unwrap());
+        let eth0 = &back.links["eth0"];
+        assert_eq!((&eth0.mac, &eth0.routes, eth0.up), (&before.mac, &before.routes, true), "{cut}");
+        assert_eq!(back.links.len(), observed.links.len(), "{cut}");
+        // It is wanted again while it goes.
+        let part = Observed { held: BTreeSet::new(), ..part };
+        let again = carry_out(&part, &plan(&card, &part).unwrap());
+        assert_eq!(plan(&card, &again).unwrap(), [], "{cut}");
+        let eth0 = &again.links["eth0"];
+        assert_eq!((eth0.kind, &eth0.mac, eth0.has_ipv4()), (Kind::Bridge, &before.mac, true), "{cut}");
+    }
+}
+
+#[test]
+fn a_link_that_is_not_there_is_named_and_one_to_be_given_back_is_not_missed() {
+    let observed = pod(DUAL);
+    let card = bridged("red", RED);
+    assert_eq!(plan(&card, &observed), Err(PlanError::NoLink(RED.to_owned())));
+    assert_eq!(plan(&Wanted { binding: Binding::Gone, ..card }, &observed), Ok(vec![]));
+    let mut tunnel = pod(DUAL);
+    tunnel.links.get_mut("eth0").unwrap().mac = vec![10, 0, 0, 1];
+    let error = PlanError::NotEthernet("eth0".to_owned());
+    assert_eq!(plan(&bridged("default", "eth0"), &tunnel), Err(error));
+}
+
+#[test]
+fn a_bridge_is_no_way_into_the_pod_and_only_the_guest_answers_for_its_address() {
+    let observed = pod_with_routes();
+    let settings = |card: &Wanted| -> Vec<String> {
+        let steps = plan(card, &observed).unwrap();
+        let one = |step: Step| match step {
+            Step::Sysctl { path, value, .. } => Some(format!("{path}={value}")),
+            _ => None,
+        };
+        steps.into_iter().filter_map(one).collect()
+    };
+    let red = settings(&bridged("red", RED));
+    assert_eq!(
+        red,
+        [
+            "net/ipv6/conf/k6t-b1f51a511f1/disable_ipv6=1",
+            "net/ipv4/conf/k6t-b1f51a511f1/forwarding=0",
+            "net/ipv6/conf/b1f51a511f1-nic/disable_ipv6=1",
+        ]
+    );
+    assert!(settings(&bridged("default", "eth0")).contains(&"net/ipv4/conf/all/arp_ignore=1".to_owned()));
 }

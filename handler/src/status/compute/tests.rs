@@ -41,6 +41,7 @@ fn interfaces() -> [Interface; 1] {
         pod_interface: "eth0".to_owned(),
         addresses: vec!["10.244.0.5".to_owned(), "fd00::5".to_owned()],
         queues: 1,
+        is_primary: true,
     }]
 }
 

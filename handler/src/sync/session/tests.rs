@@ -6,6 +6,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::fake_launcher::{FakeLauncher, KILLED};
+use crate::network::tests::bridge::attach_red;
 use crate::network::tests::{connect, namespace};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -59,7 +60,7 @@ async fn from_the_first_connection_to_the_verdict() {
 
     let mut first = Session::open(&pods, &fake.container).await.unwrap();
     heard(&mut first, Phase::Waiting).await;
-    assert!(first.prepare(&vmi, &pod).await.unwrap() > 10);
+    assert!(first.prepare(&vmi, &pod, true).await.unwrap() > 10);
     let interfaces = first.interfaces().unwrap().to_vec();
     assert_eq!(interfaces[0].mac, "02:00:00:00:00:07");
     assert_eq!(interfaces[0].addresses, ["10.244.9.7", "fd00:10:244:9::7"]);
@@ -73,7 +74,7 @@ async fn from_the_first_connection_to_the_verdict() {
     drop(first);
     let mut second = Session::open(&pods, &fake.container).await.unwrap();
     heard(&mut second, Phase::Running).await;
-    assert_eq!(second.prepare(&vmi, &pod).await.unwrap(), 0);
+    assert_eq!(second.prepare(&vmi, &pod, true).await.unwrap(), 0);
     assert_eq!(second.interfaces().unwrap(), interfaces);
     second.sync(&vmi, "hash").await.unwrap();
 
@@ -84,21 +85,47 @@ async fn from_the_first_connection_to_the_verdict() {
 }
 
 #[tokio::test]
+async fn each_card_of_a_guest_is_on_its_network_and_in_its_status() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let Some(node) = namespace() else { return };
+    connect(&node, &fake.network_namespace(), true);
+    attach_red(&node, &fake.network_namespace(), Vec::new());
+    let mut vmi = vmi();
+    vmi.spec.domain.devices.interfaces.push(from(json!({"name": "red", "bridge": {}})));
+    vmi.spec.networks.push(from(json!({"name": "red", "multus": {"networkName": "red"}})));
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let mut session = Session::open(&pods, &fake.container).await.unwrap();
+    heard(&mut session, Phase::Waiting).await;
+    session.prepare(&vmi, &pod(&fake), true).await.unwrap();
+    let [first, red] = session.interfaces().unwrap() else { panic!("{:?}", session.interfaces()) };
+    assert_eq!((first.pod_interface.as_str(), first.is_primary, first.addresses.len()), ("eth0", true, 2));
+    assert_eq!((red.pod_interface.as_str(), red.is_primary), ("podb1f51a511f1", false));
+    assert_eq!((red.name.as_str(), red.addresses.len(), red.queues), ("red", 0, 1));
+    session.sync(&vmi, "hash").await.unwrap();
+    let running = heard(&mut session, Phase::Running).await;
+    let network: Vec<_> = running.descriptors.iter().filter(|name| name.contains("/red/")).collect();
+    assert_eq!(network, ["net/red/tap"]);
+}
+
+fn from<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+#[tokio::test]
 async fn a_handler_that_was_killed_before_it_handed_anything_over_is_made_good() {
     let Some(fake) = FakeLauncher::start() else { return };
     let Some(node) = namespace() else { return };
     connect(&node, &fake.network_namespace(), true);
     let (vmi, pod) = (vmi(), pod(&fake));
-    let wanted = guest::wanted(&valid(&vmi).unwrap()).unwrap().unwrap();
-    let (_, lost) = network::prepare(fake.network_namespace(), wanted, BTreeSet::new()).await.unwrap();
-    drop(lost);
+    let cards = guest::wanted(&valid(&vmi).unwrap(), &BTreeSet::new(), true).unwrap();
+    drop(network::prepare(fake.network_namespace(), cards, BTreeSet::new()).await.unwrap());
 
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
     heard(&mut session, Phase::Waiting).await;
     // Bridge, addresses and rules are there. The tap went with its descriptor (to be opened, sized, attached, set up), the
     // bridge lost its MTU with its last port, and three sockets are closed.
-    assert_eq!(session.prepare(&vmi, &pod).await.unwrap(), 8);
+    assert_eq!(session.prepare(&vmi, &pod, true).await.unwrap(), 8);
     session.sync(&vmi, "hash").await.unwrap();
     heard(&mut session, Phase::Running).await;
 }
@@ -150,7 +177,7 @@ async fn an_invalid_instance_is_refused_with_its_causes_and_nothing_is_touched()
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
     let mut vmi = vmi();
     vmi.spec.networks.clear();
-    let error = session.prepare(&vmi, &pod(&fake)).await.unwrap_err();
+    let error = session.prepare(&vmi, &pod(&fake), true).await.unwrap_err();
     assert!(matches!(&error, StepError::Invalid(causes) if causes.contains("interfaces")), "{error}");
     assert!(session.interfaces().is_none());
 }
@@ -171,5 +198,5 @@ async fn the_launcher_hears_why_virtual_cpus_are_not_realtime() {
         }
     };
     timeout(WAIT, told).await.unwrap();
-    assert_eq!(session.view(&session.heard()).real_time, None);
+    assert_eq!(session.view(&session.heard(), &vmi(), true).real_time, None);
 }

@@ -7,7 +7,7 @@ use crate::device::virtio::Virtio;
 use crate::error::PlanError;
 use crate::facts::{Facts, InterfaceFacts};
 use crate::name;
-use barevirt_api::valid::ValidVmi;
+use barevirt_api::valid::{ValidInterface, ValidVmi};
 
 /// An interface that only lacks its port.
 pub(super) struct Planned {
@@ -19,7 +19,7 @@ pub(super) struct Planned {
 }
 
 pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, virtio: Virtio) -> Result<Vec<Planned>, PlanError> {
-    let one = |(at, valid): (usize, &barevirt_api::valid::ValidInterface)| {
+    let one = |(at, valid): (usize, &ValidInterface)| {
         let wanted = &valid.interface;
         let field = format!("spec.domain.devices.interfaces[{at}]");
         let model_name = wanted.model.as_deref().unwrap_or("virtio");
@@ -47,7 +47,9 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, virtio: Virtio) -> Result<Vec<
             facts: ready.clone(),
         })
     };
-    vmi.interfaces().iter().enumerate().map(one).collect()
+    // A card that has left stays in the manifest under this word.
+    let is_there = |valid: &ValidInterface| valid.interface.state.as_deref() != Some("absent");
+    vmi.interfaces().iter().enumerate().filter(|(_, valid)| is_there(valid)).map(one).collect()
 }
 
 impl Planned {

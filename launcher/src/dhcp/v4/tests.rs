@@ -123,9 +123,30 @@ fn a_gateway_beyond_the_mask_is_reached_by_a_route() {
     let mut guest = guest();
     let ipv4 = guest.ipv4.as_mut().unwrap();
     ipv4.prefix = 32;
-    ipv4.gateway = Ipv4Addr::new(169, 254, 1, 1);
+    ipv4.gateway = Some(Ipv4Addr::new(169, 254, 1, 1));
     let reply = answer(&request(&[(53, &[1])]), &guest).unwrap();
     assert_eq!(options(&reply)[&121], [32, 169, 254, 1, 1, 0, 0, 0, 0, 0, 169, 254, 1, 1]);
+}
+
+#[test]
+fn a_station_on_the_pods_network_is_told_by_the_bridge_and_has_the_pods_routes() {
+    let mut guest = guest();
+    let ipv4 = guest.ipv4.as_mut().unwrap();
+    let gateway = Ipv4Addr::new(10, 0, 2, 1);
+    ipv4.server = Ipv4Addr::new(169, 254, 75, 10);
+    ipv4.routes =
+        vec![Route { destination: Ipv4Addr::new(10, 96, 0, 0), prefix: 12, gateway: Some(gateway) }];
+    let reply = answer(&request(&[(53, &[1])]), &guest).unwrap();
+    assert_eq!(options(&reply)[&54], [169, 254, 75, 10]);
+    assert_eq!(options(&reply)[&121], [12, 10, 96, 10, 0, 2, 1, 0, 10, 0, 2, 1]);
+    let accepted = |server: &[u8]| answer(&request(&[(53, &[3]), (50, &ADDRESS), (54, server)]), &guest);
+    assert!(accepted(&[169, 254, 75, 10]).is_some() && accepted(&SERVER).is_none());
+
+    // Nothing leads out: there is no router, and no route to one.
+    let ipv4 = guest.ipv4.as_mut().unwrap();
+    (ipv4.gateway, ipv4.routes) = (None, Vec::new());
+    let reply = answer(&request(&[(53, &[1])]), &guest).unwrap();
+    assert!(!options(&reply).contains_key(&3) && !options(&reply).contains_key(&121));
 }
 
 #[test]

@@ -1,0 +1,87 @@
+//! Which cards there are to be, and under which names.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A guest on the pod network and on two others; the last one is not attached yet.
+fn vmi(phase: &str, statuses: &Value) -> VirtualMachineInstance {
+    let object = json!({
+        "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
+        "spec": {
+            "domain": {"memory": {"guest": "64Mi"}, "devices": {"interfaces": [
+                {"name": "default", "masquerade": {}}, {"name": "red", "bridge": {}},
+                {"name": "blue", "bridge": {}, "state": "up"},
+            ]}},
+            "networks": [
+                {"name": "red", "multus": {"networkName": "red"}}, {"name": "default", "pod": {}},
+                {"name": "blue", "multus": {"networkName": "blue"}},
+            ],
+        },
+        "status": {"phase": phase, "interfaces": statuses},
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn held(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| format!("net/{name}/tap")).collect()
+}
+
+fn of(vmi: &VirtualMachineInstance, held: &BTreeSet<String>, here: bool) -> Vec<Due> {
+    due(vmi, held, here).into_iter().map(|(_, due)| due).collect()
+}
+
+#[test]
+fn a_guest_starts_with_all_cards_and_gets_others_once_its_pod_is_attached() {
+    use Due::{Gone, Later, There};
+    let start = vmi("Scheduled", &json!([]));
+    assert_eq!(of(&start, &held(&[]), true), [There, There, There]);
+    let running = vmi("Running", &json!([{"name": "red", "podInterfaceName": "podred"}]));
+    assert_eq!(of(&running, &held(&["default"]), true), [There, There, Later]);
+    assert_eq!(of(&running, &held(&["default", "blue"]), true), [There, There, There]);
+    // A guest that comes has the cards of its machine, and no others.
+    let coming = vmi(
+        "Running",
+        &json!([
+            {"name": "red", "podInterfaceName": "podred", "infoSource": "domain, multus-status"},
+            {"name": "blue", "podInterfaceName": "podblue", "infoSource": "multus-status"},
+        ]),
+    );
+    assert_eq!(of(&coming, &held(&[]), false), [There, There, Later]);
+    let mut leaving = running;
+    leaving.spec.domain.devices.interfaces[1].state = Some("absent".to_owned());
+    assert_eq!(of(&leaving, &held(&["red"]), true)[1], There);
+    assert_eq!(of(&leaving, &held(&[]), true)[1], Gone);
+}
+
+#[test]
+fn links_are_named_by_the_status_then_by_hash_then_by_number() {
+    let names = |told: &str| {
+        let status = json!([{"name": "red", "podInterfaceName": told}]);
+        let vmi = vmi("Scheduled", &status);
+        let interfaces = vmi.spec.domain.devices.interfaces.iter().zip([1, 0, 2]);
+        let valid = |(interface, network): (&api::Interface, usize)| ValidInterface {
+            interface: interface.clone(),
+            network: vmi.spec.networks[network].clone(),
+            mac: "02:00:00:00:00:01".to_owned(),
+        };
+        let valid: Vec<_> = interfaces.map(valid).collect();
+        let mut plain = vmi.clone();
+        plain.spec.domain.devices.interfaces.truncate(1);
+        plain.spec.networks = vec![vmi.spec.networks[1].clone()];
+        let mut whole = ValidVmi::new(plain).unwrap().into_inner();
+        whole.spec.networks = vmi.spec.networks.clone();
+        (whole, valid)
+    };
+    let (whole, valid) = names("eth7");
+    let candidates = |valid: &ValidInterface| super::candidates_of(&whole, valid);
+    assert_eq!(candidates(&valid[0]), ["eth0"]);
+    assert_eq!(candidates(&valid[1]), ["eth7", "podb1f51a511f1", "net1"]);
+    let blue = candidates(&valid[2]);
+    assert_eq!((blue.len(), blue[1].as_str()), (2, "net2"));
+    // What is no name, or is another network's link, is none.
+    for bad in ["../x", "eth0", "lo", "a name"] {
+        let (whole, valid) = names(bad);
+        assert_eq!(super::candidates_of(&whole, &valid[1])[0], "podb1f51a511f1", "{bad}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Names of links in a pod: those that networks have, as KubeVirt and Multus name them, and those that we make of them.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use super::state::Link;
+
+/// The link of the pod network.
+pub const PRIMARY: &str = "eth0";
+/// How links of secondary networks begin.
+const SECONDARY: &str = "pod";
+/// How many hexadecimal digits of a hash are in a name.
+const DIGITS: usize = 11;
+/// Longest name of a link that Linux takes, in bytes.
+const LONGEST: usize = 15;
+
+/// The link of a secondary network: `pod` and a hash of the network's name.
+pub fn hashed(network: &str) -> String {
+    format!("{SECONDARY}{}", hash(network))
+}
+
+/// The link of a secondary network by its number, counted from 1: what older pods have.
+pub fn ordinal(number: usize) -> String {
+    format!("net{number}")
+}
+
+/// Whether Linux would take it as a name, and it is one that we take: no more than printable ASCII.
+pub fn is_sound(name: &str) -> bool {
+    (1..=LONGEST).contains(&name.len())
+        && name != "."
+        && name != ".."
+        && name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':'))
+}
+
+fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest.iter().flat_map(|byte| [byte >> 4, byte & 15]).take(DIGITS).map(digit).collect()
+}
+
+fn digit(value: u8) -> char {
+    char::from_digit(value.into(), 16).unwrap_or('0')
+}
+
+/// Links of one card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    /// The pod's link. With a bridge binding, the one that has the pod's addresses afterwards.
+    pub pod: String,
+    /// What the pod's link is called once it is a port of the bridge.
+    pub port: String,
+    /// The bridge.
+    pub bridge: String,
+    /// The tap.
+    pub tap: String,
+    /// The link that is to be `pod` later, while `pod` has its name.
+    pub kept: String,
+}
+
+impl Names {
+    /// Those beside the link `pod` of the pod. Some of them become part of a path beneath `/proc/sys`: of a name that was
+    /// given from outside only its hash does, unless it is of letters and digits.
+    pub fn of(pod: &str) -> Self {
+        let rest = pod.strip_prefix(SECONDARY).unwrap_or(pod);
+        let plain =
+            (1..=DIGITS).contains(&rest.len()) && rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let short = if plain { rest.to_owned() } else { hash(pod) };
+        Self {
+            pod: pod.to_owned(),
+            port: format!("{short}-nic"),
+            bridge: format!("k6t-{short}"),
+            tap: if pod == PRIMARY { "tap0".to_owned() } else { format!("tap{short}") },
+            kept: format!("keep{short}"),
+        }
+    }
+
+    /// Those of the first of `candidates` that is in the pod, also in part; of the first one where none is.
+    pub fn find(candidates: &[String], links: &BTreeMap<String, Link>) -> Self {
+        let mut all = candidates.iter().map(|name| Self::of(name));
+        let is_there = |names: &Self| {
+            [&names.pod, &names.port, &names.kept].into_iter().any(|name| links.contains_key(name))
+        };
+        let first = candidates.first().map_or(PRIMARY, String::as_str);
+        all.find(is_there).unwrap_or_else(|| Self::of(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_multus_attachments_have() {
+        // sha256("red") begins with b1f51a511f1.
+        assert_eq!(hashed("red"), "podb1f51a511f1");
+        let names = Names::of(&hashed("red"));
+        assert_eq!((names.bridge.as_str(), names.port.as_str()), ("k6t-b1f51a511f1", "b1f51a511f1-nic"));
+        assert_eq!((names.tap.as_str(), names.kept.as_str()), ("tapb1f51a511f1", "keepb1f51a511f1"));
+        assert_eq!(Names::of("eth0").tap, "tap0");
+        assert_eq!(Names::of("net1").bridge, "k6t-net1");
+        for name in ["a.b", "an-interface-15", "pod", "..x"] {
+            let Names { port, bridge, tap, kept, .. } = Names::of(name);
+            for made in [port, bridge, tap, kept] {
+                assert!(is_sound(&made) && !made.contains('.'), "{made}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_links_are_checked() {
+        for name in ["eth0", "pod1", "a.b", "x@y"] {
+            assert!(is_sound(name), "{name}");
+        }
+        for name in ["", ".", "..", "a/b", "../x", "a b", "sixteen-letters-", "a:1", "ä", "a\n"] {
+            assert!(!is_sound(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_that_is_there_counts() {
+        let links = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), Link::default())).collect();
+        let candidates = [hashed("red"), ordinal(1)];
+        let find = |names: &[&str]| Names::find(&candidates, &links(names)).pod;
+        assert_eq!(find(&["net1"]), "net1");
+        assert_eq!(find(&["net1", "podb1f51a511f1"]), "podb1f51a511f1");
+        assert_eq!(find(&["net1-nic"]), "net1");
+        assert_eq!(find(&[]), "podb1f51a511f1");
+    }
+}

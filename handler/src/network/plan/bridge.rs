@@ -1,0 +1,180 @@
+//! The bridge binding: the guest is a station on the network, with the MAC address and the addresses of the pod's link.
+//!
+//! ```text
+//! before:  eth0 (pod address, MAC a) == network
+//! after:   eth0 (bridge without ports: pod address, MAC a)      k6t-eth0 (MAC b) --+-- eth0-nic (MAC b) == network
+//!                                                                   +-- tap0 --> guest (MAC a, pod address by DHCP)
+//! ```
+//!
+//! What the pod's link had is written down before it is taken away, all of it in the kernel: addresses and MAC address at
+//! the stand-in, which has another name and is down until then, and routes in a table that belongs to the bridge and that
+//! nothing looks into. From `Down` on the stand-in and the table are what counts. So a plan can be cut after any step, and the
+//! next one goes on from there.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::{PlanError, Service, Setting, Step, plan_sockets, plan_sysctls, plan_tap};
+use crate::network::addresses::MacAddress;
+use crate::network::links::Names;
+use crate::network::state::{Kind, Link, Observed, Wanted};
+
+/// First address of DHCP servers on such bridges, one for each interface of the spec: KubeVirt's.
+const SERVERS: Ipv4Addr = Ipv4Addr::new(169, 254, 75, 10);
+/// Bits of the prefix of a server's address.
+const SERVER_PREFIX: u8 = 32;
+
+/// Address of the DHCP server for the interface with that place in the spec.
+pub fn server(index: usize) -> Ipv4Addr {
+    let last = u32::try_from(index).unwrap_or(u32::MAX).min(200);
+    Ipv4Addr::from_bits(SERVERS.to_bits() + last)
+}
+
+/// What is in a pod of such a card.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct There<'a> {
+    /// The pod's link under its first name.
+    pub(super) pod: Option<&'a Link>,
+    /// The pod's link as a port.
+    pub(super) port: Option<&'a Link>,
+    /// The stand-in that has its name, or will have it.
+    pub(super) stand_in: Option<(&'a Link, &'a str)>,
+    /// The bridge.
+    pub(super) bridge: Option<&'a Link>,
+}
+
+impl<'a> There<'a> {
+    pub(super) fn of(names: &'a Names, observed: &'a Observed) -> Self {
+        let link = |name: &str| observed.links.get(name);
+        let is_bridge = |link: &&Link| link.kind == Kind::Bridge;
+        let port = link(&names.port);
+        let kept = link(&names.kept).map(|link| (link, names.kept.as_str()));
+        // A pod may have been given a bridge as its link; it is ours where the link that had its name is a port.
+        let ours = link(&names.pod).filter(is_bridge).filter(|_| port.is_some());
+        Self {
+            pod: link(&names.pod).filter(|_| ours.is_none()),
+            port,
+            stand_in: ours.map(|link| (link, names.pod.as_str())).or(kept),
+            bridge: link(&names.bridge),
+        }
+    }
+}
+
+/// Settings of links that are no stations themselves.
+pub fn sysctls(names: &Names, has_ipv4: bool) -> Vec<Setting> {
+    let mut all = vec![
+        Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.bridge), "1"),
+        // Another card may make the pod a router; what this one sends is for its network alone.
+        Setting::needed(format!("net/ipv4/conf/{}/forwarding", names.bridge), "0"),
+    ];
+    if has_ipv4 {
+        // The guest has the address that the stand-in has: only the guest answers for it.
+        all.push(Setting::needed("net/ipv4/conf/all/arp_ignore".to_owned(), "1"));
+    }
+    all
+}
+
+/// Settings of the pod's link as a port.
+pub fn port_sysctls(names: &Names) -> Vec<Setting> {
+    vec![Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.port), "1")]
+}
+
+/// What is missing, in the order to do it.
+pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Result<Vec<Step>, PlanError> {
+    let there = There::of(names, observed);
+    let source = there.port.or(there.pod).ok_or_else(|| PlanError::NoLink(names.pod.clone()))?;
+    let mac = there.stand_in.map_or(source, |(stand_in, _)| stand_in).mac.clone();
+    let mac = MacAddress::read(&mac).ok_or_else(|| PlanError::NotEthernet(names.pod.clone()))?;
+    let other = mac.other();
+    let mtu = source.mtu;
+    let is_v4 = |link: &Link| {
+        let is = |address| matches!(address, IpAddr::V4(address) if !address.is_link_local());
+        link.addresses.iter().any(|(address, _)| is(*address))
+    };
+    let has_ipv4 = is_v4(source) || there.stand_in.is_some_and(|(stand_in, _)| is_v4(stand_in));
+
+    let mut steps = Vec::new();
+    let bridge = &names.bridge;
+    match there.bridge {
+        None => steps.push(Step::CreateBridge { name: bridge.clone(), mac: other, mtu }),
+        Some(link) if link.mtu != mtu => steps.push(Step::Mtu { link: bridge.clone(), mtu }),
+        Some(_) => {}
+    }
+    plan_sysctls(sysctls(names, has_ipv4), observed, &mut steps);
+    let server = (IpAddr::V4(server(wanted.index)), SERVER_PREFIX);
+    if has_ipv4 && !there.bridge.is_some_and(|link| link.addresses.contains(&server)) {
+        steps.push(Step::Address { link: bridge.clone(), address: server.0, prefix: server.1 });
+    }
+    if !there.bridge.is_some_and(|link| link.up) {
+        steps.push(Step::Up { link: bridge.clone() });
+    }
+    let is_whole = there.stand_in.is_some_and(|(_, name)| name == names.pod);
+    if !is_whole {
+        write_down(source, mac, names, there, &mut steps);
+    }
+    if let Some(pod) = there.pod.filter(|_| there.port.is_none()) {
+        if pod.up {
+            steps.push(Step::Down { link: names.pod.clone() });
+        }
+        steps.push(Step::Rename { link: names.pod.clone(), to: names.port.clone() });
+    }
+    if !is_whole {
+        steps.push(Step::Rename { link: names.kept.clone(), to: names.pod.clone() });
+    }
+    plan_port(source, other, names, there, observed, &mut steps);
+    plan_tap(wanted, names, observed, mtu, &mut steps);
+    if !there.stand_in.is_some_and(|(stand_in, name)| stand_in.up && name == names.pod) {
+        steps.push(Step::Up { link: names.pod.clone() });
+    }
+    if has_ipv4 {
+        plan_sockets(wanted, names, observed, &[Service::Dhcp4], &mut steps);
+    }
+    Ok(steps)
+}
+
+/// What the pod's link has. It has it until the stand-in gets its name.
+fn write_down(pod: &Link, mac: MacAddress, names: &Names, there: There<'_>, steps: &mut Vec<Step>) {
+    let stand_in = there.stand_in.map(|(stand_in, _)| stand_in);
+    if stand_in.is_none() {
+        steps.push(Step::CreateBridge { name: names.kept.clone(), mac, mtu: pod.mtu });
+    }
+    for (address, prefix) in pod.global() {
+        if !stand_in.is_some_and(|stand_in| stand_in.addresses.contains(&(address, prefix))) {
+            steps.push(Step::Address { link: names.kept.clone(), address, prefix });
+        }
+    }
+    for route in &pod.routes {
+        if !there.bridge.is_some_and(|bridge| bridge.kept_routes.contains(route)) {
+            steps.push(Step::KeepRoute { bridge: names.bridge.clone(), route: *route });
+        }
+    }
+}
+
+/// The pod's link as a port of the bridge: no station of its own, and not one that learns, so that the guest's address is
+/// never thought to be behind it.
+fn plan_port(
+    source: &Link,
+    mac: MacAddress,
+    names: &Names,
+    there: There<'_>,
+    observed: &Observed,
+    steps: &mut Vec<Step>,
+) {
+    let link = &names.port;
+    plan_sysctls(port_sysctls(names), observed, steps);
+    for (address, prefix) in source.addresses.iter().filter(|(address, _)| address.is_ipv4()) {
+        steps.push(Step::RemoveAddress { link: link.clone(), address: *address, prefix: *prefix });
+    }
+    if source.mac != mac.0 {
+        steps.push(Step::Mac { link: link.clone(), mac });
+    }
+    let bridge = there.bridge.map(|bridge| bridge.index);
+    if source.controller.is_none() || source.controller != bridge {
+        steps.push(Step::Attach { link: link.clone(), bridge: names.bridge.clone() });
+        steps.push(Step::NoLearning { link: link.clone() });
+    } else if source.learning {
+        steps.push(Step::NoLearning { link: link.clone() });
+    }
+    if there.port.is_none_or(|port| !port.up) {
+        steps.push(Step::Up { link: link.clone() });
+    }
+}

@@ -1,0 +1,87 @@
+//! A card that the guest has no more: the pod's link becomes what it was, and nothing of ours is left.
+//!
+//! Addresses and MAC address go back from the stand-in before it is taken away, routes before the bridge is.
+
+use super::bridge::{There, port_sysctls};
+use super::{Step, plan_sysctls};
+use crate::network::addresses::MacAddress;
+use crate::network::links::Names;
+use crate::network::state::{Link, Observed};
+
+/// What is left, in the order to take it away. Nothing where nothing was made.
+pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
+    let there = There::of(names, observed);
+    let mut steps = Vec::new();
+    let delete = |link: &str| Step::Delete { link: link.to_owned() };
+    if observed.links.contains_key(&names.tap) {
+        steps.push(delete(&names.tap));
+    }
+    match (there.port, there.stand_in) {
+        (Some(port), stand_in) => {
+            give_back(port, stand_in.map(|(stand_in, _)| stand_in), names, observed, &mut steps);
+            if let Some((_, name)) = stand_in {
+                steps.push(delete(name));
+            }
+            // Where something else has the name meanwhile, the link is another one and this one is no more needed.
+            if there.pod.is_none() {
+                steps.push(Step::Rename { link: names.port.clone(), to: names.pod.clone() });
+            }
+        }
+        (None, Some((stand_in, name))) => {
+            // A link that was set down has lost its addresses of IPv6.
+            let pod = there.pod.map(|pod| &pod.addresses);
+            for (address, prefix) in stand_in.global() {
+                if pod.is_some_and(|pod| !pod.contains(&(address, prefix))) {
+                    steps.push(Step::Address { link: names.pod.clone(), address, prefix });
+                }
+            }
+            steps.push(delete(name));
+        }
+        (None, None) => {}
+    }
+    if let (Some(bridge), Some(link)) = (there.bridge, there.port.or(there.pod)) {
+        let is_up = there.port.is_none() && link.up;
+        if !is_up {
+            steps.push(Step::Up { link: names.pod.clone() });
+        }
+        // Those on the link first: others may have their gateways there.
+        let (near, far): (Vec<_>, Vec<_>) =
+            bridge.kept_routes.iter().partition(|route| route.gateway.is_none());
+        for route in near.into_iter().chain(far) {
+            if there.port.is_some() || !link.routes.contains(route) {
+                steps.push(Step::Route { link: names.pod.clone(), route: *route });
+            }
+        }
+    }
+    if there.bridge.is_some() {
+        steps.push(delete(&names.bridge));
+    }
+    steps
+}
+
+fn give_back(
+    port: &Link,
+    stand_in: Option<&Link>,
+    names: &Names,
+    observed: &Observed,
+    steps: &mut Vec<Step>,
+) {
+    let link = &names.port;
+    if port.controller.is_some() {
+        steps.push(Step::Detach { link: link.clone() });
+    }
+    if port.up {
+        steps.push(Step::Down { link: link.clone() });
+    }
+    let Some(stand_in) = stand_in else { return };
+    if let Some(mac) = MacAddress::read(&stand_in.mac).filter(|mac| port.mac != mac.0) {
+        steps.push(Step::Mac { link: link.clone(), mac });
+    }
+    let settings = port_sysctls(names).into_iter().map(|setting| setting.back_to("0"));
+    plan_sysctls(settings, observed, steps);
+    for (address, prefix) in stand_in.global() {
+        if !port.addresses.contains(&(address, prefix)) {
+            steps.push(Step::Address { link: link.clone(), address, prefix });
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The masquerade binding: the guest has a private address behind a bridge, and the pod's by translation.
+//!
+//! ```text
+//! eth0 (pod address) -- nat --> k6t-eth0 (10.0.2.1, fd10:0:2::1) -- tap0 --> guest (10.0.2.2, fd10:0:2::2)
+//! ```
+
+use std::net::IpAddr;
+
+use super::{PlanError, Service, Setting, Step, plan_sockets, plan_sysctls, plan_tap};
+use crate::network::addresses::BRIDGE_MAC;
+use crate::network::links::Names;
+use crate::network::nft::rules::{Ruleset, masquerade};
+use crate::network::state::{Masquerade, Observed, Wanted};
+
+/// Settings that the binding needs, in the order to write them.
+pub fn sysctls(bridge: &str, ipv6: bool) -> Vec<Setting> {
+    let mut all = vec![
+        Setting::needed("net/ipv4/ip_forward".to_owned(), "1"),
+        // Answers of the guest to what came from 127.0.0.1 arrive by the bridge; no other interface may claim to be it.
+        Setting::needed(format!("net/ipv4/conf/{bridge}/route_localnet"), "1"),
+    ];
+    if ipv6 {
+        all.push(Setting::needed(format!("net/ipv6/conf/{bridge}/disable_ipv6"), "0"));
+        all.push(Setting::needed(format!("net/ipv6/conf/{bridge}/accept_dad"), "0"));
+        all.push(Setting::needed(format!("net/ipv6/conf/{bridge}/accept_ra"), "0"));
+        all.push(Setting::needed("net/ipv6/conf/all/forwarding".to_owned(), "1"));
+    }
+    // With br_netfilter the bridge would translate addresses back before the packet is the bridge's own, and the kernel
+    // drops what then comes from outside for ::1. The settings are the namespace's: the node keeps its own.
+    for family in ["iptables", "ip6tables"] {
+        all.push(Setting::optional(format!("net/bridge/bridge-nf-call-{family}"), "0"));
+    }
+    all
+}
+
+/// What is missing, in the order to do it.
+pub(super) fn plan(
+    wanted: &Wanted,
+    binding: &Masquerade,
+    names: &Names,
+    observed: &Observed,
+) -> Result<Vec<Step>, PlanError> {
+    let no_interface = || PlanError::NoPodInterface(names.pod.clone());
+    let pod = observed.links.get(&names.pod).ok_or_else(no_interface)?;
+    let ipv6 = pod.has_ipv6();
+    if !pod.has_ipv4() && !ipv6 {
+        return Err(no_interface());
+    }
+    let mut steps = Vec::new();
+    plan_bridge(binding, &names.bridge, observed, pod.mtu, ipv6, &mut steps);
+    plan_tap(wanted, names, observed, pod.mtu, &mut steps);
+    let bridge = observed.links.get(&names.bridge);
+    if !bridge.is_some_and(|bridge| bridge.up) {
+        steps.push(Step::Up { link: names.bridge.clone() });
+    }
+    if ipv6 && !bridge.is_some_and(|bridge| observed.loopback_routes.contains(&bridge.index)) {
+        steps.push(Step::LoopbackRoute { link: names.bridge.clone() });
+    }
+    for rules in rulesets(binding, names, ipv6) {
+        if observed.rules.get(&rules.family).map(Vec::as_slice) != Some(&rules.fingerprint()[..]) {
+            steps.push(Step::Rules(rules));
+        }
+    }
+    let mut services = vec![Service::Dhcp4];
+    if ipv6 {
+        services.extend([Service::Dhcp6, Service::RouterAdvertisement]);
+    }
+    plan_sockets(wanted, names, observed, &services, &mut steps);
+    Ok(steps)
+}
+
+fn plan_bridge(
+    binding: &Masquerade,
+    name: &str,
+    observed: &Observed,
+    mtu: u32,
+    ipv6: bool,
+    steps: &mut Vec<Step>,
+) {
+    let bridge = observed.links.get(name);
+    match bridge {
+        None => steps.push(Step::CreateBridge { name: name.to_owned(), mac: BRIDGE_MAC, mtu }),
+        Some(link) if link.mtu != mtu => steps.push(Step::Mtu { link: name.to_owned(), mtu }),
+        Some(_) => {}
+    }
+    plan_sysctls(sysctls(name, ipv6), observed, steps);
+    // IPv4 is always there: the guest may have it even where the pod has none, for what it does with the gateway.
+    let mut addresses = vec![(IpAddr::V4(binding.ipv4.gateway), binding.ipv4.prefix)];
+    if ipv6 {
+        addresses.push((IpAddr::V6(binding.ipv6.gateway), binding.ipv6.prefix));
+        // Router advertisements come from it. The kernel would make the same one, but only once a port has a carrier.
+        addresses.push((IpAddr::V6(BRIDGE_MAC.link_local()), 64));
+    }
+    for (address, prefix) in addresses {
+        if !bridge.is_some_and(|link| link.addresses.contains(&(address, prefix))) {
+            steps.push(Step::Address { link: name.to_owned(), address, prefix });
+        }
+    }
+}
+
+/// The tables: IPv6 where the pod has it; IPv4 always, since the guest always has it and `kubectl port-forward` tries
+/// 127.0.0.1 first.
+pub fn rulesets(binding: &Masquerade, names: &Names, ipv6: bool) -> Vec<Ruleset> {
+    let rules = |gateway, guest| masquerade(&names.pod, &names.bridge, gateway, guest, &binding.ports);
+    let mut all = vec![rules(IpAddr::V4(binding.ipv4.gateway), IpAddr::V4(binding.ipv4.guest))];
+    if ipv6 {
+        all.push(rules(IpAddr::V6(binding.ipv6.gateway), IpAddr::V6(binding.ipv6.guest)));
+    }
+    all
+}

@@ -1,0 +1,184 @@
+//! Guests that are stations on the networks of their pods.
+//!
+//! ```text
+//! node: peer (10.244.9.1) == pod: eth0-nic -- k6t-eth0 -- tap0 == guest (10.244.9.7);  pod: eth0, a stand-in (10.244.9.7)
+//! node: red  (192.168.7.1) == pod: b1f51a511f1-nic -- k6t-b1f51a511f1 -- tapb1f51a511f1 == guest (192.168.7.2)
+//! ```
+
+use super::*;
+
+const RED: &str = "podb1f51a511f1";
+const RED_NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
+const RED_GUEST: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 2);
+/// A network that the pod has a route to.
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
+
+fn on_pod_network() -> Wanted {
+    Wanted { mac: None, binding: Binding::Bridge, ..wanted(Vec::new()) }
+}
+
+fn on_red() -> Wanted {
+    Wanted {
+        interface: "red".to_owned(),
+        network: "red".to_owned(),
+        index: 1,
+        candidates: vec![RED.to_owned(), "net1".to_owned()],
+        ..on_pod_network()
+    }
+}
+
+/// Gives the pod a link to a second network.
+pub(crate) fn attach_red(node: &OwnedFd, pod: &OwnedFd, addresses: Vec<(IpAddr, u8)>) {
+    let there = pod.try_clone().unwrap();
+    with_netlink(node, move |netlink| async move {
+        netlink.link().add(LinkVeth::new("red", RED).build()).execute().await.unwrap();
+        let red = index(&netlink, RED).await;
+        change(&netlink, LinkUnspec::new_with_index(red).mtu(1300).setns_by_fd(there.as_raw_fd()).build())
+            .await;
+        configure(&netlink, "red", &[(RED_NODE.into(), 24)], &[]).await;
+    });
+    with_netlink(pod, move |netlink| async move { configure(&netlink, RED, &addresses, &[]).await });
+}
+
+fn links(netns: &OwnedFd) -> std::collections::BTreeMap<String, Link> {
+    with_netlink(netns, |netlink| async move {
+        let cards = [on_pod_network(), on_red()];
+        observe::observe(&netlink, None, &cards, &BTreeSet::new()).await.unwrap().links
+    })
+}
+
+fn far_route(pod: &OwnedFd) {
+    with_netlink(pod, |netlink| async move {
+        let route = RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(FAR, 12).gateway(NODE4).build();
+        netlink.route().add(route).execute().await.unwrap();
+    });
+}
+
+/// Whether node and guest reach each other under the pod's address.
+fn speaks(node: &OwnedFd, guest: &OwnedFd) {
+    serve(guest, (Ipv4Addr::UNSPECIFIED, 8080).into());
+    serve(node, (Ipv4Addr::UNSPECIFIED, 9090).into());
+    assert_eq!(ask(node, (POD4, 8080)), Some(NODE4.to_string()));
+    assert_eq!(ask(guest, (NODE4, 9090)), Some(POD4.to_string()));
+}
+
+#[test]
+fn the_guest_is_the_pods_station_on_its_network() {
+    let Some((node, pod)) = node_and_pod(false) else { return };
+    far_route(&pod);
+    let before = links(&pod)["eth0"].clone();
+    let mac = MacAddress::read(&before.mac).unwrap();
+    let card = on_pod_network();
+    let (_, prepared, mut descriptors) = prepare_blocking(&pod, &card, &BTreeSet::new());
+    assert_eq!(names(&descriptors), ["net/default/tap", "net/default/dhcp4"]);
+    let far = Route { destination: FAR, prefix: 12, gateway: Some(NODE4) };
+    let told = Ipv4 {
+        address: POD4,
+        prefix: 24,
+        gateway: Some(NODE4),
+        server: Ipv4Addr::new(169, 254, 75, 10),
+        routes: vec![far],
+    };
+    assert_eq!((prepared.mac, prepared.mtu, prepared.ipv4.as_ref()), (mac, 1400, Some(&told)));
+    assert_eq!((prepared.ipv6, prepared.link_local), (None, None));
+    let held: BTreeSet<String> = descriptors.iter().map(|(name, _)| name.clone()).collect();
+    let tap = take(&mut descriptors, "net/default/tap");
+    let guest = station(tap, mac, vec![(POD4.into(), 24)], vec![NODE4.into()]);
+    speaks(&node, &guest);
+
+    // The pod still shows its address, and a second handler has nothing to do.
+    let after = links(&pod);
+    assert_eq!((after["eth0"].kind, &after["eth0"].mac), (state::Kind::Bridge, &before.mac));
+    assert!(after["eth0"].addresses.contains(&(POD4.into(), 24)));
+    assert!(!after["eth0-nic"].learning && after["eth0-nic"].mac != before.mac);
+    let (steps, second, opened) = prepare_blocking(&pod, &card, &held);
+    assert_eq!((steps, names(&opened), second), (0, vec![], prepared));
+}
+
+#[test]
+fn a_handler_that_ends_between_any_two_steps_is_followed_by_one_that_completes_them() {
+    let Some((_node, pod)) = node_and_pod(true) else { return };
+    let plan_for = |pod: &OwnedFd| {
+        with_netlink(pod, |netlink| async move {
+            let card = on_pod_network();
+            let seen = observe::observe(&netlink, None, std::slice::from_ref(&card), &BTreeSet::new()).await;
+            plan::plan(&card, &seen.unwrap()).unwrap()
+        })
+    };
+    let count = plan_for(&pod).len();
+    assert!(count > 15);
+    for cut in 0..count {
+        let (node, pod) = node_and_pod(true).unwrap();
+        far_route(&pod);
+        let before = links(&pod)["eth0"].clone();
+        let part: Vec<_> = plan_for(&pod).into_iter().take(cut).collect();
+        // What it has opened goes with it.
+        with_netlink(
+            &pod,
+            |netlink| async move { apply::apply(&netlink, None, part).await.map(drop).unwrap() },
+        );
+        let (_, prepared, mut opened) = prepare_blocking(&pod, &on_pod_network(), &BTreeSet::new());
+        assert_eq!(prepared.mac.0.to_vec(), before.mac, "{cut}");
+        let ipv4 = prepared.ipv4.unwrap();
+        assert_eq!((ipv4.address, ipv4.gateway, ipv4.routes.len()), (POD4, Some(NODE4), 1), "{cut}");
+        let held = opened.iter().map(|(name, _)| name.clone()).collect();
+        let (steps, ..) = prepare_blocking(&pod, &on_pod_network(), &held);
+        assert_eq!(steps, 0, "{cut}");
+        assert_eq!(Vec::from_iter(links(&pod)["eth0"].global()), Vec::from_iter(before.global()), "{cut}");
+        let tap = take(&mut opened, "net/default/tap");
+        speaks(&node, &station(tap, prepared.mac, vec![(POD4.into(), 24)], vec![NODE4.into()]));
+    }
+}
+
+#[test]
+fn a_guest_with_two_cards_is_behind_translation_on_one_and_a_station_on_the_other() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    attach_red(&node, &pod, Vec::new());
+    let cards = vec![on_red(), wanted(Vec::new())];
+    let Outcome { cards: there, mut opened, .. } = prepare_all(&pod, cards.clone(), &BTreeSet::new());
+    let [(_, first), (card, red)] = there.as_slice() else { panic!("{there:?}") };
+    assert_eq!((first.pod_interface.as_str(), first.mtu), ("eth0", 1400));
+    assert_eq!((card.network.as_str(), red.pod_interface.as_str(), red.mtu), ("red", RED, 1300));
+    // Nobody gave it an address there, so there is none to be told.
+    assert_eq!((red.ipv4.as_ref(), red.pod_addresses.len()), (None, 0));
+    let all: BTreeSet<String> = opened.iter().map(|(name, _)| name.clone()).collect();
+    assert!(all.contains("net/red/tap") && !all.contains("net/red/dhcp4"));
+    let guest = guest(take(&mut opened, "net/default/tap"), MAC);
+    let tap = take(&mut opened, "net/red/tap");
+    let station = station(tap, red.mac, vec![(RED_GUEST.into(), 24)], Vec::new());
+    serve(&guest, (Ipv6Addr::UNSPECIFIED, 8080).into());
+    serve(&station, (Ipv4Addr::UNSPECIFIED, 8081).into());
+    serve(&node, (Ipv4Addr::UNSPECIFIED, 9090).into());
+    assert_eq!(ask(&node, (POD4, 8080)), Some(format!("::ffff:{NODE4}")));
+    assert_eq!(ask(&node, (RED_GUEST, 8081)), Some(RED_NODE.to_string()));
+    assert_eq!(ask(&guest, (NODE4, 9090)), Some(POD4.to_string()));
+    assert_eq!(ask(&station, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
+    let again = prepare_all(&pod, cards, &all);
+    assert_eq!((again.steps, again.opened.len()), (0, 0));
+}
+
+#[test]
+fn a_card_that_has_left_leaves_its_link_as_it_was() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    attach_red(&node, &pod, vec![(RED_GUEST.into(), 24)]);
+    let before = links(&pod);
+    let cards = vec![wanted(Vec::new()), on_red()];
+    let first = prepare_all(&pod, cards, &BTreeSet::new());
+    assert_eq!(first.cards[1].1.ipv4.as_ref().map(|ipv4| ipv4.address), Some(RED_GUEST));
+    let held = first.opened.iter().map(|(name, _)| name.clone()).filter(|name| !name.contains("/red/"));
+    let held: BTreeSet<String> = held.collect();
+    let gone = vec![wanted(Vec::new()), Wanted { binding: Binding::Gone, ..on_red() }];
+    let second = prepare_all(&pod, gone.clone(), &held);
+    assert_eq!(second.cards.len(), 1);
+    let after = links(&pod);
+    let added: Vec<_> = after.keys().filter(|name| !before.contains_key(*name)).collect();
+    assert_eq!(added, ["k6t-eth0", "tap0"]);
+    let global = |links: &std::collections::BTreeMap<String, Link>| Vec::from_iter(links[RED].global());
+    assert_eq!(
+        (&after[RED].mac, after[RED].index, after[RED].up, global(&after)),
+        (&before[RED].mac, before[RED].index, true, global(&before))
+    );
+    assert_eq!(prepare_all(&pod, gone, &held).steps, 0);
+    serve(&node, (Ipv4Addr::UNSPECIFIED, 9090).into());
+    assert_eq!(ask(&pod, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
+}
