@@ -14,13 +14,13 @@ use sha2::{Digest, Sha256};
 use std::fmt::{Display, Formatter, Write};
 
 /// Whether a guest may have cards on networks that Multus attaches, beside the one of the pod network or in its place.
-pub const SEVERAL_CARDS_SERVED: bool = false;
+pub const SEVERAL_CARDS_SERVED: bool = true;
 /// Whether a card may be bridged to the pod network.
-pub const BRIDGE_SERVED: bool = false;
+pub const BRIDGE_SERVED: bool = true;
 /// Whether a card's link can be up or down, as `state` says.
-pub const LINK_STATE_SERVED: bool = false;
+pub const LINK_STATE_SERVED: bool = true;
 /// Whether cards come and go while the guest runs.
-pub const PLUGGED_CARDS_SERVED: bool = false;
+pub const PLUGGED_CARDS_SERVED: bool = true;
 
 /// Link of the pod's first network.
 pub const FIRST_LINK: &str = "eth0";

@@ -51,6 +51,13 @@ fn is_migratable(vmi: &VirtualMachineInstance) -> bool {
     Condition::is_set(conditions, CONDITION_LIVE_MIGRATABLE)
 }
 
+/// Whether a machine's cards may be others than its instance's.
+pub fn concern(template: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> bool {
+    let wanted = &template.domain.devices.interfaces;
+    let same = wanted == &vmi.spec.domain.devices.interfaces && template.networks == vmi.spec.networks;
+    !wanted.is_empty() && !same || leave(vmi)
+}
+
 /// Whether a card of the instance is to leave, or has left: then something is to be done about it that no change of the machine
 /// tells.
 pub fn leave(vmi: &VirtualMachineInstance) -> bool {

@@ -7,9 +7,11 @@
 //!
 //! What is noted was written by whatever the cluster has for Multus: anything but a list of links with names counts as nothing.
 
+use barevirt_api::names::COMPUTE_CONTAINER;
 use barevirt_api::networks::{self, Attachment};
 use barevirt_api::v1::VirtualMachineInstanceSpec;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -78,6 +80,21 @@ fn selections(namespace: &str, spec: &VirtualMachineInstanceSpec) -> Vec<Selecti
         })
     };
     networks::attached(spec).filter_map(select).collect()
+}
+
+/// Has the launcher's container ask for resources of nodes that come with networks, one for each.
+pub fn ask(pod: &mut Pod, resources: &[String]) {
+    let compute = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+    let Some(compute) = compute.into_iter().find(|container| container.name == COMPUTE_CONTAINER) else {
+        return;
+    };
+    for resource in resources {
+        let given = compute.resources.get_or_insert_default();
+        for list in [&mut given.requests, &mut given.limits] {
+            let count = list.get_or_insert_default().entry(resource.clone()).or_default();
+            *count = Quantity((count.0.parse::<u32>().unwrap_or(0) + 1).to_string());
+        }
+    }
 }
 
 /// Whether the pod asks for other networks than the instance has.
@@ -172,6 +189,19 @@ mod tests {
         annotate(&mut annotations, "shop", &spec(json!({}), json!({"networkName": "blue", "default": true})));
         let default = (DEFAULT_NETWORK.to_owned(), "blue".to_owned());
         assert_eq!(annotations, [("a".to_owned(), "b".to_owned()), default].into());
+    }
+
+    #[test]
+    fn what_comes_with_a_network_is_asked_for() {
+        let mut pod: Pod = serde_json::from_value(json!({"spec": {"containers": [
+            {"name": "volumeroot"}, {"name": "compute", "resources": {"requests": {"cpu": "1"}}}]}}))
+        .unwrap();
+        ask(&mut pod, &["a.b/c", "a.b/c", "x/y"].map(str::to_owned));
+        let pod = serde_json::to_value(pod).unwrap();
+        assert_eq!(pod["spec"]["containers"][0].get("resources"), None);
+        let asked = &pod["spec"]["containers"][1]["resources"];
+        assert_eq!(asked["requests"], json!({"cpu": "1", "a.b/c": "2", "x/y": "1"}));
+        assert_eq!(asked["limits"], json!({"a.b/c": "2", "x/y": "1"}));
     }
 
     #[test]
