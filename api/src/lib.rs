@@ -34,7 +34,8 @@
 //! - [`names`]: labels, annotations, phases, conditions and reasons that several programs share; [`identity`]: UUIDs and
 //!   hardware addresses that follow from a name.
 //! - [`architecture`]: processor architectures and their machine types; [`capacity`]: most CPUs, and memory that can grow;
-//!   [`hotplug`]: volumes that come and go; [`object_volume`] and [`cloud_init`]: volumes made of objects and of texts;
+//!   [`hotplug`]: volumes that come and go; [`networks`]: what Multus attaches, and what links of a pod are called;
+//!   [`object_volume`] and [`cloud_init`]: volumes made of objects and of texts;
 //!   [`pci`]: addresses of devices; [`vcpu_mask`]: masks of CPUs.
 //! - [`release`]: which build this is.
 //! - [`quantity`], [`duration`], [`boolean`], [`syntax`]: how Kubernetes writes amounts, times, truth and names.
@@ -62,6 +63,7 @@ pub mod migratable;
 pub mod migrations;
 pub mod monitor;
 pub mod names;
+pub mod networks;
 pub mod object_volume;
 pub mod pci;
 pub mod pool;

@@ -13,6 +13,7 @@ use crate::expectations::Expectations;
 use crate::generations::Generations;
 use crate::inventory::Inventory;
 use crate::kin::Kin;
+use crate::macs::Macs;
 use crate::migrations::Migrations;
 use crate::node::Nodes;
 use crate::packed::Packed;
@@ -106,6 +107,8 @@ pub struct Cluster {
     pub filled: Generations,
     /// Addresses of guests on vsock.
     pub context_ids: ContextIds,
+    /// Hardware addresses of guests on networks that others are on.
+    pub macs: Macs,
     /// Attachment pods that were made a moment ago.
     pub pauses: Pauses,
     /// Launcher pods that were made and that no status names yet.
@@ -187,6 +190,7 @@ impl Cluster {
             pruned: Generations::default(),
             filled: Generations::default(),
             context_ids: ContextIds::default(),
+            macs: Macs::default(),
             pauses: Pauses::default(),
             births: Births::default(),
             kubevirts,

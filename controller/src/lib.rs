@@ -57,6 +57,7 @@ pub mod generations;
 pub mod image_volumes;
 pub mod inventory;
 pub mod kin;
+pub mod macs;
 pub mod migration;
 pub mod migrations;
 pub mod moves;

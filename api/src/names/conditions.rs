@@ -20,6 +20,8 @@ pub const CONDITION_STORAGE_LIVE_MIGRATABLE: &str = "StorageLiveMigratable";
 pub const CONDITION_EVICTION_REQUESTED: &str = "EvictionRequested";
 /// Condition of machines: what runs is not what the machine says any more.
 pub const CONDITION_RESTART_REQUIRED: &str = "RestartRequired";
+/// Condition: a change takes effect once the guest has moved to another pod. KubeVirt's.
+pub const CONDITION_MIGRATION_REQUIRED: &str = "MigrationRequired";
 /// The guest's sockets change while it runs.
 pub const CONDITION_HOT_VCPU_CHANGE: &str = "HotVCPUChange";
 /// The guest's memory changes while it runs.

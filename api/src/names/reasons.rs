@@ -102,6 +102,14 @@ pub const REASON_POD_NOT_EXISTS: &str = "PodNotExists";
 pub const REASON_GUEST_NOT_RUNNING: &str = "GuestNotRunning";
 /// Ready condition's reason of a machine without an instance.
 pub const REASON_VMI_NOT_EXISTS: &str = "VMINotExists";
+/// Condition reason: a network of the instance is not attached to its pod.
+pub const REASON_NETWORK_NOT_ATTACHED: &str = "NetworkNotAttached";
+/// Event reason: two cards on one network have the same hardware address.
+pub const REASON_SAME_MAC_ADDRESS: &str = "SameMACAddress";
+/// Condition reason: a change takes a migration, and may be migrated for. KubeVirt's.
+pub const REASON_MIGRATION_DUE: &str = "AutoMigrationDueToLiveUpdate";
+/// Condition reason: a change takes a migration unless it comes to be before long. KubeVirt's.
+pub const REASON_MIGRATION_PENDING: &str = "AutoMigrationPending";
 /// Instance's reason: its pod was evicted.
 pub const REASON_EVICTED: &str = "Evicted";
 /// Instance's reason: its node does not answer.

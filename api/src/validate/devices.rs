@@ -17,15 +17,17 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     let disks = path.child("domain.devices.disks");
     let interfaces = path.child("domain.devices.interfaces");
     let on_bus = |bus: &str| devices.disks.iter().filter(|disk| disk.bus() == Some(bus)).count();
-    for (count, most, what) in [
-        (on_bus("sata"), MAX_SATA, "sata drives"),
-        (on_bus("usb"), MAX_USB, "usb disks"),
-        (on_bus("virtio") + devices.interfaces.len(), MAX_PCI, "virtio disks and interfaces together"),
+    let (on_virtio, cards) = (on_bus("virtio"), devices.interfaces.len());
+    let more = if cards > on_virtio { &interfaces } else { &disks };
+    for (field, count, most, what) in [
+        (&disks, on_bus("sata"), MAX_SATA, "sata drives"),
+        (&disks, on_bus("usb"), MAX_USB, "usb disks"),
+        (more, on_virtio + cards, MAX_PCI, "virtio disks and interfaces together"),
     ] {
         if count > most {
             causes.push(Cause::not_supported(
-                &disks,
-                format!("{disks}: more than {most} {what} are not supported yet"),
+                field,
+                format!("{field}: more than {most} {what} are not supported yet"),
             ));
         }
     }

@@ -1,5 +1,5 @@
-//! What our components may change on a running instance: sockets, memory, placement, and volumes that come and go with their
-//! disks. They do so for a person, who asked for it by a subresource or by changing the machine.
+//! What our components may change on a running instance: sockets, memory, placement, network cards ([`super::cards`]), and volumes
+//! that come and go with their disks. They do so for a person, who asked for it by a subresource or by changing the machine.
 
 use super::{Cause, Path};
 use crate::gates::Gates;
@@ -14,6 +14,8 @@ pub(super) fn take_over(old: &mut VirtualMachineInstanceSpec, new: &VirtualMachi
     old.affinity.clone_from(&new.affinity);
     old.tolerations.clone_from(&new.tolerations);
     hotplug::take_over(old, new);
+    old.networks.clone_from(&new.networks);
+    old.domain.devices.interfaces.clone_from(&new.domain.devices.interfaces);
     if let (Some(old), Some(new)) = (&mut old.domain.cpu, &new.domain.cpu) {
         old.sockets = new.sockets;
     }

@@ -3,6 +3,7 @@
 use super::supported::given;
 use super::{Cause, Path, port_ranges};
 use crate::gates::Gates;
+use crate::networks::{self, BRIDGE_SERVED, LINK_STATE_SERVED, SEVERAL_CARDS_SERVED};
 use crate::pci;
 use crate::syntax::{is_port_name, is_printable, quoted};
 use crate::v1::{DhcpOptions, Interface, Network, Port, VirtualMachineInstanceSpec};
@@ -37,11 +38,10 @@ pub(super) fn validate(
     let field = path.child("domain.devices.interfaces");
     let networks: HashMap<&str, &Network> =
         spec.networks.iter().map(|network| (network.name.as_str(), network)).collect();
-    let first_network = spec.networks.iter().find(|network| {
-        network.pod.is_some() || network.multus.as_ref().is_some_and(|multus| multus.default == Some(true))
-    });
+    let first_network = spec.networks.iter().find(|network| networks::is_first(network));
     let mut seen = HashSet::new();
     let mut numbers = HashSet::new();
+    let mut macs = HashSet::new();
     for (index, interface) in spec.domain.devices.interfaces.iter().enumerate() {
         let field = field.index(index);
         let field_name = field.child("name");
@@ -61,7 +61,13 @@ pub(super) fn validate(
                     .push(Cause::duplicate(&field, format!("another interface has the acpiIndex {number}")));
             }
         }
-        let network = networks.get(interface.name.as_str());
+        let mac = interface.mac_address.as_deref().and_then(parse_mac);
+        if mac.is_some_and(|mac| !macs.insert(mac)) {
+            let text = quoted(interface.mac_address.as_deref().unwrap_or_default());
+            let message = format!("another interface has the MAC address {text}");
+            causes.push(Cause::duplicate(&field.child("macAddress"), message));
+        }
+        let network = networks.get(interface.name.as_str()).copied();
         let on_pod_network = network.map(|network| network.pod.is_some());
         if network.is_none() {
             causes.push(Cause::invalid(
@@ -79,6 +85,7 @@ pub(super) fn validate(
         binding(&field, interface, on_pod_network, gates, causes);
         let is_first = first_network.is_some_and(|network| network.name == interface.name);
         state(&field.child("state"), interface, is_first, causes);
+        not_served(&field, interface, network, causes);
         hardware(&field, interface, causes);
         ports(&field.child("ports"), &interface.ports, causes);
         if on_pod_network == Some(true) && gates.is_on(port_ranges::GATE) {
@@ -129,6 +136,21 @@ fn binding(
         _ => return,
     };
     causes.push(Cause::invalid(&field_name, message));
+}
+
+/// What is refused as long as nothing carries it out. Where a rule refuses it, that is enough.
+fn not_served(field: &Path, interface: &Interface, network: Option<&Network>, causes: &mut Vec<Cause>) {
+    let bridged = network.is_none_or(networks::is_first);
+    let served = if bridged { BRIDGE_SERVED } else { SEVERAL_CARDS_SERVED };
+    let states = interface.state.as_deref().is_some_and(|state| !state.is_empty());
+    for (name, given, served) in
+        [("bridge", interface.bridge.is_some(), served), ("state", states, LINK_STATE_SERVED)]
+    {
+        let field = field.child(name);
+        if given && !served && !causes.iter().any(|cause| field.holds(&cause.field)) {
+            causes.push(Cause::not_supported_yet(&field, ""));
+        }
+    }
 }
 
 fn state(field: &Path, interface: &Interface, is_first: bool, causes: &mut Vec<Cause>) {

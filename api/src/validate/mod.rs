@@ -7,6 +7,7 @@
 mod access_credentials;
 mod architecture;
 mod bounds;
+mod cards;
 mod claims;
 mod cloud_init;
 mod cpu;
@@ -45,6 +46,7 @@ pub use crate::architecture::is_machine_type_of_amd64;
 pub use crate::capacity::memory_cannot_grow;
 pub use crate::cause::{Cause, CauseKind, Path};
 pub use crate::syntax::{is_dns_label, is_dns_subdomain};
+pub use cards::{can_be_plugged, same_card, same_network};
 pub use cloud_init::{CLOUD_INIT_LIMIT, NotBase64, decode_base64};
 #[cfg(test)]
 pub(crate) use hotplug::differs_live;

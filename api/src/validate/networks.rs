@@ -4,7 +4,8 @@ use super::supported::given;
 use super::{Cause, CauseKind, Path};
 use crate::gates::Gates;
 use crate::masquerade;
-use crate::syntax::quoted;
+use crate::networks::{Attachment, SEVERAL_CARDS_SERVED};
+use crate::syntax::{is_dns_label, is_dns_subdomain, quoted};
 use crate::v1::{Network, PodNetwork, VirtualMachineInstanceSpec};
 use std::collections::{HashMap, HashSet};
 
@@ -36,11 +37,8 @@ pub(super) fn validate(
             1 => {}
             _ => causes.push(Cause::required(&field, "should have only one network type")),
         }
-        if network.multus.as_ref().is_some_and(|multus| multus.network_name.is_empty()) {
-            causes.push(Cause::required(
-                &field.child("multus.networkName"),
-                "CNI delegating plugin must have a networkName",
-            ));
+        if let Some(multus) = &network.multus {
+            definition(&field.child("multus"), &multus.network_name, causes);
         }
         if let Some(pod) = &network.pod {
             ranges(&field.child("pod"), pod, causes);
@@ -50,6 +48,20 @@ pub(super) fn validate(
     // While its gate is off, that is all there is to say.
     if gates.is_on("NetworkDevicesWithDRA") {
         claims(path, spec, causes);
+    }
+}
+
+/// The NetworkAttachmentDefinition that a network names.
+fn definition(field: &Path, network_name: &str, causes: &mut Vec<Cause>) {
+    let field_name = field.child("networkName");
+    let Attachment { namespace, name } = Attachment::of("default", network_name);
+    if network_name.is_empty() {
+        causes.push(Cause::required(&field_name, "CNI delegating plugin must have a networkName"));
+    } else if !is_dns_label(&namespace) || !is_dns_subdomain(&name) {
+        let message = format!("{field_name} must be a name, or a namespace and a name separated by a slash");
+        causes.push(Cause::invalid(&field_name, message));
+    } else if !SEVERAL_CARDS_SERVED {
+        causes.push(Cause::not_supported_yet(field, ""));
     }
 }
 

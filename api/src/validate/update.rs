@@ -4,7 +4,7 @@ mod handler;
 
 pub use self::handler::handler_update;
 
-use super::{Cause, Path, Requester, hotplug, metadata};
+use super::{Cause, Path, Requester, cards, hotplug, metadata};
 use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 
@@ -23,6 +23,7 @@ pub fn vmi_update(
         hotplug::take_over(&mut before, &new.spec);
         hotplug::sockets(new, &mut causes);
         hotplug::volumes(old, new, gates, &mut causes);
+        cards::validate(old, new, gates, &mut causes);
     }
     if before != new.spec {
         if requester == Requester::Component {

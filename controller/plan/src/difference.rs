@@ -1,12 +1,14 @@
 //! What a machine's change comes to while its instance runs, field by field: told before the change is made, and decided by
 //! what the controller decides with ([`revision`] and [`live_update`]).
 
+use crate::cards;
 use crate::fields::{Change, changed};
 use crate::hotplug;
 use crate::live_update::{self, Follows, Live};
 use crate::merge;
 use crate::revision;
-use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use barevirt_api::networks;
+use barevirt_api::v1::{Interface, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::{Value, json};
 
@@ -37,7 +39,7 @@ pub fn of(
     kept: &ControllerRevision,
     follows: &Follows,
 ) -> Option<Vec<(Change, When)>> {
-    let (then, now) = revision::guests(vm, kept, follows)?;
+    let (then, now) = revision::guests(vm, kept, vmi, follows)?;
     let mut differences: Vec<(Change, When)> = changed("spec", &then, &now)
         .into_iter()
         .map(|change| {
@@ -50,8 +52,12 @@ pub fn of(
     if follows.volumes {
         differences.extend(volumes(wanted, vmi, follows));
     }
+    if follows.cards {
+        // What takes a restart is told already, whole.
+        differences.extend(network_cards(wanted, vmi, follows, &differences));
+    }
     if follows.size {
-        let follows = Follows { volumes: false, ..follows.clone() };
+        let follows = Follows { volumes: false, cards: false, ..follows.clone() };
         differences.extend(in_place(wanted, vmi, &follows, blocked));
     }
     Some(differences)
@@ -81,6 +87,38 @@ fn volumes(
         ] {
             let path = format!("spec.template.spec.{field}[{name}]");
             differences.extend(changed(&path, &from, &to).into_iter().map(|change| (change, when.clone())));
+        }
+    }
+    differences
+}
+
+/// Network cards that come and go, and their links, each as a whole.
+fn network_cards(
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    follows: &Follows,
+    told: &[(Change, When)],
+) -> Vec<(Change, When)> {
+    let lists = ["spec.template.spec.networks", "spec.template.spec.domain.devices.interfaces"];
+    if told.iter().any(|(change, _)| lists.iter().any(|list| change.path.starts_with(list))) {
+        return Vec::new();
+    }
+    let next = cards::plan(wanted, vmi, &follows.gates);
+    let devices = &vmi.spec.domain.devices;
+    let now = if live_update::is_running(vmi) { When::InPlace } else { When::Waits };
+    let comes = changed(lists[0], &json!(vmi.spec.networks), &json!(next.networks)).into_iter();
+    let comes = comes.chain(changed(lists[1], &json!(devices.interfaces), &json!(next.interfaces)));
+    let mut differences: Vec<(Change, When)> = comes.map(|change| (change, now.clone())).collect();
+    let later = next.refused.map_or(When::Waits, When::Restart);
+    for card in &wanted.domain.devices.interfaces {
+        let is = next.interfaces.iter().find(|is| is.name == card.name);
+        let stays =
+            is.map_or_else(|| networks::is_absent(card), |is| networks::state(is) == networks::state(card));
+        if !stays {
+            let to = Interface { state: card.state.clone(), ..is.unwrap_or(card).clone() };
+            let path = format!("{}[{}]", lists[1], card.name);
+            let rest = changed(&path, &json!(is), &json!(to)).into_iter();
+            differences.extend(rest.map(|change| (change, later.clone())));
         }
     }
     differences

@@ -5,11 +5,12 @@
 //!   VirtualMachine --template--> VirtualMachineInstance --pod--> Pod
 //!         |                              |
 //!         +---- revision, live_update,   +   what of a change is taken over while the guest runs (difference: field by field)
-//!               hotplug -----------------+
+//!               hotplug, cards ----------+
 //!
 //!   DataVolume --imports--> claim, importer pod, status             where there is no CDI
 //! ```
 
+pub mod cards;
 pub mod config;
 pub mod data_volumes;
 pub mod difference;

@@ -1,13 +1,17 @@
-//! What of a machine's change its running instance takes over: sockets, memory, placement, and volumes that come and go
-//! ([`hotplug`]). Pure.
+//! What of a machine's change its running instance takes over: sockets, memory, placement, and what comes and goes: volumes
+//! ([`hotplug`]) and network cards ([`cards`](crate::cards)). Pure.
 //!
 //! The instance's specification is changed in place; its pod and its guest follow by the instance's own reconciler and the
 //! node's handler. What cannot be taken over is told in KubeVirt's words, as a reason to restart. Sockets can also become
 //! fewer here, which in KubeVirt they cannot.
 
-use crate::{hotplug, merge};
+use crate::{cards, hotplug, merge};
 use barevirt_api::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
-use barevirt_api::names::{CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, PHASE_RUNNING};
+use barevirt_api::names::{
+    CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
+    CONDITION_MIGRATION_REQUIRED, PHASE_RUNNING,
+};
+use barevirt_api::networks::PLUGGED_CARDS_SERVED;
 use barevirt_api::quantity;
 use barevirt_api::settings::Settings;
 use barevirt_api::sizing;
@@ -23,6 +27,8 @@ pub struct Follows {
     pub size: bool,
     /// Volumes that come and go.
     pub volumes: bool,
+    /// Network cards that come and go, and their links.
+    pub cards: bool,
     /// What may be in a specification.
     pub(crate) gates: Gates,
 }
@@ -33,6 +39,7 @@ impl Follows {
         Follows {
             size: settings.guest.live_update.is_some(),
             volumes: settings.gates.is_on(DECLARATIVE_HOTPLUG_VOLUMES),
+            cards: PLUGGED_CARDS_SERVED,
             gates: settings.gates.clone(),
         }
     }
@@ -73,6 +80,12 @@ pub fn failure(vmi: &VirtualMachineInstance) -> Option<String> {
     failed(CONDITION_HOT_VCPU_CHANGE)
         .map(|found| told("CPU sockets", found))
         .or_else(|| failed(CONDITION_HOT_MEMORY_CHANGE).map(|found| told("memory", found)))
+        .or_else(|| {
+            // What a migration would bring about, where there can be none.
+            let stays = !Condition::is_set(conditions, CONDITION_LIVE_MIGRATABLE);
+            let waits = Condition::find(conditions, CONDITION_MIGRATION_REQUIRED);
+            waits.filter(|found| stays && found.is_true()).map(|found| told("network interfaces", found))
+        })
 }
 
 /// Decides. `wanted` is the machine's template with its instance type, preference and defaults.
@@ -90,6 +103,15 @@ pub fn plan(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance, f
     }
     if follows.volumes {
         turns.push(volumes(wanted, vmi, follows, &mut next));
+    }
+    if follows.cards {
+        let cards = cards::plan(wanted, vmi, &follows.gates);
+        (next.domain.devices.interfaces, next.networks) = (cards.interfaces, cards.networks);
+        turns.push(match cards.refused {
+            Some(why) => Turn::Refused(why),
+            None if cards.waits => Turn::Wait,
+            None => Turn::Taken,
+        });
     }
     // Our types always have a JSON form: no map in them has keys but strings.
     let (old, new) = (

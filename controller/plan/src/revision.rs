@@ -1,6 +1,7 @@
 //! What a machine was like when its instance was started, and how far it has moved on. Name and content of the copy are
 //! KubeVirt's, whose snapshots of running machines read them.
 
+use crate::cards;
 use crate::live_update::Follows;
 use crate::owner::owner;
 use barevirt_api::hotplug;
@@ -83,6 +84,7 @@ impl Drift {
 fn both(
     vm: &VirtualMachine,
     revision: &ControllerRevision,
+    vmi: &VirtualMachineInstance,
     follows: &Follows,
 ) -> Option<(VirtualMachineSpec, VirtualMachineSpec)> {
     let spec = |data: Option<&RawExtension>| data.map(|data| data.0["spec"].clone()).unwrap_or_default();
@@ -94,12 +96,22 @@ fn both(
     if follows.volumes {
         hotplug::take_over(&mut then.template.spec, &now.template.spec);
     }
+    let (was, is) = (&mut then.template.spec, &now.template.spec);
+    if follows.cards && !cards::take_a_restart(was, is, vmi) {
+        was.networks.clone_from(&is.networks);
+        was.domain.devices.interfaces.clone_from(&is.domain.devices.interfaces);
+    }
     Some((then, now))
 }
 
-/// What a revision says about the machine as it is now.
-pub fn compare(vm: &VirtualMachine, revision: &ControllerRevision, follows: &Follows) -> Drift {
-    let Some((then, now)) = both(vm, revision, follows) else { return Drift::Unknown };
+/// What a revision says about the machine as it is now, of which `vmi` runs.
+pub fn compare(
+    vm: &VirtualMachine,
+    revision: &ControllerRevision,
+    vmi: &VirtualMachineInstance,
+    follows: &Follows,
+) -> Drift {
+    let Some((then, now)) = both(vm, revision, vmi, follows) else { return Drift::Unknown };
     let guest = |spec: &VirtualMachineSpec| {
         (spec.template.spec.clone(), spec.instancetype.clone(), spec.preference.clone())
     };
@@ -116,9 +128,10 @@ pub fn compare(vm: &VirtualMachine, revision: &ControllerRevision, follows: &Fol
 pub fn guests(
     vm: &VirtualMachine,
     revision: &ControllerRevision,
+    vmi: &VirtualMachineInstance,
     follows: &Follows,
 ) -> Option<(Value, Value)> {
-    let (then, now) = both(vm, revision, follows)?;
+    let (then, now) = both(vm, revision, vmi, follows)?;
     let guest = |spec: VirtualMachineSpec| {
         let mut guest = json!({ "template": spec.template });
         let members = [("instancetype", json!(spec.instancetype)), ("preference", json!(spec.preference))];
@@ -162,6 +175,11 @@ mod tests {
         serde_json::from_value(vm).unwrap()
     }
 
+    fn instance() -> VirtualMachineInstance {
+        serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": {"domain": {"devices": {}}}}))
+            .unwrap()
+    }
+
     fn follows(size: bool) -> Follows {
         let follows = Follows::of(&Settings::default());
         if size { follows } else { follows.before_a_restart() }
@@ -191,10 +209,10 @@ mod tests {
         ] {
             let (pointer, value) = change;
             let now = vm(4, |vm| *vm.pointer_mut(pointer).unwrap() = value);
-            assert_eq!(compare(&now, &then, &follows(true)), drift, "{pointer}");
+            assert_eq!(compare(&now, &then, &instance(), &follows(true)), drift, "{pointer}");
         }
         let garbage = ControllerRevision { data: Some(RawExtension(json!({"spec": 1}))), ..then };
-        assert_eq!(compare(&vm(4, |_| {}), &garbage, &follows(true)), Drift::Unknown);
+        assert_eq!(compare(&vm(4, |_| {}), &garbage, &instance(), &follows(true)), Drift::Unknown);
     }
 
     #[test]
@@ -206,8 +224,8 @@ mod tests {
         let then = of(&machine(3, cores(1)));
         let mut more = cores(2);
         more["memory"] = json!({"guest": "2Gi"});
-        assert_eq!(compare(&machine(4, more.clone()), &then, &follows(true)), Drift::Generation);
-        assert_eq!(compare(&machine(4, more), &then, &follows(false)), Drift::Guest);
+        assert_eq!(compare(&machine(4, more.clone()), &then, &instance(), &follows(true)), Drift::Generation);
+        assert_eq!(compare(&machine(4, more), &then, &instance(), &follows(false)), Drift::Guest);
     }
     #[test]
     fn a_volume_that_comes_is_no_difference_and_one_that_is_changed_is() {
@@ -216,12 +234,12 @@ mod tests {
         };
         let claim = |hotpluggable: bool| json!({"name": "a", "persistentVolumeClaim": {"claimName": "a", "hotpluggable": hotpluggable}});
         let then = of(&vm(3, |_| {}));
-        assert_eq!(compare(&machine(4, claim(true)), &then, &follows(false)), Drift::Generation);
-        assert_eq!(compare(&machine(4, claim(false)), &then, &follows(true)), Drift::Guest);
+        assert_eq!(compare(&machine(4, claim(true)), &then, &instance(), &follows(false)), Drift::Generation);
+        assert_eq!(compare(&machine(4, claim(false)), &then, &instance(), &follows(true)), Drift::Guest);
         let off = Settings {
             gates: Gates::new([], ["DeclarativeHotplugVolumes".to_owned()]),
             ..Settings::default()
         };
-        assert_eq!(compare(&machine(4, claim(true)), &then, &Follows::of(&off)), Drift::Guest);
+        assert_eq!(compare(&machine(4, claim(true)), &then, &instance(), &Follows::of(&off)), Drift::Guest);
     }
 }

@@ -55,6 +55,7 @@ impl Cluster {
         if let (Some(uid), Some(Ok(id))) = (&vmi.metadata.uid, id.map(u32::try_from)) {
             self.context_ids.saw(uid, id);
         }
+        self.macs.saw(&vmi);
         let whose = Whose::by(vmi.meta(), &VirtualMachineInstanceReplicaSet::kind(&()));
         let former = self.instances.saw(namespace, name, &whose);
         let sets = if whose == Whose::Nobodys { self.sets.state() } else { vec![] };
@@ -162,6 +163,7 @@ impl Feeds {
                         Change::Gone | Change::Missed => {
                             cluster.options.inventory.instance_gone(namespace, name);
                             cluster.context_ids.gone(vmi.meta().uid.as_deref().unwrap_or_default());
+                            cluster.macs.gone(namespace, name);
                             (cluster.instances.gone(namespace, name), vec![])
                         }
                     };

@@ -17,7 +17,7 @@ use barevirt_api::names::{
     REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, RUN_STRATEGY_ALWAYS, STATUS_DATA_VOLUME_ERROR,
     VM_FINALIZER, VM_GENERATION_ANNOTATION, VM_NAME_LABEL, vmi_id,
 };
-use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_api::v1::{Interface, Network, VirtualMachine, VirtualMachineInstance};
 use barevirt_component::error::response;
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Category, Error};
@@ -56,6 +56,9 @@ pub(super) async fn apply(
             let mut finalizers = vm.finalizers().to_vec();
             finalizers.push(VM_FINALIZER.to_owned());
             return patch_machine(cluster, vm, json!({"finalizers": finalizers})).await.map(|()| None);
+        }
+        Step::Trim(interfaces, networks) => {
+            return trim(cluster, vm, &interfaces, &networks).await.map(|()| None);
         }
         Step::Remember(name, value) => {
             return patch_machine(cluster, vm, json!({"annotations": {name: value}})).await.map(|()| None);
@@ -300,6 +303,19 @@ async fn switch_on(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), Error> 
     };
     patch_machine_with(cluster, vm, json!({ "spec": spec })).await?;
     info!(namespace = vm.namespace(), vm = vm.name_any(), "a request to start switched the machine on");
+    Ok(())
+}
+
+/// Takes cards out of the template that were unplugged.
+async fn trim(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    interfaces: &[Interface],
+    networks: &[Network],
+) -> Result<(), Error> {
+    let spec = json!({"domain": {"devices": {"interfaces": interfaces}}, "networks": networks});
+    patch_machine_with(cluster, vm, json!({"spec": {"template": {"spec": spec}}})).await?;
+    info!(namespace = vm.namespace(), vm = vm.name_any(), "unplugged network cards are forgotten");
     Ok(())
 }
 

@@ -47,7 +47,7 @@ use crate::expectations::{Key, Kind};
 use barevirt_component::error::chain;
 use barevirt_component::request::Error;
 use barevirt_plan::live_update::Follows;
-use barevirt_plan::{hotplug, live_update, template};
+use barevirt_plan::{cards, hotplug, live_update, template};
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
@@ -91,7 +91,8 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
 /// What of the machine's change its instance takes over. Asks for instance type and preference only where there is a change
 /// that could be.
 async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
-    let (Some(vmi), true) = (observed.own_vmi(), observed.drift != Drift::None) else {
+    let Some(vmi) = observed.own_vmi().filter(|vmi| observed.drift != Drift::None || cards::leave(vmi))
+    else {
         return Ok(Live::Done);
     };
     let mut follows = Follows::of(&cluster.config().settings);
@@ -99,7 +100,8 @@ async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
         follows = follows.before_a_restart();
     }
     follows.volumes &= hotplug::concerns(&observed.vm.spec.template.spec, vmi);
-    if !follows.size && !follows.volumes {
+    follows.cards &= cards::concern(&observed.vm.spec.template.spec, vmi);
+    if !follows.size && !follows.volumes && !follows.cards {
         return Ok(Live::Done);
     }
     match instancetype::applied(cluster, &observed.vm, template::instance(&observed.vm)).await? {

@@ -8,11 +8,12 @@ use barevirt_api::names::{
     RUN_STRATEGY_MANUAL, RUN_STRATEGY_ONCE, RUN_STRATEGY_RERUN_ON_FAILURE, RUN_STRATEGY_WAIT_AS_RECEIVER,
     VM_FINALIZER, is_final_phase,
 };
-use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_api::networks::PLUGGED_CARDS_SERVED;
+use barevirt_api::v1::{Interface, Network, VirtualMachine, VirtualMachineInstance};
 use barevirt_plan::data_volumes::{DataVolumes, Work};
 use barevirt_plan::live_update::Live;
 use barevirt_plan::revision::Drift;
-use barevirt_plan::{requests, template};
+use barevirt_plan::{cards, requests, template};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
@@ -85,6 +86,8 @@ pub enum Step {
     Blocked(String),
     /// Add the finalizer that admission should have added.
     Hold,
+    /// Forget the cards that were unplugged and that the instance does not have any more: those that stay, and their networks.
+    Trim(Vec<Interface>, Vec<Network>),
     /// Keep what the ending instance leaves for the next one.
     Remember(String, String),
     /// Keep copies of the instance type and the preference that the machine names.
@@ -130,8 +133,18 @@ pub fn plan(observed: &Observed) -> Step {
         }
         // It goes by itself; its name is free then.
         Claim::Orphan => Step::Rest,
-        Claim::Ours | Claim::None => forgotten(observed).unwrap_or_else(|| recorded(observed)),
+        Claim::Ours | Claim::None => {
+            let first = forgotten(observed).or_else(|| trimmed(observed));
+            first.unwrap_or_else(|| recorded(observed))
+        }
     }
+}
+
+/// Cards that have left the guest. Before a start, which would bring them back.
+fn trimmed(observed: &Observed) -> Option<Step> {
+    let template = &observed.vm.spec.template.spec;
+    let (interfaces, networks) = cards::trimmed(template, observed.own_vmi())?;
+    PLUGGED_CARDS_SERVED.then_some(Step::Trim(interfaces, networks))
 }
 
 /// What an ending instance leaves, where the machine does not have it yet. At its end, so that a start costs no write more.

@@ -46,7 +46,7 @@ pub(super) async fn drift(
     let subject = || format!("controller revision {namespace}/{kept}");
     let found = call_opt("get", subject, revisions.get(kept)).await?;
     let follows = Follows::of(&cluster.config().settings);
-    Ok(found.map_or(Drift::Unknown, |revision| compare(vm, &revision, &follows)))
+    Ok(found.map_or(Drift::Unknown, |revision| compare(vm, &revision, vmi, &follows)))
 }
 
 /// Keeps the machine as it is now, and nothing that is older.

@@ -78,6 +78,15 @@ pub(super) enum Action {
         /// It has begun.
         begun: bool,
     },
+    /// Have the launcher's pod ask for other networks.
+    AskForNetworks {
+        /// Name of the pod.
+        name: String,
+        /// Its UID: no other pod is meant.
+        uid: String,
+        /// All of what it is to ask for.
+        networks: String,
+    },
     /// Merge this into the instance.
     Patch(Value),
 }

@@ -1,9 +1,9 @@
 //! The launcher pod of an instance that runs, once more: what a migration moves it to.
 
-use super::claims;
 use super::observe::in_namespace;
 use super::reach;
 use super::state;
+use super::{claims, networks};
 use crate::cluster::Cluster;
 use crate::pod;
 use barevirt_api::v1::VirtualMachineInstance;
@@ -36,17 +36,22 @@ pub(crate) async fn again(
         Err(causes) => return Ok(Again::Invalid(Cause::joined(&causes))),
     };
     let namespace = vmi.namespace().unwrap_or_default();
-    let (config, state, claims) = futures::try_join!(
+    let (config, state, claims, definitions) = futures::try_join!(
         in_namespace(cluster, cluster.config(), &namespace),
         state::observe(cluster, vmi, false),
         claims::observe(cluster, vmi),
+        networks::observe(cluster, vmi, None, true),
     )?;
     if let Some((_, message)) = claims.trouble(vmi) {
+        return Ok(Again::Waits(message));
+    }
+    if let Some(message) = definitions.trouble() {
         return Ok(Again::Waits(message));
     }
     let reaches = reach::observe(cluster, vmi, &claims, state.as_ref()).await?;
     let mut pod = pod::build(&valid, &config);
     pod::claims::add(&mut pod, &valid, |claim| claims.mode(claim));
+    pod::networks::ask(&mut pod, &definitions.resources);
     pod::reach::add(&mut pod, &reaches);
     match state::step(vmi, state.as_ref()) {
         state::Step::Nothing | state::Step::Forget(_) => {}

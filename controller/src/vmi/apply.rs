@@ -7,7 +7,7 @@ use self::beside::{Made, Role};
 use self::requests::{is_current, make_pod, patch, tell};
 use super::action::{Action, Plan};
 use super::subject::subject;
-use super::{resize, state, status};
+use super::{networks, resize, state, status};
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::write;
@@ -94,6 +94,9 @@ pub(super) async fn apply(
                     json!({"metadata": {"uid": uid, "annotations": {EVICTION_IN_PROGRESS_ANNOTATION: mark}}});
                 let namespace = vmi.namespace().unwrap_or_default();
                 write::patch::<Pod>(cluster, "patch", &namespace, &name, &body).await?;
+            }
+            Action::AskForNetworks { name, uid, networks } => {
+                ask_for_networks(cluster, vmi, &name, &uid, &networks).await?;
             }
             Action::Patch(body) => patch(cluster, vmi, &body).await?,
         }
@@ -194,6 +197,21 @@ async fn tell_refusal(
     let message = format!("Error creating {what}: {}", error.message());
     tell(cluster, vmi, status::refused(vmi, reason, &message, Timestamp::now())).await?;
     warn!(vmi = subject(vmi), error = error.message(), what, "creation was refused");
+    Ok(())
+}
+
+/// Whatever the cluster has for Multus may follow, or may not: then a migration brings the networks.
+async fn ask_for_networks(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    name: &str,
+    uid: &str,
+    networks: &str,
+) -> Result<(), Error> {
+    let namespace = vmi.namespace().unwrap_or_default();
+    let body = json!({"metadata": {"uid": uid, "annotations": {networks::ANNOTATION: networks}}});
+    write::patch::<Pod>(cluster, "patch", &namespace, name, &body).await?;
+    info!(namespace, vmi = vmi.name_any(), pod = name, networks, "the launcher pod asks for other networks");
     Ok(())
 }
 

@@ -27,6 +27,7 @@ mod eviction;
 mod first_consumer;
 mod hotplug;
 pub(crate) mod moving;
+mod networks;
 mod observe;
 mod observed;
 pub(crate) mod others;

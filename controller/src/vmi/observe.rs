@@ -3,12 +3,13 @@
 use super::claims::{self, Claims};
 use super::consumer::{self, Consumer};
 use super::hotplug::attachments::{self, Attachments};
+use super::networks::Definitions;
 use super::observed::Observed;
 use super::others::{self, Other};
 use super::places::node_of;
 use super::subject::subject;
 use super::verdict::Verdict;
-use super::{progress, proof, reach, resize, state};
+use super::{networks, progress, proof, reach, resize, state};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::expectations::{Key, Kind};
@@ -102,7 +103,15 @@ pub(super) async fn observe(
     // Its pod is made by them, and they are noted when it runs.
     let is_due = starting && launcher.as_ref().is_none_or(progress::runs);
     let claims = async { if is_due { claims::observe(cluster, &vmi).await } else { Ok(Claims::default()) } };
-    let (config, state, claims) = futures::try_join!(config, state, claims)?;
+    let definitions = async {
+        let waits = starting && launcher.as_ref().is_none_or(|pod| !progress::runs(pod));
+        if waits {
+            networks::observe(cluster, &vmi, launcher.as_ref(), begins).await
+        } else {
+            Ok(Definitions::default())
+        }
+    };
+    let (config, state, claims, definitions) = futures::try_join!(config, state, claims, definitions)?;
     // Where something is missing there is no pod to be placed.
     let reaches = if begins && claims.trouble(&vmi).is_none() {
         reach::observe(cluster, &vmi, &claims, state.as_ref()).await?
@@ -116,8 +125,11 @@ pub(super) async fn observe(
     if is_born_here && proof::names(&vmi, made) {
         cluster.births.forget(made);
     }
+    let same_addresses = if begins || runs { cluster.macs.same(&vmi) } else { Vec::new() };
     let now = Timestamp::now();
     Ok(Some(Observed {
+        definitions,
+        same_addresses,
         is_born_here,
         state,
         claims,

@@ -3,6 +3,7 @@
 use super::claims::Claims;
 use super::consumer::Consumer;
 use super::hotplug::attachments::Attachments;
+use super::networks::Definitions;
 use super::others::{Other, Target};
 use super::state::State;
 use crate::config::Config;
@@ -41,6 +42,10 @@ pub(super) struct Observed {
     pub reaches: Vec<Reach>,
     /// What is there for volumes that come and go, while it runs and once it has ended.
     pub attachments: Attachments,
+    /// Definitions of networks that it names, where they were looked for: as long as it does not run.
+    pub definitions: Definitions,
+    /// Cards of others that have the hardware address of one of its cards on the same network, for people.
+    pub same_addresses: Vec<String>,
     /// Its address on vsock, where it wants one and does not run yet.
     pub context_id: Option<u32>,
     /// Settings.

@@ -5,6 +5,7 @@ use super::eviction;
 use super::first_consumer::{self, Step};
 use super::hotplug;
 use super::moving;
+use super::networks;
 use super::observed::Observed;
 use super::others::is_moving;
 use super::progress::{runs, stuck_container, unschedulable};
@@ -134,12 +135,17 @@ fn without_pod(observed: &Observed) -> Plan {
                 return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
                     .again_in(SETTINGS_PATIENCE);
             }
+            if let Some(message) = observed.definitions.trouble() {
+                return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
+                    .again_in(networks::PATIENCE);
+            }
             let step = first_consumer::step(vmi, &observed.claims, &observed.consumer);
             if observed.claims.trouble(vmi).is_some() {
                 return first_consumer::plan(observed, step, None);
             }
             let mut pod = pod::build(&valid, &observed.config);
             pod::claims::add(&mut pod, &valid, |claim| observed.claims.mode(claim));
+            pod::networks::ask(&mut pod, &observed.definitions.resources);
             let unheard = pod::reach::add(&mut pod, &observed.reaches);
             let mut plan = Plan::default();
             match state::step(vmi, observed.state.as_ref()) {
@@ -167,6 +173,7 @@ fn without_pod(observed: &Observed) -> Plan {
             );
             let mut plan = plan.act(Action::CreatePod(Box::new(pod))).tell(note);
             plan.notes.extend(reach::note(&unheard));
+            plan.notes.extend(observed.same_addresses.iter().map(|text| networks::same_address(text)));
             plan
         }
         Err(causes) => trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &Cause::joined(&causes)),
@@ -213,7 +220,11 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
                 // It will not run any more; its end decides.
                 Plan::default()
             } else if runs(pod) {
-                hand_over(observed, pod, node)
+                match networks::unattached(observed, pod) {
+                    Some((left, _)) if !left.is_zero() => Plan::default().again_in(left),
+                    Some((_, message)) => hold(observed, pod, &message),
+                    None => hand_over(observed, pod, node),
+                }
             } else {
                 await_pod(observed, pod)
             }
@@ -231,7 +242,9 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
                     plan
                 } else {
                     let plan = plan.and(resize::plan(observed, pod));
-                    if plan.actions.is_empty() { plan.and(hotplug::plan(observed, pod)) } else { plan }
+                    let plan =
+                        if plan.actions.is_empty() { plan.and(hotplug::plan(observed, pod)) } else { plan };
+                    if plan.actions.is_empty() { plan.and(networks::plan(observed, pod)) } else { plan }
                 }
             } else {
                 Plan::default()
@@ -253,9 +266,12 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     let mut status = vmi.status.clone().unwrap_or_default();
     let mut notes = vec![];
     let mut trouble = false;
-    for (condition, found) in
-        [(CONDITION_POD_SCHEDULED, unschedulable(pod)), (CONDITION_SYNCHRONIZED, stuck_container(pod))]
-    {
+    // Such a pod cannot come to run, and says nothing.
+    let undefined = observed.definitions.trouble().map(|message| (REASON_FAILED_CREATE.to_owned(), message));
+    for (condition, found) in [
+        (CONDITION_POD_SCHEDULED, unschedulable(pod)),
+        (CONDITION_SYNCHRONIZED, stuck_container(pod).or(undefined)),
+    ] {
         match found {
             Some((reason, message)) => {
                 trouble = true;
@@ -272,6 +288,21 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     Condition::remove(&mut status.conditions, CONDITION_PROVISIONING);
     enter(&mut status, PHASE_SCHEDULING, observed.now);
     proof::note(&mut status, pod);
+    not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
+    // A definition that is missing, or comes, is no event.
+    let again =
+        vmi.spec.networks.iter().any(|network| network.multus.is_some()).then_some(networks::PATIENCE);
+    Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again }
+}
+
+/// The pod runs without a network of the instance: no handler could give it to the guest.
+fn hold(observed: &Observed, pod: &Pod, message: &str) -> Plan {
+    let vmi = &observed.vmi;
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let mut notes = vec![];
+    enter(&mut status, PHASE_SCHEDULING, observed.now);
+    proof::note(&mut status, pod);
+    networks::tell_unattached(&mut status, &mut notes, message, observed.now);
     not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again: None }
 }
@@ -295,6 +326,7 @@ fn hand_over(observed: &Observed, pod: &Pod, node: &str) -> Plan {
     status.vsockcid = status.vsockcid.or(observed.context_id.map(i64::from));
     state::note(observed.state.as_ref(), &mut status.volume_status);
     observed.claims.note(vmi, &mut status.volume_status);
+    networks::note(vmi, pod, &mut status.interfaces);
     status.active_pods = [(pod.uid().unwrap_or_default(), node.to_owned())].into();
     status.qos_class = pod.status.as_ref().and_then(|status| status.qos_class.clone());
     status.launcher_container_image_version = pod

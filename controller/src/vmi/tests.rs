@@ -4,6 +4,7 @@ use super::action::{Action, Plan};
 use super::claims::Claims;
 use super::consumer::Consumer;
 use super::hotplug::attachments::Attachments;
+use super::networks::Definitions;
 use super::observed::Observed;
 use super::others::{Other, Target};
 use super::plan::plan;
@@ -82,6 +83,8 @@ pub(super) fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observe
         consumer: Consumer::default(),
         reaches: vec![],
         attachments: Attachments::default(),
+        definitions: Definitions::default(),
+        same_addresses: vec![],
         context_id: None,
         config: config(),
         now: at(NOW),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::networks::{BRIDGE_SERVED, LINK_STATE_SERVED, SEVERAL_CARDS_SERVED};
 
 #[test]
 fn network_rules() {
@@ -56,11 +57,125 @@ fn network_source_rules() {
         ["/spec/domain/devices/interfaces/0/acpiIndex" => 7, "/spec/networks/-" => {"name": "b", "multus": {"networkName": "a"}}, "/spec/domain/devices/interfaces/-" => {"name": "b", "bridge": {}, "acpiIndex": 7}]
             => "spec.domain.devices.interfaces[1].acpiIndex", "another interface has the acpiIndex 7";
     ]);
-    check_refused(rows![
-        ["/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/bridge" => {}] => "spec.domain.devices.interfaces[0].bridge", "";
-        ["/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/bridge" => {}, "/spec/domain/devices/interfaces/0/macAddress" => "02:00:00:00:00:00"] => "spec.domain.devices.interfaces[0].bridge", "";
-        ["/spec/networks/-" => {"name": "b", "multus": {"networkName": "a"}}, "/spec/domain/devices/interfaces/-" => more] => "spec.domain.devices.interfaces[1].bridge", "", "spec.networks[1].multus", "";
-    ]);
+}
+
+/// The right instance on a bridge, and with further members of its interface and network.
+fn bridged(more: &Value, network: Value) -> Value {
+    let mut interface = json!({"name": "default", "bridge": {}});
+    interface.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let object = with(right(), "/spec/domain/devices/interfaces/0", interface);
+    with(object, "/spec/networks/0", network)
+}
+
+/// The right instance with a second card.
+fn second(interface: Value, multus: Value) -> Value {
+    let object = with(right(), "/spec/networks/-", json!({"name": "b", "multus": multus}));
+    with(object, "/spec/domain/devices/interfaces/-", interface)
+}
+
+#[test]
+fn cards_are_taken_as_soon_as_they_are_carried_out() {
+    let pod = || json!({"name": "default", "pod": {}});
+    let own = || json!({"name": "default", "multus": {"networkName": "net/a", "default": true}});
+    let plain = || json!({"name": "b", "bridge": {}});
+    let named = || json!({"networkName": "a"});
+    let first = "spec.domain.devices.interfaces[0]";
+    let other = "spec.domain.devices.interfaces[1]";
+    for (object, refused) in [
+        (bridged(&json!({}), pod()), vec![(BRIDGE_SERVED, format!("{first}.bridge"))]),
+        // Only the masquerade binding has an address of its own in the pod.
+        (
+            bridged(&json!({"macAddress": "02:00:00:00:00:00"}), pod()),
+            vec![(BRIDGE_SERVED, format!("{first}.bridge"))],
+        ),
+        (
+            bridged(&json!({}), own()),
+            vec![
+                (SEVERAL_CARDS_SERVED, "spec.networks[0].multus".to_owned()),
+                (BRIDGE_SERVED, format!("{first}.bridge")),
+            ],
+        ),
+        (
+            second(plain(), named()),
+            vec![
+                (SEVERAL_CARDS_SERVED, "spec.networks[1].multus".to_owned()),
+                (SEVERAL_CARDS_SERVED, format!("{other}.bridge")),
+            ],
+        ),
+        (
+            second(json!({"name": "b", "bridge": {}, "state": "absent"}), named()),
+            vec![
+                (SEVERAL_CARDS_SERVED, "spec.networks[1].multus".to_owned()),
+                (SEVERAL_CARDS_SERVED, format!("{other}.bridge")),
+                (LINK_STATE_SERVED, format!("{other}.state")),
+            ],
+        ),
+        (
+            with(right(), "/spec/domain/devices/interfaces/0/state", json!("down")),
+            vec![(LINK_STATE_SERVED, format!("{first}.state"))],
+        ),
+    ] {
+        let causes = causes_of(&object);
+        let fields: Vec<&String> = causes.iter().map(|cause| &cause.field).collect();
+        let expected: Vec<&String> =
+            refused.iter().filter(|(served, _)| !served).map(|(_, field)| field).collect();
+        assert_eq!(fields, expected, "{causes:#?}");
+        assert!(causes.iter().all(is_refusal), "{causes:#?}");
+    }
+}
+
+#[test]
+fn bindings_that_are_not_served_are_named() {
+    for binding in ["sriov", "passtBinding", "binding"] {
+        let value = if binding == "binding" { json!({"name": "mine"}) } else { json!({}) };
+        let mut object = with(right(), "/spec/domain/devices/interfaces/0/masquerade", Value::Null);
+        object = with(object, &format!("/spec/domain/devices/interfaces/0/{binding}"), value);
+        object = with(object, "/spec/domain/devices/interfaces/0/tag", json!("red"));
+        let fields: Vec<String> =
+            causes_with(&object, &Gates::all()).into_iter().map(|cause| cause.field).collect();
+        let interface = "spec.domain.devices.interfaces[0]";
+        let expected = [format!("{interface}.{binding}"), format!("{interface}.tag")];
+        assert_eq!(fields, expected);
+    }
+}
+
+#[test]
+fn no_two_cards_have_one_address_and_there_is_room_for_all() {
+    let mac = |text: &str| json!({"name": "b", "bridge": {}, "macAddress": text});
+    let rules = |object: &Value| {
+        let causes = causes_of(object);
+        rules_of(&causes).into_iter().map(|cause| cause.to_string()).collect::<Vec<_>>()
+    };
+    let named = || json!({"networkName": "a"});
+    assert_eq!(rules(&second(mac("02:11:22:33:44:56"), named())), [""; 0]);
+    assert_eq!(
+        rules(&second(mac("02-11-22-33-44-55"), named())),
+        [
+            "spec.domain.devices.interfaces[1].macAddress: another interface has the MAC address 02-11-22-33-44-55"
+        ]
+    );
+    let mut many = right();
+    for number in 0..170 {
+        let name = format!("b{number}");
+        many = with(many, "/spec/networks/-", json!({"name": name, "multus": {"networkName": "a"}}));
+        many = with(many, "/spec/domain/devices/interfaces/-", json!({"name": name, "bridge": {}}));
+    }
+    let found = rules(&many);
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].starts_with("spec.domain.devices.interfaces: ") && found[0].contains("170"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn definitions_are_named_as_objects_are() {
+    for wrong in ["a/b/c", "/a", "a/", "../a", "A", "a_b", "a b", "net/..", "net/a?b"] {
+        let causes = causes_of(&second(json!({"name": "b", "bridge": {}}), json!({"networkName": wrong})));
+        let rules = rules_of(&causes);
+        assert_eq!(rules.len(), 1, "{wrong}: {causes:?}");
+        assert_eq!(rules[0].field, "spec.networks[1].multus.networkName");
+    }
 }
 
 #[test]
@@ -140,7 +255,8 @@ fn one_mistake_may_have_several_causes_and_all_are_named() {
         ]
     );
     let twice = right()["spec"]["domain"]["devices"]["interfaces"][0].clone();
-    let twice = with(with(twice, "/bootOrder", Value::Null), "/ports", json!([]));
+    let twice = with(with(twice, "/bootOrder", Value::Null), "/macAddress", Value::Null);
+    let twice = with(twice, "/ports", json!([]));
     assert_eq!(
         fields(with(right(), "/spec/domain/devices/interfaces/-", twice)),
         ["spec.domain.devices.interfaces[1].name"]

@@ -245,6 +245,90 @@ fn what_was_wrong_before_is_not_in_the_way() {
     assert_eq!(changed(&hot, &odd), []);
 }
 
+/// What is wrong with such a change of an instance's cards, where cards come and go.
+fn cards_changed(from: &Value, to: &Value) -> Vec<String> {
+    let mut causes = Vec::new();
+    let (old, new) = (instance(from.clone()), instance(to.clone()));
+    super::super::cards::validate_when(true, &old, &new, &Gates::default(), &mut causes);
+    // Whether a version serves a field at all is a question of its own.
+    causes.retain(|cause| !is_refusal(cause));
+    causes.into_iter().map(|cause| cause.to_string()).collect()
+}
+
+#[test]
+fn cards_come_and_go() {
+    let card = |state: Value| with(json!({"name": "red", "bridge": {}}), "/state", state);
+    let network = |definition: &str| json!({"name": "red", "multus": {"networkName": definition}});
+    let with_card = |state: Value, definition: &str| {
+        let object = with(right(), "/spec/networks/-", network(definition));
+        with(object, "/spec/domain/devices/interfaces/-", card(state))
+    };
+    let (without, up) = (right(), with_card(json!(null), "a"));
+    let (down, absent) = (with_card(json!("down"), "a"), with_card(json!("absent"), "a"));
+    for (from, to) in [
+        (&without, &up),
+        (&without, &down),
+        (&up, &down),
+        (&down, &up),
+        (&up, &absent),
+        (&absent, &without),
+        (&up, &with_card(json!(null), "net/b")),
+    ] {
+        assert_eq!(cards_changed(from, to), [""; 0], "{to}");
+    }
+    let list = "spec.domain.devices.interfaces";
+    let plugged = |interface: Value, network: Value| {
+        let object = with(right(), "/spec/networks/-", network);
+        with(object, "/spec/domain/devices/interfaces/-", interface)
+    };
+    let not_bridge = plugged(json!({"name": "red", "masquerade": {}}), network("a"));
+    let default = json!({"name": "red", "multus": {"networkName": "a", "default": true}});
+    for (from, to, told) in [
+        (&up, &without, format!("{list}: interface red was removed, and was not absent")),
+        (&without, &absent, format!("{list}[1]: interface red cannot be plugged into a running guest")),
+        (&without, &not_bridge, format!("{list}[1]: interface red cannot be plugged")),
+        (
+            &without,
+            &plugged(card(json!(null)), default.clone()),
+            format!("{list}[1]: interface red cannot be plugged"),
+        ),
+        (&absent, &up, format!("{list}[1].state: interface red is on its way out")),
+        (
+            &up,
+            &with(up.clone(), "/spec/domain/devices/interfaces/1/model", json!("e1000e")),
+            format!("{list}[1]: interface red changed in more than its state"),
+        ),
+        (
+            &up,
+            &with(up.clone(), "/spec/networks/1", default),
+            "spec.networks[1]: network red changed in more than its networkName".to_owned(),
+        ),
+        (
+            &without,
+            &with_card(json!(null), "A"),
+            "spec.networks[1].multus.networkName must be a name".to_owned(),
+        ),
+    ] {
+        let found = cards_changed(from, to);
+        assert_eq!(found.len(), 1, "{to}: {found:?}");
+        assert!(found[0].starts_with(&told), "{found:?}");
+    }
+}
+
+#[test]
+fn cards_are_a_components_affair_once_they_are_served() {
+    let red = |list: &str, value: Value| (format!("/spec/{list}/-"), value);
+    let changes = [
+        red("networks", json!({"name": "red", "multus": {"networkName": "a"}})),
+        red("domain/devices/interfaces", json!({"name": "red", "bridge": {}})),
+    ];
+    let hot = changes.into_iter().fold(right(), |object, (at, value)| with(object, &at, value));
+    let causes = changed(&right(), &hot);
+    assert_eq!(causes.is_empty(), crate::networks::PLUGGED_CARDS_SERVED, "{causes:?}");
+    let by_user = vmi_update(&instance(right()), &instance(hot), Requester::User, &Gates::default());
+    assert_eq!(by_user[0].message, "update of VMI object is restricted");
+}
+
 #[test]
 fn a_drive_stays_where_it_is() {
     let volume = json!({"name": "cd", "dataVolume": {"name": "cd", "hotpluggable": true}});

@@ -26,6 +26,7 @@ mod credentials;
 mod disks;
 pub mod first_consumer;
 mod kernel;
+pub mod networks;
 mod objects;
 mod parts;
 mod placement;
@@ -184,6 +185,7 @@ fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
     );
     let mut annotations = given.annotations.clone().unwrap_or_default();
     annotations.retain(|name, _| !OWN_ANNOTATIONS.iter().any(|prefix| name.starts_with(prefix)));
+    networks::annotate(&mut annotations, vmi.namespace(), vmi.spec());
     annotations.extend(
         [
             (DOMAIN_ANNOTATION, vmi.name().to_owned()),

@@ -120,6 +120,7 @@ impl World {
                     .insert("kubevirt.io/vm-generation".to_owned(), generation.to_string());
                 return true;
             }
+            Step::Trim(..) => panic!("it has no cards"),
             Step::Rest | Step::Report | Step::Wait(_) | Step::Blocked(_) => {}
             other => panic!("{other:?}"),
         }

@@ -1,0 +1,187 @@
+//! Networks of an instance: which of them Multus attaches, what their links are called in its pod, and who told about an
+//! interface.
+//!
+//! ```text
+//!   networks[].pod                       eth0
+//!   networks[].multus, default: true     eth0: in place of the cluster's own network
+//!   networks[].multus                    pod<11 digits of the SHA-256 of the network's name>
+//! ```
+//!
+//! The names are KubeVirt's, so that a pod of either is understood by both.
+
+use crate::v1::{Interface, MultusNetwork, Network, VirtualMachineInstanceSpec};
+use sha2::{Digest, Sha256};
+use std::fmt::{Display, Formatter, Write};
+
+/// Whether a guest may have cards on networks that Multus attaches, beside the one of the pod network or in its place.
+pub const SEVERAL_CARDS_SERVED: bool = true;
+/// Whether a card may be bridged to the pod network.
+pub const BRIDGE_SERVED: bool = true;
+/// Whether a card's link can be up or down, as `state` says.
+pub const LINK_STATE_SERVED: bool = true;
+/// Whether cards come and go while the guest runs.
+pub const PLUGGED_CARDS_SERVED: bool = true;
+
+/// Link of the pod's first network.
+pub const FIRST_LINK: &str = "eth0";
+/// How links of other networks begin.
+const PREFIX: &str = "pod";
+/// Digits that follow: with `-nic` behind them, as the binding needs it, the name is as long as the kernel allows.
+const DIGITS: usize = 11;
+
+/// `state` of a card that is to leave, or has left.
+pub const ABSENT: &str = "absent";
+/// `state` of a card whose link is down.
+pub const DOWN: &str = "down";
+
+/// `infoSource` of what the definition of the machine says.
+pub const SOURCE_DOMAIN: &str = "domain";
+/// `infoSource` of what Multus has noted on the pod.
+pub const SOURCE_MULTUS: &str = "multus-status";
+
+/// Whether Multus attaches it beside the pod's first network.
+pub fn is_secondary(network: &Network) -> bool {
+    network.multus.as_ref().is_some_and(|multus| !is_default(multus))
+}
+
+/// Whether it takes the place of the cluster's own network.
+pub fn is_default(multus: &MultusNetwork) -> bool {
+    multus.default == Some(true)
+}
+
+/// Whether it is the first network of the pod.
+pub fn is_first(network: &Network) -> bool {
+    network.pod.is_some() || network.multus.as_ref().is_some_and(is_default)
+}
+
+/// Name of the network's link in the pod.
+pub fn link(network: &Network) -> String {
+    if is_secondary(network) { secondary_link(&network.name) } else { FIRST_LINK.to_owned() }
+}
+
+/// Name of the link of a network that Multus attaches beside the first one.
+pub fn secondary_link(network: &str) -> String {
+    let mut name = PREFIX.to_owned();
+    for byte in Sha256::digest(network.as_bytes()).iter().take(DIGITS.div_ceil(2)) {
+        // Writing to a string cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name.truncate(PREFIX.len() + DIGITS);
+    name
+}
+
+/// Whether a card is to leave, or has left.
+pub fn is_absent(interface: &Interface) -> bool {
+    interface.state.as_deref() == Some(ABSENT)
+}
+
+/// What `state` says; `up` where it says nothing.
+pub fn state(interface: &Interface) -> &str {
+    interface.state.as_deref().filter(|state| !state.is_empty()).unwrap_or("up")
+}
+
+/// Networks beside the first one, each with its interface, where that is not to leave.
+pub fn attached(spec: &VirtualMachineInstanceSpec) -> impl Iterator<Item = (&Network, &Interface)> {
+    secondary(spec).filter(|(_, interface)| !is_absent(interface))
+}
+
+/// Networks beside the first one, each with its interface.
+pub fn secondary(spec: &VirtualMachineInstanceSpec) -> impl Iterator<Item = (&Network, &Interface)> {
+    spec.networks.iter().filter(|network| is_secondary(network)).filter_map(|network| {
+        let mut interfaces = spec.domain.devices.interfaces.iter();
+        Some((network, interfaces.find(|interface| interface.name == network.name)?))
+    })
+}
+
+/// A NetworkAttachmentDefinition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Attachment {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Attachment {
+    /// The one that `networkName` means in a namespace: `name`, or `namespace/name`.
+    pub fn of(namespace: &str, network_name: &str) -> Self {
+        let (namespace, name) = network_name.split_once('/').unwrap_or((namespace, network_name));
+        Attachment { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+impl Display for Attachment {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Between names in `infoSource`.
+const SEPARATOR: &str = ", ";
+
+fn sources(text: Option<&str>) -> impl Iterator<Item = &str> {
+    text.unwrap_or_default().split(SEPARATOR).filter(|source| !source.is_empty())
+}
+
+/// Whether `infoSource` names a source.
+pub fn is_told_by(text: Option<&str>, source: &str) -> bool {
+    sources(text).any(|known| known == source)
+}
+
+/// `infoSource` with a source, or without it; none where nothing is left.
+pub fn with_source(text: Option<&str>, source: &str, told: bool) -> Option<String> {
+    let mut all: Vec<&str> = sources(text).filter(|known| told || *known != source).collect();
+    if told && !all.contains(&source) {
+        all.push(source);
+    }
+    (!all.is_empty()).then(|| all.join(SEPARATOR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn network(value: Value) -> Network {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn links_have_kubevirts_names() {
+        // `printf red | sha256sum`, `printf default | sha256sum`.
+        assert_eq!(secondary_link("red"), "podb1f51a511f1");
+        assert_eq!(secondary_link("default"), "pod37a8eec1ce1");
+        assert_eq!(link(&network(json!({"name": "red", "multus": {"networkName": "a"}}))), "podb1f51a511f1");
+        for first in [
+            json!({"name": "a", "pod": {}}),
+            json!({"name": "a", "multus": {"networkName": "a", "default": true}}),
+        ] {
+            let first = network(first);
+            assert_eq!(
+                (link(&first).as_str(), is_first(&first), is_secondary(&first)),
+                ("eth0", true, false)
+            );
+        }
+        assert!(secondary_link("x").len() + "-nic".len() < 19);
+    }
+
+    #[test]
+    fn a_definition_is_in_the_namespace_of_who_names_it() {
+        assert_eq!(Attachment::of("shop", "blue").to_string(), "shop/blue");
+        assert_eq!(Attachment::of("shop", "net/blue").to_string(), "net/blue");
+    }
+
+    #[test]
+    fn sources_come_and_go() {
+        assert_eq!(with_source(None, SOURCE_MULTUS, true).as_deref(), Some("multus-status"));
+        let both = with_source(Some("domain, guest-agent"), SOURCE_MULTUS, true);
+        assert_eq!(both.as_deref(), Some("domain, guest-agent, multus-status"));
+        assert_eq!(with_source(both.as_deref(), SOURCE_MULTUS, true), both);
+        assert!(is_told_by(both.as_deref(), "guest-agent") && !is_told_by(both.as_deref(), "agent"));
+        assert_eq!(
+            with_source(both.as_deref(), SOURCE_DOMAIN, false).as_deref(),
+            Some("guest-agent, multus-status")
+        );
+        assert_eq!(with_source(Some("multus-status"), SOURCE_MULTUS, false), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! Network cards of a machine that come and go while its instance runs, and their links. Pure.
+//!
+//! ```text
+//!   machine                          instance                     then
+//!   a card that is not there     --> added                        the pod's networks follow, the guest follows
+//!   another state                --> the same
+//!   absent                       --> absent                       the guest lets go, the pod's networks follow
+//!                                    taken out, once nothing tells of it any more
+//!   taken out, once the instance has it no more
+//! ```
+//!
+//! What comes and goes, and what takes a restart, are KubeVirt's rules: only bridges on networks that Multus attaches come and go, and
+//! the definition behind such a network changes for an instance that can move. One thing differs: an interface is compared with
+//! what the machine was started with, not with the instance, to which instance type, preference and defaults have added.
+
+use barevirt_api::gates::Gates;
+use barevirt_api::names::CONDITION_LIVE_MIGRATABLE;
+use barevirt_api::networks::{self, ABSENT};
+use barevirt_api::v1::{Condition, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use barevirt_api::validate::{self, Requester};
+
+/// The cards that an instance is to have next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Cards {
+    /// All its interfaces.
+    pub interfaces: Vec<Interface>,
+    /// All its networks.
+    pub networks: Vec<Network>,
+    /// Some wait until a former one of their name has left the guest.
+    pub waits: bool,
+    /// Why one of them takes a restart.
+    pub refused: Option<String>,
+}
+
+fn card<'a>(spec: &'a VirtualMachineInstanceSpec, name: &str) -> Option<&'a Interface> {
+    spec.domain.devices.interfaces.iter().find(|interface| interface.name == name)
+}
+
+fn network<'a>(spec: &'a VirtualMachineInstanceSpec, name: &str) -> Option<&'a Network> {
+    spec.networks.iter().find(|network| network.name == name)
+}
+
+/// Whether the instance's status tells of a card.
+fn is_told(vmi: &VirtualMachineInstance, name: &str) -> bool {
+    let told = vmi.status.iter().flat_map(|status| &status.interfaces);
+    told.into_iter().any(|told| told.name.as_deref() == Some(name))
+}
+
+fn is_migratable(vmi: &VirtualMachineInstance) -> bool {
+    let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    Condition::is_set(conditions, CONDITION_LIVE_MIGRATABLE)
+}
+
+/// Whether a machine's cards may be others than its instance's.
+pub fn concern(template: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> bool {
+    let wanted = &template.domain.devices.interfaces;
+    let same = wanted == &vmi.spec.domain.devices.interfaces && template.networks == vmi.spec.networks;
+    !wanted.is_empty() && !same || leave(vmi)
+}
+
+/// Whether a card of the instance is to leave, or has left: then something is to be done about it that no change of the machine
+/// tells.
+pub fn leave(vmi: &VirtualMachineInstance) -> bool {
+    vmi.spec.domain.devices.interfaces.iter().any(networks::is_absent)
+}
+
+/// Whether a machine's networks have changed in a way that its running instance cannot take over. `then` is its template as it
+/// was started, `now` as it is.
+pub(crate) fn take_a_restart(
+    then: &VirtualMachineInstanceSpec,
+    now: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+) -> bool {
+    let has = &vmi.spec;
+    let moves = is_migratable(vmi);
+    let same_network = |one: &Network, other: &Network| {
+        if moves { validate::same_network(one, other) } else { one == other }
+    };
+    let card_stays = |is: &Interface| match (card(then, &is.name), card(now, &is.name)) {
+        // By default, or taken out of the machine without being unplugged.
+        (None, None) => network(has, &is.name).is_some_and(networks::is_first),
+        (Some(_), None) => false,
+        (Some(was), Some(wanted)) => validate::same_card(was, wanted) || validate::same_card(is, wanted),
+        // A preference may have chosen the model.
+        (None, Some(wanted)) => {
+            let model = wanted.model.clone().or_else(|| is.model.clone());
+            validate::same_card(is, &Interface { model, ..wanted.clone() })
+        }
+    };
+    let network_stays = |is: &Network| match (network(then, &is.name), network(now, &is.name)) {
+        (None, None) => networks::is_first(is),
+        (Some(_), None) => false,
+        (Some(was), Some(wanted)) => same_network(was, wanted) || same_network(is, wanted),
+        (None, Some(wanted)) => same_network(is, wanted),
+    };
+    let comes = |wanted: &Interface| {
+        card(has, &wanted.name).is_some()
+            || networks::is_absent(wanted)
+            || validate::can_be_plugged(wanted, network(now, &wanted.name))
+    };
+    let devices = &has.domain.devices;
+    !(devices.interfaces.iter().all(card_stays)
+        && has.networks.iter().all(network_stays)
+        && now.domain.devices.interfaces.iter().all(comes))
+}
+
+/// Decides. `wanted` is the machine's template with its instance type, preference and defaults.
+pub(crate) fn plan(
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    gates: &Gates,
+) -> Cards {
+    let mut next = vmi.clone();
+    let (mut waits, mut refused) = (false, None);
+    let mut take = |next: &mut VirtualMachineInstance, changed: VirtualMachineInstance, name: &str| {
+        match validate::vmi_update(vmi, &changed, Requester::Component, gates).first() {
+            None => *next = changed,
+            Some(cause) => {
+                refused.get_or_insert_with(|| format!("interface {name} updated in template spec. {cause}"));
+            }
+        }
+    };
+    for card in &wanted.domain.devices.interfaces {
+        let network = network(wanted, &card.name);
+        let mut changed = next.clone();
+        let interfaces = &mut changed.spec.domain.devices.interfaces;
+        match interfaces.iter_mut().find(|is| is.name == card.name) {
+            // It goes first, and comes anew then.
+            Some(is) if networks::is_absent(is) => waits |= !networks::is_absent(card),
+            Some(is) if networks::state(is) == networks::state(card) => {}
+            Some(is) => {
+                is.state.clone_from(&card.state);
+                take(&mut next, changed, &card.name);
+            }
+            None if !validate::can_be_plugged(card, network) => {}
+            None if is_told(vmi, &card.name) => waits = true,
+            None => {
+                interfaces.push(card.clone());
+                changed.spec.networks.extend(network.cloned());
+                take(&mut next, changed, &card.name);
+            }
+        }
+    }
+    if is_migratable(vmi) {
+        for is in next.spec.networks.clone() {
+            let Some(named) = network(wanted, &is.name).filter(|named| **named != is) else { continue };
+            if validate::same_network(&is, named) {
+                let mut changed = next.clone();
+                let mut all = changed.spec.networks.iter_mut();
+                if let Some(network) = all.find(|network| network.name == is.name) {
+                    network.clone_from(named);
+                }
+                take(&mut next, changed, &is.name);
+            }
+        }
+    }
+    let spec = &mut next.spec;
+    let gone = |interface: &Interface| {
+        // What has just become absent is in the guest still, told or not.
+        networks::is_absent(interface)
+            && card(&vmi.spec, &interface.name).is_some_and(networks::is_absent)
+            && !is_told(vmi, &interface.name)
+    };
+    let (left, stay): (Vec<Interface>, Vec<Interface>) =
+        std::mem::take(&mut spec.domain.devices.interfaces).into_iter().partition(gone);
+    spec.networks.retain(|network| left.iter().all(|left| left.name != network.name));
+    Cards { interfaces: stay, networks: std::mem::take(&mut spec.networks), waits, refused }
+}
+
+/// A machine's cards without those that were unplugged and that its instance does not have any more; none where all stay.
+pub fn trimmed(
+    template: &VirtualMachineInstanceSpec,
+    vmi: Option<&VirtualMachineInstance>,
+) -> Option<(Vec<Interface>, Vec<Network>)> {
+    let gone = |interface: &Interface| {
+        interface.state.as_deref() == Some(ABSENT)
+            && vmi.is_none_or(|vmi| {
+                card(&vmi.spec, &interface.name).is_none() && !is_told(vmi, &interface.name)
+            })
+    };
+    let interfaces = template.domain.devices.interfaces.iter();
+    let (left, stay): (Vec<Interface>, Vec<Interface>) = interfaces.cloned().partition(gone);
+    let networks = template.networks.iter();
+    let networks = networks.filter(|network| left.iter().all(|left| left.name != network.name));
+    (!left.is_empty()).then(|| (stay, networks.cloned().collect()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! Cards that come and go: steps, and random machines until their instances have what they want.
+
+use super::*;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// A template with the pod network, and cards `name:definition:state`.
+fn spec(cards: &[&str]) -> VirtualMachineInstanceSpec {
+    let mut interfaces = vec![json!({"name": "default", "masquerade": {}})];
+    let mut networks = vec![json!({"name": "default", "pod": {}})];
+    for card in cards {
+        let mut parts = card.split(':');
+        let name = parts.next().unwrap();
+        let definition = parts.next().filter(|part| !part.is_empty()).unwrap_or("net");
+        let mut interface = json!({"name": name, "bridge": {}});
+        if let Some(state) = parts.next() {
+            interface["state"] = json!(state);
+        }
+        interfaces.push(interface);
+        networks.push(json!({"name": name, "multus": {"networkName": definition}}));
+    }
+    serde_json::from_value(json!({
+        "architecture": "amd64",
+        "domain": {"devices": {"interfaces": interfaces}, "memory": {"guest": "1Gi"}}, "networks": networks,
+    }))
+    .unwrap()
+}
+
+/// A running instance with such cards, of which its status tells.
+fn vmi(cards: &[&str], told: &[&str], moves: bool) -> VirtualMachineInstance {
+    let told: Vec<Value> = told.iter().map(|name| json!({"name": name, "infoSource": "domain"})).collect();
+    let moves = json!([{"type": "LiveMigratable", "status": if moves { "True" } else { "False" }}]);
+    let mut vmi: VirtualMachineInstance = serde_json::from_value(json!({
+        "metadata": {"name": "vm"}, "spec": {"domain": {"devices": {}}},
+        "status": {"phase": "Running", "interfaces": told, "conditions": moves},
+    }))
+    .unwrap();
+    vmi.spec = spec(cards);
+    vmi
+}
+
+/// Cards as [`spec`] takes them, without the pod network's.
+fn shown(interfaces: &[Interface], networks: &[Network]) -> Vec<String> {
+    assert_eq!(interfaces.len(), networks.len());
+    let beside = interfaces.iter().filter(|interface| interface.name != "default");
+    let text = |interface: &Interface| {
+        let network = networks.iter().find(|network| network.name == interface.name).unwrap();
+        let definition = &network.multus.as_ref().unwrap().network_name;
+        let definition = if definition == "net" { "" } else { definition.as_str() };
+        match (definition, interface.state.as_deref()) {
+            ("", None) => interface.name.clone(),
+            (definition, None) => format!("{}:{definition}", interface.name),
+            (definition, Some(state)) => format!("{}:{definition}:{state}", interface.name),
+        }
+    };
+    beside.map(text).collect()
+}
+
+fn planned(wanted: &[&str], vmi: &VirtualMachineInstance) -> (Vec<String>, bool) {
+    let cards = plan(&spec(wanted), vmi, &Gates::default());
+    if networks::PLUGGED_CARDS_SERVED {
+        assert_eq!(cards.refused, None);
+    }
+    (shown(&cards.interfaces, &cards.networks), cards.waits)
+}
+
+/// Whether this version does what the test is about.
+const SERVED: bool =
+    networks::PLUGGED_CARDS_SERVED && networks::LINK_STATE_SERVED && networks::SEVERAL_CARDS_SERVED;
+
+#[test]
+fn cards_come_go_and_change_their_state() {
+    if !SERVED {
+        return;
+    }
+    for (wanted, has, told, next, waits) in [
+        (&["a", "b::down"][..], &[][..], &[][..], &["a", "b::down"][..], false),
+        (&["a::down"], &["a"], &["a"], &["a::down"], false),
+        (&["a::absent"], &["a"], &["a"], &["a::absent"], false),
+        // Told of it or not, it is in the guest until somebody has looked.
+        (&["a::absent"], &["a"], &[], &["a::absent"], false),
+        (&["a::absent"], &["a::absent"], &["a"], &["a::absent"], false),
+        (&["a::absent"], &["a::absent"], &[], &[], false),
+        (&[], &["a::absent"], &[], &[], false),
+        // It comes back once the former one has gone.
+        (&["a"], &["a::absent"], &["a"], &["a::absent"], true),
+        (&["a"], &[], &["a"], &[], true),
+        (&["a"], &["a"], &["a"], &["a"], false),
+        // One that was taken out without being unplugged stays.
+        (&[], &["a"], &["a"], &["a"], false),
+        (&["a::absent"], &[], &[], &[], false),
+    ] {
+        let expected = (next.iter().map(|name| (*name).to_owned()).collect(), waits);
+        assert_eq!(planned(wanted, &vmi(has, told, true)), expected, "{wanted:?} {has:?} {told:?}");
+    }
+}
+
+#[test]
+fn another_definition_takes_a_migration() {
+    if !SERVED {
+        return;
+    }
+    assert_eq!(planned(&["a:blue"], &vmi(&["a"], &["a"], true)).0, ["a:blue"]);
+    assert_eq!(planned(&["a:blue"], &vmi(&["a"], &["a"], false)).0, ["a"]);
+    let restart = |moves| take_a_restart(&spec(&["a"]), &spec(&["a:blue"]), &vmi(&["a"], &["a"], moves));
+    assert_eq!((restart(true), restart(false)), (false, true));
+}
+
+#[test]
+fn what_admission_would_refuse_takes_a_restart() {
+    let mut wanted = spec(&["a", "b"]);
+    wanted.domain.devices.interfaces[1].model = Some("tulip".to_owned());
+    let cards = plan(&wanted, &vmi(&[], &[], true), &Gates::default());
+    assert!(cards.refused.is_some_and(|why| why.starts_with("interface a updated in template spec. ")));
+    if SERVED {
+        assert_eq!(cards.interfaces.len(), 2);
+    }
+}
+
+#[test]
+fn some_changes_take_a_restart() {
+    let changed = |change: &dyn Fn(&mut VirtualMachineInstanceSpec)| {
+        let mut now = spec(&["a"]);
+        change(&mut now);
+        take_a_restart(&spec(&["a"]), &now, &vmi(&["a"], &["a"], true))
+    };
+    let interface = |now: &mut VirtualMachineInstanceSpec| now.domain.devices.interfaces.remove(1);
+    assert!(!changed(&|_| {}));
+    assert!(!changed(&|now| now.domain.devices.interfaces[1].state = Some("absent".to_owned())));
+    assert!(!changed(&|now| now.domain.devices.interfaces[0].state = Some("down".to_owned())));
+    assert!(!changed(&|now| *now = spec(&["a", "b"])));
+    assert!(changed(&|now| drop(interface(now))));
+    assert!(changed(&|now| drop(now.networks.remove(1))));
+    assert!(changed(&|now| now.domain.devices.interfaces[1].model = Some("e1000e".to_owned())));
+    assert!(changed(&|now| now.networks[1].multus.as_mut().unwrap().default = Some(true)));
+    assert!(changed(&|now| {
+        *now = spec(&["a", "b"]);
+        now.networks[2].multus = None;
+        now.networks[2].pod = Some(Default::default());
+    }));
+}
+
+#[test]
+fn what_others_have_added_to_an_instance_is_no_change() {
+    let nothing: VirtualMachineInstanceSpec =
+        serde_json::from_value(json!({"domain": {"devices": {}}})).unwrap();
+    // By default; by a preference; plugged since, and unplugged since.
+    assert!(!take_a_restart(&nothing, &nothing, &vmi(&[], &[], true)));
+    let mut preferred = vmi(&["a"], &["a"], true);
+    preferred.spec.domain.devices.interfaces[1].model = Some("e1000e".to_owned());
+    assert!(!take_a_restart(&spec(&["a"]), &spec(&["a"]), &preferred));
+    assert!(!take_a_restart(&spec(&[]), &spec(&["a"]), &preferred));
+    assert!(!take_a_restart(&spec(&["a"]), &spec(&[]), &vmi(&[], &[], true)));
+    // Plugged since, and then taken out of the machine alone.
+    assert!(take_a_restart(&spec(&[]), &spec(&[]), &vmi(&["a"], &["a"], true)));
+}
+
+#[test]
+fn a_machine_forgets_what_its_instance_has_no_more() {
+    let trimmed = |cards: &[&str], vmi: Option<&VirtualMachineInstance>| {
+        trimmed(&spec(cards), vmi).map(|(interfaces, networks)| shown(&interfaces, &networks))
+    };
+    assert_eq!(trimmed(&["a::absent", "b"], None), Some(vec!["b".to_owned()]));
+    assert_eq!(trimmed(&["a", "b"], None), None);
+    for (has, told, gone) in [
+        (&["a::absent"][..], &["a"][..], false),
+        (&["a::absent"], &[], false),
+        (&[], &["a"], false),
+        (&[], &[], true),
+    ] {
+        assert_eq!(trimmed(&["a::absent"], Some(&vmi(has, told, true))).is_some(), gone, "{has:?} {told:?}");
+    }
+}
+
+fn list() -> impl Strategy<Value = Vec<&'static str>> {
+    proptest::sample::subsequence(vec!["a", "b::down", "c:blue", "d::absent"], 0..=4)
+}
+
+proptest! {
+    /// Whatever there was, the instance comes to have what the machine wants, in steps that admission lets pass.
+    #[test]
+    fn the_instance_comes_to_have_what_is_wanted(has in list(), wants in list(), told in list()) {
+        if !SERVED {
+            return Ok(());
+        }
+        // What is not wanted is unplugged.
+        let name = |card: &str| card.split(':').next().unwrap_or_default().to_owned();
+        let mut cards: Vec<String> = wants.iter().map(|card| (*card).to_owned()).collect();
+        for card in &has {
+            if wants.iter().all(|wanted| name(wanted) != name(card)) {
+                let definition = card.split(':').nth(1).unwrap_or_default();
+                cards.push(format!("{}:{definition}:absent", name(card)));
+            }
+        }
+        let cards: Vec<&str> = cards.iter().map(String::as_str).collect();
+        let wanted = spec(&cards);
+        let told: Vec<String> = told.iter().map(|card| name(card)).collect();
+        let told: Vec<&str> = told.iter().map(String::as_str).collect();
+        let mut vmi = vmi(&has, &told, true);
+        for _ in 0..5 {
+            let cards = plan(&wanted, &vmi, &Gates::default());
+            prop_assert_eq!(&cards.refused, &None);
+            let mut next = vmi.clone();
+            (next.spec.domain.devices.interfaces, next.spec.networks) = (cards.interfaces, cards.networks);
+            let causes = validate::vmi_update(&vmi, &next, Requester::Component, &Gates::default());
+            prop_assert!(causes.is_empty(), "{:?}", causes);
+            // The guest tells of what it has, and of nothing else.
+            let there: Vec<String> = next.spec.domain.devices.interfaces.iter()
+                .filter(|interface| !networks::is_absent(interface)).map(|interface| interface.name.clone()).collect();
+            next.status.as_mut().unwrap().interfaces
+                .retain(|told| there.iter().any(|name| told.name.as_ref() == Some(name)));
+            vmi = next;
+        }
+        let sorted = |cards: Vec<String>| { let mut cards = cards; cards.sort(); cards };
+        let has = shown(&vmi.spec.domain.devices.interfaces, &vmi.spec.networks);
+        let wanted: Vec<String> = cards.iter().filter(|card| !card.ends_with(":absent"))
+            .map(|card| (*card).to_owned()).collect();
+        prop_assert_eq!(sorted(has), sorted(wanted));
+    }
+}

@@ -1,0 +1,238 @@
+//! What a launcher pod tells Multus, and what Multus has noted on it. Pure.
+//!
+//! ```text
+//!   instance --annotations--> k8s.v1.cni.cncf.io/networks, v1.multus-cni.io/default-network --> Multus
+//!   instance <----noted------ k8s.v1.cni.cncf.io/network-status <----------------------------- Multus
+//! ```
+//!
+//! What is noted was written by whatever the cluster has for Multus: anything but a list of links with names counts as nothing.
+
+use barevirt_api::names::COMPUTE_CONTAINER;
+use barevirt_api::networks::{self, Attachment};
+use barevirt_api::v1::VirtualMachineInstanceSpec;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Annotation: networks to attach to the pod beside its first one.
+pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+/// Annotation: the network to attach to the pod in place of the cluster's own.
+pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
+/// Annotation: what is attached to the pod.
+pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+/// Its former name.
+const FORMER_NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/networks-status";
+
+/// Longest note that is read, in bytes: a pod's annotations together are no longer.
+const LONGEST: usize = 256 << 10;
+/// Most links that are read: more than an instance may have.
+const MOST: usize = 512;
+
+/// A network to attach, as Multus reads it and KubeVirt writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Selection {
+    name: String,
+    namespace: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mac: Option<String>,
+    #[serde(default)]
+    interface: String,
+    #[serde(rename = "cni-args", default)]
+    arguments: Option<BTreeMap<String, Value>>,
+}
+
+/// Takes away what people wrote on an instance that only Multus writes on a pod, and adds what it is to do.
+pub(super) fn annotate(
+    annotations: &mut BTreeMap<String, String>,
+    namespace: &str,
+    spec: &VirtualMachineInstanceSpec,
+) {
+    annotations.remove(NETWORK_STATUS);
+    annotations.remove(FORMER_NETWORK_STATUS);
+    if let Some(wanted) = wanted(namespace, spec) {
+        annotations.insert(NETWORKS.to_owned(), wanted);
+    }
+    let multus = spec.networks.iter().filter_map(|network| network.multus.as_ref());
+    if let Some(default) = multus.into_iter().find(|multus| networks::is_default(multus)) {
+        annotations.insert(DEFAULT_NETWORK.to_owned(), default.network_name.clone());
+    }
+}
+
+/// The networks that Multus is to attach beside the first one; none where there are none.
+pub fn wanted(namespace: &str, spec: &VirtualMachineInstanceSpec) -> Option<String> {
+    let selections = selections(namespace, spec);
+    // Texts and lists always have a JSON form.
+    (!selections.is_empty()).then(|| serde_json::to_string(&selections).unwrap_or_default())
+}
+
+fn selections(namespace: &str, spec: &VirtualMachineInstanceSpec) -> Vec<Selection> {
+    let select = |(network, interface): (&barevirt_api::v1::Network, &barevirt_api::v1::Interface)| {
+        let multus = network.multus.as_ref()?;
+        let Attachment { namespace, name } = Attachment::of(namespace, &multus.network_name);
+        Some(Selection {
+            name,
+            namespace,
+            mac: interface.mac_address.clone().filter(|mac| !mac.is_empty()),
+            interface: networks::link(network),
+            arguments: None,
+        })
+    };
+    networks::attached(spec).filter_map(select).collect()
+}
+
+/// Has the launcher's container ask for resources of nodes that come with networks, one for each.
+pub fn ask(pod: &mut Pod, resources: &[String]) {
+    let compute = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+    let Some(compute) = compute.into_iter().find(|container| container.name == COMPUTE_CONTAINER) else {
+        return;
+    };
+    for resource in resources {
+        let given = compute.resources.get_or_insert_default();
+        for list in [&mut given.requests, &mut given.limits] {
+            let count = list.get_or_insert_default().entry(resource.clone()).or_default();
+            *count = Quantity((count.0.parse::<u32>().unwrap_or(0) + 1).to_string());
+        }
+    }
+}
+
+/// Whether the pod asks for other networks than the instance has.
+pub fn differs(pod: &Pod, namespace: &str, spec: &VirtualMachineInstanceSpec) -> bool {
+    let asked = annotation(pod, NETWORKS).unwrap_or_default();
+    let asked: Vec<Selection> = if asked.is_empty() {
+        Vec::new()
+    } else {
+        match serde_json::from_str(asked) {
+            Ok(asked) => asked,
+            Err(_) => return true,
+        }
+    };
+    asked != selections(namespace, spec)
+}
+
+/// A link that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// Its name in the pod.
+    pub link: String,
+    /// The NetworkAttachmentDefinition that it is of, with its namespace as a rule.
+    pub definition: String,
+}
+
+/// The links that are noted on a pod. None where nothing is: that nobody has attached anything, not even its first network.
+pub fn noted(pod: &Pod) -> Option<Vec<Noted>> {
+    let text = annotation(pod, NETWORK_STATUS).filter(|text| text.len() <= LONGEST)?;
+    let Ok(Value::Array(entries)) = serde_json::from_str(text) else { return None };
+    let text = |entry: &Value, field: &str| entry[field].as_str().map(str::to_owned);
+    let noted = entries.iter().take(MOST).filter_map(|entry| {
+        Some(Noted {
+            link: text(entry, "interface").filter(|link| !link.is_empty())?,
+            definition: text(entry, "name").unwrap_or_default(),
+        })
+    });
+    Some(noted.collect())
+}
+
+/// Whether a link is noted to be of the definition that a network names.
+pub fn is_of(noted: &Noted, namespace: &str, network_name: &str) -> bool {
+    noted.definition == network_name
+        || noted.definition == Attachment::of(namespace, network_name).to_string()
+}
+
+fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn spec(more: Value, multus: Value) -> VirtualMachineInstanceSpec {
+        let mut red = json!({"name": "red", "bridge": {}});
+        red.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value(json!({
+            "domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}, red]}},
+            "networks": [{"name": "default", "pod": {}}, {"name": "red", "multus": multus}],
+        }))
+        .unwrap()
+    }
+
+    fn pod(annotations: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
+    }
+
+    #[test]
+    fn multus_is_told_in_kubevirts_words() {
+        let wanted = |more: Value, name: &str| wanted("shop", &spec(more, json!({"networkName": name})));
+        assert_eq!(
+            wanted(json!({}), "blue").as_deref(),
+            Some(r#"[{"name":"blue","namespace":"shop","interface":"podb1f51a511f1","cni-args":null}]"#)
+        );
+        assert_eq!(
+            wanted(json!({"macAddress": "02:00:00:00:00:05"}), "net/blue").as_deref(),
+            Some(
+                r#"[{"name":"blue","namespace":"net","mac":"02:00:00:00:00:05","interface":"podb1f51a511f1","cni-args":null}]"#
+            )
+        );
+        assert_eq!(wanted(json!({"state": "absent"}), "blue"), None);
+        assert!(wanted(json!({"state": "down"}), "blue").is_some());
+    }
+
+    #[test]
+    fn only_multus_says_what_is_attached() {
+        let mut annotations: BTreeMap<String, String> =
+            [(NETWORK_STATUS, "[]"), (FORMER_NETWORK_STATUS, "[]"), ("a", "b")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into();
+        annotate(&mut annotations, "shop", &spec(json!({}), json!({"networkName": "blue", "default": true})));
+        let default = (DEFAULT_NETWORK.to_owned(), "blue".to_owned());
+        assert_eq!(annotations, [("a".to_owned(), "b".to_owned()), default].into());
+    }
+
+    #[test]
+    fn what_comes_with_a_network_is_asked_for() {
+        let mut pod: Pod = serde_json::from_value(json!({"spec": {"containers": [
+            {"name": "volumeroot"}, {"name": "compute", "resources": {"requests": {"cpu": "1"}}}]}}))
+        .unwrap();
+        ask(&mut pod, &["a.b/c", "a.b/c", "x/y"].map(str::to_owned));
+        let pod = serde_json::to_value(pod).unwrap();
+        assert_eq!(pod["spec"]["containers"][0].get("resources"), None);
+        let asked = &pod["spec"]["containers"][1]["resources"];
+        assert_eq!(asked["requests"], json!({"cpu": "1", "a.b/c": "2", "x/y": "1"}));
+        assert_eq!(asked["limits"], json!({"a.b/c": "2", "x/y": "1"}));
+    }
+
+    #[test]
+    fn a_pod_is_compared_by_meaning() {
+        let spec = spec(json!({}), json!({"networkName": "blue"}));
+        let differs = |text: &str| differs(&pod(json!({NETWORKS: text})), "shop", &spec);
+        assert!(!differs(r#"[{"interface": "podb1f51a511f1", "namespace": "shop", "name": "blue"}]"#));
+        for other in ["", "blue", "[]", r#"[{"interface": "net1", "namespace": "shop", "name": "blue"}]"#] {
+            assert!(differs(other), "{other}");
+        }
+        let alone: VirtualMachineInstanceSpec =
+            serde_json::from_value(json!({"domain": {"devices": {}}})).unwrap();
+        assert!(!super::differs(&pod(json!({})), "shop", &alone));
+    }
+
+    #[test]
+    fn whatever_is_noted_is_read_or_left_out() {
+        let noted = |text: &str| noted(&pod(json!({NETWORK_STATUS: text})));
+        let first = r#"{"name":"cbr0","interface":"eth0","ips":["10.1.1.1"],"default":true}"#;
+        let red = r#"{"name":"shop/blue","interface":"podb1f51a511f1","dns":{}}"#;
+        let found = noted(&format!("[{first},{red},7,{{\"name\":\"x\"}},{{\"interface\":\"\"}}]")).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[1].link, "podb1f51a511f1");
+        assert!(is_of(&found[1], "shop", "blue") && is_of(&found[1], "x", "shop/blue"));
+        assert!(!is_of(&found[1], "x", "blue"));
+        for nothing in ["", "{}", "null", "[", "\"a\""] {
+            assert_eq!(noted(nothing), None, "{nothing}");
+        }
+        assert_eq!(noted("[]"), Some(vec![]));
+        assert_eq!(noted(&format!("[{}]", vec![red; 600].join(","))).unwrap().len(), MOST);
+        assert_eq!(noted(&format!("[\"{}\"]", "a".repeat(LONGEST))), None);
+        assert_eq!(super::noted(&pod(json!({}))), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! Hardware addresses of guests on networks that others are on as well: which of them are there twice.
+//!
+//! Two cards with one address take each other's packets. Behind the masquerade binding a guest is alone, and clones of a machine
+//! may well have the same address there; so only bridged cards count, each on its own network. It is told as an event and nothing
+//! is refused: see `docs/adr/0016-a-mac-address-twice-is-told.md`.
+
+use barevirt_api::identity;
+use barevirt_api::names::is_final_phase;
+use barevirt_api::networks::{self, Attachment};
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::validate::parse_mac;
+use kube::ResourceExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A hardware address on a network: that of the pods, or that of a definition.
+type Place = (Option<Attachment>, [u8; 6]);
+/// Namespace and name of an instance.
+type Instance = (String, String);
+
+/// Most of those that have the same address who are named.
+const SHOWN: usize = 3;
+
+/// Addresses that are known.
+#[derive(Debug, Default)]
+pub struct Macs(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    of: BTreeMap<Instance, Vec<Place>>,
+    by: BTreeMap<Place, BTreeSet<Instance>>,
+}
+
+impl Macs {
+    /// Notes the addresses that an instance has.
+    pub(crate) fn saw(&self, vmi: &VirtualMachineInstance) {
+        let ended = is_final_phase(barevirt_plan::phase(vmi));
+        let places =
+            if ended { Vec::new() } else { places(vmi).into_iter().map(|(place, _)| place).collect() };
+        self.lock().note(instance(vmi), places);
+    }
+
+    /// Forgets those of an instance.
+    pub(crate) fn gone(&self, namespace: &str, name: &str) {
+        self.lock().note((namespace.to_owned(), name.to_owned()), Vec::new());
+    }
+
+    /// For each card of an instance that has the address of another's: which, for people.
+    pub(crate) fn same(&self, vmi: &VirtualMachineInstance) -> Vec<String> {
+        let (own, known) = (instance(vmi), self.lock());
+        let told = places(vmi).into_iter().filter_map(|(place, card)| {
+            let others = known.by.get(&place)?.iter().filter(|other| **other != own);
+            let mut names: Vec<String> =
+                others.map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+            let more = names.len().saturating_sub(SHOWN);
+            names.truncate(SHOWN);
+            let first = names.join(", ");
+            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let network =
+                place.0.map_or_else(|| "the pod network".to_owned(), |network| format!("network {network}"));
+            (!first.is_empty()).then(|| {
+                format!("interface {card} has the MAC address of a card of {first}{rest} on {network}")
+            })
+        });
+        told.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn note(&mut self, instance: Instance, places: Vec<Place>) {
+        let former = if places.is_empty() {
+            self.of.remove(&instance)
+        } else {
+            self.of.insert(instance.clone(), places.clone())
+        };
+        for place in former.into_iter().flatten() {
+            if let Some(there) = self.by.get_mut(&place) {
+                there.remove(&instance);
+                if there.is_empty() {
+                    self.by.remove(&place);
+                }
+            }
+        }
+        for place in places {
+            self.by.entry(place).or_default().insert(instance.clone());
+        }
+    }
+}
+
+fn instance(vmi: &VirtualMachineInstance) -> Instance {
+    (vmi.namespace().unwrap_or_default(), vmi.name_any())
+}
+
+/// The bridged cards of an instance.
+fn places(vmi: &VirtualMachineInstance) -> Vec<(Place, &str)> {
+    let (namespace, name) = instance(vmi);
+    let cards = vmi.spec.domain.devices.interfaces.iter();
+    let bridged = cards.filter(|card| card.bridge.is_some() && !networks::is_absent(card));
+    let place = |card: &'_ barevirt_api::v1::Interface| {
+        let network = vmi.spec.networks.iter().find(|network| network.name == card.name)?;
+        let named = network.multus.as_ref().map(|multus| Attachment::of(&namespace, &multus.network_name));
+        let given = card.mac_address.as_deref().filter(|given| !given.is_empty());
+        let mac = given.map_or_else(|| identity::mac(&namespace, &name, &card.name), str::to_owned);
+        Some((named, parse_mac(&mac)?))
+    };
+    bridged.filter_map(|card| Some((place(card)?, card.name.as_str()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn vmi(name: &str, interface: Value, network: Value) -> VirtualMachineInstance {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"domain": {"devices": {"interfaces": [interface]}}, "networks": [network]},
+        }))
+        .unwrap()
+    }
+
+    fn on(name: &str, mac: &str, network: &str) -> VirtualMachineInstance {
+        let interface = json!({"name": "red", "bridge": {}, "macAddress": mac});
+        vmi(name, interface, json!({"name": "red", "multus": {"networkName": network}}))
+    }
+
+    #[test]
+    fn the_same_address_on_the_same_network_is_told() {
+        let macs = Macs::default();
+        macs.saw(&on("a", "02:00:00:00:00:01", "blue"));
+        let twin = on("b", "02-00-00-00-00-01", "shop/blue");
+        let told = ["interface red has the MAC address of a card of shop/a on network shop/blue"];
+        assert_eq!(macs.same(&twin), told);
+        macs.saw(&twin);
+        assert_eq!(macs.same(&twin), told);
+        for other in [on("b", "02:00:00:00:00:01", "net/blue"), on("b", "02:00:00:00:00:02", "blue")] {
+            assert_eq!(macs.same(&other), [""; 0]);
+        }
+        for name in ["c", "d", "e"] {
+            macs.saw(&on(name, "02:00:00:00:00:01", "blue"));
+        }
+        assert!(
+            macs.same(&on("f", "02:00:00:00:00:01", "blue"))[0].contains("shop/a, shop/b, shop/c and 2 more")
+        );
+    }
+
+    #[test]
+    fn who_has_gone_or_ended_or_is_alone_is_not_in_the_way() {
+        let macs = Macs::default();
+        let (first, twin) = (on("a", "02:00:00:00:00:01", "blue"), on("b", "02:00:00:00:00:01", "blue"));
+        macs.saw(&first);
+        macs.gone("shop", "a");
+        assert_eq!(macs.same(&twin), [""; 0]);
+        macs.saw(&first);
+        let mut ended = first.clone();
+        ended.status.get_or_insert_default().phase = Some("Failed".to_owned());
+        macs.saw(&ended);
+        assert_eq!(macs.same(&twin), [""; 0]);
+        let masked = |name: &str| {
+            let interface = json!({"name": "a", "masquerade": {}, "macAddress": "02:00:00:00:00:01"});
+            vmi(name, interface, json!({"name": "a", "pod": {}}))
+        };
+        macs.saw(&masked("a"));
+        assert_eq!(macs.same(&masked("b")), [""; 0]);
+        assert!(macs.lock().of.is_empty() && macs.lock().by.is_empty());
+    }
+
+    #[test]
+    fn an_address_that_follows_from_the_name_counts() {
+        let macs = Macs::default();
+        let plain = vmi("a", json!({"name": "d", "bridge": {}}), json!({"name": "d", "pod": {}}));
+        macs.saw(&plain);
+        let copied = json!({"name": "x", "bridge": {}, "macAddress": identity::mac("shop", "a", "d")});
+        let twin = vmi("b", copied, json!({"name": "x", "pod": {}}));
+        assert_eq!(
+            macs.same(&twin),
+            ["interface x has the MAC address of a card of shop/a on the pod network"]
+        );
+    }
+}

@@ -1,0 +1,310 @@
+//! Networks that Multus attaches: what is missing for them, what is attached, and what changes while the guest runs.
+//!
+//! ```text
+//!   before the pod    a definition is not there             --> told, looked at again
+//!   the pod runs      nothing is noted of a network         --> not handed over; told after a while
+//!                     everything is noted                   --> handed over, and status.interfaces tells of it
+//!   the guest runs    the instance has other networks       --> the pod asks for them
+//!                     they are noted                        --> status.interfaces; the handler does the rest
+//!                     not so after a while                  --> MigrationRequired: the next pod has them
+//! ```
+//!
+//! Nothing here is done for an instance without such networks.
+
+use super::action::{Action, Plan};
+use super::observed::Observed;
+use super::status::{age, note_trouble, status_patch};
+use crate::cluster::Cluster;
+use barevirt_api::names::{
+    CONDITION_MIGRATION_REQUIRED, CONDITION_SYNCHRONIZED, REASON_MIGRATION_DUE, REASON_MIGRATION_PENDING,
+    REASON_NETWORK_NOT_ATTACHED,
+};
+use barevirt_api::networks::{self, Attachment, SOURCE_DOMAIN, SOURCE_MULTUS};
+use barevirt_api::v1::{
+    Condition, NetworkInterfaceStatus, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition,
+};
+use barevirt_component::notes::Note;
+use barevirt_component::request::{Error, call_opt};
+use barevirt_plan::pod::networks::{NETWORK_STATUS, NETWORKS, Noted, differs, is_of, noted, wanted};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::Api;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long a pod that runs may be without a note of its networks.
+const ATTACHES: Duration = Duration::from_secs(10);
+/// How long networks may take that come while the guest runs; then it takes another pod. KubeVirt's.
+const PLUGS: Duration = Duration::from_secs(15);
+/// How often something is looked at that is missing.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// Group and version of definitions.
+const GROUP_VERSION: &str = "k8s.cni.cncf.io/v1";
+/// The gate under which somebody else adds the resources of definitions to pods.
+const INJECTION: &str = "ExternalNetResourceInjection";
+/// Annotation of definitions: a resource of nodes that comes with the network.
+const RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
+
+/// What there is of the definitions that an instance names, where that was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Definitions {
+    /// Those that are not there.
+    missing: BTreeSet<String>,
+    /// There is no such kind of object in the cluster.
+    no_such_kind: bool,
+    /// Resources of nodes that a pod asks for, one for each.
+    pub(super) resources: Vec<String>,
+}
+
+/// Networks beside the first and in its place, but for those whose cards are to leave.
+fn definitions(vmi: &VirtualMachineInstance) -> BTreeSet<Attachment> {
+    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+    let spec = &vmi.spec;
+    let leaves = |name: &str| {
+        let mut cards = spec.domain.devices.interfaces.iter();
+        cards.any(|card| card.name == name && networks::is_absent(card))
+    };
+    let stay = spec.networks.iter().filter(|network| !leaves(&network.name));
+    let multus = stay.filter_map(|network| network.multus.as_ref());
+    multus.map(|multus| Attachment::of(namespace, &multus.network_name)).collect()
+}
+
+/// Looks for them. `begins` where the pod is to be made; else they are looked for only where the pod takes long.
+pub(super) async fn observe(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    pod: Option<&Pod>,
+    begins: bool,
+) -> Result<Definitions, Error> {
+    let created = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
+    let is_late = created.is_some_and(|created| age(created.0, Timestamp::now()) >= ATTACHES);
+    let named = if begins || is_late { definitions(vmi) } else { BTreeSet::new() };
+    let mut found = Definitions::default();
+    let injects = cluster.config().settings.gates.is_on(INJECTION);
+    for Attachment { namespace, name } in named {
+        let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
+        let all: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), &namespace, &resource);
+        let subject = || format!("network attachment definition {namespace}/{name}");
+        match call_opt("get", subject, all.get(&name)).await? {
+            Some(definition) if !injects => {
+                found.resources.extend(definition.annotations().get(RESOURCE).cloned());
+            }
+            Some(_) => {}
+            None => drop(found.missing.insert(format!("{namespace}/{name}"))),
+        }
+    }
+    if !found.missing.is_empty() {
+        let subject = || format!("kinds of {GROUP_VERSION}");
+        let kinds = cluster.client.list_api_group_resources(GROUP_VERSION);
+        found.no_such_kind = call_opt("list", subject, kinds).await?.is_none();
+    }
+    Ok(found)
+}
+
+impl Definitions {
+    /// What is missing, in KubeVirt's words.
+    pub(super) fn trouble(&self) -> Option<String> {
+        if self.missing.is_empty() {
+            return None;
+        }
+        let missing: Vec<&str> = self.missing.iter().map(String::as_str).collect();
+        let definition = if missing.len() == 1 { "definition" } else { "definitions" };
+        let missing = missing.join(", ");
+        let hint = if self.no_such_kind {
+            format!(
+                ": the cluster has no kind NetworkAttachmentDefinition ({GROUP_VERSION}), which comes with Multus"
+            )
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "failed to render launch manifest: failed to locate network attachment {definition} {missing}{hint}"
+        ))
+    }
+
+    /// These, for tests.
+    #[cfg(test)]
+    pub(super) fn of(missing: &[&str], no_such_kind: bool) -> Self {
+        let missing = missing.iter().map(|name| (*name).to_owned()).collect();
+        Definitions { missing, no_such_kind, resources: Vec::new() }
+    }
+}
+
+/// How long a pod that runs is not handed over because a network is not noted on it, and what is to be told by then.
+pub(super) fn unattached(observed: &Observed, pod: &Pod) -> Option<(Duration, String)> {
+    let spec = &observed.vmi.spec;
+    let links = noted(pod);
+    let has = |link: &str| links.iter().flatten().any(|noted| noted.link == link);
+    let missing = networks::attached(spec).find(|(network, _)| !has(&networks::link(network)))?.0;
+    let link = networks::link(missing);
+    let why = match &links {
+        None => format!("no annotation {NETWORK_STATUS}: nothing like Multus has attached networks to it"),
+        Some(_) => format!("no link {link} in its annotation {NETWORK_STATUS}"),
+    };
+    let definition = missing.multus.as_ref().map(|multus| multus.network_name.as_str()).unwrap_or_default();
+    let message = format!(
+        "network {} ({definition}) is not attached to the launcher pod {}, which has {why}",
+        missing.name,
+        pod.name_any()
+    );
+    let since = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let since = since.or(pod.metadata.creation_timestamp.as_ref()).map_or(observed.now, |since| since.0);
+    Some((ATTACHES.saturating_sub(age(since, observed.now)), message))
+}
+
+/// Tells that a network is not attached.
+pub(super) fn tell_unattached(
+    status: &mut VirtualMachineInstanceStatus,
+    notes: &mut Vec<Note>,
+    message: &str,
+    now: Timestamp,
+) {
+    note_trouble(status, notes, CONDITION_SYNCHRONIZED, REASON_NETWORK_NOT_ATTACHED, message, now);
+}
+
+/// What the status tells of networks beside the first, by what is noted on the pod. All else in it stays.
+pub(super) fn note(vmi: &VirtualMachineInstance, pod: &Pod, told: &mut Vec<NetworkInterfaceStatus>) {
+    let links = noted(pod).unwrap_or_default();
+    for (network, _) in networks::secondary(&vmi.spec) {
+        let link = networks::link(network);
+        let attached = links.iter().any(|noted| noted.link == link);
+        let known = told.iter().position(|entry| entry.name.as_ref() == Some(&network.name));
+        match known.and_then(|at| Some((at, told.get_mut(at)?))) {
+            None if attached => told.push(NetworkInterfaceStatus {
+                name: Some(network.name.clone()),
+                info_source: Some(SOURCE_MULTUS.to_owned()),
+                pod_interface_name: Some(link),
+                ..NetworkInterfaceStatus::default()
+            }),
+            None => {}
+            Some((at, entry)) => {
+                entry.info_source =
+                    networks::with_source(entry.info_source.as_deref(), SOURCE_MULTUS, attached);
+                if entry.info_source.is_none() {
+                    told.remove(at);
+                } else {
+                    entry.pod_interface_name = Some(link);
+                }
+            }
+        }
+    }
+}
+
+/// The plan for a running instance and its pod.
+pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
+    let vmi = &observed.vmi;
+    let mut status = vmi.status.clone().unwrap_or_default();
+    let concerns = networks::secondary(&vmi.spec).next().is_some()
+        || Condition::find(&status.conditions, CONDITION_MIGRATION_REQUIRED).is_some();
+    if !concerns {
+        return Plan::default();
+    }
+    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+    note(vmi, pod, &mut status.interfaces);
+    let mut plan = Plan::default();
+    if changes(vmi) && differs(pod, namespace, &vmi.spec) {
+        plan.actions.push(Action::AskForNetworks {
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+            networks: wanted(namespace, &vmi.spec).unwrap_or_else(|| "[]".to_owned()),
+        });
+        plan.notes.extend(observed.same_addresses.iter().map(|text| same_address(text)));
+    }
+    let again = migration(observed, pod, &mut status);
+    plan.again = again;
+    plan.act_if(status_patch(vmi, json!({}), &status))
+}
+
+/// Two cards on one network have the same hardware address.
+pub(super) fn same_address(text: &str) -> Note {
+    Note::warning(barevirt_api::names::REASON_SAME_MAC_ADDRESS, text)
+}
+
+fn told<'a>(status: &'a VirtualMachineInstanceStatus, name: &str) -> Option<&'a NetworkInterfaceStatus> {
+    status.interfaces.iter().find(|entry| entry.name.as_deref() == Some(name))
+}
+
+/// Whether a card is to come or to leave. As long as none is, what the pod asks for is left alone: it may be older than the
+/// names in use now.
+fn changes(vmi: &VirtualMachineInstance) -> bool {
+    let status = vmi.status.clone().unwrap_or_default();
+    networks::secondary(&vmi.spec)
+        .any(|(network, card)| networks::is_absent(card) || told(&status, &network.name).is_none())
+}
+
+/// What keeps a card from being as the instance says.
+enum Waiting {
+    /// It may come to be in this pod.
+    Here(String),
+    /// It cannot.
+    Elsewhere(String),
+}
+
+fn waiting(
+    vmi: &VirtualMachineInstance,
+    links: &[Noted],
+    status: &VirtualMachineInstanceStatus,
+) -> Option<Waiting> {
+    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+    networks::secondary(&vmi.spec).find_map(|(network, card)| {
+        let (name, entry) = (&network.name, told(status, &network.name));
+        let source = |source: &str| {
+            entry.is_some_and(|entry| networks::is_told_by(entry.info_source.as_deref(), source))
+        };
+        let definition =
+            network.multus.as_ref().map(|multus| multus.network_name.as_str()).unwrap_or_default();
+        if networks::is_absent(card) {
+            let lingers = source(SOURCE_MULTUS) && !source(SOURCE_DOMAIN);
+            return lingers
+                .then(|| Waiting::Here(format!("network {name} is still attached to the launcher pod")));
+        }
+        if entry.is_none() {
+            return Some(Waiting::Here(format!(
+                "network {name} ({definition}) is not attached to the launcher pod"
+            )));
+        }
+        let link = networks::link(network);
+        let noted = links.iter().find(|noted| noted.link == link)?;
+        (!noted.definition.is_empty() && !is_of(noted, namespace, definition)).then(|| {
+            Waiting::Elsewhere(format!(
+                "network {name} is {definition} now, and the launcher pod is attached to {}",
+                noted.definition
+            ))
+        })
+    })
+}
+
+/// Says whether the instance has to move to have the networks that it is to have; when to look again.
+fn migration(observed: &Observed, pod: &Pod, status: &mut VirtualMachineInstanceStatus) -> Option<Duration> {
+    let links = noted(pod).unwrap_or_default();
+    let known = Condition::find(&status.conditions, CONDITION_MIGRATION_REQUIRED).cloned();
+    let Some(waiting) = waiting(&observed.vmi, &links, status) else {
+        Condition::remove(&mut status.conditions, CONDITION_MIGRATION_REQUIRED);
+        return None;
+    };
+    if known.as_ref().is_some_and(Condition::is_true) {
+        return None;
+    }
+    let since = known.and_then(|known| known.last_transition_time).map_or(observed.now, |since| since.0);
+    let left = PLUGS.saturating_sub(age(since, observed.now));
+    let (due, message) = match waiting {
+        Waiting::Elsewhere(message) => (true, message),
+        Waiting::Here(message) => (left.is_zero(), message),
+    };
+    let reason = if due { REASON_MIGRATION_DUE } else { REASON_MIGRATION_PENDING };
+    let condition = Condition::new(CONDITION_MIGRATION_REQUIRED, due, reason, message);
+    merge_condition(&mut status.conditions, condition, &Time(observed.now));
+    // Transition times are whole seconds, rounded down.
+    (!due).then_some(left.max(Duration::from_secs(1)))
+}
+
+/// What the pod asks for is written by this.
+pub(super) const ANNOTATION: &str = NETWORKS;
+
+#[cfg(test)]
+mod tests;

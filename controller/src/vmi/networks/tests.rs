@@ -1,0 +1,218 @@
+//! Networks of an instance from its first pod to cards that come and go.
+
+use super::super::plan::plan as plan_of;
+use super::super::tests::{observed, patch_of, running};
+use super::*;
+use serde_json::Value;
+
+/// Whether this version serves what these tests are about.
+const SERVED: bool = networks::SEVERAL_CARDS_SERVED && networks::PLUGGED_CARDS_SERVED;
+/// The link of the network `red`.
+const RED: &str = "podb1f51a511f1";
+
+/// An instance with the pod network and the network `red`, whose definition is `shop/blue`.
+fn vmi(status: Value, red: Value) -> VirtualMachineInstance {
+    let mut vmi = super::super::tests::vmi(status);
+    let mut card = json!({"name": "red", "bridge": {}});
+    card.as_object_mut().unwrap().extend(red.as_object().unwrap().clone());
+    let spec = json!({
+        "domain": {"memory": {"guest": "64Mi"}, "devices": {"interfaces": [{"name": "default", "masquerade": {}}, card]}},
+        "networks": [{"name": "default", "pod": {}}, {"name": "red", "multus": {"networkName": "shop/blue"}}],
+    });
+    vmi.spec = serde_json::from_value(spec).unwrap();
+    vmi
+}
+
+/// A pod that runs, with such links beside the first.
+fn pod(links: &[(&str, &str)]) -> Pod {
+    let mut pod = running();
+    let mut noted = vec![json!({"name": "cbr0", "interface": "eth0", "default": true})];
+    noted.extend(links.iter().map(|(name, link)| json!({"name": name, "interface": link})));
+    let annotations = [
+        (NETWORK_STATUS.to_owned(), json!(noted).to_string()),
+        (NETWORKS.to_owned(), json!([{"name": "blue", "namespace": "shop", "interface": RED}]).to_string()),
+    ];
+    pod.metadata.annotations = Some(annotations.into());
+    pod
+}
+
+fn at(observed: &mut Observed, seconds: i64) {
+    let now = observed.now.as_second() + seconds;
+    observed.now = Timestamp::from_second(now).unwrap();
+}
+
+fn entry(name: &str, source: Value) -> Value {
+    json!({"name": name, "infoSource": source})
+}
+
+#[test]
+fn a_definition_that_is_missing_is_told_before_there_is_a_pod() {
+    if !SERVED {
+        return;
+    }
+    let mut observed = observed(vmi(json!({"phase": "Pending"}), json!({})), None);
+    observed.definitions = Definitions::of(&["shop/blue"], true);
+    let told = plan_of(&observed);
+    let condition = &patch_of(&told)["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["reason"]), (&json!("Synchronized"), &json!("FailedCreate")));
+    let message = condition["message"].as_str().unwrap();
+    assert!(message.starts_with("failed to render launch manifest: failed to locate network attachment definition shop/blue: the cluster has no kind"), "{message}");
+    assert_eq!(told.again, Some(PATIENCE));
+    observed.definitions = Definitions::default();
+    observed.same_addresses = vec!["twins".to_owned()];
+    let made = plan_of(&observed);
+    assert!(matches!(made.actions.as_slice(), [Action::CreatePod(_)]), "{made:?}");
+    assert_eq!(made.notes[1], same_address("twins"));
+}
+
+#[test]
+fn a_pod_without_a_network_is_not_handed_over() {
+    if !SERVED {
+        return;
+    }
+    let scheduling = || vmi(json!({"phase": "Pending"}), json!({}));
+    let whole = plan_of(&observed(scheduling(), Some(pod(&[("shop/blue", RED)]))));
+    let status = &patch_of(&whole)["status"];
+    assert_eq!(status["phase"], "Scheduled");
+    let told = json!([{"name": "red", "infoSource": "multus-status", "podInterfaceName": RED}]);
+    assert_eq!(status["interfaces"], told);
+    let mut bare = running();
+    for (pod, why) in
+        [(pod(&[]), "no link podb1f51a511f1 in"), (std::mem::take(&mut bare), "nothing like Multus")]
+    {
+        let mut waits = observed(scheduling(), Some(pod));
+        let early = plan_of(&waits);
+        assert_eq!((early.actions.len(), early.again), (0, Some(ATTACHES)));
+        at(&mut waits, 10);
+        let late = plan_of(&waits);
+        let status = &patch_of(&late)["status"];
+        assert_eq!(status["phase"], "Scheduling");
+        let conditions = status["conditions"].as_array().unwrap();
+        let condition = conditions.iter().find(|one| one["type"] == "Synchronized").unwrap();
+        assert_eq!(condition["reason"], "NetworkNotAttached");
+        let message = condition["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("network red (shop/blue) is not attached") && message.contains(why),
+            "{message}"
+        );
+        assert_eq!(late.notes.len(), 1);
+    }
+}
+
+/// What a running instance's status becomes, by the links of its pod.
+fn noted_as(told: Value, red: Value, links: &[(&str, &str)]) -> Value {
+    let vmi = vmi(json!({"phase": "Running", "interfaces": told}), red);
+    let mut interfaces = vmi.status.clone().unwrap().interfaces;
+    note(&vmi, &pod(links), &mut interfaces);
+    json!(interfaces)
+}
+
+#[test]
+fn what_multus_notes_is_told_beside_what_the_handler_tells() {
+    let red = |source: &str| json!({"name": "red", "infoSource": source, "podInterfaceName": RED});
+    let first = json!({"name": "default", "infoSource": "domain", "ipAddress": "10.0.0.1"});
+    let there: &[(&str, &str)] = &[("shop/blue", RED)];
+    assert_eq!(noted_as(json!([first]), json!({}), there), json!([first, red("multus-status")]));
+    assert_eq!(
+        noted_as(json!([red("domain"), first]), json!({}), there),
+        json!([red("domain, multus-status"), first])
+    );
+    assert_eq!(noted_as(json!([red("domain, multus-status")]), json!({}), &[]), json!([red("domain")]));
+    // It has left the guest and the pod.
+    assert_eq!(
+        noted_as(json!([first, red("multus-status")]), json!({"state": "absent"}), &[]),
+        json!([first])
+    );
+    // What only the guest knows stays.
+    let inner = json!({"interfaceName": "docker0", "infoSource": "guest-agent"});
+    assert_eq!(noted_as(json!([inner]), json!({}), &[]), json!([inner]));
+}
+
+#[test]
+fn a_network_that_comes_is_asked_for_and_then_waits_for_another_pod() {
+    let mut pod = pod(&[]);
+    pod.metadata.annotations.as_mut().unwrap().remove(NETWORKS);
+    let known = json!([entry("default", json!("domain"))]);
+    let mut observed =
+        observed(vmi(json!({"phase": "Running", "interfaces": known}), json!({})), Some(pod.clone()));
+    observed.same_addresses = vec!["twins".to_owned()];
+    let asks = plan(&observed, &pod);
+    let [Action::AskForNetworks { networks, uid, .. }, Action::Patch(body)] = asks.actions.as_slice() else {
+        panic!("{asks:?}")
+    };
+    assert_eq!(uid, "p1");
+    assert!(networks.contains(r#""name":"blue","namespace":"shop""#), "{networks}");
+    let condition = &body["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("MigrationRequired"), &json!("False")));
+    assert_eq!((&condition["reason"], asks.again), (&json!("AutoMigrationPending"), Some(PLUGS)));
+    assert_eq!(asks.notes, [same_address("twins")]);
+    // Asked for, and not there in time.
+    let conditions = serde_json::from_value(body["status"]["conditions"].clone()).unwrap();
+    observed.vmi.status.as_mut().unwrap().conditions = conditions;
+    let asking = super::tests::pod(&[]);
+    assert_eq!(plan(&observed, &asking).actions, []);
+    at(&mut observed, 15);
+    let late = plan(&observed, &asking);
+    let condition = &patch_of(&late)["status"]["conditions"][0];
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("True"), &json!("AutoMigrationDueToLiveUpdate"))
+    );
+    assert!(condition["message"].as_str().unwrap().contains("network red (shop/blue)"));
+    // There, in whichever pod.
+    observed.vmi.status.as_mut().unwrap().conditions =
+        serde_json::from_value(patch_of(&late)["status"]["conditions"].clone()).unwrap();
+    let there = plan(&observed, &super::tests::pod(&[("shop/blue", RED)]));
+    let status = &patch_of(&there)["status"];
+    assert_eq!(status["interfaces"][1]["infoSource"], "multus-status");
+    assert_eq!(status["conditions"], Value::Null);
+}
+
+#[test]
+fn a_network_that_goes_is_not_asked_for_any_more() {
+    let absent = || json!({"state": "absent"});
+    let told = |source: &str| {
+        let entry = json!({"name": "red", "infoSource": source, "podInterfaceName": RED});
+        vmi(json!({"phase": "Running", "interfaces": [entry]}), absent())
+    };
+    let there = pod(&[("shop/blue", RED)]);
+    let in_guest = plan(&observed(told("domain, multus-status"), Some(there.clone())), &there);
+    let [Action::AskForNetworks { networks, .. }] = in_guest.actions.as_slice() else {
+        panic!("{in_guest:?}")
+    };
+    assert_eq!(networks, "[]");
+    // The guest has let go, and nobody detaches it.
+    let mut asked = there.clone();
+    asked.metadata.annotations.as_mut().unwrap().insert(NETWORKS.to_owned(), "[]".to_owned());
+    let lingers = plan(&observed(told("multus-status"), Some(asked.clone())), &asked);
+    let condition = &patch_of(&lingers)["status"]["conditions"][0];
+    assert_eq!(condition["message"], "network red is still attached to the launcher pod");
+    let gone = pod(&[]);
+    let mut gone = gone;
+    gone.metadata.annotations.as_mut().unwrap().insert(NETWORKS.to_owned(), "[]".to_owned());
+    let left = plan(&observed(told("multus-status"), Some(gone.clone())), &gone);
+    assert_eq!(patch_of(&left)["status"]["interfaces"], Value::Null);
+}
+
+#[test]
+fn another_definition_takes_another_pod_at_once() {
+    let entry = json!({"name": "red", "infoSource": "domain, multus-status", "podInterfaceName": RED});
+    let vmi = vmi(json!({"phase": "Running", "interfaces": [entry]}), json!({}));
+    let other = pod(&[("shop/green", RED)]);
+    let plan = plan(&observed(vmi, Some(other.clone())), &other);
+    let condition = &patch_of(&plan)["status"]["conditions"][0];
+    assert_eq!(condition["status"], "True");
+    assert!(condition["message"].as_str().unwrap().ends_with("attached to shop/green"), "{condition}");
+}
+
+#[test]
+fn who_has_none_is_left_alone() {
+    let alone = super::super::tests::vmi(json!({"phase": "Running"}));
+    assert_eq!(plan(&observed(alone, Some(running())), &running()), Plan::default());
+    // Whatever the pod asked for, nothing comes and nothing goes.
+    let entry = json!({"name": "red", "infoSource": "domain, multus-status", "podInterfaceName": RED});
+    let settled =
+        vmi(json!({"phase": "Running", "interfaces": [entry]}), json!({"macAddress": "02:00:00:00:00:07"}));
+    let there = pod(&[("shop/blue", RED)]);
+    assert_eq!(plan(&observed(settled, Some(there.clone())), &there), Plan::default());
+}
