@@ -102,6 +102,8 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
         consumer: Consumer::default(),
         reaches: vec![],
         attachments,
+        definitions: crate::vmi::networks::Definitions::default(),
+        same_addresses: vec![],
         context_id: None,
         config: Config {
             launcher_image: "launcher".to_owned(),

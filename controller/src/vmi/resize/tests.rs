@@ -36,6 +36,8 @@ fn observed(sockets: u32, guest: &str, there: (u32, &str, &str), conditions: Val
         consumer: Consumer::default(),
         reaches: vec![],
         attachments: Attachments::default(),
+        definitions: crate::vmi::networks::Definitions::default(),
+        same_addresses: vec![],
         context_id: None,
         config,
         now,
