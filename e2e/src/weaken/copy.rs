@@ -94,16 +94,24 @@ impl Copy {
 
     /// The program of that name; none where it does not compile.
     fn compile(&self, name: &str) -> Result<Option<Program>> {
-        let package = name.split('/').next().unwrap_or(name);
+        // This one program alone: linking the others of its package takes longer than the test.
+        let (package, targets) = match name.split_once('/') {
+            Some((package, target)) => (package, vec!["--test", target]),
+            None => (name, vec!["--lib", "--bins"]),
+        };
         let output = Command::new("cargo")
             .args(["test", "--locked", "--quiet", "--no-run", "--message-format=json", "-p", package])
+            .args(targets)
             .current_dir(&self.source)
             .env("CARGO_TARGET_DIR", &self.target)
+            .env("CARGO_INCREMENTAL", "0")
+            .env("CARGO_PROFILE_DEV_DEBUG", "false")
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
             .output()
             .context("start cargo")?;
         if !output.status.success() {
+            let messages = String::from_utf8_lossy(&output.stdout);
+            eprintln!("{}", programs::errors_of(&messages));
             return Ok(None);
         }
         let programs = programs::of_messages(&String::from_utf8(output.stdout)?);
