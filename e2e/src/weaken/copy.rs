@@ -3,7 +3,7 @@
 use super::list::Protection;
 use crate::command::{repository, run_within};
 use crate::runner::programs::{self, Program};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -76,24 +76,25 @@ impl Copy {
 
     fn test(&self, protection: &Protection) -> Result<Seen> {
         let (name, test) = protection.test()?;
-        let Some(program) = self.compile(name)? else { return Ok(Seen::NotCompiled) };
-        let mut command = Command::new(&program.path);
-        command
-            .args(["--exact", test])
-            .current_dir(&program.folder)
-            .env("CARGO_MANIFEST_DIR", &program.folder);
-        // Without an answer in time the test has not passed.
-        let Ok(output) = run_within(&mut command, None, TEST_WITHIN) else { return Ok(Seen::Failed) };
-        ensure!(
-            output.code != 0 || output.stdout.contains("1 passed"),
-            "there is no test {}",
-            protection.test
-        );
-        Ok(if output.code == 0 { Seen::Passed } else { Seen::Failed })
+        let Some(programs) = self.compile(name)? else { return Ok(Seen::NotCompiled) };
+        // A library and a binary of one package have the same name; the test is in one of them.
+        for program in programs {
+            let mut command = Command::new(&program.path);
+            command
+                .args(["--exact", test])
+                .current_dir(&program.folder)
+                .env("CARGO_MANIFEST_DIR", &program.folder);
+            // Without an answer in time the test has not passed.
+            let Ok(output) = run_within(&mut command, None, TEST_WITHIN) else { return Ok(Seen::Failed) };
+            if !output.stdout.contains("running 0 tests") {
+                return Ok(if output.code == 0 { Seen::Passed } else { Seen::Failed });
+            }
+        }
+        bail!("there is no such test")
     }
 
-    /// The program of that name; none where it does not compile.
-    fn compile(&self, name: &str) -> Result<Option<Program>> {
+    /// The programs of that name; none where it does not compile.
+    fn compile(&self, name: &str) -> Result<Option<Vec<Program>>> {
         // This one program alone: linking the others of its package takes longer than the test.
         let (package, targets) = match name.split_once('/') {
             Some((package, target)) => (package, vec!["--test", target]),
@@ -114,8 +115,9 @@ impl Copy {
             eprintln!("{}", programs::errors_of(&messages));
             return Ok(None);
         }
-        let programs = programs::of_messages(&String::from_utf8(output.stdout)?);
-        let found = programs.into_iter().find(|program| program.name == name);
-        found.map(Some).with_context(|| format!("there is no test program {name}"))
+        let mut programs = programs::of_messages(&String::from_utf8(output.stdout)?);
+        programs.retain(|program| program.name == name);
+        ensure!(!programs.is_empty(), "there is no test program {name}");
+        Ok(Some(programs))
     }
 }
