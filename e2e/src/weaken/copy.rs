@@ -105,6 +105,8 @@ impl Copy {
             .args(targets)
             .current_dir(&self.source)
             .env("CARGO_TARGET_DIR", &self.target)
+            // Dependencies that ask for it are compiled anew wherever it has changed.
+            .env_remove("CARGO_MANIFEST_DIR")
             .env("CARGO_INCREMENTAL", "0")
             .env("CARGO_PROFILE_DEV_DEBUG", "false")
             .stdin(Stdio::null())
