@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Longest that one test may run. Without its protection it may wait for ever.
-const TEST_WITHIN: Duration = Duration::from_secs(300);
+const TEST_WITHIN: Duration = Duration::from_secs(60);
 
 /// What became of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
