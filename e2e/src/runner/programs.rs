@@ -43,6 +43,13 @@ pub fn of_messages(lines: &str) -> Vec<Program> {
     messages.filter_map(|message| program(&message)).collect()
 }
 
+/// What the compiler found wrong, as it shows it to people.
+pub fn errors_of(lines: &str) -> String {
+    let messages = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let errors = messages.filter(|message| message["message"]["level"] == "error");
+    errors.filter_map(|error| error["message"]["rendered"].as_str().map(str::to_owned)).collect()
+}
+
 /// The program that a message of cargo tells of; none where it tells of something else.
 fn program(message: &Value) -> Option<Program> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -90,6 +97,13 @@ mod tests {
         assert_eq!(name("path+file:///w/launcher#virt-launcher@0.1.0", "test", "vm"), "virt-launcher/vm");
         assert_eq!(name("path+file:///w/e2e#barevirt-e2e@0.1.0", "test", "chaos"), "chaos");
         assert_eq!(name("path+file:///w/e2e#barevirt-e2e@0.1.0", "bin", "bench"), "barevirt-e2e/bench");
+    }
+
+    #[test]
+    fn errors_of_the_compiler_are_shown_and_warnings_are_not() {
+        let said = |level, text| json!({ "message": { "level": level, "rendered": text } }).to_string();
+        let lines = [said("warning", "unused"), said("error", "no such field"), "no JSON".to_owned()];
+        assert_eq!(errors_of(&lines.join("\n")), "no such field");
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use super::list::Protection;
 use crate::command::{repository, run_within};
 use crate::runner::programs::{self, Program};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Longest that one test may run. Without its protection it may wait for ever.
-const TEST_WITHIN: Duration = Duration::from_secs(300);
+const TEST_WITHIN: Duration = Duration::from_secs(60);
 
 /// What became of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,38 +76,50 @@ impl Copy {
 
     fn test(&self, protection: &Protection) -> Result<Seen> {
         let (name, test) = protection.test()?;
-        let Some(program) = self.compile(name)? else { return Ok(Seen::NotCompiled) };
-        let mut command = Command::new(&program.path);
-        command
-            .args(["--exact", test])
-            .current_dir(&program.folder)
-            .env("CARGO_MANIFEST_DIR", &program.folder);
-        // Without an answer in time the test has not passed.
-        let Ok(output) = run_within(&mut command, None, TEST_WITHIN) else { return Ok(Seen::Failed) };
-        ensure!(
-            output.code != 0 || output.stdout.contains("1 passed"),
-            "there is no test {}",
-            protection.test
-        );
-        Ok(if output.code == 0 { Seen::Passed } else { Seen::Failed })
+        let Some(programs) = self.compile(name)? else { return Ok(Seen::NotCompiled) };
+        // A library and a binary of one package have the same name; the test is in one of them.
+        for program in programs {
+            let mut command = Command::new(&program.path);
+            command
+                .args(["--exact", test])
+                .current_dir(&program.folder)
+                .env("CARGO_MANIFEST_DIR", &program.folder);
+            // Without an answer in time the test has not passed.
+            let Ok(output) = run_within(&mut command, None, TEST_WITHIN) else { return Ok(Seen::Failed) };
+            if !output.stdout.contains("running 0 tests") {
+                return Ok(if output.code == 0 { Seen::Passed } else { Seen::Failed });
+            }
+        }
+        bail!("there is no such test")
     }
 
-    /// The program of that name; none where it does not compile.
-    fn compile(&self, name: &str) -> Result<Option<Program>> {
-        let package = name.split('/').next().unwrap_or(name);
+    /// The programs of that name; none where it does not compile.
+    fn compile(&self, name: &str) -> Result<Option<Vec<Program>>> {
+        // This one program alone: linking the others of its package takes longer than the test.
+        let (package, targets) = match name.split_once('/') {
+            Some((package, target)) => (package, vec!["--test", target]),
+            None => (name, vec!["--lib", "--bins"]),
+        };
         let output = Command::new("cargo")
             .args(["test", "--locked", "--quiet", "--no-run", "--message-format=json", "-p", package])
+            .args(targets)
             .current_dir(&self.source)
             .env("CARGO_TARGET_DIR", &self.target)
+            // Dependencies that ask for it are compiled anew wherever it has changed.
+            .env_remove("CARGO_MANIFEST_DIR")
+            .env("CARGO_INCREMENTAL", "0")
+            .env("CARGO_PROFILE_DEV_DEBUG", "false")
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
             .output()
             .context("start cargo")?;
         if !output.status.success() {
+            let messages = String::from_utf8_lossy(&output.stdout);
+            eprintln!("{}", programs::errors_of(&messages));
             return Ok(None);
         }
-        let programs = programs::of_messages(&String::from_utf8(output.stdout)?);
-        let found = programs.into_iter().find(|program| program.name == name);
-        found.map(Some).with_context(|| format!("there is no test program {name}"))
+        let mut programs = programs::of_messages(&String::from_utf8(output.stdout)?);
+        programs.retain(|program| program.name == name);
+        ensure!(!programs.is_empty(), "there is no test program {name}");
+        Ok(Some(programs))
     }
 }
