@@ -67,10 +67,11 @@ const RULES: &[Rule] = &[
         field: "",
     },
     Rule {
-        at: &["storage"],
-        rule: "has(self.resources) && has(self.resources.requests) && 'storage' in self.resources.requests",
-        message: "resources.requests.storage must be given",
-        field: ".resources",
+        at: &[],
+        rule: "!has(self.storage) || has(self.source) && has(self.source.pvc) || has(self.storage.resources) && \
+            has(self.storage.resources.requests) && 'storage' in self.storage.resources.requests",
+        message: "storage.resources.requests.storage must be given, except for a copy",
+        field: ".storage",
     },
     Rule {
         at: &["storage"],
@@ -87,7 +88,6 @@ const RULES: &[Rule] = &[
     },
     not_served("!has(self.gcs)", ".gcs"),
     not_served("!has(self.imageio)", ".imageio"),
-    not_served("!has(self.pvc)", ".pvc"),
     not_served("!has(self.s3)", ".s3"),
     not_served("!has(self.snapshot)", ".snapshot"),
     not_served("!has(self.upload)", ".upload"),
@@ -118,8 +118,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         at: &["source", "registry"],
-        rule: "!has(self.pullMethod) || self.pullMethod == 'pod'",
-        message: "only pullMethod pod is served without CDI, and this cluster has none",
+        rule: "!has(self.pullMethod) || self.pullMethod in ['pod', 'node']",
+        message: "pullMethod is pod or node",
         field: ".pullMethod",
     },
     Rule {
@@ -204,7 +204,7 @@ mod tests {
             definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
         let source = below(schema, &["spec", "source"]).unwrap();
         for name in source.properties.as_ref().unwrap().keys() {
-            let served = ["blank", "http", "registry"].contains(&name.as_str());
+            let served = ["blank", "http", "pvc", "registry"].contains(&name.as_str());
             let refused = RULES.iter().any(|rule| rule.rule == format!("!has(self.{name})"));
             assert!(served != refused, "{name}");
             assert!(

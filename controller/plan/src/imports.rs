@@ -30,13 +30,16 @@ use serde_json::Value;
 use std::time::Duration;
 
 pub use claim::is_filled;
-pub use facts::{Event, Installation, LABEL, Observed};
+pub use facts::{Event, Installation, LABEL, Observed, SourceClaim};
 pub use importer::{Running, address, name as pod_name};
-pub use job::source_problem;
+pub use job::copied;
 pub use status::refused;
 
 /// How often the progress of one that runs is looked at.
 const PROGRESS: Duration = Duration::from_secs(2);
+
+/// How often a source is looked at that is not ready: nobody watches it.
+const SOURCE: Duration = Duration::from_secs(5);
 
 /// Something to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,12 +85,13 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
     if matches!(old.phase.as_deref(), Some(SUCCEEDED | FAILED)) {
         return Plan { after: remove, ..Plan::default() };
     }
-    let stage = stage(observed, own_pod);
+    let copy = observed.source.as_ref().and_then(|source| source.claim.as_ref());
+    let stage = stage(observed, own_pod, installation.image_volumes);
     let status = status::of(observed, &stage);
     let events = status::events(&old, &status, &stage, data_volume);
     let mut plan = Plan { events, status: (status != old).then_some(status), ..Plan::default() };
     match &stage {
-        Stage::Unclaimed => match claim::of(data_volume) {
+        Stage::Unclaimed => match claim::of(data_volume, copy) {
             Ok(claim) => plan.step = Some(Step::MakeClaim(Box::new(claim))),
             // `stage` has asked the same.
             Err(_) => return plan,
@@ -96,7 +100,12 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
         Stage::Ready => {
             let claim = observed.claim.as_ref();
             plan.step = claim.map(|claim| {
-                Step::MakePod(Box::new(importer::of(data_volume, claim, installation, old.restart_count)))
+                Step::MakePod(Box::new(importer::of(
+                    data_volume,
+                    (claim, copy),
+                    installation,
+                    old.restart_count,
+                )))
             });
         }
         Stage::Filled => {
@@ -107,6 +116,7 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
         }
         Stage::Hopeless(_) | Stage::Ended(_) => plan.after = remove,
         Stage::Filling(running) => plan.again = running.runs.then_some(PROGRESS),
+        Stage::SourceWaits(_) => plan.again = Some(SOURCE),
         Stage::Foreign | Stage::Unbound | Stage::Lost | Stage::Waiting | Stage::Occupied => {}
     }
     plan

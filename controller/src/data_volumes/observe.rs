@@ -4,13 +4,14 @@ use super::progress;
 use crate::cluster::Cluster;
 use barevirt_api::cdi::DataVolume;
 use barevirt_api::names::INSECURE_REGISTRIES_CONFIG_MAP as INSECURE_REGISTRIES;
-use barevirt_component::request::{Error, call_opt};
-use barevirt_plan::imports::{Installation, Observed, address, pod_name};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
+use barevirt_component::request::{Error, call, call_opt};
+use barevirt_plan::imports::{Installation, LABEL, Observed, SourceClaim, address, copied, pod_name};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::Api;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
 
 /// Looks; nothing where there is no such DataVolume.
 pub(super) async fn observe(
@@ -26,6 +27,10 @@ pub(super) async fn observe(
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let claim = call_opt("get", || about("claim", name), claims.get(name)).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let source = match copied(&data_volume.spec) {
+        Some((from, name)) if from == namespace => Some(source(&claims, &pods, name).await?),
+        _ => None,
+    };
     let importer = pod_name(name);
     let pod = call_opt("get", || about("pod", &importer), pods.get(&importer)).await?;
     let waits = match &claim {
@@ -37,7 +42,28 @@ pub(super) async fn observe(
         None => None,
     };
     let now = Time(Timestamp::now());
-    Ok(Some(Observed { data_volume, claim, pod, waits, progress, now }))
+    Ok(Some(Observed { data_volume, claim, source, pod, waits, progress, now }))
+}
+
+/// The claim that is copied, and who uses it.
+async fn source(
+    claims: &Api<PersistentVolumeClaim>,
+    pods: &Api<Pod>,
+    name: &str,
+) -> Result<SourceClaim, Error> {
+    let claim = call_opt("get", || format!("claim {name}"), claims.get(name)).await?;
+    let listed = call("list", || "pods".to_owned(), pods.list(&ListParams::default())).await?;
+    let uses = |pod: &&Pod| {
+        let ended = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        let has = |volume: &Volume| {
+            volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name == name)
+        };
+        // Copies only read.
+        let reads = pod.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1);
+        !reads && !matches!(ended, Some("Succeeded" | "Failed")) && volumes.iter().any(has)
+    };
+    Ok(SourceClaim { claim, used_by: listed.items.iter().find(uses).map(ResourceExt::name_any) })
 }
 
 /// Whether the class of a claim that is not bound waits for a pod.
@@ -61,6 +87,7 @@ pub(super) async fn installation(cluster: &Cluster) -> Result<Installation, Erro
         image: cluster.importer_image().unwrap_or_default().to_owned(),
         pull_policy: config.pull_policy().map(str::to_owned),
         pull_secrets: config.settings.image_pull_secrets.clone(),
+        image_volumes: config.settings.pods.image_volumes,
         insecure_registries: registries.into_values().map(|value| value.trim().to_owned()).collect(),
     })
 }

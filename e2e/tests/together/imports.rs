@@ -186,6 +186,39 @@ fn a_machine_boots_from_a_download_beside_a_disk_from_a_registry_and_an_empty_on
 }
 
 #[test]
+fn a_claim_is_copied_within_its_namespace() {
+    without_cdi("importscopy", |namespace| {
+        pods::server(namespace, SERVER, "images")?;
+        publish(namespace, "tiny.qcow2", &tiny())?;
+        let source = json!({ "http": { "url": format!("http://{}/tiny.qcow2", host(namespace)) } });
+        namespace.apply(&data_volume("golden", &source, "160Mi"))?;
+        // It waits until the other one is filled.
+        let from = json!({ "pvc": { "name": "golden", "namespace": namespace.name() } });
+        let mut copy = data_volume("root", &from, "160Mi");
+        copy["spec"]["storage"] = json!({});
+        namespace.apply(&copy)?;
+        namespace.wait(DATA_VOLUMES, "root", "to be filled", FILLED, |volume| {
+            volume["status"]["phase"] == "Succeeded"
+        })?;
+        let mut machine = guest::machine("vm", "Always");
+        guest::spec_of(&mut machine)["volumes"] =
+            json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
+        namespace.apply(&machine)?;
+        namespace.wait_phase("vm", "Running", FILLED)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        console.leave()?;
+        let elsewhere = json!({ "pvc": { "name": "golden", "namespace": "default" } });
+        namespace.apply(&data_volume("far", &elsewhere, "160Mi"))?;
+        let failed = namespace
+            .wait(DATA_VOLUMES, "far", "to fail", SOON, |volume| volume["status"]["phase"] == "Failed")?;
+        let said = condition(&failed, "Running")["message"].as_str().unwrap_or_default();
+        ensure!(said.contains("spec.source.pvc.namespace"), "{said}");
+        Ok(())
+    });
+}
+
+#[test]
 fn what_must_not_be_filled_fails_and_says_why() {
     without_cdi("importsbad", |namespace| {
         pods::server(namespace, SERVER, "images")?;
@@ -245,7 +278,7 @@ fn what_is_not_served_is_refused_by_its_field() {
             (json!({ "imageio": { "url": "https://a", "diskId": "1" } }), "spec.source.imageio"),
             (json!({ "snapshot": { "name": "a", "namespace": "b" } }), "spec.source.snapshot"),
             (
-                json!({ "registry": { "url": "docker://a/b", "pullMethod": "node" } }),
+                json!({ "registry": { "url": "docker://a/b", "pullMethod": "cache" } }),
                 "spec.source.registry.pullMethod",
             ),
             (json!({ "http": { "url": "ftp://a" } }), "spec.source.http.url"),

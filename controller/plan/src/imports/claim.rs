@@ -31,14 +31,17 @@ pub fn is_filled(claim: &PersistentVolumeClaim, data_volume: &str) -> bool {
     claim.annotations().get(POPULATED_FOR_ANNOTATION).is_some_and(|name| name == data_volume)
 }
 
-/// The claim to make; or what keeps it from being made.
-pub(super) fn of(data_volume: &DataVolume) -> Result<PersistentVolumeClaim, String> {
+/// The claim to make; or what keeps it from being made. `copy` is the claim that is copied, where one is.
+pub(super) fn of(
+    data_volume: &DataVolume,
+    copy: Option<&PersistentVolumeClaim>,
+) -> Result<PersistentVolumeClaim, String> {
     let spec = match (&data_volume.spec.pvc, &data_volume.spec.storage) {
         (Some(claim), None) => {
             size(claim.resources.as_ref(), "spec.pvc")?;
             claim.clone()
         }
-        (None, Some(storage)) => of_storage(storage)?,
+        (None, Some(storage)) => of_storage(storage, copy)?,
         _ => return Err("exactly one of spec.pvc and spec.storage must be given".to_owned()),
     };
     let mut labels = data_volume.labels().clone();
@@ -60,7 +63,32 @@ pub(super) fn of(data_volume: &DataVolume) -> Result<PersistentVolumeClaim, Stri
 }
 
 /// A claim that is large enough for a disk of the size that was asked for.
-fn of_storage(storage: &StorageSpec) -> Result<PersistentVolumeClaimSpec, String> {
+fn of_storage(
+    storage: &StorageSpec,
+    copy: Option<&PersistentVolumeClaim>,
+) -> Result<PersistentVolumeClaimSpec, String> {
+    let asks = storage
+        .resources
+        .as_ref()
+        .and_then(|all| all.requests.as_ref())
+        .is_some_and(|all| all.contains_key("storage"));
+    if let Some(copy) = copy.filter(|_| !asks) {
+        // As large as what it copies, which includes what the file system takes.
+        let spec = copy.spec.clone().unwrap_or_default();
+        let mode =
+            storage.volume_mode.clone().filter(|mode| mode != "FromStorageProfile").or(spec.volume_mode);
+        return Ok(PersistentVolumeClaimSpec {
+            access_modes: Some(storage.access_modes.clone())
+                .filter(|modes| !modes.is_empty())
+                .or(spec.access_modes),
+            resources: spec.resources,
+            selector: storage.selector.clone(),
+            storage_class_name: storage.storage_class_name.clone().or(spec.storage_class_name),
+            volume_mode: mode,
+            volume_name: storage.volume_name.clone(),
+            ..PersistentVolumeClaimSpec::default()
+        });
+    }
     let asked = size(storage.resources.as_ref(), "spec.storage")?;
     let volume_mode = storage.volume_mode.clone().filter(|mode| mode == BLOCK);
     let aligned = asked.checked_next_multiple_of(ALIGNMENT);
@@ -99,14 +127,15 @@ fn size(resources: Option<&VolumeResourceRequirements>, field: &str) -> Result<u
 
 /// Size of the disk that was asked for, in bytes. What a claim asks for itself includes the file system's share; the importer
 /// sees how much room there is.
-pub(super) fn disk_size(spec: &DataVolumeSpec) -> u64 {
+pub(super) fn disk_size(spec: &DataVolumeSpec, copy: Option<&PersistentVolumeClaim>) -> u64 {
     let resources = match (&spec.pvc, &spec.storage) {
         (Some(claim), _) => claim.resources.as_ref(),
         (None, Some(storage)) => storage.resources.as_ref(),
         (None, None) => None,
     };
+    let copied = || size(copy?.spec.as_ref()?.resources.as_ref(), "spec").ok();
     // A DataVolume that says nothing has no claim, so no importer either.
-    size(resources, "spec").unwrap_or_default()
+    size(resources, "spec").ok().or_else(copied).unwrap_or_default()
 }
 
 /// Whether a claim is a block device.

@@ -14,6 +14,8 @@ pub(super) const ADOPTION_ANNOTATION: &str = "cdi.kubevirt.io/allowClaimAdoption
 pub(super) mod phase {
     pub(in super::super) const PENDING: &str = "Pending";
     pub(in super::super) const SCHEDULED: &str = "ImportScheduled";
+    pub(in super::super) const CLONE_SCHEDULED: &str = "CloneScheduled";
+    pub(in super::super) const CLONE_IN_PROGRESS: &str = "CloneInProgress";
     pub(in super::super) const IN_PROGRESS: &str = "ImportInProgress";
 }
 
@@ -26,8 +28,19 @@ pub struct Installation {
     pub pull_policy: Option<String>,
     /// Secrets with which it is pulled, looked for in the DataVolume's namespace.
     pub pull_secrets: Vec<String>,
+    /// Whether images can be volumes of pods.
+    pub image_volumes: bool,
     /// Registries that are spoken to without TLS, `host` or `host:port`.
     pub insecure_registries: BTreeSet<String>,
+}
+
+/// A claim that is copied.
+#[derive(Clone, Debug, Default)]
+pub struct SourceClaim {
+    /// It, where it is there.
+    pub claim: Option<PersistentVolumeClaim>,
+    /// A pod that uses it.
+    pub used_by: Option<String>,
 }
 
 /// The cluster, as far as a DataVolume is concerned.
@@ -37,6 +50,8 @@ pub struct Observed {
     pub data_volume: DataVolume,
     /// The claim of its name.
     pub claim: Option<PersistentVolumeClaim>,
+    /// The claim that it copies, where it copies one of its namespace.
+    pub source: Option<SourceClaim>,
     /// The pod of its importer's name.
     pub pod: Option<Pod>,
     /// Whether the claim's class binds once a pod is placed.

@@ -9,11 +9,12 @@ use crate::pod::unprivileged;
 use barevirt_api::cdi::DataVolume;
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_import_job::{
-    AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, HEADERS, JOB, METRICS_PORT, Outcome, SCRATCH,
+    AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, HEADERS, JOB, METRICS_PORT, Outcome, SCRATCH, SOURCE,
+    SOURCE_DEVICE,
 };
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, Container, ContainerPort, ContainerState, ContainerStateTerminated,
-    EmptyDirVolumeSource, EnvVar, LocalObjectReference, PersistentVolumeClaim,
+    EmptyDirVolumeSource, EnvVar, ImageVolumeSource, LocalObjectReference, PersistentVolumeClaim,
     PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
     SeccompProfile, SecretVolumeSource, Volume, VolumeDevice, VolumeMount,
 };
@@ -27,6 +28,7 @@ const CONTAINER: &str = "importer";
 /// Annotation on the pod: how often the import was begun before it.
 const RESTARTS_ANNOTATION: &str = "import.barevirt.dev/restarts";
 const CLAIM: &str = "claim";
+const SOURCE_VOLUME: &str = "source";
 
 /// Requests and limits: CDI's, so that quotas that were made for CDI fit.
 const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "60M")];
@@ -69,7 +71,7 @@ pub fn name(data_volume: &str) -> String {
 /// The pod.
 pub(super) fn of(
     data_volume: &DataVolume,
-    claim: &PersistentVolumeClaim,
+    (claim, copy): (&PersistentVolumeClaim, Option<&PersistentVolumeClaim>),
     installation: &Installation,
     restarts: Option<i32>,
 ) -> Pod {
@@ -81,9 +83,9 @@ pub(super) fn of(
         persistent_volume_claim: Some(claimed),
         ..Volume::default()
     });
-    let mut devices = None;
+    let mut devices = vec![];
     if is_block(claim) {
-        devices = Some(vec![VolumeDevice { name: CLAIM.to_owned(), device_path: DEVICE.to_owned() }]);
+        devices.push(VolumeDevice { name: CLAIM.to_owned(), device_path: DEVICE.to_owned() });
         volumes.add(
             "scratch",
             SCRATCH,
@@ -92,8 +94,23 @@ pub(super) fn of(
     } else {
         volumes.mounts.push(mount(CLAIM, DATA, false));
     }
+    if let Some(copy) = copy {
+        let source = PersistentVolumeClaimVolumeSource { claim_name: copy.name_any(), read_only: None };
+        let volume = Volume { persistent_volume_claim: Some(source), ..Volume::default() };
+        if is_block(copy) {
+            volumes.all.push(Volume { name: SOURCE_VOLUME.to_owned(), ..volume });
+            devices
+                .push(VolumeDevice { name: SOURCE_VOLUME.to_owned(), device_path: SOURCE_DEVICE.to_owned() });
+        } else {
+            volumes.add(SOURCE_VOLUME, SOURCE, volume);
+        }
+    }
+    if let Some(reference) = job::pulled_by_node(spec) {
+        let image = ImageVolumeSource { reference: Some(reference.to_owned()), pull_policy: None };
+        volumes.add(SOURCE_VOLUME, SOURCE, Volume { image: Some(image), ..Volume::default() });
+    }
     volumes.of_source(data_volume);
-    let text = serde_json::to_string(&job::of(data_volume, installation)).unwrap_or_default();
+    let text = serde_json::to_string(&job::of(data_volume, copy, installation)).unwrap_or_default();
     let container = Container {
         name: CONTAINER.to_owned(),
         image: Some(installation.image.clone()),
@@ -112,7 +129,7 @@ pub(super) fn of(
         }),
         security_context: Some(unprivileged()),
         termination_message_policy: Some("File".to_owned()),
-        volume_devices: devices,
+        volume_devices: Some(devices).filter(|devices| !devices.is_empty()),
         volume_mounts: Some(volumes.mounts).filter(|mounts| !mounts.is_empty()),
         ..Container::default()
     };

@@ -4,10 +4,15 @@ use super::claim::{OVERHEAD, disk_size};
 use super::facts::Installation;
 use barevirt_api::cdi::{DataVolume, DataVolumeSource, DataVolumeSpec};
 use barevirt_import_job::{Job, Source};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use std::collections::BTreeSet;
 
+/// How an image is pulled: by the node.
+const NODE: &str = "node";
+
 /// Why a DataVolume cannot be filled. The definition's rules refuse these; one of another's definition may be there still.
-pub fn source_problem(spec: &DataVolumeSpec) -> Option<String> {
+pub(super) fn source_problem(data_volume: &DataVolume) -> Option<String> {
+    let spec = &data_volume.spec;
     if spec.source_ref.is_some() {
         return Some("spec.sourceRef is served by CDI alone, and this cluster has none".to_owned());
     }
@@ -16,7 +21,6 @@ pub fn source_problem(spec: &DataVolumeSpec) -> Option<String> {
     let others = [
         ("gcs", gcs.is_some()),
         ("imageio", imageio.is_some()),
-        ("pvc", pvc.is_some()),
         ("s3", s3.is_some()),
         ("snapshot", snapshot.is_some()),
         ("upload", upload.is_some()),
@@ -25,8 +29,21 @@ pub fn source_problem(spec: &DataVolumeSpec) -> Option<String> {
     if let Some((name, _)) = others.iter().find(|(_, given)| *given) {
         return Some(format!("spec.source.{name} is served by CDI alone, and this cluster has none"));
     }
-    if [blank.is_some(), http.is_some(), registry.is_some()].iter().filter(|given| **given).count() != 1 {
+    if [blank.is_some(), http.is_some(), pvc.is_some(), registry.is_some()]
+        .iter()
+        .filter(|given| **given)
+        .count()
+        != 1
+    {
         return Some("exactly one source must be given in spec.source".to_owned());
+    }
+    if let Some(claim) = pvc
+        && Some(&claim.namespace) != data_volume.metadata.namespace.as_ref()
+    {
+        return Some(format!(
+            "spec.source.pvc.namespace is {}: copies from another namespace are served by CDI alone, and this cluster has none",
+            claim.namespace
+        ));
     }
     if !matches!(spec.content_type.as_deref(), None | Some("" | "kubevirt")) {
         return Some(
@@ -41,8 +58,16 @@ pub fn source_problem(spec: &DataVolumeSpec) -> Option<String> {
         if registry.url.is_none() {
             return Some("spec.source.registry.url must be given".to_owned());
         }
-        if !matches!(registry.pull_method.as_deref(), None | Some("pod")) {
-            return Some("spec.source.registry.pullMethod other than pod is served by CDI alone".to_owned());
+        if !matches!(registry.pull_method.as_deref(), None | Some("pod" | NODE)) {
+            return Some("spec.source.registry.pullMethod is neither pod nor node".to_owned());
+        }
+        if pulled_by_node(spec).is_some()
+            && (registry.secret_ref.is_some() || registry.cert_config_map.is_some())
+        {
+            return Some(
+                "spec.source.registry.pullMethod node takes neither secretRef nor certConfigMap: nodes have their own"
+                    .to_owned(),
+            );
         }
     }
     if http.as_ref().is_some_and(|http| http.insecure_skip_verify == Some(true)) {
@@ -51,13 +76,36 @@ pub fn source_problem(spec: &DataVolumeSpec) -> Option<String> {
     None
 }
 
+/// The claim that is copied: namespace and name.
+pub fn copied(spec: &DataVolumeSpec) -> Option<(&str, &str)> {
+    let claim = spec.source.as_ref()?.pvc.as_ref()?;
+    Some((&claim.namespace, &claim.name))
+}
+
+/// The image that the node pulls.
+pub(super) fn pulled_by_node(spec: &DataVolumeSpec) -> Option<&str> {
+    let registry = spec.source.as_ref()?.registry.as_ref()?;
+    let url = registry.url.as_deref().filter(|_| registry.pull_method.as_deref() == Some(NODE))?;
+    Some(url.strip_prefix("docker://").unwrap_or(url))
+}
+
 /// The job; a source that has a [`source_problem`] is a blank one.
-pub(super) fn of(data_volume: &DataVolume, installation: &Installation) -> Job {
+/// `copy` is the claim that is copied.
+pub(super) fn of(
+    data_volume: &DataVolume,
+    copy: Option<&PersistentVolumeClaim>,
+    installation: &Installation,
+) -> Job {
     let spec = &data_volume.spec;
     Job {
-        source: source(spec.source.as_ref(), &installation.insecure_registries),
-        size: disk_size(spec),
-        overhead: OVERHEAD,
+        source: match (copied(spec), pulled_by_node(spec)) {
+            (Some(_), _) => Source::Claim {},
+            (None, Some(_)) => Source::Image {},
+            (None, None) => source(spec.source.as_ref(), &installation.insecure_registries),
+        },
+        size: disk_size(spec, copy),
+        // The room that the disk of the other claim has had is enough.
+        overhead: if copied(spec).is_some() { 0 } else { OVERHEAD },
         preallocation: spec.preallocation == Some(true),
         owner: data_volume.metadata.uid.clone().unwrap_or_default(),
     }

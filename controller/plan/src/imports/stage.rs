@@ -1,9 +1,9 @@
 //! Where an import stands, by what is there.
 
 use super::claim::{self, is_filled};
-use super::facts::{ADOPTION_ANNOTATION, Observed};
+use super::facts::{ADOPTION_ANNOTATION, Observed, SourceClaim};
 use super::importer::{self, Running};
-use super::job::source_problem;
+use super::job::{pulled_by_node, source_problem};
 use barevirt_api::cdi::DataVolume;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -29,6 +29,8 @@ pub(super) enum Stage {
     Lost,
     /// The claim waits for a pod.
     Waiting,
+    /// What is to be copied or pulled is not there, or not as it has to be.
+    SourceWaits(String),
     /// The claim can be filled, and nothing fills it.
     Ready,
     /// Somebody else's pod has the name.
@@ -44,13 +46,17 @@ pub(super) enum Stage {
 }
 
 /// Decides. `own_pod` is the pod of the importer's name, where it is the DataVolume's.
-pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>) -> Stage {
+pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: bool) -> Stage {
     let data_volume = &observed.data_volume;
-    if let Some(problem) = source_problem(&data_volume.spec) {
+    if let Some(problem) = source_problem(data_volume) {
         return Stage::Hopeless(problem);
     }
+    let copy = observed.source.as_ref();
     let Some(claim) = &observed.claim else {
-        return match claim::of(data_volume) {
+        if let Some(SourceClaim { claim: None, .. }) = copy {
+            return Stage::SourceWaits("the claim that is to be copied is not there".to_owned());
+        }
+        return match claim::of(data_volume, copy.and_then(|copy| copy.claim.as_ref())) {
             Ok(_) => Stage::Unclaimed,
             Err(why) => Stage::Hopeless(why),
         };
@@ -71,6 +77,7 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>) -> Stage {
         Some("Lost") => return Stage::Lost,
         _ => false,
     };
+    let source_waits = source_waits(observed, image_volumes);
     match (&observed.pod, own_pod) {
         (_, Some(pod)) if pod.metadata.deletion_timestamp.is_some() => {
             // Another one can be made when it is gone.
@@ -91,11 +98,37 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>) -> Stage {
             },
         },
         (Some(_), None) => Stage::Occupied,
+        (None, None) if source_waits.is_some() => Stage::SourceWaits(source_waits.unwrap_or_default()),
         (None, None) if bound => Stage::Ready,
         (None, None) if data_volume.annotations().contains_key(IMMEDIATE_ANNOTATION) => Stage::Ready,
+        // A copy is made where the other claim is: its pod is the consumer.
+        (None, None) if observed.waits && copy.is_some() => Stage::Ready,
         (None, None) if observed.waits => Stage::Waiting,
         (None, None) => Stage::Unbound,
     }
+}
+
+/// Why a source cannot be read yet.
+fn source_waits(observed: &Observed, image_volumes: bool) -> Option<String> {
+    if pulled_by_node(&observed.data_volume.spec).is_some() && !image_volumes {
+        return Some(
+            "pullMethod node takes images as volumes of pods, which this cluster has not".to_owned(),
+        );
+    }
+    let SourceClaim { claim, used_by } = observed.source.as_ref()?;
+    let Some(claim) = claim else { return Some("the claim that is to be copied is not there".to_owned()) };
+    let name = claim.name_any();
+    if claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound") {
+        return Some(format!("claim {name} is not bound"));
+    }
+    let volume = claim
+        .owner_references()
+        .iter()
+        .find(|owner| owner.controller == Some(true) && owner.kind == "DataVolume");
+    if volume.is_some_and(|volume| !is_filled(claim, &volume.name)) {
+        return Some(format!("claim {name} is not filled yet"));
+    }
+    used_by.as_ref().map(|pod| format!("claim {name} is used by pod {pod}"))
 }
 
 fn given_up(restarts: i32, why: &str) -> Stage {

@@ -2,6 +2,7 @@
 
 use super::facts::{ADOPTION_ANNOTATION, Event, Observed, phase};
 use super::importer;
+use super::job::copied;
 use super::stage::Stage;
 use crate::data_volumes::status::{FAILED, SUCCEEDED, WAIT_FOR_FIRST_CONSUMER};
 use barevirt_api::cdi::{DataVolume, DataVolumeCondition, DataVolumeStatus};
@@ -15,19 +16,23 @@ const UNKNOWN: &str = "N/A";
 pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
     let old = observed.data_volume.status.clone().unwrap_or_default();
     let name = observed.data_volume.name_any();
+    let copied = copied(&observed.data_volume.spec);
+    let (scheduled, in_progress) = match copied {
+        Some(_) => (phase::CLONE_SCHEDULED, phase::CLONE_IN_PROGRESS),
+        None => (phase::SCHEDULED, phase::IN_PROGRESS),
+    };
     let (phase, progress, restarts) = match stage {
         Stage::Unclaimed | Stage::Foreign | Stage::Unbound | Stage::Occupied => (phase::PENDING, None, None),
         Stage::Waiting => (WAIT_FOR_FIRST_CONSUMER, None, None),
-        Stage::Ready => (phase::SCHEDULED, None, None),
+        Stage::SourceWaits(_) if observed.claim.is_none() => (phase::PENDING, None, None),
+        Stage::Ready | Stage::SourceWaits(_) => (scheduled, None, None),
         Stage::Filling(running) => {
             let begun = running.runs || running.restarts > 0;
-            let phase = if begun { phase::IN_PROGRESS } else { phase::SCHEDULED };
+            let phase = if begun { in_progress } else { scheduled };
             (phase, observed.progress.filter(|_| running.runs), Some(running.restarts))
         }
         // Another pod is made, and counts as another try.
-        Stage::Ended(_) => {
-            (phase::SCHEDULED, None, Some(old.restart_count.unwrap_or_default().saturating_add(1)))
-        }
+        Stage::Ended(_) => (scheduled, None, Some(old.restart_count.unwrap_or_default().saturating_add(1))),
         Stage::Adoptable | Stage::Filled => (SUCCEEDED, None, None),
         Stage::Lost | Stage::Hopeless(_) => (FAILED, None, None),
     };
@@ -35,7 +40,9 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
         (SUCCEEDED, _) => Some("100.0%".to_owned()),
         (_, Some(progress)) => Some(format!("{progress:.2}%")),
         // What was known last is not taken back while it goes on.
-        (phase::IN_PROGRESS, None) => old.progress.clone().or_else(|| Some(UNKNOWN.to_owned())),
+        (phase::IN_PROGRESS | phase::CLONE_IN_PROGRESS, None) => {
+            old.progress.clone().or_else(|| Some(UNKNOWN.to_owned()))
+        }
         (_, None) => Some(UNKNOWN.to_owned()),
     };
     // A claim that is about to be taken over is bound as it is; what is said next of it is said of it.
@@ -104,7 +111,15 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [Said; 3] {
             }
         }
         Stage::Ended(why) | Stage::Hopeless(why) => said("Running", "False", "Error", why.clone()),
-        Stage::Filled | Stage::Adoptable => said("Running", "False", "Completed", "Import Complete"),
+        Stage::Filled | Stage::Adoptable => {
+            let what = if copied(&observed.data_volume.spec).is_some() {
+                "Clone Complete"
+            } else {
+                "Import Complete"
+            };
+            said("Running", "False", "Completed", what)
+        }
+        Stage::SourceWaits(why) => said("Running", "False", "SourceNotReady", why.clone()),
         Stage::Occupied => said(
             "Running",
             "False",
@@ -164,6 +179,10 @@ pub(super) fn events(
     data_volume: &DataVolume,
 ) -> Vec<Event> {
     let name = data_volume.name_any();
+    if let Some((from, source)) = copied(&data_volume.spec) {
+        let namespace = data_volume.namespace().unwrap_or_default();
+        return copy_events(old, new, stage, &format!("{from}/{source} into {namespace}/{name}"));
+    }
     let mut events = vec![];
     let normal = |reason, message| Event { warning: false, reason, message };
     let warning = |reason, message| Event { warning: true, reason, message };
@@ -202,6 +221,38 @@ pub(super) fn events(
         events.push(warning("Error", format!("Unable to process data: {why}")));
     }
     events
+}
+
+/// The same of a copy; `what` says from where to where.
+fn copy_events(old: &DataVolumeStatus, new: &DataVolumeStatus, stage: &Stage, what: &str) -> Vec<Event> {
+    if old.phase == new.phase {
+        return vec![];
+    }
+    let event = |reason, message| Event { warning: false, reason, message };
+    match (new.phase.as_deref(), stage) {
+        (Some(phase::CLONE_SCHEDULED), _) => {
+            vec![event("CloneScheduled", format!("Cloning from {what} scheduled"))]
+        }
+        (Some(phase::CLONE_IN_PROGRESS), _) => {
+            vec![event("CloneInProgress", format!("Cloning from {what} in progress"))]
+        }
+        (Some(SUCCEEDED), _) => vec![event("CloneSucceeded", format!("Successfully cloned from {what}"))],
+        (Some(FAILED), Stage::Hopeless(why)) => {
+            vec![Event {
+                warning: true,
+                reason: "CloneFailed",
+                message: format!("Cloning from {what} failed: {why}"),
+            }]
+        }
+        (Some(FAILED), _) => {
+            vec![Event {
+                warning: true,
+                reason: "CloneFailed",
+                message: format!("Cloning from {what} failed"),
+            }]
+        }
+        _ => vec![],
+    }
 }
 
 fn failed(name: &str, stage: &Stage) -> String {

@@ -12,6 +12,7 @@ fn installation() -> Installation {
         image: "registry/virt-importer:1".to_owned(),
         pull_policy: Some("IfNotPresent".to_owned()),
         pull_secrets: vec!["pull".to_owned()],
+        image_volumes: true,
         insecure_registries: ["r.example:5000".to_owned()].into(),
     }
 }
@@ -30,7 +31,7 @@ fn data_volume(change: impl FnOnce(&mut Value)) -> DataVolume {
 
 fn observed(data_volume: DataVolume) -> Observed {
     let now = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-    Observed { data_volume, claim: None, pod: None, waits: false, progress: None, now }
+    Observed { data_volume, claim: None, source: None, pod: None, waits: false, progress: None, now }
 }
 
 fn phase_of(status: &DataVolumeStatus) -> &str {
@@ -345,7 +346,7 @@ fn a_claim_that_may_be_taken_over_is_taken_with_what_it_holds() {
 fn what_is_not_served_fails_by_name_also_where_no_rule_has_refused_it() {
     for (spec, word) in [
         (json!({ "source": { "vddk": {} } }), "spec.source.vddk"),
-        (json!({ "source": { "pvc": { "name": "a", "namespace": "b" } } }), "spec.source.pvc"),
+        (json!({ "source": { "pvc": { "name": "a", "namespace": "b" } } }), "spec.source.pvc.namespace is b"),
         (json!({ "source": { "blank": {}, "http": { "url": "" } } }), "exactly one source"),
         (json!({ "source": {} }), "exactly one source"),
         (json!({ "sourceRef": { "kind": "DataSource", "name": "a" } }), "spec.sourceRef"),
@@ -401,7 +402,7 @@ fn a_lost_volume_is_a_failure() {
 fn a_claim_for_a_disk_has_room_for_the_file_system() {
     let requests = |spec: Value| {
         let data_volume = data_volume(|value| value["spec"] = spec);
-        let claim = claim::of(&data_volume).unwrap().spec.unwrap();
+        let claim = claim::of(&data_volume, None).unwrap().spec.unwrap();
         let asked =
             barevirt_api::quantity::bytes(&claim.resources.clone().unwrap().requests.unwrap()["storage"])
                 .unwrap();
@@ -432,7 +433,7 @@ fn the_claim_has_what_the_data_volume_says_of_itself() {
         value["metadata"]["annotations"] =
             json!({ "a": "b", "kubectl.kubernetes.io/last-applied-configuration": "x" });
     });
-    let claim = claim::of(&data_volume).unwrap();
+    let claim = claim::of(&data_volume, None).unwrap();
     assert_eq!(claim.labels()["of"], "template");
     assert_eq!(claim.labels()[LABEL.0], LABEL.1);
     assert_eq!(claim.annotations().keys().collect::<Vec<_>>(), ["a"]);
@@ -441,11 +442,11 @@ fn the_claim_has_what_the_data_volume_says_of_itself() {
 
 fn pod(change: impl FnOnce(&mut Value), block: bool) -> Pod {
     let data_volume = data_volume(change);
-    let mut claim = claim::of(&data_volume).unwrap();
+    let mut claim = claim::of(&data_volume, None).unwrap();
     if block {
         claim.spec.as_mut().unwrap().volume_mode = Some("Block".to_owned());
     }
-    importer::of(&data_volume, &claim, &installation(), Some(3))
+    importer::of(&data_volume, (&claim, None), &installation(), Some(3))
 }
 
 #[test]
@@ -492,4 +493,117 @@ fn a_long_name_is_cut_and_stays_another_one() {
     assert_eq!(pod_name("root"), "importer-root");
     assert!(pod_name(&one).len() <= 63);
     assert_ne!(pod_name(&one), pod_name(&other));
+}
+
+/// A copy of the claim `golden`.
+fn copy(storage: &Value) -> World {
+    let source = json!({ "pvc": { "name": "golden", "namespace": "ns" } });
+    let mut world =
+        World::new(data_volume(|value| value["spec"] = json!({ "source": source, "storage": storage })));
+    world.observed.source = Some(SourceClaim::default());
+    world
+}
+
+/// The claim that is copied.
+fn golden(change: impl FnOnce(&mut Value)) -> PersistentVolumeClaim {
+    let mut value = json!({
+        "metadata": { "name": "golden" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+            "resources": { "requests": { "storage": "1100Mi" } } },
+        "status": { "phase": "Bound" },
+    });
+    change(&mut value);
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
+    let mut world = copy(&json!({}));
+    world.settle();
+    assert_eq!(world.phase(), "Pending");
+    assert_eq!(condition(world.status(), "Running").1, "SourceNotReady");
+    assert!(world.observed.claim.is_none());
+    // It is there, and being filled.
+    let owner = json!([{ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "golden", "uid": "g", "controller": true }]);
+    let unfilled = golden(|value| value["metadata"]["ownerReferences"] = owner);
+    world.observed.source = Some(SourceClaim { claim: Some(unfilled.clone()), used_by: None });
+    world.settle();
+    let claim = world.observed.claim.clone().unwrap().spec.unwrap();
+    assert_eq!(claim.resources.unwrap().requests.unwrap()["storage"].0, "1100Mi");
+    assert_eq!(claim.storage_class_name.as_deref(), Some("fast"));
+    assert_eq!(
+        (world.phase(), condition(world.status(), "Running").2),
+        ("CloneScheduled", "claim golden is not filled yet")
+    );
+    // It is filled, and used.
+    let mut filled = unfilled;
+    filled.annotations_mut().insert("cdi.kubevirt.io/storage.populatedFor".to_owned(), "golden".to_owned());
+    world.observed.source =
+        Some(SourceClaim { claim: Some(filled.clone()), used_by: Some("virt-launcher-vm".to_owned()) });
+    assert_eq!(world.step().again, Some(SOURCE));
+    assert_eq!(condition(world.status(), "Running").2, "claim golden is used by pod virt-launcher-vm");
+    assert!(world.observed.pod.is_none());
+    // Its pod is the consumer that its claim waits for.
+    world.observed.source = Some(SourceClaim { claim: Some(filled), used_by: None });
+    world.observed.waits = true;
+    world.settle();
+    let pod = world.observed.pod.clone().unwrap().spec.unwrap();
+    assert_eq!(
+        pod.volumes.as_ref().unwrap()[1].persistent_volume_claim.as_ref().unwrap().claim_name,
+        "golden"
+    );
+    let mounts = pod.containers[0].volume_mounts.as_ref().unwrap();
+    assert!(mounts.iter().any(|mount| mount.mount_path == "/source" && mount.read_only == Some(true)));
+    let job: Job =
+        serde_json::from_str(pod.containers[0].env.as_ref().unwrap()[0].value.as_ref().unwrap()).unwrap();
+    assert_eq!((job.source, job.size, job.overhead), (Source::Claim {}, 1100 << 20, 0));
+    world.claim_is("Bound");
+    world.pod_is(runs());
+    world.settle();
+    assert_eq!(world.phase(), "CloneInProgress");
+    world.pod_is(json!({ "phase": "Succeeded" }));
+    world.settle();
+    assert_eq!(world.phase(), "Succeeded");
+    assert_eq!(world.events, ["CloneScheduled", "CloneInProgress", "CloneSucceeded"]);
+}
+
+#[test]
+fn a_copy_may_be_larger_and_of_another_kind() {
+    let mut world =
+        copy(&json!({ "volumeMode": "Block", "resources": { "requests": { "storage": "2Gi" } } }));
+    world.observed.source = Some(SourceClaim { claim: Some(golden(|_| {})), used_by: None });
+    world.settle();
+    world.claim_is("Bound");
+    world.settle();
+    let pod = world.observed.pod.clone().unwrap().spec.unwrap();
+    assert_eq!(pod.containers[0].volume_devices.as_ref().unwrap()[0].device_path, "/dev/cdi-block-volume");
+    let mut world = copy(&json!({}));
+    let block = golden(|value| value["spec"]["volumeMode"] = json!("Block"));
+    world.observed.source = Some(SourceClaim { claim: Some(block), used_by: None });
+    world.settle();
+    world.claim_is("Bound");
+    world.settle();
+    let pod = world.observed.pod.clone().unwrap().spec.unwrap();
+    let devices: Vec<_> =
+        pod.containers[0].volume_devices.iter().flatten().map(|device| device.device_path.as_str()).collect();
+    assert_eq!(devices, ["/dev/cdi-block-volume", "/dev/cdi-source-volume"]);
+}
+
+#[test]
+fn an_image_of_the_node_is_a_volume_of_the_pod() {
+    let by_node = |value: &mut Value| {
+        value["spec"]["source"] =
+            json!({ "registry": { "url": "docker://localhost/disk:1", "pullMethod": "node" } });
+    };
+    let pod = pod(by_node, false);
+    let image = pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[1].image.clone().unwrap();
+    assert_eq!(image.reference.as_deref(), Some("localhost/disk:1"));
+    // Where the cluster has no such volumes it is said.
+    let mut world = World::new(data_volume(by_node));
+    world.settle();
+    world.claim_is("Bound");
+    let without = Installation { image_volumes: false, ..installation() };
+    let planned = plan(&world.observed, &without);
+    assert!(planned.step.is_none());
+    assert_eq!(condition(&planned.status.unwrap(), "Running").1, "SourceNotReady");
 }
