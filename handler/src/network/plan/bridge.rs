@@ -13,7 +13,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{PlanError, Service, Setting, Step, plan_sockets, plan_sysctls, plan_tap};
+use super::common::{Setting, plan_sockets, plan_sysctls, plan_tap};
+use super::step::{PlanError, Service, Step};
 use crate::network::addresses::MacAddress;
 use crate::network::links::Names;
 use crate::network::state::{Kind, Link, Observed, Wanted};

@@ -3,7 +3,8 @@
 //! Addresses and MAC address go back from the stand-in before it is taken away, routes before the bridge is.
 
 use super::bridge::{There, port_sysctls};
-use super::{Step, plan_sysctls};
+use super::common::plan_sysctls;
+use super::step::Step;
 use crate::network::addresses::MacAddress;
 use crate::network::links::Names;
 use crate::network::state::{Link, Observed};

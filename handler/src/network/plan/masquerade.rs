@@ -6,7 +6,8 @@
 
 use std::net::IpAddr;
 
-use super::{PlanError, Service, Setting, Step, plan_sockets, plan_sysctls, plan_tap};
+use super::common::{Setting, plan_sockets, plan_sysctls, plan_tap};
+use super::step::{PlanError, Service, Step};
 use crate::network::addresses::BRIDGE_MAC;
 use crate::network::links::Names;
 use crate::network::nft::rules::{Ruleset, masquerade};

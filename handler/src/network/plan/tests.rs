@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use barevirt_protocol::names::NetworkDescriptor;
+
 use super::*;
+use crate::network::addresses::MacAddress;
 use crate::network::nft::rules::Family;
-use crate::network::state::{Kind, Link, Masquerade};
+use crate::network::state::{Kind, Link, Masquerade, Route};
 use barevirt_api::masquerade::{IPV4, IPV6};
 
 fn wanted() -> Wanted {
