@@ -3,6 +3,7 @@
 //! nothing waits for it in the end.
 
 mod bad_input;
+mod bridge;
 mod certificates;
 mod claims;
 mod controls;

@@ -1,0 +1,62 @@
+//! The bridge binding on the pod network: the guest has the pod's own address, and is a station on its network.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, guest, in_namespace, pods};
+use serde_json::{Value, json};
+
+fn bridged(name: &str) -> Value {
+    let mut manifest = guest::instance(name);
+    manifest["spec"]["domain"]["devices"]["interfaces"] = json!([{ "name": "default", "bridge": {} }]);
+    manifest["spec"]["networks"] = json!([{ "name": "default", "pod": {} }]);
+    manifest
+}
+
+#[test]
+fn a_guest_has_the_address_of_its_pod_and_is_reached_there() {
+    in_namespace("bridge", |namespace| {
+        pods::server(namespace, "greeter", "hello from a pod")?;
+        namespace.apply(&bridged("vm"))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let launcher = namespace.launcher("vm")?;
+        let address = launcher["status"]["podIP"].as_str().context("the pod has no address")?.to_owned();
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let has = console.ok("ip -4 address show dev eth0", SOON)?;
+        ensure!(has.contains(&format!("inet {address}/")), "the pod has {address}, and the guest {has}");
+        let answer = console.ok("timeout 20 wget -qO- http://greeter/", SOON)?;
+        ensure!(answer == "hello from a pod", "{answer}");
+        console.leave()?;
+        let client = pods::client_on(namespace, "client", "node01")?;
+        let url = format!("http://{}/hostname", pods::host(&address));
+        wait::until_true(&format!("an answer from {url}"), BOOT, || {
+            Ok(!client.fetch(&url)?.trim().is_empty())
+        })?;
+        let vmi = namespace.need("vmi", "vm")?;
+        let told = &vmi["status"]["interfaces"][0];
+        ensure!(told["ipAddress"] == address.as_str(), "{told}");
+        let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let migratable = conditions.iter().find(|condition| condition["type"] == "LiveMigratable");
+        ensure!(migratable.is_some_and(|it| it["reason"] == "InterfaceNotLiveMigratable"), "{conditions:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_card_whose_link_is_down_says_so_to_the_guest() {
+    in_namespace("linkdown", |namespace| {
+        let mut manifest = guest::instance("vm");
+        manifest["spec"]["domain"]["devices"]["interfaces"][0]["state"] = json!("down");
+        namespace.apply(&manifest)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        console.ok("ip link set eth0 up", SOON)?;
+        let carrier = console.ok("cat /sys/class/net/eth0/carrier", SOON)?;
+        ensure!(carrier.trim() == "0", "the link is {carrier}");
+        console.leave()?;
+        let told = namespace.need("vmi", "vm")?["status"]["interfaces"][0].clone();
+        ensure!(told["linkState"] == "down", "{told}");
+        Ok(())
+    });
+}
