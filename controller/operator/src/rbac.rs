@@ -168,6 +168,8 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "create", "patch", "delete"]),
         // From which nodes volumes can be reached that are plugged in once the guest runs.
         rule("", &["persistentvolumes"], &["get"]),
+        // Whether the networks of Multus that an instance names are there, and which resources of nodes come with them.
+        rule("k8s.cni.cncf.io", &["network-attachment-definitions"], &["get"]),
         // Whether the claim of a disk is filled; those of templates are made, and what they copy is asked about before: CDI
         // takes our own word for it.
         rule("cdi.kubevirt.io", &["datavolumes"], &["get", "list", "watch", "create", "patch"]),
