@@ -1,6 +1,6 @@
 //! The bridge binding on the pod network: the guest has the pod's own address, and is a station on its network.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, guest, in_namespace, pods};
 use serde_json::{Value, json};
