@@ -26,7 +26,7 @@ fn each_step_of_a_run_is_told_once() {
         let mut manifest = guest::instance("vm");
         // Who wants a migration of a guest that cannot move is told so.
         manifest["spec"]["evictionStrategy"] = json!("LiveMigrate");
-        manifest["spec"]["domain"]["devices"]["tpm"] = json!({});
+        manifest["spec"]["domain"]["devices"]["clientPassthrough"] = json!({});
         namespace.apply(&manifest)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         wait::until_true("the events of a start", SOON, || {

@@ -247,8 +247,8 @@ fn evictions_of_what_cannot_move_follow_the_strategy() {
             let mut manifest = guest::instance(name);
             let spec = guest::spec_of(&mut manifest);
             spec["evictionStrategy"] = json!(strategy);
-            // What is in it does not move.
-            spec["domain"]["devices"]["tpm"] = json!({});
+            // Slots for USB devices of clients do not move.
+            spec["domain"]["devices"]["clientPassthrough"] = json!({});
             manifest
         };
         let evict = |name: &str| {
