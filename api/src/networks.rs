@@ -11,7 +11,7 @@
 
 use crate::v1::{Interface, MultusNetwork, Network, VirtualMachineInstanceSpec};
 use sha2::{Digest, Sha256};
-use std::fmt::{Display, Formatter, Write};
+use std::fmt::{Display, Formatter};
 
 /// Whether a guest may have cards on networks that Multus attaches, beside the one of the pod network or in its place.
 pub const SEVERAL_CARDS_SERVED: bool = true;
@@ -25,17 +25,21 @@ pub const PLUGGED_CARDS_SERVED: bool = false;
 /// Link of the pod's first network.
 pub const FIRST_LINK: &str = "eth0";
 /// How links of other networks begin.
-const PREFIX: &str = "pod";
+pub const PREFIX: &str = "pod";
 /// Digits that follow: with `-nic` behind them, as the binding needs it, the name is as long as the kernel allows.
-const DIGITS: usize = 11;
+pub const DIGITS: usize = 11;
 
 /// `state` of a card that is to leave, or has left.
 pub const ABSENT: &str = "absent";
+/// `state` of a card whose link is up, and what no `state` means.
+pub const UP: &str = "up";
 /// `state` of a card whose link is down.
 pub const DOWN: &str = "down";
 
 /// `infoSource` of what the definition of the machine says.
 pub const SOURCE_DOMAIN: &str = "domain";
+/// `infoSource` of what the guest agent says.
+pub const SOURCE_AGENT: &str = "guest-agent";
 /// `infoSource` of what Multus has noted on the pod.
 pub const SOURCE_MULTUS: &str = "multus-status";
 
@@ -61,13 +65,14 @@ pub fn link(network: &Network) -> String {
 
 /// Name of the link of a network that Multus attaches beside the first one.
 pub fn secondary_link(network: &str) -> String {
-    let mut name = PREFIX.to_owned();
-    for byte in Sha256::digest(network.as_bytes()).iter().take(DIGITS.div_ceil(2)) {
-        // Writing to a string cannot fail.
-        let _ = write!(name, "{byte:02x}");
-    }
-    name.truncate(PREFIX.len() + DIGITS);
-    name
+    format!("{PREFIX}{}", digits(network))
+}
+
+/// The first [`DIGITS`] digits of the SHA-256 of a name, in hexadecimal.
+pub fn digits(name: &str) -> String {
+    let bytes = Sha256::digest(name);
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).take(DIGITS);
+    digits.map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0')).collect()
 }
 
 /// Whether a card is to leave, or has left.
@@ -77,7 +82,7 @@ pub fn is_absent(interface: &Interface) -> bool {
 
 /// What `state` says; `up` where it says nothing.
 pub fn state(interface: &Interface) -> &str {
-    interface.state.as_deref().filter(|state| !state.is_empty()).unwrap_or("up")
+    interface.state.as_deref().filter(|state| !state.is_empty()).unwrap_or(UP)
 }
 
 /// Networks beside the first one, each with its interface, where that is not to leave.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use barevirt_api::v1::Interface;
+use barevirt_api::networks::{self, DOWN};
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::Nic;
 use barevirt_qmp::qapi::qmp;
@@ -40,13 +40,7 @@ impl Card {
 pub fn wants_down(vmi: &ValidVmi, name: &str) -> Option<bool> {
     let mut interfaces = vmi.interfaces().iter().map(|valid| &valid.interface);
     let interface = interfaces.find(|interface| interface.name == name)?;
-    Some(interface.state.as_deref() == Some("down"))
-}
-
-/// The guest is not to have this card, or to have it no more.
-#[must_use]
-pub fn is_absent(interface: &Interface) -> bool {
-    interface.state.as_deref() == Some("absent")
+    Some(networks::state(interface) == DOWN)
 }
 
 /// Sets the link of a card up or down. It stays so until it is set again.

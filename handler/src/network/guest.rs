@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use barevirt_api::masquerade::{self, RangeError};
 use barevirt_api::names::{LAUNCHER_UID, PHASE_RUNNING};
+use barevirt_api::networks::{self, FIRST_LINK, SOURCE_DOMAIN};
 use barevirt_api::v1::{self as api, NetworkInterfaceStatus, VirtualMachineInstance};
 use barevirt_api::valid::{ValidInterface, ValidVmi};
 use barevirt_protocol::names::NetworkDescriptor;
@@ -17,11 +18,6 @@ use super::links;
 use super::nft::rules::{Port, Protocol};
 use super::resolv::Resolver;
 use super::state::{Binding, Masquerade, Route, Wanted};
-
-/// What the controller calls the source of what it wrote about a card.
-pub const MULTUS: &str = "multus-status";
-/// What we call the source of what we write about a card that the machine has.
-pub const DOMAIN: &str = "domain";
 
 /// Why interfaces cannot be made. Validation refuses all of it, so only an object that went around admission has it.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -68,21 +64,19 @@ fn due_of(
     here: bool,
 ) -> Due {
     let is_held = held.contains(&NetworkDescriptor::Tap.of(&interface.name));
-    if interface.state.as_deref() == Some("absent") {
+    if networks::is_absent(interface) {
         return if is_held { Due::There } else { Due::Gone };
     }
     let network = vmi.spec.networks.iter().find(|network| network.name == interface.name);
     let runs = vmi.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(PHASE_RUNNING);
     // What a guest starts with has to be there before.
-    if is_held || !runs || network.is_none_or(is_primary) {
+    if is_held || !runs || !network.is_some_and(networks::is_secondary) {
         return Due::There;
     }
     let attached = status(vmi, &interface.name).is_some_and(|status| match here {
         true => status.pod_interface_name.is_some(),
         // A guest that comes has what it has there.
-        false => {
-            status.info_source.as_deref().is_some_and(|source| source.split(", ").any(|one| one == DOMAIN))
-        }
+        false => networks::is_told_by(status.info_source.as_deref(), SOURCE_DOMAIN),
     });
     if attached { Due::There } else { Due::Later }
 }
@@ -92,14 +86,9 @@ fn status<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a Network
     interfaces.iter().find(|status| status.name.as_deref() == Some(name))
 }
 
-/// The network is the pod's first one.
-pub fn is_primary(network: &api::Network) -> bool {
-    network.multus.as_ref().is_none_or(|multus| multus.default == Some(true))
-}
-
 /// The cards of the VMI about which something is due.
 pub fn wanted(vmi: &ValidVmi, held: &BTreeSet<String>, here: bool) -> Result<Vec<Wanted>, InterfaceError> {
-    let is_first = |interface: &&ValidInterface| is_primary(&interface.network);
+    let is_first = |interface: &&ValidInterface| !networks::is_secondary(&interface.network);
     if vmi.interfaces().iter().filter(is_first).count() > 1 {
         return Err(InterfaceError::SecondPodInterface);
     }
@@ -162,14 +151,14 @@ pub fn taps(vmi: &ValidVmi) -> Vec<(String, String)> {
 
 /// Names that the pod's link of an interface may have, the likeliest first.
 fn candidates_of(vmi: &VirtualMachineInstance, valid: &ValidInterface) -> Vec<String> {
-    if is_primary(&valid.network) {
-        return vec![links::PRIMARY.to_owned()];
+    if !networks::is_secondary(&valid.network) {
+        return vec![FIRST_LINK.to_owned()];
     }
     let told = status(vmi, &valid.interface.name).and_then(|status| status.pod_interface_name.clone());
-    let secondary = vmi.spec.networks.iter().filter(|network| !is_primary(network));
+    let secondary = vmi.spec.networks.iter().filter(|network| networks::is_secondary(network));
     let number = secondary.take_while(|network| network.name != valid.network.name).count() + 1;
-    let told = told.filter(|name| links::is_sound(name) && name != links::PRIMARY && name != "lo");
-    told.into_iter().chain([links::hashed(&valid.network.name), links::ordinal(number)]).collect()
+    let told = told.filter(|name| links::is_sound(name) && name != FIRST_LINK && name != "lo");
+    told.into_iter().chain([networks::secondary_link(&valid.network.name), links::ordinal(number)]).collect()
 }
 
 fn ports(interface: &ValidInterface) -> Option<Vec<Port>> {

@@ -2,23 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
+use barevirt_api::networks::{DIGITS, FIRST_LINK, PREFIX, digits};
 
 use super::state::Link;
 
-/// The link of the pod network.
-pub const PRIMARY: &str = "eth0";
-/// How links of secondary networks begin.
-const SECONDARY: &str = "pod";
-/// How many hexadecimal digits of a hash are in a name.
-const DIGITS: usize = 11;
 /// Longest name of a link that Linux takes, in bytes.
 const LONGEST: usize = 15;
-
-/// The link of a secondary network: `pod` and a hash of the network's name.
-pub fn hashed(network: &str) -> String {
-    format!("{SECONDARY}{}", hash(network))
-}
 
 /// The link of a secondary network by its number, counted from 1: what older pods have.
 pub fn ordinal(number: usize) -> String {
@@ -31,15 +20,6 @@ pub fn is_sound(name: &str) -> bool {
         && name != "."
         && name != ".."
         && name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':'))
-}
-
-fn hash(text: &str) -> String {
-    let digest = Sha256::digest(text);
-    digest.iter().flat_map(|byte| [byte >> 4, byte & 15]).take(DIGITS).map(digit).collect()
-}
-
-fn digit(value: u8) -> char {
-    char::from_digit(value.into(), 16).unwrap_or('0')
 }
 
 /// Links of one card.
@@ -61,15 +41,15 @@ impl Names {
     /// Those beside the link `pod` of the pod. Some of them become part of a path beneath `/proc/sys`: of a name that was
     /// given from outside only its hash does, unless it is of letters and digits.
     pub fn of(pod: &str) -> Self {
-        let rest = pod.strip_prefix(SECONDARY).unwrap_or(pod);
+        let rest = pod.strip_prefix(PREFIX).unwrap_or(pod);
         let plain =
             (1..=DIGITS).contains(&rest.len()) && rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let short = if plain { rest.to_owned() } else { hash(pod) };
+        let short = if plain { rest.to_owned() } else { digits(pod) };
         Self {
             pod: pod.to_owned(),
             port: format!("{short}-nic"),
             bridge: format!("k6t-{short}"),
-            tap: if pod == PRIMARY { "tap0".to_owned() } else { format!("tap{short}") },
+            tap: if pod == FIRST_LINK { "tap0".to_owned() } else { format!("tap{short}") },
             kept: format!("keep{short}"),
         }
     }
@@ -80,7 +60,7 @@ impl Names {
         let is_there = |names: &Self| {
             [&names.pod, &names.port, &names.kept].into_iter().any(|name| links.contains_key(name))
         };
-        let first = candidates.first().map_or(PRIMARY, String::as_str);
+        let first = candidates.first().map_or(FIRST_LINK, String::as_str);
         all.find(is_there).unwrap_or_else(|| Self::of(first))
     }
 }
@@ -88,12 +68,13 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use barevirt_api::networks::secondary_link;
 
     #[test]
     fn names_are_those_that_multus_attachments_have() {
         // sha256("red") begins with b1f51a511f1.
-        assert_eq!(hashed("red"), "podb1f51a511f1");
-        let names = Names::of(&hashed("red"));
+        assert_eq!(secondary_link("red"), "podb1f51a511f1");
+        let names = Names::of(&secondary_link("red"));
         assert_eq!((names.bridge.as_str(), names.port.as_str()), ("k6t-b1f51a511f1", "b1f51a511f1-nic"));
         assert_eq!((names.tap.as_str(), names.kept.as_str()), ("tapb1f51a511f1", "keepb1f51a511f1"));
         assert_eq!(Names::of("eth0").tap, "tap0");
@@ -119,7 +100,7 @@ mod tests {
     #[test]
     fn the_first_that_is_there_counts() {
         let links = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), Link::default())).collect();
-        let candidates = [hashed("red"), ordinal(1)];
+        let candidates = [secondary_link("red"), ordinal(1)];
         let find = |names: &[&str]| Names::find(&candidates, &links(names)).pod;
         assert_eq!(find(&["net1"]), "net1");
         assert_eq!(find(&["net1", "podb1f51a511f1"]), "podb1f51a511f1");

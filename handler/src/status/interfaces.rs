@@ -1,15 +1,10 @@
 //! Interfaces in a VMI's status: those that the handler made, what the launcher says of their cards, what the controller has
 //! seen of their networks, and what the guest agent says of them and of others.
 
+use barevirt_api::networks::{DOWN, SOURCE_AGENT, SOURCE_DOMAIN, SOURCE_MULTUS, UP, is_told_by, with_source};
 use barevirt_api::v1::NetworkInterfaceStatus;
 use barevirt_protocol::v1::{Card, GuestInterface};
 
-use crate::network::guest::{DOMAIN, MULTUS};
-
-/// The guest agent alone, about an interface that we know nothing of.
-const GUEST_AGENT: &str = "guest-agent";
-/// Between several sources, as in KubeVirt.
-const SEPARATOR: &str = ", ";
 /// Most interfaces that only the guest knows of, as in KubeVirt.
 pub(super) const MOST_GUEST_ONLY: usize = 10;
 
@@ -51,9 +46,9 @@ pub(super) fn report(
         by_agent(&mut interfaces, &mut guest_only, told);
     }
     let mut interfaces: Vec<_> = interfaces.into_iter().map(|(_, one)| one).collect();
-    for seen in before.iter().filter(|seen| has_source(seen, MULTUS)) {
+    for seen in before.iter().filter(|seen| has_source(seen, SOURCE_MULTUS)) {
         match interfaces.iter_mut().find(|one| one.name == seen.name) {
-            Some(one) => add_source(one, MULTUS),
+            Some(one) => add_source(one, SOURCE_MULTUS),
             None => interfaces.push(attached(seen)),
         }
     }
@@ -68,8 +63,8 @@ fn interface(seen: &Interface, is_down: bool) -> NetworkInterfaceStatus {
         mac: Some(seen.mac.clone()),
         name: Some(seen.name.clone()),
         pod_interface_name: Some(seen.pod_interface.clone()),
-        info_source: Some(DOMAIN.to_owned()),
-        link_state: Some(if is_down { "down" } else { "up" }.to_owned()),
+        info_source: Some(SOURCE_DOMAIN.to_owned()),
+        link_state: Some(if is_down { DOWN } else { UP }.to_owned()),
         queue_count: i32::try_from(seen.queues).ok(),
         ..NetworkInterfaceStatus::default()
     }
@@ -80,18 +75,17 @@ fn attached(seen: &NetworkInterfaceStatus) -> NetworkInterfaceStatus {
     NetworkInterfaceStatus {
         name: seen.name.clone(),
         pod_interface_name: seen.pod_interface_name.clone(),
-        info_source: Some(MULTUS.to_owned()),
+        info_source: Some(SOURCE_MULTUS.to_owned()),
         ..NetworkInterfaceStatus::default()
     }
 }
 
 fn has_source(one: &NetworkInterfaceStatus, source: &str) -> bool {
-    one.info_source.as_deref().is_some_and(|all| all.split(SEPARATOR).any(|one| one == source))
+    is_told_by(one.info_source.as_deref(), source)
 }
 
 fn add_source(one: &mut NetworkInterfaceStatus, source: &str) {
-    let all = one.info_source.iter().map(String::as_str).chain([source]);
-    one.info_source = Some(all.collect::<Vec<_>>().join(SEPARATOR));
+    one.info_source = with_source(one.info_source.as_deref(), source, true);
 }
 
 /// What the guest says of an interface. On the pod network only its name in the guest: where it is reached is the pod's affair,
@@ -107,11 +101,11 @@ fn by_agent(
     let first = addresses.iter().find(|address| !address.contains(':')).or_else(|| addresses.first());
     let ours = |(_, one): &&mut (bool, NetworkInterfaceStatus)| {
         let known = one.mac.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(mac));
-        known && !has_source(one, GUEST_AGENT)
+        known && !has_source(one, SOURCE_AGENT)
     };
     if let Some((is_primary, one)) = interfaces.iter_mut().find(ours) {
         one.interface_name = Some(name.clone());
-        add_source(one, GUEST_AGENT);
+        add_source(one, SOURCE_AGENT);
         if !*is_primary && !addresses.is_empty() {
             (one.ip_address, one.ip_addresses) = (first.cloned(), addresses.clone());
         }
@@ -125,7 +119,7 @@ fn by_agent(
         ip_addresses: addresses.clone(),
         mac: (!mac.is_empty()).then(|| mac.clone()),
         interface_name: Some(name.clone()),
-        info_source: Some(GUEST_AGENT.to_owned()),
+        info_source: Some(SOURCE_AGENT.to_owned()),
         ..NetworkInterfaceStatus::default()
     });
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use barevirt_api::names::LAUNCHER_UID;
+use barevirt_api::networks::FIRST_LINK;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
@@ -34,7 +35,7 @@ use crate::migration::call::CallError;
 use crate::network::guest::{Due, InterfaceError};
 use crate::network::resolv::Resolver;
 use crate::network::state::Wanted;
-use crate::network::{self, NetworkError, Prepared, guest, links};
+use crate::network::{self, NetworkError, Prepared, guest};
 use crate::pods::LauncherPod;
 use crate::real_time::{self, RealTimeError};
 use crate::status::interfaces::Interface;
@@ -370,7 +371,7 @@ fn held(heard: &Heard) -> BTreeSet<String> {
 
 /// What the status says of a card. Where the guest is reached on the pod network, the pod says.
 fn interface(wanted: &Wanted, prepared: &Prepared, queues: u32, pod: &[String]) -> Interface {
-    let is_primary = prepared.pod_interface == links::PRIMARY;
+    let is_primary = prepared.pod_interface == FIRST_LINK;
     let addresses = match is_primary {
         true if !pod.is_empty() => pod.to_vec(),
         _ => prepared.pod_addresses.iter().map(ToString::to_string).collect(),

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use barevirt_api::networks::is_absent;
 use barevirt_api::v1::{self, VirtualMachineInstance};
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK, tap_queues};
 use barevirt_protocol::v1::{Facts, Interface, SyncRequest};
-
-use crate::cards::is_absent;
 
 /// A Sync that was accepted.
 #[derive(Debug, Clone, PartialEq)]
