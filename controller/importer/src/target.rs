@@ -172,13 +172,15 @@ impl Target {
     ///
     /// # Errors
     /// When that is not possible.
-    pub fn zero_from(&self, mut offset: u64) -> Result<(), Failure> {
-        while !self.fresh && offset < self.size {
+    pub fn zero_from(&self, offset: u64) -> Result<(), Failure> {
+        if self.fresh { Ok(()) } else { self.write_zeros_from(offset, "write to the claim") }
+    }
+
+    fn write_zeros_from(&self, mut offset: u64, what: &str) -> Result<(), Failure> {
+        while offset < self.size {
             let count = (self.size - offset).min(BLOCK as u64);
             let zeros = &ZEROS[..usize::try_from(count).unwrap_or(BLOCK)];
-            self.file
-                .write_all_at(zeros, offset)
-                .map_err(|error| Failure::io("write to the claim", &error))?;
+            self.file.write_all_at(zeros, offset).map_err(|error| Failure::io(what, &error))?;
             offset += count;
         }
         Ok(())
@@ -209,18 +211,11 @@ impl Target {
     }
 
     fn allocate(&self) -> Result<(), Failure> {
-        let done = self.range(FallocateFlags::empty(), 0, self.size)?;
-        // A file system that cannot reserve is written to.
-        let mut offset = 0;
-        while !done && offset < self.size {
-            let count = (self.size - offset).min(BLOCK as u64);
-            let zeros = &ZEROS[..usize::try_from(count).unwrap_or(BLOCK)];
-            self.file
-                .write_all_at(zeros, offset)
-                .map_err(|error| Failure::io("reserve the disk's space", &error))?;
-            offset += count;
+        if self.range(FallocateFlags::empty(), 0, self.size)? {
+            return Ok(());
         }
-        Ok(())
+        // A file system that cannot reserve is written to.
+        self.write_zeros_from(0, "reserve the disk's space")
     }
 
     /// False where the claim cannot do that.
