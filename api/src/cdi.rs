@@ -6,6 +6,7 @@ mod status;
 pub use definition::definition;
 pub use status::{DataVolumeCondition, DataVolumeStatus};
 
+use crate::names::{MANAGED_BY_LABEL, OPERATOR};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimSpec, TypedLocalObjectReference, TypedObjectReference, VolumeResourceRequirements,
 };
@@ -15,6 +16,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The group.
 pub const GROUP: &str = "cdi.kubevirt.io";
@@ -23,6 +25,12 @@ pub const GROUP: &str = "cdi.kubevirt.io";
 pub const DATA_VOLUME_DEFINITION: &str = "datavolumes.cdi.kubevirt.io";
 /// Name of the definition of the kind that CDI's operator is told with: where it is, CDI is.
 pub const CDI_DEFINITION: &str = "cdis.cdi.kubevirt.io";
+
+/// Whether the definition of DataVolumes, by its labels, is the one that virt-operator makes where there is none.
+#[must_use]
+pub fn is_own_definition(labels: &BTreeMap<String, String>) -> bool {
+    labels.get(MANAGED_BY_LABEL).is_some_and(|by| by == OPERATOR)
+}
 
 /// The kind of claims that are filled.
 pub const DATA_VOLUME: &str = "DataVolume";

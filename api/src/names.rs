@@ -26,6 +26,10 @@ pub const INSECURE_REGISTRIES_CONFIG_MAP: &str = "cdi-insecure-registries";
 pub const VM_LABELS_CONFIG_MAP: &str = "kubevirt-vm-labels-config";
 /// Service account of the handlers.
 pub const SERVICE_ACCOUNT_HANDLER: &str = "kubevirt-handler";
+/// Name of the operator: in its lease, in managed fields, and in the label of what it makes.
+pub const OPERATOR: &str = "virt-operator";
+/// Label of everything that the operator makes.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Service account of the operator.
 pub const SERVICE_ACCOUNT_OPERATOR: &str = "kubevirt-operator";
 /// Signer of handlers' certificates: what requests for them name, and what rights are given for.

@@ -14,7 +14,9 @@ mod observe;
 mod progress;
 
 use crate::cluster::Cluster;
-use barevirt_api::cdi::{CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, DataVolume};
+use barevirt_api::cdi::{
+    CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, DataVolume, is_own_definition,
+};
 use barevirt_component::request::{Category, Error, call_opt};
 use barevirt_plan::imports::{self, LABEL};
 use futures::StreamExt;
@@ -27,9 +29,6 @@ use kube::runtime::watcher;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
-
-/// Label of what virt-operator makes, and its value.
-const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "virt-operator");
 
 /// Between two looks at whose the definition is.
 const LOOK: Duration = Duration::from_secs(5);
@@ -88,7 +87,7 @@ async fn owner(cluster: &Cluster) -> Result<bool, Error> {
     let about = |name: &'static str| move || format!("definition {name}");
     let found = call_opt("get", about(DEFINITION), definitions.get_metadata(DEFINITION)).await?;
     let Some(found) = found else { return Ok(false) };
-    if found.labels().get(MANAGED_BY.0).is_none_or(|by| by != MANAGED_BY.1) {
+    if !is_own_definition(found.labels()) {
         return Ok(false);
     }
     Ok(call_opt("get", about(CDI), definitions.get_metadata(CDI)).await?.is_none())

@@ -54,20 +54,16 @@ enum Turn {
 }
 
 /// Decides. `found` is the definition that is there; `cdi`, whether CDI's own kind is.
-fn turn(found: Option<&PartialObjectMeta<CustomResourceDefinition>>, cdi: bool, hash: &str) -> Turn {
+fn turn(found: Option<&PartialObjectMeta<CustomResourceDefinition>>, has_cdi: bool, hash: &str) -> Turn {
     match found {
-        _ if cdi => Turn::Leave,
+        _ if has_cdi => Turn::Leave,
         None => Turn::Make,
-        Some(found) if !is_ours(found) => Turn::Leave,
+        Some(found) if !cdi::is_own_definition(found.labels()) => Turn::Leave,
         Some(found) if found.annotations().get(HASH_ANNOTATION).is_some_and(|known| known == hash) => {
             Turn::Leave
         }
         Some(_) => Turn::Change,
     }
-}
-
-fn is_ours(found: &PartialObjectMeta<CustomResourceDefinition>) -> bool {
-    found.labels().get(MANAGED_BY_LABEL).is_some_and(|by| by == NAME)
 }
 
 /// The definition as it is applied, and its hash.

@@ -40,10 +40,8 @@ pub mod versions;
 pub mod wanted;
 pub mod webhook;
 
-/// Who we are in managed fields, in our lease, and in the label of what we made.
-pub const NAME: &str = "virt-operator";
-/// Label of everything that we install.
-pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+pub use barevirt_api::names::{MANAGED_BY_LABEL, OPERATOR as NAME};
+
 /// Annotation of everything that we install: hash of what was asked for.
 pub const APPLIED_ANNOTATION: &str = "operator.barevirt.dev/applied";
 /// Annotation of pod templates: which images they are made of, where their digests are known.
