@@ -69,23 +69,16 @@ pub(super) enum Action {
         /// All of what it is to ask for.
         resources: Box<ResourceRequirements>,
     },
-    /// Tell a descheduler that the eviction of the launcher's pod has begun, or is no more.
-    MarkEviction {
+    /// Set an annotation of the launcher's pod, or take it away.
+    AnnotatePod {
         /// Name of the pod.
         name: String,
         /// Its UID: no other pod is meant.
         uid: String,
-        /// It has begun.
-        begun: bool,
-    },
-    /// Have the launcher's pod ask for other networks.
-    AskForNetworks {
-        /// Name of the pod.
-        name: String,
-        /// Its UID: no other pod is meant.
-        uid: String,
-        /// All of what it is to ask for.
-        networks: String,
+        /// Name of the annotation.
+        annotation: &'static str,
+        /// What it is to say; nothing takes it away.
+        value: Option<String>,
     },
     /// Merge this into the instance.
     Patch(Value),

@@ -7,14 +7,12 @@ use self::beside::{Made, Role};
 use self::requests::{is_current, make_pod, patch, tell};
 use super::action::{Action, Plan};
 use super::subject::subject;
-use super::{networks, resize, state, status};
+use super::{resize, state, status};
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::write;
 use crate::write::FIELD_MANAGER;
-use barevirt_api::names::{
-    COMPUTE_CONTAINER, EVICTION_IN_PROGRESS_ANNOTATION, REASON_FAILED_CREATE, REASON_SYNC_FAILED,
-};
+use barevirt_api::names::{COMPUTE_CONTAINER, REASON_FAILED_CREATE, REASON_SYNC_FAILED};
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::error::response;
 use barevirt_component::request::{Category, Error};
@@ -88,15 +86,11 @@ pub(super) async fn apply(
                     return Ok(Some(again));
                 }
             }
-            Action::MarkEviction { name, uid, begun } => {
-                let mark = begun.then_some("true");
-                let body =
-                    json!({"metadata": {"uid": uid, "annotations": {EVICTION_IN_PROGRESS_ANNOTATION: mark}}});
+            Action::AnnotatePod { name, uid, annotation, value } => {
+                let body = json!({"metadata": {"uid": uid, "annotations": {annotation: &value}}});
                 let namespace = vmi.namespace().unwrap_or_default();
                 write::patch::<Pod>(cluster, "patch", &namespace, &name, &body).await?;
-            }
-            Action::AskForNetworks { name, uid, networks } => {
-                ask_for_networks(cluster, vmi, &name, &uid, &networks).await?;
+                info!(vmi = subject(vmi), pod = name, annotation, value, "annotation of the launcher pod");
             }
             Action::Patch(body) => patch(cluster, vmi, &body).await?,
         }
@@ -197,21 +191,6 @@ async fn tell_refusal(
     let message = format!("Error creating {what}: {}", error.message());
     tell(cluster, vmi, status::refused(vmi, reason, &message, Timestamp::now())).await?;
     warn!(vmi = subject(vmi), error = error.message(), what, "creation was refused");
-    Ok(())
-}
-
-/// Whatever the cluster has for Multus may follow, or may not: then a migration brings the networks.
-async fn ask_for_networks(
-    cluster: &Cluster,
-    vmi: &VirtualMachineInstance,
-    name: &str,
-    uid: &str,
-    networks: &str,
-) -> Result<(), Error> {
-    let namespace = vmi.namespace().unwrap_or_default();
-    let body = json!({"metadata": {"uid": uid, "annotations": {networks::ANNOTATION: networks}}});
-    write::patch::<Pod>(cluster, "patch", &namespace, name, &body).await?;
-    info!(namespace, vmi = vmi.name_any(), pod = name, networks, "the launcher pod asks for other networks");
     Ok(())
 }
 

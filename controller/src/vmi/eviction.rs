@@ -37,7 +37,12 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     note(&mut status, observed.now);
     let leaves = leaves(&status);
     let mark = (pod.annotations().contains_key(EVICTION_IN_PROGRESS_ANNOTATION) != leaves).then(|| {
-        Action::MarkEviction { name: pod.name_any(), uid: pod.uid().unwrap_or_default(), begun: leaves }
+        Action::AnnotatePod {
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+            annotation: EVICTION_IN_PROGRESS_ANNOTATION,
+            value: leaves.then(|| "true".to_owned()),
+        }
     });
     Plan::default().act_if(mark).act_if(status_patch(vmi, json!({}), &status))
 }

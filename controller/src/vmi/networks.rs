@@ -208,10 +208,12 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     note(vmi, pod, &mut status.interfaces);
     let mut plan = Plan::default();
     if changes(vmi) && differs(pod, namespace, &vmi.spec) {
-        plan.actions.push(Action::AskForNetworks {
+        // Whatever the cluster has for Multus may follow, or may not: then a migration brings the networks.
+        plan.actions.push(Action::AnnotatePod {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
-            networks: wanted(namespace, &vmi.spec).unwrap_or_else(|| "[]".to_owned()),
+            annotation: ANNOTATION,
+            value: Some(wanted(namespace, &vmi.spec).unwrap_or_else(|| "[]".to_owned())),
         });
         plan.notes.extend(observed.same_addresses.iter().map(|text| same_address(text)));
     }

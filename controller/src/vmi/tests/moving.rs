@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::vmi::moving::{abort, failed};
-use barevirt_api::names::{MIGRATION_JOB_LABEL, MIGRATION_TARGET_NODE_LABEL};
+use barevirt_api::names::{
+    EVICTION_IN_PROGRESS_ANNOTATION, MIGRATION_JOB_LABEL, MIGRATION_TARGET_NODE_LABEL,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 const TARGET: &str = "virt-launcher-a-target";
@@ -222,21 +224,27 @@ fn an_eviction_is_told_to_people_and_to_the_descheduler_and_so_is_its_end() {
     let calm = json!({"phase": "Running", "nodeName": "node01", "activePods": {"p1": "node01"}});
     let marked = with(calm.clone(), &json!({"evacuationNodeName": "node01"}));
     let begun = plan(&observed(vmi(marked.clone()), Some(running())));
-    let [Action::MarkEviction { uid, begun: true, .. }, Action::Patch(body)] = &begun.actions[..] else {
+    let [Action::AnnotatePod { uid, annotation, value: Some(value), .. }, Action::Patch(body)] =
+        &begun.actions[..]
+    else {
         panic!("{begun:?}")
     };
-    assert_eq!(uid, "p1");
+    assert_eq!((uid.as_str(), *annotation, value.as_str()), ("p1", EVICTION_IN_PROGRESS_ANNOTATION, "true"));
     let condition = &body["status"]["conditions"][0];
     assert_eq!((&condition["type"], &condition["status"]), (&json!("EvictionRequested"), &json!("True")));
     // Once.
     let mut pod = running();
-    let note = ("descheduler.alpha.kubernetes.io/eviction-in-progress".to_owned(), "true".to_owned());
+    let note = (EVICTION_IN_PROGRESS_ANNOTATION.to_owned(), "true".to_owned());
     pod.metadata.annotations.get_or_insert_default().extend([note]);
     let told = with(marked, &json!({"conditions": body["status"]["conditions"]}));
     assert_eq!(plan(&observed(vmi(told.clone()), Some(pod.clone()))), Plan::default());
     // Somebody took the mark away.
     let cancelled = plan(&observed(vmi(with(told, &json!({"evacuationNodeName": null}))), Some(pod)));
-    let [Action::MarkEviction { begun: false, .. }, Action::Patch(body)] = &cancelled.actions[..] else {
+    let [
+        Action::AnnotatePod { annotation: EVICTION_IN_PROGRESS_ANNOTATION, value: None, .. },
+        Action::Patch(body),
+    ] = &cancelled.actions[..]
+    else {
         panic!("{cancelled:?}")
     };
     assert_eq!(body["status"]["conditions"], Value::Null);

@@ -121,8 +121,7 @@ impl World {
                 Action::ResizePod { .. } => panic!("this instance does not grow"),
                 Action::Attach { .. } | Action::Detach { .. } => panic!("it has no such volumes"),
                 Action::Provision { .. } | Action::Release { .. } => panic!("nor claims"),
-                Action::MarkEviction { .. } => panic!("nor does anybody evict it"),
-                Action::AskForNetworks { .. } => panic!("nor networks beside the first"),
+                Action::AnnotatePod { .. } => panic!("nor networks beside the first, and nobody evicts it"),
                 Action::CreatePod(mut pod) => {
                     // The fresh look before creation, and the API server's unique names.
                     let fresh = self.vmi.as_ref().map(|vmi| vmi.metadata.resource_version.clone());
