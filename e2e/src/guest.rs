@@ -80,6 +80,21 @@ pub fn with_user_data(mut manifest: Value, user_data: &str) -> Value {
     manifest
 }
 
+/// A guest that moves when it is evicted, and has no disk: its system is the initial file system, in its memory.
+pub fn movable(mut manifest: Value) -> Value {
+    let spec = spec_of(&mut manifest);
+    spec["evictionStrategy"] = json!("LiveMigrate");
+    spec["volumes"] = json!([]);
+    let domain = &mut spec["domain"];
+    domain["devices"]["disks"] = json!([]);
+    domain["memory"]["guest"] = json!("192Mi");
+    domain["firmware"]["kernelBoot"] = json!({
+        "kernelArgs": "console=ttyS0 quiet net.ifnames=0",
+        "container": { "image": tiny_image(), "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd" },
+    });
+    manifest
+}
+
 /// Gives the guest that many seconds to shut itself down.
 pub fn with_grace(mut manifest: Value, seconds: u32) -> Value {
     spec_of(&mut manifest)["terminationGracePeriodSeconds"] = json!(seconds);

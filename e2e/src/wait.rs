@@ -10,6 +10,8 @@ pub const RUNNING: Duration = Duration::from_secs(90);
 pub const BOOT: Duration = Duration::from_secs(150);
 /// Until the cluster has noticed and acted.
 pub const SOON: Duration = Duration::from_secs(60);
+/// Until a guest has moved: a pod starts, and its memory goes over, on a busy machine.
+pub const MOVED: Duration = Duration::from_secs(240);
 /// Until a guest has shut itself down.
 pub const SHUTDOWN: Duration = Duration::from_secs(60);
 

@@ -173,7 +173,11 @@ fn child_of(pid: u32) -> Result<u32> {
 
 /// Proportional set size: memory of a process, with what it shares divided among its sharers.
 fn pss_mib(pid: u32) -> Result<f64> {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    pss_of(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?)
+}
+
+/// The same from the kernel's sums over all mappings.
+pub(super) fn pss_of(rollup: &str) -> Result<f64> {
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).context("no Pss")?;
     let kib: f64 = line.trim().trim_end_matches(" kB").trim().parse()?;
     Ok(kib / 1024.0)

@@ -1,13 +1,14 @@
 //! A guest that changes nodes: how long that takes, how many writes, how much memory of the launcher; and how long until a node
 //! of idle guests is drained.
 
+use super::launch::pss_of;
 use super::start::{audit_log, writes};
 use super::{Figure, Figures, Rounds, median};
 use crate::command::kubectl;
 use crate::guest;
 use crate::namespace::Namespace;
 use crate::node::Node;
-use crate::wait::{self, RUNNING};
+use crate::wait::{self, MOVED, RUNNING};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::thread;
@@ -15,8 +16,6 @@ use std::time::{Duration, Instant};
 
 const WRITES: f64 = 12.0;
 const MORE_MIB: f64 = 2.0;
-/// Until a guest has moved, on a busy machine.
-const MOVED: Duration = Duration::from_secs(240);
 /// Marks the guests of this measurement, and with them their pods.
 const LABEL: &str = "moves";
 const DRAINED: Duration = Duration::from_secs(900);
@@ -102,22 +101,10 @@ fn drain(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result
     Ok(())
 }
 
-/// An idle guest without a disk: its system is in its memory.
+/// An idle guest without a disk.
 fn instance(name: &str) -> Value {
-    let mut manifest = guest::instance(name);
+    let mut manifest = guest::movable(guest::instance(name));
     manifest["metadata"]["labels"] = json!({"bench": LABEL});
-    let spec = guest::spec_of(&mut manifest);
-    spec["evictionStrategy"] = json!("LiveMigrate");
-    spec["volumes"] = json!([]);
-    let domain = &mut spec["domain"];
-    domain["devices"]["disks"] = json!([]);
-    domain["memory"]["guest"] = json!("192Mi");
-    domain["firmware"]["kernelBoot"] = json!({
-        "kernelArgs": "console=ttyS0 quiet net.ifnames=0",
-        "container": {
-            "image": guest::tiny_image(), "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd",
-        },
-    });
     manifest
 }
 
@@ -129,7 +116,5 @@ fn migration(name: &str) -> Value {
 }
 
 fn pss_mib(node: &Node, pid: u32) -> Result<f64> {
-    let line = node.sh(&format!("grep ^Pss: /proc/{pid}/smaps_rollup"))?;
-    let kib: f64 = line.trim_start_matches("Pss:").trim().trim_end_matches(" kB").trim().parse()?;
-    Ok(kib / 1024.0)
+    pss_of(&node.sh(&format!("cat /proc/{pid}/smaps_rollup"))?)
 }

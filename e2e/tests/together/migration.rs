@@ -3,32 +3,17 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{try_kubectl_with, try_virtctl};
-use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Until a guest has moved: a pod starts, and its memory goes over, on a busy machine.
-const MOVED: Duration = Duration::from_secs(240);
 /// How long a command of the guest may take.
 const COMMAND: Duration = Duration::from_secs(60);
 
 /// A machine whose guest can move.
 fn machine(name: &str) -> Value {
-    let mut manifest = guest::machine(name, "Always");
-    let spec = guest::spec_of(&mut manifest);
-    spec["evictionStrategy"] = json!("LiveMigrate");
-    spec["volumes"] = json!([]);
-    let domain = &mut spec["domain"];
-    domain["devices"]["disks"] = json!([]);
-    domain["memory"]["guest"] = json!("192Mi");
-    domain["firmware"]["kernelBoot"] = json!({
-        "kernelArgs": "console=ttyS0 quiet net.ifnames=0",
-        "container": {
-            "image": guest::tiny_image(), "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd",
-        },
-    });
-    manifest
+    guest::movable(guest::machine(name, "Always"))
 }
 
 /// A disk on a claim.

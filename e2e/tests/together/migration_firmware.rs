@@ -2,13 +2,9 @@
 
 use crate::firmware::{COMMAND, DEFINE, READ, shell, tpm, with_uefi, without_disks};
 use anyhow::{Result, ensure};
-use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::wait::{BOOT, MOVED, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::json;
-use std::time::Duration;
-
-/// Until a guest has moved: a pod starts, and its memory goes over, on a busy machine.
-const MOVED: Duration = Duration::from_secs(240);
 
 /// Moves the guest of `vm` to another node.
 fn moves(namespace: &Namespace) -> Result<()> {
