@@ -69,6 +69,13 @@ pub struct Plan {
     pub again: Option<Duration>,
 }
 
+impl Plan {
+    /// Whether something is changed, and not just looked at again later.
+    pub fn changes(&self) -> bool {
+        self.step.is_some() || self.status.is_some() || self.after.is_some()
+    }
+}
+
 /// What follows.
 pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
     let data_volume = &observed.data_volume;

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The definition says whose DataVolumes are: virt-operator makes it where there is none, and one that somebody puts in its place
-//! bears another label. It is looked at every few seconds, and the work is dropped as soon as it is not ours. What CDI then
-//! finds are claims that belong to their DataVolumes, those that are filled marked as CDI marks them.
+//! bears another label. It is looked at every few seconds, and the work is dropped as soon as it is not ours. It is looked at
+//! again before anything is changed: a DataVolume that was made under another definition is never touched. What CDI then finds
+//! are claims that belong to their DataVolumes, those that are filled marked as CDI marks them.
 
 mod apply;
 mod observe;
@@ -118,6 +119,10 @@ async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result
     let Some(observed) = observe::observe(cluster, namespace, name).await? else { return Ok(None) };
     let installation = observe::installation(cluster).await?;
     let plan = imports::plan(&observed, &installation);
+    // The DataVolume was read before: if somebody made it for a CDI that is there since a moment, this look sees that CDI.
+    if plan.changes() && !owner(cluster).await? {
+        return Ok(None);
+    }
     apply::apply(cluster, &observed, plan).await
 }
 
