@@ -5,7 +5,9 @@
 //!   instances, KubeVirt object --plan (pure)--> labels, count, migrations, evictions --> API server
 //! ```
 //!
-//! Who can move moves, as many at a time as may; with both methods the others are evicted. A loop of its own rather than a part of the instances' reconciliation: what it decides is about all of them together.
+//! Who can move moves, as many at a time as may; with both methods the others are evicted. So does an instance whose condition
+//! `MigrationRequired` says that a change of it waits for a move. A loop of its own rather than a part of the instances'
+//! reconciliation: what it decides is about all of them together.
 //! An evicted launcher ends its guest as a person's stop would; a machine that is to run starts it anew, with a launcher
 //! of the new version.
 
@@ -128,7 +130,7 @@ async fn apply(
         };
         // It is told on the instance, and tried again at the next look.
         if let Err(error) = moves::ask(cluster, Mover { namespace, name, uid }, &wish).await {
-            warn!(namespace, vmi = name, why = error.message(), "an outdated instance does not move");
+            warn!(namespace, vmi = name, why = error.message(), "an instance that is to move does not");
         }
     }
     if !plan.evict.is_empty() {

@@ -1,8 +1,9 @@
-//! Which instances are outdated, and which of them are to move or to go now. Pure.
+//! Which instances are outdated, and which of them are to move or to go now; and who else has to move. Pure.
 
 use crate::vmi::others::is_moving;
 use barevirt_api::names::{
-    CONDITION_LIVE_MIGRATABLE, OUTDATED_LAUNCHER_LABEL, PHASE_RUNNING, is_final_phase,
+    CONDITION_LIVE_MIGRATABLE, CONDITION_MIGRATION_REQUIRED, OUTDATED_LAUNCHER_LABEL, PHASE_RUNNING,
+    is_final_phase,
 };
 use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use barevirt_api::workload_updates::WorkloadUpdates;
@@ -31,6 +32,8 @@ pub(super) struct Instance {
     pub(super) movable: bool,
     /// Whether something moves it already.
     pub(super) moves: bool,
+    /// Whether a change of it waits for a move: its condition says so.
+    pub(super) has_to_move: bool,
 }
 
 impl Instance {
@@ -42,6 +45,8 @@ impl Instance {
             return None;
         }
         let image = status.and_then(|status| status.launcher_container_image_version.clone());
+        let is_set =
+            |condition: &str| status.is_some_and(|status| Condition::is_set(&status.conditions, condition));
         Some(Instance {
             namespace: vmi.namespace().unwrap_or_default(),
             name: vmi.name_any(),
@@ -50,9 +55,9 @@ impl Instance {
             image: image.filter(|image| !image.is_empty()),
             labelled: vmi.labels().contains_key(OUTDATED_LAUNCHER_LABEL),
             launcher: launcher_name(vmi),
-            movable: status
-                .is_some_and(|status| Condition::is_set(&status.conditions, CONDITION_LIVE_MIGRATABLE)),
+            movable: is_set(CONDITION_LIVE_MIGRATABLE),
             moves: wanted || is_moving(vmi),
+            has_to_move: is_set(CONDITION_MIGRATION_REQUIRED),
         })
     }
 
@@ -76,7 +81,7 @@ pub(super) struct Observed<'a> {
     pub(super) batches: usize,
     /// Looks of this process so far.
     pub(super) looks: usize,
-    /// How many more may move now; none where outdated ones are not moved.
+    /// How many more may move now; none where nobody is moved.
     pub(super) room: Option<usize>,
     /// All instances that have not ended.
     pub(super) instances: &'a [Instance],
@@ -89,7 +94,7 @@ pub(super) struct Plan {
     pub(super) label: Vec<(Instance, bool)>,
     /// How many running ones are outdated; none where that is not known.
     pub(super) outdated: Option<usize>,
-    /// Who is to move to a new launcher.
+    /// Who is to move to a new launcher: outdated ones, and those that have to move for a change of their own.
     pub(super) migrate: Vec<Instance>,
     /// Whose pods are to be evicted.
     pub(super) evict: Vec<Instance>,
@@ -115,8 +120,13 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
         .collect();
     let count = outdated.len();
     let still = outdated.into_iter().filter(|instance| !instance.moves);
-    let (movable, others): (Vec<_>, Vec<_>) =
+    let (mut movable, others): (Vec<_>, Vec<_>) =
         still.partition(|instance| observed.room.is_some() && instance.movable);
+    // Only moved: an eviction would end a guest for the sake of, say, one more network card.
+    movable.extend(observed.instances.iter().filter(|instance| {
+        let due = instance.has_to_move && !instance.moves && !instance.is_outdated(observed.image);
+        due && instance.runs && instance.movable
+    }));
     let migrate = batch(movable, observed.room.unwrap_or(0), observed.looks);
     let due = observed.since_batch.is_none_or(|since| since >= observed.updates.batch_interval);
     let evict = if observed.updates.evict && due {
@@ -154,6 +164,7 @@ mod tests {
             launcher: format!("virt-launcher-{name}"),
             movable: false,
             moves: false,
+            has_to_move: false,
         }
     }
 
@@ -192,6 +203,11 @@ mod tests {
         assert!(!plain.movable && !plain.moves && plain.launcher.starts_with("virt-launcher-a-"));
         let can = json!({"status": {"conditions": [{"type": "LiveMigratable", "status": "True"}]}});
         assert!(read(can).unwrap().movable);
+        let has_to = |status: &str| {
+            let condition = json!([{"type": "MigrationRequired", "status": status}]);
+            read(json!({"status": {"conditions": condition}})).unwrap().has_to_move
+        };
+        assert!(has_to("True") && !has_to("False") && !plain.has_to_move);
         let moving = json!({"status": {"migrationState": {"migrationUid": "m", "sourcePod": "s"}}});
         let moving = read(moving).unwrap();
         assert!(moving.moves && moving.launcher == "s");
@@ -252,6 +268,23 @@ mod tests {
         assert_eq!(names(&with(None, 0).evict), ["a", "b"]);
         let alone = plan(&Observed { room: Some(9), ..observed(&all, false) });
         assert_eq!((names(&alone.migrate), names(&alone.evict)), (vec!["a", "b", "c"], vec![]));
+    }
+
+    #[test]
+    fn who_has_to_move_for_a_change_moves_and_is_never_evicted_for_it() {
+        let due = Instance { has_to_move: true, movable: true, ..instance("a", "new") };
+        let all = [
+            due.clone(),
+            Instance { name: "b".into(), movable: false, ..due.clone() },
+            Instance { name: "c".into(), moves: true, ..due.clone() },
+            Instance { name: "d".into(), runs: false, ..due.clone() },
+            Instance { name: "e".into(), image: Some("old".into()), labelled: true, ..due },
+        ];
+        let planned = plan(&Observed { room: Some(9), ..observed(&all, true) });
+        assert_eq!((names(&planned.migrate), names(&planned.evict)), (vec!["a", "e"], vec![]));
+        assert_eq!(planned.outdated, Some(1));
+        let nobody = plan(&observed(&all, true));
+        assert_eq!((names(&nobody.migrate), names(&nobody.evict)), (vec![], vec!["e"]));
     }
 
     #[test]
