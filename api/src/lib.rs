@@ -40,6 +40,7 @@
 //! - [`release`]: which build this is.
 //! - [`quantity`], [`duration`], [`boolean`], [`syntax`]: how Kubernetes writes amounts, times, truth and names.
 
+pub mod addresses;
 pub mod architecture;
 pub mod backup;
 pub mod boolean;

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
 
+use crate::addresses;
 use crate::v1::PodNetwork;
 
 /// Gateway and guest of one range.
@@ -80,7 +81,7 @@ pub fn ipv4(network: &PodNetwork) -> Result<Pair<Ipv4Addr>, RangeError> {
     let Some(text) = given(network.vm_network_cidr.as_deref()) else { return Ok(IPV4) };
     let syntax = || RangeError::Syntax { text: shown(text), family: "IPv4", example: "10.0.2.0/24" };
     let (address, prefix) = split(text, 32).ok_or_else(syntax)?;
-    let address = decimal(address).ok_or_else(syntax)?;
+    let address = addresses::ipv4(address).ok_or_else(syntax)?.to_bits();
     let network = address & u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
     roomy(text, prefix, 32)?;
     let first = Ipv4Addr::from_bits(network);
@@ -131,20 +132,6 @@ fn split(text: &str, bits: u8) -> Option<(&str, u8)> {
 fn number(text: &str, digits: usize) -> Option<u32> {
     let plain = (1..=digits).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok())?
-}
-
-/// Four decimal parts. The standard library refuses leading zeros, which some read as octal.
-fn decimal(text: &str) -> Option<u32> {
-    let parts: Vec<&str> = text.split('.').collect();
-    if parts.len() != 4 {
-        return None;
-    }
-    parts.into_iter().try_fold(0, |address, part| {
-        let digits = part.trim_start_matches('0');
-        let part =
-            if part.is_empty() { None } else { number(if digits.is_empty() { "0" } else { digits }, 3) };
-        part.filter(|part| *part < 256).map(|part| address << 8 | part)
-    })
 }
 
 fn roomy(text: &str, prefix: u8, bits: u8) -> Result<(), RangeError> {

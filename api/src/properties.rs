@@ -240,7 +240,7 @@ fn right() -> Value {
                     ],
                     "interfaces": [{"name": "default", "model": "virtio", "masquerade": {}, "bootOrder": 2,
                         "macAddress": "02:11:22:33:44:55", "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
-                        "dhcpOptions": {"bootFileName": "x", "ntpServers": ["10.0.0.1"],
+                        "dhcpOptions": {"bootFileName": "x", "ntpServers": ["010.0.0.1"],
                             "privateOptions": [{"option": 240, "value": "v"}]}}],
                 },
             },
@@ -250,7 +250,7 @@ fn right() -> Value {
                 {"name": "b", "cloudInitNoCloud": {"userDataBase64": "eA==", "networkData": "n"}},
             ],
             "hostname": "h", "subdomain": "s.t", "terminationGracePeriodSeconds": 5,
-            "dnsPolicy": "None", "dnsConfig": {"nameservers": ["10.0.0.1"], "searches": ["a.b"], "options": [{"name": "x"}]},
+            "dnsPolicy": "None", "dnsConfig": {"nameservers": ["010.0.0.1"], "searches": ["a.b"], "options": [{"name": "x"}]},
             "evictionStrategy": "None", "architecture": "amd64",
         },
     })

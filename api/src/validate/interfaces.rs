@@ -2,13 +2,13 @@
 
 use super::supported::given;
 use super::{Cause, Path, port_ranges};
+use crate::addresses;
 use crate::gates::Gates;
 use crate::networks::{self, BRIDGE_SERVED, LINK_STATE_SERVED, SEVERAL_CARDS_SERVED};
 use crate::pci;
 use crate::syntax::{is_port_name, is_printable, quoted};
 use crate::v1::{DhcpOptions, Interface, Network, Port, VirtualMachineInstanceSpec};
 use std::collections::{HashMap, HashSet};
-use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 /// Device models of the API.
@@ -292,7 +292,7 @@ fn dhcp(field: &Path, options: &DhcpOptions, causes: &mut Vec<Cause>) {
         }
     }
     for (index, server) in options.ntp_servers.iter().enumerate() {
-        if server.parse::<Ipv4Addr>().is_err() {
+        if addresses::ipv4(server).is_none() {
             causes.push(Cause::invalid(
                 &field.child("ntpServers").index(index),
                 "NTP servers must be a list of valid IPv4 addresses.",

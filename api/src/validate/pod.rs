@@ -1,10 +1,10 @@
 //! What goes to the launcher pod: names, DNS, strategies.
 
 use super::{Cause, Path};
+use crate::addresses;
 use crate::syntax::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use crate::v1::VirtualMachineInstanceSpec;
 use k8s_openapi::api::core::v1::PodDNSConfig;
-use std::net::IpAddr;
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     if let Some(hostname) = spec.hostname.as_deref().filter(|text| !text.is_empty() && !is_dns_label(text)) {
@@ -118,7 +118,7 @@ fn dns(field: &Path, config: Option<&PodDNSConfig>, policy: Option<&str>, causes
         ));
     }
     for (index, server) in servers.iter().enumerate() {
-        if server.parse::<IpAddr>().is_err() {
+        if addresses::ip(server).is_none() {
             causes.push(Cause::invalid(
                 &field.child("nameservers").index(index),
                 format!("must be valid IP address: {}", quoted(server)),

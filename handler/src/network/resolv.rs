@@ -1,5 +1,6 @@
 //! The pod's resolver settings, as DHCP hands them to the guest.
 
+use barevirt_api::addresses;
 use std::net::IpAddr;
 
 /// More than glibc reads, and what a DHCP answer has room for.
@@ -24,7 +25,7 @@ impl Resolver {
             let mut words = line.split_whitespace();
             match words.next() {
                 Some("nameserver") => {
-                    resolver.servers.extend(words.next().and_then(|word| word.parse::<IpAddr>().ok()));
+                    resolver.servers.extend(words.next().and_then(addresses::ip));
                 }
                 // The last one counts.
                 Some("search" | "domain") => {
@@ -51,7 +52,7 @@ mod tests {
     #[test]
     fn reads_what_a_kubelet_writes() {
         let resolver = Resolver::parse(
-            "search default.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\nnameserver fd00::a\noptions ndots:5\n",
+            "search default.svc.cluster.local svc.cluster.local cluster.local\nnameserver 010.96.0.10\nnameserver fd00::a\noptions ndots:5\n",
         );
         assert_eq!(resolver.servers, ["10.96.0.10".parse::<IpAddr>().unwrap(), "fd00::a".parse().unwrap()]);
         assert_eq!(resolver.search, ["default.svc.cluster.local", "svc.cluster.local", "cluster.local"]);

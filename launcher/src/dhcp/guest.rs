@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use barevirt_api::addresses;
 use barevirt_api::v1::{DhcpOptions, DhcpPrivateOption};
 use barevirt_protocol::v1::{self, Interface};
 
@@ -295,8 +296,8 @@ fn extra(options: &DhcpOptions) -> Result<Vec<(u8, Vec<u8>)>, GuestError> {
     if !ntp_servers.is_empty() {
         let mut value = Vec::new();
         for server in ntp_servers {
-            let address: Ipv4Addr =
-                server.parse().map_err(|_| GuestError::Option { code: 42, value: server.clone() })?;
+            let address = addresses::ipv4(server)
+                .ok_or_else(|| GuestError::Option { code: 42, value: server.clone() })?;
             value.extend(address.octets());
         }
         if value.len() > 252 {
@@ -405,7 +406,7 @@ pub(crate) mod tests {
         let options = DhcpOptions {
             boot_file_name: Some("pxelinux.0".into()),
             tftp_server_name: Some("tftp.example".into()),
-            ntp_servers: vec!["10.0.0.1".into(), "10.0.0.2".into()],
+            ntp_servers: vec!["10.0.0.1".into(), "010.0.0.02".into()],
             private_options: vec![DhcpPrivateOption { option: 240, value: "private".into() }],
         };
         let guest = Guest::new(&interface(), None, Some(&options)).unwrap();
