@@ -43,11 +43,40 @@ impl Resolver {
         resolver.search.truncate(MOST_SEARCHES);
         resolver
     }
+
+    /// Looks first below the machine's subdomain, as KubeVirt's guests do: `hostname -f` finds the name that a headless service of
+    /// the subdomain's name gives the machine. The pod's own settings do not have that domain.
+    pub fn below(mut self, subdomain: &str) -> Self {
+        let services = self.search.iter().filter(|domain| domain.contains(".svc."));
+        // The longest is the most exact one.
+        let Some(services) = services.max_by_key(|domain| domain.len()) else { return self };
+        let below = format!("{subdomain}.");
+        if !subdomain.is_empty() && !services.starts_with(&below) {
+            self.search.insert(0, format!("{below}{services}"));
+            self.search.truncate(MOST_SEARCHES);
+        }
+        self
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_with_a_subdomain_looks_there_first() {
+        let search = |text: &str, subdomain: &str| Resolver::parse(text).below(subdomain).search.join(" ");
+        let usual = "search a.svc.cluster.local svc.cluster.local cluster.local much.longer.example.com";
+        assert_eq!(
+            search(usual, "sites"),
+            "sites.a.svc.cluster.local a.svc.cluster.local svc.cluster.local cluster.local much.longer.example.com"
+        );
+        assert_eq!(search(usual, ""), usual.trim_start_matches("search "));
+        assert_eq!(search("search sites.a.svc.cluster.local", "sites"), "sites.a.svc.cluster.local");
+        assert_eq!(search("search example.com", "sites"), "example.com");
+        let many = (0..40).map(|at| format!("n{at}.svc.x")).collect::<Vec<_>>().join(" ");
+        assert_eq!(Resolver::parse(&format!("search {many}")).below("sites").search.len(), MOST_SEARCHES);
+    }
 
     #[test]
     fn reads_what_a_kubelet_writes() {

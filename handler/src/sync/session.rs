@@ -268,7 +268,8 @@ impl Session {
         let cards = guest::wanted(&valid, &held, here)?;
         if !cards.is_empty() {
             let peer = self.launcher.peer();
-            let resolver = Resolver::parse(&peer.resolv_conf()?);
+            let subdomain = vmi.spec.subdomain.as_deref().unwrap_or_default();
+            let resolver = Resolver::parse(&peer.resolv_conf()?).below(subdomain);
             let outcome = network::prepare(peer.network_namespace()?, cards, held.clone()).await?;
             done += outcome.steps;
             descriptors.extend(outcome.opened);
