@@ -10,9 +10,11 @@ cache=${BAREVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/barevirt}
 run=${BAREVIRT_RUN:-/var/lib/barevirt}/cluster
 
 # Go modules under go/, in the order of building: what takes longest first.
-binary_groups=(kubernetes containerd etcd cni pause coredns local-path-provisioner)
+binary_groups=(kubernetes containerd etcd cni networks pause coredns local-path-provisioner)
 
 bridge=barevirt0
+# Joins the nodes' second links, for networks beside that of the pods.
+lan_bridge=barevirt1
 control_plane_ipv4=172.29.0.1
 control_plane_ipv6=fd00:172:29::1
 api_server=https://$control_plane_ipv4:6443

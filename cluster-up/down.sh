@@ -17,16 +17,17 @@ trees() {
     done | sed 's|.*/barevirt-||' | sort -u
 }
 
-no_links() { ! ip -o link show | grep -qE " (bv-node0[1-9]|$bridge)[@:]"; }
+no_links() { ! ip -o link show | grep -qE " (bv-node0[1-9](-lan)?|$bridge|$lan_bridge)[@:]"; }
 
 remove_links() {
     local link
-    for link in $(ip -o link show | sed -n 's/^[0-9]*: \(bv-node0[1-9]\)[@:].*/\1/p'); do
+    for link in $(ip -o link show | sed -nE 's/^[0-9]*: (bv-node0[1-9](-lan)?)[@:].*/\1/p'); do
         # May go by itself in this moment, with the namespace of its other end.
         ip link delete "$link" 2>/dev/null || true
     done
     # The routes to the nodes go with the bridge.
     ip link delete "$bridge" 2>/dev/null || true
+    ip link delete "$lan_bridge" 2>/dev/null || true
     wait_for 10 "end of the cluster's links" no_links
 }
 

@@ -92,6 +92,11 @@ set_up_network() {
     ip -6 route add default via "$control_plane_ipv6"
     # Made here rather than by the plugin, with an address that stays when pods go.
     ip link add cni0 address "02:ba:5e:00:01:0$(node_number "$name")" type bridge
+    # What definitions of networks name as their bridge: one wire over all nodes.
+    ip link add lan0 address "02:ba:5e:00:02:1$(node_number "$name")" type bridge
+    sysctl -qw net.ipv6.conf.lan0.disable_ipv6=1 net.ipv6.conf.eth1.disable_ipv6=1
+    ip link set eth1 master lan0 up
+    ip link set lan0 up
     for other in $(cluster_nodes); do
         [[ $other == "$name" ]] && continue
         ip route add "$(node_pods_ipv4 "$other")" via "$(node_ipv4 "$other")"
@@ -123,34 +128,45 @@ oom_score = 0
   restrict_oom_score_adj = true
   disable_apparmor = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = ['$(binary_directory cni)']
+    bin_dirs = ['$(binary_directory networks)', '$(binary_directory cni)']
     conf_dir = '/etc/cni/net.d'
 CONFIG
 }
 
+# The program networks attaches pods to "primary", then to what their
+# annotations ask for.
 write_cni_config() {
     cat <<CONFIG
 {
   "cniVersion": "1.0.0",
   "name": "barevirt-cluster",
-  "plugins": [
-    {
-      "type": "bridge",
-      "bridge": "cni0",
-      "isGateway": true,
-      "isDefaultGateway": true,
-      "ipMasq": false,
-      "hairpinMode": true,
-      "ipam": {
-        "type": "host-local",
-        "ranges": [
-          [{ "subnet": "$(node_pods_ipv4 "$name")" }],
-          [{ "subnet": "$(node_pods_ipv6 "$name")" }]
-        ]
-      }
-    },
-    { "type": "portmap", "backend": "nftables", "snat": true, "capabilities": { "portMappings": true } }
-  ]
+  "plugins": [{
+    "type": "networks",
+    "capabilities": { "portMappings": true, "io.kubernetes.cri.pod-annotations": true },
+    "kubeconfig": "$state/kubelet.conf",
+    "primary": {
+      "cniVersion": "1.0.0",
+      "name": "barevirt-cluster",
+      "plugins": [
+        {
+          "type": "bridge",
+          "bridge": "cni0",
+          "isGateway": true,
+          "isDefaultGateway": true,
+          "ipMasq": false,
+          "hairpinMode": true,
+          "ipam": {
+            "type": "host-local",
+            "ranges": [
+              [{ "subnet": "$(node_pods_ipv4 "$name")" }],
+              [{ "subnet": "$(node_pods_ipv6 "$name")" }]
+            ]
+          }
+        },
+        { "type": "portmap", "backend": "nftables", "snat": true, "capabilities": { "portMappings": true } }
+      ]
+    }
+  }]
 }
 CONFIG
 }
@@ -249,6 +265,8 @@ main() {
     supervise "$logs-kube-proxy.log" kube-proxy --config "$state/kube-proxy.yaml" &
     supervise "$logs-kubelet.log" kubelet --config "$state/kubelet.yaml" --kubeconfig "$state/kubelet.conf" \
         --hostname-override "$name" --node-ip "$(node_ipv4 "$name"),$(node_ipv6 "$name")" "${kubelet_args[@]}" &
+    supervise "$logs-networks.log" networks watch --kubeconfig "$state/kubelet.conf" --node "$name" \
+        --path "$(binary_directory cni)" &
     # Waits for ever, and reaps what containers leave behind.
     wait
 }

@@ -29,7 +29,8 @@ make_mount_points() {
     done < <(node_directories)
 }
 
-# Starts the node's process tree and gives it its end of a link to the bridge.
+# Starts the node's process tree and gives it its ends of links to the bridges.
+# It waits for eth0, which therefore comes last.
 start_node() {
     local node=$1 init
     mkdir -p "$run/nodes/$node"
@@ -37,6 +38,9 @@ start_node() {
     init=$(tree_init "$node")
     # The link of a killed node goes when the kernel gets to it.
     ip link delete "bv-$node" 2>/dev/null || true
+    ip link delete "bv-$node-lan" 2>/dev/null || true
+    ip link add "bv-$node-lan" type veth peer name eth1 netns "$init"
+    ip link set "bv-$node-lan" master "$lan_bridge" up
     ip link add "bv-$node" type veth peer name eth0 netns "$init"
     ip link set "bv-$node" master "$bridge" up
 }

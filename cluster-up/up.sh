@@ -45,7 +45,7 @@ raise_inotify_limit() {
     fi
 }
 
-make_bridge() {
+make_bridges() {
     local number node
     # An address of its own: a bridge otherwise takes one of its ports', changes
     # it when that node goes, and leaves the others talking to nobody.
@@ -54,6 +54,9 @@ make_bridge() {
     ip address add "$control_plane_ipv4/24" dev "$bridge"
     ip address add "$control_plane_ipv6/64" dev "$bridge" nodad
     ip link set "$bridge" up
+    ip link add "$lan_bridge" address 02:ba:5e:00:02:01 type bridge
+    echo 1 >"/proc/sys/net/ipv6/conf/$lan_bridge/disable_ipv6"
+    ip link set "$lan_bridge" up
     # The API server calls webhooks and aggregated APIs at their pods.
     for node in $(cluster_nodes); do
         ip route add "$(node_pods_ipv4 "$node")" via "$(node_ipv4 "$node")"
@@ -109,6 +112,7 @@ install_basics() {
     sed -e "s|@DNS_IPV4@|$dns_ipv4|" -e "s|@DNS_IPV6@|$dns_ipv6|" -e "s|@IMAGE@|$coredns_image|" \
         "$here/coredns.yaml" | apply
     sed -e "s|@IMAGE@|$local_path_image|" -e "s|@BUSYBOX@|$busybox_image|" "$here/local-path.yaml" | apply
+    apply <"$here/networks.yaml"
 }
 
 node_exists() { kubectl get node "$1"; }
@@ -135,7 +139,7 @@ bring_up() {
     make_credentials >"$run/logs/kubeadm.log" 2>&1 || die "kubeadm failed: see $run/logs/kubeadm.log"
     raise_inotify_limit
     make_mount_points
-    make_bridge
+    make_bridges
     start_tree control-plane "" "$here/control-plane.sh"
     for node in $(cluster_nodes); do
         say "starting $node"

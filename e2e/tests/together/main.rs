@@ -40,6 +40,7 @@ mod probes;
 mod qmp;
 mod replica_sets;
 mod roles;
+mod second_cards;
 mod squatter;
 mod standalone;
 mod stolen;

@@ -1,0 +1,214 @@
+//! Cards beside the first one, on networks that the test bed's own delegate attaches in the place of Multus
+//! (`cluster-up/go/networks`): one wire over all nodes, to which the reference plugin `bridge` joins pods.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
+use serde_json::{Value, json};
+
+/// Of networks here, bytes.
+const MTU: u32 = 1400;
+/// MAC address of the first guest's card.
+const MAC: &str = "02:00:00:77:00:01";
+/// MAC address of a card that both guests have.
+const TWICE: &str = "02:00:00:77:00:02";
+
+/// A definition of a network on the wire between the nodes.
+fn define(namespace: &Namespace, name: &str, more: &Value) -> Result<()> {
+    let mut config =
+        json!({ "cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0", "mtu": MTU, "macspoofchk": true });
+    config.as_object_mut().context("no object")?.extend(more.as_object().cloned().unwrap_or_default());
+    namespace.apply(&json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": { "name": name }, "spec": { "config": config.to_string() },
+    }))
+}
+
+/// A guest with further cards, each on the network of its name or of its definition.
+fn with_cards(name: &str, cards: &[(Value, &str)]) -> Value {
+    let mut manifest = guest::instance(name);
+    for (card, definition) in cards {
+        let spec = guest::spec_of(&mut manifest);
+        let network = json!({ "name": card["name"], "multus": { "networkName": definition } });
+        guest::push(&mut spec["domain"]["devices"]["interfaces"], card.clone());
+        guest::push(&mut spec["networks"], network);
+    }
+    manifest
+}
+
+/// The same on that node, with that address on its second card, and DHCP on its first and fourth ones.
+fn placed(mut manifest: Value, node: &str, address: &str) -> Value {
+    manifest["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+    let mut manifest = guest::with_user_data(manifest, "#!/bin/sh\n");
+    manifest["spec"]["volumes"][1]["cloudInitNoCloud"]["networkData"] = json!(format!(
+        "version: 2\nethernets:\n  eth0:\n    dhcp4: true\n  eth1:\n    addresses: [{address}/24]\n  eth3:\n    dhcp4: true\n"
+    ));
+    manifest
+}
+
+/// What the status tells of a card.
+fn told(namespace: &Namespace, guest: &str, card: &str) -> Result<Value> {
+    let vmi = namespace.need("vmi", guest)?;
+    let all = vmi["status"]["interfaces"].as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|entry| entry["name"] == card);
+    found.cloned().with_context(|| format!("{guest} tells of no card {card}: {all:?}"))
+}
+
+/// What a launcher's pod has on its node beside its own network namespace.
+struct Left {
+    node: Node,
+    namespace: String,
+    uid: String,
+    links: Vec<String>,
+}
+
+impl Left {
+    fn of(pod: &Value) -> Result<Self> {
+        let node = Node::of(pod)?;
+        let process = node.processes(pod, "virt-launcher")?.first().copied().context("no launcher")?;
+        let namespace = node.sh(&format!("readlink /proc/{process}/ns/net"))?.trim().to_owned();
+        let uid = pod["metadata"]["uid"].as_str().context("no uid")?.to_owned();
+        // The other ends of the pod's links, by the numbers that the node has for them.
+        let there = format!("nsenter -t {process} -n ip -o link show type veth");
+        let numbers = node.sh(&format!("{there} | sed -n 's/.*@if\\([0-9]*\\):.*/\\1/p'"))?;
+        let here = node.sh("ip -o link show type veth")?;
+        let ours = |line: &&str| {
+            numbers.lines().any(|number| line.split(':').next().is_some_and(|index| index == number.trim()))
+        };
+        let name = |line: &str| Some(line.split(": ").nth(1)?.split('@').next()?.to_owned());
+        let links = here.lines().filter(ours).filter_map(name).collect();
+        Ok(Self { node, namespace, uid, links })
+    }
+
+    /// What of it is on the node now: links, rules, notes of what is attached, and who holds the pod's namespace, in which
+    /// taps, bridges and further rules are.
+    fn now(&self) -> Result<Vec<String>> {
+        let links = self.links.join("|");
+        let script = format!(
+            "ip -o link show | grep -E ': ({links})@' | cut -c1-40; \
+             nft list table bridge nat 2>/dev/null | grep -E '({links})'; \
+             grep -l {} /var/lib/cni/attached/results/*; \
+             for p in /proc/[0-9]*; do \
+               [ \"$(readlink $p/ns/net 2>/dev/null)\" != '{}' ] || echo \"$p is in it\"; \
+             done; \
+             find /proc/[0-9]*/fd -lname '{}' 2>/dev/null; \
+             for n in /run/netns/*; do \
+               [ \"$(stat -Lc 'net:[%i]' $n 2>/dev/null)\" != '{}' ] || echo \"$n is it\"; \
+             done; true",
+            self.uid, self.namespace, self.namespace, self.namespace
+        );
+        Ok(self.node.sh(&script)?.lines().map(str::to_owned).collect())
+    }
+}
+
+/// The first guest: its cards are what its instance says, and it reaches the second one.
+fn look_at_first(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    let inside = console.ok("ip -o link show dev eth1", SOON)?;
+    ensure!(inside.contains(MAC) && inside.contains(&format!("mtu {MTU} ")), "{inside}");
+    console.ok("ip link set eth2 up", SOON)?;
+    let carrier = console.ok("cat /sys/class/net/eth2/carrier", SOON)?;
+    ensure!(carrier == "0", "the link that is down at the start is {carrier}");
+    let card = told(namespace, "first", "lan")?;
+    let source = card["infoSource"].as_str().unwrap_or_default();
+    ensure!(source.contains("domain") && source.contains("multus-status"), "{card}");
+    ensure!(card["mac"] == MAC && card["linkState"] == "up" && card["queueCount"] == 1, "{card}");
+    ensure!(card["podInterfaceName"].as_str().is_some_and(|link| link.starts_with("pod")), "{card}");
+    ensure!(told(namespace, "first", "quiet")?["linkState"] == "down");
+    Ok(())
+}
+
+/// Ping of a small packet and of one as long as the network takes, and TCP.
+fn reach(console: &mut Console) -> Result<()> {
+    let long = MTU - 28;
+    console.ok("ping -c 1 -W 5 10.77.0.2", SOON)?;
+    console.ok(&format!("ping -c 1 -W 5 -s {long} 10.77.0.2"), SOON)?;
+    let answer = console.ok("timeout 20 wget -qO- http://10.77.0.2/hostname", SOON)?;
+    ensure!(answer == "second", "the second guest answers {answer}");
+    // The definition says that nobody sends from another's address.
+    console.ok("ip link set eth1 address 02:00:00:77:00:99", SOON)?;
+    let (said, code) = console.run("ping -c 1 -W 2 10.77.0.2", SOON)?;
+    ensure!(code != 0, "a guest with another MAC address than its own is answered: {said}");
+    console.ok(&format!("ip link set eth1 address {MAC} && ping -c 1 -W 5 10.77.0.2"), SOON)?;
+    Ok(())
+}
+
+#[test]
+fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_across_nodes() {
+    in_namespace("lan", |namespace| {
+        define(namespace, "lan", &json!({}))?;
+        let range = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.78.0.0/24" }]] });
+        define(namespace, "leased", &json!({ "ipam": range }))?;
+        let card = |name: &str| json!({ "name": name, "bridge": {} });
+        let quiet = json!({ "name": "quiet", "bridge": {}, "macAddress": TWICE, "state": "down" });
+        let mine = json!({ "name": "lan", "bridge": {}, "macAddress": MAC });
+        let first = with_cards("first", &[(mine, "lan"), (quiet.clone(), "lan")]);
+        let second =
+            with_cards("second", &[(card("lan"), "lan"), (quiet, "lan"), (card("leased"), "leased")]);
+        namespace.apply(&placed(first, "node01", "10.77.0.1"))?;
+        namespace.wait("vmi", "first", "to have a pod", SOON, |vmi| {
+            vmi["status"]["phase"] == "Scheduling"
+                || vmi["status"]["phase"] == "Scheduled"
+                || vmi["status"]["phase"] == "Running"
+        })?;
+        namespace.apply(&placed(second, "node02", "10.77.0.2"))?;
+        let twins = namespace.wait_event("second", "SameMACAddress")?;
+        ensure!(twins.contains("quiet") && twins.contains("/first"), "{twins}");
+        for guest in ["first", "second"] {
+            namespace.wait_phase(guest, "Running", RUNNING)?;
+        }
+        let mut other = Console::open(namespace, "second")?;
+        other.login(BOOT)?;
+        let mut console = Console::open(namespace, "first")?;
+        console.login(BOOT)?;
+        look_at_first(namespace, &mut console)?;
+        reach(&mut console)?;
+        // Where the network gives addresses, the launcher hands the pod's own to the guest.
+        let leased = told(namespace, "second", "leased")?;
+        let address = leased["ipAddress"].as_str().context("no address of the network that has some")?;
+        let inside = other.ok("ip -4 -o address show dev eth3", SOON)?;
+        ensure!(inside.contains(&format!("inet {address}/24")), "the pod has {address}, the guest {inside}");
+        console.leave()?;
+        other.leave()?;
+        let left = [Left::of(&namespace.launcher("first")?)?, Left::of(&namespace.launcher("second")?)?];
+        for before in &left {
+            let links = before.links.len();
+            let there = before.now()?;
+            ensure!(
+                links >= 3 && there.len() > 2 * links,
+                "too little is found before: {links} links, {there:?}"
+            );
+        }
+        namespace.kubectl(&["delete", "vmi", "first", "second"])?;
+        for before in &left {
+            let uid = &before.uid;
+            wait::until_true(&format!("nothing of pod {uid} to be on its node"), SOON, || {
+                Ok(before.now()?.is_empty())
+            })?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_guest_whose_network_is_not_defined_says_so_and_starts_once_the_test_beds_delegate_has_it() {
+    in_namespace("undefined", |namespace| {
+        namespace.apply(&with_cards("vm", &[(json!({ "name": "late", "bridge": {} }), "later")]))?;
+        let wanted = format!("{}/later", namespace.name());
+        namespace.wait("vmi", "vm", "to say what is missing", SOON, |vmi| {
+            let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|condition| {
+                condition["type"] == "Synchronized"
+                    && condition["status"] == "False"
+                    && condition["reason"] == "FailedCreate"
+                    && condition["message"].as_str().is_some_and(|message| message.contains(&wanted))
+            })
+        })?;
+        let event = namespace.wait_event("vm", "FailedCreate")?;
+        ensure!(event.contains(&wanted), "{event}");
+        define(namespace, "later", &json!({}))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        wait::until_true("the card's link", SOON, || {
+            Ok(told(namespace, "vm", "late").is_ok_and(|card| card["podInterfaceName"].is_string()))
+        })
+    });
+}
