@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 
@@ -14,16 +15,33 @@ use crate::verdict::Verdict;
 /// # Errors
 /// When it is not valid so.
 pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
-    let vmi = wanted.vmi.vmi();
-    let memory = vmi.status.as_ref().and_then(|status| status.memory.as_ref());
-    let at_boot = memory.and_then(|memory| memory.guest_at_boot.clone());
-    let Some((at_boot, _)) = at_boot.zip(wanted.incoming.as_ref()) else { return Ok(Arc::clone(wanted)) };
-    let mut started = vmi.clone();
-    started.spec.domain.memory.get_or_insert_default().guest = Some(at_boot);
+    if wanted.incoming.is_none() {
+        return Ok(Arc::clone(wanted));
+    }
+    let mut started = wanted.vmi.vmi().clone();
+    let memory = started.status.as_ref().and_then(|status| status.memory.as_ref());
+    if let Some(at_boot) = memory.and_then(|memory| memory.guest_at_boot.clone()) {
+        started.spec.domain.memory.get_or_insert_default().guest = Some(at_boot);
+    }
+    // Cards that it was still to get when it left.
+    let known = |name: &str| wanted.facts.interfaces.iter().any(|facts| facts.name == name);
+    let interfaces = &mut started.spec.domain.devices.interfaces;
+    let later: Vec<String> =
+        interfaces.iter().map(|one| one.name.clone()).filter(|name| !known(name)).collect();
+    interfaces.retain(|interface| !later.contains(&interface.name));
+    started.spec.networks.retain(|network| !later.contains(&network.name));
+    if interfaces_are_gone(&started) {
+        // Else it would get the one that a manifest without any gets.
+        started.spec.domain.devices.autoattach_pod_interface = Some(false);
+    }
     let vmi = ValidVmi::new(started).map_err(|causes| {
         Verdict::failed("MachineRefused", format!("as it was started: {}", Cause::joined(&causes)))
     })?;
     Ok(Arc::new(Wanted { vmi, ..Wanted::clone(wanted) }))
+}
+
+fn interfaces_are_gone(vmi: &VirtualMachineInstance) -> bool {
+    vmi.spec.domain.devices.interfaces.is_empty()
 }
 
 /// Of a guest that runs elsewhere already: the machine is as it was resolved there.
