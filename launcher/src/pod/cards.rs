@@ -7,7 +7,8 @@
 //! ```
 //!
 //! At start the supervisor has set down the links that are to be so, before the guest was let go. When the descriptors of a
-//! card are forgotten, the handler takes its network away.
+//! card are forgotten, the handler takes its network away. So are those of a card that is not wanted any more before it was
+//! plugged in.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -130,7 +131,21 @@ impl Cards {
         for plugged in &mut self.plugged {
             outcome = outcome.and(link(qmp, wanted, plugged).await);
         }
+        self.drop_unwanted(wanted, &mut holdings.borrow_mut());
         outcome
+    }
+
+    /// What was given for a card that is not wanted any more before it was plugged in. What was given for a later revision than
+    /// the one that is known waits for that.
+    fn drop_unwanted(&self, wanted: &Wanted, holdings: &mut Holdings) {
+        for name in holdings.given_by(wanted.revision) {
+            let Some((network, _)) = NetworkDescriptor::parse(&name) else { continue };
+            let is_plugged = self.plugged.iter().any(|plugged| plugged.network == network);
+            // Networks have the names of their interfaces.
+            if !is_plugged && !wanted_card(&wanted.vmi, network) {
+                holdings.forget(&name);
+            }
+        }
     }
 
     async fn plug_in(

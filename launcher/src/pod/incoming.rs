@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use barevirt_api::networks::is_absent;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
@@ -10,7 +11,8 @@ use super::wanted::Wanted;
 use crate::assembly::Incoming;
 use crate::verdict::Verdict;
 
-/// What a guest that comes was started with, where it has grown since: the rest of its memory comes with it.
+/// What a guest that comes was started with, where it has grown since: the rest of its memory comes with it. It has the cards
+/// that the handler has told of, also one that it has not let go of yet.
 ///
 /// # Errors
 /// When it is not valid so.
@@ -29,6 +31,9 @@ pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
     let later: Vec<String> =
         interfaces.iter().map(|one| one.name.clone()).filter(|name| !known(name)).collect();
     interfaces.retain(|interface| !later.contains(&interface.name));
+    for leaving in interfaces.iter_mut().filter(|interface| is_absent(interface)) {
+        leaving.state = None;
+    }
     started.spec.networks.retain(|network| !later.contains(&network.name));
     if interfaces_are_gone(&started) {
         // Else it would get the one that a manifest without any gets.
@@ -51,4 +56,46 @@ pub fn incoming(wanted: &Wanted) -> Option<Incoming> {
     let machine = wanted.vmi.vmi().status.as_ref().and_then(|status| status.machine.as_ref());
     let machine_type = machine.and_then(|machine| machine.type_.clone()).filter(|name| !name.is_empty());
     Some(Incoming { uid, machine_type })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::wanted::judge;
+    use barevirt_protocol::v1::{Facts, Interface, SyncRequest};
+    use serde_json::json;
+
+    #[test]
+    fn a_guest_comes_with_the_cards_that_it_has() {
+        let vmi = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": "a", "namespace": "b", "uid": "u"},
+            "spec": {
+                "domain": {"memory": {"guest": "128Mi"}, "devices": {"interfaces": [
+                    {"name": "default", "masquerade": {}}, {"name": "leaves", "bridge": {}, "state": "absent"},
+                    {"name": "has-left", "bridge": {}, "state": "absent"}, {"name": "comes", "bridge": {}},
+                ]}},
+                "networks": [
+                    {"name": "default", "pod": {}}, {"name": "leaves", "multus": {"networkName": "a"}},
+                    {"name": "has-left", "multus": {"networkName": "b"}},
+                    {"name": "comes", "multus": {"networkName": "c"}},
+                ],
+            },
+        });
+        let card = |name: &str| Interface { name: name.to_owned(), ..Interface::default() };
+        let facts = Facts { interfaces: vec![card("default"), card("leaves")], ..Facts::default() };
+        let request = |incoming: &str| SyncRequest {
+            vmi: vmi.to_string().into_bytes(),
+            facts: Some(facts.clone()),
+            incoming_migration: incoming.to_owned(),
+            ..SyncRequest::default()
+        };
+        let cards = |incoming: &str| {
+            let started = as_started(&Arc::new(judge("u", None, request(incoming)).unwrap())).unwrap();
+            let there = started.vmi.interfaces().iter().filter(|valid| !is_absent(&valid.interface));
+            there.map(|valid| valid.interface.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(cards("m"), ["default", "leaves"]);
+        assert_eq!(cards(""), ["default", "comes"]);
+    }
 }

@@ -98,6 +98,17 @@ async fn a_guest_starts_with_both_of_its_cards_and_their_links_go_up_and_down() 
     client.clone().sync(wanted(2, ["down", "up"])).await.unwrap();
     let told = [card("default", true), card("red", false)];
     watch.until("the other way round", |status| status.cards == told).await;
+
+    // One of the start goes like one that came later.
+    client.sync(wanted(3, ["down", "absent"])).await.unwrap();
+    watch.until("accepted", |status| status.observed_revision == 3).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
+    client.control(grpc::request(reset, SOON)).await.unwrap();
+    let gone = |status: &LauncherStatus| {
+        status.cards == [card("default", true)] && !status.descriptors.contains(&"net/red/tap".to_owned())
+    };
+    watch.until("taken out", gone).await;
 }
 
 /// The same guest that starts with its first card alone; `second` says what becomes of the other.
@@ -187,4 +198,64 @@ async fn a_card_that_cannot_be_plugged_is_told_and_the_guest_runs_on() {
     let red = status.cards.iter().find(|card| card.name == "red").unwrap();
     assert!(!red.plugged && red.trouble.starts_with("QEMU refuses netdev_add"), "{}", red.trouble);
     assert_eq!(status.phase(), Phase::Running);
+
+    // It is given up, and what was given for it is closed; what is given for a later word is kept for that.
+    client.sync(plugging(3, Some("absent"))).await.unwrap();
+    let held = |status: &LauncherStatus| status.descriptors.contains(&"net/red/tap".to_owned());
+    let given_up = |status: &LauncherStatus| status.cards == [card("default", false)] && !held(status);
+    watch.until("given up", given_up).await;
+    let second = tap("tap1").unwrap();
+    giver.give(5, "net/red/tap", &[second.as_fd()], SOON).await.unwrap();
+    client.sync(plugging(4, Some("absent"))).await.unwrap();
+    watch.until("not yet", |status| status.observed_revision == 4 && held(status)).await;
+    client.sync(plugging(5, Some("up"))).await.unwrap();
+    let both = [card("default", false), card("red", false)];
+    watch.until("plugged in", |status| status.cards == both).await;
+}
+
+#[tokio::test]
+async fn a_card_moves_with_its_guest_that_has_not_let_go_of_it() {
+    let (Some(first), Some(second)) = (tap("tap0"), tap("tap1")) else { return };
+    let source = Pod::start(&[]).await;
+    let mut client = source.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    client.sync(plugging(1, None)).await.unwrap();
+    let mut giver = source.descriptors().await;
+    giver.give(1, "net/default/tap", &[first.as_fd()], SOON).await.unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    giver.give(1, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
+    let _helper = source.root_disk().await;
+    watch.until("it runs", |status| status.phase() == Phase::Running && status.ready).await;
+    giver.give(2, "net/red/tap", &[second.as_fd()], SOON).await.unwrap();
+    client.sync(plugging(2, Some("up"))).await.unwrap();
+    let both = [card("default", false), card("red", false)];
+    watch.until("plugged in", |status| status.cards == both).await;
+    client.sync(plugging(3, Some("absent"))).await.unwrap();
+    let running = watch.until("asked for it", |status| status.observed_revision == 3).await;
+
+    let target = Pod::start(&[]).await;
+    let mut at_target = target.handler().await;
+    let mut target_watch = Watch::open(&mut at_target).await;
+    let mut wanted = plugging(3, Some("absent"));
+    let request = wanted.get_mut();
+    let mut object: Value = serde_json::from_slice(&request.vmi).unwrap();
+    object["status"] = json!({"machine": {"type": running.machine_type}});
+    object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
+    request.vmi = object.to_string().into_bytes();
+    request.incoming_migration = moves::MIGRATION.to_owned();
+    at_target.sync(wanted).await.unwrap();
+    let (third, fourth) = (tap("tap0").unwrap(), tap("tap1").unwrap());
+    let mut giver = target.descriptors().await;
+    giver.give(3, "net/default/tap", &[third.as_fd()], SOON).await.unwrap();
+    giver.give(3, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
+    giver.give(3, "net/red/tap", &[fourth.as_fd()], SOON).await.unwrap();
+    let _target_helper = target.root_disk().await;
+    moves::travel((&source, &mut watch), (&target, &mut target_watch)).await;
+    target_watch.running().await;
+    target_watch.until("it has both", |status| status.cards == both).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
+    at_target.control(grpc::request(reset, SOON)).await.unwrap();
+    let alone = [card("default", false)];
+    target_watch.until("taken out", |status| status.cards == alone).await;
 }
