@@ -20,7 +20,7 @@ pub const BRIDGE_SERVED: bool = true;
 /// Whether a card's link can be up or down, as `state` says.
 pub const LINK_STATE_SERVED: bool = true;
 /// Whether cards come and go while the guest runs.
-pub const PLUGGED_CARDS_SERVED: bool = false;
+pub const PLUGGED_CARDS_SERVED: bool = true;
 
 /// Link of the pod's first network.
 pub const FIRST_LINK: &str = "eth0";
