@@ -9,7 +9,7 @@
 //!
 //! The names are KubeVirt's, so that a pod of either is understood by both.
 
-use crate::v1::{Interface, MultusNetwork, Network, VirtualMachineInstanceSpec};
+use crate::v1::{Interface, MultusNetwork, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use sha2::{Digest, Sha256};
 use std::fmt::{Display, Formatter};
 
@@ -20,7 +20,7 @@ pub const BRIDGE_SERVED: bool = true;
 /// Whether a card's link can be up or down, as `state` says.
 pub const LINK_STATE_SERVED: bool = true;
 /// Whether cards come and go while the guest runs.
-pub const PLUGGED_CARDS_SERVED: bool = false;
+pub const PLUGGED_CARDS_SERVED: bool = true;
 
 /// Link of the pod's first network.
 pub const FIRST_LINK: &str = "eth0";
@@ -85,9 +85,18 @@ pub fn state(interface: &Interface) -> &str {
     interface.state.as_deref().filter(|state| !state.is_empty()).unwrap_or(UP)
 }
 
-/// Networks beside the first one, each with its interface, where that is not to leave.
-pub fn attached(spec: &VirtualMachineInstanceSpec) -> impl Iterator<Item = (&Network, &Interface)> {
-    secondary(spec).filter(|(_, interface)| !is_absent(interface))
+/// Networks beside the first one that a pod of the instance is to be attached to, each with its interface: those whose cards
+/// stay, and those whose cards the guest has not let go of yet.
+pub fn attached(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&Network, &Interface)> {
+    secondary(&vmi.spec).filter(|(_, interface)| !is_absent(interface) || is_in_guest(vmi, &interface.name))
+}
+
+/// Whether the status tells that the guest has the card of that name.
+pub fn is_in_guest(vmi: &VirtualMachineInstance, name: &str) -> bool {
+    let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
+    told.any(|told| {
+        told.name.as_deref() == Some(name) && is_told_by(told.info_source.as_deref(), SOURCE_DOMAIN)
+    })
 }
 
 /// Networks beside the first one, each with its interface.

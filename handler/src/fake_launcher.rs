@@ -19,8 +19,11 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use barevirt_api::networks;
+use barevirt_api::v1::{Interface, VirtualMachineInstance};
 use barevirt_protocol::descriptors::{self, Call};
 use barevirt_protocol::message::{Give, Request, Take};
 use barevirt_protocol::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET, SOCKETS_VOLUME};
@@ -28,7 +31,7 @@ use barevirt_protocol::seqpacket::PacketListener;
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{
-    Control, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse,
+    Card, Control, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse,
     HelloRequest, HelloResponse, LauncherStatus, MigrateRequest, MigrateResponse, MigrationGo,
     MigrationState, MigrationStatus, MigrationVerdict, Pause, Phase, ProcessStats, QmpRequest, QmpResponse,
     RealTimeRequest, RealTimeResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
@@ -216,9 +219,10 @@ fn be_the_launcher() {
         std::os::unix::fs::chroot(pod.join("root")).unwrap();
         let (calls, received) = mpsc::channel(16);
         tokio::spawn(descriptors::serve(packet_listener, vec![0], calls));
-        tokio::spawn(hold(received, status.clone()));
+        let held = Held::default();
+        tokio::spawn(hold(received, status.clone(), Arc::clone(&held)));
         let manner = Manner::of(&std::env::var(MANNER).unwrap_or_default());
-        let fake = Fake { status, manner };
+        let fake = Fake { status, manner, held };
         if manner == Manner::KeepsBodies {
             return hostile::serve_heads(grpc_listener, fake).await;
         }
@@ -226,10 +230,13 @@ fn be_the_launcher() {
     });
 }
 
+/// Descriptors by their names.
+type Held = Arc<Mutex<BTreeMap<String, Vec<OwnedFd>>>>;
+
 /// Holds what is given and gives an echo for `serial0`.
-async fn hold(mut calls: mpsc::Receiver<Call>, status: watch::Sender<LauncherStatus>) {
-    let mut held: BTreeMap<String, Vec<OwnedFd>> = BTreeMap::new();
+async fn hold(mut calls: mpsc::Receiver<Call>, status: watch::Sender<LauncherStatus>, held: Held) {
     while let Some(Call { request, descriptors, reply }) = calls.recv().await {
+        let mut held = held.lock().unwrap();
         let answer = match request {
             Request::Give(Give { name, .. }) if held.contains_key(&name) => {
                 Err(format!("{name} is held already"))
@@ -263,6 +270,28 @@ fn echo(mut stream: UnixStream) {
 struct Fake {
     status: watch::Sender<LauncherStatus>,
     manner: Manner,
+    held: Held,
+}
+
+impl Fake {
+    /// Its guest has every card whose tap is held, and lets go of those that are absent at once.
+    fn plug(&self, wanted: &SyncRequest) {
+        let vmi: VirtualMachineInstance = serde_json::from_slice(&wanted.vmi).unwrap();
+        let (absent, there): (Vec<_>, Vec<_>) =
+            vmi.spec.domain.devices.interfaces.into_iter().partition(networks::is_absent);
+        let mut held = self.held.lock().unwrap();
+        held.retain(|name, _| !absent.iter().any(|card| name.starts_with(&format!("net/{}/", card.name))));
+        let has = |card: &&Interface| held.contains_key(&format!("net/{}/tap", card.name));
+        let card = |card: &Interface| {
+            let down = networks::state(card) == networks::DOWN;
+            Card { name: card.name.clone(), plugged: true, down, ..Card::default() }
+        };
+        let cards = there.iter().filter(has).map(card).collect();
+        self.status.send_modify(|status| {
+            status.descriptors = held.keys().cloned().collect();
+            status.cards = cards;
+        });
+    }
 }
 
 #[tonic::async_trait]
@@ -284,6 +313,7 @@ impl Launcher for Fake {
         if wanted.revision < self.status.borrow().observed_revision {
             return Err(Status::failed_precondition("an older revision"));
         }
+        self.plug(&wanted);
         let needed: Vec<String> = wanted
             .facts
             .iter()

@@ -123,7 +123,7 @@ pub fn usb_sockets(directory: &Path) -> UsbSockets {
 
 impl Installation {
     /// Boot ROMs for network cards are beside QEMU.
-    fn has_network_boot(&self) -> bool {
+    pub fn has_network_boot(&self) -> bool {
         ["/usr/share/qemu", "/usr/lib/ipxe/qemu", "/usr/share/qemu-efi"]
             .iter()
             .any(|directory| Path::new(directory).join("efi-virtio.rom").exists())

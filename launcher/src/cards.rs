@@ -18,6 +18,8 @@ pub struct Card {
     pub name: String,
     /// QEMU's id of the device.
     pub id: String,
+    /// QEMU's id of what is behind it.
+    pub netdev: String,
     /// Its link is down.
     pub down: bool,
 }
@@ -29,6 +31,7 @@ impl Card {
         let card = |nic: &Nic| Card {
             name: nic.name.clone(),
             id: nic.id(),
+            netdev: nic.netdev(),
             down: wants_down(vmi, &nic.name).unwrap_or_default(),
         };
         nics.iter().map(card).collect()
@@ -41,6 +44,13 @@ pub fn wants_down(vmi: &ValidVmi, name: &str) -> Option<bool> {
     let mut interfaces = vmi.interfaces().iter().map(|valid| &valid.interface);
     let interface = interfaces.find(|interface| interface.name == name)?;
     Some(networks::state(interface) == DOWN)
+}
+
+/// Whether the guest is to have the card of that interface.
+#[must_use]
+pub fn wanted_card(vmi: &ValidVmi, name: &str) -> bool {
+    let mut interfaces = vmi.interfaces().iter().map(|valid| &valid.interface);
+    interfaces.any(|interface| interface.name == name && !networks::is_absent(interface))
 }
 
 /// Sets the link of a card up or down. It stays so until it is set again.

@@ -14,13 +14,14 @@
 //! code.
 
 pub mod args;
+pub mod cards;
 pub mod confine;
 pub mod debug;
 pub mod holdings;
 mod images;
 pub mod incoming;
-mod links;
 pub mod migrate;
+mod monitored;
 pub mod plug;
 pub mod probes;
 pub mod report;
@@ -69,7 +70,7 @@ use crate::stats::Meter;
 use crate::status::{Stage, Status};
 use crate::supervisor::{Launch, Request, supervise};
 use crate::verdict::Verdict;
-use crate::{console, dhcp, downward_metrics, guest_agent, people};
+use crate::{console, downward_metrics, guest_agent, people};
 
 /// How long a handler that watches may take to hear the verdict.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -199,7 +200,7 @@ async fn launch(
     seat: AgentSeat,
     kept: &mut Vec<PacketSocket>,
 ) -> Result<Launch, Verdict> {
-    let start::Prepared { assembly, dhcp, connections } = start::prepare(pod).await?;
+    let start::Prepared { assembly, connections } = start::prepare(pod).await?;
     *kept = connections;
     let Assembly { launch, ends: Ends { people, serial, agent, downward_metrics }, .. } = assembly;
     serve_metrics(pod, downward_metrics, &seat.meter);
@@ -244,12 +245,6 @@ async fn launch(
         tell,
     ));
     spawn_local(guest_agent::serve(agent, seat.status, seat.asks, pod.guest.clone(), kinds));
-    for (guest, sockets) in dhcp {
-        spawn_local(async move {
-            let Err(error) = dhcp::serve(guest, sockets).await;
-            tracing::error!(%error, "the guest is not told its addresses");
-        });
-    }
     Ok(launch)
 }
 

@@ -11,7 +11,7 @@ use barevirt_api::names::{
     CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
     CONDITION_MIGRATION_REQUIRED, PHASE_RUNNING,
 };
-use barevirt_api::networks::PLUGGED_CARDS_SERVED;
+use barevirt_api::networks::LINK_STATE_SERVED;
 use barevirt_api::quantity;
 use barevirt_api::settings::Settings;
 use barevirt_api::sizing;
@@ -39,7 +39,8 @@ impl Follows {
         Follows {
             size: settings.guest.live_update.is_some(),
             volumes: settings.gates.is_on(DECLARATIVE_HOTPLUG_VOLUMES),
-            cards: PLUGGED_CARDS_SERVED,
+            // What of it a version does not do yet is refused with its reason.
+            cards: LINK_STATE_SERVED,
             gates: settings.gates.clone(),
         }
     }
@@ -347,6 +348,22 @@ mod tests {
         let mut spec = serde_json::to_value(&vmi.spec).unwrap();
         merge::apply(&mut spec, patch);
         vmi.spec = serde_json::from_value(spec).unwrap();
+    }
+
+    #[test]
+    fn a_link_goes_down_while_the_guest_runs() {
+        let mut wanted = spec(2, "2Gi");
+        let card = json!({"name": "default", "masquerade": {}});
+        wanted.domain.devices.interfaces = vec![serde_json::from_value(card).unwrap()];
+        wanted.networks = vec![serde_json::from_value(json!({"name": "default", "pod": {}})).unwrap()];
+        let mut there = vmi(json!([]));
+        there.spec.domain.devices.interfaces.clone_from(&wanted.domain.devices.interfaces);
+        there.spec.networks.clone_from(&wanted.networks);
+        assert_eq!(plan(&wanted, &there), Live::Done);
+        wanted.domain.devices.interfaces[0].state = Some("down".to_owned());
+        let Live::Apply { spec, whole: true } = plan(&wanted, &there) else { panic!() };
+        let down = json!([{"name": "default", "masquerade": {}, "state": "down"}]);
+        assert_eq!(*spec, json!({"domain": {"devices": {"interfaces": down}}}));
     }
 
     #[test]

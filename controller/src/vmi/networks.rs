@@ -4,7 +4,7 @@
 //!   before the pod    a definition is not there             --> told, looked at again
 //!   the pod runs      nothing is noted of a network         --> not handed over; told after a while
 //!                     everything is noted                   --> handed over, and status.interfaces tells of it
-//!   the guest runs    the instance has other networks       --> the pod asks for them
+//!   the guest runs    the instance has other networks       --> the pod asks for them, and still for what the guest has
 //!                     they are noted                        --> status.interfaces; the handler does the rest
 //!                     not so after a while                  --> MigrationRequired: the next pod has them
 //! ```
@@ -137,10 +137,9 @@ impl Definitions {
 
 /// How long a pod that runs is not handed over because a network is not noted on it, and what is to be told by then.
 pub(super) fn unattached(observed: &Observed, pod: &Pod) -> Option<(Duration, String)> {
-    let spec = &observed.vmi.spec;
     let links = noted(pod);
     let has = |link: &str| links.iter().flatten().any(|noted| noted.link == link);
-    let missing = networks::attached(spec).find(|(network, _)| !has(&networks::link(network)))?.0;
+    let missing = networks::attached(&observed.vmi).find(|(network, _)| !has(&networks::link(network)))?.0;
     let link = networks::link(missing);
     let why = match &links {
         None => format!("no annotation {NETWORK_STATUS}: nothing like Multus has attached networks to it"),
@@ -207,13 +206,13 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     note(vmi, pod, &mut status.interfaces);
     let mut plan = Plan::default();
-    if changes(vmi) && differs(pod, namespace, &vmi.spec) {
+    if changes(vmi) && differs(pod, namespace, vmi) {
         // Whatever the cluster has for Multus may follow, or may not: then a migration brings the networks.
         plan.actions.push(Action::AnnotatePod {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
             annotation: ANNOTATION,
-            value: Some(wanted(namespace, &vmi.spec).unwrap_or_else(|| "[]".to_owned())),
+            value: Some(wanted(namespace, vmi).unwrap_or_else(|| "[]".to_owned())),
         });
         plan.notes.extend(observed.same_addresses.iter().map(|text| same_address(text)));
     }

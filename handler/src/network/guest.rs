@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use barevirt_api::masquerade::{self, RangeError};
 use barevirt_api::names::{LAUNCHER_UID, PHASE_RUNNING};
-use barevirt_api::networks::{self, FIRST_LINK, SOURCE_DOMAIN};
+use barevirt_api::networks::{self, FIRST_LINK};
 use barevirt_api::v1::{self as api, NetworkInterfaceStatus, VirtualMachineInstance};
 use barevirt_api::valid::{ValidInterface, ValidVmi};
 use barevirt_protocol::names::NetworkDescriptor;
@@ -64,21 +64,23 @@ fn due_of(
     here: bool,
 ) -> Due {
     let is_held = held.contains(&NetworkDescriptor::Tap.of(&interface.name));
+    // A guest that comes has what it has there.
+    let comes_with_it = !here && networks::is_in_guest(vmi, &interface.name);
     if networks::is_absent(interface) {
-        return if is_held { Due::There } else { Due::Gone };
+        return if is_held || comes_with_it { Due::There } else { Due::Gone };
     }
     let network = vmi.spec.networks.iter().find(|network| network.name == interface.name);
-    let runs = vmi.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(PHASE_RUNNING);
     // What a guest starts with has to be there before.
-    if is_held || !runs || !network.is_some_and(networks::is_secondary) {
+    if is_held || !runs(vmi) || !network.is_some_and(networks::is_secondary) {
         return Due::There;
     }
-    let attached = status(vmi, &interface.name).is_some_and(|status| match here {
-        true => status.pod_interface_name.is_some(),
-        // A guest that comes has what it has there.
-        false => networks::is_told_by(status.info_source.as_deref(), SOURCE_DOMAIN),
-    });
-    if attached { Due::There } else { Due::Later }
+    let is_attached =
+        || status(vmi, &interface.name).is_some_and(|status| status.pod_interface_name.is_some());
+    if comes_with_it || here && is_attached() { Due::There } else { Due::Later }
+}
+
+fn runs(vmi: &VirtualMachineInstance) -> bool {
+    vmi.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(PHASE_RUNNING)
 }
 
 fn status<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a NetworkInterfaceStatus> {
@@ -96,7 +98,8 @@ pub fn wanted(vmi: &ValidVmi, held: &BTreeSet<String>, here: bool) -> Result<Vec
     for (index, interface) in vmi.interfaces().iter().enumerate() {
         let due = due_of(vmi.vmi(), &interface.interface, held, here);
         if due != Due::Later {
-            cards.push(card(vmi, index, interface, due)?);
+            let alone = here && runs(vmi.vmi()) && networks::is_secondary(&interface.network);
+            cards.push(Wanted { alone, ..card(vmi, index, interface, due)? });
         }
     }
     Ok(cards)
@@ -134,6 +137,7 @@ fn card(vmi: &ValidVmi, index: usize, valid: &ValidInterface, due: Due) -> Resul
         queues: vmi.queues(interface),
         mac,
         binding,
+        alone: false,
         interface: name,
     })
 }

@@ -109,6 +109,8 @@ pub struct Outcome {
     pub opened: Descriptors,
     /// How many steps there were to do. 0: everything was there.
     pub steps: usize,
+    /// The cards that are not as they should be, and on which no other depends.
+    pub failed: Vec<(Wanted, NetworkError)>,
 }
 
 /// Makes the network of all `cards` be there in the namespace `netns`, and opens what the launcher does not hold yet.
@@ -137,17 +139,51 @@ async fn prepare_here(mut cards: Vec<Wanted>, held: &BTreeSet<String>) -> Result
     let translates = cards.iter().any(|card| matches!(card.binding, Binding::Masquerade(_)));
     let nftables = translates.then(Nftables::open).transpose()?;
     let before = observe::observe(&netlink, nftables.as_ref(), &cards, held).await?;
-    let plans = cards.iter().map(|card| plan::plan(card, &before)).collect::<Result<Vec<_>, _>>()?;
-    let steps: Vec<Step> = plans.into_iter().flatten().collect();
-    let count = steps.len();
-    let opened = apply::apply(&netlink, nftables.as_ref(), steps).await?;
+    let mut outcome = Outcome { cards: Vec::new(), opened: Vec::new(), steps: 0, failed: Vec::new() };
+    // All that can be said beforehand is said before anything is touched.
+    let mut plans: Vec<(&Wanted, Vec<Step>)> = Vec::new();
+    for card in &cards {
+        match plan::plan(card, &before) {
+            Ok(steps) => plans.push((card, steps)),
+            Err(error) => outcome.fails(card, error.into())?,
+        }
+    }
+    let mut made: Vec<(&Wanted, Descriptors)> = Vec::new();
+    for (card, steps) in plans {
+        let count = steps.len();
+        match apply::apply(&netlink, nftables.as_ref(), steps).await {
+            Ok(opened) => {
+                outcome.steps += count;
+                made.push((card, opened));
+            }
+            Err(error) => outcome.fails(card, error.into())?,
+        }
+    }
     let after = observe::observe(&netlink, None, &cards, held).await?;
     connection.abort();
-    cards.retain(|card| card.binding != Binding::Gone);
-    cards.sort_by_key(|card| card.index);
-    let prepared = |card: Wanted| prepared(&card, &after).map(|prepared| (card, prepared));
-    let cards = cards.into_iter().map(prepared).collect::<Result<_, _>>()?;
-    Ok(Outcome { cards, opened, steps: count })
+    for (card, opened) in made {
+        match prepared(card, &after) {
+            _ if card.binding == Binding::Gone => {}
+            Ok(prepared) => {
+                outcome.opened.extend(opened);
+                outcome.cards.push((card.clone(), prepared));
+            }
+            Err(error) => outcome.fails(card, error)?,
+        }
+    }
+    outcome.cards.sort_by_key(|(card, _)| card.index);
+    Ok(outcome)
+}
+
+impl Outcome {
+    /// A card is not as it should be: all of it fails unless the card stands alone.
+    fn fails(&mut self, card: &Wanted, error: NetworkError) -> Result<(), NetworkError> {
+        if !card.alone {
+            return Err(error);
+        }
+        self.failed.push((card.clone(), error));
+        Ok(())
+    }
 }
 
 fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError> {

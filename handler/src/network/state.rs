@@ -28,6 +28,8 @@ pub struct Wanted {
     pub mac: Option<MacAddress>,
     /// How it is joined to the pod's link.
     pub binding: Binding,
+    /// The others do not depend on it: it comes, stays or goes while the guest runs.
+    pub alone: bool,
 }
 
 /// How a guest is joined to a link of its pod.

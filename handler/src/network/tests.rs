@@ -44,6 +44,7 @@ fn wanted(ports: Vec<Port>) -> Wanted {
         queues: 1,
         mac: Some(MAC),
         binding: Binding::Masquerade(Masquerade { ipv4: IPV4, ipv6: IPV6, ports }),
+        alone: false,
     }
 }
 
@@ -211,7 +212,7 @@ fn prepare_blocking(
     wanted: &Wanted,
     held: &BTreeSet<String>,
 ) -> (usize, Prepared, Descriptors) {
-    let Outcome { mut cards, opened, steps } = prepare_all(pod, vec![wanted.clone()], held);
+    let Outcome { mut cards, opened, steps, failed: _ } = prepare_all(pod, vec![wanted.clone()], held);
     (steps, cards.remove(0).1, opened)
 }
 

@@ -50,7 +50,8 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
     if status.phase.as_deref().is_some_and(is_final_phase) {
         return status;
     }
-    synchronized(&mut status.conditions, seen.failure, now);
+    let card = seen.launcher.and_then(card_trouble);
+    synchronized(&mut status.conditions, seen.failure.or(card.as_deref()), now);
     let Some(launcher) = seen.launcher else { return status };
     if is_undecided(&status, launcher) {
         return status;
@@ -198,6 +199,12 @@ fn agent(conditions: &mut Vec<Condition>, launcher: &LauncherStatus, now: &Time)
 fn no_agent(conditions: &mut Vec<Condition>) {
     Condition::remove(conditions, CONDITION_AGENT_CONNECTED);
     Condition::remove(conditions, CONDITION_UNSUPPORTED_AGENT);
+}
+
+/// Why a card is not as the specification has it.
+fn card_trouble(launcher: &LauncherStatus) -> Option<String> {
+    let card = launcher.cards.iter().find(|card| !card.trouble.is_empty())?;
+    Some(format!("interface {}: {}", card.name, card.trouble))
 }
 
 /// KubeVirt has the condition only while something is wrong.

@@ -23,6 +23,8 @@ pub struct Interface {
     pub queues: u32,
     /// It is on the pod network.
     pub is_primary: bool,
+    /// The guest has let go of its card, and its network could not be taken away yet.
+    pub lingers: bool,
 }
 
 /// What is reported, after `before`: of the interfaces `made`, whose cards the launcher knows, and of those that the guest agent
@@ -35,10 +37,12 @@ pub(super) fn report(
 ) -> Vec<NetworkInterfaceStatus> {
     let card = |name: &str| cards.iter().find(|card| card.name == name);
     // A launcher that tells nothing of cards has those that it started with.
-    let plugged = |one: &&Interface| cards.is_empty() || card(&one.name).is_some_and(|card| card.plugged);
+    let has = |one: &&Interface| {
+        one.lingers || cards.is_empty() || card(&one.name).is_some_and(|card| card.plugged)
+    };
     let mut interfaces: Vec<_> = made
         .iter()
-        .filter(plugged)
+        .filter(has)
         .map(|made| (made.is_primary, interface(made, card(&made.name).is_some_and(|card| card.down))))
         .collect();
     let mut guest_only = Vec::new();
@@ -136,6 +140,7 @@ mod tests {
             addresses: if is_primary { vec!["10.244.0.5".to_owned()] } else { Vec::new() },
             queues: 2,
             is_primary,
+            lingers: false,
         }
     }
 

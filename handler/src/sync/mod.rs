@@ -202,7 +202,8 @@ impl Task {
             let step =
                 if *step == Step::Report && retry_report.is_some() { Step::Wait } else { step.clone() };
             if step == Step::Wait {
-                let until = [retry_step, retry_report].into_iter().flatten().min();
+                let retry_cards = self.session.as_ref().and_then(|session| session.cards_until(now));
+                let until = [retry_step, retry_report, retry_cards].into_iter().flatten().min();
                 if !self.wait(until).await {
                     return;
                 }
@@ -245,7 +246,7 @@ impl Task {
         let seen = compute::Seen {
             launcher: status,
             interfaces: self.session.as_ref().and_then(Session::interfaces),
-            failure: self.steps.failure(now),
+            failure: self.steps.failure(now).or_else(|| self.session.as_ref()?.cards_failure(now)),
             told: match (&self.session, &heard) {
                 (Some(session), Some(heard)) => session.is_told(&spec_hash, heard),
                 _ => false,
@@ -254,7 +255,7 @@ impl Task {
         };
         let wanted = self.wanted(&vmi, pod.as_deref(), seen, &Time(Timestamp::now()));
         let session = match (&self.session, &heard) {
-            (Some(session), Some(heard)) => Some(session.view(heard, &vmi, self.is_here(&vmi))),
+            (Some(session), Some(heard)) => Some(session.view(heard, &vmi, self.is_here(&vmi), now)),
             _ => None,
         };
         let report = vmi.status.as_ref() != Some(&wanted);
@@ -317,7 +318,9 @@ impl Task {
                 let here = self.is_here(&vmi);
                 let (Some(session), Some(pod)) = (&mut self.session, pod) else { return Ok(()) };
                 let done = session.prepare(&vmi, &pod, here).await?;
-                info!(done, "network prepared");
+                if done > 0 {
+                    info!(done, "network prepared");
+                }
             }
             Step::Sync => {
                 let Some(session) = &mut self.session else { return Ok(()) };

@@ -1,22 +1,19 @@
 //! A connection to a launcher, and what was done over it so far.
 
 mod moves;
+mod prepare;
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use barevirt_api::names::LAUNCHER_UID;
-use barevirt_api::networks::FIRST_LINK;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 use barevirt_api::vcpu_mask::VcpuMask;
 use barevirt_component::error::chain;
-use barevirt_protocol::names::{HotDisk, KVM, VHOST_VSOCK};
+use barevirt_protocol::names::HotDisk;
 use barevirt_protocol::v1::{Facts, SyncRequest};
 use futures::future::join_all;
 use thiserror::Error;
@@ -24,22 +21,20 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
+use super::backoff::Backoff;
 use super::heard::{Heard, listen};
 use super::{kvm, plan};
+use crate::exclusive;
 use crate::launchers::cgroup::Container;
 use crate::launchers::peer::PeerError;
 use crate::launchers::pods_dir::PodsDir;
 use crate::launchers::{self, Launcher, LauncherError, attachment};
 use crate::migration::arrivals::Entry;
 use crate::migration::call::CallError;
-use crate::network::guest::{Due, InterfaceError};
-use crate::network::resolv::Resolver;
-use crate::network::state::Wanted;
-use crate::network::{self, NetworkError, Prepared, guest};
-use crate::pods::LauncherPod;
+use crate::network::NetworkError;
+use crate::network::guest::{self, Due, InterfaceError};
 use crate::real_time::{self, RealTimeError};
 use crate::status::interfaces::Interface;
-use crate::{exclusive, kernel};
 
 /// What may be locked beside the guest's memory: the devices' own, mapped for one another, and firmware. KubeVirt's number.
 const MAPPED_BYTES: u64 = 1 << 30;
@@ -111,6 +106,8 @@ pub struct Session {
     heard: watch::Receiver<Heard>,
     listener: JoinHandle<()>,
     made: Option<Made>,
+    /// Cards that are not as they should be while the guest runs.
+    cards: Backoff,
     /// Hash of the specification that the launcher was told, and the revision that it goes by.
     synced: Option<(String, i64)>,
     shutdown: Option<u32>,
@@ -143,6 +140,7 @@ impl Session {
             heard,
             listener,
             made: None,
+            cards: Backoff::default(),
             synced: None,
             shutdown: None,
             real_time: None,
@@ -201,8 +199,10 @@ impl Session {
         heard: &'a Heard,
         vmi: &VirtualMachineInstance,
         here: bool,
+        now: Instant,
     ) -> plan::Session<'a> {
-        let is_due = |made: &Made| made.due != guest::due(vmi, &held(heard), here);
+        let again = self.cards.failures() > 0 && self.cards_until(now).is_none();
+        let is_due = |made: &Made| again || made.due != guest::due(vmi, &held(heard), here);
         plan::Session {
             status: heard.status.as_ref(),
             lost: heard.lost,
@@ -214,6 +214,16 @@ impl Session {
             awaits: self.awaits.as_ref().map(|(uid, _)| uid.as_str()),
             gone: self.gone.as_deref(),
         }
+    }
+
+    /// When cards are looked at again that are not as they should be; nothing where none is due later than now.
+    pub fn cards_until(&self, now: Instant) -> Option<Instant> {
+        self.cards.until(now)
+    }
+
+    /// Which cards are not as they should be and why, once that has lasted.
+    pub fn cards_failure(&self, now: Instant) -> Option<&str> {
+        self.cards.failure(now)
     }
 
     /// Whether the launcher was told of that specification, and what was heard of it is said after that.
@@ -230,77 +240,6 @@ impl Session {
     /// The interfaces, once they are prepared.
     pub fn interfaces(&self) -> Option<&[Interface]> {
         self.made.as_ref().map(|made| made.interfaces.as_slice())
-    }
-
-    /// Makes what the guest needs of the node, and hands over the descriptors that the launcher does not hold.
-    /// `here` says whether the guest is this node's already. Returns the number of steps that were needed.
-    pub async fn prepare(
-        &mut self,
-        vmi: &VirtualMachineInstance,
-        pod: &LauncherPod,
-        here: bool,
-    ) -> Result<usize, StepError> {
-        let valid = valid(vmi)?;
-        let held = held(&self.heard());
-        let due = guest::due(vmi, &held, here);
-        let mut facts = Facts { interfaces: Vec::new(), allow_emulation: pod.allow_emulation };
-        let mut descriptors: Vec<(String, OwnedFd)> = Vec::new();
-        let mut interfaces = Vec::new();
-        let mut done = 0;
-        if !held.contains(KVM) {
-            match kvm::open() {
-                Ok(kvm) => {
-                    descriptors.push((KVM.to_owned(), kvm));
-                    done += 1;
-                }
-                Err(_) if pod.allow_emulation => {}
-                Err(error) => return Err(StepError::Kvm(error)),
-            }
-        }
-        if vmi.spec.domain.devices.autoattach_vsock == Some(true) && !held.contains(VHOST_VSOCK) {
-            let vsock = File::options().read(true).write(true).open(VSOCK_DEVICE);
-            descriptors.push((VHOST_VSOCK.to_owned(), vsock.map_err(StepError::Vsock)?.into()));
-            done += 1;
-        }
-        if valid.host_devices().next().is_some() {
-            done += self.prepare_host_devices(&valid)?;
-        }
-        let cards = guest::wanted(&valid, &held, here)?;
-        if !cards.is_empty() {
-            let peer = self.launcher.peer();
-            let subdomain = vmi.spec.subdomain.as_deref().unwrap_or_default();
-            let resolver = Resolver::parse(&peer.resolv_conf()?).below(subdomain);
-            let outcome = network::prepare(peer.network_namespace()?, cards, held.clone()).await?;
-            done += outcome.steps;
-            descriptors.extend(outcome.opened);
-            for (wanted, prepared) in outcome.cards {
-                let names = held.iter().chain(descriptors.iter().map(|(name, _)| name));
-                let queues = guest::queues(&wanted, names);
-                interfaces.push(interface(&wanted, &prepared, queues, &pod.addresses));
-                facts.interfaces.push(guest::facts(&wanted, &prepared, &resolver));
-            }
-        }
-        self.launcher.give(revision(vmi), &descriptors).await?;
-        if self.made.as_ref().is_some_and(|made| made.facts != facts) {
-            // It is told of them with the specification.
-            self.synced = None;
-        }
-        self.made = Some(Made { facts, due, interfaces });
-        Ok(done)
-    }
-
-    /// Lets QEMU open host devices by their paths, and lock all of the guest's memory for their direct access.
-    fn prepare_host_devices(&self, vmi: &ValidVmi) -> Result<usize, StepError> {
-        let peer = self.launcher.peer();
-        let owner = u32::try_from(LAUNCHER_UID).unwrap_or(u32::MAX);
-        let mut done = 0;
-        for directory in ["dev/vfio", "dev/bus/usb"] {
-            done += peer.own_devices(directory, owner)?;
-        }
-        let memory = vmi.max_guest_memory().unwrap_or(vmi.guest_memory());
-        let bytes = memory.saturating_add(MAPPED_BYTES);
-        peer.act("lift the limit of locked memory", |pid| kernel::allow_locked(pid, bytes))?;
-        Ok(done)
     }
 
     /// Tells the launcher what should run.
@@ -368,23 +307,6 @@ impl Session {
 
 fn held(heard: &Heard) -> BTreeSet<String> {
     heard.status.as_ref().map(|status| status.descriptors.iter().cloned().collect()).unwrap_or_default()
-}
-
-/// What the status says of a card. Where the guest is reached on the pod network, the pod says.
-fn interface(wanted: &Wanted, prepared: &Prepared, queues: u32, pod: &[String]) -> Interface {
-    let is_primary = prepared.pod_interface == FIRST_LINK;
-    let addresses = match is_primary {
-        true if !pod.is_empty() => pod.to_vec(),
-        _ => prepared.pod_addresses.iter().map(ToString::to_string).collect(),
-    };
-    Interface {
-        queues,
-        name: wanted.interface.clone(),
-        mac: prepared.mac.to_string(),
-        pod_interface: prepared.pod_interface.clone(),
-        addresses,
-        is_primary,
-    }
 }
 
 fn valid(vmi: &VirtualMachineInstance) -> Result<ValidVmi, StepError> {

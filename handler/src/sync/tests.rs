@@ -4,6 +4,7 @@
 mod hostile;
 mod moves;
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +19,7 @@ use tower::service_fn;
 
 use super::*;
 use crate::fake_launcher::FakeLauncher;
+use crate::network::tests::bridge::{attach_red, link_names};
 use crate::network::tests::{connect, namespace};
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -130,7 +132,7 @@ struct Node {
     fake: FakeLauncher,
     context: Context,
     /// The other end of the pod's interface, which lives as long as its namespace.
-    _network: std::os::fd::OwnedFd,
+    network: std::os::fd::OwnedFd,
 }
 
 impl Node {
@@ -154,7 +156,7 @@ impl Node {
             migration: Migration::nowhere(),
             panics: Panics::default(),
         };
-        Some(Self { server, fake, context, _network: network })
+        Some(Self { server, fake, context, network })
     }
 
     fn input(&self) -> Input {
@@ -273,4 +275,78 @@ async fn a_launcher_that_is_killed_is_left_to_the_controller() {
     sleep(Duration::from_millis(500)).await;
     assert_eq!((node.writes(), node.server.phase().as_str()), (1, "Running"));
     assert_eq!(node.events().len(), 1);
+}
+
+impl Node {
+    /// What the controller does: changes the instance.
+    fn change(&self, vm: &Vm, change: impl FnOnce(&mut Value)) {
+        {
+            let mut vmi = self.server.vmi.lock().unwrap();
+            change(&mut vmi);
+            bump(&mut vmi);
+        }
+        self.tell(vm);
+    }
+
+    /// Waits until the status tells so of the card `red`.
+    async fn red(&self, vm: &Vm, source: &str) {
+        let told = || {
+            let interfaces = self.server.read().status.unwrap().interfaces;
+            let red = interfaces.into_iter().find(|one| one.name.as_deref() == Some("red"));
+            red.and_then(|red| red.info_source)
+        };
+        let reached = async {
+            while told().as_deref() != Some(source) {
+                sleep(Duration::from_millis(20)).await;
+                self.tell(vm);
+            }
+        };
+        let reached = timeout(WAIT, reached).await;
+        assert!(reached.is_ok(), "{:?} instead of {source}", told());
+    }
+}
+
+#[tokio::test]
+async fn a_card_comes_and_goes_while_the_guest_runs_and_harms_no_other_before_its_link_is_there() {
+    let Some(node) = Node::new() else { return };
+    let vm = node.start();
+    node.reach(&vm, "Running").await;
+    let pod = node.fake.network_namespace();
+    let before = link_names(&pod);
+    let multus = json!({"name": "red", "infoSource": "multus-status", "podInterfaceName": "podb1f51a511f1"});
+    node.change(&vm, |vmi| {
+        let (spec, status) = (json!({"name": "red", "bridge": {}}), multus.clone());
+        vmi["spec"]["domain"]["devices"]["interfaces"].as_array_mut().unwrap().push(spec);
+        let network = json!({"name": "red", "multus": {"networkName": "red"}});
+        vmi["spec"]["networks"].as_array_mut().unwrap().push(network);
+        vmi["status"]["interfaces"].as_array_mut().unwrap().push(status);
+    });
+    // It is told, and its link is not there: another card's state still reaches the launcher.
+    sleep(Duration::from_millis(300)).await;
+    node.change(&vm, |vmi| vmi["spec"]["domain"]["devices"]["interfaces"][0]["state"] = json!("down"));
+    let down = async {
+        while node.server.read().status.unwrap().interfaces[0].link_state.as_deref() != Some("down") {
+            sleep(Duration::from_millis(20)).await;
+            node.tell(&vm);
+        }
+    };
+    timeout(WAIT, down).await.unwrap();
+    node.red(&vm, "multus-status").await;
+    attach_red(&node.network, &pod, Vec::new());
+    node.red(&vm, "domain, multus-status").await;
+    assert!(link_names(&pod).contains("k6t-b1f51a511f1"));
+
+    node.change(&vm, |vmi| vmi["spec"]["domain"]["devices"]["interfaces"][1]["state"] = json!("absent"));
+    node.red(&vm, "multus-status").await;
+    // What Multus gave is there to be taken away, and nothing else.
+    let link = BTreeSet::from(["podb1f51a511f1".to_owned()]);
+    assert_eq!(link_names(&pod).difference(&before).cloned().collect::<BTreeSet<_>>(), link);
+    let writes = node.writes();
+    node.change(&vm, |vmi| {
+        for list in ["/spec/domain/devices/interfaces", "/spec/networks", "/status/interfaces"] {
+            vmi.pointer_mut(list).unwrap().as_array_mut().unwrap().truncate(1);
+        }
+    });
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!((node.writes(), node.server.read().status.unwrap().interfaces.len()), (writes, 1));
 }

@@ -94,6 +94,7 @@ pub use memory::Memory;
 pub use numa::{NumaCell, Placed, misplaced};
 pub use pinning::{Demand, Pinning, PinningError};
 pub use plan::hot_disk::{HotDisk, HotDisks};
+pub use plan::hot_nic::HotNic;
 pub use plan::{demand, plan};
 pub use resize::{Plugged, Processors};
 pub use units::{Bytes, Fd};

@@ -12,6 +12,7 @@ mod enlightenments;
 mod firmware;
 mod host_devices;
 pub(crate) mod hot_disk;
+pub(crate) mod hot_nic;
 mod io_threads;
 mod nics;
 mod peripherals;

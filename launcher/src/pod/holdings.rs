@@ -11,22 +11,30 @@ const MOST: usize = 2048;
 /// Descriptors by name.
 #[derive(Debug, Default)]
 pub struct Holdings {
-    slots: BTreeMap<String, Option<OwnedFd>>,
+    slots: BTreeMap<String, Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// None once it was taken.
+    descriptor: Option<OwnedFd>,
+    /// The revision for which it was given.
+    revision: i64,
 }
 
 impl Holdings {
-    /// Takes over what was given under a name. Given again before it is in use, the later one counts.
+    /// Takes over what was given under a name for a revision of the instance. Given again before it is in use, the later one counts.
     ///
     /// # Errors
     /// Says why it is not wanted.
-    pub fn give(&mut self, name: &str, mut descriptors: Vec<OwnedFd>) -> Result<(), String> {
+    pub fn give(&mut self, revision: i64, name: &str, mut descriptors: Vec<OwnedFd>) -> Result<(), String> {
         let known = [KVM, VHOST_VSOCK].contains(&name)
             || NetworkDescriptor::parse(name).is_some()
             || HotDisk::parse(name).is_some();
         if !known {
             return Err(format!("{name} is no descriptor that this launcher knows"));
         }
-        if matches!(self.slots.get(name), Some(None)) {
+        if self.slots.get(name).is_some_and(|slot| slot.descriptor.is_none()) {
             return Err(format!("{name} is in use"));
         }
         if self.slots.len() >= MOST && !self.slots.contains_key(name) {
@@ -34,7 +42,8 @@ impl Holdings {
         }
         match (descriptors.pop(), descriptors.len()) {
             (Some(descriptor), 0) => {
-                self.slots.insert(name.to_owned(), Some(descriptor));
+                let slot = Slot { descriptor: Some(descriptor), revision };
+                self.slots.insert(name.to_owned(), slot);
                 Ok(())
             }
             (_, more) => Err(format!("{name} is one descriptor, not {}", more + 1)),
@@ -43,7 +52,7 @@ impl Holdings {
 
     /// Takes a descriptor for good; its name stays held.
     pub fn take(&mut self, name: &str) -> Option<OwnedFd> {
-        self.slots.get_mut(name)?.take()
+        self.slots.get_mut(name)?.descriptor.take()
     }
 
     /// Forgets a name: what it stood for is gone, and may be given again.
@@ -54,7 +63,14 @@ impl Holdings {
     /// Another descriptor of the same thing, which stays to be taken.
     #[must_use]
     pub fn copy(&self, name: &str) -> Option<OwnedFd> {
-        self.slots.get(name)?.as_ref()?.try_clone().ok()
+        self.slots.get(name)?.descriptor.as_ref()?.try_clone().ok()
+    }
+
+    /// Names of what was given for this revision or one before it.
+    #[must_use]
+    pub fn given_by(&self, revision: i64) -> BTreeSet<String> {
+        let given = self.slots.iter().filter(|(_, slot)| slot.revision <= revision);
+        given.map(|(name, _)| name.clone()).collect()
     }
 
     /// Every name that is held, in use or not.
@@ -76,22 +92,22 @@ mod tests {
     fn replaced_until_in_use() {
         let mut holdings = Holdings::default();
         let tap = "net/default/tap";
-        holdings.give(tap, vec![descriptor()]).unwrap();
-        holdings.give(tap, vec![descriptor()]).unwrap();
+        holdings.give(1, tap, vec![descriptor()]).unwrap();
+        holdings.give(1, tap, vec![descriptor()]).unwrap();
         assert!(holdings.take(tap).is_some());
         assert!(holdings.take(tap).is_none());
-        assert_eq!(holdings.give(tap, vec![descriptor()]).unwrap_err(), "net/default/tap is in use");
+        assert_eq!(holdings.give(1, tap, vec![descriptor()]).unwrap_err(), "net/default/tap is in use");
         assert_eq!(Vec::from_iter(holdings.names()), [tap]);
         holdings.forget(tap);
-        holdings.give(tap, vec![descriptor()]).unwrap();
+        holdings.give(1, tap, vec![descriptor()]).unwrap();
     }
 
     #[test]
     fn unknown_names_and_wrong_numbers_are_refused() {
         let mut holdings = Holdings::default();
-        assert!(holdings.give("disk/a", vec![descriptor()]).is_err());
-        assert!(holdings.give("kvm", vec![descriptor(), descriptor()]).is_err());
-        assert!(holdings.give("kvm", vec![]).is_err());
+        assert!(holdings.give(1, "disk/a", vec![descriptor()]).is_err());
+        assert!(holdings.give(1, "kvm", vec![descriptor(), descriptor()]).is_err());
+        assert!(holdings.give(1, "kvm", vec![]).is_err());
         assert!(holdings.names().is_empty());
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use barevirt_api::networks::is_absent;
+use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 
@@ -9,21 +11,42 @@ use super::wanted::Wanted;
 use crate::assembly::Incoming;
 use crate::verdict::Verdict;
 
-/// What a guest that comes was started with, where it has grown since: the rest of its memory comes with it.
+/// What a guest that comes was started with, where it has grown since: the rest of its memory comes with it. It has the cards
+/// that the handler has told of, also one that it has not let go of yet.
 ///
 /// # Errors
 /// When it is not valid so.
 pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
-    let vmi = wanted.vmi.vmi();
-    let memory = vmi.status.as_ref().and_then(|status| status.memory.as_ref());
-    let at_boot = memory.and_then(|memory| memory.guest_at_boot.clone());
-    let Some((at_boot, _)) = at_boot.zip(wanted.incoming.as_ref()) else { return Ok(Arc::clone(wanted)) };
-    let mut started = vmi.clone();
-    started.spec.domain.memory.get_or_insert_default().guest = Some(at_boot);
+    if wanted.incoming.is_none() {
+        return Ok(Arc::clone(wanted));
+    }
+    let mut started = wanted.vmi.vmi().clone();
+    let memory = started.status.as_ref().and_then(|status| status.memory.as_ref());
+    if let Some(at_boot) = memory.and_then(|memory| memory.guest_at_boot.clone()) {
+        started.spec.domain.memory.get_or_insert_default().guest = Some(at_boot);
+    }
+    // Cards that it was still to get when it left.
+    let known = |name: &str| wanted.facts.interfaces.iter().any(|facts| facts.name == name);
+    let interfaces = &mut started.spec.domain.devices.interfaces;
+    let later: Vec<String> =
+        interfaces.iter().map(|one| one.name.clone()).filter(|name| !known(name)).collect();
+    interfaces.retain(|interface| !later.contains(&interface.name));
+    for leaving in interfaces.iter_mut().filter(|interface| is_absent(interface)) {
+        leaving.state = None;
+    }
+    started.spec.networks.retain(|network| !later.contains(&network.name));
+    if interfaces_are_gone(&started) {
+        // Else it would get the one that a manifest without any gets.
+        started.spec.domain.devices.autoattach_pod_interface = Some(false);
+    }
     let vmi = ValidVmi::new(started).map_err(|causes| {
         Verdict::failed("MachineRefused", format!("as it was started: {}", Cause::joined(&causes)))
     })?;
     Ok(Arc::new(Wanted { vmi, ..Wanted::clone(wanted) }))
+}
+
+fn interfaces_are_gone(vmi: &VirtualMachineInstance) -> bool {
+    vmi.spec.domain.devices.interfaces.is_empty()
 }
 
 /// Of a guest that runs elsewhere already: the machine is as it was resolved there.
@@ -33,4 +56,46 @@ pub fn incoming(wanted: &Wanted) -> Option<Incoming> {
     let machine = wanted.vmi.vmi().status.as_ref().and_then(|status| status.machine.as_ref());
     let machine_type = machine.and_then(|machine| machine.type_.clone()).filter(|name| !name.is_empty());
     Some(Incoming { uid, machine_type })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::wanted::judge;
+    use barevirt_protocol::v1::{Facts, Interface, SyncRequest};
+    use serde_json::json;
+
+    #[test]
+    fn a_guest_comes_with_the_cards_that_it_has() {
+        let vmi = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": "a", "namespace": "b", "uid": "u"},
+            "spec": {
+                "domain": {"memory": {"guest": "128Mi"}, "devices": {"interfaces": [
+                    {"name": "default", "masquerade": {}}, {"name": "leaves", "bridge": {}, "state": "absent"},
+                    {"name": "has-left", "bridge": {}, "state": "absent"}, {"name": "comes", "bridge": {}},
+                ]}},
+                "networks": [
+                    {"name": "default", "pod": {}}, {"name": "leaves", "multus": {"networkName": "a"}},
+                    {"name": "has-left", "multus": {"networkName": "b"}},
+                    {"name": "comes", "multus": {"networkName": "c"}},
+                ],
+            },
+        });
+        let card = |name: &str| Interface { name: name.to_owned(), ..Interface::default() };
+        let facts = Facts { interfaces: vec![card("default"), card("leaves")], ..Facts::default() };
+        let request = |incoming: &str| SyncRequest {
+            vmi: vmi.to_string().into_bytes(),
+            facts: Some(facts.clone()),
+            incoming_migration: incoming.to_owned(),
+            ..SyncRequest::default()
+        };
+        let cards = |incoming: &str| {
+            let started = as_started(&Arc::new(judge("u", None, request(incoming)).unwrap())).unwrap();
+            let there = started.vmi.interfaces().iter().filter(|valid| !is_absent(&valid.interface));
+            there.map(|valid| valid.interface.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(cards("m"), ["default", "leaves"]);
+        assert_eq!(cards(""), ["default", "comes"]);
+    }
 }

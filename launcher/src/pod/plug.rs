@@ -1,4 +1,5 @@
-//! Plugs disks into the running machine, and takes out those that are not wanted any more.
+//! Plugs disks and cards into the running machine, and takes out those that are not wanted any more. Here are the disks; cards
+//! are in [`super::cards`], and both share the machine's room.
 //!
 //! ```text
 //!  accepted Sync ──┐                 ┌─ wanted, its descriptor is held ──> add-fd, blockdev-add, device_add ──> plugged
@@ -31,22 +32,14 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::cards::Cards;
 use super::holdings::Holdings;
+use super::monitored::{AGAIN, COMMAND, LATER, PATIENCE, SOON, has_device, unless_refused};
 use super::report::Circumstances;
 use super::rest::rest;
 use super::wanted::Wanted;
 use crate::disk::claim;
 
-/// How long QEMU may take for one command.
-const COMMAND: Duration = Duration::from_secs(10);
-/// Between two looks at a disk that a guest is to let go.
-const SOON: Duration = Duration::from_millis(500);
-/// Before what QEMU refused is tried again.
-const LATER: Duration = Duration::from_secs(10);
-/// Before a guest is asked again for a disk that it has not let go.
-const AGAIN: Duration = Duration::from_secs(5);
-/// How long it may take for that before it is told as trouble.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Numbers of sets of descriptors; those below are of disks that the machine started with.
 const FIRST_SET: u32 = 100_000;
 
@@ -77,10 +70,11 @@ struct Refused {
     at: Instant,
 }
 
-/// Disks of one machine that come and go.
+/// Disks and cards of one machine that come and go.
 #[derive(Debug)]
 pub struct Plugs {
     room: HotDisks,
+    cards: Cards,
     holdings: Rc<RefCell<Holdings>>,
     circumstances: watch::Sender<Circumstances>,
     plugged: Vec<Plugged>,
@@ -93,11 +87,12 @@ impl Plugs {
     #[must_use]
     pub fn new(
         room: HotDisks,
+        cards: Cards,
         holdings: Rc<RefCell<Holdings>>,
         circumstances: watch::Sender<Circumstances>,
     ) -> Self {
         let (plugged, refused) = (Vec::new(), Vec::new());
-        Self { room, holdings, circumstances, plugged, refused, next_set: FIRST_SET }
+        Self { room, cards, holdings, circumstances, plugged, refused, next_set: FIRST_SET }
     }
 
     /// Serves the machine to its end.
@@ -113,13 +108,13 @@ impl Plugs {
             circumstances.borrow_and_update();
             let mut pause = None;
             if let (Some(monitor), Some(latest)) = (monitor, latest) {
-                let outcome = self.turn(&monitor, &latest.vmi).await;
+                let outcome = self.turn(&monitor, &latest).await;
                 pause = self.pause();
                 if let Err(error) = outcome
                     // The end of the stream is the end of QEMU.
                     && !error.is_closed()
                 {
-                    tracing::warn!(%error, "disks could not be plugged");
+                    tracing::warn!(%error, "devices could not be plugged");
                     pause = Some(LATER);
                 }
             }
@@ -137,13 +132,15 @@ impl Plugs {
 
     fn pause(&self) -> Option<Duration> {
         let leaving = self.plugged.iter().any(|plugged| plugged.leaving.is_some());
-        if leaving { Some(SOON) } else { (!self.refused.is_empty()).then_some(LATER) }
+        let disks = if leaving { Some(SOON) } else { (!self.refused.is_empty()).then_some(LATER) };
+        [disks, self.cards.pause()].into_iter().flatten().min()
     }
 
     /// One look, and what follows from it.
-    async fn turn(&mut self, qmp: &Qmp, vmi: &ValidVmi) -> Result<(), Error> {
+    async fn turn(&mut self, qmp: &Qmp, latest: &Wanted) -> Result<(), Error> {
+        let vmi = &latest.vmi;
         let wanted = wanted(vmi);
-        let mut outcome = Ok(());
+        let mut outcome = self.cards.turn(qmp, latest, &mut self.room, &self.holdings).await;
         // One that was asked for goes, also where it is wanted again: it comes anew.
         let go = self.plugged.iter().filter(|one| one.leaving.is_some() || !wanted.contains(&one.key));
         for key in go.map(|plugged| plugged.key.clone()).collect::<Vec<_>>() {
@@ -278,9 +275,14 @@ impl Plugs {
             .map(|refused| v1::HotDisk { trouble: refused.why.clone(), ..of(&refused.key) });
         let disks: Vec<v1::HotDisk> = plugged.chain(refused).collect();
         let (names, layout) = (self.holdings.borrow().names(), self.room.layout().to_saved());
+        let cards = self.cards.told();
         self.circumstances.send_if_modified(|told| {
-            let new = told.hot_disks != disks || told.descriptors != names || told.pci_layout != layout;
+            let new = told.hot_disks != disks
+                || told.cards != cards
+                || told.descriptors != names
+                || told.pci_layout != layout;
             (told.hot_disks, told.descriptors, told.pci_layout) = (disks, names, layout);
+            told.cards = cards;
             new
         });
     }
@@ -327,21 +329,6 @@ async fn undo(qmp: &Qmp, disk: &Disk, set: u32) -> Result<(), Error> {
     }
     let remove = qmp::remove_fd { fdset_id: set.into(), fd: None };
     unless_refused(qmp.execute(remove, Deadline::after(COMMAND)).await)
-}
-
-/// What is to be taken away was never made, or is in use.
-fn unless_refused<T>(answer: Result<T, Error>) -> Result<(), Error> {
-    match answer {
-        Ok(_) | Err(Error::Refused { .. }) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether a device that was plugged in is still there.
-async fn has_device(qmp: &Qmp, id: &str) -> Result<bool, Error> {
-    let all = qmp::qom_list { path: "/machine/peripheral".to_owned() };
-    let all = qmp.execute(all, Deadline::after(COMMAND)).await?;
-    Ok(all.iter().any(|one| one.name == id))
 }
 
 /// Whether anything is left of what is behind a disk.

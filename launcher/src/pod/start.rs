@@ -20,11 +20,11 @@ use tokio::sync::watch;
 use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
+use super::cards::Cards;
 use super::confine;
 use super::holdings::Holdings;
 use super::images::images;
 use super::incoming::{as_started, incoming};
-use super::links;
 use super::plug::Plugs;
 use super::report::Circumstances;
 use super::resize;
@@ -51,8 +51,6 @@ const KVM_SET: u32 = 1;
 pub struct Prepared {
     /// To be started.
     pub assembly: Assembly,
-    /// To be served while the guest runs.
-    pub dhcp: Vec<(dhcp::Guest, dhcp::Sockets)>,
     /// Closed when QEMU is gone: the containers of the images end then.
     pub connections: Vec<PacketSocket>,
 }
@@ -210,7 +208,7 @@ fn put_together(
     for facts in &wanted.facts.interfaces {
         let (interface, served) = interface(wanted, facts, &mut holdings, &mut descriptors)?;
         interfaces.push(interface);
-        dhcp.extend(served);
+        dhcp.push(served);
     }
     drop(holdings);
     let word = match accelerator {
@@ -268,11 +266,15 @@ fn put_together(
     let people = pod.people.subscribe();
     let pins = assembly.launch.pins.clone();
     spawn_local(resize::serve(people.clone(), pod.wanted.subscribe(), boot, pins, pod.circumstances.clone()));
-    let cards = assembly.launch.cards.clone();
-    spawn_local(links::serve(cards, people.clone(), pod.wanted.subscribe(), pod.circumstances.clone()));
-    let plugs = Plugs::new(assembly.hot_disks.clone(), pod.holdings.clone(), pod.circumstances.clone());
+    let facts = &wanted.facts.interfaces;
+    let mut cards = Cards::new(&assembly.launch.cards, facts, installation.has_network_boot());
+    for (network, guest, sockets) in dhcp {
+        cards.serve(&network, guest, sockets);
+    }
+    let room = assembly.hot_disks.clone();
+    let plugs = Plugs::new(room, cards, pod.holdings.clone(), pod.circumstances.clone());
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));
-    Ok(Prepared { assembly, dhcp, connections })
+    Ok(Prepared { assembly, connections })
 }
 
 /// The addresses of an earlier start. People can write to the annotation: what is not sound is not used.
@@ -325,7 +327,7 @@ fn accelerator(
     }
 }
 
-type Served = Option<(dhcp::Guest, dhcp::Sockets)>;
+type Served = (String, dhcp::Guest, dhcp::Sockets);
 
 fn interface(
     wanted: &Wanted,
@@ -348,10 +350,8 @@ fn interface(
         Ok(TapFd::Number(descriptors.add(tap)))
     });
     let taps = taps.collect::<Result<_, Verdict>>()?;
-    let options = wanted.vmi.interfaces().iter().find(|interface| interface.interface.name == facts.name);
-    let options = options.and_then(|interface| interface.interface.dhcp_options.as_ref());
-    let hostname = wanted.vmi.hostname();
-    let guest = dhcp::Guest::new(facts, Some(&hostname), options)
+    let guest = wanted
+        .served(facts)
         .map_err(|error| Verdict::failed("NetworkFailed", format!("interface {}: {error}", facts.name)))?;
     let interface = InterfaceFacts {
         name: facts.name.clone(),
@@ -359,5 +359,5 @@ fn interface(
         mtu: u16::try_from(facts.mtu).ok(),
         backend: NetBackend::Tap(taps),
     };
-    Ok((interface, Some((guest, sockets))))
+    Ok((interface, (facts.network.clone(), guest, sockets)))
 }

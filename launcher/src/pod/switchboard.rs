@@ -61,7 +61,7 @@ impl Switchboard {
             return self.connections.give(channel, descriptors).map(|()| Vec::new());
         }
         let mut holdings = self.holdings.borrow_mut();
-        match holdings.give(name, descriptors) {
+        match holdings.give(*revision, name, descriptors) {
             Ok(()) => {
                 tracing::info!(name, revision, "descriptor");
                 let names = holdings.names();

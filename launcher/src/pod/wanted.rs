@@ -9,6 +9,8 @@ use barevirt_api::validate::Cause;
 use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK, tap_queues};
 use barevirt_protocol::v1::{Facts, Interface, SyncRequest};
 
+use crate::dhcp;
+
 /// A Sync that was accepted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
@@ -95,22 +97,8 @@ impl Wanted {
     /// Names of the descriptors that it takes to start. Each family has its own where the handler gave such an address.
     #[must_use]
     pub fn needed(&self, may_emulate: bool) -> BTreeSet<String> {
-        let mut needed: BTreeSet<String> = self
-            .facts
-            .interfaces
-            .iter()
-            .flat_map(|interface| {
-                let v6 = !interface.ipv6.is_empty();
-                NetworkDescriptor::ALL.into_iter().flat_map(move |kind| match kind {
-                    NetworkDescriptor::Tap => self.taps(interface),
-                    NetworkDescriptor::Dhcp6 | NetworkDescriptor::RouterAdvertisement if !v6 => Vec::new(),
-                    NetworkDescriptor::Dhcp4 if interface.ipv4.is_empty() => Vec::new(),
-                    NetworkDescriptor::Dhcp4
-                    | NetworkDescriptor::Dhcp6
-                    | NetworkDescriptor::RouterAdvertisement => vec![kind.of(&interface.network)],
-                })
-            })
-            .collect();
+        let interfaces = self.facts.interfaces.iter();
+        let mut needed: BTreeSet<String> = interfaces.flat_map(|facts| self.descriptors(facts)).collect();
         if !may_emulate {
             needed.insert(KVM.to_owned());
         }
@@ -118,6 +106,31 @@ impl Wanted {
             needed.insert(VHOST_VSOCK.to_owned());
         }
         needed
+    }
+
+    /// Names of all descriptors of an interface.
+    #[must_use]
+    pub fn descriptors(&self, interface: &Interface) -> BTreeSet<String> {
+        let v6 = !interface.ipv6.is_empty();
+        let of = |kind: NetworkDescriptor| match kind {
+            NetworkDescriptor::Tap => self.taps(interface),
+            NetworkDescriptor::Dhcp6 | NetworkDescriptor::RouterAdvertisement if !v6 => Vec::new(),
+            NetworkDescriptor::Dhcp4 if interface.ipv4.is_empty() => Vec::new(),
+            NetworkDescriptor::Dhcp4 | NetworkDescriptor::Dhcp6 | NetworkDescriptor::RouterAdvertisement => {
+                vec![kind.of(&interface.network)]
+            }
+        };
+        NetworkDescriptor::ALL.into_iter().flat_map(of).collect()
+    }
+
+    /// What the guest is told on an interface.
+    ///
+    /// # Errors
+    /// When what the handler found, or the manifest asks for, makes no sense.
+    pub fn served(&self, facts: &Interface) -> Result<dhcp::Guest, dhcp::GuestError> {
+        let valid = self.vmi.interfaces().iter().find(|valid| valid.interface.name == facts.name);
+        let options = valid.and_then(|valid| valid.interface.dhcp_options.as_ref());
+        dhcp::Guest::new(facts, Some(&self.vmi.hostname()), options)
     }
 
     /// Names of the descriptors of an interface's queues.
@@ -128,11 +141,13 @@ impl Wanted {
         tap_queues(&facts.network, queues).collect()
     }
 
-    /// Interfaces of the spec for which the handler has said nothing.
+    /// Interfaces of the spec for which the handler has said nothing. A guest that comes has the cards that it had; those
+    /// that it was still to get come later.
     #[must_use]
     pub fn interfaces_without_facts(&self) -> Vec<String> {
         let said = |name: &str| self.facts.interfaces.iter().any(|facts| facts.name == name);
         let cards = self.vmi.interfaces().iter().filter(|valid| !is_absent(&valid.interface));
+        let cards = cards.filter(|_| self.incoming.is_none());
         let names = cards.map(|valid| valid.interface.name.clone());
         names.filter(|name| !said(name)).collect()
     }

@@ -98,4 +98,164 @@ async fn a_guest_starts_with_both_of_its_cards_and_their_links_go_up_and_down() 
     client.clone().sync(wanted(2, ["down", "up"])).await.unwrap();
     let told = [card("default", true), card("red", false)];
     watch.until("the other way round", |status| status.cards == told).await;
+
+    // One of the start goes like one that came later.
+    client.sync(wanted(3, ["down", "absent"])).await.unwrap();
+    watch.until("accepted", |status| status.observed_revision == 3).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
+    client.control(grpc::request(reset, SOON)).await.unwrap();
+    let gone = |status: &LauncherStatus| {
+        status.cards == [card("default", true)] && !status.descriptors.contains(&"net/red/tap".to_owned())
+    };
+    watch.until("taken out", gone).await;
+}
+
+/// The same guest that starts with its first card alone; `second` says what becomes of the other.
+fn plugging(revision: i64, second: Option<&str>) -> tonic::Request<SyncRequest> {
+    let mut request = wanted(revision, ["up", second.unwrap_or("up")]);
+    let sync = request.get_mut();
+    let mut object: Value = serde_json::from_slice(&sync.vmi).unwrap();
+    // What the handler has prepared: nothing for a card that is not there, or that is gone.
+    if second.is_none() {
+        object["spec"]["domain"]["devices"]["interfaces"].as_array_mut().unwrap().truncate(1);
+        object["spec"]["networks"].as_array_mut().unwrap().truncate(1);
+        sync.facts.get_or_insert_default().interfaces.truncate(1);
+    }
+    sync.vmi = object.to_string().into_bytes();
+    request
+}
+
+#[tokio::test]
+async fn a_card_comes_while_the_guest_runs_and_goes_again_any_number_of_times() {
+    let Some(first) = tap("tap0") else { return };
+    let pod = Pod::start(&[]).await;
+    let mut client = pod.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    client.sync(plugging(1, None)).await.unwrap();
+    let mut giver = pod.descriptors().await;
+    giver.give(1, "net/default/tap", &[first.as_fd()], SOON).await.unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    giver.give(1, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
+    let _helper = pod.root_disk().await;
+    let alone = [card("default", false)];
+    let runs = |status: &LauncherStatus| status.phase() == Phase::Running && status.cards == alone;
+    let running = watch.until("it runs", runs).await;
+    let (layout, held) = (running.pci_layout, running.descriptors);
+
+    let mut revision = 1;
+    for round in 0..3 {
+        let second = tap("tap1").unwrap();
+        revision += 1;
+        let state = if round == 0 { "down" } else { "up" };
+        client.sync(plugging(revision, Some(state))).await.unwrap();
+        giver.give(revision, "net/red/tap", &[second.as_fd()], SOON).await.unwrap();
+        // QEMU alone has it from now on.
+        drop(second);
+        let both = [card("default", false), card("red", state == "down")];
+        let status = watch.until("plugged in", |status| status.cards == both).await;
+        assert!(status.descriptors.contains(&"net/red/tap".to_owned()));
+        assert!(status.pci_layout.contains("nic-red"), "{}", status.pci_layout);
+        revision += 1;
+        client.sync(plugging(revision, Some("absent"))).await.unwrap();
+        // There is no system in the guest that would let go of it; a reset does, once it was asked.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
+        client.control(grpc::request(reset, SOON)).await.unwrap();
+        let status = watch.until("taken out", |status| status.cards == alone).await;
+        assert_eq!((status.descriptors, status.pci_layout), (held.clone(), layout.clone()), "{round}");
+    }
+    let netdev = json!({"execute": "netdev_del", "arguments": {"id": "net-red"}});
+    let request = QmpRequest { command: netdev.to_string().into_bytes(), deadline_ms: 5000 };
+    let answer = client.qmp(grpc::request(request, SOON)).await;
+    assert!(
+        answer.is_err() || answer.unwrap().into_inner().answer.starts_with(b"{\"error\""),
+        "none is left"
+    );
+}
+
+#[tokio::test]
+async fn a_card_that_cannot_be_plugged_is_told_and_the_guest_runs_on() {
+    let Some(first) = tap("tap0") else { return };
+    let pod = Pod::start(&[]).await;
+    let mut client = pod.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    client.sync(plugging(1, None)).await.unwrap();
+    let mut giver = pod.descriptors().await;
+    giver.give(1, "net/default/tap", &[first.as_fd()], SOON).await.unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    giver.give(1, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
+    let _helper = pod.root_disk().await;
+    watch.until("it runs", |status| status.phase() == Phase::Running).await;
+
+    client.sync(plugging(2, Some("up"))).await.unwrap();
+    // No tap.
+    giver.give(2, "net/red/tap", &[socket.as_fd()], SOON).await.unwrap();
+    let is_told = |status: &LauncherStatus| {
+        status.cards.iter().any(|card| card.name == "red" && !card.trouble.is_empty())
+    };
+    let status = watch.until("trouble", is_told).await;
+    let red = status.cards.iter().find(|card| card.name == "red").unwrap();
+    assert!(!red.plugged && red.trouble.starts_with("QEMU refuses netdev_add"), "{}", red.trouble);
+    assert_eq!(status.phase(), Phase::Running);
+
+    // It is given up, and what was given for it is closed; what is given for a later word is kept for that.
+    client.sync(plugging(3, Some("absent"))).await.unwrap();
+    let held = |status: &LauncherStatus| status.descriptors.contains(&"net/red/tap".to_owned());
+    let given_up = |status: &LauncherStatus| status.cards == [card("default", false)] && !held(status);
+    watch.until("given up", given_up).await;
+    let second = tap("tap1").unwrap();
+    giver.give(5, "net/red/tap", &[second.as_fd()], SOON).await.unwrap();
+    client.sync(plugging(4, Some("absent"))).await.unwrap();
+    watch.until("not yet", |status| status.observed_revision == 4 && held(status)).await;
+    client.sync(plugging(5, Some("up"))).await.unwrap();
+    let both = [card("default", false), card("red", false)];
+    watch.until("plugged in", |status| status.cards == both).await;
+}
+
+#[tokio::test]
+async fn a_card_moves_with_its_guest_that_has_not_let_go_of_it() {
+    let (Some(first), Some(second)) = (tap("tap0"), tap("tap1")) else { return };
+    let source = Pod::start(&[]).await;
+    let mut client = source.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    client.sync(plugging(1, None)).await.unwrap();
+    let mut giver = source.descriptors().await;
+    giver.give(1, "net/default/tap", &[first.as_fd()], SOON).await.unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    giver.give(1, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
+    let _helper = source.root_disk().await;
+    watch.until("it runs", |status| status.phase() == Phase::Running && status.ready).await;
+    giver.give(2, "net/red/tap", &[second.as_fd()], SOON).await.unwrap();
+    client.sync(plugging(2, Some("up"))).await.unwrap();
+    let both = [card("default", false), card("red", false)];
+    watch.until("plugged in", |status| status.cards == both).await;
+    client.sync(plugging(3, Some("absent"))).await.unwrap();
+    let running = watch.until("asked for it", |status| status.observed_revision == 3).await;
+
+    let target = Pod::start(&[]).await;
+    let mut at_target = target.handler().await;
+    let mut target_watch = Watch::open(&mut at_target).await;
+    let mut wanted = plugging(3, Some("absent"));
+    let request = wanted.get_mut();
+    let mut object: Value = serde_json::from_slice(&request.vmi).unwrap();
+    object["status"] = json!({"machine": {"type": running.machine_type}});
+    object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
+    request.vmi = object.to_string().into_bytes();
+    request.incoming_migration = moves::MIGRATION.to_owned();
+    at_target.sync(wanted).await.unwrap();
+    let (third, fourth) = (tap("tap0").unwrap(), tap("tap1").unwrap());
+    let mut giver = target.descriptors().await;
+    giver.give(3, "net/default/tap", &[third.as_fd()], SOON).await.unwrap();
+    giver.give(3, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
+    giver.give(3, "net/red/tap", &[fourth.as_fd()], SOON).await.unwrap();
+    let _target_helper = target.root_disk().await;
+    moves::travel((&source, &mut watch), (&target, &mut target_watch)).await;
+    target_watch.running().await;
+    target_watch.until("it has both", |status| status.cards == both).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
+    at_target.control(grpc::request(reset, SOON)).await.unwrap();
+    let alone = [card("default", false)];
+    target_watch.until("taken out", |status| status.cards == alone).await;
 }

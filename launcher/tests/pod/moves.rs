@@ -9,7 +9,7 @@ use barevirt_protocol::v1::{
 
 use super::*;
 
-const MIGRATION: &str = "0b4f6f0e-9a35-4f3c-8f0e-000000000001";
+pub(crate) const MIGRATION: &str = "0b4f6f0e-9a35-4f3c-8f0e-000000000001";
 
 fn order(order: Order) -> tonic::Request<MigrateRequest> {
     grpc::request(MigrateRequest { uid: MIGRATION.to_owned(), order: Some(order) }, SOON)
@@ -30,6 +30,27 @@ async fn connect(source: &Pod, target: &Pod, streams: &[MigrationStream]) {
         to_source.give(1, &name, &[ours.as_fd()], SOON).await.unwrap();
         to_target.give(1, &name, &[theirs.as_fd()], SOON).await.unwrap();
     }
+}
+
+/// Has a guest go from a running source to a target that was told of it, and runs there then.
+pub(crate) async fn travel((source, watch): (&Pod, &mut Watch), (target, target_watch): (&Pod, &mut Watch)) {
+    let ready = |status: &LauncherStatus| {
+        status.ready && state(status) == MigrationState::Awaited && !status.machine_type.is_empty()
+    };
+    let awaited = target_watch.until("awaits it", ready).await;
+    let disks = awaited.local_disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
+    connect(source, target, &disks.chain([MigrationStream::Memory]).collect::<Vec<_>>()).await;
+    let (mut client, mut at_target) = (source.handler().await, target.handler().await);
+    let key = vec![9; 32];
+    at_target.migrate(order(Order::Receive(MigrationReceive { key: key.clone() }))).await.unwrap();
+    let send =
+        MigrationSend { key, downtime_ms: 900, progress_timeout_seconds: 30, ..MigrationSend::default() };
+    client.migrate(order(Order::Send(send))).await.unwrap();
+    let over = |status: &LauncherStatus| matches!(state(status), MigrationState::Sent | MigrationState::Over);
+    let sent = watch.until("sent", over).await;
+    assert_eq!(state(&sent), MigrationState::Sent, "{sent:?}");
+    target_watch.until("received", |status| state(status) == MigrationState::Received).await;
+    at_target.migrate(order(Order::Go(MigrationGo { hold: false }))).await.unwrap();
 }
 
 #[tokio::test]

@@ -96,6 +96,27 @@ fn cards_come_go_and_change_their_state() {
 }
 
 #[test]
+fn a_link_goes_up_and_down_whatever_else_comes_and_goes() {
+    if !networks::LINK_STATE_SERVED || !networks::SEVERAL_CARDS_SERVED {
+        return;
+    }
+    for (wanted, has, next) in [
+        (&["a::down"], &["a"], ["a::down"]),
+        (&["a::up"], &["a::down"], ["a::up"]),
+        (&["a"], &["a::up"], ["a::up"]),
+    ] {
+        assert_eq!(planned(wanted, &vmi(has, &["a"], false)).0, next, "{wanted:?} {has:?}");
+    }
+    if !networks::PLUGGED_CARDS_SERVED {
+        for wanted in [&["a::absent"][..], &["a", "b"]] {
+            let cards = plan(&spec(wanted), &vmi(&["a"], &["a"], true), &Gates::default());
+            assert_eq!(shown(&cards.interfaces, &cards.networks), ["a"]);
+            assert!(cards.refused.is_some_and(|why| why.contains("is not supported yet")), "{wanted:?}");
+        }
+    }
+}
+
+#[test]
 fn another_definition_takes_a_migration() {
     if !SERVED {
         return;

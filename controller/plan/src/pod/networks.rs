@@ -9,7 +9,7 @@
 
 use barevirt_api::names::COMPUTE_CONTAINER;
 use barevirt_api::networks::{self, Attachment};
-use barevirt_api::v1::VirtualMachineInstanceSpec;
+use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
@@ -47,27 +47,28 @@ struct Selection {
 pub(super) fn annotate(
     annotations: &mut BTreeMap<String, String>,
     namespace: &str,
-    spec: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
 ) {
     annotations.remove(NETWORK_STATUS);
     annotations.remove(FORMER_NETWORK_STATUS);
-    if let Some(wanted) = wanted(namespace, spec) {
+    if let Some(wanted) = wanted(namespace, vmi) {
         annotations.insert(NETWORKS.to_owned(), wanted);
     }
-    let multus = spec.networks.iter().filter_map(|network| network.multus.as_ref());
+    let multus = vmi.spec.networks.iter().filter_map(|network| network.multus.as_ref());
     if let Some(default) = multus.into_iter().find(|multus| networks::is_default(multus)) {
         annotations.insert(DEFAULT_NETWORK.to_owned(), default.network_name.clone());
     }
 }
 
-/// The networks that Multus is to attach beside the first one; none where there are none.
-pub fn wanted(namespace: &str, spec: &VirtualMachineInstanceSpec) -> Option<String> {
-    let selections = selections(namespace, spec);
+/// The networks that Multus is to attach beside the first one; none where there are none. What is taken away while the guest
+/// still has it on its card would take something else from the pod than what Multus gave it, so it stays until then.
+pub fn wanted(namespace: &str, vmi: &VirtualMachineInstance) -> Option<String> {
+    let selections = selections(namespace, vmi);
     // Texts and lists always have a JSON form.
     (!selections.is_empty()).then(|| serde_json::to_string(&selections).unwrap_or_default())
 }
 
-fn selections(namespace: &str, spec: &VirtualMachineInstanceSpec) -> Vec<Selection> {
+fn selections(namespace: &str, vmi: &VirtualMachineInstance) -> Vec<Selection> {
     let select = |(network, interface): (&barevirt_api::v1::Network, &barevirt_api::v1::Interface)| {
         let multus = network.multus.as_ref()?;
         let Attachment { namespace, name } = Attachment::of(namespace, &multus.network_name);
@@ -79,7 +80,7 @@ fn selections(namespace: &str, spec: &VirtualMachineInstanceSpec) -> Vec<Selecti
             arguments: None,
         })
     };
-    networks::attached(spec).filter_map(select).collect()
+    networks::attached(vmi).filter_map(select).collect()
 }
 
 /// Has the launcher's container ask for resources of nodes that come with networks, one for each.
@@ -98,7 +99,7 @@ pub fn ask(pod: &mut Pod, resources: &[String]) {
 }
 
 /// Whether the pod asks for other networks than the instance has.
-pub fn differs(pod: &Pod, namespace: &str, spec: &VirtualMachineInstanceSpec) -> bool {
+pub fn differs(pod: &Pod, namespace: &str, vmi: &VirtualMachineInstance) -> bool {
     let asked = annotation(pod, NETWORKS).unwrap_or_default();
     let asked: Vec<Selection> = if asked.is_empty() {
         Vec::new()
@@ -108,7 +109,7 @@ pub fn differs(pod: &Pod, namespace: &str, spec: &VirtualMachineInstanceSpec) ->
             Err(_) => return true,
         }
     };
-    asked != selections(namespace, spec)
+    asked != selections(namespace, vmi)
 }
 
 /// A link that is there.
@@ -149,13 +150,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn spec(more: Value, multus: Value) -> VirtualMachineInstanceSpec {
+    fn vmi(more: Value, multus: Value) -> VirtualMachineInstance {
         let mut red = json!({"name": "red", "bridge": {}});
         red.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        serde_json::from_value(json!({
+        serde_json::from_value(json!({"metadata": {}, "spec": {
             "domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}, red]}},
             "networks": [{"name": "default", "pod": {}}, {"name": "red", "multus": multus}],
-        }))
+        }}))
         .unwrap()
     }
 
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn multus_is_told_in_kubevirts_words() {
-        let wanted = |more: Value, name: &str| wanted("shop", &spec(more, json!({"networkName": name})));
+        let wanted = |more: Value, name: &str| wanted("shop", &vmi(more, json!({"networkName": name})));
         assert_eq!(
             wanted(json!({}), "blue").as_deref(),
             Some(r#"[{"name":"blue","namespace":"shop","interface":"podb1f51a511f1","cni-args":null}]"#)
@@ -178,6 +179,13 @@ mod tests {
         );
         assert_eq!(wanted(json!({"state": "absent"}), "blue"), None);
         assert!(wanted(json!({"state": "down"}), "blue").is_some());
+        // What the guest has not let go of stays attached.
+        let mut leaving = vmi(json!({"state": "absent"}), json!({"networkName": "blue"}));
+        for (source, stays) in [("domain, multus-status", true), ("multus-status", false)] {
+            let told = json!({"interfaces": [{"name": "red", "infoSource": source}]});
+            leaving.status = Some(serde_json::from_value(told).unwrap());
+            assert_eq!(super::wanted("shop", &leaving).is_some(), stays, "{source}");
+        }
     }
 
     #[test]
@@ -186,7 +194,7 @@ mod tests {
             [(NETWORK_STATUS, "[]"), (FORMER_NETWORK_STATUS, "[]"), ("a", "b")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into();
-        annotate(&mut annotations, "shop", &spec(json!({}), json!({"networkName": "blue", "default": true})));
+        annotate(&mut annotations, "shop", &vmi(json!({}), json!({"networkName": "blue", "default": true})));
         let default = (DEFAULT_NETWORK.to_owned(), "blue".to_owned());
         assert_eq!(annotations, [("a".to_owned(), "b".to_owned()), default].into());
     }
@@ -206,14 +214,14 @@ mod tests {
 
     #[test]
     fn a_pod_is_compared_by_meaning() {
-        let spec = spec(json!({}), json!({"networkName": "blue"}));
-        let differs = |text: &str| differs(&pod(json!({NETWORKS: text})), "shop", &spec);
+        let vmi = vmi(json!({}), json!({"networkName": "blue"}));
+        let differs = |text: &str| differs(&pod(json!({NETWORKS: text})), "shop", &vmi);
         assert!(!differs(r#"[{"interface": "podb1f51a511f1", "namespace": "shop", "name": "blue"}]"#));
         for other in ["", "blue", "[]", r#"[{"interface": "net1", "namespace": "shop", "name": "blue"}]"#] {
             assert!(differs(other), "{other}");
         }
-        let alone: VirtualMachineInstanceSpec =
-            serde_json::from_value(json!({"domain": {"devices": {}}})).unwrap();
+        let alone: VirtualMachineInstance =
+            serde_json::from_value(json!({"metadata": {}, "spec": {"domain": {"devices": {}}}})).unwrap();
         assert!(!super::differs(&pod(json!({})), "shop", &alone));
     }
 

@@ -171,21 +171,24 @@ fn a_network_that_comes_is_asked_for_and_then_waits_for_another_pod() {
 }
 
 #[test]
-fn a_network_that_goes_is_not_asked_for_any_more() {
+fn a_network_that_goes_is_asked_for_until_the_guest_has_let_go() {
     let absent = || json!({"state": "absent"});
     let told = |source: &str| {
         let entry = json!({"name": "red", "infoSource": source, "podInterfaceName": RED});
         vmi(json!({"phase": "Running", "interfaces": [entry]}), absent())
     };
     let there = pod(&[("shop/blue", RED)]);
-    let in_guest = plan(&observed(told("domain, multus-status"), Some(there.clone())), &there);
-    let [Action::AnnotatePod { value: Some(networks), annotation: ANNOTATION, .. }] =
-        in_guest.actions.as_slice()
+    let plan_of = |source: &str| plan(&observed(told(source), Some(there.clone())), &there).actions;
+    assert_eq!(plan_of("domain, multus-status"), []);
+    let let_go = plan_of("multus-status");
+    let [Action::AnnotatePod { value: Some(networks), annotation: ANNOTATION, .. }, Action::Patch(body)] =
+        let_go.as_slice()
     else {
-        panic!("{in_guest:?}")
+        panic!("{let_go:?}")
     };
     assert_eq!(networks, "[]");
-    // The guest has let go, and nobody detaches it.
+    assert_eq!(body["status"]["conditions"][0]["status"], "False");
+    // Nobody detaches it.
     let mut asked = there.clone();
     asked.metadata.annotations.as_mut().unwrap().insert(NETWORKS.to_owned(), "[]".to_owned());
     let lingers = plan(&observed(told("multus-status"), Some(asked.clone())), &asked);

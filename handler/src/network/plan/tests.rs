@@ -20,6 +20,7 @@ fn wanted() -> Wanted {
         queues: 1,
         mac: Some(MacAddress([0x02, 0, 0, 0, 0, 7])),
         binding: Binding::Masquerade(Masquerade { ipv4: IPV4, ipv6: IPV6, ports: Vec::new() }),
+        alone: false,
     }
 }
 

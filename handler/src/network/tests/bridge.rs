@@ -47,6 +47,11 @@ fn links(netns: &OwnedFd) -> std::collections::BTreeMap<String, Link> {
     })
 }
 
+/// Names of the links of a namespace.
+pub(crate) fn link_names(netns: &OwnedFd) -> BTreeSet<String> {
+    links(netns).into_keys().collect()
+}
+
 fn far_route(pod: &OwnedFd) {
     with_netlink(pod, |netlink| async move {
         let route = RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(FAR, 12).gateway(NODE4).build();
@@ -155,6 +160,33 @@ fn a_guest_with_two_cards_is_behind_translation_on_one_and_a_station_on_the_othe
     assert_eq!(ask(&station, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
     let again = prepare_all(&pod, cards, &all);
     assert_eq!((again.steps, again.opened.len()), (0, 0));
+}
+
+#[test]
+fn a_card_whose_link_is_not_there_yet_holds_up_no_other() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    let card = |alone| Wanted { alone, ..on_red() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (netns, both) = (pod.try_clone().unwrap(), vec![card(false), wanted(Vec::new())]);
+    let together = runtime.block_on(prepare(netns, both, BTreeSet::new()));
+    assert!(matches!(together, Err(NetworkError::Plan(PlanError::NoLink(_)))), "{together:?}");
+    let cards = vec![wanted(Vec::new()), card(true)];
+    let first = prepare_all(&pod, cards.clone(), &BTreeSet::new());
+    let [(failed, NetworkError::Plan(PlanError::NoLink(link)))] = first.failed.as_slice() else {
+        panic!("{first:?}")
+    };
+    assert_eq!((failed.network.as_str(), link.as_str(), first.cards.len()), ("red", RED, 1));
+    let mut held: BTreeSet<String> = first.opened.iter().map(|(name, _)| name.clone()).collect();
+    // It comes, and nothing is done to the other.
+    attach_red(&node, &pod, Vec::new());
+    let mut second = prepare_all(&pod, cards.clone(), &held);
+    assert_eq!((names(&second.opened), second.cards.len(), second.failed.len()), (vec!["net/red/tap"], 2, 0));
+    held.extend(second.opened.iter().map(|(name, _)| name.clone()));
+    let tap = take(&mut second.opened, "net/red/tap");
+    let station = station(tap, second.cards[1].1.mac, vec![(RED_GUEST.into(), 24)], Vec::new());
+    serve(&station, (Ipv4Addr::UNSPECIFIED, 8081).into());
+    assert_eq!(ask(&node, (RED_GUEST, 8081)), Some(RED_NODE.to_string()));
+    assert_eq!(prepare_all(&pod, cards, &held).steps, 0);
 }
 
 #[test]

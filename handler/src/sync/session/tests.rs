@@ -6,8 +6,10 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::fake_launcher::{FakeLauncher, KILLED};
+use crate::network;
 use crate::network::tests::bridge::attach_red;
 use crate::network::tests::{connect, namespace};
+use crate::pods::LauncherPod;
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -198,5 +200,5 @@ async fn the_launcher_hears_why_virtual_cpus_are_not_realtime() {
         }
     };
     timeout(WAIT, told).await.unwrap();
-    assert_eq!(session.view(&session.heard(), &vmi(), true).real_time, None);
+    assert_eq!(session.view(&session.heard(), &vmi(), true, Instant::now()).real_time, None);
 }

@@ -134,7 +134,12 @@ impl HotDisks {
         self.targets.remove(&disk.name);
     }
 
-    fn occupy(&mut self, id: &str, field: &str) -> Result<crate::layout::Port, PlanError> {
+    /// Gives back the port of a device.
+    pub(super) fn vacate(&mut self, id: &str) {
+        self.layout.forget(id);
+    }
+
+    pub(super) fn occupy(&mut self, id: &str, field: &str) -> Result<crate::layout::Port, PlanError> {
         let ports = self.layout.port_count();
         let full = || PlanError::Layout {
             field: field.to_owned(),

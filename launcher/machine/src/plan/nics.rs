@@ -19,37 +19,54 @@ pub(super) struct Planned {
 }
 
 pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, virtio: Virtio) -> Result<Vec<Planned>, PlanError> {
-    let one = |(at, valid): (usize, &ValidInterface)| {
-        let wanted = &valid.interface;
-        let field = format!("spec.domain.devices.interfaces[{at}]");
-        let model_name = wanted.model.as_deref().unwrap_or("virtio");
-        let model = NicModel::from_api(model_name).ok_or_else(|| PlanError::Unsupported {
-            field: format!("{field}.model"),
-            value: model_name.to_owned(),
-            why: "no such network card can be built",
-        })?;
-        let model = if matches!(model, NicModel::Virtio(_)) { NicModel::Virtio(virtio) } else { model };
-        if wanted.boot_order.is_some() && !facts.network_boot {
-            return Err(PlanError::Unsupported {
-                field: format!("{field}.bootOrder"),
-                value: wanted.boot_order.unwrap_or_default().to_string(),
-                why: "there are no boot ROMs for network cards beside this QEMU",
-            });
-        }
-        let ready = facts.interfaces.iter().find(|ready| ready.name == wanted.name);
-        let ready =
-            ready.ok_or_else(|| PlanError::InterfaceMissing { field, interface: wanted.name.clone() })?;
-        Ok(Planned {
-            acpi_index: wanted.acpi_index.and_then(|index| u32::try_from(index).ok()),
-            name: wanted.name.clone(),
-            model,
-            boot_index: boot_index(wanted.boot_order),
-            facts: ready.clone(),
-        })
-    };
     // A card that has left stays in the manifest under this word.
     let is_there = |valid: &ValidInterface| valid.interface.state.as_deref() != Some("absent");
-    vmi.interfaces().iter().enumerate().filter(|(_, valid)| is_there(valid)).map(one).collect()
+    let there = vmi.interfaces().iter().enumerate().filter(|(_, valid)| is_there(valid));
+    let one = |(at, valid): (usize, &ValidInterface)| {
+        let name = &valid.interface.name;
+        let ready = facts.interfaces.iter().find(|ready| ready.name == *name);
+        let missing = || PlanError::InterfaceMissing { field: field(at), interface: name.clone() };
+        planned(at, valid, ready.ok_or_else(missing), facts.network_boot, virtio)
+    };
+    there.map(one).collect()
+}
+
+/// Path of an interface in the manifest.
+pub(super) fn field(at: usize) -> String {
+    format!("spec.domain.devices.interfaces[{at}]")
+}
+
+/// A card of the manifest, at that place in the list.
+pub(super) fn planned(
+    at: usize,
+    valid: &ValidInterface,
+    ready: Result<&InterfaceFacts, PlanError>,
+    network_boot: bool,
+    virtio: Virtio,
+) -> Result<Planned, PlanError> {
+    let wanted = &valid.interface;
+    let field = field(at);
+    let model_name = wanted.model.as_deref().unwrap_or("virtio");
+    let model = NicModel::from_api(model_name).ok_or_else(|| PlanError::Unsupported {
+        field: format!("{field}.model"),
+        value: model_name.to_owned(),
+        why: "no such network card can be built",
+    })?;
+    let model = if matches!(model, NicModel::Virtio(_)) { NicModel::Virtio(virtio) } else { model };
+    if wanted.boot_order.is_some() && !network_boot {
+        return Err(PlanError::Unsupported {
+            field: format!("{field}.bootOrder"),
+            value: wanted.boot_order.unwrap_or_default().to_string(),
+            why: "there are no boot ROMs for network cards beside this QEMU",
+        });
+    }
+    Ok(Planned {
+        acpi_index: wanted.acpi_index.and_then(|index| u32::try_from(index).ok()),
+        name: wanted.name.clone(),
+        model,
+        boot_index: boot_index(wanted.boot_order),
+        facts: ready?.clone(),
+    })
 }
 
 impl Planned {

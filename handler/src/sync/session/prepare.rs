@@ -1,0 +1,143 @@
+//! What the guest needs of the node: made where it is missing, and handed over to the launcher.
+//!
+//! A card that cannot be as it should be while the guest runs holds up nothing else: it keeps what it has, and is looked at
+//! again after a while.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use barevirt_api::names::LAUNCHER_UID;
+use barevirt_api::networks::FIRST_LINK;
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::valid::ValidVmi;
+use barevirt_component::error::chain;
+use barevirt_protocol::names::{KVM, VHOST_VSOCK};
+use barevirt_protocol::v1::{self, Facts};
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::{MAPPED_BYTES, Made, Session, StepError, VSOCK_DEVICE, held, revision, valid};
+use crate::kernel;
+use crate::network::resolv::Resolver;
+use crate::network::state::{Binding, Wanted};
+use crate::network::{self, Prepared, guest};
+use crate::pods::LauncherPod;
+use crate::status::interfaces::Interface;
+use crate::sync::LOG_AFTER;
+use crate::sync::kvm;
+
+impl Session {
+    /// Makes what the guest needs of the node, and hands over the descriptors that the launcher does not hold.
+    /// `here` says whether the guest is this node's already. Returns the number of steps that were needed.
+    pub async fn prepare(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        pod: &LauncherPod,
+        here: bool,
+    ) -> Result<usize, StepError> {
+        let valid = valid(vmi)?;
+        let held = held(&self.heard());
+        let due = guest::due(vmi, &held, here);
+        let mut descriptors: Vec<(String, OwnedFd)> = Vec::new();
+        let mut done = 0;
+        if !held.contains(KVM) {
+            match kvm::open() {
+                Ok(kvm) => {
+                    descriptors.push((KVM.to_owned(), kvm));
+                    done += 1;
+                }
+                Err(_) if pod.allow_emulation => {}
+                Err(error) => return Err(StepError::Kvm(error)),
+            }
+        }
+        if vmi.spec.domain.devices.autoattach_vsock == Some(true) && !held.contains(VHOST_VSOCK) {
+            let vsock = File::options().read(true).write(true).open(VSOCK_DEVICE);
+            descriptors.push((VHOST_VSOCK.to_owned(), vsock.map_err(StepError::Vsock)?.into()));
+            done += 1;
+        }
+        if valid.host_devices().next().is_some() {
+            done += self.prepare_host_devices(&valid)?;
+        }
+        let cards = guest::wanted(&valid, &held, here)?;
+        let mut prepared = BTreeMap::new();
+        let mut failed = Vec::new();
+        if !cards.is_empty() {
+            let peer = self.launcher.peer();
+            let subdomain = vmi.spec.subdomain.as_deref().unwrap_or_default();
+            let resolver = Resolver::parse(&peer.resolv_conf()?).below(subdomain);
+            let outcome = network::prepare(peer.network_namespace()?, cards, held.clone()).await?;
+            done += outcome.steps;
+            descriptors.extend(outcome.opened);
+            for (wanted, one) in outcome.cards {
+                let names = held.iter().chain(descriptors.iter().map(|(name, _)| name));
+                let queues = guest::queues(&wanted, names);
+                let interface = interface(&wanted, &one, queues, &pod.addresses);
+                prepared.insert(wanted.index, (interface, guest::facts(&wanted, &one, &resolver)));
+            }
+            for (wanted, error) in outcome.failed {
+                failed.push(format!("interface {}: {}", wanted.interface, chain(&error)));
+                prepared.extend(self.former(&wanted).map(|former| (wanted.index, former)));
+            }
+        }
+        self.launcher.give(revision(vmi), &descriptors).await?;
+        let (interfaces, told) = prepared.into_values().unzip();
+        let facts = Facts { interfaces: told, allow_emulation: pod.allow_emulation };
+        if self.made.as_ref().is_some_and(|made| made.facts != facts) {
+            // It is told of them with the specification.
+            self.synced = None;
+        }
+        self.made = Some(Made { facts, due, interfaces });
+        if failed.is_empty() {
+            self.cards.succeeded();
+        } else {
+            let message = failed.join("; ");
+            let failures = self.cards.failures() + 1;
+            if failures >= LOG_AFTER && failures.is_power_of_two() {
+                warn!(failures, error = message, "cards are not as they should be");
+            }
+            self.cards.failed(message, Instant::now());
+        }
+        Ok(done)
+    }
+
+    /// What was prepared for a card before. One that is to go is the guest's until its network is away.
+    fn former(&self, wanted: &Wanted) -> Option<(Interface, v1::Interface)> {
+        let made = self.made.as_ref()?;
+        let interface = made.interfaces.iter().find(|one| one.name == wanted.interface)?.clone();
+        let facts = made.facts.interfaces.iter().find(|one| one.name == wanted.interface)?.clone();
+        Some((Interface { lingers: wanted.binding == Binding::Gone, ..interface }, facts))
+    }
+
+    /// Lets QEMU open host devices by their paths, and lock all of the guest's memory for their direct access.
+    fn prepare_host_devices(&self, vmi: &ValidVmi) -> Result<usize, StepError> {
+        let peer = self.launcher.peer();
+        let owner = u32::try_from(LAUNCHER_UID).unwrap_or(u32::MAX);
+        let mut done = 0;
+        for directory in ["dev/vfio", "dev/bus/usb"] {
+            done += peer.own_devices(directory, owner)?;
+        }
+        let memory = vmi.max_guest_memory().unwrap_or(vmi.guest_memory());
+        let bytes = memory.saturating_add(MAPPED_BYTES);
+        peer.act("lift the limit of locked memory", |pid| kernel::allow_locked(pid, bytes))?;
+        Ok(done)
+    }
+}
+
+/// What the status says of a card. Where the guest is reached on the pod network, the pod says.
+fn interface(wanted: &Wanted, prepared: &Prepared, queues: u32, pod: &[String]) -> Interface {
+    let is_primary = prepared.pod_interface == FIRST_LINK;
+    let addresses = match is_primary {
+        true if !pod.is_empty() => pod.to_vec(),
+        _ => prepared.pod_addresses.iter().map(ToString::to_string).collect(),
+    };
+    Interface {
+        queues,
+        name: wanted.interface.clone(),
+        mac: prepared.mac.to_string(),
+        pod_interface: prepared.pod_interface.clone(),
+        addresses,
+        is_primary,
+        lingers: false,
+    }
+}

@@ -1,0 +1,345 @@
+//! Cards of a machine that runs: they are plugged in and taken out, their links are set, and their servers of addresses run
+//! as long as they are there.
+//!
+//! ```text
+//!  wanted, all its descriptors are held ──> getfd, netdev_add, device_add ──> plugged, its addresses are served
+//!  plugged, absent or not wanted ──> device_del ─ guest lets go ─> netdev_del, nobody serves, descriptors are forgotten
+//! ```
+//!
+//! At start the supervisor has set down the links that are to be so, before the guest was let go. When the descriptors of a
+//! card are forgotten, the handler takes its network away. So are those of a card that is not wanted any more before it was
+//! plugged in.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use barevirt_machine::{Command, HotDisks, HotNic, InterfaceFacts, NetBackend, Nic, Step, TapFd};
+use barevirt_protocol::names::NetworkDescriptor;
+use barevirt_protocol::v1::{self, Interface};
+use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::{Deadline, Error, Qmp};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::Instant;
+
+use super::holdings::Holdings;
+use super::monitored::{AGAIN, COMMAND, LATER, PATIENCE, SOON, has_device, unless_refused};
+use super::wanted::Wanted;
+use crate::cards::{Card, set_link, wanted_card, wants_down};
+use crate::dhcp;
+
+/// A card of the machine.
+#[derive(Debug)]
+struct Plugged {
+    card: Card,
+    network: String,
+    /// Names under which descriptors were given to QEMU.
+    given: Vec<String>,
+    leaving: Option<Leaving>,
+    trouble: String,
+}
+
+/// It is to go: not wanted any more, or not taken by QEMU, of which something may be there all the same.
+#[derive(Debug)]
+struct Leaving {
+    since: Instant,
+    asked: Option<Instant>,
+    /// What QEMU said, where it was not taken.
+    refused: Option<String>,
+}
+
+/// A card that QEMU did not take.
+#[derive(Debug)]
+struct Refused {
+    name: String,
+    why: String,
+    at: Instant,
+}
+
+/// The cards of one machine.
+#[derive(Debug)]
+pub struct Cards {
+    plugged: Vec<Plugged>,
+    refused: Vec<Refused>,
+    /// Who serves addresses, by network.
+    servers: BTreeMap<String, JoinHandle<()>>,
+    network_boot: bool,
+    next: u64,
+}
+
+impl Cards {
+    /// Those that the machine starts with: each with its network.
+    #[must_use]
+    pub fn new(cards: &[Card], facts: &[Interface], network_boot: bool) -> Self {
+        let plugged = cards.iter().filter_map(|card| {
+            let facts = facts.iter().find(|facts| facts.name == card.name)?;
+            Some(Plugged {
+                card: card.clone(),
+                network: facts.network.clone(),
+                given: Vec::new(),
+                leaving: None,
+                trouble: String::new(),
+            })
+        });
+        let plugged = plugged.collect();
+        Self { plugged, refused: Vec::new(), servers: BTreeMap::new(), network_boot, next: 0 }
+    }
+
+    /// Serves addresses on a network, until its card is gone.
+    pub fn serve(&mut self, network: &str, guest: dhcp::Guest, sockets: dhcp::Sockets) {
+        let server = spawn_local(async move {
+            let Err(error) = dhcp::serve(guest, sockets).await;
+            tracing::error!(%error, "the guest is not told its addresses");
+        });
+        if let Some(former) = self.servers.insert(network.to_owned(), server) {
+            former.abort();
+        }
+    }
+
+    /// When the next look is due where nothing changes.
+    pub fn pause(&self) -> Option<Duration> {
+        let leaving = self.plugged.iter().any(|plugged| plugged.leaving.is_some());
+        let troubled =
+            !self.refused.is_empty() || self.plugged.iter().any(|plugged| !plugged.trouble.is_empty());
+        if leaving { Some(SOON) } else { troubled.then_some(LATER) }
+    }
+
+    /// One look, and what follows from it.
+    pub async fn turn(
+        &mut self,
+        qmp: &Qmp,
+        wanted: &Wanted,
+        room: &mut HotDisks,
+        holdings: &RefCell<Holdings>,
+    ) -> Result<(), Error> {
+        let is_wanted = |name: &str| wanted_card(&wanted.vmi, name);
+        let mut outcome = Ok(());
+        // One that was asked for goes, also where it is wanted again: it comes anew.
+        let go = self.plugged.iter().filter(|one| one.leaving.is_some() || !is_wanted(&one.card.name));
+        for name in go.map(|plugged| plugged.card.name.clone()).collect::<Vec<_>>() {
+            outcome = outcome.and(self.take_out(qmp, &name, room, holdings).await);
+        }
+        self.refused.retain(|refused| is_wanted(&refused.name));
+        for facts in wanted.facts.interfaces.iter().filter(|facts| is_wanted(&facts.name)) {
+            let tried = |refused: &Refused| refused.name == facts.name && refused.at.elapsed() < LATER;
+            let is_there = self.plugged.iter().any(|plugged| plugged.card.name == facts.name);
+            if !is_there && !self.refused.iter().any(tried) {
+                outcome = outcome.and(self.plug_in(qmp, wanted, facts, room, holdings).await);
+            }
+        }
+        for plugged in &mut self.plugged {
+            outcome = outcome.and(link(qmp, wanted, plugged).await);
+        }
+        self.drop_unwanted(wanted, &mut holdings.borrow_mut());
+        outcome
+    }
+
+    /// What was given for a card that is not wanted any more before it was plugged in. What was given for a later revision than
+    /// the one that is known waits for that.
+    fn drop_unwanted(&self, wanted: &Wanted, holdings: &mut Holdings) {
+        for name in holdings.given_by(wanted.revision) {
+            let Some((network, _)) = NetworkDescriptor::parse(&name) else { continue };
+            let is_plugged = self.plugged.iter().any(|plugged| plugged.network == network);
+            // Networks have the names of their interfaces.
+            if !is_plugged && !wanted_card(&wanted.vmi, network) {
+                holdings.forget(&name);
+            }
+        }
+    }
+
+    async fn plug_in(
+        &mut self,
+        qmp: &Qmp,
+        wanted: &Wanted,
+        facts: &Interface,
+        room: &mut HotDisks,
+        holdings: &RefCell<Holdings>,
+    ) -> Result<(), Error> {
+        // Those of its servers as well, so that it is served from its first moment.
+        let needed = wanted.descriptors(facts);
+        if !needed.is_subset(&holdings.borrow().names()) {
+            return Ok(());
+        }
+        let queues = wanted.taps(facts);
+        let taps: Vec<OwnedFd> = queues.iter().filter_map(|name| holdings.borrow().copy(name)).collect();
+        if taps.len() != queues.len() {
+            return Ok(());
+        }
+        self.refused.retain(|refused| refused.name != facts.name);
+        let given: Vec<String> = taps.iter().map(|_| self.name()).collect();
+        let ready = InterfaceFacts {
+            name: facts.name.clone(),
+            mac: facts.mac.clone(),
+            mtu: u16::try_from(facts.mtu).ok(),
+            backend: NetBackend::Tap(given.iter().cloned().map(TapFd::Named).collect()),
+        };
+        let planned = room.plan_nic(&wanted.vmi, &ready, self.network_boot);
+        let guest = wanted.served(facts);
+        let (HotNic { nic, steps, room: left }, guest) = match (planned, guest) {
+            (Ok(planned), Ok(guest)) => (planned, guest),
+            (Err(error), _) => return self.refuse(facts, error.to_string()),
+            (_, Err(error)) => return self.refuse(facts, error.to_string()),
+        };
+        *room = left;
+        let plugged = plugged(&nic, facts, given);
+        if let Err((error, why)) = carry_out(qmp, &plugged.given, &taps, &steps).await {
+            tracing::warn!(interface = facts.name, why, "card not plugged in");
+            // A command without an answer may be carried out yet: it is known as one that has to go.
+            let leaving = Some(Leaving { since: Instant::now(), asked: None, refused: Some(why) });
+            self.plugged.push(Plugged { leaving, ..plugged });
+            return if matches!(error, Error::Refused { .. }) { Ok(()) } else { Err(error) };
+        }
+        tracing::info!(interface = facts.name, "card plugged in");
+        let sockets = {
+            let mut holdings = holdings.borrow_mut();
+            // They are in use: under these names no others are given.
+            queues.iter().for_each(|name| drop(holdings.take(name)));
+            let mut take = |kind: NetworkDescriptor| holdings.take(&kind.of(&facts.network));
+            dhcp::Sockets {
+                dhcp4: take(NetworkDescriptor::Dhcp4),
+                dhcp6: take(NetworkDescriptor::Dhcp6),
+                router: take(NetworkDescriptor::RouterAdvertisement),
+                bridge_index: facts.bridge_index,
+            }
+        };
+        self.serve(&facts.network, guest, sockets);
+        self.plugged.push(plugged);
+        Ok(())
+    }
+
+    fn name(&mut self) -> String {
+        self.next = self.next.saturating_add(1);
+        format!("card-{}", self.next)
+    }
+
+    fn refuse(&mut self, facts: &Interface, why: String) -> Result<(), Error> {
+        tracing::warn!(interface = facts.name, why, "card not plugged in");
+        self.refused.push(Refused { name: facts.name.clone(), why, at: Instant::now() });
+        Ok(())
+    }
+
+    /// Asks the guest for a card; when it has let go, the rest follows.
+    async fn take_out(
+        &mut self,
+        qmp: &Qmp,
+        name: &str,
+        room: &mut HotDisks,
+        holdings: &RefCell<Holdings>,
+    ) -> Result<(), Error> {
+        let Some(at) = self.plugged.iter().position(|plugged| plugged.card.name == name) else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        let Plugged { card, given, leaving, .. } = &mut self.plugged[at];
+        let leaving = leaving.get_or_insert(Leaving { since: now, asked: None, refused: None });
+        if leaving.asked.is_none_or(|asked| asked.elapsed() >= AGAIN) {
+            leaving.asked = Some(now);
+            tracing::info!(interface = name, "the guest is asked for a card");
+            // It may have gone a moment ago, or the guest is asked already.
+            let delete = qmp::device_del { id: card.id.clone() };
+            unless_refused(qmp.execute(delete, Deadline::after(COMMAND)).await)?;
+        }
+        if has_device(qmp, &card.id).await? {
+            return Ok(());
+        }
+        let delete = qmp::netdev_del { id: card.netdev.clone() };
+        unless_refused(qmp.execute(delete, Deadline::after(COMMAND)).await)?;
+        for name in given.iter() {
+            let close = qmp::closefd { fdname: name.clone() };
+            unless_refused(qmp.execute(close, Deadline::after(COMMAND)).await)?;
+        }
+        let gone = self.plugged.remove(at);
+        room.free_nic(&gone.card.id);
+        if let Some(why) = gone.leaving.and_then(|leaving| leaving.refused) {
+            self.refused.push(Refused { name: name.to_owned(), why, at: now });
+            return Ok(());
+        }
+        if let Some(server) = self.servers.remove(&gone.network) {
+            server.abort();
+            // Its sockets are closed before the handler is told that they are.
+            let _ = server.await;
+        }
+        let mut holdings = holdings.borrow_mut();
+        let of_network = |name: &&String| {
+            NetworkDescriptor::parse(name).is_some_and(|(network, _)| network == gone.network)
+        };
+        let names: Vec<String> = holdings.names().iter().filter(of_network).cloned().collect();
+        names.iter().for_each(|name| holdings.forget(name));
+        tracing::info!(interface = name, "card taken out");
+        Ok(())
+    }
+
+    /// What the handler goes by.
+    pub fn told(&self) -> Vec<v1::Card> {
+        let plugged = self.plugged.iter().map(|plugged| {
+            let trouble = match &plugged.leaving {
+                Some(Leaving { refused: Some(why), .. }) => why.clone(),
+                Some(leaving) if leaving.since.elapsed() >= PATIENCE => {
+                    format!("the guest has not let go of the card within {} s", PATIENCE.as_secs())
+                }
+                _ => plugged.trouble.clone(),
+            };
+            // The guest has it until it has let go.
+            let has = plugged.leaving.as_ref().is_none_or(|leaving| leaving.refused.is_none());
+            let Card { name, down, .. } = plugged.card.clone();
+            v1::Card { name, plugged: has, down, trouble }
+        });
+        let refused = self.refused.iter().map(|refused| v1::Card {
+            name: refused.name.clone(),
+            trouble: refused.why.clone(),
+            ..v1::Card::default()
+        });
+        plugged.chain(refused).collect()
+    }
+}
+
+fn plugged(nic: &Nic, facts: &Interface, given: Vec<String>) -> Plugged {
+    // As QEMU makes it.
+    let card = Card { name: nic.name.clone(), id: nic.id(), netdev: nic.netdev(), down: false };
+    Plugged { card, network: facts.network.clone(), given, leaving: None, trouble: String::new() }
+}
+
+/// Gives QEMU the descriptors under these names, and executes the steps.
+async fn carry_out(
+    qmp: &Qmp,
+    names: &[String],
+    taps: &[OwnedFd],
+    steps: &[Step],
+) -> Result<(), (Error, String)> {
+    let failed = |what: &str, error: Error| {
+        let why = format!("QEMU refuses {what}: {error}");
+        (error, why)
+    };
+    for (name, tap) in names.iter().zip(taps) {
+        let give = qmp::getfd { fdname: name.clone() };
+        let answer = qmp.execute_with_fds(give, &[tap.as_fd()], Deadline::after(COMMAND)).await;
+        answer.map_err(|error| failed("getfd", error))?;
+    }
+    for step in steps {
+        let Command { execute, arguments } = &step.forward;
+        let answer = qmp.execute_raw(execute, arguments.clone(), Deadline::after(COMMAND)).await;
+        answer.map_err(|error| failed(execute, error))?;
+    }
+    Ok(())
+}
+
+async fn link(qmp: &Qmp, wanted: &Wanted, plugged: &mut Plugged) -> Result<(), Error> {
+    let Plugged { card, leaving: None, trouble, .. } = plugged else { return Ok(()) };
+    let down = wants_down(&wanted.vmi, &card.name).filter(|down| *down != card.down);
+    trouble.clear();
+    let Some(down) = down else { return Ok(()) };
+    match set_link(qmp, &card.id, down).await {
+        Ok(()) => {
+            tracing::info!(interface = card.name, down, "link set");
+            card.down = down;
+            Ok(())
+        }
+        Err(error @ Error::Refused { .. }) => {
+            tracing::warn!(interface = card.name, %error, "the link could not be set");
+            *trouble = format!("QEMU refuses to set the link: {error}");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
