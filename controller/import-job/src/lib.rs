@@ -6,7 +6,11 @@
 //!   virt-controller <-- GET /metrics on METRICS_PORT: progress --- virt-importer
 //! ```
 
+mod upload;
+
 use serde::{Deserialize, Serialize};
+
+pub use upload::{UPLOAD, UPLOAD_ASYNC, UPLOAD_CONTAINER, UPLOAD_PORT, upload_pod_name};
 
 /// Environment variable with the job.
 pub const JOB: &str = "IMPORT";
@@ -78,6 +82,15 @@ pub enum Source {
     Claim {},
     /// A container image that the node has pulled, with a disk below `/disk`.
     Image {},
+    /// Whatever somebody sends, by way of virt-api. Nothing of this is a secret of anybody's but the pod's.
+    Upload {
+        /// Who signs virt-api's certificate, PEM: nobody else is let in.
+        authorities: String,
+        /// The certificate that is shown, PEM: made for this pod, and known by virt-api from the pod itself.
+        certificate: String,
+        /// Its key, PEM.
+        key: String,
+    },
 }
 
 /// One import.

@@ -4,6 +4,7 @@
 //!   run: job --> web (redirects, addresses) --> download (resume, checksum) --feed--> image --> target
 //!                registry (token, manifest) --> layer (archive) -----------------------/  \--> convert (qemu-img)
 //!                local (another claim, an image of the node) --------------------------/
+//!   upload: job --> server, for virt-api alone --feed--> image --> as above
 //! ```
 //!
 //! Everything here comes from strangers: addresses from who makes DataVolumes, answers from servers, images from whoever made
@@ -28,5 +29,6 @@ pub mod run;
 pub mod target;
 pub mod trust;
 pub mod unpack;
+pub mod upload;
 pub mod url;
 pub mod web;

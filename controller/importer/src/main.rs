@@ -10,12 +10,13 @@
 use anyhow::Context;
 use barevirt_import_job::{
     AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, EXIT_PASSING, HEADERS, JOB, Job, METRICS_PORT,
-    Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, TERMINATION_LOG, USER,
+    Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, Source, TERMINATION_LOG, UPLOAD_PORT, USER,
 };
 use nix::sys::resource::{Resource, setrlimit};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
@@ -27,10 +28,13 @@ use virt_importer::progress::{self, Progress};
 use virt_importer::run::Importer;
 use virt_importer::target::Places;
 use virt_importer::trust;
+use virt_importer::upload::{self, Upload};
 use virt_importer::web::{Patience, Web};
 
 /// Longest secret that is read, in bytes.
 const LONGEST_SECRET: u64 = 64 << 10;
+/// How long an upload may bring nothing.
+const STALL: Duration = Duration::from_secs(5 * 60);
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -78,6 +82,9 @@ async fn import() -> Result<u64, Failure> {
     }
     let text = std::env::var(JOB).context("read the job").map_err(asked)?;
     let job: Job = serde_json::from_str(&text).context("read the job").map_err(asked)?;
+    if let Source::Upload { .. } = job.source {
+        return upload(job).await;
+    }
     let progress = Arc::new(Progress::default());
     match TcpListener::bind(("::", METRICS_PORT)).await {
         Ok(listener) => {
@@ -92,18 +99,8 @@ async fn import() -> Result<u64, Failure> {
             addresses: Addresses::default(),
             patience: Patience::default(),
         },
-        places: Places {
-            data: DATA.into(),
-            device: DEVICE.into(),
-            scratch: SCRATCH.into(),
-            source: SOURCE.into(),
-            source_device: SOURCE_DEVICE.into(),
-        },
-        tools: Tools {
-            importer: "/proc/self/exe".into(),
-            qemu_img: "/usr/bin/qemu-img".into(),
-            seconds: None,
-        },
+        places: places(),
+        tools: tools(),
         login: login()?,
         headers: headers()?,
         progress,
@@ -116,15 +113,44 @@ async fn import() -> Result<u64, Failure> {
     }
 }
 
+/// Takes what is sent.
+async fn upload(job: Job) -> Result<u64, Failure> {
+    let asked = |error: anyhow::Error| Failure::Final(format!("{error:#}"));
+    let tls = Arc::new(upload::tls(&job.source)?);
+    let listener = TcpListener::bind(("::", UPLOAD_PORT)).await;
+    let listener = listener.map_err(|error| Failure::Passing(format!("listen for uploads: {error}")))?;
+    let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
+    info!(size = job.size, "an upload is waited for");
+    let upload = Upload { places: places(), tools: tools(), job, stall: STALL };
+    tokio::select! {
+        result = upload.serve(listener, tls) => result,
+        _ = stop.recv() => Err(Failure::Passing("the upload was told to end".to_owned())),
+    }
+}
+
+fn places() -> Places {
+    Places {
+        data: DATA.into(),
+        device: DEVICE.into(),
+        scratch: SCRATCH.into(),
+        source: SOURCE.into(),
+        source_device: SOURCE_DEVICE.into(),
+    }
+}
+
+fn tools() -> Tools {
+    Tools { importer: "/proc/self/exe".into(), qemu_img: "/usr/bin/qemu-img".into(), seconds: None }
+}
+
 /// Whose name is in the log; addresses can be secret.
 fn shown(job: &Job) -> &'static str {
-    use barevirt_import_job::Source;
     match &job.source {
         Source::Http { .. } => "http",
         Source::Registry { .. } => "registry",
         Source::Blank {} => "blank",
         Source::Claim {} => "claim",
         Source::Image {} => "image of the node",
+        Source::Upload { .. } => "upload",
     }
 }
 

@@ -74,6 +74,8 @@ impl Importer {
 
     async fn fill(&self, job: &Job, target: &Arc<Target>) -> Result<(), Failure> {
         match &job.source {
+            // [`crate::upload`] takes it.
+            Source::Upload { .. } => Err(Failure::Final("an upload is not fetched".to_owned())),
             Source::Blank {} => {
                 let target = target.clone();
                 joined(spawn_blocking(move || target.zero_from(0))).await
@@ -164,13 +166,19 @@ impl Importer {
 }
 
 /// A transfer that is read, on a thread that may block.
-struct Reading {
-    feed: Option<Feed>,
-    trouble: Trouble,
-    what: String,
-    described: Described,
-    target: Arc<Target>,
-    progress: Arc<Progress>,
+pub(crate) struct Reading {
+    /// What comes.
+    pub(crate) feed: Option<Feed>,
+    /// Why it broke off.
+    pub(crate) trouble: Trouble,
+    /// What it is, for messages.
+    pub(crate) what: String,
+    /// What is known of it.
+    pub(crate) described: Described,
+    /// Where it goes.
+    pub(crate) target: Arc<Target>,
+    /// How far it is.
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// A feed that comes back when its last reader goes.
@@ -202,7 +210,7 @@ impl Reading {
 }
 
 /// The file is the image.
-fn whole(mut reading: Reading) -> Result<Filled, Failure> {
+pub(crate) fn whole(mut reading: Reading) -> Result<Filled, Failure> {
     let (stream, returned) = reading.lend();
     let Reading { trouble, what, described, target, progress, .. } = &reading;
     let filled = fill(stream, (what, described.length), trouble, target, progress)?;
@@ -305,6 +313,6 @@ fn own_architecture() -> &'static str {
     }
 }
 
-async fn joined<T>(work: JoinHandle<Result<T, Failure>>) -> Result<T, Failure> {
+pub(crate) async fn joined<T>(work: JoinHandle<Result<T, Failure>>) -> Result<T, Failure> {
     work.await.unwrap_or_else(|error| Err(Failure::Passing(format!("the import broke: {error}"))))
 }

@@ -7,4 +7,5 @@ mod http;
 mod local;
 mod registry;
 mod server;
+mod upload;
 mod world;

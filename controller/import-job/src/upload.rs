@@ -1,0 +1,48 @@
+//! What virt-controller, virt-api and virt-importer agree on where an image is uploaded.
+//!
+//! ```text
+//!   virt-controller -- Source::Upload in the pod's job --> virt-importer       whom to let in, and what to show
+//!   virt-api <-------- the same, read from the pod ------- API server          what the pod shows
+//!   virt-api --------- POST UPLOAD or UPLOAD_ASYNC, mutual TLS --> virt-importer
+//! ```
+
+/// Port of the upload server, over TLS; CDI's.
+pub const UPLOAD_PORT: u16 = 8443;
+/// Path of an upload that is answered once the claim is filled; CDI's.
+pub const UPLOAD: &str = "/v1beta1/upload";
+/// Path of an upload that is answered once the image has come; CDI's.
+pub const UPLOAD_ASYNC: &str = "/v1beta1/upload-async";
+/// Name of the container of an upload's pod.
+pub const UPLOAD_CONTAINER: &str = "upload";
+
+/// Longest name of a claim from which that of its pod is made by putting a word before it.
+const LONGEST: usize = 200;
+
+/// Name of the pod that takes the upload into the claim of that name.
+#[must_use]
+pub fn upload_pod_name(claim: &str) -> String {
+    match claim.get(..LONGEST) {
+        Some(start) if claim.len() > LONGEST => {
+            // FNV-1a: two names that collide hinder each other and nothing else.
+            let hash = claim.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+            format!("cdi-upload-{}-{hash:016x}", start.trim_end_matches(['-', '.']))
+        }
+        _ => format!("cdi-upload-{claim}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_claim_has_a_pod_of_its_own() {
+        assert_eq!(upload_pod_name("disk"), "cdi-upload-disk");
+        let long = ["a".repeat(253), format!("{}b", "a".repeat(252)), "a".repeat(200)];
+        let names = long.each_ref().map(|claim| upload_pod_name(claim));
+        assert!(names.iter().all(|name| name.len() <= 253), "{names:?}");
+        assert!(names[0] != names[1] && names[1] != names[2]);
+    }
+}

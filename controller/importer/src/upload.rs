@@ -1,0 +1,339 @@
+//! Takes one image from virt-api into the claim, then ends.
+//!
+//! ```text
+//!   virt-api --mutual TLS--> connection --POST--> place: is it free? --feed--> image --> target --> convert
+//!                               |                     |                                    |
+//!                               +-- HEAD: 200         +-- no: 503                          +-- filled: 200, and the program ends
+//! ```
+//!
+//! Nobody is let in but who shows a certificate that Barevirt's authority has signed for a client: virt-api, which has seen that
+//! the person may. An image that is refused or breaks off leaves nothing behind, and the next one may come. Where the answer was
+//! given before the image was converted, and it then cannot be, the program ends: its restart is what tells the person.
+
+use crate::convert::{Tools, convert};
+use crate::download::Described;
+use crate::failure::Failure;
+use crate::feed::{Feed, PIECES, Piece};
+use crate::image::Filled;
+use crate::progress::Progress;
+use crate::run::{Reading, joined, whole};
+use crate::target::{Places, Target};
+use barevirt_import_job::{Job, Source, UPLOAD, UPLOAD_ASYNC};
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore, mpsc, oneshot};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, info, warn};
+
+/// What an image is called in messages.
+const WHAT: &str = "the image";
+/// Connections at the same time: one sends, others ask.
+const MOST_CONNECTIONS: usize = 16;
+/// Until TLS is there, and until the head of a request.
+const GREETING: Duration = Duration::from_secs(10);
+/// How long the last answers may take to leave.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// Of a body that nobody wants any more, so much is taken and for so long: who sends it shall read the answer.
+const MOST_UNWANTED: u64 = 64 << 20;
+const UNWANTED: Duration = Duration::from_secs(10);
+
+/// How the program has to end.
+type Ended = Result<u64, Failure>;
+
+/// One upload's server.
+#[derive(Clone, Debug)]
+pub struct Upload {
+    /// The claim.
+    pub places: Places,
+    /// The programs that convert.
+    pub tools: Tools,
+    /// What is to be made of the claim.
+    pub job: Job,
+    /// How long an image may bring nothing.
+    pub stall: Duration,
+}
+
+/// TLS that shows what the source says, and lets nobody in but whom it says.
+///
+/// # Errors
+/// When it cannot be used.
+pub fn tls(source: &Source) -> Result<ServerConfig, Failure> {
+    let Source::Upload { authorities, certificate, key } = source else {
+        return Err(Failure::Final("the job is no upload".to_owned()));
+    };
+    let wrong =
+        |what: &str, why: &dyn std::fmt::Display| Failure::Final(format!("prepare TLS: {what}: {why}"));
+    let certificates = |what: &'static str, pem: &str| {
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        all.map_err(|error| wrong(what, &error))
+    };
+    let mut roots = RootCertStore::empty();
+    for authority in certificates("authorities", authorities)? {
+        roots.add(authority).map_err(|error| wrong("authorities", &error))?;
+    }
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| wrong("key", &error))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+    let clients = clients.map_err(|error| wrong("authorities", &error))?;
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| wrong("versions", &error))?.with_client_cert_verifier(clients);
+    let shown = certificates("certificate", certificate)?;
+    config.with_single_cert(shown, key).map_err(|error| wrong("certificate", &error))
+}
+
+/// What all connections share.
+struct Shared {
+    upload: Upload,
+    /// Held while an image comes and is converted; for ever once the claim is filled.
+    place: Arc<Mutex<()>>,
+    ended: mpsc::Sender<Ended>,
+}
+
+impl Upload {
+    /// Serves until the claim is filled; the size of its disk in bytes.
+    ///
+    /// # Errors
+    /// When an image was taken that cannot be converted.
+    pub async fn serve(self, listener: TcpListener, tls: Arc<ServerConfig>) -> Ended {
+        let (ended, mut end) = mpsc::channel(1);
+        let shared = Arc::new(Shared { upload: self, place: Arc::default(), ended });
+        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let accept = async {
+            loop {
+                let Ok(permit) = room.clone().acquire_owned().await else { return };
+                let Ok((stream, _)) = listener.accept().await else {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                };
+                let (shared, acceptor) = (shared.clone(), TlsAcceptor::from(tls.clone()));
+                tokio::spawn(async move {
+                    connection(stream, acceptor, shared).await;
+                    drop(permit);
+                });
+            }
+        };
+        let ended = tokio::select! {
+            () = accept => None,
+            ended = end.recv() => ended,
+        };
+        // The answer is on its way still.
+        let all = u32::try_from(MOST_CONNECTIONS).unwrap_or(u32::MAX);
+        let _ = timeout(GOODBYE, room.acquire_many(all)).await;
+        ended.unwrap_or_else(|| Err(Failure::Passing("the upload server has ended".to_owned())))
+    }
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
+    // The kubelet only looks whether the port is open.
+    let stream = match timeout(GREETING, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return debug!(%error, "no TLS session"),
+        Err(_) => return,
+    };
+    let service = service_fn(move |request| {
+        let shared = shared.clone();
+        async move {
+            let mut answer = answer(&shared, request).await;
+            answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(GREETING);
+    if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
+        debug!(%error, "a connection ended");
+    }
+}
+
+fn said(code: StatusCode, text: impl Into<String>) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::from(text.into()));
+    *answer.status_mut() = code;
+    answer
+}
+
+async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let at_once = match request.uri().path() {
+        UPLOAD => false,
+        UPLOAD_ASYNC => true,
+        _ => return said(StatusCode::NOT_FOUND, "no such path"),
+    };
+    match *request.method() {
+        Method::HEAD => return said(StatusCode::OK, ""),
+        Method::POST | Method::PUT => {}
+        _ => return said(StatusCode::METHOD_NOT_ALLOWED, "an image is sent with POST or PUT"),
+    }
+    let Ok(place) = shared.place.clone().try_lock_owned() else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "another upload is under way", request.into_body());
+    };
+    let (answered, told) = oneshot::channel();
+    // Whoever goes away does not take along what is done already.
+    tokio::spawn(take(shared.clone(), place, request.into_body(), at_once, answered));
+    match told.await {
+        Ok(Ok(())) => said(StatusCode::OK, ""),
+        Ok(Err(failure @ Failure::Final(_))) => said(StatusCode::BAD_REQUEST, failure.to_string()),
+        Ok(Err(failure @ Failure::Passing(_))) => said(StatusCode::SERVICE_UNAVAILABLE, failure.to_string()),
+        Err(_) => said(StatusCode::SERVICE_UNAVAILABLE, "the upload was lost"),
+    }
+}
+
+fn refuse(code: StatusCode, text: &str, body: Incoming) -> Response<Full<Bytes>> {
+    tokio::spawn(unwanted(body));
+    said(code, text)
+}
+
+/// Takes an image. `answered` is told once it has come, where the answer is not to wait, else once the claim is filled.
+async fn take(
+    shared: Arc<Shared>,
+    place: OwnedMutexGuard<()>,
+    body: Incoming,
+    at_once: bool,
+    answered: oneshot::Sender<Result<(), Failure>>,
+) {
+    let upload = &shared.upload;
+    info!(length = body.size_hint().exact(), "an upload begins");
+    let (places, size, overhead) = (upload.places.clone(), upload.job.size, upload.job.overhead);
+    let preallocation = upload.job.preallocation;
+    let opened = spawn_blocking(move || Target::open(&places, size, overhead, preallocation));
+    let target = match joined(opened).await {
+        Ok(target) => Arc::new(target),
+        Err(failure) => {
+            warn!(%failure, "the claim cannot be written");
+            tokio::spawn(unwanted(body));
+            return drop(answered.send(Err(failure)));
+        }
+    };
+    let filled = match receive(body, &target, upload.stall).await {
+        Ok(filled) => filled,
+        Err(failure) => {
+            abandon(&target).await;
+            info!(%failure, "an upload was refused");
+            // Free before it is said: who hears it may try again.
+            drop(place);
+            return drop(answered.send(Err(failure)));
+        }
+    };
+    let waiting = if at_once {
+        // Nobody may be listening any more.
+        let _ = answered.send(Ok(()));
+        None
+    } else {
+        Some(answered)
+    };
+    let ended = complete(upload, filled, &target).await;
+    if ended.is_err() {
+        abandon(&target).await;
+    }
+    match (waiting, ended) {
+        (Some(answered), Err(failure)) => {
+            info!(%failure, "an image was refused");
+            drop(place);
+            let _ = answered.send(Err(failure));
+        }
+        (waiting, ended) => {
+            if ended.is_ok() {
+                // Nothing is taken any more.
+                std::mem::forget(place);
+            }
+            if let Some(waiting) = waiting {
+                let _ = waiting.send(Ok(()));
+            }
+            // What cannot be converted says nothing about the image that comes next.
+            let ended = ended.map_err(|failure| Failure::Passing(failure.to_string()));
+            let _ = shared.ended.send(ended).await;
+        }
+    }
+}
+
+async fn abandon(target: &Arc<Target>) {
+    let target = target.clone();
+    let left = joined(spawn_blocking(move || {
+        target.abandon();
+        Ok(())
+    }));
+    if let Err(failure) = left.await {
+        warn!(%failure, "what was uploaded in part may be left");
+    }
+}
+
+/// Reads an image into the claim while it comes.
+async fn receive(body: Incoming, target: &Arc<Target>, stall: Duration) -> Result<Filled, Failure> {
+    let described = Described { length: body.size_hint().exact(), media_type: None };
+    let (sink, pieces) = mpsc::channel(PIECES);
+    tokio::spawn(pass(body, sink, stall));
+    let (feed, trouble) = Feed::new(pieces);
+    let reading = Reading {
+        feed: Some(feed),
+        trouble,
+        what: WHAT.to_owned(),
+        described,
+        target: target.clone(),
+        progress: Arc::new(Progress::default()),
+    };
+    joined(spawn_blocking(move || whole(reading))).await
+}
+
+async fn complete(upload: &Upload, filled: Filled, target: &Arc<Target>) -> Result<u64, Failure> {
+    match filled {
+        Filled::Written => {}
+        Filled::Staged(image) => {
+            convert(&upload.tools, &image, WHAT, target, &Progress::default()).await?;
+        }
+    }
+    let target = target.clone();
+    joined(spawn_blocking(move || target.finish())).await
+}
+
+/// Passes a body on, piece by piece; only one that ends as it should is said to be whole.
+async fn pass(mut body: Incoming, sink: mpsc::Sender<Piece>, stall: Duration) {
+    loop {
+        let piece = match timeout(stall, body.frame()).await {
+            Err(_) => Piece::Failed(Failure::Passing(format!(
+                "nothing of the image came for {} s",
+                stall.as_secs()
+            ))),
+            Ok(None) => Piece::End,
+            Ok(Some(Err(error))) => Piece::Failed(Failure::Passing(format!("the upload broke off: {error}"))),
+            Ok(Some(Ok(frame))) => match frame.into_data() {
+                Ok(bytes) if !bytes.is_empty() => Piece::Data(bytes),
+                _ => continue,
+            },
+        };
+        let last = !matches!(piece, Piece::Data(_));
+        if sink.send(piece).await.is_err() {
+            // It was refused.
+            return unwanted(body).await;
+        }
+        if last {
+            return;
+        }
+    }
+}
+
+/// Takes a while what nobody reads: a connection that ends with bytes on their way takes the answer along.
+async fn unwanted(mut body: Incoming) {
+    let taken = async {
+        let mut left = MOST_UNWANTED;
+        while let Some(Ok(frame)) = body.frame().await {
+            let count = frame.data_ref().map_or(0, |data| data.len() as u64);
+            match left.checked_sub(count) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    };
+    let _ = timeout(UNWANTED, taken).await;
+}
