@@ -10,7 +10,7 @@ mod upload;
 
 use serde::{Deserialize, Serialize};
 
-pub use upload::{UPLOAD, UPLOAD_ASYNC, UPLOAD_CONTAINER, UPLOAD_PORT, upload_pod_name};
+pub use upload::{UPLOAD, UPLOAD_ASYNC, UPLOAD_PORT, upload_pod_name};
 
 /// Environment variable with the job.
 pub const JOB: &str = "IMPORT";

@@ -12,8 +12,6 @@ pub const UPLOAD_PORT: u16 = 8443;
 pub const UPLOAD: &str = "/v1beta1/upload";
 /// Path of an upload that is answered once the image has come; CDI's.
 pub const UPLOAD_ASYNC: &str = "/v1beta1/upload-async";
-/// Name of the container of an upload's pod.
-pub const UPLOAD_CONTAINER: &str = "upload";
 
 /// Longest name of a claim from which that of its pod is made by putting a word before it.
 const LONGEST: usize = 200;

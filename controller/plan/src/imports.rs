@@ -11,6 +11,8 @@
 //! Phases, conditions, events and annotations are those of CDI, so that whoever reads them finds what is expected, and a CDI
 //! that is installed later finds claims that are filled marked as such: it fills none again.
 //!
+//! What is uploaded has its pod from the claim itself ([`uploads`]): the DataVolume says what its claim says.
+//!
 //! `Succeeded` and `Failed` are final. A claim belongs to a DataVolume by the UID in its owner reference, and so does the pod:
 //! whatever else has their names is left alone.
 
@@ -20,6 +22,7 @@ mod importer;
 mod job;
 mod stage;
 mod status;
+pub mod uploads;
 
 use self::stage::{Stage, is_of, stage};
 use crate::data_volumes::status::{FAILED, SUCCEEDED};
@@ -122,6 +125,8 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
             plan.after = remove;
         }
         Stage::Hopeless(_) | Stage::Ended(_) => plan.after = remove,
+        // Who sends says how far it is.
+        Stage::Filling(_) if job::is_upload(&data_volume.spec) => {}
         Stage::Filling(running) => plan.again = running.runs.then_some(PROGRESS),
         Stage::SourceWaits(_) => plan.again = Some(SOURCE),
         Stage::Foreign | Stage::Unbound | Stage::Lost | Stage::Waiting | Stage::Occupied => {}

@@ -1,6 +1,8 @@
 //! The claim of a DataVolume.
 
 use super::facts::LABEL;
+use super::job::is_upload;
+use super::uploads::UPLOAD_TARGET_ANNOTATION;
 use crate::owner::owner;
 use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec};
 use barevirt_api::quantity;
@@ -15,7 +17,7 @@ use serde_json::{Value, json};
 /// Annotation on a claim: for which DataVolume it was filled.
 const POPULATED_FOR_ANNOTATION: &str = "cdi.kubevirt.io/storage.populatedFor";
 /// Annotation on a claim: how the pod has ended that filled it.
-const POD_PHASE_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.phase";
+pub(super) const POD_PHASE_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.phase";
 /// What kubectl keeps for itself.
 const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -48,6 +50,9 @@ pub(super) fn of(
     labels.insert(LABEL.0.to_owned(), LABEL.1.to_owned());
     let mut annotations = data_volume.annotations().clone();
     annotations.retain(|annotation, _| annotation != LAST_APPLIED_ANNOTATION);
+    if is_upload(&data_volume.spec) {
+        annotations.insert(UPLOAD_TARGET_ANNOTATION.to_owned(), String::new());
+    }
     Ok(PersistentVolumeClaim {
         metadata: ObjectMeta {
             name: data_volume.metadata.name.clone(),

@@ -17,6 +17,8 @@ pub(super) mod phase {
     pub(in super::super) const CLONE_SCHEDULED: &str = "CloneScheduled";
     pub(in super::super) const CLONE_IN_PROGRESS: &str = "CloneInProgress";
     pub(in super::super) const IN_PROGRESS: &str = "ImportInProgress";
+    pub(in super::super) const UPLOAD_SCHEDULED: &str = "UploadScheduled";
+    pub(in super::super) const UPLOAD_READY: &str = "UploadReady";
 }
 
 /// What an import is made with.

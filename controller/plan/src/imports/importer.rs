@@ -6,11 +6,11 @@ use super::job;
 use crate::generated;
 use crate::owner::owner;
 use crate::pod::unprivileged;
-use barevirt_api::cdi::DataVolume;
+use barevirt_api::cdi::{DataVolume, DataVolumeSpec};
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_import_job::{
-    AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, HEADERS, JOB, METRICS_PORT, Outcome, SCRATCH, SOURCE,
-    SOURCE_DEVICE,
+    AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, HEADERS, JOB, Job, METRICS_PORT, Outcome, SCRATCH,
+    SOURCE, SOURCE_DEVICE,
 };
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, Container, ContainerPort, ContainerState, ContainerStateTerminated,
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 /// Name of its container.
 const CONTAINER: &str = "importer";
 /// Annotation on the pod: how often the import was begun before it.
-const RESTARTS_ANNOTATION: &str = "import.barevirt.dev/restarts";
+pub(super) const RESTARTS_ANNOTATION: &str = "import.barevirt.dev/restarts";
 const CLAIM: &str = "claim";
 const SOURCE_VOLUME: &str = "source";
 
@@ -76,31 +76,14 @@ pub(super) fn of(
     restarts: Option<i32>,
 ) -> Pod {
     let spec = &data_volume.spec;
-    let mut volumes = Volumes::default();
-    let claimed = PersistentVolumeClaimVolumeSource { claim_name: claim.name_any(), read_only: None };
-    volumes.all.push(Volume {
-        name: CLAIM.to_owned(),
-        persistent_volume_claim: Some(claimed),
-        ..Volume::default()
-    });
-    let mut devices = vec![];
-    if is_block(claim) {
-        devices.push(VolumeDevice { name: CLAIM.to_owned(), device_path: DEVICE.to_owned() });
-        volumes.add(
-            "scratch",
-            SCRATCH,
-            Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() },
-        );
-    } else {
-        volumes.mounts.push(mount(CLAIM, DATA, false));
-    }
+    let mut volumes = Volumes::of_claim(claim);
     if let Some(copy) = copy {
         let source = PersistentVolumeClaimVolumeSource { claim_name: copy.name_any(), read_only: None };
         let volume = Volume { persistent_volume_claim: Some(source), ..Volume::default() };
         if is_block(copy) {
             volumes.all.push(Volume { name: SOURCE_VOLUME.to_owned(), ..volume });
-            devices
-                .push(VolumeDevice { name: SOURCE_VOLUME.to_owned(), device_path: SOURCE_DEVICE.to_owned() });
+            let device_path = SOURCE_DEVICE.to_owned();
+            volumes.devices.push(VolumeDevice { name: SOURCE_VOLUME.to_owned(), device_path });
         } else {
             volumes.add(SOURCE_VOLUME, SOURCE, volume);
         }
@@ -110,15 +93,33 @@ pub(super) fn of(
         volumes.add(SOURCE_VOLUME, SOURCE, Volume { image: Some(image), ..Volume::default() });
     }
     volumes.of_source(data_volume);
-    let text = serde_json::to_string(&job::of(data_volume, copy, installation)).unwrap_or_default();
+    let pod = pod(
+        spec,
+        &job::of(data_volume, copy, installation),
+        volumes,
+        ("metrics", METRICS_PORT),
+        installation,
+    );
+    Pod { metadata: metadata(data_volume, restarts.unwrap_or_default()), ..pod }
+}
+
+/// A pod for that job, without its metadata.
+pub(super) fn pod(
+    spec: &DataVolumeSpec,
+    job: &Job,
+    volumes: Volumes,
+    (port, number): (&str, u16),
+    installation: &Installation,
+) -> Pod {
+    let text = serde_json::to_string(job).unwrap_or_default();
     let container = Container {
         name: CONTAINER.to_owned(),
         image: Some(installation.image.clone()),
         image_pull_policy: installation.pull_policy.clone(),
         env: Some(vec![EnvVar { name: JOB.to_owned(), value: Some(text), value_from: None }]),
         ports: Some(vec![ContainerPort {
-            name: Some("metrics".to_owned()),
-            container_port: METRICS_PORT.into(),
+            name: Some(port.to_owned()),
+            container_port: number.into(),
             protocol: Some("TCP".to_owned()),
             ..ContainerPort::default()
         }]),
@@ -129,13 +130,13 @@ pub(super) fn of(
         }),
         security_context: Some(unprivileged()),
         termination_message_policy: Some("File".to_owned()),
-        volume_devices: Some(devices).filter(|devices| !devices.is_empty()),
+        volume_devices: Some(volumes.devices).filter(|devices| !devices.is_empty()),
         volume_mounts: Some(volumes.mounts).filter(|mounts| !mounts.is_empty()),
         ..Container::default()
     };
     let secrets = installation.pull_secrets.iter().map(|name| LocalObjectReference { name: name.clone() });
     Pod {
-        metadata: metadata(data_volume, restarts.unwrap_or_default()),
+        metadata: ObjectMeta::default(),
         spec: Some(PodSpec {
             restart_policy: Some("OnFailure".to_owned()),
             termination_grace_period_seconds: Some(10),
@@ -199,12 +200,32 @@ fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
 
 /// Volumes, and where they are mounted.
 #[derive(Default)]
-struct Volumes {
+pub(super) struct Volumes {
     all: Vec<Volume>,
     mounts: Vec<VolumeMount>,
+    devices: Vec<VolumeDevice>,
 }
 
 impl Volumes {
+    /// The claim that is filled; a device has a directory beside it for what cannot be streamed.
+    pub(super) fn of_claim(claim: &PersistentVolumeClaim) -> Self {
+        let mut volumes = Volumes::default();
+        let claimed = PersistentVolumeClaimVolumeSource { claim_name: claim.name_any(), read_only: None };
+        volumes.all.push(Volume {
+            name: CLAIM.to_owned(),
+            persistent_volume_claim: Some(claimed),
+            ..Volume::default()
+        });
+        if is_block(claim) {
+            volumes.devices.push(VolumeDevice { name: CLAIM.to_owned(), device_path: DEVICE.to_owned() });
+            let scratch = Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() };
+            volumes.add("scratch", SCRATCH, scratch);
+        } else {
+            volumes.mounts.push(mount(CLAIM, DATA, false));
+        }
+        volumes
+    }
+
     fn add(&mut self, name: &str, path: &str, volume: Volume) {
         let read_only = volume.empty_dir.is_none();
         self.mounts.push(mount(name, path, read_only));

@@ -23,13 +23,12 @@ pub(super) fn source_problem(data_volume: &DataVolume) -> Option<String> {
         ("imageio", imageio.is_some()),
         ("s3", s3.is_some()),
         ("snapshot", snapshot.is_some()),
-        ("upload", upload.is_some()),
         ("vddk", vddk.is_some()),
     ];
     if let Some((name, _)) = others.iter().find(|(_, given)| *given) {
         return Some(format!("spec.source.{name} is served by CDI alone, and this cluster has none"));
     }
-    if [blank.is_some(), http.is_some(), pvc.is_some(), registry.is_some()]
+    if [blank.is_some(), http.is_some(), pvc.is_some(), registry.is_some(), upload.is_some()]
         .iter()
         .filter(|given| **given)
         .count()
@@ -74,6 +73,11 @@ pub(super) fn source_problem(data_volume: &DataVolume) -> Option<String> {
         return Some("spec.source.http.insecureSkipVerify is served by CDI alone".to_owned());
     }
     None
+}
+
+/// Whether somebody sends the image.
+pub(super) fn is_upload(spec: &DataVolumeSpec) -> bool {
+    spec.source.as_ref().is_some_and(|source| source.upload.is_some())
 }
 
 /// The claim that is copied: namespace and name.

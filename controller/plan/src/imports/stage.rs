@@ -3,7 +3,8 @@
 use super::claim::{self, is_filled};
 use super::facts::{ADOPTION_ANNOTATION, Observed, SourceClaim};
 use super::importer::{self, Running};
-use super::job::{pulled_by_node, source_problem};
+use super::job::{is_upload, pulled_by_node, source_problem};
+use super::uploads;
 use barevirt_api::cdi::DataVolume;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -77,6 +78,9 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
         Some("Lost") => return Stage::Lost,
         _ => false,
     };
+    if is_upload(&data_volume.spec) {
+        return uploads::stage(observed, claim, bound);
+    }
     let source_waits = source_waits(observed, image_volumes);
     match (&observed.pod, own_pod) {
         (_, Some(pod)) if pod.metadata.deletion_timestamp.is_some() => {

@@ -2,8 +2,9 @@
 
 use super::facts::{ADOPTION_ANNOTATION, Event, Observed, phase};
 use super::importer;
-use super::job::copied;
+use super::job::{copied, is_upload};
 use super::stage::Stage;
+use super::uploads;
 use crate::data_volumes::status::{FAILED, SUCCEEDED, WAIT_FOR_FIRST_CONSUMER};
 use barevirt_api::cdi::{DataVolume, DataVolumeCondition, DataVolumeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -17,8 +18,10 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
     let old = observed.data_volume.status.clone().unwrap_or_default();
     let name = observed.data_volume.name_any();
     let copied = copied(&observed.data_volume.spec);
+    let upload = is_upload(&observed.data_volume.spec);
     let (scheduled, in_progress) = match copied {
         Some(_) => (phase::CLONE_SCHEDULED, phase::CLONE_IN_PROGRESS),
+        None if upload => (phase::UPLOAD_SCHEDULED, phase::UPLOAD_READY),
         None => (phase::SCHEDULED, phase::IN_PROGRESS),
     };
     let (phase, progress, restarts) = match stage {
@@ -27,7 +30,8 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
         Stage::SourceWaits(_) if observed.claim.is_none() => (phase::PENDING, None, None),
         Stage::Ready | Stage::SourceWaits(_) => (scheduled, None, None),
         Stage::Filling(running) => {
-            let begun = running.runs || running.restarts > 0;
+            // Nothing can be sent to a pod that is not ready, however often it was.
+            let begun = running.runs || running.restarts > 0 && !upload;
             let phase = if begun { in_progress } else { scheduled };
             (phase, observed.progress.filter(|_| running.runs), Some(running.restarts))
         }
@@ -112,10 +116,11 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [Said; 3] {
         }
         Stage::Ended(why) | Stage::Hopeless(why) => said("Running", "False", "Error", why.clone()),
         Stage::Filled | Stage::Adoptable => {
-            let what = if copied(&observed.data_volume.spec).is_some() {
-                "Clone Complete"
-            } else {
-                "Import Complete"
+            let spec = &observed.data_volume.spec;
+            let what = match copied(spec) {
+                Some(_) => "Clone Complete",
+                None if is_upload(spec) => "Upload Complete",
+                None => "Import Complete",
             };
             said("Running", "False", "Completed", what)
         }
@@ -182,6 +187,9 @@ pub(super) fn events(
     if let Some((from, source)) = copied(&data_volume.spec) {
         let namespace = data_volume.namespace().unwrap_or_default();
         return copy_events(old, new, stage, &format!("{from}/{source} into {namespace}/{name}"));
+    }
+    if is_upload(&data_volume.spec) {
+        return uploads::events(old, new, stage, &name);
     }
     let mut events = vec![];
     let normal = |reason, message| Event { warning: false, reason, message };

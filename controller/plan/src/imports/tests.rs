@@ -7,7 +7,7 @@ use serde_json::json;
 
 const UID: &str = "u1";
 
-fn installation() -> Installation {
+pub(super) fn installation() -> Installation {
     Installation {
         image: "registry/virt-importer:1".to_owned(),
         pull_policy: Some("IfNotPresent".to_owned()),
@@ -17,7 +17,7 @@ fn installation() -> Installation {
     }
 }
 
-fn data_volume(change: impl FnOnce(&mut Value)) -> DataVolume {
+pub(super) fn data_volume(change: impl FnOnce(&mut Value)) -> DataVolume {
     let mut value = json!({
         "metadata": { "name": "root", "namespace": "ns", "uid": UID, "labels": { "of": "template" } },
         "spec": {
@@ -29,7 +29,7 @@ fn data_volume(change: impl FnOnce(&mut Value)) -> DataVolume {
     serde_json::from_value(value).unwrap()
 }
 
-fn observed(data_volume: DataVolume) -> Observed {
+pub(super) fn observed(data_volume: DataVolume) -> Observed {
     let now = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     Observed { data_volume, claim: None, source: None, pod: None, waits: false, progress: None, now }
 }
@@ -126,11 +126,11 @@ impl World {
     }
 }
 
-fn ended(code: i32, message: &str) -> Value {
+pub(super) fn ended(code: i32, message: &str) -> Value {
     json!({ "terminated": { "exitCode": code, "message": message } })
 }
 
-fn container(restarts: i32, state: &Value, last: &Value) -> Value {
+pub(super) fn container(restarts: i32, state: &Value, last: &Value) -> Value {
     json!([{ "name": "importer", "image": "", "imageID": "", "ready": false, "restartCount": restarts,
         "state": state, "lastState": last }])
 }

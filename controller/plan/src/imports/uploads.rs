@@ -1,0 +1,320 @@
+//! What follows for a claim that somebody is to send an image into, where there is no CDI. Pure.
+//!
+//! ```text
+//!   claim with storage.upload.target --bound--> pod --ready--> pod.ready=true --ends well--> pod.phase=Succeeded, pod goes
+//!                                                 \-- starts again: pod.restarts, and why
+//!   DataVolume with source upload --> such a claim; its phase is what the claim's annotations say
+//! ```
+//!
+//! The claim is what counts, as with CDI: a person may annotate one without a DataVolume. Its annotations are those of CDI; who sends
+//! waits for them, and a CDI that is installed later reads in them what is filled.
+//!
+//! A claim that a pod uses is left alone until that pod has ended: what a guest has open is not written over.
+
+mod pod;
+
+pub use self::pod::Keys;
+use super::claim::POD_PHASE_ANNOTATION;
+use super::facts::{Event, Installation, Observed, phase};
+use super::importer::{self, End, Running};
+use super::stage::{IMMEDIATE_ANNOTATION, MOST_RESTARTS, Stage};
+use super::{DataVolumeStatus, FAILED, SUCCEEDED, Step};
+use crate::data_volumes::status::WAIT_FOR_FIRST_CONSUMER;
+use barevirt_api::cdi::DataVolume;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Annotation on a claim: it is to be filled by an upload.
+pub const UPLOAD_TARGET_ANNOTATION: &str = "cdi.kubevirt.io/storage.upload.target";
+/// Annotation on a claim: what is uploaded; nothing, or `kubevirt`, for an image.
+const CONTENT_ANNOTATION: &str = "cdi.kubevirt.io/storage.contentType";
+/// Annotation on a claim: whether its pod takes an image.
+const READY_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.ready";
+/// Annotation on a claim: how often its pod was started again.
+const RESTARTS_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.restarts";
+/// Annotations on a claim: whether its pod runs, why not, and the same for people.
+const RUNNING_ANNOTATION: &str = "cdi.kubevirt.io/storage.condition.running";
+const REASON_ANNOTATION: &str = "cdi.kubevirt.io/storage.condition.running.reason";
+const MESSAGE_ANNOTATION: &str = "cdi.kubevirt.io/storage.condition.running.message";
+/// Event: somebody uses the claim.
+const IN_USE: &str = "UploadTargetInUse";
+/// Event: nothing that is served.
+const NOT_SERVED: &str = "UploadNotServed";
+
+/// How often a claim is looked at that cannot be filled yet: nobody watches what keeps it.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The cluster, as far as an upload is concerned.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The claim.
+    pub claim: PersistentVolumeClaim,
+    /// The DataVolume that controls it.
+    pub data_volume: Option<DataVolume>,
+    /// The pod of its upload's name.
+    pub pod: Option<Pod>,
+    /// Another pod that uses it.
+    pub used_by: Option<String>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// To be done first.
+    pub step: Option<Step>,
+    /// To be told.
+    pub event: Option<Event>,
+    /// When to look again, where no watch tells.
+    pub again: Option<Duration>,
+}
+
+/// Whether a claim is one to upload into: what others are is nothing to look at.
+pub fn is_target(annotations: &BTreeMap<String, String>) -> bool {
+    annotations.contains_key(UPLOAD_TARGET_ANNOTATION)
+}
+
+fn said<'a>(claim: &'a PersistentVolumeClaim, annotation: &str) -> Option<&'a str> {
+    claim.annotations().get(annotation).map(String::as_str)
+}
+
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+}
+
+/// What follows. The keys are for the pod, should one be made.
+pub fn plan(target: &Target, keys: &Keys, installation: &Installation) -> Plan {
+    let claim = &target.claim;
+    if claim.metadata.deletion_timestamp.is_some() {
+        // The pod goes with it.
+        return Plan::default();
+    }
+    let own = target.pod.as_ref().filter(|pod| is_of(pod, claim));
+    let remove = || own.filter(|pod| pod.metadata.deletion_timestamp.is_none()).and_then(|pod| pod.uid());
+    let settled = matches!(said(claim, POD_PHASE_ANNOTATION), Some(SUCCEEDED | FAILED));
+    if !is_target(claim.annotations()) || settled {
+        return Plan { step: remove().map(Step::RemovePod), ..Plan::default() };
+    }
+    if let Some(content) =
+        said(claim, CONTENT_ANNOTATION).filter(|content| !matches!(*content, "" | "kubevirt"))
+    {
+        let message = format!(
+            "{CONTENT_ANNOTATION} is {content}: only images are taken without CDI, and this cluster has none"
+        );
+        return refused(claim, NOT_SERVED, message, None);
+    }
+    match (own, &target.pod) {
+        (Some(pod), _) => follow(claim, pod),
+        (None, Some(pod)) => {
+            let message = format!("pod {} is not of this claim: delete it", pod.name_any());
+            refused(claim, "ErrPodNotOwned", message, Some(AGAIN))
+        }
+        // It was deleted, whatever it was doing: who waits for it learns that it begins anew.
+        (None, None) if said(claim, POD_PHASE_ANNOTATION) == Some("Running") => {
+            let restarts = (restarts(claim) + 1).to_string();
+            Plan { step: patch(claim, &lost(&restarts, "its pod was deleted")), ..Plan::default() }
+        }
+        // Its class may wait for a pod: that is not this one, unless the claim says so.
+        (None, None) if !is_bound(claim) && said(claim, IMMEDIATE_ANNOTATION).is_none() => Plan::default(),
+        (None, None) => match &target.used_by {
+            Some(pod) => {
+                let message = format!("claim {} is used by pod {pod}", claim.name_any());
+                refused(claim, IN_USE, message, Some(AGAIN))
+            }
+            None => {
+                let restarts = restarts(claim);
+                let pod = pod::of(target, keys, installation, restarts);
+                Plan { step: Some(Step::MakePod(Box::new(pod))), ..Plan::default() }
+            }
+        },
+    }
+}
+
+fn is_of(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    let own = |owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| {
+        owner.controller == Some(true) && owner.uid == uid && !uid.is_empty()
+    };
+    pod.owner_references().iter().any(own)
+}
+
+fn restarts(claim: &PersistentVolumeClaim) -> i32 {
+    said(claim, RESTARTS_ANNOTATION).and_then(|text| text.parse::<i32>().ok()).unwrap_or_default().max(0)
+}
+
+/// Says once that it cannot be, and why.
+fn refused(
+    claim: &PersistentVolumeClaim,
+    reason: &'static str,
+    message: String,
+    again: Option<Duration>,
+) -> Plan {
+    let wanted = [(READY_ANNOTATION, "false"), (REASON_ANNOTATION, reason), (MESSAGE_ANNOTATION, &message)];
+    let step = patch(claim, &wanted);
+    let event = step.is_some().then_some(Event { warning: true, reason, message });
+    Plan { step, event, again }
+}
+
+/// What a pod says is said on the claim.
+fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
+    let running = importer::running(pod);
+    // Of a pod that is gone and one that came after it, the larger number counts.
+    let restarts = running.restarts.max(restarts(claim)).to_string();
+    let state = |phase: &str, ready: bool, reason: &str, message: &str| {
+        patch(
+            claim,
+            &[
+                (POD_PHASE_ANNOTATION, phase),
+                (READY_ANNOTATION, if ready { "true" } else { "false" }),
+                (RESTARTS_ANNOTATION, &restarts),
+                (RUNNING_ANNOTATION, if running.runs { "true" } else { "false" }),
+                (REASON_ANNOTATION, reason),
+                (MESSAGE_ANNOTATION, message),
+            ],
+        )
+    };
+    let failed = |why: &str| {
+        let step = state(FAILED, false, "Error", why);
+        let message = format!("Upload into {} failed: {why}", claim.name_any());
+        let event = step.is_some().then_some(Event { warning: true, reason: "UploadFailed", message });
+        Plan { step, event, again: None }
+    };
+    let step = match importer::ended(pod) {
+        Some(End::Filled) => state(SUCCEEDED, false, "Completed", "Upload Complete"),
+        Some(End::Hopeless(why)) => return failed(&why),
+        Some(End::Lost(why)) if running.restarts + 1 >= MOST_RESTARTS => return failed(&given_up(&why)),
+        // The next pod counts on from what is written here.
+        Some(End::Lost(why)) => {
+            let next = (running.restarts + 1).to_string();
+            let gone = pod.metadata.deletion_timestamp.is_some();
+            let remove = || pod.uid().filter(|_| !gone).map(Step::RemovePod);
+            return Plan { step: patch(claim, &lost(&next, &why)).or_else(remove), ..Plan::default() };
+        }
+        None if running.restarts >= MOST_RESTARTS => {
+            return failed(&given_up(running.stopped.as_deref().unwrap_or("it is not known why")));
+        }
+        None => {
+            let ready = is_ready(pod) && pod.metadata.deletion_timestamp.is_none();
+            let (reason, message) = state_of(&running);
+            // What ended an upload is read by who sent it, after the next start.
+            let message = match message {
+                Some(message) => message,
+                None if running.restarts > 0 => said(claim, MESSAGE_ANNOTATION).unwrap_or_default(),
+                None => "",
+            };
+            state(if running.runs { "Running" } else { "Pending" }, ready, reason, message)
+        }
+    };
+    Plan { step, ..Plan::default() }
+}
+
+/// What a claim says whose pod is no more.
+fn lost<'a>(restarts: &'a str, why: &'a str) -> [(&'a str, &'a str); 6] {
+    [
+        (POD_PHASE_ANNOTATION, "Pending"),
+        (READY_ANNOTATION, "false"),
+        (RESTARTS_ANNOTATION, restarts),
+        (RUNNING_ANNOTATION, "false"),
+        (REASON_ANNOTATION, "Error"),
+        (MESSAGE_ANNOTATION, why),
+    ]
+}
+
+fn given_up(why: &str) -> String {
+    format!("given up after {MOST_RESTARTS} restarts: {why}")
+}
+
+fn state_of(running: &Running) -> (&'static str, Option<&str>) {
+    match running {
+        Running { runs: true, .. } => ("Pod is running", None),
+        Running { unschedulable: Some(why), .. } => ("Unschedulable", Some(why)),
+        Running { no_image: Some(why), .. } => ("ImagePullFailed", Some(why)),
+        Running { stopped: Some(why), .. } => ("Error", Some(why)),
+        Running { .. } => ("ContainerCreating", None),
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// What makes the claim say this; nothing where it does.
+fn patch(claim: &PersistentVolumeClaim, wanted: &[(&str, &str)]) -> Option<Step> {
+    let changed: BTreeMap<&str, &str> = wanted
+        .iter()
+        .copied()
+        // What was never said need not be said to be nothing.
+        .filter(|(annotation, value)| said(claim, annotation).unwrap_or_default() != *value)
+        .collect();
+    let patch: Value = json!({ "metadata": { "annotations": changed } });
+    (!changed.is_empty()).then_some(Step::PatchClaim(patch))
+}
+
+/// What a claim says of an upload that a DataVolume asked for. The claim is the DataVolume's, and not marked as filled.
+pub(super) fn stage(observed: &Observed, claim: &PersistentVolumeClaim, bound: bool) -> Stage {
+    let message = || said(claim, MESSAGE_ANNOTATION).unwrap_or_default().to_owned();
+    match said(claim, POD_PHASE_ANNOTATION) {
+        Some(SUCCEEDED) => return Stage::Filled,
+        Some(FAILED) => return Stage::Hopeless(message()),
+        _ => {}
+    }
+    if !bound && said(claim, IMMEDIATE_ANNOTATION).is_none() {
+        return if observed.waits { Stage::Waiting } else { Stage::Unbound };
+    }
+    let ready = said(claim, READY_ANNOTATION) == Some("true");
+    let stopped = Some(message()).filter(|message| !ready && !message.is_empty());
+    Stage::Filling(Running { runs: ready, restarts: restarts(claim), stopped, ..Running::default() })
+}
+
+/// What is told of a change of a DataVolume.
+pub(super) fn events(
+    old: &DataVolumeStatus,
+    new: &DataVolumeStatus,
+    stage: &Stage,
+    name: &str,
+) -> Vec<Event> {
+    let is_bound = |status: &DataVolumeStatus| {
+        status.conditions.iter().any(|condition| condition.type_ == "Bound" && condition.status == "True")
+    };
+    let event = |reason, message| Event { warning: false, reason, message };
+    let mut events = vec![];
+    if is_bound(new) && !is_bound(old) {
+        events.push(event("Bound", format!("PVC {name} Bound")));
+    }
+    if old.phase == new.phase {
+        return events;
+    }
+    events.extend(match (new.phase.as_deref(), stage) {
+        (Some(FAILED), Stage::Hopeless(why)) => Some(Event {
+            warning: true,
+            reason: "UploadFailed",
+            message: format!("Upload into {name} failed: {why}"),
+        }),
+        (Some(FAILED), _) => {
+            Some(Event { warning: true, reason: "UploadFailed", message: format!("PVC {name} lost") })
+        }
+        (Some(SUCCEEDED), _) => Some(event("UploadSucceeded", format!("Successfully uploaded into {name}"))),
+        (Some(phase::UPLOAD_SCHEDULED), _) => {
+            Some(event("UploadScheduled", format!("Upload into {name} scheduled")))
+        }
+        (Some(phase::UPLOAD_READY), _) => Some(event("UploadReady", format!("Upload into {name} ready"))),
+        (Some(phase::PENDING), Stage::Foreign) => Some(Event {
+            warning: true,
+            reason: "ErrClaimNotOwned",
+            message: format!("claim {name} exists and is not of this DataVolume"),
+        }),
+        (Some(phase::PENDING), _) => Some(event("Pending", format!("PVC {name} Pending"))),
+        (Some(WAIT_FOR_FIRST_CONSUMER), _) => Some(event(
+            WAIT_FOR_FIRST_CONSUMER,
+            format!("PVC {name} Pending: its class binds it once a pod that uses it has a node"),
+        )),
+        _ => None,
+    });
+    events
+}
+
+#[cfg(test)]
+mod tests;

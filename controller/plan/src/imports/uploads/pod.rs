@@ -1,0 +1,81 @@
+//! The pod that takes an upload: the importer's, with a server in it. It has no right and no secret but the key of its own server.
+
+use super::super::claim::{OVERHEAD, disk_size};
+use super::super::facts::{Installation, LABEL};
+use super::super::importer::{self, RESTARTS_ANNOTATION, Volumes};
+use super::Target;
+use crate::owner::owner;
+use barevirt_api::cdi::DataVolumeSpec;
+use barevirt_import_job::{Job, Source, UPLOAD_PORT, upload_pod_name};
+use k8s_openapi::api::core::v1::{Pod, Probe, TCPSocketAction};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What the server of one pod shows, and whom it lets in.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// Who signs virt-api's certificate, PEM.
+    pub authorities: String,
+    /// The pod's certificate, PEM.
+    pub certificate: String,
+    /// Its key, PEM.
+    pub key: String,
+}
+
+/// Without the key.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+/// The pod.
+pub(super) fn of(target: &Target, keys: &Keys, installation: &Installation, restarts: i32) -> Pod {
+    let Target { claim, data_volume, .. } = target;
+    // A claim without a DataVolume is as large as it is.
+    let of_claim = DataVolumeSpec { pvc: claim.spec.clone(), ..DataVolumeSpec::default() };
+    let spec = data_volume.as_ref().map_or(&of_claim, |data_volume| &data_volume.spec);
+    let Keys { authorities, certificate, key } = keys.clone();
+    let job = Job {
+        source: Source::Upload { authorities, certificate, key },
+        size: disk_size(spec, None),
+        overhead: OVERHEAD,
+        preallocation: spec.preallocation == Some(true),
+        owner: claim.uid().unwrap_or_default(),
+    };
+    let volumes = Volumes::of_claim(claim);
+    let mut pod = importer::pod(spec, &job, volumes, ("upload", UPLOAD_PORT), installation);
+    pod.metadata = metadata(target, restarts);
+    if let Some(container) = pod.spec.as_mut().and_then(|spec| spec.containers.first_mut()) {
+        // Who has no certificate cannot ask more.
+        let open = TCPSocketAction { host: None, port: IntOrString::Int(UPLOAD_PORT.into()) };
+        container.readiness_probe =
+            Some(Probe { tcp_socket: Some(open), period_seconds: Some(2), ..Probe::default() });
+    }
+    pod
+}
+
+fn metadata(target: &Target, restarts: i32) -> ObjectMeta {
+    let claim = &target.claim;
+    let text = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let labels = [
+        LABEL,
+        ("cdi.kubevirt.io", "cdi-upload-server"),
+        ("app.kubernetes.io/managed-by", "virt-controller"),
+    ];
+    ObjectMeta {
+        name: Some(upload_pod_name(&claim.name_any())),
+        namespace: claim.metadata.namespace.clone(),
+        labels: Some(labels.map(text).into()),
+        annotations: Some(BTreeMap::from([
+            (RESTARTS_ANNOTATION.to_owned(), restarts.to_string()),
+            // A proxy beside it would keep the pod from ending.
+            text(("sidecar.istio.io/inject", "false")),
+        ])),
+        owner_references: Some(vec![owner(claim)]),
+        ..ObjectMeta::default()
+    }
+}

@@ -1,0 +1,251 @@
+use super::*;
+use crate::imports::{self, tests};
+use barevirt_import_job::{Job, Outcome, Source};
+
+fn keys() -> Keys {
+    Keys { authorities: "A".to_owned(), certificate: "C".to_owned(), key: "K".to_owned() }
+}
+
+fn claim(annotations: &Value, bound: bool) -> PersistentVolumeClaim {
+    serde_json::from_value(json!({
+        "metadata": { "name": "disk", "namespace": "ns", "uid": "c1", "annotations": annotations },
+        "spec": { "resources": { "requests": { "storage": "1Gi" } } },
+        "status": { "phase": if bound { "Bound" } else { "Pending" } },
+    }))
+    .unwrap()
+}
+
+fn opened(bound: bool) -> PersistentVolumeClaim {
+    claim(&json!({ UPLOAD_TARGET_ANNOTATION: "" }), bound)
+}
+
+/// A claim, followed step by step as the cluster would.
+struct World {
+    target: Target,
+    events: Vec<&'static str>,
+}
+
+impl World {
+    fn new(claim: PersistentVolumeClaim) -> Self {
+        let target = Target { claim, data_volume: None, pod: None, used_by: None };
+        World { target, events: vec![] }
+    }
+
+    /// Plans until nothing is left to be done.
+    fn settle(&mut self) {
+        for _ in 0..5 {
+            let plan = plan(&self.target, &keys(), &tests::installation());
+            self.events.extend(plan.event.map(|event| event.reason));
+            match plan.step {
+                None => return,
+                Some(Step::MakePod(mut pod)) => {
+                    assert!(self.target.pod.is_none());
+                    pod.metadata.uid = Some("p1".to_owned());
+                    self.target.pod = Some(*pod);
+                }
+                Some(Step::RemovePod(uid)) => {
+                    assert_eq!(self.target.pod.take().unwrap().metadata.uid, Some(uid));
+                }
+                Some(Step::PatchClaim(patch)) => {
+                    let all = self.target.claim.metadata.annotations.get_or_insert_default();
+                    for (annotation, value) in patch["metadata"]["annotations"].as_object().unwrap() {
+                        all.insert(annotation.clone(), value.as_str().unwrap().to_owned());
+                    }
+                }
+                Some(Step::MakeClaim(_)) => panic!("the claim is there"),
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    fn pod_is(&mut self, phase: &str, ready: bool, restarts: i32, state: &Value, last: &Value) {
+        let status = json!({
+            "phase": phase, "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" } }],
+            "containerStatuses": tests::container(restarts, state, last),
+        });
+        self.target.pod.as_mut().unwrap().status = Some(serde_json::from_value(status).unwrap());
+    }
+
+    fn says(&self, annotation: &str) -> &str {
+        said(&self.target.claim, annotation).unwrap_or_default()
+    }
+}
+
+fn running() -> Value {
+    json!({ "running": {} })
+}
+
+#[test]
+fn a_claim_is_opened_filled_and_marked() {
+    let mut world = World::new(opened(false));
+    world.settle();
+    assert_eq!(world.target.pod, None, "nobody has bound it");
+    world.target.claim = opened(true);
+    world.settle();
+    let pod = world.target.pod.clone().unwrap();
+    assert_eq!(pod.name_any(), "cdi-upload-disk");
+    assert_eq!((world.says(POD_PHASE_ANNOTATION), world.says(READY_ANNOTATION)), ("Pending", "false"));
+    world.pod_is("Running", false, 0, &running(), &json!({}));
+    world.settle();
+    assert_eq!((world.says(POD_PHASE_ANNOTATION), world.says(READY_ANNOTATION)), ("Running", "false"));
+    world.pod_is("Running", true, 0, &running(), &json!({}));
+    world.settle();
+    assert_eq!(world.says(READY_ANNOTATION), "true");
+    let done = tests::ended(0, &Outcome::Done { size: 1 }.to_message());
+    world.pod_is("Succeeded", false, 0, &done, &json!({}));
+    let planned = plan(&world.target, &keys(), &tests::installation());
+    assert!(matches!(planned.step, Some(Step::PatchClaim(_))), "the claim is marked before the pod goes");
+    world.settle();
+    assert_eq!((world.says(POD_PHASE_ANNOTATION), world.says(READY_ANNOTATION)), ("Succeeded", "false"));
+    assert_eq!(world.target.pod, None);
+    world.settle();
+    assert_eq!(world.target.pod, None, "it is not opened again");
+}
+
+#[test]
+fn a_pod_that_was_lost_or_started_again_counts() {
+    let mut world = World::new(opened(true));
+    world.settle();
+    let passing = tests::ended(1, &Outcome::failed(false, "convert the image: corrupt").to_message());
+    world.pod_is("Running", true, 1, &running(), &passing);
+    world.settle();
+    assert_eq!((world.says(RESTARTS_ANNOTATION), world.says(READY_ANNOTATION)), ("1", "true"));
+    world.pod_is("Running", false, 1, &passing, &json!({}));
+    world.settle();
+    assert_eq!(world.says(MESSAGE_ANNOTATION), "convert the image: corrupt");
+    world.pod_is("Running", true, 2, &running(), &passing);
+    world.settle();
+    assert_eq!(
+        world.says(MESSAGE_ANNOTATION),
+        "convert the image: corrupt",
+        "who sent it has not read it yet"
+    );
+    // Evicted: another pod, which goes on counting.
+    world.pod_is("Failed", false, 2, &json!({}), &json!({}));
+    world.settle();
+    assert_eq!(world.says(RESTARTS_ANNOTATION), "3");
+    let again = world.target.pod.clone().unwrap();
+    assert_eq!(again.annotations()[RESTARTS_ANNOTATION_OF_PODS], "3");
+    assert_eq!(world.says(POD_PHASE_ANNOTATION), "Pending");
+    // Deleted while it worked.
+    world.pod_is("Running", true, 0, &running(), &json!({}));
+    world.settle();
+    world.target.pod = None;
+    world.settle();
+    assert_eq!((world.says(RESTARTS_ANNOTATION), world.says(READY_ANNOTATION)), ("4", "false"));
+    assert!(world.target.pod.is_some());
+    world.pod_is("Running", false, MOST_RESTARTS, &passing, &json!({}));
+    world.settle();
+    assert_eq!(world.says(POD_PHASE_ANNOTATION), "Failed");
+    assert!(world.says(MESSAGE_ANNOTATION).starts_with("given up after"));
+    assert_eq!((world.target.pod.as_ref(), world.events.as_slice()), (None, &["UploadFailed"][..]));
+}
+
+const RESTARTS_ANNOTATION_OF_PODS: &str = importer::RESTARTS_ANNOTATION;
+
+#[test]
+fn what_is_not_to_be_filled_is_left_alone() {
+    // Somebody else's claim.
+    let plain = claim(&json!({}), true);
+    assert!(!is_target(plain.annotations()));
+    let mut world = World::new(plain);
+    world.settle();
+    assert_eq!(world.target.pod, None);
+    // One that a guest has open.
+    let mut world = World::new(opened(true));
+    world.target.used_by = Some("virt-launcher-a".to_owned());
+    world.settle();
+    assert_eq!((world.target.pod.as_ref(), world.events.as_slice()), (None, &["UploadTargetInUse"][..]));
+    assert!(world.says(MESSAGE_ANNOTATION).contains("is used by pod virt-launcher-a"));
+    world.settle();
+    assert_eq!(world.events.len(), 1, "it is told once");
+    world.target.used_by = None;
+    world.settle();
+    assert!(world.target.pod.is_some());
+    // An archive.
+    let archive = json!({ UPLOAD_TARGET_ANNOTATION: "", CONTENT_ANNOTATION: "archive" });
+    let mut world = World::new(claim(&archive, true));
+    world.settle();
+    assert_eq!((world.target.pod.as_ref(), world.events.as_slice()), (None, &["UploadNotServed"][..]));
+    // Somebody else's pod.
+    let mut world = World::new(opened(true));
+    world.settle();
+    world.target.pod.as_mut().unwrap().metadata.owner_references = None;
+    world.settle();
+    assert!(world.target.pod.is_some() && world.says(MESSAGE_ANNOTATION).contains("is not of this claim"));
+    // One that need not wait.
+    let bind = json!({ UPLOAD_TARGET_ANNOTATION: "", IMMEDIATE_ANNOTATION: "" });
+    let mut world = World::new(claim(&bind, false));
+    world.settle();
+    assert!(world.target.pod.is_some());
+}
+
+#[test]
+fn the_pod_is_restricted_and_knows_whom_to_let_in() {
+    let mut world = World::new(opened(true));
+    world.settle();
+    let pod = world.target.pod.unwrap();
+    let container = &pod.spec.as_ref().unwrap().containers[0];
+    let job = container.env.as_ref().unwrap()[0].value.clone().unwrap();
+    let job: Job = serde_json::from_str(&job).unwrap();
+    assert_eq!(job.size, 1 << 30);
+    let Source::Upload { authorities, certificate, key } = job.source else { panic!() };
+    assert_eq!((authorities.as_str(), certificate.as_str(), key.as_str()), ("A", "C", "K"));
+    assert!(!format!("{:?}", keys()).contains('K') || !format!("{:?}", keys()).contains("\"K\""));
+    insta::assert_snapshot!(
+        "upload_pod",
+        serde_saphyr::to_string(&serde_json::to_value(&pod).unwrap()).unwrap()
+    );
+}
+
+/// Both planners, as the cluster would run them.
+#[test]
+fn a_data_volume_says_what_its_claim_says() {
+    let mut data_volume = tests::data_volume(|value| {
+        value["metadata"]["name"] = json!("disk");
+        value["spec"]["source"] = json!({ "upload": {} });
+    });
+    let mut seen = vec![];
+    let mut look = |claim: Option<&PersistentVolumeClaim>| {
+        let mut observed = tests::observed(data_volume.clone());
+        observed.claim = claim.cloned();
+        let plan = imports::plan(&observed, &tests::installation());
+        seen.extend(plan.events.iter().map(|event| event.reason));
+        if let Some(status) = plan.status {
+            data_volume.status = Some(status);
+        }
+        let phase = data_volume.status.as_ref().unwrap().phase.clone().unwrap();
+        (plan.step, phase)
+    };
+    let (step, phase) = look(None);
+    let Some(Step::MakeClaim(mut claim)) = step else { panic!("{step:?}") };
+    assert_eq!((phase.as_str(), said(&claim, UPLOAD_TARGET_ANNOTATION)), ("Pending", Some("")));
+    claim.metadata.uid = Some("c1".to_owned());
+    claim.status.get_or_insert_default().phase = Some("Bound".to_owned());
+    assert_eq!(look(Some(&claim)), (None, "UploadScheduled".to_owned()));
+    let mut say = |annotation: &str, value: &str| {
+        claim.metadata.annotations.get_or_insert_default().insert(annotation.to_owned(), value.to_owned());
+        look(Some(&claim))
+    };
+    assert_eq!(say(POD_PHASE_ANNOTATION, "Running"), (None, "UploadScheduled".to_owned()));
+    assert_eq!(say(READY_ANNOTATION, "true"), (None, "UploadReady".to_owned()));
+    // Not while it is started again.
+    say(RESTARTS_ANNOTATION, "1");
+    assert_eq!(say(READY_ANNOTATION, "false"), (None, "UploadScheduled".to_owned()));
+    say(READY_ANNOTATION, "true");
+    let (step, phase) = say(POD_PHASE_ANNOTATION, "Succeeded");
+    assert!(matches!(step, Some(Step::PatchClaim(patch)) if patch.to_string().contains("populatedFor")));
+    assert_eq!(phase, "Succeeded");
+    assert_eq!(
+        seen,
+        [
+            "Pending",
+            "Bound",
+            "UploadScheduled",
+            "UploadReady",
+            "UploadScheduled",
+            "UploadReady",
+            "UploadSucceeded",
+        ]
+    );
+}
