@@ -20,6 +20,10 @@ pub const INSTALL_NAMESPACE: &str = "kubevirt";
 pub const SERVICE_ACCOUNT_API: &str = "kubevirt-apiserver";
 /// Service account of the controller.
 pub const SERVICE_ACCOUNT_CONTROLLER: &str = "kubevirt-controller";
+/// Config map of the components' namespace with the certificates of their authorities, which virt-operator makes.
+pub const CA_CONFIG_MAP: &str = "kubevirt-ca";
+/// Key of it: PEM.
+pub const CA_BUNDLE_KEY: &str = "ca-bundle";
 /// Config map of the components' namespace whose values are registries without TLS, `host:port`: CDI's name.
 pub const INSECURE_REGISTRIES_CONFIG_MAP: &str = "cdi-insecure-registries";
 /// Config map in which administrators choose the machine labels that metrics report.

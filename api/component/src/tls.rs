@@ -22,8 +22,17 @@ pub enum SelfMadeError {
 /// # Errors
 /// Where a library refuses its own defaults.
 pub fn self_made(name: &str) -> Result<Pair, SelfMadeError> {
+    let (certificate, key) = self_made_pem(name)?;
+    Ok(Pair::read(certificate.as_bytes(), key.as_bytes())?)
+}
+
+/// The same as PEM, certificate and key: for a server elsewhere, which is known by this very certificate.
+///
+/// # Errors
+/// Where the library refuses its own defaults.
+pub fn self_made_pem(name: &str) -> Result<(String, String), SelfMadeError> {
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()])?;
-    Ok(Pair::read(made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes())?)
+    Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
 
 /// Follows `tlsConfiguration` in a task, for as long as somebody listens.

@@ -11,13 +11,13 @@ use crate::network_policies::policy;
 use crate::objects::{PRIORITY_CLASS, definition, metadata, namespaced};
 use crate::operator::NAME;
 use crate::operator::kind::{Identity, Kind};
-use crate::rbac::{CA_CONFIG_MAP, CERTIFICATES, SECRETS, named, role_ref, rule, subjects};
+use crate::rbac::{CERTIFICATES, SECRETS, named, role_ref, rule, subjects};
 use crate::workloads::{environment, pod, two_replicas, unprivileged};
 use crate::{INSTALLED, Images, strategy, variable};
 use barevirt_api::cdi::{CDI_DEFINITION, DATA_VOLUME_DEFINITION};
 use barevirt_api::crd;
 use barevirt_api::names::{
-    HANDLER_SIGNER, INSTALL_NAMESPACE, KUBEVIRT_NAME, SERVICE_ACCOUNT_OPERATOR as ACCOUNT,
+    CA_CONFIG_MAP, HANDLER_SIGNER, INSTALL_NAMESPACE, KUBEVIRT_NAME, SERVICE_ACCOUNT_OPERATOR as ACCOUNT,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@ use crate::certificates::FORMER_SECRETS;
 use crate::objects::{metadata, namespaced};
 use barevirt_api::cdi::{CDI_DEFINITION, DATA_VOLUME_DEFINITION};
 use barevirt_api::names::{
-    INSECURE_REGISTRIES_CONFIG_MAP, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API as API,
+    CA_CONFIG_MAP, INSECURE_REGISTRIES_CONFIG_MAP, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API as API,
     SERVICE_ACCOUNT_CONTROLLER as CONTROLLER, SERVICE_ACCOUNT_HANDLER as HANDLER, VM_LABELS_CONFIG_MAP,
 };
 use serde_json::{Value, json};
@@ -20,9 +20,6 @@ pub(crate) const SECRETS: [&str; 7] = [
     FORMER_SECRETS[0],
     FORMER_SECRETS[1],
 ];
-/// The config map with the certificates of the authorities.
-pub(crate) const CA_CONFIG_MAP: &str = "kubevirt-ca";
-
 pub(crate) fn objects() -> Vec<Value> {
     let mut objects = Vec::new();
     for (account, component, cluster, local) in [
@@ -211,6 +208,8 @@ fn controller_local_rules() -> Option<Vec<Value>> {
         named("", &["configmaps"], &[VM_LABELS_CONFIG_MAP], &["list", "watch"]),
         // Which registries have no TLS.
         named("", &["configmaps"], &[INSECURE_REGISTRIES_CONFIG_MAP], &["get"]),
+        // Whom the pods of uploads are to believe.
+        named("", &["configmaps"], &[CA_CONFIG_MAP], &["get"]),
     ])
 }
 

@@ -5,9 +5,8 @@ use crate::monitoring::{METRICS_LABEL, METRICS_PORT_NAME, METRICS_SERVICE};
 use crate::network_policies::policy;
 use crate::objects::{PRIORITY_CLASS, metadata, namespaced};
 use crate::operator::NAME as OPERATOR;
-use crate::rbac::CA_CONFIG_MAP;
 use barevirt_api::names::{
-    APP_LABEL, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER,
+    APP_LABEL, CA_CONFIG_MAP, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER,
 };
 use serde_json::{Value, json};
 

@@ -13,6 +13,7 @@
 mod apply;
 mod observe;
 mod progress;
+mod uploads;
 
 use crate::cluster::Cluster;
 use barevirt_api::cdi::{
@@ -55,6 +56,7 @@ pub async fn run(cluster: Arc<Cluster>) {
             info!("DataVolumes are filled");
             tokio::select! {
                 () = work(cluster.clone()) => warn!("the watches of DataVolumes ended"),
+                () = uploads::work(cluster.clone()) => warn!("the watches of claims to upload into ended"),
                 () = until_not_ours(&cluster) => info!("DataVolumes are somebody else's now"),
             }
         }
@@ -127,6 +129,14 @@ async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result
 }
 
 fn on_error(data_volume: Arc<DataVolume>, error: &Error, _: Arc<Cluster>) -> Action {
+    let (namespace, name) = (data_volume.namespace(), data_volume.name_any());
+    again(error, || {
+        warn!(namespace, name, %error, why = error.message(), "a data volume could not be reconciled");
+    })
+}
+
+/// When to try again; `tell`, where it is worth a line.
+fn again(error: &Error, tell: impl FnOnce()) -> Action {
     let pause = match error.category() {
         Category::Conflict | Category::Gone => return Action::requeue(CHANGED),
         // Its end comes as an event.
@@ -134,7 +144,6 @@ fn on_error(data_volume: Arc<DataVolume>, error: &Error, _: Arc<Cluster>) -> Act
         Category::Refused => REFUSED,
         Category::Unavailable => FAILED,
     };
-    let (namespace, name) = (data_volume.namespace(), data_volume.name_any());
-    warn!(namespace, name, %error, why = error.message(), ?pause, "a data volume could not be reconciled");
+    tell();
     Action::requeue(pause)
 }

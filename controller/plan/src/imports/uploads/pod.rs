@@ -8,7 +8,7 @@ use crate::owner::owner;
 use barevirt_api::cdi::DataVolumeSpec;
 use barevirt_import_job::{Job, Source, UPLOAD_PORT, upload_pod_name};
 use k8s_openapi::api::core::v1::{Pod, Probe, TCPSocketAction};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
@@ -75,7 +75,8 @@ fn metadata(target: &Target, restarts: i32) -> ObjectMeta {
             // A proxy beside it would keep the pod from ending.
             text(("sidecar.istio.io/inject", "false")),
         ])),
-        owner_references: Some(vec![owner(claim)]),
+        // Nobody need wait for it before the claim goes: that would take a right to write the finalizers of claims.
+        owner_references: Some(vec![OwnerReference { block_owner_deletion: None, ..owner(claim) }]),
         ..ObjectMeta::default()
     }
 }

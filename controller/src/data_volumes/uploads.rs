@@ -1,0 +1,192 @@
+//! Claims that somebody is to send an image into: their pods, and what is said on them. What follows, [`plan`] decides.
+//!
+//! Any claim can be one, by an annotation, by which nothing can be watched: of all claims the metadata are looked at, and of those
+//! that are none nothing else.
+
+use super::{DEADLINE, REFUSED, observe, owner};
+use crate::cluster::Cluster;
+use crate::write::FIELD_MANAGER;
+use barevirt_api::cdi::{DATA_VOLUME, DataVolume};
+use barevirt_api::names::{CA_BUNDLE_KEY, CA_CONFIG_MAP};
+use barevirt_component::notes::Note;
+use barevirt_component::request::{Category, Error, call, call_opt};
+use barevirt_component::tls;
+use barevirt_import_job::upload_pod_name;
+use barevirt_plan::imports::uploads::{Keys, Plan, Target, is_target, plan};
+use barevirt_plan::imports::{Event, LABEL, Step};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, PersistentVolumeClaim, Pod, Volume};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::PartialObjectMeta;
+use kube::runtime::controller::{Action, Controller};
+use kube::runtime::watcher;
+use kube::{Resource, ResourceExt};
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Event: the pod could not be made.
+const FAILED_CREATE: &str = "FailedCreate";
+
+/// A claim, as far as it is watched.
+type Claim = PartialObjectMeta<PersistentVolumeClaim>;
+
+/// Works until the future is dropped, or the watches end.
+pub(super) async fn work(cluster: Arc<Cluster>) {
+    let ours = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+    let claims: Api<Claim> = Api::all(cluster.client.clone());
+    let pods: Api<Pod> = Api::all(cluster.client.clone());
+    Controller::new(claims, watcher::Config::default())
+        .owns(pods, ours)
+        .run(reconcile, on_error, cluster)
+        .for_each(|_| std::future::ready(()))
+        .await;
+}
+
+async fn reconcile(claim: Arc<Claim>, cluster: Arc<Cluster>) -> Result<Action, Error> {
+    if !is_target(claim.annotations()) {
+        return Ok(Action::await_change());
+    }
+    let (namespace, name) = (claim.namespace().unwrap_or_default(), claim.name_any());
+    let done = tokio::time::timeout(DEADLINE, reconcile_one(&cluster, &namespace, &name)).await;
+    let again = done.unwrap_or(Err(Error::Overdue(DEADLINE)))?;
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
+}
+
+async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
+    let Some(target) = look(cluster, namespace, name).await? else { return Ok(None) };
+    let installation = observe::installation(cluster).await?;
+    let keys = match target.pod {
+        Some(_) => Keys::default(),
+        None => keys(cluster).await?,
+    };
+    let planned = plan(&target, &keys, &installation);
+    // As for a DataVolume: a CDI that is there since a moment finds its own untouched.
+    if planned != Plan::default() && !owner(cluster).await? {
+        return Ok(None);
+    }
+    apply(cluster, &target.claim, planned).await
+}
+
+/// Looks; nothing where there is no such claim.
+async fn look(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Target>, Error> {
+    let client = &cluster.client;
+    let about = |kind: &str, name: &str| format!("{kind} {namespace}/{name}");
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let Some(claim) = call_opt("get", || about("claim", name), claims.get(name)).await? else {
+        return Ok(None);
+    };
+    let owner = claim.owner_references().iter().find(|owner| owner.controller == Some(true));
+    let data_volume = match owner.filter(|owner| owner.kind == DATA_VOLUME) {
+        Some(owner) => {
+            let all: Api<DataVolume> = Api::namespaced(client.clone(), namespace);
+            let found = call_opt("get", || about("data volume", &owner.name), all.get(&owner.name)).await?;
+            // Its end takes the claim along.
+            match found.filter(|found| found.uid().as_ref() == Some(&owner.uid)) {
+                None => return Ok(None),
+                found => found,
+            }
+        }
+        None => None,
+    };
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let own = upload_pod_name(name);
+    let pod = call_opt("get", || about("pod", &own), pods.get(&own)).await?;
+    // Once the pod is there, it is one of those that use the claim.
+    let used_by = match pod {
+        Some(_) => None,
+        None => used_by(&pods, name).await?,
+    };
+    Ok(Some(Target { claim, data_volume, pod, used_by }))
+}
+
+/// A pod that has the claim open, or will.
+async fn used_by(pods: &Api<Pod>, claim: &str) -> Result<Option<String>, Error> {
+    let listed = call("list", || "pods".to_owned(), pods.list(&ListParams::default())).await?;
+    let uses = |pod: &&Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        let has = |volume: &Volume| {
+            volume.persistent_volume_claim.as_ref().is_some_and(|source| source.claim_name == claim)
+        };
+        !matches!(phase, Some("Succeeded" | "Failed")) && volumes.iter().any(has)
+    };
+    Ok(listed.items.iter().find(uses).map(ResourceExt::name_any))
+}
+
+/// For one pod: whom it lets in, and a key of its own.
+async fn keys(cluster: &Cluster) -> Result<Keys, Error> {
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), cluster.namespace());
+    let about = || format!("config map {}/{CA_CONFIG_MAP}", cluster.namespace());
+    let bundle = call("get", about, maps.get(CA_CONFIG_MAP)).await?;
+    let authorities = bundle.data.and_then(|mut data| data.remove(CA_BUNDLE_KEY)).unwrap_or_default();
+    // The libraries take their own defaults; a pod without a key would say so in its outcome.
+    let (certificate, key) = tls::self_made_pem("upload.barevirt.dev").unwrap_or_default();
+    Ok(Keys { authorities, certificate, key })
+}
+
+async fn apply(
+    cluster: &Cluster,
+    claim: &PersistentVolumeClaim,
+    planned: Plan,
+) -> Result<Option<Duration>, Error> {
+    let Plan { step, event, again } = planned;
+    if let Some(step) = step {
+        match perform(cluster, claim, step).await {
+            Err(error) if error.category() == Category::Refused => {
+                let message = error.message();
+                cluster.notes.tell(Note::warning(FAILED_CREATE, message), reference(claim));
+                return Ok(Some(REFUSED));
+            }
+            done => done?,
+        }
+    }
+    if let Some(Event { warning, reason, message }) = event {
+        let note = if warning { Note::warning(reason, message) } else { Note::normal(reason, message) };
+        cluster.notes.tell(note, reference(claim));
+    }
+    Ok(again)
+}
+
+fn reference(claim: &PersistentVolumeClaim) -> ObjectReference {
+    claim.object_ref(&())
+}
+
+async fn perform(cluster: &Cluster, claim: &PersistentVolumeClaim, step: Step) -> Result<(), Error> {
+    let (client, name) = (&cluster.client, claim.name_any());
+    let namespace = claim.namespace().unwrap_or_default();
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let own = upload_pod_name(&name);
+    let (of_claim, of_pod) = (format!("claim {namespace}/{name}"), format!("pod {namespace}/{own}"));
+    match step {
+        Step::MakePod(wanted) => {
+            call("create", || of_pod, pods.create(&params, &wanted)).await?;
+            info!(namespace, claim = name, "a claim is opened for an upload");
+            Ok(())
+        }
+        Step::PatchClaim(mut patch) => {
+            // What was decided was decided of this very one.
+            patch["metadata"]["resourceVersion"] = serde_json::json!(claim.metadata.resource_version);
+            let params =
+                PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            let patch = Patch::Merge(&patch);
+            call("patch", || of_claim, claims.patch_metadata(&name, &params, &patch)).await.map(drop)
+        }
+        Step::RemovePod(uid) => {
+            let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            call_opt("delete", || of_pod, pods.delete(&own, &params)).await.map(drop)
+        }
+        // The claim is there.
+        Step::MakeClaim(_) => Ok(()),
+    }
+}
+
+fn on_error(claim: Arc<Claim>, error: &Error, _: Arc<Cluster>) -> Action {
+    let (namespace, name) = (claim.namespace(), claim.name_any());
+    super::again(error, || {
+        warn!(namespace, name, %error, why = error.message(), "an upload could not be reconciled");
+    })
+}
