@@ -8,13 +8,13 @@ use kube::{Api, Client};
 
 use crate::answer::Refusal;
 use crate::front_proxy::User;
-use crate::route::{Access, GROUP};
+use crate::route::Access;
 
 /// The review for a user and what they ask. Pure.
 pub fn review(user: &User, access: &Access) -> SubjectAccessReview {
     let unless_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = ResourceAttributes {
-        group: Some(GROUP.to_owned()),
+        group: Some(access.group.to_owned()),
         version: Some(access.version.to_owned()),
         verb: Some(access.verb.to_owned()),
         resource: Some(access.resource.to_owned()),
@@ -55,7 +55,7 @@ pub async fn allow(client: &Client, user: &User, access: &Access) -> Result<(), 
 
 /// A denial in the words of the API server.
 fn denial(user: &User, access: &Access, reason: &str) -> String {
-    let Access { verb, resource, subresource, namespace, .. } = access;
+    let Access { group, verb, resource, subresource, namespace, .. } = access;
     let resource =
         if subresource.is_empty() { (*resource).to_owned() } else { format!("{resource}/{subresource}") };
     let place = if namespace.is_empty() {
@@ -65,7 +65,7 @@ fn denial(user: &User, access: &Access, reason: &str) -> String {
     };
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     let user = &user.name;
-    format!("user \"{user}\" cannot {verb} resource \"{resource}\" in API group \"{GROUP}\" {place}{reason}")
+    format!("user \"{user}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}{reason}")
 }
 
 #[cfg(test)]

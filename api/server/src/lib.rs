@@ -29,6 +29,7 @@
 //! - Machines: [`machine`] and [`volumes`] change them by patches; [`migrations`] has them move and stay; [`expand`] shows what they are with their instance type;
 //!   [`object_graph`] shows what belongs to them.
 //! - Guests: [`instance`] (console, VNC, USB), [`qmp`], [`controls`] and [`port_forward`] lead to a running guest.
+//! - Images: [`uploads`] has a listener of its own, where they are taken into claims.
 //! - What the API server asks: [`discovery`] and [`openapi`] describe what is served.
 //! - Who and whether: [`front_proxy`] and [`authorize`].
 //! - Ways out: [`to_handler`] calls virt-handler, [`relay`] passes bytes between two connections.
@@ -60,4 +61,5 @@ pub mod state;
 pub mod streams;
 pub mod tls;
 pub mod to_handler;
+pub mod uploads;
 pub mod volumes;

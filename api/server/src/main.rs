@@ -27,6 +27,7 @@ use virt_api::server::serve;
 use virt_api::state::{KubeClient, State};
 use virt_api::streams::Streams;
 use virt_api::tls::{Certificates, Files};
+use virt_api::uploads::{self, Uploads};
 
 /// Certificates are made by virt-operator; on a fresh installation they come a moment later.
 const CERTIFICATES_TIMEOUT: Duration = Duration::from_secs(300);
@@ -38,6 +39,9 @@ struct Options {
     /// Address of the webhooks and the aggregated API, over TLS.
     #[arg(long, default_value = "[::]:8444")]
     listen: SocketAddr,
+    /// Address of uploads, over TLS.
+    #[arg(long, default_value = "[::]:8445")]
+    uploads_listen: SocketAddr,
     /// Address for /healthz, /readyz and /metrics, over TLS.
     #[arg(long, default_value = "[::]:8443")]
     probes_listen: SocketAddr,
@@ -108,6 +112,8 @@ async fn main() -> anyhow::Result<()> {
         ready.set(1);
     });
     let listener = listen(options.listen).await.context("listen")?;
+    let of_uploads = listen(options.uploads_listen).await.context("listen for uploads")?;
+    let uploads = uploads::serve(Uploads::new(state.clone()), of_uploads);
     let shown = state.clone();
     // They share nothing with who calls the API but the certificate.
     let mut probes =
@@ -115,6 +121,7 @@ async fn main() -> anyhow::Result<()> {
     tracing::info!(address = %options.listen, "serving");
     tokio::select! {
         () = serve(state, listener) => {}
+        () = uploads => {}
         ended = &mut probes => ended.context("probes")?.context("probes")?,
         _ = terminate.recv() => tracing::info!("asked to end"),
     }

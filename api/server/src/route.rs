@@ -69,6 +69,8 @@ pub enum NoRoute {
 /// The attributes of an access review. What is empty is not asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
+    /// API group.
+    pub group: &'static str,
     /// Kubernetes verb: get, list, update, create.
     pub verb: &'static str,
     /// Version in the path.
@@ -90,6 +92,7 @@ impl Called {
             return None;
         }
         Some(Access {
+            group: GROUP,
             verb: self.endpoint.verb.word(),
             version: self.version,
             resource: self.endpoint.resource(),
@@ -180,7 +183,7 @@ fn known_version(version: &str) -> Result<&'static str, NoRoute> {
 }
 
 /// A name as Kubernetes has them (DNS subdomain). Anything else, an escaped slash included, is no object.
-fn object_name(text: &str) -> Result<String, NoRoute> {
+pub(crate) fn object_name(text: &str) -> Result<String, NoRoute> {
     let good = (1..=253).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -10,7 +10,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use barevirt_component::certificates::{Client, Clients, Server, Shown, TlsPolicy, files};
+use barevirt_component::certificates::{Client, Clients, Pair, Server, Shown, TlsPolicy, files};
 use rustls::{ClientConfig, ServerConfig};
 use tokio::sync::watch;
 
@@ -36,6 +36,7 @@ pub struct Certificates {
     shown: Shown,
     server: Arc<Server>,
     probes: Arc<Server>,
+    uploads: Arc<Server>,
     to_handlers: Arc<Client>,
 }
 
@@ -47,6 +48,8 @@ impl Certificates {
         Self {
             shown: shown.clone(),
             probes: Server::follow(shown.clone(), Clients::Everybody, policy.clone(), OF_PROBES),
+            // A body that waits must not keep others waiting on the same connection, as streams of HTTP/2 do.
+            uploads: Server::follow(shown.clone(), Clients::Shown, policy.clone(), OF_PROBES),
             server: Server::follow(shown, Clients::Shown, policy.clone(), PROTOCOLS),
             to_handlers: Client::follow(client, trusted, policy.clone()),
         }
@@ -54,7 +57,12 @@ impl Certificates {
 
     /// Comes back when all of them are there.
     pub async fn ready(&self) {
-        tokio::join!(self.server.ready(), self.probes.ready(), self.to_handlers.ready());
+        tokio::join!(
+            self.server.ready(),
+            self.probes.ready(),
+            self.uploads.ready(),
+            self.to_handlers.ready()
+        );
     }
 
     /// For the next connection.
@@ -70,6 +78,16 @@ impl Certificates {
     /// For the next connection of who probes.
     pub fn probes(&self) -> Option<Arc<ServerConfig>> {
         self.probes.current()
+    }
+
+    /// For the next connection of who uploads.
+    pub fn uploads(&self) -> Option<Arc<ServerConfig>> {
+        self.uploads.current()
+    }
+
+    /// What this server shows; none before there is any.
+    pub fn shown(&self) -> Option<Arc<Pair>> {
+        self.shown.borrow().clone()
     }
 
     /// For the next call to a handler: shows the client certificate, trusts only our own CA.

@@ -22,6 +22,7 @@ mod policy;
 mod seal;
 mod seen;
 mod server;
+mod tag;
 #[cfg(test)]
 mod tests;
 

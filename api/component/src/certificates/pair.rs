@@ -1,5 +1,6 @@
 //! A certificate with its key, and a bundle of authorities, read from PEM.
 
+use super::tag::Secret;
 use super::{CertificateError, Seal};
 use rustls::RootCertStore;
 use rustls::crypto::ring;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 pub struct Pair {
     key: CertifiedKey,
     seal: Seal,
+    secret: Secret,
 }
 
 impl Pair {
@@ -24,10 +26,10 @@ impl Pair {
         let chain = certificates("the certificate", certificate)?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|source| CertificateError::Pem { what: "the key", source })?;
-        let seal = Seal::of(key.secret_der());
+        let (seal, secret) = (Seal::of(key.secret_der()), Secret::of(key.secret_der()));
         let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
             .map_err(|source| CertificateError::Use { what: "the certificate with its key", source })?;
-        Ok(Pair { key, seal })
+        Ok(Pair { key, seal, secret })
     }
 
     /// The certificate itself first.
@@ -38,6 +40,12 @@ impl Pair {
     /// What only those know who have the key.
     pub fn seal(&self) -> &Seal {
         &self.seal
+    }
+
+    /// What only those can write below a message who have the key: who reads it compares it with his own.
+    #[must_use]
+    pub fn tag(&self, message: &[u8]) -> [u8; 32] {
+        self.secret.tag(message)
     }
 
     pub(super) fn certified_key(&self) -> CertifiedKey {

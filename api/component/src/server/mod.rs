@@ -98,8 +98,9 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// While the value is held the connection makes room for nobody: its request has come whole.
-    fn work(&self) -> Work {
+    /// While the value is held the connection makes room for nobody: its request has come whole, or it is known by other means
+    /// that it is not sent for nothing.
+    pub fn work(&self) -> Work {
         self.place.work()
     }
 }

@@ -39,6 +39,7 @@ impl Gate {
             Class::Query => Ok(()),
             Class::Harmless | Class::Disruptive => {
                 let access = Access {
+                    group: crate::route::GROUP,
                     verb: "create",
                     version: self.version,
                     resource: "virtualmachineinstances",

@@ -1,0 +1,165 @@
+//! Uploads into claims, where there is no CDI: tokens, and the proxy to the pods that take images.
+//!
+//! ```text
+//!   API server's aggregator --POST .../uploadtokenrequests-----> token for one claim, five minutes
+//!                           --POST .../uploads/CLAIM/proxy--+
+//!                                                           +--> proxy: is its pod ready? --mutual TLS--> the pod
+//!   anybody with a token ------POST /v1beta1/upload ...-----+
+//! ```
+//!
+//! The listener is another one than that of webhooks and calls: it may be exposed, its requests have no end in sight, and it speaks
+//! HTTP/1.1 alone, so that an image that waits for a slow disk keeps nobody else's request on the same connection waiting.
+//!
+//! Whoever comes by the aggregator is asked about ([`crate::authorize`]); whoever comes with a token was asked about when it was made. The
+//! group is CDI's (`upload.cdi.kubevirt.io`): virt-operator has the API server send its requests here only where there is no CDI.
+
+mod group;
+mod pod;
+mod proxy;
+mod route;
+mod token;
+
+use std::sync::Arc;
+
+use barevirt_component::server::{Caller, Limits};
+use http::Request;
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::answer::{self, Answer, Refusal};
+use crate::authorize;
+use crate::front_proxy::{self, User};
+use crate::route::NoRoute;
+use crate::state::State;
+use proxy::Way;
+use route::Route;
+
+pub use group::GROUP;
+
+/// Images on their way at the same time, in each replica. Each takes some hundred kilobytes.
+const MOST: usize = 64;
+
+/// What requests of this listener may use.
+#[derive(Debug)]
+pub struct Uploads {
+    state: Arc<State>,
+    seats: Arc<Semaphore>,
+}
+
+impl Uploads {
+    /// None is on its way.
+    #[must_use]
+    pub fn new(state: Arc<State>) -> Arc<Self> {
+        Arc::new(Uploads { state, seats: Arc::new(Semaphore::new(MOST)) })
+    }
+}
+
+/// Accepts until the future is dropped.
+pub async fn serve(uploads: Arc<Uploads>, listener: TcpListener) {
+    let (certificates, proxies) = (uploads.state.clone(), uploads.state.clone());
+    let tls = move || certificates.certificates.uploads();
+    // The aggregator is never put out for a stranger.
+    let knows = move |shown: &[CertificateDer<'static>]| {
+        proxies.front_proxy.load().as_ref().is_some_and(|front_proxy| front_proxy.trusts(shown).is_ok())
+    };
+    let answer = move |caller: Caller, request: Request<Incoming>| {
+        let uploads = uploads.clone();
+        async move { respond(&uploads, &caller, request).await.unwrap_or_else(Answer::from) }
+    };
+    barevirt_component::server::serve(listener, Limits::BUSY, tls, knows, answer).await;
+}
+
+async fn respond(uploads: &Uploads, caller: &Caller, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    let state = &uploads.state;
+    let route = match route::parse(request.method(), request.uri().path()) {
+        Ok(route) => route,
+        Err(NoRoute::NotFound) => {
+            return Err(Refusal::not_found("the server could not find the requested resource"));
+        }
+        Err(NoRoute::MethodNotAllowed) => return Err(Refusal::method_not_allowed()),
+    };
+    match route {
+        Route::Groups => Ok(answer::ok(&group::groups())),
+        Route::Group => Ok(answer::ok(&group::group())),
+        Route::Resources => Ok(answer::ok(&group::resources())),
+        Route::Token { namespace } => {
+            let user = allowed(uploads, caller, &request, &route::token_access(&namespace)).await?;
+            let body = state.bodies.read(caller, request).await?;
+            let asked = group::asked(&namespace, &body)?;
+            let pair = state.certificates.shown();
+            let pair = pair.ok_or_else(|| Refusal::unavailable("there is no certificate yet"))?;
+            tracing::info!(user = user.name, namespace, claim = asked.claim, "a token for an upload");
+            Ok(group::granted(&asked, &token::issue(&pair, &namespace, &asked.claim, Timestamp::now())))
+        }
+        Route::Upload { namespace, claim } => {
+            let access = route::upload_access(&namespace, &claim);
+            let user = allowed(uploads, caller, &request, &access).await?;
+            tracing::info!(user = user.name, namespace, claim, "an upload begins");
+            uploads.forward(caller, &(namespace, claim), Way::Asynchronous, request).await
+        }
+        Route::Proxied(way) => {
+            let pair = state.certificates.shown();
+            let pair = pair.ok_or_else(|| Refusal::unavailable("there is no certificate yet"))?;
+            let read = token::bearer(request.headers())
+                .and_then(|token| token::read(&pair, token, Timestamp::now()))
+                .map_err(|refused| Refusal::unauthorized(refused.to_string()))?;
+            tracing::info!(namespace = read.namespace, claim = read.claim, "an upload begins");
+            uploads.forward(caller, &(read.namespace, read.claim), way, request).await
+        }
+        Route::NotServed(what) => {
+            Err(Refusal::bad_request(format!("{what} are taken by CDI alone, and this cluster has none")))
+        }
+    }
+}
+
+/// Who asks by way of the aggregator, if they may.
+async fn allowed(
+    uploads: &Uploads,
+    caller: &Caller,
+    request: &Request<Incoming>,
+    access: &crate::route::Access,
+) -> Result<User, Refusal> {
+    let front_proxy = uploads.state.front_proxy.load();
+    let user = front_proxy
+        .as_ref()
+        .ok_or(front_proxy::Refused::NotConfigured)
+        .and_then(|front_proxy| front_proxy.user(&caller.shown, request.headers()))
+        .map_err(|refused| {
+            tracing::info!(%refused, "request without identity");
+            Refusal::unauthorized("Unauthorized")
+        })?;
+    authorize::allow(&uploads.state.client.0, &user, access).await?;
+    Ok(user)
+}
+
+impl Uploads {
+    /// Passes a request on to the pod of the claim, once it is known that it may be.
+    async fn forward(
+        &self,
+        caller: &Caller,
+        (namespace, claim): &(String, String),
+        way: Way,
+        request: Request<Incoming>,
+    ) -> Result<Answer, Refusal> {
+        // Who was let in makes no room for strangers.
+        let _work = caller.work();
+        let server = pod::find(&self.state.client.0, namespace, claim).await?;
+        if request.method() == http::Method::HEAD {
+            return Ok(answer::done());
+        }
+        let seat = self.seats.clone().try_acquire_owned();
+        let seat =
+            seat.map_err(|_| Refusal::unavailable(format!("{MOST} uploads are under way: try again later")))?;
+        let tls = self.state.certificates.to_handlers();
+        let tls = tls.ok_or_else(|| Refusal::unavailable("there is no certificate for pods yet"))?;
+        tokio::select! {
+            answer = proxy::send(&tls, &server, way, request, seat) => answer,
+            () = server.gone(&self.state.client.0) => {
+                Err(Refusal::unavailable(format!("the upload pod of claim {claim} is gone: send it again")))
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The pod that takes the image of a claim: where it is, and what it shows.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use barevirt_import_job::{JOB, Job, Source, UPLOAD_PORT, upload_pod_name};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::{Api, Client, ResourceExt};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::answer::Refusal;
+
+/// Annotation on a claim, CDI's: how far what fills it is.
+const PHASE_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.phase";
+/// Between two looks at whether a pod is still there.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// An upload server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Server {
+    namespace: String,
+    name: String,
+    uid: String,
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    /// What it shows, and nobody else can.
+    pub(super) certificate: CertificateDer<'static>,
+}
+
+/// Finds the pod of a claim.
+///
+/// 503 until it is ready, 409 once the claim is filled.
+pub(super) async fn find(client: &Client, namespace: &str, claim: &str) -> Result<Server, Refusal> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let found = claims.get_opt(claim).await.map_err(|error| Refusal::from_kube("get the claim", error))?;
+    let pod = pods.get_opt(&upload_pod_name(claim)).await;
+    let pod = pod.map_err(|error| Refusal::from_kube("get the upload pod", error))?;
+    server(claim, found.as_ref(), pod.as_ref())
+}
+
+fn server(name: &str, claim: Option<&PersistentVolumeClaim>, pod: Option<&Pod>) -> Result<Server, Refusal> {
+    let not_yet = |why: &str| Refusal::unavailable(format!("claim {name} takes no upload yet: {why}"));
+    let claim = claim.ok_or_else(|| not_yet("it is not there"))?;
+    if claim.annotations().get(PHASE_ANNOTATION).is_some_and(|phase| phase == "Succeeded") {
+        return Err(Refusal::conflict("persistentvolumeclaims", name, "it is filled"));
+    }
+    let pod = pod.ok_or_else(|| not_yet("it has no upload pod"))?;
+    let uid = claim.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
+    let own = pod
+        .owner_references()
+        .iter()
+        .any(|owner| owner.controller == Some(true) && Some(owner.uid.as_str()) == uid);
+    if !own {
+        return Err(not_yet("the pod of that name is not its own"));
+    }
+    let status = pod.status.clone().unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let address = status.pod_ip.and_then(|address| address.parse::<IpAddr>().ok());
+    let (true, None, Some(address)) = (ready, &pod.metadata.deletion_timestamp, address) else {
+        return Err(not_yet("its upload pod is not ready"));
+    };
+    let certificate = certificate(pod).ok_or_else(|| not_yet("its pod is no upload pod"))?;
+    Ok(Server {
+        namespace: pod.namespace().unwrap_or_default(),
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        address: SocketAddr::new(address, UPLOAD_PORT),
+        certificate,
+    })
+}
+
+fn certificate(pod: &Pod) -> Option<CertificateDer<'static>> {
+    let variables = pod.spec.as_ref()?.containers.first()?.env.as_ref()?;
+    let text = variables.iter().find(|variable| variable.name == JOB)?.value.as_ref()?;
+    let Source::Upload { certificate, .. } = serde_json::from_str::<Job>(text).ok()?.source else {
+        return None;
+    };
+    CertificateDer::from_pem_slice(certificate.as_bytes()).ok()
+}
+
+impl Server {
+    /// Comes back when the pod is no more: its node may be gone without a word.
+    pub(super) async fn gone(&self, client: &Client) {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+        loop {
+            tokio::time::sleep(LOOK).await;
+            // Without an answer it is as before.
+            if let Ok(found) = pods.get_metadata_opt(&self.name).await
+                && found.and_then(|found| found.uid()).as_ref() != Some(&self.uid)
+            {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn objects(change: impl FnOnce(&mut Value, &mut Value)) -> Result<Server, Refusal> {
+        let (shown, key) = barevirt_component::tls::self_made_pem("pod").unwrap();
+        let source = Source::Upload { authorities: String::new(), certificate: shown, key };
+        let job = Job { source, size: 1, overhead: 0, preallocation: false, owner: String::new() };
+        let mut claim = json!({ "metadata": { "name": "disk", "uid": "c1", "annotations": {} } });
+        let mut pod = json!({
+            "metadata": { "name": "cdi-upload-disk", "namespace": "shop", "uid": "p1", "ownerReferences": [
+                { "apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "disk", "uid": "c1", "controller": true },
+            ] },
+            "spec": { "containers": [
+                { "name": "importer", "env": [{ "name": JOB, "value": serde_json::to_string(&job).unwrap() }] },
+            ] },
+            "status": { "podIP": "10.0.0.1", "conditions": [{ "type": "Ready", "status": "True" }] },
+        });
+        change(&mut claim, &mut pod);
+        let pod = (!pod.is_null()).then(|| serde_json::from_value(pod).unwrap());
+        let claim = (!claim.is_null()).then(|| serde_json::from_value(claim).unwrap());
+        server("disk", claim.as_ref(), pod.as_ref())
+    }
+
+    #[test]
+    fn a_pod_that_is_ready_and_the_claims_own_is_found() {
+        let found = objects(|_, _| {}).unwrap();
+        assert_eq!(found.address, "10.0.0.1:8443".parse().unwrap());
+        assert_eq!((found.name.as_str(), found.uid.as_str()), ("cdi-upload-disk", "p1"));
+    }
+
+    #[test]
+    fn until_then_it_is_not_yet() {
+        type Change = fn(&mut Value, &mut Value);
+        let all: [(Change, &str); 8] = [
+            (|claim, _| *claim = json!(null), "it is not there"),
+            (|_, pod| *pod = json!(null), "it has no upload pod"),
+            (|_, pod| pod["metadata"]["ownerReferences"][0]["uid"] = json!("c0"), "not its own"),
+            (|_, pod| pod["metadata"]["ownerReferences"] = json!([]), "not its own"),
+            (|_, pod| pod["status"]["conditions"][0]["status"] = json!("False"), "is not ready"),
+            (|_, pod| pod["status"]["podIP"] = json!(null), "is not ready"),
+            (|_, pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"), "is not ready"),
+            (|_, pod| pod["spec"]["containers"][0]["env"] = json!([]), "is no upload pod"),
+        ];
+        for (change, why) in all {
+            let refusal = objects(change).unwrap_err();
+            assert!(refusal.code == 503 && refusal.message.contains(why), "{why}: {refusal:?}");
+        }
+        let filled =
+            objects(|claim, _| claim["metadata"]["annotations"][PHASE_ANNOTATION] = json!("Succeeded"));
+        assert_eq!(filled.unwrap_err().code, 409);
+    }
+}

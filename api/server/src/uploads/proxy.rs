@@ -1,0 +1,167 @@
+//! Passes an image on to its pod: over mutual TLS, piece by piece, with nothing kept here.
+//!
+//! The pod lets in whoever has a certificate of ours for clients; we send to nobody but who shows the very certificate that the pod was
+//! made with. A pod that took over the address of another one gets nothing.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_import_job::{UPLOAD, UPLOAD_ASYNC};
+use http::{Method, Request, Response, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::pod::Server;
+use crate::answer::{self, Answer, Refusal};
+
+/// Until a connection is there, with TLS.
+const CONNECTED: Duration = Duration::from_secs(10);
+/// Longest that an image may take, with what becomes of it. The pod itself ends one that brings nothing.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// Words of an answer that are passed on, in bytes, and how long they may take.
+const MOST_TEXT: usize = 4 << 10;
+const TEXT_WITHIN: Duration = Duration::from_secs(10);
+
+/// When an image is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Once the claim is filled.
+    Synchronous,
+    /// Once the image is there.
+    Asynchronous,
+}
+
+impl Way {
+    fn path(self) -> &'static str {
+        match self {
+            Way::Synchronous => UPLOAD,
+            Way::Asynchronous => UPLOAD_ASYNC,
+        }
+    }
+}
+
+/// Sends a request's body to the pod, and answers what it answers. The seat is taken until the last byte is through.
+///
+/// 503 where the pod cannot be reached or goes away meanwhile.
+pub(super) async fn send(
+    tls: &ClientConfig,
+    server: &Server,
+    way: Way,
+    request: Request<Incoming>,
+    seat: OwnedSemaphorePermit,
+) -> Result<Answer, Refusal> {
+    let lost = |why: &dyn std::fmt::Display| {
+        Refusal::unavailable(format!("the upload pod cannot be talked to: {why}"))
+    };
+    let stream = timeout(CONNECTED, connect(tls, server.address, &server.certificate)).await;
+    let stream = stream.map_err(|_| lost(&"no connection in time"))?.map_err(|error| lost(&error))?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
+    tokio::spawn(async move {
+        // An answer may come before the end of the image, of which the pod then takes some more: it is read on meanwhile.
+        if let Ok(Err(error)) = timeout(LONGEST, connection).await {
+            tracing::debug!(%error, "the connection to an upload pod ended");
+        }
+        drop(seat);
+    });
+    let passed = Request::builder()
+        .method(Method::POST)
+        .uri(way.path())
+        .header(header::HOST, "upload")
+        .body(request.into_body())
+        .map_err(|error| Refusal::internal(error.to_string()))?;
+    let response = timeout(LONGEST, sender.send_request(passed)).await;
+    let response = response
+        .map_err(|_| lost(&format!("no answer within {} h", LONGEST.as_secs() / 3600)))?
+        .map_err(|error| lost(&error))?;
+    Ok(pass(response).await)
+}
+
+async fn pass(response: Response<Incoming>) -> Answer {
+    let status = response.status();
+    let mut body = response.into_body();
+    let mut text = Vec::new();
+    let read = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let bytes = frame.data_ref().map_or(&[][..], |data| data);
+            text.extend_from_slice(&bytes[..bytes.len().min(MOST_TEXT - text.len())]);
+            if text.len() == MOST_TEXT {
+                return;
+            }
+        }
+    };
+    // What was said until then is said.
+    let _ = timeout(TEXT_WITHIN, read).await;
+    answer::typed(status, "text/plain; charset=utf-8", text)
+}
+
+async fn connect(
+    tls: &ClientConfig,
+    address: SocketAddr,
+    certificate: &CertificateDer<'static>,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let tcp = TcpStream::connect(address).await?;
+    let mut config = tls.clone();
+    let algorithms = config.crypto_provider().signature_verification_algorithms;
+    config
+        .dangerous()
+        .set_certificate_verifier(Arc::new(Very { certificate: certificate.clone(), algorithms }));
+    TlsConnector::from(Arc::new(config)).connect(ServerName::from(address.ip()), tcp).await
+}
+
+/// Takes this very certificate and no other.
+#[derive(Debug)]
+struct Very {
+    certificate: CertificateDer<'static>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Very {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, TlsError> {
+        if *end_entity == self.certificate {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(TlsError::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,110 @@
+//! Which request is meant: method and path. Pure.
+
+use http::Method;
+
+use super::group::{GROUP, VERSION};
+use super::proxy::Way;
+use crate::route::{Access, NoRoute, object_name};
+
+/// One request that this listener knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Route {
+    /// `/apis`.
+    Groups,
+    /// `/apis/GROUP`.
+    Group,
+    /// `/apis/GROUP/VERSION`.
+    Resources,
+    /// A token is asked for.
+    Token {
+        /// Of the claim.
+        namespace: String,
+    },
+    /// An image, from a person whom the API server knows.
+    Upload {
+        /// Of the claim.
+        namespace: String,
+        /// Its name.
+        claim: String,
+    },
+    /// An image, or the question whether it may be sent, from somebody with a token.
+    Proxied(Way),
+    /// What only CDI's proxy takes.
+    NotServed(&'static str),
+}
+
+/// What a person must be allowed to do for a token.
+pub(super) fn token_access(namespace: &str) -> Access {
+    Access {
+        group: GROUP,
+        verb: "create",
+        version: VERSION,
+        resource: "uploadtokenrequests",
+        subresource: "",
+        namespace: namespace.to_owned(),
+        name: String::new(),
+    }
+}
+
+/// What a person must be allowed to do to send an image.
+pub(super) fn upload_access(namespace: &str, claim: &str) -> Access {
+    Access { resource: "uploads", subresource: "proxy", name: claim.to_owned(), ..token_access(namespace) }
+}
+
+/// Finds the route of a request.
+pub(super) fn parse(method: &Method, path: &str) -> Result<Route, NoRoute> {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let only = |wanted: &[Method], route: Route| {
+        if wanted.contains(method) { Ok(route) } else { Err(NoRoute::MethodNotAllowed) }
+    };
+    let sent = [Method::HEAD, Method::POST, Method::PUT];
+    match parts.as_slice() {
+        ["apis"] => only(&[Method::GET], Route::Groups),
+        ["apis", GROUP] => only(&[Method::GET], Route::Group),
+        ["apis", GROUP, VERSION] => only(&[Method::GET], Route::Resources),
+        ["apis", GROUP, VERSION, "namespaces", namespace, "uploadtokenrequests"] => {
+            only(&[Method::POST], Route::Token { namespace: object_name(namespace)? })
+        }
+        // The last word is by what the API server lets a request take its time.
+        ["apis", GROUP, VERSION, "namespaces", namespace, "uploads", claim, "proxy"] => {
+            let (namespace, claim) = (object_name(namespace)?, object_name(claim)?);
+            only(&[Method::POST], Route::Upload { namespace, claim })
+        }
+        [VERSION, "upload"] => only(&sent, Route::Proxied(Way::Synchronous)),
+        [VERSION, "upload-async"] => only(&sent, Route::Proxied(Way::Asynchronous)),
+        [VERSION, "upload-form" | "upload-form-async"] => Ok(Route::NotServed("forms")),
+        [VERSION, "upload-archive"] | ["v1alpha1", "upload-archive"] => Ok(Route::NotServed("archives")),
+        _ => Err(NoRoute::NotFound),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_path_is_one_request() {
+        let apis = "/apis/upload.cdi.kubevirt.io/v1beta1";
+        let of = |method: Method, path: &str| parse(&method, path);
+        assert_eq!(of(Method::GET, apis), Ok(Route::Resources));
+        let token = Route::Token { namespace: "shop".to_owned() };
+        assert_eq!(of(Method::POST, &format!("{apis}/namespaces/shop/uploadtokenrequests")), Ok(token));
+        let upload = Route::Upload { namespace: "shop".to_owned(), claim: "disk".to_owned() };
+        let path = format!("{apis}/namespaces/shop/uploads/disk/proxy");
+        assert_eq!(of(Method::POST, &path), Ok(upload));
+        assert_eq!(of(Method::GET, &path), Err(NoRoute::MethodNotAllowed));
+        assert_eq!(of(Method::PUT, "/v1beta1/upload"), Ok(Route::Proxied(Way::Synchronous)));
+        assert_eq!(of(Method::HEAD, "/v1beta1/upload-async"), Ok(Route::Proxied(Way::Asynchronous)));
+        assert_eq!(of(Method::POST, "/v1beta1/upload-archive"), Ok(Route::NotServed("archives")));
+        for path in [
+            "/",
+            "/v1beta1",
+            "/validate",
+            "/apis/subresources.kubevirt.io/v1",
+            "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/a%2fb/uploads/disk/proxy",
+            "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/shop/uploads/../proxy",
+        ] {
+            assert_eq!(of(Method::POST, path), Err(NoRoute::NotFound), "{path}");
+        }
+    }
+}
