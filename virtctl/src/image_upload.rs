@@ -1,6 +1,7 @@
 //! image-upload: fills a volume with a disk image or an archive of this machine.
 //!
-//! CDI, the Containerized Data Importer, fills the volume. What is made here only asks for it, and the file goes to its proxy:
+//! CDI, the Containerized Data Importer, fills the volume, or where there is none, Barevirt. What is made here only asks for it, and
+//! the file goes to CDI's proxy, or where there is none, to the API server, which passes it on:
 //!
 //! ```text
 //!  flags ─> Upload ─> claim or DataVolume made, or found ─> upload server ready ─> token, proxy's URL ─> file sent ─> processed
@@ -22,22 +23,29 @@ mod ready;
 mod send;
 mod upload;
 
+use anyhow::ensure;
+use kube::Config;
+
 use crate::session::Session;
 pub(crate) use arguments::ImageUpload;
 use cluster::Cluster;
 use image::Image;
 use send::Proxy;
-use upload::Target;
+use upload::{Content, Target};
 
 impl ImageUpload {
-    pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
+    pub(crate) async fn run(&self, session: &Session, config: &Config) -> anyhow::Result<()> {
         for warning in self.deprecated() {
             eprintln!("{warning}");
         }
         let upload = self.upload()?;
         let image = Image::open(&upload.path)?;
         let cluster = Cluster::new(session);
-        cluster.need_cdi().await?;
+        let is_of_cdi = cluster.need_uploads().await?;
+        ensure!(
+            is_of_cdi || upload.content == Content::Image,
+            "--archive-path: archives are taken by CDI alone, and this cluster has none"
+        );
 
         let (namespace, name) = (&session.namespace, &upload.name);
         match cluster.existing(&upload).await? {
@@ -56,14 +64,26 @@ impl ImageUpload {
         }
 
         let url = match upload.proxy.as_str() {
-            "" => cluster.proxy_url().await?,
-            url => url.to_owned(),
+            "" => cluster.proxy_url(is_of_cdi).await?,
+            url => Some(url.to_owned()),
         };
-        let url = endpoint::whole(&url);
-        println!("Uploading data to {url}");
-        let proxy = Proxy::new(&endpoint::Endpoints::of(&url)?, upload.insecure)?;
+        let proxy = match &url {
+            Some(url) => {
+                let url = endpoint::whole(url);
+                println!("Uploading data to {url}");
+                Proxy::new(&endpoint::Endpoints::of(&url)?, upload.insecure)?
+            }
+            None => {
+                println!("Uploading data through the API server");
+                Proxy::through_api_server(config, &cluster.upload_path(name))?
+            }
+        };
         let restarts = processing::restarts(&cluster.claim(name).await?);
-        let attempts = send::send(&proxy, &image, upload.tries, || cluster.token(name)).await?;
+        let attempts = match url {
+            Some(_) => send::send(&proxy, &image, upload.tries, || cluster.token(name)).await?,
+            // The API server knows the person, and asks for no token.
+            None => send::send(&proxy, &image, upload.tries, || async { Ok(String::new()) }).await?,
+        };
         if upload.data_source {
             println!("{}", cluster.point_data_source(&upload).await?);
         }

@@ -271,7 +271,10 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::MigrateCancel(cancel) => cancel.run(&connection.open().await?).await,
         Command::EvacuateCancel(cancel) => cancel.run(&connection.open().await?).await,
         Command::MemoryDump(missing) => missing.run("memory-dump", "memory dumps are not there"),
-        Command::ImageUpload(upload) => upload.run(&connection.open().await?).await,
+        Command::ImageUpload(upload) => {
+            let (session, config) = connection.open_with_config().await?;
+            upload.run(&session, &config).await
+        }
         Command::VmExport(missing) => missing.run("vmexport", "exports are not there"),
         Command::Guestfs(missing) => missing.run("guestfs", "there is no image with libguestfs"),
         Command::Template(missing) => missing.run("template", "templates are not there"),

@@ -122,14 +122,19 @@ impl Connection {
 
     /// Reads the configuration; nothing is sent yet.
     pub(crate) async fn open(&self) -> anyhow::Result<Session> {
+        Ok(self.open_with_config().await?.0)
+    }
+
+    /// The same, with what the client was made of: for requests that are no client's.
+    pub(crate) async fn open_with_config(&self) -> anyhow::Result<(Session, Config)> {
         let mut config = self.config().await?;
         self.server.apply(&mut config)?;
         self.person.apply(&mut config);
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         // A refusal is reported at once: 503 and 504 are answers about a guest here, and no command is sent twice.
         config.default_retry = false;
-        let client = Client::try_from(config).context("make a client")?;
-        Ok(Session { client, namespace })
+        let client = Client::try_from(config.clone()).context("make a client")?;
+        Ok((Session { client, namespace }, config))
     }
 }
 

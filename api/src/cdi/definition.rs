@@ -90,7 +90,6 @@ const RULES: &[Rule] = &[
     not_served("!has(self.imageio)", ".imageio"),
     not_served("!has(self.s3)", ".s3"),
     not_served("!has(self.snapshot)", ".snapshot"),
-    not_served("!has(self.upload)", ".upload"),
     not_served("!has(self.vddk)", ".vddk"),
     Rule {
         at: &["source", "http"],
@@ -204,7 +203,7 @@ mod tests {
             definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
         let source = below(schema, &["spec", "source"]).unwrap();
         for name in source.properties.as_ref().unwrap().keys() {
-            let served = ["blank", "http", "pvc", "registry"].contains(&name.as_str());
+            let served = ["blank", "http", "pvc", "registry", "upload"].contains(&name.as_str());
             let refused = RULES.iter().any(|rule| rule.rule == format!("!has(self.{name})"));
             assert!(served != refused, "{name}");
             assert!(

@@ -11,6 +11,7 @@ use crate::network_policies::policy;
 use crate::objects::{PRIORITY_CLASS, definition, metadata, namespaced};
 use crate::operator::NAME;
 use crate::operator::kind::{Identity, Kind};
+use crate::operator::upload_service::UPLOAD_SERVICE;
 use crate::rbac::{CERTIFICATES, SECRETS, named, role_ref, rule, subjects};
 use crate::workloads::{environment, pod, two_replicas, unprivileged};
 use crate::{INSTALLED, Images, strategy, variable};
@@ -141,6 +142,8 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
         // Made where there is none, and changed where it is ours.
         named(DEFINITIONS.0, &[DEFINITIONS.1], &[DATA_VOLUME_DEFINITION], &["get", "create", "patch"]),
         named(DEFINITIONS.0, &[DEFINITIONS.1], &[CDI_DEFINITION], &["get"]),
+        // Made where there is none, changed and taken away where it is ours.
+        named("apiregistration.k8s.io", &["apiservices"], &[UPLOAD_SERVICE], &["get", "create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
         // Handlers' certificates, and no other signer's.
         rule(CERTIFICATES, &["certificatesigningrequests"], &["list", "watch", "delete"]),

@@ -20,6 +20,7 @@ const READ: Verbs = &["get", "list", "watch"];
 const WRITE: Verbs = &["get", "delete", "create", "update", "patch", "list", "watch"];
 const ALL: Verbs = &["get", "delete", "create", "update", "patch", "list", "watch", "deletecollection"];
 
+const UPLOADS: &str = "upload.cdi.kubevirt.io";
 const CALLS: &str = "subresources.kubevirt.io";
 
 /// What each role may do with some resources.
@@ -156,6 +157,8 @@ const TABLE: &[Row] = &[
     .view(READ),
     // CDI's kind, where there is no CDI; its own roles grant the same.
     Row::new("cdi.kubevirt.io", &["datavolumes"]).writers(ALL, WRITE).view(READ),
+    // The same, of what its images come in by.
+    Row::new(UPLOADS, &["uploadtokenrequests", "uploads/proxy"]).writers(CREATE, CREATE),
     Row::new("pool.kubevirt.io", &["virtualmachinepools"]).writers(ALL, WRITE).view(READ),
     Row::new("migrations.kubevirt.io", &["migrationpolicies"]).writers(READ, READ).view(READ),
 ];
@@ -298,7 +301,7 @@ mod tests {
         let granted: BTreeSet<String> = grants()
             .values()
             .flat_map(BTreeMap::keys)
-            .filter(|line| !line.starts_with(CALLS))
+            .filter(|line| !line.starts_with(CALLS) && !line.starts_with(UPLOADS))
             .cloned()
             .collect();
         assert_eq!(granted, served);

@@ -6,7 +6,8 @@ use crate::network_policies::policy;
 use crate::objects::{PRIORITY_CLASS, metadata, namespaced};
 use crate::operator::NAME as OPERATOR;
 use barevirt_api::names::{
-    APP_LABEL, CA_CONFIG_MAP, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER,
+    APP_LABEL, CA_CONFIG_MAP, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER,
+    SERVICE_ACCOUNT_HANDLER,
 };
 use serde_json::{Value, json};
 
@@ -16,6 +17,10 @@ const OPERATOR_SERVICE: &str = "kubevirt-operator-webhook";
 const API_PORT: u16 = 8444;
 /// Name of that port, whatever its number.
 const API_PORT_NAME: &str = "virt-api";
+/// Port of uploads, in virt-api's pod and of its service.
+pub(crate) const UPLOADS_PORT: u16 = 8445;
+/// Name of that port.
+const UPLOADS_PORT_NAME: &str = "uploads";
 /// Port of `/healthz` and `/metrics` in every component's pod.
 const PROBES_PORT: u16 = 8443;
 /// Port of the handler's console server in its pod.
@@ -32,7 +37,7 @@ pub(crate) fn objects(images: &Images) -> Vec<Value> {
         policy("virt-controller", &[PROBES_PORT]),
         api(images),
         budget("virt-api"),
-        policy("virt-api", &[API_PORT, PROBES_PORT]),
+        policy("virt-api", &[API_PORT, UPLOADS_PORT, PROBES_PORT]),
         api_service(),
         operator_service(),
         metrics_service(),
@@ -188,11 +193,16 @@ fn api(images: &Images) -> Value {
         "imagePullPolicy": images.pull_policy,
         "args": [
             format!("--listen=[::]:{API_PORT}"),
+            format!("--uploads-listen=[::]:{UPLOADS_PORT}"),
             format!("--probes-listen=[::]:{PROBES_PORT}"),
             format!("--namespace={INSTALL_NAMESPACE}"),
         ],
         "env": environment(),
-        "ports": [{"name": API_PORT_NAME, "containerPort": API_PORT, "protocol": "TCP"}, metrics_port()],
+        "ports": [
+            {"name": API_PORT_NAME, "containerPort": API_PORT, "protocol": "TCP"},
+            {"name": UPLOADS_PORT_NAME, "containerPort": UPLOADS_PORT, "protocol": "TCP"},
+            metrics_port(),
+        ],
         "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 2, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
         // What strangers can make it take is bounded well below.
@@ -241,7 +251,10 @@ fn api_service() -> Value {
         "spec": {
             "selector": {APP_LABEL: name},
             // By name: while another version is rolled out, some pods have another number.
-            "ports": [{"name": "https", "port": 443, "targetPort": API_PORT_NAME, "protocol": "TCP"}],
+            "ports": [
+                {"name": "https", "port": 443, "targetPort": API_PORT_NAME, "protocol": "TCP"},
+                {"name": UPLOADS_PORT_NAME, "port": UPLOADS_PORT, "targetPort": UPLOADS_PORT_NAME, "protocol": "TCP"},
+            ],
         },
     })
 }

@@ -46,6 +46,7 @@ mod standalone;
 mod stolen;
 mod strategies;
 mod streams;
+mod uploads;
 mod usb;
 mod user_guide;
 mod virtctl;

@@ -17,6 +17,10 @@ use crate::session::{self, Session};
 
 /// Group of the tokens.
 const TOKENS: &str = "upload.cdi.kubevirt.io";
+/// Its version.
+const VERSION: &str = "v1beta1";
+/// What the group has where Barevirt serves it.
+const OWN: &str = "uploads/proxy";
 /// Name of the one CDIConfig there is.
 const CONFIG: &str = "config";
 
@@ -48,12 +52,13 @@ impl<'a> Cluster<'a> {
         Api::namespaced_with(self.session.client.clone(), self.namespace(), &cdi::resource(name))
     }
 
-    /// Fails where CDI is not installed: the objects of an upload would wait for ever.
-    pub(super) async fn need_cdi(&self) -> anyhow::Result<()> {
+    /// Whether CDI takes uploads, and not Barevirt in its place. Fails where neither does: the objects of an upload would wait for
+    /// ever.
+    pub(super) async fn need_uploads(&self) -> anyhow::Result<bool> {
         let served = match self.session.client.list_api_groups().await {
             Ok(served) => served,
             // A user without this permission is refused by the next request.
-            Err(error) if refused_with(&error, 403) => return Ok(()),
+            Err(error) if refused_with(&error, 403) => return Ok(true),
             Err(error) => return Err(session::plain(error)).context("list the API groups of the cluster"),
         };
         for group in [cdi::GROUP, TOKENS] {
@@ -62,7 +67,16 @@ impl<'a> Cluster<'a> {
                 "this cluster has no CDI, which takes uploads: nothing serves {group}. Install the Containerized Data Importer, and upload again"
             );
         }
-        Ok(())
+        // Barevirt's own group has what CDI's has not.
+        let version = format!("{TOKENS}/{VERSION}");
+        let served = self.session.client.list_api_group_resources(&version).await.map_err(session::plain);
+        let served = served.with_context(|| format!("list the resources of {version}"))?;
+        Ok(!served.resources.iter().any(|resource| resource.name == OWN))
+    }
+
+    /// Path at the API server that passes an image on to the claim's pod.
+    pub(super) fn upload_path(&self, claim: &str) -> String {
+        format!("/apis/{TOKENS}/{VERSION}/namespaces/{}/uploads/{claim}/proxy", self.namespace())
     }
 
     /// The existing claim to upload to, if any. Fails when it cannot be used, and when there is none and none may be created.
@@ -163,23 +177,27 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Where the cluster says that its upload proxy is.
-    pub(super) async fn proxy_url(&self) -> anyhow::Result<String> {
+    /// Where the cluster says that its upload proxy is; nowhere where images go through the API server.
+    pub(super) async fn proxy_url(&self, is_of_cdi: bool) -> anyhow::Result<Option<String>> {
+        if !is_of_cdi {
+            return Ok(None);
+        }
         let configs: Api<DynamicObject> =
             Api::all_with(self.session.client.clone(), &cdi::resource("CDIConfig"));
         let found = configs.get(CONFIG).await.map_err(session::plain);
         let config =
             found.with_context(|| format!("get CDIConfig {CONFIG}; --uploadproxy-url does without"))?;
         url_of(&config.data)
+            .map(Some)
             .context("uploadproxy URL not found: CDIConfig config has none, say it with --uploadproxy-url")
     }
 
     /// A token that lets its bearer upload to the claim, for five minutes.
     pub(super) async fn token(&self, claim: &str) -> anyhow::Result<String> {
         let namespace = self.namespace();
-        let path = format!("/apis/{TOKENS}/v1beta1/namespaces/{namespace}/uploadtokenrequests");
+        let path = format!("/apis/{TOKENS}/{VERSION}/namespaces/{namespace}/uploadtokenrequests");
         let request = json!({
-            "apiVersion": format!("{TOKENS}/v1beta1"), "kind": "UploadTokenRequest",
+            "apiVersion": format!("{TOKENS}/{VERSION}"), "kind": "UploadTokenRequest",
             "metadata": { "generateName": "token-for-virtctl-", "namespace": namespace },
             "spec": { "pvcName": claim },
         });

@@ -8,6 +8,7 @@
 //! ```
 
 mod attempts;
+mod person;
 mod proxy;
 
 use std::sync::Arc;

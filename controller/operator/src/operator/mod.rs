@@ -36,6 +36,7 @@ pub mod seen;
 pub mod strategic;
 pub mod target;
 pub mod trouble;
+pub(crate) mod upload_service;
 pub mod versions;
 pub mod wanted;
 pub mod webhook;

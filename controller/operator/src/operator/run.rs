@@ -4,7 +4,7 @@ use super::cache::Cache;
 use super::reconcile::{Reconciler, scopes};
 use super::target::Own;
 use super::webhook::Webhook;
-use super::{data_volumes, definition};
+use super::{data_volumes, definition, upload_service};
 use barevirt_component::error::chain;
 use barevirt_component::request::back_off;
 use kube::Client;
@@ -23,6 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webhook>, instance: &str) {
     let watches = cache.clone().follow(client.clone(), scopes(&own));
     let volumes = data_volumes::follow(client.clone(), cache.clone());
+    let uploads = upload_service::follow(client.clone(), cache.clone());
     let mut reconciler = Reconciler::new(client.clone(), own, cache.clone(), webhook, instance);
     let signer = reconciler.signer();
     let work = async {
@@ -61,6 +62,7 @@ pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webho
     tokio::select! {
         () = watches => warn!("the watches ended"),
         () = volumes => {}
+        () = uploads => {}
         () = signer => warn!("the watch of certificate requests ended"),
         () = work => {}
     }

@@ -1,4 +1,4 @@
-//! CDI's upload proxy: one connection a request, over TLS as the URL says.
+//! The upload proxy, CDI's or by way of the API server: one connection a request, over TLS as the URL says.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::super::endpoint::Endpoints;
+use super::person::Person;
+use crate::session::sentence;
 
 /// Until a connection is there, with TLS.
 const CONNECTED: Duration = Duration::from_secs(30);
@@ -49,6 +51,10 @@ pub(in super::super) struct Proxy {
     endpoints: Endpoints,
     /// `None` for one without TLS.
     tls: Option<Arc<ClientConfig>>,
+    /// Who asks, where the API server is asked: it knows people, not tokens of uploads.
+    person: Option<Person>,
+    /// The name that the certificate has to have, where it is not the URL's.
+    name: Option<String>,
 }
 
 impl Proxy {
@@ -64,7 +70,24 @@ impl Proxy {
             ServerName::try_from(bare(host)).is_ok(),
             "the upload proxy's name {host:?} is no name of a host"
         );
-        Ok(Self { endpoints: endpoints.clone(), tls })
+        Ok(Self { endpoints: endpoints.clone(), tls, person: None, name: None })
+    }
+
+    /// The API server, which passes on to a path of its own what the person of the kubeconfig sends.
+    pub(in super::super) fn through_api_server(config: &kube::Config, path: &str) -> anyhow::Result<Self> {
+        let base = config.cluster_url.to_string();
+        let whole = format!("{}{path}", base.trim_end_matches('/'));
+        let synchronous: Uri = whole.parse().with_context(|| format!("{whole:?} is no URL"))?;
+        let tls = match synchronous.scheme_str() {
+            Some("http") => None,
+            _ => Some(Arc::new(config.rustls_client_config().context("prepare TLS for the API server")?)),
+        };
+        Ok(Self {
+            endpoints: Endpoints { asynchronous: None, synchronous },
+            tls,
+            person: Some(Person::of(config)),
+            name: config.tls_server_name.clone(),
+        })
     }
 
     /// Where to send the file: a proxy that does not know the better endpoint has the other one.
@@ -92,20 +115,32 @@ impl Proxy {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let host = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
         // What is before an @ is nobody's business but the connection's.
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         let mut request = Request::builder()
             .method(&method)
-            .uri(path)
+            .uri(uri.path_and_query().map_or("/", |path| path.as_str()))
             .header(header::HOST, host)
-            .header(header::USER_AGENT, format!("virtctl/{}", barevirt_api::release::VERSION))
-            .header(header::AUTHORIZATION, format!("Bearer {token}"));
+            .header(header::USER_AGENT, format!("virtctl/{}", barevirt_api::release::VERSION));
         if method == Method::POST {
             request = request.header(header::CONTENT_TYPE, "application/octet-stream");
         }
-        let request = request.body(body).map_err(|error| Broken::Lost(error.to_string()))?;
+        let request = match &self.person {
+            None => request
+                .header(header::AUTHORIZATION, format!("Bearer {token}"))
+                .body(body)
+                .map_err(|error| Broken::Lost(error.to_string()))?,
+            Some(person) => {
+                let request = request.body(()).map_err(|error| Broken::Lost(error.to_string()))?;
+                let signed = person.sign(request).await;
+                let signed = signed.map_err(|error| Broken::Untrusted(format!("{error:#}")))?;
+                // Where it goes is known; its path as it was may have a part of the server's before it.
+                let (mut parts, ()) = signed.into_parts();
+                parts.uri = uri.path_and_query().cloned().map_or(Uri::default(), Uri::from);
+                Request::from_parts(parts, body)
+            }
+        };
         let stream = match timeout(CONNECTED, self.connect(uri)).await {
             Ok(connected) => connected?,
             Err(_) => return Err(lost(uri, &format!("no connection within {} s", CONNECTED.as_secs()))),
@@ -126,7 +161,8 @@ impl Proxy {
         // The answer may take hours: a proxy that is gone without a word is noticed. As good as it can be had.
         let _ = setsockopt(&plain, sockopt::KeepAlive, &true);
         let Some(tls) = &self.tls else { return Ok(TokioIo::new(Box::new(plain))) };
-        let name = ServerName::try_from(host).map_err(|error| Broken::Untrusted(error.to_string()))?;
+        let name = self.name.clone().unwrap_or(host);
+        let name = ServerName::try_from(name).map_err(|error| Broken::Untrusted(error.to_string()))?;
         match TlsConnector::from(tls.clone()).connect(name, plain).await {
             Ok(stream) => Ok(TokioIo::new(Box::new(stream))),
             Err(error) => Err(refused_by_tls(uri, &error)),
@@ -190,5 +226,6 @@ async fn said(answer: Response<Incoming>) -> Said {
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
     }
     text.truncate(MAX_TEXT);
-    Said { status, text: String::from_utf8_lossy(&text).trim().to_owned() }
+    // Kubernetes has a sentence in it.
+    Said { status, text: sentence(&text).trim().to_owned() }
 }

@@ -6,7 +6,7 @@ use crate::operator::cache::selector;
 use crate::operator::kind::Identity;
 use crate::operator::report::{self, Outcome};
 use crate::operator::target::Target;
-use crate::operator::{APPLIED_ANNOTATION, data_volumes, existing, owned, removal, versions};
+use crate::operator::{APPLIED_ANNOTATION, data_volumes, existing, owned, removal, upload_service, versions};
 use barevirt_api::v1::{Condition, KubeVirt};
 use barevirt_component::request::Error;
 use barevirt_component::request::call_opt;
@@ -52,6 +52,8 @@ impl Reconciler {
         }
         self.left.clear();
         self.certificates.forget();
+        // While somebody answers still.
+        upload_service::remove(&self.client).await?;
         let (mut found, mut uids) = (vec![], BTreeMap::new());
         for scope in scopes(&self.own) {
             let api = scope.metadata(self.client.clone());

@@ -1,0 +1,197 @@
+//! Uploads without CDI: `virtctl image-upload` by way of the API server and of the upload proxy, and one that breaks off.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
+use barevirt_e2e::command::{cluster_script, repository, run, succeed, try_kubectl};
+use barevirt_e2e::forward::Forward;
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Until a claim was filled, and its machine runs.
+const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
+/// Bytes of the disk that comes packed, and of the one that breaks off.
+const DATA: usize = 1 << 20;
+const LONG: usize = 8 << 20;
+
+/// A test that has the cluster's DataVolumes for itself, without CDI.
+fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
+    in_namespace(name, move |namespace| {
+        let _absent = Absent::prepare()?;
+        wait::until_true("uploads to be served by virt-api", SOON, || {
+            let served = try_kubectl(&["get", "--raw", "/apis/upload.cdi.kubevirt.io/v1beta1"])?;
+            Ok(served.code == 0 && served.stdout.contains("uploads/proxy"))
+        })?;
+        test(namespace)
+    });
+}
+
+fn tiny() -> PathBuf {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
+    target.join("images/guest-tiny.qcow2")
+}
+
+fn shell(directory: &Path, script: &str) -> Result<String> {
+    succeed(Command::new("sh").args(["-ec", script]).current_dir(directory), None)
+}
+
+fn sha256(file: &Path) -> Result<String> {
+    let said = succeed(Command::new("sha256sum").arg(file), None)?;
+    Ok(said.split(' ').next().unwrap_or_default().to_owned())
+}
+
+fn upload(namespace: &Namespace, arguments: &[&str]) -> Result<String> {
+    let output = namespace.try_virtctl(&[&["image-upload"], arguments].concat())?;
+    ensure!(output.code == 0, "virtctl ended with {}: {}", output.code, output.text());
+    Ok(output.text())
+}
+
+fn annotation<'a>(claim: &'a Value, name: &str) -> &'a Value {
+    &claim["metadata"]["annotations"][format!("cdi.kubevirt.io/storage.{name}")]
+}
+
+/// The upload proxy, behind a port of this machine.
+fn proxy() -> Result<Forward> {
+    let words = ["port-forward", "-n", "kubevirt", "service/virt-api", ":8445"];
+    Forward::start(cluster_script("kubectl").args(words))
+}
+
+#[test]
+fn a_machine_boots_from_an_upload_beside_one_that_came_packed() {
+    without_cdi("uploads", |namespace| {
+        let work = tempfile::tempdir()?;
+        shell(work.path(), &format!("head -c {DATA} /dev/urandom >data && gzip -k data"))?;
+        let (data, packed) = (work.path().join("data"), work.path().join("data.gz"));
+        let archive = namespace.try_virtctl(&[
+            "image-upload",
+            "dv",
+            "files",
+            "--size=16Mi",
+            &format!("--archive-path={}", data.display()),
+        ])?;
+        ensure!(
+            archive.code == 1 && archive.text().contains("archives are taken by CDI alone"),
+            "{archive:?}"
+        );
+
+        let path = format!("--image-path={}", tiny().display());
+        let said = upload(namespace, &["dv", "root", "--size=160Mi", "--force-bind", &path])?;
+        for words in ["Uploading data through the API server", "Processing completed successfully"] {
+            ensure!(said.contains(words), "{words:?} is not in {said:?}");
+        }
+        let filled = namespace.wait(DATA_VOLUMES, "root", "to be filled", SOON, |volume| {
+            volume["status"]["phase"] == "Succeeded"
+        })?;
+        ensure!(filled["status"]["progress"] == "100.0%", "{}", filled["status"]);
+        namespace.wait_gone("pod", "cdi-upload-root", SOON)?;
+
+        let path = format!("--image-path={}", packed.display());
+        upload(namespace, &["pvc", "data", "--size=32Mi", "--force-bind", &path])?;
+        let claim = namespace.need("pvc", "data")?;
+        ensure!(annotation(&claim, "pod.phase") == "Succeeded", "{claim}");
+        ensure!(annotation(&claim, "upload.target") == "", "{claim}");
+        // A second one would overwrite it.
+        let again = namespace.try_virtctl(&["image-upload", "pvc", "data", "--no-create", &path])?;
+        ensure!(again.code == 1 && again.text().contains("already successfully imported"), "{again:?}");
+
+        let mut machine = guest::machine("vm", "Always");
+        let template = guest::spec_of(&mut machine);
+        template["volumes"] = json!([
+            { "name": "root", "dataVolume": { "name": "root" } },
+            { "name": "data", "persistentVolumeClaim": { "claimName": "data" } },
+        ]);
+        let disk = json!({ "name": "data", "serial": "DATA", "disk": { "bus": "virtio" } });
+        guest::push(&mut template["domain"]["devices"]["disks"], disk);
+        namespace.apply(&machine)?;
+        namespace.wait_phase("vm", "Running", FILLED)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let device = "/dev/$(basename $(dirname $(grep -lx DATA /sys/block/*/serial)))";
+        let found = console.ok(&format!("head -c {DATA} {device} | sha256sum"), SOON)?;
+        ensure!(found.contains(&sha256(&data)?), "{found}");
+        console.leave().map(drop)
+    });
+}
+
+#[test]
+fn an_upload_that_breaks_off_begins_anew_and_a_bad_image_is_refused() {
+    without_cdi("uploadscut", |namespace| {
+        let work = tempfile::tempdir()?;
+        shell(
+            work.path(),
+            &format!(
+                "head -c {LONG} /dev/urandom >data && qemu-img create -q -f qcow2 -u -F raw -b /etc/passwd bad 1M"
+            ),
+        )?;
+        let data = work.path().join("data");
+        namespace.apply(&json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+            "metadata": {
+                "name": "disk", "annotations": { "cdi.kubevirt.io/storage.bind.immediate.requested": "" },
+            },
+            "spec": {
+                "source": { "upload": {} }, "storage": { "resources": { "requests": { "storage": "32Mi" } } },
+            },
+        }))?;
+        let ready = |what: &str| {
+            namespace
+                .wait(DATA_VOLUMES, "disk", what, FILLED, |volume| volume["status"]["phase"] == "UploadReady")
+        };
+        ready("to be ready")?;
+        let path = format!(
+            "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/{}/uploadtokenrequests",
+            namespace.name()
+        );
+        let request = json!({
+            "apiVersion": "upload.cdi.kubevirt.io/v1beta1", "kind": "UploadTokenRequest",
+            "metadata": { "generateName": "token-" }, "spec": { "pvcName": "disk" },
+        });
+        let file = work.path().join("request");
+        std::fs::write(&file, request.to_string())?;
+        let answer = namespace.kubectl(&["create", "--raw", &path, "-f", &file.display().to_string()])?;
+        let answer: Value = serde_json::from_str(&answer)?;
+        let token = answer["status"]["token"].as_str().context("no token")?.to_owned();
+
+        let proxy = proxy()?;
+        let url = format!("https://127.0.0.1:{}", proxy.port);
+        let send = |token: &str, more: &[&str], file: &Path| {
+            let mut curl = Command::new("curl");
+            curl.args([
+                "-sk",
+                "-X",
+                "POST",
+                "-w",
+                " %{http_code}",
+                "-H",
+                &format!("Authorization: Bearer {token}"),
+            ]);
+            curl.args(more).arg("-T").arg(file).arg(format!("{url}/v1beta1/upload"));
+            run(&mut curl, None)
+        };
+        let refused = send("forged", &[], &data)?;
+        ensure!(refused.text().ends_with("401"), "{refused:?}");
+        let bad = send(&token, &[], &work.path().join("bad"))?;
+        ensure!(bad.text().contains("names a backing file") && bad.text().ends_with("400"), "{bad:?}");
+        let cut = send(&token, &["--limit-rate", "1M", "--max-time", "3"], &data)?;
+        ensure!(cut.code == 28, "{cut:?}");
+        ready("to be ready still")?;
+
+        // As KubeVirt's virtctl does it.
+        let path = format!("--image-path={}", data.display());
+        let said = upload(
+            namespace,
+            &["dv", "disk", "--no-create", "--insecure", "--uploadproxy-url", &url, &path],
+        )?;
+        ensure!(said.contains(&format!("Uploading data to {url}")), "{said:?}");
+        namespace.wait(DATA_VOLUMES, "disk", "to be filled", SOON, |volume| {
+            volume["status"]["phase"] == "Succeeded"
+        })?;
+        let late = send(&token, &[], &data)?;
+        ensure!(late.text().ends_with("409"), "{late:?}");
+        Ok(())
+    });
+}
