@@ -82,6 +82,13 @@ fn certificate(pod: &Pod) -> Option<CertificateDer<'static>> {
 }
 
 impl Server {
+    /// One at that address, for tests.
+    #[cfg(test)]
+    pub(super) fn at(address: SocketAddr, certificate: CertificateDer<'static>) -> Self {
+        let text = |text: &str| text.to_owned();
+        Server { namespace: text("shop"), name: text("pod"), uid: text("p1"), address, certificate }
+    }
+
     /// Comes back when the pod is no more: its node may be gone without a word.
     pub(super) async fn gone(&self, client: &Client) {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);

@@ -165,3 +165,7 @@ impl ServerCertVerifier for Very {
         self.algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+#[path = "proxy_tests.rs"]
+mod tests;

@@ -1,0 +1,207 @@
+//! From a client's connection through the proxy into a claim: the pod is virt-importer's own server, over real TLS.
+
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use barevirt_import_job::{DISK, Job, Source};
+use hyper::server::conn::http1 as server;
+use hyper::service::service_fn;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use virt_importer::convert::Tools;
+use virt_importer::failure::Failure;
+use virt_importer::target::Places;
+use virt_importer::upload::{self, Upload};
+
+use super::*;
+
+const SIZE: u64 = 4 << 20;
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { issuer: Issuer::new(params, key), pem }
+    }
+
+    /// What virt-api calls with: it believes nobody until it is told whom.
+    fn client(&self) -> ClientConfig {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let shown = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_client_auth_cert(vec![shown], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+            .unwrap()
+    }
+}
+
+/// A pod that waits for an image.
+struct Pod {
+    claim: TempDir,
+    server: Server,
+    ended: JoinHandle<Result<u64, Failure>>,
+}
+
+impl Pod {
+    async fn start(authority: &Authority) -> Self {
+        let claim = tempfile::tempdir().unwrap();
+        let nothing = claim.path().join("nothing");
+        let (certificate, key) = barevirt_component::tls::self_made_pem("upload.barevirt.dev").unwrap();
+        let shown = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+        let source = Source::Upload { authorities: authority.pem.clone(), certificate, key };
+        let tls = Arc::new(upload::tls(&source).unwrap());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let server = Server::at(listener.local_addr().unwrap(), shown);
+        let upload = Upload {
+            places: Places {
+                data: claim.path().to_owned(),
+                device: nothing.clone(),
+                scratch: claim.path().to_owned(),
+                source: nothing.clone(),
+                source_device: nothing,
+            },
+            tools: Tools { importer: "/nothing".into(), qemu_img: "/usr/bin/qemu-img".into(), seconds: None },
+            job: Job { source, size: SIZE, overhead: 60, preallocation: false, owner: String::new() },
+            stall: Duration::from_secs(2),
+        };
+        Pod { claim, server, ended: tokio::spawn(upload.serve(listener, tls)) }
+    }
+
+    fn disk(&self) -> Option<Vec<u8>> {
+        std::fs::read(self.claim.path().join(DISK)).ok()
+    }
+}
+
+/// Sends an image to a proxy for that pod; what comes back. Of the image only so much is sent, then the connection ends.
+async fn through(
+    tls: &ClientConfig,
+    server: &Server,
+    way: Way,
+    image: &[u8],
+    only: Option<usize>,
+) -> (u16, String) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tls, server) = (tls.clone(), server.clone());
+    let seats = Arc::new(Semaphore::new(1));
+    let counted = seats.clone();
+    let serving = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let (tls, server, seats) = (tls.clone(), server.clone(), seats.clone());
+            async move {
+                let seat = seats.try_acquire_owned().unwrap();
+                Ok::<_, Infallible>(
+                    send(&tls, &server, way, request, seat).await.unwrap_or_else(Answer::from),
+                )
+            }
+        });
+        let _ = server::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+    });
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut reader, mut writer) = stream.into_split();
+    let head = format!(
+        "POST /v1beta1/upload HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        image.len()
+    );
+    writer.write_all(head.as_bytes()).await.unwrap();
+    let body = image[..only.unwrap_or(image.len())].to_vec();
+    let sending = tokio::spawn(async move {
+        // An answer that comes first may end it.
+        let _ = writer.write_all(&body).await;
+        writer
+    });
+    let mut answer = vec![];
+    if only.is_some() {
+        drop(sending.await.unwrap());
+        drop(reader);
+    } else {
+        timeout(Duration::from_secs(20), reader.read_to_end(&mut answer)).await.unwrap().unwrap();
+    }
+    timeout(Duration::from_secs(20), serving).await.unwrap().unwrap();
+    // Whatever became of it, its seat is free again.
+    drop(timeout(Duration::from_secs(20), counted.acquire()).await.unwrap().unwrap());
+    let text = String::from_utf8(answer).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
+    (head.split(' ').nth(1).unwrap_or("0").parse().unwrap(), body.to_owned())
+}
+
+fn image() -> Vec<u8> {
+    (0..3_000_000_u32).map(|at| (at % 251) as u8).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_goes_through_whole() {
+    let authority = Authority::new();
+    for way in [Way::Synchronous, Way::Asynchronous] {
+        let pod = Pod::start(&authority).await;
+        let (status, text) = through(&authority.client(), &pod.server, way, &image(), None).await;
+        assert_eq!((status, text.as_str()), (200, ""));
+        let Pod { claim, ended, .. } = pod;
+        assert_eq!(timeout(Duration::from_secs(20), ended).await.unwrap().unwrap().unwrap(), SIZE);
+        let disk = std::fs::read(claim.path().join(DISK)).unwrap();
+        assert!(disk[..3_000_000] == image()[..] && disk.len() as u64 == SIZE);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_pod_says_is_said_and_what_breaks_off_is_none() {
+    let authority = Authority::new();
+    let pod = Pod::start(&authority).await;
+    let client = authority.client();
+    // Refused before its end, which is far.
+    let large = vec![7; 64 << 20];
+    let (status, text) = through(&client, &pod.server, Way::Synchronous, &large, None).await;
+    assert!(status == 400 && text.contains("is a disk of 67108864 bytes"), "{status} {text}");
+    through(&client, &pod.server, Way::Synchronous, &image(), Some(1 << 20)).await;
+    assert_eq!(pod.disk(), None);
+    assert!(!pod.ended.is_finished());
+    let again = async {
+        while through(&client, &pod.server, Way::Synchronous, &image(), None).await.0 != 200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), again).await.unwrap();
+    assert!(pod.disk().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_goes_to_the_very_pod_and_is_taken_from_us_alone() {
+    let authority = Authority::new();
+    let (pod, other) = (Pod::start(&authority).await, Pod::start(&authority).await);
+    // Another pod has the address by now.
+    let moved = Server::at(other.server.address, pod.server.certificate.clone());
+    let (status, text) = through(&authority.client(), &moved, Way::Synchronous, &image(), None).await;
+    assert!(status == 503 && text.contains("cannot be talked to"), "{status} {text}");
+    // The pod believes another authority.
+    let stranger = Authority::new().client();
+    let (status, text) = through(&stranger, &pod.server, Way::Synchronous, &image(), None).await;
+    assert!(status == 503 && text.contains("cannot be talked to"), "{status} {text}");
+    for pod in [&pod, &other] {
+        assert_eq!(std::fs::read_dir(pod.claim.path()).unwrap().count(), 0);
+    }
+    // Nobody is there.
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+    let gone = Server::at(nobody, pod.server.certificate.clone());
+    assert_eq!(through(&authority.client(), &gone, Way::Synchronous, &image(), None).await.0, 503);
+    assert!(!Path::new(&pod.claim.path().join(DISK)).exists());
+}
