@@ -189,5 +189,9 @@ mod tests {
         assert_eq!(sources(&after), [("default", "domain"), ("red", "multus-status")]);
         assert_eq!(after[0].link_state.as_deref(), Some("down"));
         assert_eq!((after[1].link_state.as_deref(), after[1].mac.as_deref()), (None, None));
+        // Until its network is away, nobody else takes that from the pod.
+        let lingers = [made[0].clone(), Interface { lingers: true, ..made[1].clone() }];
+        let after = report(&before, &lingers, &cards[..1], &[]);
+        assert_eq!(sources(&after)[1], ("red", "domain, multus-status"));
     }
 }

@@ -8,6 +8,7 @@ pub mod heard;
 mod kvm;
 pub mod live;
 mod moving;
+mod paces;
 pub mod panics;
 pub mod plan;
 pub mod session;
@@ -32,13 +33,13 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use self::backoff::Backoff;
 pub use self::moving::Migration;
+use self::paces::Paces;
 use self::panics::Panics;
 use self::plan::{Observed, Step};
 use self::session::Session;
 use crate::FIELD_MANAGER;
 use crate::launchers::Launcher;
 use crate::launchers::pods_dir::PodsDir;
-use crate::pace::Bucket;
 use crate::pods::LauncherPod;
 use crate::status::{compute, events, patch};
 
@@ -46,50 +47,6 @@ use crate::status::{compute, events, patch};
 const API_DEADLINE: Duration = Duration::from_secs(30);
 /// A failure is logged when it has happened this often in a row, and then each time the count doubles.
 const LOG_AFTER: u32 = 8;
-
-/// How often a launcher may make its task act, by what it says or by falling silent. Guests in good order stay far below; one
-/// whose launcher is not ours any more keeps neither the API server nor the node busy.
-#[derive(Debug)]
-struct Paces {
-    /// Writes of the status.
-    patches: Bucket,
-    /// Events. Those beyond are left out.
-    events: Bucket,
-    /// Connections that were made.
-    connections: Bucket,
-    /// Other steps on the node, or with the launcher.
-    steps: Bucket,
-}
-
-impl Default for Paces {
-    fn default() -> Self {
-        Self {
-            patches: Bucket::new(30, Duration::from_secs(2)),
-            events: Bucket::new(25, Duration::from_secs(60)),
-            connections: Bucket::new(5, Duration::from_secs(10)),
-            steps: Bucket::new(40, Duration::from_secs(1)),
-        }
-    }
-}
-
-impl Paces {
-    /// The bucket of a step that acts.
-    fn of(&mut self, step: &Step) -> Option<&mut Bucket> {
-        match step {
-            Step::Connect(_) => Some(&mut self.connections),
-            Step::Prepare
-            | Step::Sync
-            | Step::RealTime { .. }
-            | Step::Plug(_)
-            | Step::Shutdown { .. }
-            | Step::Await { .. }
-            | Step::Claim { .. }
-            | Step::Move(_)
-            | Step::ReportFailedPings(_) => Some(&mut self.steps),
-            Step::Wait | Step::Report | Step::Disconnect => None,
-        }
-    }
-}
 
 /// What all tasks share.
 #[derive(Clone)]

@@ -48,10 +48,28 @@ fn a_guest_starts_with_all_cards_and_gets_others_once_its_pod_is_attached() {
         ]),
     );
     assert_eq!(of(&coming, &held(&[]), false), [There, There, Later]);
+    let leaves = |name: usize| {
+        let mut vmi = coming.clone();
+        vmi.spec.domain.devices.interfaces[name].state = Some("absent".to_owned());
+        of(&vmi, &held(&[]), false)[name]
+    };
+    assert_eq!((leaves(1), leaves(2)), (There, Gone));
     let mut leaving = running;
     leaving.spec.domain.devices.interfaces[1].state = Some("absent".to_owned());
     assert_eq!(of(&leaving, &held(&["red"]), true)[1], There);
     assert_eq!(of(&leaving, &held(&[]), true)[1], Gone);
+}
+
+#[test]
+fn only_cards_beside_the_first_of_a_guest_that_runs_here_stand_alone() {
+    let alone = |phase: &str, here: bool| {
+        let told = json!({"name": "red", "podInterfaceName": "podred", "infoSource": "domain"});
+        let valid = ValidVmi::new(vmi(phase, &json!([told]))).unwrap();
+        let cards = wanted(&valid, &held(&[]), here).unwrap();
+        cards.into_iter().filter(|card| card.alone).map(|card| card.interface).collect::<Vec<_>>()
+    };
+    assert_eq!(alone("Running", true), ["red"]);
+    assert!(alone("Scheduled", true).is_empty() && alone("Running", false).is_empty());
 }
 
 #[test]

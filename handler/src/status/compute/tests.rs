@@ -225,6 +225,23 @@ fn the_guest_s_word_adds_a_name_and_no_address() {
 }
 
 #[test]
+fn a_card_that_is_not_as_wanted_is_told_while_that_lasts() {
+    let card = |name: &str, trouble: &str| barevirt_protocol::v1::Card {
+        name: name.to_owned(),
+        trouble: trouble.to_owned(),
+        ..Default::default()
+    };
+    let mut launcher = launcher(Phase::Running);
+    launcher.cards = vec![card("default", ""), card("red", "no room")];
+    let status = compute(&scheduled(), seen(&launcher), &at(5));
+    let condition = Condition::find(&status.conditions, CONDITION_SYNCHRONIZED).unwrap();
+    assert_eq!((condition.is_true(), condition.message.as_deref()), (false, Some("interface red: no room")));
+    launcher.cards.pop();
+    let healed = compute(&vmi(status), seen(&launcher), &at(6));
+    assert_eq!(Condition::find(&healed.conditions, CONDITION_SYNCHRONIZED), None);
+}
+
+#[test]
 fn a_failure_to_synchronize_is_a_condition_while_it_lasts() {
     let failing = Seen {
         launcher: None,
