@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 /// Image with busybox that every node of the test cluster has.
 const BUSYBOX: &str = "localhost/barevirt-cluster/busybox:devel";
 
-fn pod(name: &str, command: &[&str]) -> Value {
+/// A pod that `restricted` admits, with that command.
+pub fn pod(name: &str, command: &[&str]) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": name, "labels": { "app": name } },

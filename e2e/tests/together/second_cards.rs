@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
 /// Of networks here, bytes.
@@ -210,5 +210,85 @@ fn a_guest_whose_network_is_not_defined_says_so_and_starts_once_the_test_beds_de
         wait::until_true("the card's link", SOON, || {
             Ok(told(namespace, "vm", "late").is_ok_and(|card| card["podInterfaceName"].is_string()))
         })
+    });
+}
+
+/// Changes the template of the machine `vm` by operations of a JSON patch.
+fn change(namespace: &Namespace, operations: &Value) -> Result<()> {
+    namespace.kubectl(&["patch", "vm", "vm", "--type", "json", "-p", &operations.to_string()]).map(drop)
+}
+
+/// A pod with a web server and a second link on a network that gives addresses; its address there.
+fn neighbour(namespace: &Namespace, network: &str) -> Result<String> {
+    let mut pod = pods::pod(
+        "neighbour",
+        &["sh", "-c", "echo neighbour >/tmp/index.html; exec httpd -f -p 8080 -h /tmp"],
+    );
+    pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": network });
+    pod["spec"]["nodeName"] = json!("node01");
+    namespace.apply(&pod)?;
+    let pod =
+        namespace.wait("pod", "neighbour", "to run", SOON, |pod| pod["status"]["phase"] == "Running")?;
+    let noted: Value = serde_json::from_str(
+        pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
+            .as_str()
+            .context("nothing is noted")?,
+    )?;
+    Ok(noted[1]["ips"][0].as_str().context("no address is noted")?.to_owned())
+}
+
+#[test]
+fn a_card_comes_and_goes_while_the_guest_runs_and_the_test_beds_delegate_attaches_its_network() {
+    in_namespace("plugged", |namespace| {
+        let range = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.79.0.0/24" }]] });
+        define(namespace, "leased", &json!({ "ipam": range }))?;
+        let address = neighbour(namespace, "leased")?;
+        let mut machine = guest::machine("vm", "Always");
+        guest::spec_of(&mut machine)["nodeSelector"] = json!({ "kubernetes.io/hostname": "node01" });
+        namespace.apply(&machine)?;
+        let uid = namespace.wait_phase("vm", "Running", RUNNING)?["metadata"]["uid"].clone();
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let template = "/spec/template/spec";
+        change(
+            namespace,
+            &json!([
+                { "op": "add", "path": format!("{template}/networks/-"),
+                  "value": { "name": "red", "multus": { "networkName": "leased" } } },
+                { "op": "add", "path": format!("{template}/domain/devices/interfaces/-"),
+                  "value": { "name": "red", "bridge": {}, "macAddress": MAC } },
+            ]),
+        )?;
+        wait::until_true("the guest to have the card", SOON, || {
+            Ok(told(namespace, "vm", "red").is_ok_and(|card| card["infoSource"] == "domain, multus-status"))
+        })?;
+        console.ok(&format!("grep -q {MAC} /sys/class/net/eth1/address && ip link set eth1 up"), SOON)?;
+        console.ok("udhcpc -i eth1 -q -n -t 10 -T 1 -s /etc/udhcpc.script", SOON)?;
+        let answer = console.ok(&format!("timeout 20 wget -qO- http://{address}:8080/"), SOON)?;
+        ensure!(answer == "neighbour", "{answer}");
+        let state = format!("{template}/domain/devices/interfaces/1/state");
+        change(namespace, &json!([{ "op": "add", "path": state, "value": "down" }]))?;
+        wait::until_true("the card's link to be down", SOON, || {
+            Ok(told(namespace, "vm", "red")?["linkState"] == "down")
+        })?;
+        let carrier = console.ok("cat /sys/class/net/eth1/carrier", SOON)?;
+        ensure!(carrier == "0", "the link is {carrier}");
+        change(namespace, &json!([{ "op": "replace", "path": state, "value": "absent" }]))?;
+        namespace.wait("vmi", "vm", "to have one card", SOON, |vmi| {
+            let cards = |list: &Value| list.as_array().map_or(0, Vec::len);
+            cards(&vmi["status"]["interfaces"]) == 1
+                && cards(&vmi["spec"]["domain"]["devices"]["interfaces"]) == 1
+        })?;
+        let (inside, code) = console.run("ip link show eth1", SOON)?;
+        ensure!(code != 0, "the guest has the card still: {inside}");
+        console.leave()?;
+        ensure!(namespace.need("vmi", "vm")?["metadata"]["uid"] == uid, "another instance");
+        let pod = namespace.launcher("vm")?;
+        let left = Left::of(&pod)?;
+        ensure!(left.links.len() == 1, "the pod is attached still: {:?}", left.links);
+        let process = left.node.processes(&pod, "virt-launcher")?.first().copied().context("no launcher")?;
+        let links = left.node.sh(&format!("nsenter -t {process} -n ip -o link show"))?;
+        ensure!(links.lines().count() == 4, "the card has left something in the pod: {links}");
+        Ok(())
     });
 }
