@@ -42,10 +42,16 @@ impl Pair {
         &self.seal
     }
 
-    /// What only those can write below a message who have the key: who reads it compares it with his own.
+    /// What only those can write below a message who have the key.
     #[must_use]
-    pub fn tag(&self, message: &[u8]) -> [u8; 32] {
+    pub fn tag(&self, message: &[u8]) -> Vec<u8> {
         self.secret.tag(message)
+    }
+
+    /// Whether a message has the tag that the key gives it.
+    #[must_use]
+    pub fn has_tagged(&self, message: &[u8], tag: &[u8]) -> bool {
+        self.secret.has(message, tag)
     }
 
     pub(super) fn certified_key(&self) -> CertifiedKey {
