@@ -22,6 +22,7 @@ mod importer;
 mod job;
 mod stage;
 mod status;
+mod upload_events;
 pub mod uploads;
 
 use self::stage::{Stage, is_of, stage};
@@ -33,7 +34,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 pub use claim::is_filled;
-pub use facts::{Event, Installation, LABEL, Observed, SourceClaim};
+pub use facts::{Event, Installation, LABEL, Observed, SourceClaim, Step};
 pub use importer::{Running, address, name as pod_name};
 pub use job::copied;
 pub use status::refused;
@@ -43,19 +44,6 @@ const PROGRESS: Duration = Duration::from_secs(2);
 
 /// How often a source is looked at that is not ready: nobody watches it.
 const SOURCE: Duration = Duration::from_secs(5);
-
-/// Something to be done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// Make the claim.
-    MakeClaim(Box<PersistentVolumeClaim>),
-    /// Merge this into the claim.
-    PatchClaim(Value),
-    /// Make the pod.
-    MakePod(Box<Pod>),
-    /// Delete the pod with that UID.
-    RemovePod(String),
-}
 
 /// What to do.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,6 +1,6 @@
 //! Does what was planned for a DataVolume.
 
-use super::{REFUSED, UNFILLED};
+use super::again::{REFUSED, UNFILLED};
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{DataVolume, DataVolumeStatus};

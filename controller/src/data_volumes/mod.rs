@@ -10,20 +10,20 @@
 //! again before anything is changed: a DataVolume that was made under another definition is never touched. What CDI then finds
 //! are claims that belong to their DataVolumes, those that are filled marked as CDI marks them.
 
+mod again;
 mod apply;
 mod observe;
+mod owner;
 mod progress;
 mod uploads;
 
 use crate::cluster::Cluster;
-use barevirt_api::cdi::{
-    CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, DataVolume, is_own_definition,
-};
-use barevirt_component::request::{Category, Error, call_opt};
+use again::DEADLINE;
+use barevirt_api::cdi::DataVolume;
+use barevirt_component::request::Error;
 use barevirt_plan::imports::{self, LABEL};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::{Action, Controller};
@@ -34,16 +34,6 @@ use tracing::{info, warn};
 
 /// Between two looks at whose the definition is.
 const LOOK: Duration = Duration::from_secs(5);
-/// When a DataVolume is looked at again that is not filled, should nothing happen: classes change, and nobody watches them.
-const UNFILLED: Duration = Duration::from_secs(30);
-/// After a failure.
-const FAILED: Duration = Duration::from_secs(5);
-/// After something that was changed at the same time.
-const CHANGED: Duration = Duration::from_millis(500);
-/// After something was refused.
-const REFUSED: Duration = Duration::from_secs(10);
-/// How long one reconciliation may take.
-const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Fills DataVolumes whenever that is ours to do. Without an importer's image it never is.
 pub async fn run(cluster: Arc<Cluster>) {
@@ -76,24 +66,13 @@ async fn until_not_ours(cluster: &Cluster) {
 
 /// Whether DataVolumes are ours to fill; none where that is not known.
 async fn is_ours(cluster: &Cluster) -> Option<bool> {
-    match owner(cluster).await {
+    match owner::is_us(cluster).await {
         Ok(ours) => Some(ours),
         Err(error) => {
             warn!(%error, "not known whose DataVolumes are");
             None
         }
     }
-}
-
-async fn owner(cluster: &Cluster) -> Result<bool, Error> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    let about = |name: &'static str| move || format!("definition {name}");
-    let found = call_opt("get", about(DEFINITION), definitions.get_metadata(DEFINITION)).await?;
-    let Some(found) = found else { return Ok(false) };
-    if !is_own_definition(found.labels()) {
-        return Ok(false);
-    }
-    Ok(call_opt("get", about(CDI), definitions.get_metadata(CDI)).await?.is_none())
 }
 
 async fn work(cluster: Arc<Cluster>) {
@@ -122,7 +101,7 @@ async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result
     let installation = observe::installation(cluster).await?;
     let plan = imports::plan(&observed, &installation);
     // The DataVolume was read before: if somebody made it for a CDI that is there since a moment, this look sees that CDI.
-    if plan.changes() && !owner(cluster).await? {
+    if plan.changes() && !owner::is_us(cluster).await? {
         return Ok(None);
     }
     apply::apply(cluster, &observed, plan).await
@@ -130,20 +109,7 @@ async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result
 
 fn on_error(data_volume: Arc<DataVolume>, error: &Error, _: Arc<Cluster>) -> Action {
     let (namespace, name) = (data_volume.namespace(), data_volume.name_any());
-    again(error, || {
+    again::after(error, || {
         warn!(namespace, name, %error, why = error.message(), "a data volume could not be reconciled");
     })
-}
-
-/// When to try again; `tell`, where it is worth a line.
-fn again(error: &Error, tell: impl FnOnce()) -> Action {
-    let pause = match error.category() {
-        Category::Conflict | Category::Gone => return Action::requeue(CHANGED),
-        // Its end comes as an event.
-        Category::Ending => return Action::await_change(),
-        Category::Refused => REFUSED,
-        Category::Unavailable => FAILED,
-    };
-    tell();
-    Action::requeue(pause)
 }

@@ -3,7 +3,8 @@
 //! Any claim can be one, by an annotation, by which nothing can be watched: of all claims the metadata are looked at, and of those
 //! that are none nothing else.
 
-use super::{DEADLINE, REFUSED, observe, owner};
+use super::again::{self, DEADLINE, REFUSED};
+use super::{observe, owner};
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{DATA_VOLUME, DataVolume};
@@ -62,7 +63,7 @@ async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result
     };
     let planned = plan(&target, &keys, &installation);
     // As for a DataVolume: a CDI that is there since a moment finds its own untouched.
-    if planned != Plan::default() && !owner(cluster).await? {
+    if planned != Plan::default() && !owner::is_us(cluster).await? {
         return Ok(None);
     }
     apply(cluster, &target.claim, planned).await
@@ -186,7 +187,7 @@ async fn perform(cluster: &Cluster, claim: &PersistentVolumeClaim, step: Step) -
 
 fn on_error(claim: Arc<Claim>, error: &Error, _: Arc<Cluster>) -> Action {
     let (namespace, name) = (claim.namespace(), claim.name_any());
-    super::again(error, || {
+    again::after(error, || {
         warn!(namespace, name, %error, why = error.message(), "an upload could not be reconciled");
     })
 }

@@ -156,9 +156,10 @@ fn an_upload_that_breaks_off_begins_anew_and_a_bad_image_is_refused() {
         let answer: Value = serde_json::from_str(&answer)?;
         let token = answer["status"]["token"].as_str().context("no token")?.to_owned();
 
-        let proxy = proxy()?;
-        let url = format!("https://127.0.0.1:{}", proxy.port);
+        // One each: a connection that breaks off may take its forwarder along.
         let send = |token: &str, more: &[&str], file: &Path| {
+            let proxy = proxy()?;
+            let url = format!("https://127.0.0.1:{}/v1beta1/upload", proxy.port);
             let mut curl = Command::new("curl");
             curl.args([
                 "-sk",
@@ -169,7 +170,7 @@ fn an_upload_that_breaks_off_begins_anew_and_a_bad_image_is_refused() {
                 "-H",
                 &format!("Authorization: Bearer {token}"),
             ]);
-            curl.args(more).arg("-T").arg(file).arg(format!("{url}/v1beta1/upload"));
+            curl.args(more).arg("-T").arg(file).arg(url);
             run(&mut curl, None)
         };
         let refused = send("forged", &[], &data)?;
@@ -181,6 +182,8 @@ fn an_upload_that_breaks_off_begins_anew_and_a_bad_image_is_refused() {
         ready("to be ready still")?;
 
         // As KubeVirt's virtctl does it.
+        let proxy = proxy()?;
+        let url = format!("https://127.0.0.1:{}", proxy.port);
         let path = format!("--image-path={}", data.display());
         let said = upload(
             namespace,

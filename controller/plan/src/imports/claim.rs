@@ -1,8 +1,7 @@
 //! The claim of a DataVolume.
 
-use super::facts::LABEL;
+use super::facts::{LABEL, POD_PHASE_ANNOTATION, UPLOAD_TARGET_ANNOTATION};
 use super::job::is_upload;
-use super::uploads::UPLOAD_TARGET_ANNOTATION;
 use crate::owner::owner;
 use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec};
 use barevirt_api::quantity;
@@ -16,8 +15,6 @@ use serde_json::{Value, json};
 
 /// Annotation on a claim: for which DataVolume it was filled.
 const POPULATED_FOR_ANNOTATION: &str = "cdi.kubevirt.io/storage.populatedFor";
-/// Annotation on a claim: how the pod has ended that filled it.
-pub(super) const POD_PHASE_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.phase";
 /// What kubectl keeps for itself.
 const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 

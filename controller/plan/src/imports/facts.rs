@@ -3,6 +3,7 @@
 use barevirt_api::cdi::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Label, by which claims and pods of DataVolumes are watched: CDI's.
@@ -34,6 +35,28 @@ pub struct Installation {
     pub image_volumes: bool,
     /// Registries that are spoken to without TLS, `host` or `host:port`.
     pub insecure_registries: BTreeSet<String>,
+}
+
+/// Annotation on a DataVolume or a claim: it need not wait for a consumer.
+pub(super) const IMMEDIATE_ANNOTATION: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
+/// Annotation on a claim: how the pod stands, or has ended, that fills it.
+pub(super) const POD_PHASE_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.phase";
+/// Annotation on a claim: it is to be filled by an upload.
+pub(super) const UPLOAD_TARGET_ANNOTATION: &str = "cdi.kubevirt.io/storage.upload.target";
+/// Restarts after which an import is given up: more than half an hour, with the kubelet's pauses.
+pub(super) const MOST_RESTARTS: i32 = 10;
+
+/// Something to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Make the claim.
+    MakeClaim(Box<PersistentVolumeClaim>),
+    /// Merge this into the claim.
+    PatchClaim(Value),
+    /// Make the pod.
+    MakePod(Box<Pod>),
+    /// Delete the pod with that UID.
+    RemovePod(String),
 }
 
 /// A claim that is copied.

@@ -1,19 +1,14 @@
 //! Where an import stands, by what is there.
 
 use super::claim::{self, is_filled};
-use super::facts::{ADOPTION_ANNOTATION, Observed, SourceClaim};
+use super::facts::{ADOPTION_ANNOTATION, IMMEDIATE_ANNOTATION, MOST_RESTARTS, Observed, SourceClaim};
 use super::importer::{self, Running};
 use super::job::{is_upload, pulled_by_node, source_problem};
-use super::uploads;
+use super::uploads::{self, Says};
 use barevirt_api::cdi::DataVolume;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
-
-/// Annotation on a DataVolume: its claim need not wait for a consumer.
-pub(super) const IMMEDIATE_ANNOTATION: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
-/// Restarts after which an import is given up: more than half an hour, with the kubelet's pauses.
-pub(super) const MOST_RESTARTS: i32 = 10;
 
 /// Where an import stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +74,14 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
         _ => false,
     };
     if is_upload(&data_volume.spec) {
-        return uploads::stage(observed, claim, bound);
+        return match uploads::says(claim) {
+            Says::Filled => Stage::Filled,
+            Says::Failed(why) => Stage::Hopeless(why),
+            Says::Nothing if !bound && observed.waits => Stage::Waiting,
+            Says::Nothing if !bound => Stage::Unbound,
+            Says::Nothing => Stage::Filling(Running::default()),
+            Says::Opened(running) => Stage::Filling(running),
+        };
     }
     let source_waits = source_waits(observed, image_volumes);
     match (&observed.pod, own_pod) {

@@ -4,7 +4,7 @@ use super::facts::{ADOPTION_ANNOTATION, Event, Observed, phase};
 use super::importer;
 use super::job::{copied, is_upload};
 use super::stage::Stage;
-use super::uploads;
+use super::upload_events;
 use crate::data_volumes::status::{FAILED, SUCCEEDED, WAIT_FOR_FIRST_CONSUMER};
 use barevirt_api::cdi::{DataVolume, DataVolumeCondition, DataVolumeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -189,7 +189,7 @@ pub(super) fn events(
         return copy_events(old, new, stage, &format!("{from}/{source} into {namespace}/{name}"));
     }
     if is_upload(&data_volume.spec) {
-        return uploads::events(old, new, stage, &name);
+        return upload_events::of(old, new, stage, &name);
     }
     let mut events = vec![];
     let normal = |reason, message| Event { warning: false, reason, message };

@@ -1,5 +1,4 @@
-use super::facts::ADOPTION_ANNOTATION;
-use super::stage::{IMMEDIATE_ANNOTATION, MOST_RESTARTS};
+use super::facts::{ADOPTION_ANNOTATION, IMMEDIATE_ANNOTATION, MOST_RESTARTS};
 use super::*;
 use barevirt_api::cdi::DataVolume;
 use barevirt_import_job::{Job, Outcome, Source};

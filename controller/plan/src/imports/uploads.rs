@@ -12,23 +12,21 @@
 //! A claim that a pod uses is left alone until that pod has ended: what a guest has open is not written over.
 
 mod pod;
+mod target;
 
-pub use self::pod::Keys;
-use super::claim::POD_PHASE_ANNOTATION;
-use super::facts::{Event, Installation, Observed, phase};
+pub use self::target::{Keys, Target};
+use super::facts::{
+    Event, IMMEDIATE_ANNOTATION, Installation, MOST_RESTARTS, POD_PHASE_ANNOTATION, Step,
+    UPLOAD_TARGET_ANNOTATION,
+};
 use super::importer::{self, End, Running};
-use super::stage::{IMMEDIATE_ANNOTATION, MOST_RESTARTS, Stage};
-use super::{DataVolumeStatus, FAILED, SUCCEEDED, Step};
-use crate::data_volumes::status::WAIT_FOR_FIRST_CONSUMER;
-use barevirt_api::cdi::DataVolume;
+use crate::data_volumes::status::{FAILED, SUCCEEDED};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Annotation on a claim: it is to be filled by an upload.
-pub const UPLOAD_TARGET_ANNOTATION: &str = "cdi.kubevirt.io/storage.upload.target";
 /// Annotation on a claim: what is uploaded; nothing, or `kubevirt`, for an image.
 const CONTENT_ANNOTATION: &str = "cdi.kubevirt.io/storage.contentType";
 /// Annotation on a claim: whether its pod takes an image.
@@ -46,19 +44,6 @@ const NOT_SERVED: &str = "UploadNotServed";
 
 /// How often a claim is looked at that cannot be filled yet: nobody watches what keeps it.
 const AGAIN: Duration = Duration::from_secs(5);
-
-/// The cluster, as far as an upload is concerned.
-#[derive(Clone, Debug)]
-pub struct Target {
-    /// The claim.
-    pub claim: PersistentVolumeClaim,
-    /// The DataVolume that controls it.
-    pub data_volume: Option<DataVolume>,
-    /// The pod of its upload's name.
-    pub pod: Option<Pod>,
-    /// Another pod that uses it.
-    pub used_by: Option<String>,
-}
 
 /// What to do.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -253,67 +238,34 @@ fn patch(claim: &PersistentVolumeClaim, wanted: &[(&str, &str)]) -> Option<Step>
     (!changed.is_empty()).then_some(Step::PatchClaim(patch))
 }
 
-/// What a claim says of an upload that a DataVolume asked for. The claim is the DataVolume's, and not marked as filled.
-pub(super) fn stage(observed: &Observed, claim: &PersistentVolumeClaim, bound: bool) -> Stage {
+/// What the annotations of a claim say of its upload.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Says {
+    /// Nothing yet.
+    Nothing,
+    /// It is opened, or about to be.
+    Opened(Running),
+    /// It is filled.
+    Filled,
+    /// It was given up, and why.
+    Failed(String),
+}
+
+/// What a claim says to the DataVolume that asked for it.
+pub(super) fn says(claim: &PersistentVolumeClaim) -> Says {
     let message = || said(claim, MESSAGE_ANNOTATION).unwrap_or_default().to_owned();
     match said(claim, POD_PHASE_ANNOTATION) {
-        Some(SUCCEEDED) => return Stage::Filled,
-        Some(FAILED) => return Stage::Hopeless(message()),
-        _ => {}
-    }
-    if !bound && said(claim, IMMEDIATE_ANNOTATION).is_none() {
-        return if observed.waits { Stage::Waiting } else { Stage::Unbound };
+        Some(SUCCEEDED) => return Says::Filled,
+        Some(FAILED) => return Says::Failed(message()),
+        Some(_) => {}
+        None if said(claim, IMMEDIATE_ANNOTATION).is_none() && said(claim, MESSAGE_ANNOTATION).is_none() => {
+            return Says::Nothing;
+        }
+        None => {}
     }
     let ready = said(claim, READY_ANNOTATION) == Some("true");
     let stopped = Some(message()).filter(|message| !ready && !message.is_empty());
-    Stage::Filling(Running { runs: ready, restarts: restarts(claim), stopped, ..Running::default() })
-}
-
-/// What is told of a change of a DataVolume.
-pub(super) fn events(
-    old: &DataVolumeStatus,
-    new: &DataVolumeStatus,
-    stage: &Stage,
-    name: &str,
-) -> Vec<Event> {
-    let is_bound = |status: &DataVolumeStatus| {
-        status.conditions.iter().any(|condition| condition.type_ == "Bound" && condition.status == "True")
-    };
-    let event = |reason, message| Event { warning: false, reason, message };
-    let mut events = vec![];
-    if is_bound(new) && !is_bound(old) {
-        events.push(event("Bound", format!("PVC {name} Bound")));
-    }
-    if old.phase == new.phase {
-        return events;
-    }
-    events.extend(match (new.phase.as_deref(), stage) {
-        (Some(FAILED), Stage::Hopeless(why)) => Some(Event {
-            warning: true,
-            reason: "UploadFailed",
-            message: format!("Upload into {name} failed: {why}"),
-        }),
-        (Some(FAILED), _) => {
-            Some(Event { warning: true, reason: "UploadFailed", message: format!("PVC {name} lost") })
-        }
-        (Some(SUCCEEDED), _) => Some(event("UploadSucceeded", format!("Successfully uploaded into {name}"))),
-        (Some(phase::UPLOAD_SCHEDULED), _) => {
-            Some(event("UploadScheduled", format!("Upload into {name} scheduled")))
-        }
-        (Some(phase::UPLOAD_READY), _) => Some(event("UploadReady", format!("Upload into {name} ready"))),
-        (Some(phase::PENDING), Stage::Foreign) => Some(Event {
-            warning: true,
-            reason: "ErrClaimNotOwned",
-            message: format!("claim {name} exists and is not of this DataVolume"),
-        }),
-        (Some(phase::PENDING), _) => Some(event("Pending", format!("PVC {name} Pending"))),
-        (Some(WAIT_FOR_FIRST_CONSUMER), _) => Some(event(
-            WAIT_FOR_FIRST_CONSUMER,
-            format!("PVC {name} Pending: its class binds it once a pod that uses it has a node"),
-        )),
-        _ => None,
-    });
-    events
+    Says::Opened(Running { runs: ready, restarts: restarts(claim), stopped, ..Running::default() })
 }
 
 #[cfg(test)]

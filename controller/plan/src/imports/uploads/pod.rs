@@ -3,7 +3,7 @@
 use super::super::claim::{OVERHEAD, disk_size};
 use super::super::facts::{Installation, LABEL};
 use super::super::importer::{self, RESTARTS_ANNOTATION, Volumes};
-use super::Target;
+use super::target::{Keys, Target};
 use crate::owner::owner;
 use barevirt_api::cdi::DataVolumeSpec;
 use barevirt_import_job::{Job, Source, UPLOAD_PORT, upload_pod_name};
@@ -12,25 +12,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// What the server of one pod shows, and whom it lets in.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Keys {
-    /// Who signs virt-api's certificate, PEM.
-    pub authorities: String,
-    /// The pod's certificate, PEM.
-    pub certificate: String,
-    /// Its key, PEM.
-    pub key: String,
-}
-
-/// Without the key.
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("certificate", &self.certificate).finish_non_exhaustive()
-    }
-}
 
 /// The pod.
 pub(super) fn of(target: &Target, keys: &Keys, installation: &Installation, restarts: i32) -> Pod {
