@@ -57,7 +57,7 @@ fn annotation<'a>(claim: &'a Value, name: &str) -> &'a Value {
 /// The upload proxy, behind a port of this machine.
 fn proxy() -> Result<Forward> {
     let words = ["port-forward", "-n", "kubevirt", "service/virt-api", ":8445"];
-    Forward::start(cluster_script("kubectl").args(words))
+    Forward::start(cluster_script("kubectl.sh").args(words))
 }
 
 #[test]
