@@ -85,6 +85,11 @@ pub enum StepError {
     /// The target of a migration.
     #[error(transparent)]
     Target(#[from] CallError),
+    /// A volume is to move to another claim, and the launcher cannot copy it.
+    #[error(
+        "volume {0} cannot be copied to its new claim: the launcher has no disk of that name which the guest writes"
+    )]
+    NotCopied(String),
     /// There is no connection.
     #[error("the launcher is not connected to")]
     NotConnected,
