@@ -84,7 +84,7 @@ pub(super) async fn apply(
             return Ok(None);
         }
         Step::Move(body) => {
-            move_volumes(cluster, observed, *body).await?;
+            volumes::change(cluster, observed, *body).await?;
             return Ok(Some(STALE));
         }
         Step::GiveUp => {
@@ -364,19 +364,6 @@ async fn update(
     }
     write::patch::<VirtualMachineInstance>(cluster, "update", &namespace, &name, &body).await?;
     info!(namespace, vm = name, change = %spec, "the instance takes a change over");
-    Ok(())
-}
-
-/// Has volumes of the instance move to other claims, or stay; then nobody moves it for them.
-async fn move_volumes(cluster: &Cluster, observed: &Observed, mut body: Value) -> Result<(), Error> {
-    let Some(vmi) = observed.own_vmi() else { return Ok(()) };
-    let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
-    body["metadata"] = json!({"resourceVersion": vmi.metadata.resource_version});
-    write::patch::<VirtualMachineInstance>(cluster, "move volumes of", &namespace, &name, &body).await?;
-    info!(namespace, vm = name, change = %body, "volumes of the instance change their claims");
-    if volumes::takes_back(&body) {
-        volumes::give_up(cluster, vmi, false).await?;
-    }
     Ok(())
 }
 

@@ -99,9 +99,9 @@ pub fn compute(
         status.preference_ref = preference.clone().or(status.preference_ref);
     }
     let kept = volume_migration::kept(vm, vmi);
-    status.volume_update_state = (!kept.is_empty()).then(|| VolumeUpdateState {
-        volume_migration_state: Some(VolumeMigrationState { migrated_volumes: kept }),
-    });
+    let state = VolumeMigrationState { migrated_volumes: volume_migration::kept(vm, vmi) };
+    status.volume_update_state = (!state.migrated_volumes.is_empty())
+        .then_some(VolumeUpdateState { volume_migration_state: Some(state) });
     conditions(&mut status.conditions, vmi, outcome, &now);
     if volume_migration::needs_recovery(vm, vmi) {
         let reason = volume_migration::LOST_ON_THE_WAY;

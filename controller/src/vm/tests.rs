@@ -486,6 +486,7 @@ fn an_instance_takes_volumes_over_while_something_else_waits_for_a_restart() {
             vmi: running.clone(),
             drift,
             live,
+            volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
             now: at(NOW),
         };
@@ -497,6 +498,7 @@ fn an_instance_takes_volumes_over_while_something_else_waits_for_a_restart() {
 }
 
 mod data_volumes;
+mod volumes;
 mod world;
 
 #[test]

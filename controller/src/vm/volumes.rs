@@ -14,7 +14,7 @@ use barevirt_plan::volume_migration::{Looked, Move, changed, concerns, plan};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::info;
@@ -50,7 +50,6 @@ pub(super) async fn observe(cluster: &Cluster, observed: &Observed) -> Result<Mo
             looked.insert(name.to_owned(), found);
         }
     }
-    let looked = looked.iter().map(|(name, found)| (name.clone(), found.clone())).collect();
     Ok(plan(vm, vmi, &looked, &Time(observed.now)))
 }
 
@@ -77,8 +76,21 @@ pub(super) fn patience(volumes: &Move) -> Option<Duration> {
 }
 
 /// Whether a change of the instance takes back that volumes are to move.
-pub(super) fn takes_back(body: &Value) -> bool {
+fn takes_back(body: &Value) -> bool {
     body["status"].get("migratedVolumes").is_some_and(Value::is_null)
+}
+
+/// Has volumes of the instance move to other claims, or stay; then nobody moves it for them.
+pub(super) async fn change(cluster: &Cluster, observed: &Observed, mut body: Value) -> Result<(), Error> {
+    let Some(vmi) = observed.own_vmi() else { return Ok(()) };
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
+    body["metadata"] = json!({"resourceVersion": vmi.metadata.resource_version});
+    write::patch::<VirtualMachineInstance>(cluster, "move volumes of", &namespace, &name, &body).await?;
+    info!(namespace, vm = name, change = %body, "volumes of the instance change their claims");
+    if takes_back(&body) {
+        give_up(cluster, vmi, false).await?;
+    }
+    Ok(())
 }
 
 /// Gives up migrations of the instance that have not ended: all of them, or those that this program asked for.
