@@ -98,7 +98,6 @@ pub fn compute(
         status.instancetype_ref = instancetype.clone().or(status.instancetype_ref);
         status.preference_ref = preference.clone().or(status.preference_ref);
     }
-    let kept = volume_migration::kept(vm, vmi);
     let state = VolumeMigrationState { migrated_volumes: volume_migration::kept(vm, vmi) };
     status.volume_update_state = (!state.migrated_volumes.is_empty())
         .then_some(VolumeUpdateState { volume_migration_state: Some(state) });
