@@ -32,6 +32,8 @@ const MIGRATION: &str = "Migration";
 const CANCELLED: &str = "VolumesChangeCancellation";
 /// What `VolumesChange` says of volumes that are to move; KubeVirt's words.
 const MOVES: &str = "migrate volumes";
+/// What `VolumesChange` says of claims that are not there; KubeVirt's words.
+const MISSING: &str = "One of the destination volumes doesn't exist";
 /// What becomes of a change of volumes that are to move already.
 const ONLY_BACK: &str = "The volume can only be reverted to the previous version during the update";
 /// Why somebody has to say which claims a machine is to have; KubeVirt's words.
@@ -128,8 +130,11 @@ pub fn plan(
 ) -> Move {
     let template = &vm.spec.template.spec;
     let changed = changed(template, vmi);
-    if !live_update::is_running(vmi) || changed.is_empty() {
+    if !live_update::is_running(vmi) {
         return Move::Nothing;
+    }
+    if changed.is_empty() {
+        return forget_missing(vmi);
     }
     let moved = vmi.status.as_ref().map(|status| status.migrated_volumes.as_slice()).unwrap_or_default();
     if moved.iter().any(|moved| changed.contains_key(moved.volume_name.as_str())) {
@@ -159,7 +164,7 @@ pub fn plan(
     }
     match judge(template, vmi, &changed, looked) {
         Err(Obstacle::Missing(why)) => apply(vmi, |next| {
-            let told = format!("One of the destination volumes doesn't exist: {why}");
+            let told = format!("{MISSING}: {why}");
             let condition = Condition::new(CONDITION_VOLUMES_CHANGE, false, "", told);
             merge_condition(&mut next.status.get_or_insert_default().conditions, condition, now);
         }),
@@ -172,6 +177,18 @@ pub fn plan(
             exchange(&mut next.spec, template, &changed.keys().copied().collect());
         }),
     }
+}
+
+/// A claim that was missing is not asked for any more.
+fn forget_missing(vmi: &VirtualMachineInstance) -> Move {
+    let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let told = Condition::find(conditions, CONDITION_VOLUMES_CHANGE).and_then(|told| told.message.as_deref());
+    if told.is_none_or(|told| !told.starts_with(MISSING)) {
+        return Move::Nothing;
+    }
+    apply(vmi, |next| {
+        Condition::remove(&mut next.status.get_or_insert_default().conditions, CONDITION_VOLUMES_CHANGE);
+    })
 }
 
 /// The patch of the instance, where there is anything to change.

@@ -159,6 +159,9 @@ fn a_claim_that_is_not_there_is_waited_for() {
     assert_eq!((volumes_change(&told), claims(&told)), (condition("False", "", why), vec!["a"]));
     assert_eq!(plan(&machine, &told, &none, &now()), Move::Wait);
     assert_eq!(claims(&applied(&told, planned(&machine, &told))), ["b"]);
+    let former = vm("Migration", &[("root", "a")]);
+    let forgotten = applied(&told, planned(&former, &told));
+    assert_eq!((volumes_change(&forgotten), planned(&former, &forgotten)), (None, Move::Nothing));
     let mut filled = machine.clone();
     filled.spec.template.spec.volumes =
         serde_json::from_value(json!([{"name": "root", "dataVolume": {"name": "b"}}])).unwrap();
