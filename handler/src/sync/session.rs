@@ -86,9 +86,7 @@ pub enum StepError {
     #[error(transparent)]
     Target(#[from] CallError),
     /// A volume is to move to another claim, and the launcher cannot copy it.
-    #[error(
-        "volume {0} cannot be copied to its new claim: the launcher has no disk of that name which the guest writes"
-    )]
+    #[error("volume {0} cannot be copied to its new claim: the launcher does not offer it")]
     NotCopied(String),
     /// There is no connection.
     #[error("the launcher is not connected to")]
