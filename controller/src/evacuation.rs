@@ -71,6 +71,7 @@ fn wish<'a>(vmi: &VirtualMachineInstance, node: &'a str) -> Wish<'a> {
     Wish {
         beginning: "kubevirt-evacuation-",
         why: (EVACUATION_ANNOTATION, node),
+        moves_volumes: false,
         priority: if by_descheduler { MAINTENANCE } else { CRITICAL },
         purpose: "",
     }

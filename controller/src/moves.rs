@@ -8,7 +8,8 @@ use crate::expectations::{Key, Kind};
 use crate::generated;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{
-    MIGRATION_FINALIZER, MIGRATION_SELECTOR_LABEL, REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE, vmi_id,
+    MIGRATION_FINALIZER, MIGRATION_SELECTOR_LABEL, REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE,
+    VOLUME_UPDATE_MIGRATION_LABEL, vmi_id,
 };
 use barevirt_api::v1::{
     VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationSpec,
@@ -20,6 +21,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
 use kube::{Resource, ResourceExt};
+use std::collections::BTreeMap;
 use std::time::Instant;
 use tracing::info;
 
@@ -27,6 +29,11 @@ use tracing::info;
 pub const CRITICAL: &str = "system-critical";
 /// The last in the queue.
 pub const MAINTENANCE: &str = "system-maintenance";
+/// Between both.
+pub const USER: &str = "user-triggered";
+
+/// Most letters of a label's value.
+const LONGEST_LABEL: usize = 63;
 
 /// An instance that is to move.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +53,8 @@ pub struct Wish<'a> {
     pub beginning: &'a str,
     /// The annotation that says why: key and value.
     pub why: (&'a str, &'a str),
+    /// It also moves volumes to other claims.
+    pub moves_volumes: bool,
     /// Its place in the queue.
     pub priority: &'a str,
     /// What it is for, in events; begins with a blank where there is something to say.
@@ -54,11 +63,17 @@ pub struct Wish<'a> {
 
 /// Builds it. `latest` is the UID of the instance's latest migration.
 fn migration(mover: Mover<'_>, wish: &Wish<'_>, latest: &str) -> VirtualMachineInstanceMigration {
+    let mut labels = BTreeMap::from([(MIGRATION_SELECTOR_LABEL.to_owned(), vmi_id(mover.name))]);
+    if wish.moves_volumes {
+        // A label has no room for the longest names; KubeVirt's way out.
+        let whose = if mover.name.len() > LONGEST_LABEL { mover.uid } else { mover.name };
+        labels.insert(VOLUME_UPDATE_MIGRATION_LABEL.to_owned(), whose.to_owned());
+    }
     VirtualMachineInstanceMigration {
         metadata: ObjectMeta {
             name: Some(generated::name(wish.beginning, &format!("{}/{latest}", mover.uid))),
             namespace: Some(mover.namespace.to_owned()),
-            labels: Some([(MIGRATION_SELECTOR_LABEL.to_owned(), vmi_id(mover.name))].into()),
+            labels: Some(labels),
             annotations: Some([(wish.why.0.to_owned(), wish.why.1.to_owned())].into()),
             finalizers: Some(vec![MIGRATION_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
@@ -129,6 +144,7 @@ mod tests {
         let wish = Wish {
             beginning: "kubevirt-evacuation-",
             why: ("kubevirt.io/evacuationMigration", "node01"),
+            moves_volumes: false,
             priority: CRITICAL,
             purpose: "",
         };
@@ -140,5 +156,11 @@ mod tests {
         assert_eq!(value["metadata"]["annotations"], json!({"kubevirt.io/evacuationMigration": "node01"}));
         assert_eq!(value["metadata"]["labels"], json!({"kubevirt.io/vmi-name": "web"}));
         assert_eq!(value["spec"], json!({"vmiName": "web", "priority": "system-critical"}));
+        let label = |mover| {
+            let moved = migration(mover, &Wish { moves_volumes: true, ..wish }, "");
+            moved.labels().get("kubevirt.io/volume-update-migration").cloned().unwrap()
+        };
+        assert_eq!(label(mover), "web");
+        assert_eq!(label(Mover { name: &"a".repeat(64), ..mover }), "u1");
     }
 }

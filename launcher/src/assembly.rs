@@ -21,7 +21,7 @@ use crate::clock::{self, ClockError};
 use crate::descriptors::Descriptors;
 use crate::firmware;
 use crate::host_cpus;
-use crate::migration::disks::{LocalDisk, LocalDisks};
+use crate::migration::disks::{Copyable, LocalDisk};
 use crate::pins::Pins;
 use crate::process::Command;
 use crate::supervisor::Launch;
@@ -239,25 +239,28 @@ pub fn assemble(
         acpi: vmi.acpi(),
         paused: vmi.vmi().spec.start_strategy.as_deref() == Some(START_STRATEGY_PAUSED),
         agent_port,
+        disks: copyable(vmi, &machine.disks, installation, incoming.is_some()),
         incoming: incoming.map(|incoming| incoming.uid),
         keys,
-        disks: LocalDisks { all: local_disks(vmi, &machine.disks), socket: installation.disk_socket.clone() },
     };
     let ends = Ends { people, serial, agent, downward_metrics };
     Ok(Assembly { launch, ends, layout: machine.layout, hot_disks })
 }
 
-/// Disks that the guest writes and no other node has. What is only read is made on the target as it was here.
-fn local_disks(vmi: &ValidVmi, disks: &[Disk]) -> Vec<LocalDisk> {
-    let is_local = |name: &str| {
-        let volume = vmi.volumes().iter().find(|volume| volume.name == name);
-        volume.is_some_and(|volume| volume.claim().is_none_or(|claim| claim.is_ephemeral))
+/// Disks that the guest writes. What is only read is made on the target as it was here.
+fn copyable(vmi: &ValidVmi, disks: &[Disk], installation: &Installation, comes: bool) -> Copyable {
+    let is_on_claim = |name: &str| {
+        let volume = vmi.volumes().iter().find(|volume| volume.name == name)?;
+        Some(volume.claim().is_some_and(|claim| !claim.is_ephemeral))
     };
-    disks
-        .iter()
-        .filter(|disk| disk.image.mode == ReadMode::ReadWrite && is_local(&disk.name))
-        .map(|disk| LocalDisk { name: disk.name.clone(), node: disk.image.node() })
-        .collect()
+    let written = disks.iter().filter(|disk| disk.image.mode == ReadMode::ReadWrite).filter_map(|disk| {
+        let on_claim = is_on_claim(&disk.name)?;
+        Some(LocalDisk { name: disk.name.clone(), node: disk.image.node(), on_claim })
+    });
+    let (claims, local) = written.partition(|disk| disk.on_claim);
+    let moved = vmi.vmi().status.iter().flat_map(|status| &status.migrated_volumes);
+    let awaited = moved.filter(|_| comes).map(|moved| moved.volume_name.clone()).collect();
+    Copyable { local, claims, awaited, socket: installation.disk_socket.clone() }
 }
 
 /// CPUs for the guest alone, where it is to have such.

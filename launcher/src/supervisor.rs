@@ -33,7 +33,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 pub use self::migrate::MigrationOrder;
 use crate::cards::Card;
 use crate::lifecycle::{Control, Event, NotOrdered, Refused, Vm, judge, step};
-use crate::migration::disks::LocalDisks;
+use crate::migration::disks::{Copyable, LocalDisks};
 use crate::migration::qemu::Baggage;
 use crate::pins::Pins;
 use crate::process::{Command, Process, unmap_code};
@@ -75,8 +75,8 @@ pub struct Launch {
     pub incoming: Option<String>,
     /// Where QEMU reads the keys of migrations.
     pub keys: PathBuf,
-    /// Disks that are copied in a migration.
-    pub disks: LocalDisks,
+    /// Disks that can be copied in a migration.
+    pub disks: Copyable,
 }
 
 /// Something that is asked of the supervisor.
@@ -150,6 +150,8 @@ struct Supervisor<'a> {
     events: Option<Events>,
     agent_port: String,
     keys: PathBuf,
+    copyable: Copyable,
+    /// Those of them that the last migration copies.
     disks: LocalDisks,
     /// What the handler gave for a migration that is about to begin.
     baggage: Option<Baggage>,
@@ -195,6 +197,7 @@ pub async fn supervise(
         events: None,
         agent_port: String::new(),
         keys: PathBuf::new(),
+        copyable: Copyable::default(),
         disks: LocalDisks::default(),
         baggage: None,
         wake: None,

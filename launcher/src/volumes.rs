@@ -14,6 +14,7 @@ use barevirt_api::quantity;
 use barevirt_api::v1::{Volume, VolumeClaim};
 use barevirt_api::valid::{ValidDisk, ValidVmi};
 use barevirt_machine::{Cache, FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
+use barevirt_protocol::v1::ClaimDisk;
 
 use crate::cloudinit::{self, CloudInitError, Identity, Seed};
 use crate::credentials;
@@ -119,6 +120,8 @@ pub struct Prepared {
     pub volumes: Vec<VolumeFacts>,
     /// Descriptors that they are opened through.
     pub fd_sets: Vec<FdSet>,
+    /// Disks on claims that the guest writes, with what it writes.
+    pub on_claims: Vec<ClaimDisk>,
 }
 
 /// Prepares every volume. `bases` are the images, by the name of their volume.
@@ -133,7 +136,7 @@ pub fn prepare(
 ) -> Result<Prepared, VolumeError> {
     let mut prepared = Prepared::default();
     for (_, disk) in vmi.boot_disks() {
-        let facts = prepare_one(vmi, disk, &mut bases, places, descriptors, &mut prepared.fd_sets)?;
+        let facts = prepare_one(vmi, disk, &mut bases, places, descriptors, &mut prepared)?;
         prepared.volumes.push(facts);
     }
     Ok(prepared)
@@ -145,12 +148,12 @@ fn prepare_one(
     bases: &mut BTreeMap<String, Base>,
     places: &Places,
     descriptors: &mut Descriptors,
-    fd_sets: &mut Vec<FdSet>,
+    prepared: &mut Prepared,
 ) -> Result<VolumeFacts, VolumeError> {
     let Volume { name, container_disk, empty_disk, .. } = &disk.volume;
     let volume = || name.clone();
     if let Some(claim) = disk.volume.claim() {
-        return on_claim(vmi, disk, claim, places, descriptors, fd_sets);
+        return on_claim(vmi, disk, claim, places, descriptors, prepared);
     }
     if container_disk.is_some() {
         let Base { file, image } =
@@ -164,7 +167,7 @@ fn prepare_one(
         };
         return Ok(VolumeFacts {
             name: volume(),
-            source: hold(name, file, descriptors, fd_sets),
+            source: hold(name, file, descriptors, &mut prepared.fd_sets),
             format: format_of(image.format),
             read_only: true,
             overlay,
@@ -228,15 +231,27 @@ fn on_claim(
     claim: VolumeClaim<'_>,
     places: &Places,
     descriptors: &mut Descriptors,
-    fd_sets: &mut Vec<FdSet>,
+    prepared: &mut Prepared,
 ) -> Result<VolumeFacts, VolumeError> {
     let name = &disk.volume.name;
     let is_written = !disk.disk.is_readonly();
     let read_only = claim.is_read_only || claim.is_ephemeral;
     let reads = read_only || !is_written;
-    let found = claim::find(name, reads, claim_size(vmi, name), &places.claims)
+    let (size, places_of_claims) = match moved_size(vmi, name) {
+        // All of it is to go there.
+        Some(size) => {
+            let claims = &places.claims;
+            let room = claim::Room { tolerated_percent: 0, ..claims.room.clone() };
+            (Some(size), claim::Places { room, ..claims.clone() })
+        }
+        None => (claim_size(vmi, name), places.claims.clone()),
+    };
+    let found = claim::find(name, reads, size, &places_of_claims)
         .map_err(|source| VolumeError::Claim { volume: name.clone(), source })?;
     let claim::Disk { file, length, device } = found;
+    if !reads {
+        prepared.on_claims.push(ClaimDisk { volume: name.clone(), bytes: length });
+    }
     let overlay = (claim.is_ephemeral && is_written).then(|| {
         let path = places.directory.join(format!("{name}.overlay.qcow2"));
         make(name, &path, length).map(|()| source_of(&path))
@@ -250,9 +265,21 @@ fn on_claim(
     let source = match device {
         // QEMU opens it once more.
         Some(path) => FileSource::BlockDevice(path.display().to_string()),
-        None => hold(name, file, descriptors, fd_sets),
+        None => hold(name, file, descriptors, &mut prepared.fd_sets),
     };
     Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay, cache })
+}
+
+/// How large a new disk is to be on a claim that the volume moves to with its guest: as the one that it has, else as any on that
+/// claim. None where it does not move.
+fn moved_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
+    let status = vmi.vmi().status.as_ref()?;
+    let moved = status.migrated_volumes.iter().find(|moved| moved.volume_name == volume)?;
+    let told = status.volume_status.iter().find(|known| known.name == volume).and_then(|known| known.size);
+    let told = told.and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
+    // Whole mebibytes, and no fewer bytes.
+    let told = told.map(|size| size.next_multiple_of(1 << 20));
+    told.or_else(|| moved.destination_pvc_info.as_ref()?.disk_bytes())
 }
 
 /// How large a new disk on the claim is to be.

@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::timeout;
-use virt_launcher::migration::disks::{LocalDisk, LocalDisks};
+use virt_launcher::migration::disks::{Copyable, LocalDisk};
 use virt_launcher::migration::qemu::{Baggage, Key};
 use virt_launcher::migration::{Limits, State, Told};
 use virt_launcher::status::{Stage, Status};
@@ -41,8 +41,18 @@ impl End {
         Self::start_with(directory, incoming, None)
     }
 
-    /// With a disk beside that of the counter.
+    /// With a disk beside that of the counter, which no other node has.
     fn start_with(directory: &std::path::Path, incoming: bool, data: Option<&std::path::Path>) -> Self {
+        Self::start_on(directory, incoming, data, false)
+    }
+
+    /// The same, and the disk may be on a claim that moves.
+    fn start_on(
+        directory: &std::path::Path,
+        incoming: bool,
+        data: Option<&std::path::Path>,
+        on_claim: bool,
+    ) -> Self {
         let disk = counter::disk(directory);
         let file = format!("driver=file,node-name=file,read-only=on,filename={}", disk.display());
         let mut extra =
@@ -60,8 +70,11 @@ impl End {
         let keys = tempfile::tempdir().unwrap();
         bare.launch.keys = keys.path().join("keys");
         if data.is_some() {
-            let all = vec![LocalDisk { name: "data".to_owned(), node: "disk-data".to_owned() }];
-            bare.launch.disks = LocalDisks { all, socket: keys.path().join("disks.sock") };
+            let disk = LocalDisk { name: "data".to_owned(), node: "disk-data".to_owned(), on_claim };
+            let (local, claims) = if on_claim { (vec![], vec![disk]) } else { (vec![disk], vec![]) };
+            let awaited = claims.iter().filter(|_| incoming).map(|disk| disk.name.clone()).collect();
+            let socket = keys.path().join("disks.sock");
+            bare.launch.disks = Copyable { local, claims, awaited, socket };
         }
         bare.launch.incoming = incoming.then(|| UID.to_owned());
         let (requests, asked) = mpsc::channel(4);
@@ -282,6 +295,21 @@ fn where_the_guest_may_be_paused_it_arrives_all_the_same() {
 }
 
 #[test]
+fn a_claim_that_is_to_be_filled_and_has_no_connection_lets_no_guest_in() {
+    local(async {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
+        std::fs::write(&data, vec![0; 1 << 20]).unwrap();
+        let mut target = End::start_on(directory.path(), true, Some(&data), true);
+        target.until("ready", |status| status.ready).await;
+        let baggage = Baggage { memory: connection().0, key: None, disks: BTreeMap::new() };
+        target.order(MigrationOrder::Receive { baggage: Some(baggage) }).await.unwrap();
+        let verdict = target.verdict().await;
+        assert!(verdict.message.contains("disk data has no connection"), "{verdict:?}");
+    });
+}
+
+#[test]
 fn without_the_key_nothing_is_sent() {
     local(async {
         let mut pair = Pair::start().await;
@@ -295,14 +323,25 @@ fn without_the_key_nothing_is_sent() {
 
 #[test]
 fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
+    a_disk_goes_along(false, 0);
+}
+
+#[test]
+fn so_does_a_disk_that_moves_to_another_claim_which_may_be_larger() {
+    a_disk_goes_along(true, 0);
+    a_disk_goes_along(true, 1 << 20);
+}
+
+/// `more`: by how many bytes the target's is larger.
+fn a_disk_goes_along(on_claim: bool, more: usize) {
     local(async {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let before: Vec<u8> = (0..256_u32 << 10).map(|at| (at / 4096 % 251) as u8).collect();
         std::fs::write(at("source"), &before).unwrap();
-        std::fs::write(at("target"), vec![0; before.len()]).unwrap();
-        let mut source = End::start_with(directory.path(), false, Some(&at("source")));
-        let mut target = End::start_with(directory.path(), true, Some(&at("target")));
+        std::fs::write(at("target"), vec![0; before.len() + more]).unwrap();
+        let mut source = End::start_on(directory.path(), false, Some(&at("source")), on_claim);
+        let mut target = End::start_on(directory.path(), true, Some(&at("target")), on_claim);
         source.until("running", |status| status.stage == Stage::Running).await;
         target.until("ready", |status| status.ready).await;
         let people = source.people.take().unwrap();
@@ -331,6 +370,7 @@ fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
         source.order(MigrationOrder::Verdict { went: true }).await.unwrap();
         assert_eq!(source.verdict().await.reason, "Migrated");
         let mut after = before.clone();
+        after.resize(before.len() + more, 0);
         after[64 << 10..128 << 10].fill(0x55);
         target.requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
         target.verdict().await;
@@ -340,13 +380,19 @@ fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
 
 #[test]
 fn a_disk_that_has_another_size_there_is_a_failure_that_says_so() {
+    a_size_is_refused(false, 1 << 20, 2 << 20, "size");
+    let smaller = "disk data cannot be copied to its new claim: ";
+    a_size_is_refused(true, 2 << 20, 1 << 20, smaller);
+}
+
+fn a_size_is_refused(on_claim: bool, here: usize, there: usize, why: &str) {
     local(async {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        std::fs::write(at("source"), vec![1; 1 << 20]).unwrap();
-        std::fs::write(at("target"), vec![0; 2 << 20]).unwrap();
-        let mut source = End::start_with(directory.path(), false, Some(&at("source")));
-        let mut target = End::start_with(directory.path(), true, Some(&at("target")));
+        std::fs::write(at("source"), vec![1; here]).unwrap();
+        std::fs::write(at("target"), vec![0; there]).unwrap();
+        let mut source = End::start_on(directory.path(), false, Some(&at("source")), on_claim);
+        let mut target = End::start_on(directory.path(), true, Some(&at("target")), on_claim);
         source.until("running", |status| status.stage == Stage::Running).await;
         target.until("ready", |status| status.ready).await;
         let ((ours, theirs), (our_disk, their_disk)) = (connection(), connection());
@@ -358,7 +404,7 @@ fn a_disk_that_has_another_size_there_is_a_failure_that_says_so() {
         let send = MigrationOrder::Send { baggage: baggage(ours, our_disk), limits: limits() };
         source.order(send).await.unwrap();
         let over = source.reaches(State::Over).await;
-        assert!(over.reason.contains("size"), "{over:?}");
+        assert!(over.reason.contains(why), "{over:?}");
         source.count().await;
         // What was made for it is gone: the disk's node is the guest's own again.
         let people = source.people.take().unwrap();

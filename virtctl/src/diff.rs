@@ -195,6 +195,7 @@ fn shown_change(change: Change, when: &When) -> ShownChange {
     };
     let (applies, reason) = match when {
         When::InPlace => ("in place", None),
+        When::Migration => ("migration", None),
         When::Waits => ("waits", None),
         When::Restart(why) => ("restart", Some(why.clone())),
         When::NextStart => ("next start", None),

@@ -6,7 +6,7 @@
 //! starts: it is carried out at once.
 
 use barevirt_api::names;
-use barevirt_api::v1::{StateChangeRequest, VirtualMachine, VirtualMachineInstance};
+use barevirt_api::v1::{Condition, StateChangeRequest, VirtualMachine, VirtualMachineInstance};
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use kube::api::{Patch, PatchParams};
@@ -68,6 +68,9 @@ pub fn given<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
     })
 }
 
+/// Why a machine does not start whose volumes were on their way to other claims; KubeVirt's words.
+const RECOVERY_REQUIRED: &str = "VM recovery required: Volume migration failed, leaving some volumes pointing to non-consistent targets; manual intervention is needed to reassign them to their original volumes.";
+
 /// What a call leads to. Pure.
 ///
 /// # Errors
@@ -84,7 +87,14 @@ pub fn decide(
         return Err(Refusal::internal("neither running nor runStrategy is set"));
     };
     let alive = vmi.filter(|vmi| !names::is_final_phase(phase(vmi)));
+    let conditions = vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     match action {
+        MachineAction::Start if Condition::is_set(conditions, names::CONDITION_MANUAL_RECOVERY_REQUIRED) => {
+            conflict(RECOVERY_REQUIRED.into())
+        }
+        MachineAction::Restart if Condition::is_set(conditions, names::CONDITION_VOLUMES_CHANGE) => {
+            conflict(RECOVERY_REQUIRED.into())
+        }
         MachineAction::Start => match strategy {
             _ if alive.is_some_and(|vmi| !["", names::PHASE_WAITING_FOR_SYNC].contains(&phase(vmi))) => {
                 conflict("VM is already running".into())

@@ -74,6 +74,28 @@ fn start_of_what_runs_is_a_conflict() {
 }
 
 #[test]
+fn nobody_starts_a_guest_whose_volumes_were_on_their_way_to_other_claims() {
+    let mut machine = vm("Manual");
+    let mut told = |condition: &str, action, vmi: Option<VirtualMachineInstance>| {
+        let status = json!({"conditions": [{"type": condition, "status": "True"}]});
+        machine.status = serde_json::from_value(status).unwrap();
+        let options = super::options(b"").unwrap();
+        decide(action, &machine, vmi.as_ref(), &options).map_err(|refusal| refusal.message)
+    };
+    for (condition, action, vmi) in [
+        ("ManualRecoveryRequired", MachineAction::Start, None),
+        ("VolumesChange", MachineAction::Restart, Some(vmi("Running"))),
+    ] {
+        assert!(
+            told(condition, action, vmi)
+                .unwrap_err()
+                .contains("VM recovery required: Volume migration failed")
+        );
+    }
+    assert!(told("VolumesChange", MachineAction::Stop, Some(vmi("Running"))).is_ok());
+}
+
+#[test]
 fn manual_start_takes_a_finished_instance_away_first() {
     let changes = decided(MachineAction::Start, "Manual", Some(vmi("Succeeded")), "").unwrap();
     let Change::MachineStatus(patch) = &changes[0] else { panic!("{changes:?}") };

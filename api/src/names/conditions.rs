@@ -22,6 +22,11 @@ pub const CONDITION_EVICTION_REQUESTED: &str = "EvictionRequested";
 pub const CONDITION_RESTART_REQUIRED: &str = "RestartRequired";
 /// Condition: a change takes effect once the guest has moved to another pod. KubeVirt's.
 pub const CONDITION_MIGRATION_REQUIRED: &str = "MigrationRequired";
+/// Condition: volumes move to other claims with the next migration. KubeVirt's.
+pub const CONDITION_VOLUMES_CHANGE: &str = "VolumesChange";
+/// Condition of machines: volumes were on their way to other claims when the guest ended, and somebody has to say which ones it is to
+/// have. KubeVirt's.
+pub const CONDITION_MANUAL_RECOVERY_REQUIRED: &str = "ManualRecoveryRequired";
 /// The guest's sockets change while it runs.
 pub const CONDITION_HOT_VCPU_CHANGE: &str = "HotVCPUChange";
 /// The guest's memory changes while it runs.

@@ -109,6 +109,8 @@ pub const RESERVED_LABEL_PREFIX: &str = "kubevirt.io/";
 pub const VMI_FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
 /// Label on migrations: the instance they move, as [`super::vmi_id`] shortens names.
 pub const MIGRATION_SELECTOR_LABEL: &str = "kubevirt.io/vmi-name";
+/// Label on migrations that move volumes to other claims: the instance that they move.
+pub const VOLUME_UPDATE_MIGRATION_LABEL: &str = "kubevirt.io/volume-update-migration";
 /// Finalizer of migrations: virt-controller ends them before they are gone.
 pub const MIGRATION_FINALIZER: &str = "kubevirt.io/migrationJobFinalize";
 /// Finalizer of machines: their instance is dealt with before they are gone.

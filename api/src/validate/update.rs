@@ -6,7 +6,10 @@ pub use self::handler::handler_update;
 
 use super::{Cause, Path, Requester, cards, hotplug, metadata};
 use crate::gates::Gates;
-use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use crate::v1::{
+    StorageMigratedVolumeInfo, VirtualMachineInstance, VirtualMachineInstanceSpec,
+    VirtualMachineInstanceStatus, Volume,
+};
 
 /// Everything wrong with a change of an instance.
 pub fn vmi_update(
@@ -20,9 +23,12 @@ pub fn vmi_update(
     let mut before = old.spec.clone();
     if requester == Requester::Component && old.spec != new.spec {
         before.termination_grace_period_seconds = new.spec.termination_grace_period_seconds;
+        let mut moved = old.clone();
+        moved_volumes(&mut moved.spec, old, new);
+        before.volumes.clone_from(&moved.spec.volumes);
         hotplug::take_over(&mut before, &new.spec);
         hotplug::sockets(new, &mut causes);
-        hotplug::volumes(old, new, gates, &mut causes);
+        hotplug::volumes(&moved, new, gates, &mut causes);
         cards::validate(old, new, gates, &mut causes);
     }
     if before != new.spec {
@@ -44,6 +50,28 @@ pub fn vmi_update(
         }
     }
     causes
+}
+
+/// Copies volumes that begin to move to other claims with this change, or stay on those that they were to leave.
+fn moved_volumes(
+    before: &mut VirtualMachineInstanceSpec,
+    old: &VirtualMachineInstance,
+    new: &VirtualMachineInstance,
+) {
+    let moved =
+        [old, new].into_iter().flat_map(|vmi| vmi.status.iter().flat_map(|status| &status.migrated_volumes));
+    for StorageMigratedVolumeInfo { volume_name, source_pvc_info, destination_pvc_info } in moved {
+        let is_named = |volume: &Volume| {
+            let claim = volume.claim().filter(|claim| !claim.is_ephemeral).map(|claim| claim.name);
+            let named = [source_pvc_info, destination_pvc_info].into_iter().flatten();
+            claim.is_some() && named.into_iter().any(|info| info.claim_name.as_deref() == claim)
+        };
+        let next = new.spec.volumes.iter().find(|volume| volume.name == *volume_name && is_named(volume));
+        let is = before.volumes.iter_mut().find(|volume| volume.name == *volume_name && is_named(volume));
+        if let (Some(is), Some(next)) = (is, next) {
+            is.clone_from(next);
+        }
+    }
 }
 
 /// The status that a write leaves behind: only our components write it; from anyone else it stays as it was.

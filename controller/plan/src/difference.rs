@@ -7,6 +7,7 @@ use crate::hotplug;
 use crate::live_update::{self, Follows, Live};
 use crate::merge;
 use crate::revision;
+use crate::volume_migration;
 use barevirt_api::networks;
 use barevirt_api::v1::{Interface, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -17,6 +18,8 @@ use serde_json::{Value, json};
 pub enum When {
     /// While the guest runs.
     InPlace,
+    /// With a migration of the guest.
+    Migration,
     /// Once a change that is under way has ended.
     Waits,
     /// With a restart, for this reason.
@@ -49,6 +52,9 @@ pub fn of(
         })
         .collect();
     let blocked = differences.iter().any(|(_, when)| matches!(when, When::Restart(_)));
+    if volume_migration::is_asked(&vm.spec) {
+        differences.extend(moved(wanted, vmi));
+    }
     if follows.volumes {
         differences.extend(volumes(wanted, vmi, follows));
     }
@@ -61,6 +67,16 @@ pub fn of(
         differences.extend(in_place(wanted, vmi, &follows, blocked));
     }
     Some(differences)
+}
+
+/// Volumes that move to other claims with the guest.
+fn moved(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> Vec<(Change, When)> {
+    let plugged = hotplug::names(wanted, vmi);
+    let moved = volume_migration::changed(wanted, vmi).into_iter();
+    let moved = moved.filter(|(name, _)| !plugged.contains(*name)).flat_map(|(name, (from, to))| {
+        changed(&format!("spec.template.spec.volumes[{name}]"), &json!(from), &json!(to))
+    });
+    moved.map(|change| (change, When::Migration)).collect()
 }
 
 /// Volumes that come and go, with their disks, each as a whole.
@@ -224,6 +240,7 @@ mod tests {
             of(&now, &wanted, &vmi, &revision::of(&then), &Follows::of(&Settings::default())).unwrap();
         let word = |when: When| match when {
             When::InPlace => "in place",
+            When::Migration => "migration",
             When::Waits => "waits",
             When::Restart(why) if why == TOGETHER => "restart together",
             When::Restart(why) if why == NOT_LIVE => "restart",
@@ -231,6 +248,29 @@ mod tests {
             When::NextStart => "next start",
         };
         differences.into_iter().map(|(change, when)| (change.path, word(when))).collect()
+    }
+
+    #[test]
+    fn another_claim_comes_with_a_migration_where_the_strategy_says_so() {
+        let on = |strategy: &str, claim: &str| {
+            let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
+            vm(
+                2,
+                json!({"spec": {"updateVolumesStrategy": strategy, "template": {"spec": {"volumes": volumes}}}}),
+            )
+        };
+        let then = on("Migration", "a");
+        let vmi = json!({"metadata": {"name": "web"}, "spec": then.spec.template.spec, "status": {"phase": "Running"}});
+        let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
+        let told = |now: VirtualMachine| {
+            let wanted = now.spec.template.spec.clone();
+            let follows = Follows::of(&Settings::default());
+            of(&now, &wanted, &vmi, &revision::of(&then), &follows).unwrap()
+        };
+        let [(change, When::Migration)] = &told(on("Migration", "b"))[..] else { panic!() };
+        assert_eq!((&*change.path, &change.to), ("spec.template.spec.volumes[data]", &json!("b")));
+        assert!(matches!(&told(on("Replacement", "b"))[..], [(_, When::Restart(_))]));
+        assert!(told(on("Migration", "a")).is_empty());
     }
 
     fn domain(change: Value) -> Value {

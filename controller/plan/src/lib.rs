@@ -26,6 +26,7 @@ pub mod pod;
 pub mod requests;
 pub mod revision;
 pub mod template;
+pub mod volume_migration;
 
 use barevirt_api::names::PHASE_PENDING;
 use barevirt_api::v1::VirtualMachineInstance;

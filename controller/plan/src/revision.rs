@@ -4,6 +4,7 @@
 use crate::cards;
 use crate::live_update::Follows;
 use crate::owner::owner;
+use crate::volume_migration;
 use barevirt_api::hotplug;
 use barevirt_api::instancetype::matcher::Family;
 use barevirt_api::names::{REVISION_OF_LABEL, VM_GENERATION_ANNOTATION, vmi_id};
@@ -96,6 +97,7 @@ fn both(
     if follows.volumes {
         hotplug::take_over(&mut then.template.spec, &now.template.spec);
     }
+    volume_migration::take_over(&mut then, &now, vmi);
     let (was, is) = (&mut then.template.spec, &now.template.spec);
     if follows.cards && !cards::take_a_restart(was, is, vmi) {
         was.networks.clone_from(&is.networks);

@@ -17,6 +17,7 @@ use crate::merge;
 use crate::migrations::row::{Phase, Priority};
 use crate::node::NodeState;
 use crate::vmi::{Again, Verdict, runs, unschedulable};
+use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
     COMPUTE_CONTAINER, CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
     CREATED_BY_LABEL, MIGRATION_TARGET_NODE_LABEL, PHASE_RUNNING, REASON_FAILED_CREATE,
@@ -29,6 +30,7 @@ use barevirt_api::v1::{
 use barevirt_component::notes::Note;
 use barevirt_plan::migration::Effective;
 use barevirt_plan::phase;
+use barevirt_plan::pod::claims::are_of;
 use barevirt_plan::pod::target::launcher_name;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -95,7 +97,11 @@ fn obstacle(observed: &Observed, vmi: &VirtualMachineInstance) -> Option<Obstacl
     }
     let status = vmi.status.clone().unwrap_or_default();
     let movable = Condition::find(&status.conditions, CONDITION_LIVE_MIGRATABLE);
-    if let Some(told) = movable.filter(|told| told.status == "False" && status.migrated_volumes.is_empty()) {
+    // Disks that keep it move to claims of the other node.
+    let moves = |told: &Condition| {
+        !status.migrated_volumes.is_empty() && told.reason.as_deref() == Some(REASON_DISKS)
+    };
+    if let Some(told) = movable.filter(|told| told.status == "False" && !moves(told)) {
         let (reason, message) = (told.reason.as_deref(), told.message.as_deref());
         return Some(Obstacle::Fails(format!(
             "Cannot migrate VMI, Reason: {}, Message: {}",
@@ -151,6 +157,10 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
             return fail(observed, delete(observed, pod), message);
         }
         return delete(observed, pod).again_in(WAITS);
+    }
+    if !are_of(pod, vmi) {
+        let message = "Migration failed because volumes of the VMI are on other claims than when its target pod was made";
+        return fail(observed, delete(observed, pod), message);
     }
     if Verdict::of(pod).is_some() || observed.target_node.is_some_and(NodeState::is_lost) {
         let message = "Migration failed because target pod shutdown during migration";

@@ -231,6 +231,38 @@ fn what_cannot_be_fails_and_says_why() {
 }
 
 #[test]
+fn disks_that_move_to_other_claims_keep_nobody() {
+    let change = |reason: &str, moved: Value| {
+        let condition =
+            json!([{"type": "LiveMigratable", "status": "False", "reason": reason, "message": "no"}]);
+        vmi(json!({"status": {"conditions": condition, "migratedVolumes": moved}}))
+    };
+    let moved = json!([{"volumeName": "data"}]);
+    let phase = |vmi| status(&plan(&observed(migration(json!({})), Some(vmi), None)))["phase"].clone();
+    assert_eq!(phase(change("DisksNotLiveMigratable", moved.clone())), "Pending");
+    assert_eq!(phase(change("HostDeviceNotLiveMigratable", moved)), "Failed");
+    assert_eq!(phase(change("DisksNotLiveMigratable", json!([]))), "Failed");
+}
+
+#[test]
+fn a_pod_with_other_claims_than_its_instance_gets_no_guest() {
+    let on = json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "new"}}]}});
+    let with = |claim: &str| {
+        let mut pod = runs();
+        let volume = json!([{"name": "disk-data", "persistentVolumeClaim": {"claimName": claim}}]);
+        pod.spec.as_mut().unwrap().volumes = serde_json::from_value(volume).unwrap();
+        plan(&observed(migration(in_phase("Scheduling")), Some(vmi(on.clone())), Some(pod)))
+    };
+    let hands_over = |plan: &Plan| plan.actions.iter().any(|action| matches!(action, Action::Vmi(_)));
+    assert!(hands_over(&with("new")));
+    let other = with("old");
+    assert!(
+        !hands_over(&other) && other.actions.iter().any(|action| matches!(action, Action::Delete { .. }))
+    );
+    assert_eq!(status(&other)["phase"], "Failed");
+}
+
+#[test]
 fn a_pod_that_runs_is_handed_over_in_one_patch() {
     let former = json!({"status": {"migrationState": {"migrationUid": "m0", "completed": true, "failed": true,
         "sourcePod": "s", "endTimestamp": text(NOW - 99), "failureReason": "x"}}});

@@ -3,7 +3,7 @@
 use super::plan::{Observed, Step};
 use super::status::{self, Outcome};
 use super::subject::subject;
-use super::{data_volumes, instancetype, revision};
+use super::{data_volumes, instancetype, revision, volumes};
 use crate::adoption::may_adopt;
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
@@ -36,6 +36,8 @@ const BLOCKED: Duration = Duration::from_secs(30);
 /// When to look again for an instance type or a preference that is not there, or try again to make a DataVolume. They are not
 /// watched: most are made before they are named.
 const MISSING: Duration = Duration::from_secs(10);
+/// Reason of a machine whose volumes cannot be changed as it says; KubeVirt's.
+const VOLUMES_UPDATE_ERROR: &str = "VolumesUpdateError";
 /// When to look again after a look past the cache showed that the observation was old.
 const STALE: Duration = Duration::from_millis(200);
 
@@ -81,6 +83,20 @@ pub(super) async fn apply(
             update(cluster, observed, &spec, generation).await?;
             return Ok(None);
         }
+        Step::Move(body) => {
+            volumes::change(cluster, observed, *body).await?;
+            return Ok(Some(STALE));
+        }
+        Step::GiveUp => {
+            if let Some(vmi) = observed.own_vmi() {
+                volumes::give_up(cluster, vmi, true).await?;
+            }
+            (Outcome::Quiet, None)
+        }
+        Step::Stuck(why) => {
+            let message = format!("error encountered while handling volumes update requests: {why}");
+            (Outcome::Failed { reason: VOLUMES_UPDATE_ERROR, message }, None)
+        }
         Step::Release => return release(cluster, observed).await,
         Step::Adopt => return adopt(cluster, observed).await,
         Step::Start(instance) => match applied_and_started(cluster, vm, *instance).await {
@@ -118,7 +134,10 @@ pub(super) async fn apply(
     let filling = data_volumes::patience(&observed.data_volumes, vmi.as_ref());
     match failure {
         Some(error) => Err(error),
-        None => Ok([again, postponed, filling].into_iter().flatten().min()),
+        None => {
+            let moves = volumes::patience(&observed.volumes);
+            Ok([again, postponed, filling, moves].into_iter().flatten().min())
+        }
     }
 }
 

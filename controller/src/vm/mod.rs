@@ -33,11 +33,13 @@ mod status;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod volumes;
 
 pub use barevirt_plan::data_volumes::{DataVolumes, Work};
 pub use barevirt_plan::live_update::Live;
 pub use barevirt_plan::revision::Drift;
 pub use barevirt_plan::template::instance;
+pub use barevirt_plan::volume_migration::Move;
 pub use instancetype::References;
 pub use plan::{Claim, Observed, Step, plan};
 pub use status::{Outcome, compute as compute_status};
@@ -47,7 +49,7 @@ use crate::expectations::{Key, Kind};
 use barevirt_component::error::chain;
 use barevirt_component::request::Error;
 use barevirt_plan::live_update::Follows;
-use barevirt_plan::{cards, hotplug, live_update, template};
+use barevirt_plan::{cards, hotplug, live_update, template, volume_migration};
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
@@ -78,11 +80,18 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
             Err(_) => return Ok(None),
         },
     };
-    let data_volumes = DataVolumes::default();
-    let mut observed =
-        Observed { vm, vmi, drift: Drift::None, live: Live::Done, data_volumes, now: Timestamp::now() };
+    let mut observed = Observed {
+        vm,
+        vmi,
+        drift: Drift::None,
+        live: Live::Done,
+        volumes: Move::Nothing,
+        data_volumes: DataVolumes::default(),
+        now: Timestamp::now(),
+    };
     observed.drift = revision::drift(cluster, &observed.vm, observed.own_vmi()).await?;
     observed.live = live(cluster, &observed).await?;
+    observed.volumes = volumes::observe(cluster, &observed).await?;
     observed.data_volumes = data_volumes::observe(cluster, &observed.vm, observed.own_vmi()).await?;
     let step = plan(&observed);
     apply::apply(cluster, &observed, step).await
@@ -100,6 +109,8 @@ async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
         follows = follows.before_a_restart();
     }
     follows.volumes &= hotplug::concerns(&observed.vm.spec.template.spec, vmi);
+    // One that is to move is not taken out instead.
+    follows.volumes &= !volume_migration::concerns(&observed.vm, vmi);
     follows.cards &= cards::concern(&observed.vm.spec.template.spec, vmi);
     if !follows.size && !follows.volumes && !follows.cards {
         return Ok(Live::Done);

@@ -4,15 +4,16 @@ use super::data_volumes::PATIENCE;
 use super::{back_off, instancetype, revision};
 use crate::kin;
 use barevirt_api::names::{
-    ACTION_START, PHASE_FAILED, PHASE_WAITING_FOR_SYNC, RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED,
-    RUN_STRATEGY_MANUAL, RUN_STRATEGY_ONCE, RUN_STRATEGY_RERUN_ON_FAILURE, RUN_STRATEGY_WAIT_AS_RECEIVER,
-    VM_FINALIZER, is_final_phase,
+    ACTION_START, CONDITION_MANUAL_RECOVERY_REQUIRED, PHASE_FAILED, PHASE_WAITING_FOR_SYNC,
+    RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_MANUAL, RUN_STRATEGY_ONCE,
+    RUN_STRATEGY_RERUN_ON_FAILURE, RUN_STRATEGY_WAIT_AS_RECEIVER, VM_FINALIZER, is_final_phase,
 };
 use barevirt_api::networks::PLUGGED_CARDS_SERVED;
-use barevirt_api::v1::{Interface, Network, VirtualMachine, VirtualMachineInstance};
+use barevirt_api::v1::{Condition, Interface, Network, VirtualMachine, VirtualMachineInstance};
 use barevirt_plan::data_volumes::{DataVolumes, Work};
 use barevirt_plan::live_update::Live;
 use barevirt_plan::revision::Drift;
+use barevirt_plan::volume_migration::{Move, needs_recovery};
 use barevirt_plan::{cards, requests, template};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -36,6 +37,8 @@ pub struct Observed {
     pub drift: Drift,
     /// What of that its instance takes over while it runs.
     pub live: Live,
+    /// What becomes of volumes that move to other claims with its guest.
+    pub volumes: Move,
     /// What there is of the DataVolumes of its templates.
     pub data_volumes: DataVolumes,
     /// Wall clock, in seconds, for back-off.
@@ -106,6 +109,12 @@ pub enum Step {
     Note(i64),
     /// Have the instance take over a change: a merge patch of its specification, and the generation that it is of then.
     Update(Box<Value>, Option<i64>),
+    /// Change the instance, volumes of which move to other claims or stay: a merge patch.
+    Move(Box<Value>),
+    /// Give up the migration that moves the guest with its volumes: they are to stay.
+    GiveUp,
+    /// Volumes cannot be changed so, and why.
+    Stuck(&'static str),
     /// Create the instance.
     Start(Box<VirtualMachineInstance>),
     /// Delete the instance with this UID.
@@ -164,7 +173,7 @@ fn recorded(observed: &Observed) -> Step {
             Step::Record
         }
         step @ (Step::Rest | Step::Wait(_) | Step::Start(_)) => match provided(observed, step) {
-            Step::Rest => noted(observed).unwrap_or(Step::Rest),
+            Step::Rest => moved(observed).or_else(|| noted(observed)).unwrap_or(Step::Rest),
             step => step,
         },
         step => step,
@@ -187,13 +196,24 @@ fn provided(observed: &Observed, step: Step) -> Step {
     step
 }
 
+/// Volumes that move to other claims.
+fn moved(observed: &Observed) -> Option<Step> {
+    match &observed.volumes {
+        Move::Nothing | Move::Wait | Move::Restart(_) => None,
+        Move::Apply(body) => Some(Step::Move(body.clone())),
+        Move::GiveUp => Some(Step::GiveUp),
+        Move::Blocked(why) => Some(Step::Stuck(why)),
+    }
+}
+
 /// A change of the machine that does not concern its instance.
 fn noted(observed: &Observed) -> Option<Step> {
     let now = observed.vm.metadata.generation?;
     let alive = observed.own_vmi()?.metadata.deletion_timestamp.is_none();
     match &observed.live {
         Live::Apply { spec, whole } if alive => {
-            let generation = (*whole && observed.drift == Drift::Generation).then_some(now);
+            let whole = *whole && observed.volumes == Move::Nothing;
+            let generation = (whole && observed.drift == Drift::Generation).then_some(now);
             return Some(Step::Update(spec.clone(), generation));
         }
         // It is not of this generation yet.
@@ -201,6 +221,7 @@ fn noted(observed: &Observed) -> Option<Step> {
         Live::Done => {}
     }
     (observed.drift == Drift::Generation
+        && observed.volumes == Move::Nothing
         && alive
         && observed.own_vmi().and_then(revision::generation) != Some(now))
     .then_some(Step::Note(now))
@@ -231,11 +252,17 @@ fn follow_strategy(observed: &Observed) -> Step {
     if ended && failure.as_ref() != stored_failure {
         return Step::Report;
     }
+    // Neither claim is known to have all that the guest wrote.
+    let is_lost = needs_recovery(vm, observed.own_vmi());
+    if is_lost && !is_told_to_be_lost(vm) {
+        return Step::Report;
+    }
     let start = || match back_off::left(failure.as_ref(), observed.now) {
         Some(left) => Step::Wait(left),
         None => Step::Start(Box::new(template::instance(vm))),
     };
     match (strategy, vmi) {
+        (_, None) if is_lost => Step::Rest,
         // It is started here now. A template that says so itself would have the next one wait, too.
         (_, Some(vmi)) if strategy != RUN_STRATEGY_WAIT_AS_RECEIVER && waits_for_nothing(vm, vmi) => {
             stop(vmi)
@@ -279,6 +306,12 @@ fn follow_strategy(observed: &Observed) -> Step {
         }
         _ => Step::Rest,
     }
+}
+
+/// Whether people know that they have to say which claims the machine is to have.
+fn is_told_to_be_lost(vm: &VirtualMachine) -> bool {
+    let conditions = vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    Condition::is_set(conditions, CONDITION_MANUAL_RECOVERY_REQUIRED)
 }
 
 /// Whether an instance waits for a migration only because the machine once did.

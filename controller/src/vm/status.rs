@@ -7,23 +7,26 @@ use super::revision;
 use crate::vmi::others::is_moving;
 use crate::vmi::{NOT_RUNNING_MESSAGE, phase};
 use barevirt_api::names::{
-    ACTION_START, CONDITION_FAILURE, CONDITION_PAUSED, CONDITION_POD_SCHEDULED, CONDITION_PROVISIONING,
-    CONDITION_READY, CONDITION_RESTART_REQUIRED, CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_PENDING,
-    PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SCHEDULING, PHASE_WAITING_FOR_SYNC, REASON_DATA_VOLUME_NOT_READY,
-    REASON_FAILED_DATA_VOLUME_IMPORT, REASON_GUEST_NOT_RUNNING, REASON_PVC_NOT_FOUND, REASON_VMI_NOT_EXISTS,
-    RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_RERUN_ON_FAILURE, RUN_STRATEGY_WAIT_AS_RECEIVER,
+    ACTION_START, CONDITION_FAILURE, CONDITION_MANUAL_RECOVERY_REQUIRED, CONDITION_PAUSED,
+    CONDITION_POD_SCHEDULED, CONDITION_PROVISIONING, CONDITION_READY, CONDITION_RESTART_REQUIRED,
+    CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SCHEDULING,
+    PHASE_WAITING_FOR_SYNC, REASON_DATA_VOLUME_NOT_READY, REASON_FAILED_DATA_VOLUME_IMPORT,
+    REASON_GUEST_NOT_RUNNING, REASON_PVC_NOT_FOUND, REASON_VMI_NOT_EXISTS, RUN_STRATEGY_ALWAYS,
+    RUN_STRATEGY_HALTED, RUN_STRATEGY_RERUN_ON_FAILURE, RUN_STRATEGY_WAIT_AS_RECEIVER,
     STATUS_CRASH_LOOP_BACK_OFF, STATUS_DATA_VOLUME_ERROR, STATUS_ERR_IMAGE_PULL, STATUS_IMAGE_PULL_BACK_OFF,
     STATUS_MIGRATING, STATUS_PAUSED, STATUS_PROVISIONING, STATUS_PVC_NOT_FOUND, STATUS_RUNNING,
     STATUS_STARTING, STATUS_STOPPED, STATUS_STOPPING, STATUS_TERMINATING, STATUS_UNKNOWN,
     STATUS_UNSCHEDULABLE, STATUS_WAITING_FOR_RECEIVER, STATUS_WAITING_FOR_VOLUME_BINDING, is_final_phase,
 };
 use barevirt_api::v1::{
-    Condition, VirtualMachine, VirtualMachineInstance, VirtualMachineStatus, merge_condition,
+    Condition, VirtualMachine, VirtualMachineInstance, VirtualMachineStatus, VolumeMigrationState,
+    VolumeUpdateState, merge_condition,
 };
 use barevirt_plan::data_volumes::DataVolumes;
 use barevirt_plan::live_update::{self, Live};
 use barevirt_plan::requests;
 use barevirt_plan::revision::Drift;
+use barevirt_plan::volume_migration::{self, Move};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 
@@ -46,7 +49,8 @@ pub enum Outcome {
 }
 
 /// Conditions that a machine does not copy from its instance.
-const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_FAILURE, CONDITION_RESTART_REQUIRED];
+const OWN_CONDITIONS: [&str; 4] =
+    [CONDITION_READY, CONDITION_FAILURE, CONDITION_RESTART_REQUIRED, CONDITION_MANUAL_RECOVERY_REQUIRED];
 
 /// What a machine says that has moved on from its instance, in KubeVirt's words.
 const RESTART_REQUIRED_MESSAGE: &str = "a non-live-updatable field was changed in the template spec";
@@ -94,7 +98,17 @@ pub fn compute(
         status.instancetype_ref = instancetype.clone().or(status.instancetype_ref);
         status.preference_ref = preference.clone().or(status.preference_ref);
     }
+    let state = VolumeMigrationState { migrated_volumes: volume_migration::kept(vm, vmi) };
+    status.volume_update_state = (!state.migrated_volumes.is_empty())
+        .then_some(VolumeUpdateState { volume_migration_state: Some(state) });
     conditions(&mut status.conditions, vmi, outcome, &now);
+    if volume_migration::needs_recovery(vm, vmi) {
+        let reason = volume_migration::LOST_ON_THE_WAY;
+        let condition = Condition::new(CONDITION_MANUAL_RECOVERY_REQUIRED, true, reason, "");
+        merge_condition(&mut status.conditions, condition, &now);
+    } else {
+        Condition::remove(&mut status.conditions, CONDITION_MANUAL_RECOVERY_REQUIRED);
+    }
     restart_required(&mut status.conditions, vmi, observed, &now);
     let word = printable(vm, &status, vmi, strategy, outcome, &observed.data_volumes);
     status.printable_status = Some(word.to_owned());
@@ -169,9 +183,9 @@ fn restart_required(
 ) {
     let runs =
         vmi.is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_none() && !is_final_phase(phase(vmi)));
-    let refused = match &observed.live {
-        Live::Refused(why) => Some(why.clone()),
-        Live::Done | Live::Apply { .. } | Live::Wait => vmi.and_then(live_update::failure),
+    let refused = match (&observed.live, &observed.volumes) {
+        (_, Move::Restart(why)) | (Live::Refused(why), _) => Some(why.clone()),
+        (Live::Done | Live::Apply { .. } | Live::Wait, _) => vmi.and_then(live_update::failure),
     };
     if let (Some(why), true) = (refused, runs && observed.drift != Drift::Guest) {
         let condition = Condition::new(CONDITION_RESTART_REQUIRED, true, "", why);

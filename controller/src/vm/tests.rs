@@ -57,6 +57,7 @@ fn observed(vm: VirtualMachine, vmi: Option<VirtualMachineInstance>) -> Observed
         vmi,
         drift: Drift::None,
         live: crate::vm::Live::Done,
+        volumes: crate::vm::Move::Nothing,
         data_volumes: DataVolumes::default(),
         now: at(NOW),
     }
@@ -215,6 +216,7 @@ fn an_early_failure_is_stored_then_cleared_away_then_waited_for() {
         vmi: None,
         drift: Drift::None,
         live: crate::vm::Live::Done,
+        volumes: crate::vm::Move::Nothing,
         data_volumes: DataVolumes::default(),
         now: at(NOW + 16),
     };
@@ -424,6 +426,7 @@ fn what_moved_on_needs_a_restart() {
             vmi: vmi.clone(),
             drift,
             live: crate::vm::Live::Done,
+            volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
             now: at(NOW),
         };
@@ -460,6 +463,7 @@ fn a_change_that_is_not_the_instances_is_noted_on_it() {
             vmi,
             drift,
             live: crate::vm::Live::Done,
+            volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
             now: at(NOW),
         })
@@ -482,6 +486,7 @@ fn an_instance_takes_volumes_over_while_something_else_waits_for_a_restart() {
             vmi: running.clone(),
             drift,
             live,
+            volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
             now: at(NOW),
         };
@@ -493,6 +498,7 @@ fn an_instance_takes_volumes_over_while_something_else_waits_for_a_restart() {
 }
 
 mod data_volumes;
+mod volumes;
 mod world;
 
 #[test]

@@ -45,6 +45,9 @@ pub(crate) async fn again(
     if let Some((_, message)) = claims.trouble(vmi) {
         return Ok(Again::Waits(message));
     }
+    if claims.wait_for_consumer() {
+        return Ok(Again::Waits("a claim waits for its first consumer before it is filled".to_owned()));
+    }
     if let Some(message) = definitions.trouble() {
         return Ok(Again::Waits(message));
     }

@@ -43,16 +43,16 @@ pub(super) struct Claims(BTreeMap<String, Found>);
 
 /// One of them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// The claim.
-    pub(super) claim: Option<PersistentVolumeClaim>,
+    pub(crate) claim: Option<PersistentVolumeClaim>,
     /// The DataVolume that fills it, where there is such.
     pub(super) filling: Option<Filling>,
 }
 
 /// What a DataVolume tells.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Filling {
+pub(crate) struct Filling {
     /// Its phase.
     pub(super) phase: String,
     /// Status of its condition `Ready`.
@@ -108,6 +108,13 @@ impl Found {
             }
             _ => None,
         }
+    }
+
+    /// Whether something fills it and has not ended; whether that begins with a pod that uses it.
+    pub(crate) fn is_being_filled(&self) -> (bool, bool) {
+        let fills = self.filling.as_ref().is_some_and(|filling| filling.phase != SUCCEEDED);
+        let spec = self.claim.as_ref().and_then(|claim| claim.spec.as_ref());
+        (fills, spec.is_some_and(|spec| spec.data_source_ref.is_some()))
     }
 
     /// Whether it is filled once a pod that uses it was placed, and none was.
@@ -224,7 +231,7 @@ impl Claims {
 }
 
 /// What an instance's status tells of a claim.
-pub(super) fn info(claim: &PersistentVolumeClaim) -> PersistentVolumeClaimInfo {
+pub(crate) fn info(claim: &PersistentVolumeClaim) -> PersistentVolumeClaimInfo {
     let (spec, status) = (claim.spec.as_ref(), claim.status.as_ref());
     let requests = spec.and_then(|spec| spec.resources.as_ref()?.requests.clone());
     PersistentVolumeClaimInfo {
@@ -250,7 +257,7 @@ pub(super) async fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> 
 }
 
 /// Looks for one and for what fills it. `is_filled` where that is so whatever the claim says.
-pub(super) async fn look(
+pub(crate) async fn look(
     client: &Client,
     namespace: &str,
     name: &str,
@@ -268,7 +275,7 @@ pub(super) async fn look(
 }
 
 /// Looks for a claim alone.
-pub(super) async fn look_for_claim(
+pub(crate) async fn look_for_claim(
     client: &Client,
     namespace: &str,
     name: &str,

@@ -49,6 +49,7 @@ mod verdict;
 pub(crate) use again::{Again, again};
 pub(crate) use apply::requests::{is_current, make_pod};
 pub(crate) use barevirt_plan::phase;
+pub(crate) use claims::{info as claim_info, look as look_for_volume, look_for_claim};
 pub(crate) use consumer::is_first_consumer;
 pub(crate) use hotplug::attachments::is_attachment;
 pub(crate) use progress::{runs, unschedulable};

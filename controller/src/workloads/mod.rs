@@ -16,7 +16,7 @@ mod plan;
 use crate::cluster::Cluster;
 use crate::inventory::OUTDATED;
 use crate::migrations::row::WORKLOAD_UPDATE_ANNOTATION;
-use crate::moves::{self, MAINTENANCE, Mover, Wish};
+use crate::moves::{self, MAINTENANCE, Mover, USER, Wish};
 use crate::write::FIELD_MANAGER;
 use barevirt_api::migratable::SERVED;
 use barevirt_api::names::OUTDATED_LAUNCHER_LABEL;
@@ -121,11 +121,12 @@ async fn apply(
     }
     batches.looks = batches.looks.wrapping_add(1);
     for instance in &plan.migrate {
-        let Instance { namespace, name, uid, .. } = instance;
+        let Instance { namespace, name, uid, moves_volumes, .. } = instance;
         let wish = Wish {
             beginning: "kubevirt-workload-update-",
             why: (WORKLOAD_UPDATE_ANNOTATION, ""),
-            priority: MAINTENANCE,
+            moves_volumes: *moves_volumes,
+            priority: if *moves_volumes { USER } else { MAINTENANCE },
             purpose: " for automated workload update",
         };
         // It is told on the instance, and tried again at the next look.

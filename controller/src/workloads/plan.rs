@@ -2,8 +2,8 @@
 
 use crate::vmi::others::is_moving;
 use barevirt_api::names::{
-    CONDITION_LIVE_MIGRATABLE, CONDITION_MIGRATION_REQUIRED, OUTDATED_LAUNCHER_LABEL, PHASE_RUNNING,
-    is_final_phase,
+    CONDITION_LIVE_MIGRATABLE, CONDITION_MIGRATION_REQUIRED, CONDITION_STORAGE_LIVE_MIGRATABLE,
+    CONDITION_VOLUMES_CHANGE, OUTDATED_LAUNCHER_LABEL, PHASE_RUNNING, is_final_phase,
 };
 use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use barevirt_api::workload_updates::WorkloadUpdates;
@@ -34,6 +34,8 @@ pub(super) struct Instance {
     pub(super) moves: bool,
     /// Whether a change of it waits for a move: its condition says so.
     pub(super) has_to_move: bool,
+    /// Whether volumes move to other claims with it.
+    pub(super) moves_volumes: bool,
 }
 
 impl Instance {
@@ -47,6 +49,12 @@ impl Instance {
         let image = status.and_then(|status| status.launcher_container_image_version.clone());
         let is_set =
             |condition: &str| status.is_some_and(|status| Condition::is_set(&status.conditions, condition));
+        let moves_volumes = is_set(CONDITION_VOLUMES_CHANGE);
+        // Nothing but its disks keeps it, and those that do move to claims of the other node.
+        let moved = status.is_some_and(|status| {
+            let storage = Condition::find(&status.conditions, CONDITION_STORAGE_LIVE_MIGRATABLE);
+            !status.migrated_volumes.is_empty() && storage.is_none_or(|told| told.status != "False")
+        });
         Some(Instance {
             namespace: vmi.namespace().unwrap_or_default(),
             name: vmi.name_any(),
@@ -55,9 +63,10 @@ impl Instance {
             image: image.filter(|image| !image.is_empty()),
             labelled: vmi.labels().contains_key(OUTDATED_LAUNCHER_LABEL),
             launcher: launcher_name(vmi),
-            movable: is_set(CONDITION_LIVE_MIGRATABLE),
+            movable: is_set(CONDITION_LIVE_MIGRATABLE) || moved,
             moves: wanted || is_moving(vmi),
-            has_to_move: is_set(CONDITION_MIGRATION_REQUIRED),
+            has_to_move: is_set(CONDITION_MIGRATION_REQUIRED) || moves_volumes,
+            moves_volumes,
         })
     }
 
@@ -165,6 +174,7 @@ mod tests {
             movable: false,
             moves: false,
             has_to_move: false,
+            moves_volumes: false,
         }
     }
 
@@ -208,6 +218,14 @@ mod tests {
             read(json!({"status": {"conditions": condition}})).unwrap().has_to_move
         };
         assert!(has_to("True") && !has_to("False") && !plain.has_to_move);
+        let moved = |storage: &str| {
+            let conditions = json!([{"type": "VolumesChange", "status": "True"}, {"type": "LiveMigratable", "status": "False"},
+                {"type": "StorageLiveMigratable", "status": storage}]);
+            let moved = json!([{"volumeName": "data"}]);
+            read(json!({"status": {"conditions": conditions, "migratedVolumes": moved}})).unwrap()
+        };
+        assert!(moved("True").movable && moved("True").has_to_move && moved("True").moves_volumes);
+        assert!(!moved("False").movable);
         let moving = json!({"status": {"migrationState": {"migrationUid": "m", "sourcePod": "s"}}});
         let moving = read(moving).unwrap();
         assert!(moving.moves && moving.launcher == "s");

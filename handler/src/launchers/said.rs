@@ -8,8 +8,8 @@
 use barevirt_protocol::descriptors::CallError;
 use barevirt_protocol::names::LONGEST_NAME;
 use barevirt_protocol::v1::{
-    AgentStats, BlockStats, Card, ControlResponse, Credentials, DebugResponse, FileSystemStats, GuestFacts,
-    GuestInterface, GuestOs, GuestResponse, HelloResponse, HotDisk, LauncherStatus, MachineSize,
+    AgentStats, BlockStats, Card, ClaimDisk, ControlResponse, Credentials, DebugResponse, FileSystemStats,
+    GuestFacts, GuestInterface, GuestOs, GuestResponse, HelloResponse, HotDisk, LauncherStatus, MachineSize,
     MachineStats, MigrateResponse, MigrationStatus, QmpResponse, RealTimeResponse, ScreenshotResponse,
     ShutdownResponse, StatsResponse, SyncResponse,
 };
@@ -150,6 +150,7 @@ impl Said for LauncherStatus {
             migration,
             local_disks,
             cards,
+            claim_disks,
         } = self;
         reason.retain(|letter| letter.is_ascii_alphanumeric());
         cut(reason, REASON);
@@ -173,12 +174,20 @@ impl Said for LauncherStatus {
         }
         all(hot_disks, DISKS);
         texts(local_disks, DISKS, WORD);
+        all(claim_disks, DISKS);
         all(cards, INTERFACES);
         if let Some(MigrationStatus { uid, reason, .. }) = migration {
             // One that is too long is that of no migration.
             line(uid, WORD);
             line(reason, SENTENCE);
         }
+    }
+}
+
+impl Said for ClaimDisk {
+    fn sanitize(&mut self) {
+        let Self { volume, bytes: _ } = self;
+        line(volume, WORD);
     }
 }
 
@@ -395,6 +404,7 @@ mod tests {
             size: Some(size),
             hot_disks: vec![disk; 1000],
             local_disks: longs(),
+            claim_disks: vec![ClaimDisk { volume: long(), bytes: 1 }; 1000],
             cards: vec![card; 1000],
             migration: Some(MigrationStatus { uid: long(), reason: long(), ..MigrationStatus::default() }),
             ..LauncherStatus::default()

@@ -80,6 +80,22 @@ pub fn is_leaving(launcher: &LauncherStatus) -> bool {
     launcher.migration.as_ref().is_some_and(|told| stages.contains(&told.state()))
 }
 
+/// Disks that a migration copies: those that are here only, and those whose volumes move to other claims.
+///
+/// # Errors
+/// Names a volume that is to move and that the launcher does not offer: without its contents the guest would have an empty disk.
+pub fn copied(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Result<Vec<String>, String> {
+    let mut disks = launcher.local_disks.clone();
+    for moved in vmi.status.iter().flat_map(|status| &status.migrated_volumes) {
+        let name = &moved.volume_name;
+        if !launcher.claim_disks.iter().any(|disk| disk.volume == *name) {
+            return Err(name.clone());
+        }
+        disks.push(name.clone());
+    }
+    Ok(disks)
+}
+
 /// The next step for a guest of this node. `gone`: UID of the migration whose target was told that it has the guest.
 #[must_use]
 pub fn source(
@@ -125,6 +141,7 @@ pub fn source(
 
 #[cfg(test)]
 mod tests {
+    use barevirt_protocol::v1::ClaimDisk;
     use serde_json::{Value, json};
 
     use super::*;
@@ -144,6 +161,21 @@ mod tests {
     fn launcher(stage: Stage) -> LauncherStatus {
         let told = MigrationStatus { uid: "m".to_owned(), state: stage.into(), ..MigrationStatus::default() };
         LauncherStatus { migration: Some(told), ..LauncherStatus::default() }
+    }
+
+    #[test]
+    fn disks_that_move_to_other_claims_are_copied_as_those_of_the_node() {
+        let mut launcher =
+            LauncherStatus { local_disks: vec!["root".to_owned()], ..LauncherStatus::default() };
+        let mut moves = vmi("a", json!({}));
+        assert_eq!(copied(&moves, &launcher), Ok(vec!["root".to_owned()]));
+        let volumes = json!([{"volumeName": "data"}]);
+        moves.status.as_mut().unwrap().migrated_volumes = serde_json::from_value(volumes).unwrap();
+        // A launcher of a former version says nothing of it.
+        assert_eq!(copied(&moves, &launcher), Err("data".to_owned()));
+        launcher.claim_disks =
+            ["data", "more"].map(|volume| ClaimDisk { volume: volume.to_owned(), bytes: 1 }).into();
+        assert_eq!(copied(&moves, &launcher), Ok(vec!["root".to_owned(), "data".to_owned()]));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use barevirt_api::names::CONDITION_VOLUMES_CHANGE;
 use barevirt_api::v1::{
-    VirtualMachineInstance, VirtualMachineInstanceMigrationState as State, VirtualMachineInstanceStatus,
+    Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State,
+    VirtualMachineInstanceStatus,
 };
 use barevirt_protocol::v1::{LauncherStatus, MigrationState as Stage, MigrationStatus, Phase};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -103,6 +105,7 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
         // Also where it has ended since: what ran here is the guest, and what became of it is told of this node.
         arrived(state, now);
         status.node_name = Some(seen.node.to_owned());
+        settle_volumes(&mut status);
     } else if matches!(phase, Phase::Succeeded | Phase::Failed) {
         // Only the launcher's own last word tells that the guest never ran here. Where it ends without one, the controller
         // decides.
@@ -139,6 +142,18 @@ fn arrived(state: &mut State, now: &Time) {
     let own = state.target_state.get_or_insert_default();
     own.domain_detected = Some(true);
     own.domain_ready_timestamp = Some(now.clone());
+}
+
+/// Volumes that moved with the guest are on their new claims, and nothing is left to do for them.
+fn settle_volumes(status: &mut VirtualMachineInstanceStatus) {
+    for moved in std::mem::take(&mut status.migrated_volumes) {
+        let told = status.volume_status.iter_mut().find(|told| told.name == moved.volume_name);
+        if let Some(told) = told {
+            told.persistent_volume_claim_info = moved.destination_pvc_info;
+            told.size = None;
+        }
+    }
+    Condition::remove(&mut status.conditions, CONDITION_VOLUMES_CHANGE);
 }
 
 #[cfg(test)]
@@ -260,6 +275,44 @@ mod tests {
             (state.completed, state.failed, state.target_node_domain_detected),
             (Some(true), None, Some(true))
         );
+    }
+
+    #[test]
+    fn volumes_are_on_their_new_claims_from_the_moment_on_at_which_the_guest_is() {
+        let moving = |stage| {
+            let mut vmi = vmi(&json!({}));
+            let status = json!({
+                "migratedVolumes": [{"volumeName": "data", "sourcePVCInfo": {"claimName": "old"},
+                    "destinationPVCInfo": {"claimName": "new"}}],
+                "volumeStatus": [
+                    {"name": "data", "target": "vda", "size": 5, "persistentVolumeClaimInfo": {"claimName": "old"}},
+                    {"name": "more", "target": "", "persistentVolumeClaimInfo": {"claimName": "more"}}],
+                "conditions": [{"type": "VolumesChange", "status": "True"}, {"type": "Ready", "status": "True"}],
+            });
+            let mut stored = serde_json::to_value(vmi.status.clone()).unwrap();
+            stored.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+            vmi.status = serde_json::from_value(stored).unwrap();
+            let launcher = launcher(stage, Phase::Running);
+            let seen =
+                Target { node: "b", address: "x", launcher: Some(&launcher), listens: true, pod: Some("t") };
+            target(&vmi, seen, &now())
+        };
+        assert_eq!(moving(Stage::Received).migrated_volumes.len(), 1);
+        let status = moving(Stage::Arrived);
+        assert!(status.migrated_volumes.is_empty());
+        let claims: Vec<_> = status
+            .volume_status
+            .iter()
+            .map(|told| {
+                (
+                    told.persistent_volume_claim_info.as_ref().unwrap().claim_name.as_deref().unwrap(),
+                    told.size,
+                )
+            })
+            .collect();
+        assert_eq!(claims, [("new", None), ("more", None)]);
+        let types: Vec<_> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
+        assert_eq!(types, ["Ready"]);
     }
 
     #[test]

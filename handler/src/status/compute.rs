@@ -70,6 +70,7 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
             super::size::report(&mut status, &vmi.spec, size, now);
         }
         super::volumes::report(&mut status.volume_status, vmi, launcher, seen.told);
+        super::volumes::report_moved(&mut status, launcher);
         let guest = launcher.guest.as_ref();
         if let Some(interfaces) = seen.interfaces {
             let told = guest.map(|guest| guest.interfaces.as_slice()).unwrap_or_default();

@@ -2,7 +2,7 @@
 //! that a volume is to go, is written by the controller.
 
 use barevirt_api::names::{REASON_HOTPLUG_FAILED, VOLUME_READY, VOLUME_UNMOUNTED};
-use barevirt_api::v1::{VirtualMachineInstance, VolumeStatus};
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus, VolumeStatus};
 use barevirt_protocol::names;
 use barevirt_protocol::v1::{HotDisk, LauncherStatus};
 
@@ -41,6 +41,16 @@ pub(super) fn report(
         };
         entry.reason = Some(reason.to_owned());
         entry.message = Some(message);
+    }
+}
+
+/// Writes down how large disks are that move to other claims, where the target finds it, and takes it back of those that do not.
+pub(super) fn report_moved(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus) {
+    let VirtualMachineInstanceStatus { volume_status, migrated_volumes, .. } = status;
+    for entry in volume_status.iter_mut() {
+        let moves = migrated_volumes.iter().any(|moved| moved.volume_name == entry.name);
+        let Some(disk) = launcher.claim_disks.iter().find(|disk| disk.volume == entry.name) else { continue };
+        entry.size = moves.then(|| i64::try_from(disk.bytes).unwrap_or(i64::MAX));
     }
 }
 

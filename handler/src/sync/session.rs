@@ -85,6 +85,9 @@ pub enum StepError {
     /// The target of a migration.
     #[error(transparent)]
     Target(#[from] CallError),
+    /// A volume is to move to another claim, and the launcher cannot copy it.
+    #[error("volume {0} cannot be copied to its new claim: the launcher does not offer it")]
+    NotCopied(String),
     /// There is no connection.
     #[error("the launcher is not connected to")]
     NotConnected,

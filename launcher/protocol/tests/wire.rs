@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use barevirt_protocol::v1::{
-    Card, Control, ControlRequest, Credentials, Facts, GuestFacts, GuestInterface, GuestOs, GuestResponse,
-    HelloRequest, HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest, QmpResponse,
-    RealTimeRequest, Route, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, SyncRequest,
+    Card, ClaimDisk, Control, ControlRequest, Credentials, Facts, GuestFacts, GuestInterface, GuestOs,
+    GuestResponse, HelloRequest, HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest,
+    QmpResponse, RealTimeRequest, Route, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, SyncRequest,
     SyncResponse,
 };
 use barevirt_protocol::v1::{MachineStats, MigrationStats, ProcessStats, StatsResponse, VcpuStats};
@@ -175,6 +175,8 @@ fn routes_and_cards() {
         &LauncherStatus { cards: vec![card], ..LauncherStatus::default() },
         "a2020a 0a016e 1001 1801 220174",
     );
+    let disk = ClaimDisk { volume: "d".into(), bytes: 300 };
+    golden(&LauncherStatus { claim_disks: vec![disk], ..LauncherStatus::default() }, "aa0206 0a0164 10ac02");
 }
 
 #[test]

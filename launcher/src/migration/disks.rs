@@ -4,7 +4,7 @@
 //! The copies end while the guest stands still, before anything of its devices is sent: one that is not complete then ends the
 //! migration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +25,8 @@ const COMMAND: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(20);
 /// Between two looks at copies that end.
 const LOOK: Duration = Duration::from_millis(5);
+/// What sizes are multiples of that QEMU can cut something to, bytes.
+const SECTOR: u64 = 512;
 
 /// A disk that is copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,9 +35,43 @@ pub struct LocalDisk {
     pub name: String,
     /// QEMU's node of it.
     pub node: String,
+    /// It is on a claim: the target's may have more room.
+    pub on_claim: bool,
 }
 
-/// The disks of a machine that are copied, and where QEMU listens for them.
+/// The disks of a machine that migrations can copy, and where QEMU listens for them.
+#[derive(Debug, Clone, Default)]
+pub struct Copyable {
+    /// Those that no other node has. Every migration copies them.
+    pub local: Vec<LocalDisk>,
+    /// Those on claims. A migration copies the ones that move to other claims.
+    pub claims: Vec<LocalDisk>,
+    /// Names of those on claims that are to be filled by the migration that the guest comes by.
+    pub awaited: BTreeSet<String>,
+    /// The socket.
+    pub socket: PathBuf,
+}
+
+impl Copyable {
+    /// What is copied to here as the guest comes. A claim is only here for it.
+    #[must_use]
+    pub fn incoming(&self) -> LocalDisks {
+        self.with(|name| self.awaited.contains(name))
+    }
+
+    /// What is copied from here, by the connections that there are.
+    #[must_use]
+    pub fn outgoing(&self, connections: &DiskConnections) -> LocalDisks {
+        self.with(|name| connections.contains_key(name))
+    }
+
+    fn with(&self, moves: impl Fn(&str) -> bool) -> LocalDisks {
+        let claims = self.claims.iter().filter(|disk| moves(&disk.name));
+        LocalDisks { all: self.local.iter().chain(claims).cloned().collect(), socket: self.socket.clone() }
+    }
+}
+
+/// The disks that one migration copies, and where QEMU listens for them.
 #[derive(Debug, Clone, Default)]
 pub struct LocalDisks {
     /// The disks.
@@ -85,7 +121,7 @@ impl LocalDisks {
             start["tls-creds"] = json!(KEY);
         }
         qmp.execute_raw("nbd-server-start", start, Deadline::after(COMMAND)).await?;
-        for LocalDisk { name, node } in &self.all {
+        for LocalDisk { name, node, .. } in &self.all {
             let connection = connections.remove(name).ok_or_else(|| NotBegun::NoConnection(name.clone()))?;
             let export =
                 json!({"type": "nbd", "id": node, "node-name": node, "name": name, "writable": true});
@@ -106,19 +142,27 @@ impl LocalDisks {
         tls: bool,
         limits: Limits,
     ) -> Result<(), NotBegun> {
-        for (index, LocalDisk { name, node }) in self.all.iter().enumerate() {
+        for (index, LocalDisk { name, node, on_claim }) in self.all.iter().enumerate() {
             let copy = copy_name(index);
             let connection = connections.remove(name).ok_or_else(|| NotBegun::NoConnection(name.clone()))?;
             let fd = qmp::getfd { fdname: copy.clone() };
             qmp.execute_with_fds(fd, &[connection.as_fd()], Deadline::after(COMMAND)).await?;
-            let mut target = json!({
-                "driver": "nbd", "node-name": copy, "export": name, "server": {"type": "fd", "str": copy},
-            });
+            let mut target = json!({"driver": "nbd", "export": name, "server": {"type": "fd", "str": copy}});
             if tls {
                 target["tls-creds"] = json!(KEY);
                 target["tls-hostname"] = json!("migration");
             }
-            qmp.execute_raw("blockdev-add", target, Deadline::after(COMMAND)).await?;
+            if *on_claim {
+                target = first(size_of(qmp, node).await?, target);
+            }
+            target["node-name"] = json!(copy);
+            match qmp.execute_raw("blockdev-add", target, Deadline::after(COMMAND)).await {
+                Err(Error::Refused { desc, .. }) if *on_claim => {
+                    let why = format!("disk {name} cannot be copied to its new claim: {desc}");
+                    return Err(NotBegun::Copy(why));
+                }
+                added => added.map(drop)?,
+            }
             let mirror = json!({
                 "job-id": copy, "device": node, "target": copy, "sync": "full", "copy-mode": "write-blocking",
                 "speed": limits.bandwidth.unwrap_or_default(), "auto-dismiss": false,
@@ -219,6 +263,20 @@ impl LocalDisks {
     }
 }
 
+/// Bytes of a node.
+async fn size_of(qmp: &Qmp, node: &str) -> Result<u64, NotBegun> {
+    let all = json!({"flat": true});
+    let nodes = qmp.execute_raw("query-named-block-nodes", all, Deadline::after(COMMAND)).await?;
+    let found = nodes.as_array().into_iter().flatten().find(|found| found["node-name"] == node);
+    let size = found.and_then(|found| found["image"]["virtual-size"].as_u64());
+    size.ok_or_else(|| NotBegun::Copy(format!("QEMU does not tell the size of {node}")))
+}
+
+/// The first bytes of what may be larger: QEMU copies only to what has the same size. It refuses what is smaller.
+fn first(size: u64, of: Value) -> Value {
+    if size.is_multiple_of(SECTOR) { json!({"driver": "raw", "size": size, "file": of}) } else { of }
+}
+
 /// Waits until a job has come to its end, or there is none; why it failed, if it did.
 async fn concluded(qmp: &Qmp, id: &str) -> Result<Option<String>, NotBegun> {
     let ends = Instant::now() + END;
@@ -258,7 +316,8 @@ mod tests {
 
     #[test]
     fn all_copies_are_to_be_there_and_complete() {
-        let disk = |name: &str| LocalDisk { name: name.to_owned(), node: format!("disk-{name}") };
+        let disk =
+            |name: &str| LocalDisk { name: name.to_owned(), node: format!("disk-{name}"), on_claim: false };
         let disks = LocalDisks { all: vec![disk("a"), disk("b")], socket: PathBuf::new() };
         let job = |index: u32, ready: bool| json!({"device": format!("copy-{index}"), "len": 10, "offset": 4, "ready": ready});
         let seen = disks.understood(&json!([job(0, true), job(1, false), job(7, false)])).unwrap();
@@ -269,5 +328,26 @@ mod tests {
         failed["error"] = json!("No space left on device");
         let why = disks.understood(&json!([job(0, true), failed])).unwrap_err();
         assert_eq!(why, "disk b cannot be copied: No space left on device");
+    }
+
+    #[test]
+    fn claims_are_copied_only_where_they_move() {
+        let disk =
+            |name: &str, on_claim| LocalDisk { name: name.to_owned(), node: name.to_owned(), on_claim };
+        let copyable = Copyable {
+            local: vec![disk("root", false)],
+            claims: vec![disk("data", true), disk("more", true)],
+            awaited: ["more".to_owned()].into(),
+            socket: PathBuf::new(),
+        };
+        let names =
+            |disks: LocalDisks| disks.all.into_iter().map(|disk| disk.name).collect::<Vec<_>>().join(" ");
+        assert_eq!(names(copyable.incoming()), "root more");
+        let connection = || OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
+        assert_eq!(names(copyable.outgoing(&DiskConnections::new())), "root");
+        let connections = ["data", "root", "other"].map(|name| (name.to_owned(), connection())).into();
+        assert_eq!(names(copyable.outgoing(&connections)), "root data");
+        assert_eq!(first(1024, json!("x"))["size"], 1024);
+        assert_eq!(first(1000, json!("x")), json!("x"));
     }
 }

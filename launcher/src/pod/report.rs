@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use barevirt_api::v1::GuestOsInfo;
 use barevirt_protocol::v1::{
-    Card, Credentials, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus, MachineSize,
+    Card, ClaimDisk, Credentials, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus, MachineSize,
     MigrationState, MigrationStatus, Pause, Phase,
 };
 
@@ -39,6 +39,8 @@ pub struct Circumstances {
     pub failed_pings: u64,
     /// Disks that are copied in a migration.
     pub local_disks: Vec<String>,
+    /// Those on claims, which are copied where they move to other claims.
+    pub claim_disks: Vec<ClaimDisk>,
 }
 
 /// The whole status.
@@ -71,6 +73,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         cards,
         failed_pings,
         local_disks,
+        claim_disks,
     } = circumstances.clone();
     let since = running_since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let message = if stage == Stage::Waiting { waiting_for } else { message };
@@ -101,6 +104,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         migration: migration.map(moves),
         cards,
         local_disks,
+        claim_disks,
     }
 }
 

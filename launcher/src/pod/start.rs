@@ -198,6 +198,7 @@ fn put_together(
         .map_err(|error| Verdict::failed("VolumeFailed", error.to_string()))?;
 
     let disks = confine::disks(&volumes.volumes);
+    let claim_disks = volumes.on_claims.clone();
 
     let mut holdings = pod.holdings.borrow_mut();
     let may_emulate = wanted.may_emulate(pod.args.allow_emulation);
@@ -259,8 +260,9 @@ fn put_together(
         real_time.map(|_| RealTime { word: pod.real_time.subscribe(), within: real_time::WITHIN });
     pod.circumstances.send_modify(|circumstances: &mut Circumstances| {
         circumstances.pci_layout = assembly.layout.to_saved();
-        let disks = assembly.launch.disks.all.iter();
+        let disks = assembly.launch.disks.local.iter();
         circumstances.local_disks = disks.map(|disk| disk.name.clone()).collect();
+        circumstances.claim_disks = claim_disks;
     });
     let boot = Bytes(wanted.vmi.guest_memory());
     let people = pod.people.subscribe();

@@ -97,7 +97,7 @@ impl Supervisor<'_> {
             disks,
             ..
         } = launch;
-        (self.agent_port, self.keys, self.disks) = (agent_port, keys, disks);
+        (self.agent_port, self.keys, self.copyable) = (agent_port, keys, disks);
         if let Some(error) = pins.as_ref().and_then(|pins| pins.prepare().err()) {
             return Some(Event::CannotStart(not_started(&error)));
         }

@@ -85,6 +85,7 @@ impl Supervisor<'_> {
                 let (Some(baggage), Moving::Goes(source)) = (self.baggage.take(), &self.vm.moving) else {
                     return;
                 };
+                self.disks = self.copyable.outgoing(&baggage.disks);
                 let (limits, keys, disks) = (source.limits, self.keys.clone(), self.disks.clone());
                 self.beside(async move {
                     let outcome = qemu::send(&qmp, &keys, &disks, baggage, limits).await;
@@ -111,6 +112,7 @@ impl Supervisor<'_> {
             }
             Effect::Receive => {
                 let Some(baggage) = self.baggage.take() else { return };
+                self.disks = self.copyable.incoming();
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
                 self.beside(async move { begun(qemu::receive(&qmp, &keys, &disks, baggage).await) });
             }

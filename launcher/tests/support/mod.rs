@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tokio::net::UnixStream;
-use virt_launcher::migration::disks::LocalDisks;
+use virt_launcher::migration::disks::Copyable;
 use virt_launcher::process::Command;
 use virt_launcher::supervisor::Launch;
 
@@ -90,7 +90,7 @@ pub fn bare(extra: &[&str]) -> Bare {
         agent_port: "agent0".to_owned(),
         incoming: None,
         keys: std::env::temp_dir(),
-        disks: LocalDisks::default(),
+        disks: Copyable::default(),
     };
     Bare { launch, people, serial }
 }

@@ -142,7 +142,8 @@ fn movable(
     let Some(condition) = Condition::find(conditions, names::CONDITION_LIVE_MIGRATABLE) else { return };
     let (reason, message) = (condition.reason.as_deref(), condition.message.as_deref().unwrap_or_default());
     let elsewhere = migration.spec.send_to.is_some() || migration.spec.receive.is_some();
-    let copied = elsewhere && reason == Some(REASON_DISKS);
+    let moves = status.is_some_and(|status| !status.migrated_volumes.is_empty());
+    let copied = (elsewhere || moves) && reason == Some(REASON_DISKS);
     if condition.status == "False" && !copied {
         let reason = reason.unwrap_or_default();
         causes

@@ -96,11 +96,14 @@ fn a_strategy_behind_a_gate() {
 fn volumes_are_updated_in_one_of_two_ways() {
     let told = |strategy: &str| {
         machine_with(json!({"updateVolumesStrategy": strategy}), right()["spec"].clone(), &Gates::default())
-            .remove(0)
-            .message
     };
-    assert_eq!(told("Sometimes"), "spec.updateVolumesStrategy is set with an unrecognized option: Sometimes");
-    assert_eq!(told("Migration"), "spec.updateVolumesStrategy is not supported yet");
+    assert_eq!(
+        told("Sometimes").remove(0).message,
+        "spec.updateVolumesStrategy is set with an unrecognized option: Sometimes"
+    );
+    for strategy in ["", "Replacement", "Migration"] {
+        assert!(told(strategy).is_empty(), "{strategy}");
+    }
 }
 
 #[test]

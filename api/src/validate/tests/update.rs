@@ -370,3 +370,38 @@ fn a_handler_sets_no_target() {
     assert!(causes[0].message.contains("not allowed to set target node"));
     assert!(handler_update(&with_target(json!("b")), &with_target(json!("b")), Some("a")).is_empty());
 }
+
+#[test]
+fn a_volume_moves_to_another_claim_where_the_status_says_so() {
+    let on = |claim: &str, moves: bool| {
+        let object = with(
+            right(),
+            "/spec/volumes/-",
+            json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}}),
+        );
+        let object =
+            with(object, "/spec/domain/devices/disks/-", json!({"name": "data", "disk": {"bus": "virtio"}}));
+        let moved = json!([{"volumeName": "data", "sourcePVCInfo": {"claimName": "a"},
+            "destinationPVCInfo": {"claimName": "b"}}]);
+        let status = if moves {
+            json!({"phase": "Running", "migratedVolumes": moved})
+        } else {
+            json!({"phase": "Running"})
+        };
+        with(object, "/status", status)
+    };
+    let causes = |old: Value, new: Value, requester| {
+        vmi_update(&instance(old), &instance(new), requester, &Gates::default()).len()
+    };
+    // To the new claim, and back to the old one.
+    assert_eq!(causes(on("a", false), on("b", true), Requester::Component), 0);
+    assert_eq!(causes(on("b", true), on("a", false), Requester::Component), 0);
+    for (old, new, requester) in [
+        (on("a", false), on("b", true), Requester::User),
+        (on("a", false), on("b", false), Requester::Component),
+        (on("a", false), on("c", true), Requester::Component),
+        (on("c", true), on("b", true), Requester::Component),
+    ] {
+        assert_ne!(causes(old, new, requester), 0);
+    }
+}

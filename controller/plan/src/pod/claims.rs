@@ -3,6 +3,7 @@
 use super::parts::mount;
 use barevirt_api::names::{CLAIM_DEVICES, CLAIMS, COMPUTE_CONTAINER};
 use barevirt_api::settings::Room;
+use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, Volume, VolumeDevice, VolumeMount};
 
@@ -37,8 +38,7 @@ pub fn add(pod: &mut Pod, vmi: &ValidVmi, mode: impl Fn(&str) -> Mode) {
     let Some(spec) = &mut pod.spec else { return };
     for volume in vmi.boot_volumes() {
         let Some(claim) = volume.claim() else { continue };
-        // The volumes of the pod have names of their own; one of the instance may be called as one of them.
-        let name = format!("disk-{}", volume.name);
+        let name = pod_volume(&volume.name);
         let read_only = claim.is_read_only.then_some(true);
         spec.volumes.get_or_insert_default().push(Volume {
             name: name.clone(),
@@ -63,6 +63,28 @@ pub fn add(pod: &mut Pod, vmi: &ValidVmi, mode: impl Fn(&str) -> Mode) {
             }
         }
     }
+}
+
+/// Whether a launcher's pod has the claims that the volumes of its instance are on.
+#[must_use]
+pub fn are_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+    let volumes = || pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let mut wanted = vmi
+        .spec
+        .volumes
+        .iter()
+        .filter(|volume| !volume.is_hotpluggable())
+        .filter_map(|volume| volume.claim().map(|claim| (pod_volume(&volume.name), claim.name)));
+    wanted.all(|(name, claim)| {
+        let found = volumes().find(|volume| volume.name == name);
+        let source = found.and_then(|volume| volume.persistent_volume_claim.as_ref());
+        source.is_some_and(|source| source.claim_name == claim)
+    })
+}
+
+/// The volumes of the pod have names of their own; one of the instance may be called as one of them.
+fn pod_volume(volume: &str) -> String {
+    format!("disk-{volume}")
 }
 
 #[cfg(test)]
@@ -98,6 +120,10 @@ mod tests {
         let pod = json!({"spec": {"containers": [{"name": "compute"}, {"name": "other"}]}});
         let mut pod: Pod = serde_json::from_value(pod).unwrap();
         add(&mut pod, &vmi, |claim| Mode::of((claim == "b").then_some("Block")));
+        let mut moved = vmi.vmi().clone();
+        assert!(are_of(&pod, &moved));
+        moved.spec.volumes[1].data_volume.as_mut().unwrap().name = "other".to_owned();
+        assert!(!are_of(&pod, &moved) && !are_of(&Pod::default(), &moved));
         let found = serde_json::to_value(pod).unwrap();
         assert_eq!(
             found["spec"],

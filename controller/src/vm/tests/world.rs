@@ -81,6 +81,7 @@ impl World {
             vmi: self.vmi.clone(),
             drift: self.drift(),
             live: crate::vm::Live::Done,
+            volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
             now: at(self.now),
         }

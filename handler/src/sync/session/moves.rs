@@ -108,7 +108,8 @@ impl Session {
     async fn send(&self, vmi: &VirtualMachineInstance, uid: &str, own: &Client) -> Result<(), StepError> {
         let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
         let settings = state.and_then(|state| state.migration_configuration.clone()).unwrap_or_default();
-        let disks = self.heard().status.map(|status| status.local_disks).unwrap_or_default();
+        let heard = self.heard().status.unwrap_or_default();
+        let disks = migration::plan::copied(vmi, &heard).map_err(StepError::NotCopied)?;
         let Begun { connections, key } = target(vmi).begin(own, uid, &disks).await?;
         let named = connections.into_iter().map(|(stream, connection)| {
             (MigrationChannel { uid: uid.to_owned(), stream }.descriptor(), connection)

@@ -1,0 +1,379 @@
+//! Volumes of a machine that move to other claims while its instance runs: where the machine's `updateVolumesStrategy` is
+//! `Migration` and its template names another claim. Pure.
+//!
+//! ```text
+//!   template names another claim ──> the instance has it in its spec, its status names both, VolumesChange is True
+//!        │                                │
+//!        │                                ├── a migration copies it ──> the handler there forgets the former one
+//!        │                                └── template names the former one again ──> so does the instance
+//!        ├── no such claim ──> VolumesChange is False and says so
+//!        └── cannot be copied ──> takes a restart
+//! ```
+//!
+//! Specification and status change in one patch, so that the instance never names a claim that neither pod has without saying
+//! where its contents are. While the guest is on its way nothing changes. Order of rules and words are KubeVirt's.
+
+use crate::{live_update, merge};
+use barevirt_api::names::{
+    CONDITION_MANUAL_RECOVERY_REQUIRED, CONDITION_STORAGE_LIVE_MIGRATABLE, CONDITION_VOLUMES_CHANGE,
+    is_final_phase,
+};
+use barevirt_api::v1::{
+    Condition, PersistentVolumeClaimInfo, StorageMigratedVolumeInfo, VirtualMachine, VirtualMachineInstance,
+    VirtualMachineInstanceSpec, VirtualMachineSpec, Volume, merge_condition,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The strategy by which volumes move with their guest.
+const MIGRATION: &str = "Migration";
+/// Why `VolumesChange` is False; KubeVirt's word.
+const CANCELLED: &str = "VolumesChangeCancellation";
+/// What `VolumesChange` says of volumes that are to move; KubeVirt's words.
+const MOVES: &str = "migrate volumes";
+/// What `VolumesChange` says of claims that are not there; KubeVirt's words.
+const MISSING: &str = "One of the destination volumes doesn't exist";
+/// What becomes of a change of volumes that are to move already.
+const ONLY_BACK: &str = "The volume can only be reverted to the previous version during the update";
+/// Why somebody has to say which claims a machine is to have; KubeVirt's words.
+pub const LOST_ON_THE_WAY: &str = "VMI was removed or was final during the volume migration";
+
+/// What was found of the claims of one volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Looked {
+    /// The claim that it is on.
+    pub source: Option<PersistentVolumeClaimInfo>,
+    /// The claim that it is to be on.
+    pub destination: Option<PersistentVolumeClaimInfo>,
+    /// Something fills that claim, and has not ended.
+    pub is_being_filled: bool,
+    /// That begins when a pod uses the claim.
+    pub is_filled_for_pod: bool,
+    /// Who else uses that claim.
+    pub user: Option<String>,
+}
+
+/// What is to be done about the volumes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Move {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// It is done later: there is no such claim yet, or the guest is on its way.
+    Wait,
+    /// A merge patch of the instance.
+    Apply(Box<Value>),
+    /// The guest is on its way with them, and is to stay: the migration is to be given up first.
+    GiveUp,
+    /// It cannot be done, for this reason.
+    Blocked(&'static str),
+    /// It takes a restart, for this reason.
+    Restart(String),
+}
+
+/// Whether volumes of a machine move with its guest.
+pub fn is_asked(spec: &VirtualMachineSpec) -> bool {
+    spec.update_volumes_strategy.as_deref() == Some(MIGRATION)
+}
+
+/// The claim of a volume that keeps what is written.
+fn claim(volume: &Volume) -> Option<&str> {
+    volume.claim().filter(|claim| !claim.is_ephemeral).map(|claim| claim.name)
+}
+
+/// Volumes of both that are on other claims in the template: their names, the claim that each is on and the one that it is to
+/// be on.
+pub fn changed<'a>(
+    template: &'a VirtualMachineInstanceSpec,
+    vmi: &'a VirtualMachineInstance,
+) -> BTreeMap<&'a str, (&'a str, &'a str)> {
+    let both = template.volumes.iter().filter_map(|wanted| {
+        let is = vmi.spec.volumes.iter().find(|is| is.name == wanted.name)?;
+        let claims = (claim(is)?, claim(wanted)?);
+        (claims.0 != claims.1).then_some((wanted.name.as_str(), claims))
+    });
+    both.collect()
+}
+
+/// Whether claims are to be looked for.
+pub fn concerns(vm: &VirtualMachine, vmi: &VirtualMachineInstance) -> bool {
+    is_asked(&vm.spec) && !changed(&vm.spec.template.spec, vmi).is_empty()
+}
+
+/// Copies the claims of volumes that move with the guest, or have done so: they are no reason for a restart. What else is said of
+/// such a volume counts.
+pub(crate) fn take_over(
+    then: &mut VirtualMachineSpec,
+    now: &VirtualMachineSpec,
+    vmi: &VirtualMachineInstance,
+) {
+    for was in &mut then.template.spec.volumes {
+        let find = |volumes: &'_ [Volume]| volumes.iter().find(|is| is.name == was.name).cloned();
+        let (Some(is), Some(has)) = (find(&now.template.spec.volumes), find(&vmi.spec.volumes)) else {
+            continue;
+        };
+        let alike = |volume: &Volume| Some((volume.claim()?.is_read_only, volume.is_hotpluggable()));
+        let both = claim(was).is_some() && claim(&is).is_some() && alike(was) == alike(&is);
+        if both && !is.is_hotpluggable() && claim(&has).is_some() {
+            *was = if is_asked(now) || claim(&has) == claim(&is) { is } else { has };
+        }
+    }
+}
+
+/// Decides. `looked` is what was found of each volume in [`changed`].
+pub fn plan(
+    vm: &VirtualMachine,
+    vmi: &VirtualMachineInstance,
+    looked: &BTreeMap<String, Looked>,
+    now: &Time,
+) -> Move {
+    let template = &vm.spec.template.spec;
+    let changed = changed(template, vmi);
+    if !live_update::is_running(vmi) {
+        return Move::Nothing;
+    }
+    if changed.is_empty() {
+        return forget_missing(vmi);
+    }
+    let moved = vmi.status.as_ref().map(|status| status.migrated_volumes.as_slice()).unwrap_or_default();
+    if moved.iter().any(|moved| changed.contains_key(moved.volume_name.as_str())) {
+        let goes_back = |moved: &StorageMigratedVolumeInfo| {
+            let to = changed.get(moved.volume_name.as_str()).map(|(_, to)| *to);
+            to.is_some() && source(moved) == to
+        };
+        return if !moved.iter().all(goes_back) || moved.len() != changed.len() {
+            Move::Blocked(ONLY_BACK)
+        } else if is_on_its_way(vmi) {
+            Move::GiveUp
+        } else {
+            apply(vmi, |next| {
+                let status = next.status.get_or_insert_default();
+                status.migrated_volumes.clear();
+                let condition = Condition::new(CONDITION_VOLUMES_CHANGE, false, CANCELLED, "");
+                merge_condition(&mut status.conditions, condition, now);
+                exchange(&mut next.spec, template, &changed.keys().copied().collect());
+            })
+        };
+    }
+    if !is_asked(&vm.spec) {
+        return Move::Nothing;
+    }
+    if !moved.is_empty() || is_on_its_way(vmi) {
+        return Move::Wait;
+    }
+    match judge(template, vmi, &changed, looked) {
+        Err(Obstacle::Missing(why)) => apply(vmi, |next| {
+            let told = format!("{MISSING}: {why}");
+            let condition = Condition::new(CONDITION_VOLUMES_CHANGE, false, "", told);
+            merge_condition(&mut next.status.get_or_insert_default().conditions, condition, now);
+        }),
+        Err(Obstacle::Restart(why)) => Move::Restart(why),
+        Ok(infos) => apply(vmi, |next| {
+            let status = next.status.get_or_insert_default();
+            status.migrated_volumes = infos;
+            let condition = Condition::new(CONDITION_VOLUMES_CHANGE, true, "", MOVES);
+            merge_condition(&mut status.conditions, condition, now);
+            exchange(&mut next.spec, template, &changed.keys().copied().collect());
+        }),
+    }
+}
+
+/// A claim that was missing is not asked for any more.
+fn forget_missing(vmi: &VirtualMachineInstance) -> Move {
+    let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let told = Condition::find(conditions, CONDITION_VOLUMES_CHANGE).and_then(|told| told.message.as_deref());
+    if told.is_none_or(|told| !told.starts_with(MISSING)) {
+        return Move::Nothing;
+    }
+    apply(vmi, |next| {
+        Condition::remove(&mut next.status.get_or_insert_default().conditions, CONDITION_VOLUMES_CHANGE);
+    })
+}
+
+/// The patch of the instance, where there is anything to change.
+fn apply(vmi: &VirtualMachineInstance, edit: impl FnOnce(&mut VirtualMachineInstance)) -> Move {
+    let mut next = vmi.clone();
+    edit(&mut next);
+    // Our types always have a JSON form: no map in them has keys but strings.
+    let json = |vmi: &VirtualMachineInstance| serde_json::to_value(vmi).unwrap_or_default();
+    merge::difference(&json(vmi), &json(&next)).map_or(Move::Wait, |patch| Move::Apply(Box::new(patch)))
+}
+
+fn exchange(
+    spec: &mut VirtualMachineInstanceSpec,
+    template: &VirtualMachineInstanceSpec,
+    names: &BTreeSet<&str>,
+) {
+    for volume in spec.volumes.iter_mut().filter(|volume| names.contains(volume.name.as_str())) {
+        if let Some(wanted) = template.volumes.iter().find(|wanted| wanted.name == volume.name) {
+            volume.clone_from(wanted);
+        }
+    }
+}
+
+fn source(moved: &StorageMigratedVolumeInfo) -> Option<&str> {
+    moved.source_pvc_info.as_ref()?.claim_name.as_deref()
+}
+
+/// Whether a migration of the guest was begun and nobody has said how it ended.
+fn is_on_its_way(vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    state.is_some_and(|state| {
+        let is_over = state.completed == Some(true) && state.end_timestamp.is_some();
+        state.migration_uid.as_ref().is_some_and(|uid| !uid.is_empty()) && !is_over
+    })
+}
+
+/// Why volumes do not move.
+enum Obstacle {
+    /// There is no such claim yet.
+    Missing(String),
+    /// They cannot.
+    Restart(String),
+}
+
+/// What the status is to tell of the volumes.
+fn judge(
+    template: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    changed: &BTreeMap<&str, (&str, &str)>,
+    looked: &BTreeMap<String, Looked>,
+) -> Result<Vec<StorageMigratedVolumeInfo>, Obstacle> {
+    let devices = &vmi.spec.domain.devices;
+    let mut invalid: BTreeMap<(u8, &str), Vec<&str>> = BTreeMap::new();
+    let mut infos = Vec::new();
+    for volume in &template.volumes {
+        let name = volume.name.as_str();
+        let Some((from, to)) = changed.get(name) else { continue };
+        let disk = devices.disks.iter().find(|disk| disk.name == name);
+        let looked = looked.get(name).cloned().unwrap_or_default();
+        let plugged = vmi.spec.volumes.iter().find(|is| is.name == name).is_some_and(Volume::is_hotpluggable);
+        let reads = volume.claim().is_some_and(|claim| claim.is_read_only);
+        let kind = if devices.filesystems.iter().any(|filesystem| filesystem.name == name) {
+            Some((1, "filesystems"))
+        } else if plugged || volume.is_hotpluggable() {
+            Some((0, "hotplugged"))
+        } else if disk.is_some_and(|disk| disk.shareable == Some(true)) {
+            Some((2, "shareable"))
+        } else if disk.is_some_and(|disk| disk.lun.is_some()) {
+            Some((3, "luns"))
+        } else if reads || disk.is_some_and(|disk| disk.is_readonly()) {
+            Some((5, "read-only"))
+        } else {
+            None
+        };
+        if let Some(kind) = kind {
+            invalid.entry(kind).or_default().push(name);
+            continue;
+        }
+        let Some(destination) = &looked.destination else {
+            let kind = if volume.data_volume.is_some() { "datavolume" } else { "pvc" };
+            return Err(Obstacle::Missing(format!("the {kind} {to} doesn't exist")));
+        };
+        if looked.is_being_filled && !looked.is_filled_for_pod {
+            invalid
+                .entry((4, "DV storage class isn't a CSI or not using volume populators"))
+                .or_default()
+                .push(name);
+            continue;
+        }
+        let also = vmi.spec.volumes.iter().chain(&template.volumes);
+        let also = also.filter(|other| other.name != name).find(|other| claim(other) == Some(to));
+        let user = also.map(|other| format!("volume {}", other.name)).or(looked.user);
+        if let Some(user) = user {
+            return Err(Obstacle::Restart(format!(
+                "cannot migrate the VM. The claim {to} of volume {name} is used by {user}"
+            )));
+        }
+        let unknown = || PersistentVolumeClaimInfo {
+            claim_name: Some((*from).to_owned()),
+            ..PersistentVolumeClaimInfo::default()
+        };
+        infos.push(StorageMigratedVolumeInfo {
+            volume_name: name.to_owned(),
+            source_pvc_info: Some(looked.source.unwrap_or_else(unknown)),
+            destination_pvc_info: Some(destination.clone()),
+        });
+    }
+    if !invalid.is_empty() {
+        let told = invalid.into_iter().map(|((_, kind), names)| format!(" {kind}: [{}]", names.join(" ")));
+        let told = told.collect::<String>();
+        return Err(Obstacle::Restart(format!("invalid volumes to update with migration:{told}")));
+    }
+    others(vmi, changed).map_or(Ok(infos), |why| Err(Obstacle::Restart(why)))
+}
+
+/// What else keeps the guest on its node.
+fn others(vmi: &VirtualMachineInstance, changed: &BTreeMap<&str, (&str, &str)>) -> Option<String> {
+    let status = vmi.status.as_ref()?;
+    let storage = Condition::find(&status.conditions, CONDITION_STORAGE_LIVE_MIGRATABLE);
+    if let Some(told) = storage.filter(|told| told.status == "False") {
+        let why = told.message.as_deref().unwrap_or_default();
+        return Some(format!("cannot migrate the volumes as the VMI isn't migratable: {why}"));
+    }
+    let stays = status.volume_status.iter().find(|told| {
+        let volume = vmi.spec.volumes.iter().find(|volume| volume.name == told.name);
+        let is_kept = volume.is_none_or(|volume| claim(volume).is_some());
+        let info = told.persistent_volume_claim_info.as_ref().filter(|_| is_kept);
+        let shared = |mode: &String| ["ReadOnlyMany", "ReadWriteMany"].contains(&mode.as_str());
+        info.is_some_and(|info| !info.access_modes.iter().any(shared))
+            && !changed.contains_key(told.name.as_str())
+    })?;
+    let name = &stays.name;
+    Some(format!("cannot migrate the VM. The volume {name} is RWO and not included in the migration volumes"))
+}
+
+/// Volumes that were on their way, as the machine or its instance tells it.
+fn on_their_way<'a>(
+    vm: &'a VirtualMachine,
+    vmi: Option<&'a VirtualMachineInstance>,
+) -> &'a [StorageMigratedVolumeInfo] {
+    let told = vmi.and_then(|vmi| vmi.status.as_ref()).map(|status| status.migrated_volumes.as_slice());
+    let kept = || {
+        let state = vm.status.as_ref()?.volume_update_state.as_ref()?.volume_migration_state.as_ref()?;
+        Some(state.migrated_volumes.as_slice())
+    };
+    told.filter(|told| !told.is_empty()).or_else(kept).unwrap_or_default()
+}
+
+/// What a machine keeps of the volumes that move, or moved last; nothing once they are back where they were, or are not to move
+/// with their guest any more.
+pub fn kept(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> Vec<StorageMigratedVolumeInfo> {
+    let moves =
+        vmi.is_some_and(|vmi| vmi.status.as_ref().is_some_and(|status| !status.migrated_volumes.is_empty()));
+    let on_their_way = on_their_way(vm, vmi);
+    let alive = vmi.is_some_and(|vmi| !is_final_phase(crate::phase(vmi)));
+    if (moves && alive) || (is_asked(&vm.spec) && !are_back(vm, on_their_way)) {
+        on_their_way.to_vec()
+    } else {
+        Vec::new()
+    }
+}
+
+/// Whether the machine names the former claims.
+fn are_back(vm: &VirtualMachine, moved: &[StorageMigratedVolumeInfo]) -> bool {
+    moved.iter().all(|moved| {
+        let volume = vm.spec.template.spec.volumes.iter().find(|volume| volume.name == moved.volume_name);
+        volume.is_none_or(|volume| claim(volume) == source(moved))
+    })
+}
+
+/// Whether the guest ended while its volumes were on their way, so that the claims which the machine names are not what it had:
+/// somebody has to name the former ones, or say that the volumes do not move with it.
+pub fn needs_recovery(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> bool {
+    let moved = on_their_way(vm, vmi);
+    if moved.is_empty() || !is_asked(&vm.spec) || are_back(vm, moved) {
+        return false;
+    }
+    let conditions = vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let known = Condition::is_set(conditions, CONDITION_MANUAL_RECOVERY_REQUIRED);
+    match vmi {
+        Some(vmi) if !is_final_phase(crate::phase(vmi)) => false,
+        Some(vmi) => known || vmi.status.as_ref().is_some_and(|status| !status.migrated_volumes.is_empty()),
+        None => known || Condition::is_set(conditions, CONDITION_VOLUMES_CHANGE),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Volumes of a machine that move to other claims with its guest: what is there of these claims, and who else uses them.
+//!
+//! Looked for past any cache, and only while the template names a claim that the instance does not have.
+
+use super::plan::Observed;
+use crate::cluster::Cluster;
+use crate::migrations::row::Row;
+use crate::vmi::{claim_info, look_for_claim, look_for_volume, phase};
+use crate::write;
+use barevirt_api::names::is_final_phase;
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use barevirt_component::request::Error;
+use barevirt_plan::volume_migration::{Looked, Move, changed, concerns, plan};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Preconditions};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tracing::info;
+
+/// How often claims are looked for that are not there, and a guest that is on its way.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked whether what cannot move can by now.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// What is to be done about them.
+pub(super) async fn observe(cluster: &Cluster, observed: &Observed) -> Result<Move, Error> {
+    let vm = &observed.vm;
+    let alive = |vmi: &&VirtualMachineInstance| vmi.metadata.deletion_timestamp.is_none();
+    let Some(vmi) = observed.own_vmi().filter(alive) else { return Ok(Move::Nothing) };
+    let namespace = vm.namespace().unwrap_or_default();
+    let mut looked = BTreeMap::new();
+    if concerns(vm, vmi) {
+        for (name, (from, to)) in changed(&vm.spec.template.spec, vmi) {
+            let volume = vm.spec.template.spec.volumes.iter().find(|volume| volume.name == name);
+            let is_filled = volume.and_then(|volume| volume.claim()).is_some_and(|claim| claim.is_filled);
+            let source = look_for_claim(&cluster.client, &namespace, from).await?;
+            let destination = look_for_volume(&cluster.client, &namespace, to, is_filled).await?;
+            let (is_being_filled, is_filled_for_pod) = destination.is_being_filled();
+            let user = user(cluster, vmi, to);
+            let there = destination.claim.filter(|claim| claim.metadata.deletion_timestamp.is_none());
+            let found = Looked {
+                source: source.as_ref().map(claim_info),
+                destination: there.as_ref().map(claim_info),
+                is_being_filled,
+                is_filled_for_pod,
+                user,
+            };
+            looked.insert(name.to_owned(), found);
+        }
+    }
+    Ok(plan(vm, vmi, &looked, &Time(observed.now)))
+}
+
+/// Another instance of the namespace that uses a claim.
+fn user(cluster: &Cluster, vmi: &VirtualMachineInstance, claim: &str) -> Option<String> {
+    let (namespace, name) = (vmi.namespace(), vmi.name_any());
+    let all = cluster.vmis.state();
+    let others = all.iter().filter(|other| other.namespace() == namespace && other.name_any() != name);
+    let uses = |other: &VirtualMachineInstance| {
+        !is_final_phase(phase(other))
+            && other.spec.volumes.iter().any(|volume| volume.claim().is_some_and(|on| on.name == claim))
+    };
+    let found = others.filter_map(|other| other.unpack().ok()).find(uses)?;
+    Some(format!("virtual machine instance {}", found.name_any()))
+}
+
+/// When to look again.
+pub(super) fn patience(volumes: &Move) -> Option<Duration> {
+    match volumes {
+        Move::Wait | Move::GiveUp => Some(PATIENCE),
+        Move::Restart(_) | Move::Blocked(_) => Some(STUCK),
+        Move::Nothing | Move::Apply(_) => None,
+    }
+}
+
+/// Whether a change of the instance takes back that volumes are to move.
+fn takes_back(body: &Value) -> bool {
+    body["status"].get("migratedVolumes").is_some_and(Value::is_null)
+}
+
+/// Has volumes of the instance move to other claims, or stay; then nobody moves it for them.
+pub(super) async fn change(cluster: &Cluster, observed: &Observed, mut body: Value) -> Result<(), Error> {
+    let Some(vmi) = observed.own_vmi() else { return Ok(()) };
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
+    body["metadata"] = json!({"resourceVersion": vmi.metadata.resource_version});
+    write::patch::<VirtualMachineInstance>(cluster, "move volumes of", &namespace, &name, &body).await?;
+    info!(namespace, vm = name, change = %body, "volumes of the instance change their claims");
+    if takes_back(&body) {
+        give_up(cluster, vmi, false).await?;
+    }
+    Ok(())
+}
+
+/// Gives up migrations of the instance that have not ended: all of them, or those that this program asked for.
+pub(super) async fn give_up(cluster: &Cluster, vmi: &VirtualMachineInstance, all: bool) -> Result<(), Error> {
+    let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
+    for (migration, row) in cluster.migrations.of_instance(&namespace, &name) {
+        let Row { uid, phase, backs_off, going, .. } = row;
+        if phase.is_final() || going || !(all || backs_off) {
+            continue;
+        }
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid: Some(uid.into()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        write::delete::<VirtualMachineInstanceMigration>(cluster, &namespace, &migration, &params).await?;
+        info!(
+            namespace,
+            vmi = name,
+            migration = &*migration,
+            "gave a migration up: its volumes stay where they are"
+        );
+    }
+    Ok(())
+}
