@@ -28,9 +28,7 @@ pub mod uploads;
 use self::stage::{Stage, is_of, stage};
 use crate::data_volumes::status::{FAILED, SUCCEEDED};
 use barevirt_api::cdi::DataVolumeStatus;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
-use serde_json::Value;
 use std::time::Duration;
 
 pub use claim::is_filled;

@@ -2,6 +2,8 @@ use super::facts::{ADOPTION_ANNOTATION, IMMEDIATE_ANNOTATION, MOST_RESTARTS};
 use super::*;
 use barevirt_api::cdi::DataVolume;
 use barevirt_import_job::{Job, Outcome, Source};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use serde_json::Value;
 use serde_json::json;
 
 const UID: &str = "u1";
