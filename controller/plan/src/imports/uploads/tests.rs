@@ -249,3 +249,30 @@ fn a_data_volume_says_what_its_claim_says() {
         ]
     );
 }
+
+#[test]
+fn a_data_volume_waits_with_its_claim_and_fails_with_it() {
+    let data_volume = tests::data_volume(|value| {
+        value["metadata"]["name"] = json!("disk");
+        value["spec"]["source"] = json!({ "upload": {} });
+    });
+    let phase = |claim: &Value, waits: bool| {
+        let mut observed = tests::observed(data_volume.clone());
+        observed.waits = waits;
+        let mut claim: PersistentVolumeClaim = serde_json::from_value(claim.clone()).unwrap();
+        claim.metadata.owner_references = Some(vec![crate::owner::owner(&data_volume)]);
+        observed.claim = Some(claim);
+        let status = imports::plan(&observed, &tests::installation()).status.unwrap();
+        (status.phase.clone().unwrap(), status)
+    };
+    let with = |annotations: Value, bound: bool| serde_json::to_value(claim(&annotations, bound)).unwrap();
+    let open = || json!({ UPLOAD_TARGET_ANNOTATION: "" });
+    assert_eq!(phase(&with(open(), false), true).0, "WaitForFirstConsumer");
+    assert_eq!(phase(&with(open(), false), false).0, "Pending");
+    let bind = json!({ UPLOAD_TARGET_ANNOTATION: "", IMMEDIATE_ANNOTATION: "" });
+    assert_eq!(phase(&with(bind, false), true).0, "UploadScheduled");
+    let failed = json!({ POD_PHASE_ANNOTATION: "Failed", MESSAGE_ANNOTATION: "given up" });
+    let (phase, status) = phase(&with(failed, true), false);
+    assert_eq!(phase, "Failed");
+    assert!(serde_json::to_string(&status).unwrap().contains("given up"));
+}
