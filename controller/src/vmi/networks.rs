@@ -212,7 +212,7 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
             annotation: ANNOTATION,
-            value: Some(wanted(namespace, vmi).unwrap_or_else(|| "[]".to_owned())),
+            value: Some(wanted(pod, namespace, vmi).unwrap_or_else(|| "[]".to_owned())),
         });
         plan.notes.extend(observed.same_addresses.iter().map(|text| same_address(text)));
     }

@@ -51,7 +51,10 @@ pub(super) fn annotate(
 ) {
     annotations.remove(NETWORK_STATUS);
     annotations.remove(FORMER_NETWORK_STATUS);
-    if let Some(wanted) = wanted(namespace, vmi) {
+    // A guest that moves keeps the MAC addresses of its cards: where a definition has spoofed ones dropped, the network has to
+    // know them. It is the first pod's network that chose them, where the instance names none.
+    let of_guest = |one: &Selection| guest_mac(vmi, &one.interface);
+    if let Some(wanted) = written(&selections(namespace, vmi, of_guest)) {
         annotations.insert(NETWORKS.to_owned(), wanted);
     }
     let multus = vmi.spec.networks.iter().filter_map(|network| network.multus.as_ref());
@@ -60,25 +63,47 @@ pub(super) fn annotate(
     }
 }
 
-/// The networks that Multus is to attach beside the first one; none where there are none. What is taken away while the guest
-/// still has it on its card would take something else from the pod than what Multus gave it, so it stays until then.
-pub fn wanted(namespace: &str, vmi: &VirtualMachineInstance) -> Option<String> {
-    let selections = selections(namespace, vmi);
-    // Texts and lists always have a JSON form.
-    (!selections.is_empty()).then(|| serde_json::to_string(&selections).unwrap_or_default())
+/// The networks that Multus is to attach to a running pod beside its first one; none where there are none. What is taken away
+/// while the guest still has it on its card would take something else from the pod than what Multus gave it, so it stays until
+/// then. What stays is asked for as before.
+pub fn wanted(pod: &Pod, namespace: &str, vmi: &VirtualMachineInstance) -> Option<String> {
+    let asked = asked(pod).unwrap_or_default();
+    written(&selections(namespace, vmi, |one| asked_mac(&asked, one)))
 }
 
-fn selections(namespace: &str, vmi: &VirtualMachineInstance) -> Vec<Selection> {
+fn written(selections: &[Selection]) -> Option<String> {
+    // Texts and lists always have a JSON form.
+    (!selections.is_empty()).then(|| serde_json::to_string(selections).unwrap_or_default())
+}
+
+/// MAC address of the guest's card on a link, where it has the card already.
+fn guest_mac(vmi: &VirtualMachineInstance, link: &str) -> Option<String> {
+    let name = &networks::secondary(&vmi.spec).find(|(network, _)| networks::link(network) == link)?.0.name;
+    let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
+    let card = told.find(|told| told.name.as_ref() == Some(name))?;
+    networks::is_in_guest(vmi, name).then(|| card.mac.clone())?.filter(|mac| !mac.is_empty())
+}
+
+/// MAC address that a pod asks for on the same network by the same link.
+fn asked_mac(asked: &[Selection], wanted: &Selection) -> Option<String> {
+    let mut same = asked.iter().filter(|one| {
+        (&one.name, &one.namespace, &one.interface) == (&wanted.name, &wanted.namespace, &wanted.interface)
+    });
+    same.find_map(|one| one.mac.clone())
+}
+
+/// What an instance is to have. `known` tells the MAC address of a card whose instance names none.
+fn selections(
+    namespace: &str,
+    vmi: &VirtualMachineInstance,
+    known: impl Fn(&Selection) -> Option<String>,
+) -> Vec<Selection> {
     let select = |(network, interface): (&barevirt_api::v1::Network, &barevirt_api::v1::Interface)| {
         let multus = network.multus.as_ref()?;
         let Attachment { namespace, name } = Attachment::of(namespace, &multus.network_name);
-        Some(Selection {
-            name,
-            namespace,
-            mac: interface.mac_address.clone().filter(|mac| !mac.is_empty()),
-            interface: networks::link(network),
-            arguments: None,
-        })
+        let mac = interface.mac_address.clone().filter(|mac| !mac.is_empty());
+        let one = Selection { name, namespace, mac, interface: networks::link(network), arguments: None };
+        Some(Selection { mac: one.mac.clone().or_else(|| known(&one)), ..one })
     };
     networks::attached(vmi).filter_map(select).collect()
 }
@@ -100,16 +125,13 @@ pub fn ask(pod: &mut Pod, resources: &[String]) {
 
 /// Whether the pod asks for other networks than the instance has.
 pub fn differs(pod: &Pod, namespace: &str, vmi: &VirtualMachineInstance) -> bool {
+    asked(pod).is_none_or(|asked| asked != selections(namespace, vmi, |one| asked_mac(&asked, one)))
+}
+
+/// What a pod asks for; none where that is not in the form that we write.
+fn asked(pod: &Pod) -> Option<Vec<Selection>> {
     let asked = annotation(pod, NETWORKS).unwrap_or_default();
-    let asked: Vec<Selection> = if asked.is_empty() {
-        Vec::new()
-    } else {
-        match serde_json::from_str(asked) {
-            Ok(asked) => asked,
-            Err(_) => return true,
-        }
-    };
-    asked != selections(namespace, vmi)
+    if asked.is_empty() { Some(Vec::new()) } else { serde_json::from_str(asked).ok() }
 }
 
 /// A link that is there.
@@ -166,7 +188,9 @@ mod tests {
 
     #[test]
     fn multus_is_told_in_kubevirts_words() {
-        let wanted = |more: Value, name: &str| wanted("shop", &vmi(more, json!({"networkName": name})));
+        let wanted = |more: Value, name: &str| {
+            wanted(&Pod::default(), "shop", &vmi(more, json!({"networkName": name})))
+        };
         assert_eq!(
             wanted(json!({}), "blue").as_deref(),
             Some(r#"[{"name":"blue","namespace":"shop","interface":"podb1f51a511f1","cni-args":null}]"#)
@@ -184,7 +208,36 @@ mod tests {
         for (source, stays) in [("domain, multus-status", true), ("multus-status", false)] {
             let told = json!({"interfaces": [{"name": "red", "infoSource": source}]});
             leaving.status = Some(serde_json::from_value(told).unwrap());
-            assert_eq!(super::wanted("shop", &leaving).is_some(), stays, "{source}");
+            assert_eq!(super::wanted(&Pod::default(), "shop", &leaving).is_some(), stays, "{source}");
+        }
+    }
+
+    #[test]
+    fn the_pod_that_a_guest_moves_to_asks_for_the_address_that_its_card_has() {
+        let mut moves = vmi(json!({}), json!({"networkName": "blue"}));
+        let asks = |vmi: &VirtualMachineInstance| {
+            let mut annotations = BTreeMap::new();
+            annotate(&mut annotations, "shop", vmi);
+            serde_json::from_str::<Value>(&annotations[NETWORKS]).unwrap()[0].get("mac").cloned()
+        };
+        assert_eq!(asks(&moves), None);
+        let told = |source: &str| json!({"interfaces": [{"name": "red", "infoSource": source, "mac": "02:00:00:00:00:07"}]});
+        for (source, address) in
+            [("multus-status", None), ("domain, multus-status", Some(json!("02:00:00:00:00:07")))]
+        {
+            moves.status = Some(serde_json::from_value(told(source)).unwrap());
+            assert_eq!(asks(&moves), address, "{source}");
+        }
+        let mut named = vmi(json!({"macAddress": "02:00:00:00:00:05"}), json!({"networkName": "blue"}));
+        named.status = moves.status.clone();
+        assert_eq!(asks(&named), Some(json!("02:00:00:00:00:05")));
+        // A pod that runs goes on asking for what it asked for: nothing is attached anew.
+        for mac in [None, Some("02:00:00:00:00:07")] {
+            let one = json!({"name": "blue", "namespace": "shop", "interface": "podb1f51a511f1", "mac": mac});
+            let pod = pod(json!({NETWORKS: json!([one]).to_string()}));
+            assert!(!differs(&pod, "shop", &moves), "{mac:?}");
+            let wanted: Value = serde_json::from_str(&wanted(&pod, "shop", &moves).unwrap()).unwrap();
+            assert_eq!(wanted[0]["mac"], json!(mac));
         }
     }
 
