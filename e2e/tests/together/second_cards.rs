@@ -158,17 +158,17 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         }
         let mut other = Console::open(namespace, "second")?;
         other.login(BOOT)?;
-        let mut console = Console::open(namespace, "first")?;
-        console.login(BOOT)?;
-        look_at_first(namespace, &mut console)?;
-        reach(&mut console)?;
         // Where the network gives addresses, the launcher hands the pod's own to the guest.
         let leased = told(namespace, "second", "leased")?;
         let address = leased["ipAddress"].as_str().context("no address of the network that has some")?;
         let inside = other.ok("ip -4 -o address show dev eth3", SOON)?;
         ensure!(inside.contains(&format!("inet {address}/24")), "the pod has {address}, the guest {inside}");
-        console.leave()?;
         other.leave()?;
+        let mut console = Console::open(namespace, "first")?;
+        console.login(BOOT)?;
+        look_at_first(namespace, &mut console)?;
+        reach(&mut console)?;
+        console.leave()?;
         let left = [Left::of(&namespace.launcher("first")?)?, Left::of(&namespace.launcher("second")?)?];
         for before in &left {
             let links = before.links.len();
