@@ -139,8 +139,8 @@ impl VirtApi {
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]});
         let file = directory.join("kubeconfig");
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
-        // Two at once, so that they are different ones.
-        let [address, probes] = [(); 2]
+        // All at once, so that they are different ones.
+        let [address, probes, uploads] = [(); 3]
             .map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
             .map(|listener| listener.local_addr().unwrap());
         let child = Command::new(env!("CARGO_BIN_EXE_virt-api"))
@@ -148,6 +148,7 @@ impl VirtApi {
             .env_remove("KUBERNETES_SERVICE_HOST")
             .arg(format!("--listen={address}"))
             .arg(format!("--probes-listen={probes}"))
+            .arg(format!("--uploads-listen={uploads}"))
             .arg(format!("--serving-certs={}", directory.join("serving").display()))
             .arg(format!("--client-certs={}", directory.join("client").display()))
             .arg(format!("--ca={}", directory.join("ca").display()))
