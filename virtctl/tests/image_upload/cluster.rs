@@ -252,6 +252,21 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer 
             let groups: Vec<Value> = served.iter().map(group).collect();
             object(200, &json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
         }
+        // What CDI's group has: of uploads by way of the API server it knows nothing.
+        (Method::GET, "v1beta1") => {
+            assert_eq!(path, "/apis/upload.cdi.kubevirt.io/v1beta1");
+            let tokens = json!({
+                "name": "uploadtokenrequests", "singularName": "", "namespaced": true, "kind": "UploadTokenRequest",
+                "verbs": ["create"],
+            });
+            object(
+                200,
+                &json!({
+                    "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "upload.cdi.kubevirt.io/v1beta1",
+                    "resources": [tokens],
+                }),
+            )
+        }
         (Method::GET, "events") => {
             object(200, &json!({ "kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": [] }))
         }
