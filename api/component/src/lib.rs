@@ -12,6 +12,7 @@
 
 pub mod certificates;
 pub mod client;
+pub mod data_volumes;
 pub mod error;
 pub mod installation;
 pub mod lease;

@@ -10,11 +10,10 @@
 
 use super::cache::Cache;
 use super::owned::deletion;
-use super::target::{deciding, hash};
-use super::{MANAGED_BY_LABEL, NAME};
+use super::target::hash;
+use super::{MANAGED_BY_LABEL, NAME, looks};
 use crate::objects::definition;
 use barevirt_api::cdi::{self, CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, DataVolume};
-use barevirt_component::error::chain;
 use barevirt_component::request::{Error, call, call_opt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -22,24 +21,13 @@ use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
-use tracing::{info, warn};
+use tracing::info;
 
 /// Annotation: which of our definitions it is.
 const HASH_ANNOTATION: &str = "operator.barevirt.dev/definition";
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(10);
-
-/// Looks again and again, while there is an installation.
+/// Keeps it right, while there is an installation.
 pub(super) async fn follow(client: Client, cache: Arc<Cache>) {
-    loop {
-        let objects = cache.kubevirts().unwrap_or_default();
-        let wanted = deciding(&objects).is_some_and(|object| object.metadata.deletion_timestamp.is_none());
-        if wanted && let Err(error) = keep(&client).await {
-            warn!(error = %chain(&error), "the definition of DataVolumes is not kept");
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+    looks::follow(cache, "the definition of DataVolumes", || keep(&client)).await;
 }
 
 /// What to do about the definition.

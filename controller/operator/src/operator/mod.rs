@@ -23,6 +23,7 @@ pub mod desired;
 mod existing;
 pub mod foreign;
 pub mod kind;
+mod looks;
 mod monitors;
 pub mod owned;
 pub mod placement;

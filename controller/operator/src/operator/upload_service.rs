@@ -11,42 +11,28 @@
 //! Whose it is, the service says that it names: no label outlives a change of that.
 
 use super::cache::Cache;
-use super::owned;
-use super::target::deciding;
+use super::{looks, owned};
 use crate::objects::metadata;
 use crate::workloads::UPLOADS_PORT;
-use barevirt_api::cdi::{CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, is_own_definition};
 use barevirt_api::names::{CA_BUNDLE_KEY, CA_CONFIG_MAP, INSTALL_NAMESPACE};
-use barevirt_component::error::chain;
+use barevirt_component::data_volumes;
 use barevirt_component::request::{Error, call, call_opt};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
-use tracing::{info, warn};
+use tracing::info;
 
 /// Name of the object.
 pub(crate) const UPLOAD_SERVICE: &str = "v1beta1.upload.cdi.kubevirt.io";
 /// The service that is ours.
 const SERVICE: &str = "virt-api";
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(10);
-
-/// Looks again and again, while there is an installation.
+/// Keeps it right, while there is an installation.
 pub(super) async fn follow(client: Client, cache: Arc<Cache>) {
-    loop {
-        let objects = cache.kubevirts().unwrap_or_default();
-        let wanted = deciding(&objects).is_some_and(|object| object.metadata.deletion_timestamp.is_none());
-        if wanted && let Err(error) = keep(&client).await {
-            warn!(error = %chain(&error), "who answers for uploads is not kept");
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+    looks::follow(cache, "who answers for uploads", || keep(&client)).await;
 }
 
 /// What to do about the object.
@@ -102,7 +88,7 @@ fn wanted(bundle: &str) -> Value {
 async fn keep(client: &Client) -> Result<(), Error> {
     let api: Api<APIService> = Api::all(client.clone());
     let found = call_opt("get", about, api.get(UPLOAD_SERVICE)).await?;
-    let bundle = if data_volumes_are_ours(client).await? { bundle(client).await? } else { None };
+    let bundle = if data_volumes::are_ours(client).await? { bundle(client).await? } else { None };
     let params = PatchParams::apply(super::NAME);
     let (params, done) = match turn(found.as_ref(), bundle.as_deref()) {
         Turn::Leave => return Ok(()),
@@ -115,16 +101,6 @@ async fn keep(client: &Client) -> Result<(), Error> {
     call("apply", about, api.patch(UPLOAD_SERVICE, &params, &Patch::Apply(&body))).await?;
     info!(service = UPLOAD_SERVICE, done, "who answers for uploads");
     Ok(())
-}
-
-async fn data_volumes_are_ours(client: &Client) -> Result<bool, Error> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let about = |name: &'static str| move || format!("definition {name}");
-    let found = call_opt("get", about(DEFINITION), definitions.get_metadata(DEFINITION)).await?;
-    if !found.is_some_and(|found| is_own_definition(found.labels())) {
-        return Ok(false);
-    }
-    Ok(call_opt("get", about(CDI), definitions.get_metadata(CDI)).await?.is_none())
 }
 
 /// Whom the API server has to believe; nobody before there are authorities.

@@ -1,0 +1,20 @@
+//! Whose DataVolumes are, which virt-operator and virt-controller both go by.
+
+use crate::request::{Error, call_opt};
+use barevirt_api::cdi::{CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, is_own_definition};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, ResourceExt};
+
+/// Whether DataVolumes are Barevirt's to fill, as it is at this moment: their definition is Barevirt's own, and there is no CDI.
+///
+/// # Errors
+/// Where the API server does not say.
+pub async fn are_ours(client: &Client) -> Result<bool, Error> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let about = |name: &'static str| move || format!("definition {name}");
+    let found = call_opt("get", about(DEFINITION), definitions.get_metadata(DEFINITION)).await?;
+    if !found.is_some_and(|found| is_own_definition(found.labels())) {
+        return Ok(false);
+    }
+    Ok(call_opt("get", about(CDI), definitions.get_metadata(CDI)).await?.is_none())
+}
