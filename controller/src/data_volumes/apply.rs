@@ -1,15 +1,15 @@
 //! Does what was planned for a DataVolume.
 
 use super::again::{REFUSED, UNFILLED};
+use super::steps::{self, Place};
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{DataVolume, DataVolumeStatus};
 use barevirt_component::notes::Note;
-use barevirt_component::request::{Category, Error, call, call_opt};
+use barevirt_component::request::{Category, Error, call};
 use barevirt_plan::data_volumes::status::{FAILED, SUCCEEDED};
 use barevirt_plan::imports::{self, Event, Observed, Plan, Step, pod_name};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use std::time::Duration;
@@ -87,27 +87,9 @@ async fn write(cluster: &Cluster, data_volume: &DataVolume, status: &DataVolumeS
 }
 
 async fn perform(cluster: &Cluster, data_volume: &DataVolume, step: Step) -> Result<(), Error> {
-    let (client, namespace, name) = (&cluster.client, namespace(data_volume), data_volume.name_any());
-    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let (claim, importer) = (format!("claim {namespace}/{name}"), pod_name(&name));
-    let pod = format!("pod {namespace}/{importer}");
-    match step {
-        Step::MakeClaim(wanted) => call("create", || claim, claims.create(&params, &wanted)).await.map(drop),
-        Step::MakePod(wanted) => call("create", || pod, pods.create(&params, &wanted)).await.map(drop),
-        Step::PatchClaim(patch) => {
-            let params =
-                PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            let patch = Patch::Merge(&patch);
-            call("patch", || claim, claims.patch_metadata(&name, &params, &patch)).await.map(drop)
-        }
-        Step::RemovePod(uid) => {
-            let preconditions = Preconditions { uid: Some(uid), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            call_opt("delete", || pod, pods.delete(&importer, &params)).await.map(drop)
-        }
-    }
+    let (namespace, claim) = (namespace(data_volume), data_volume.name_any());
+    let pod = pod_name(&claim);
+    steps::perform(cluster, &Place { namespace: &namespace, claim: &claim, pod: &pod }, step).await
 }
 
 fn namespace(data_volume: &DataVolume) -> String {

@@ -13,13 +13,14 @@
 mod again;
 mod apply;
 mod observe;
-mod owner;
 mod progress;
+mod steps;
 mod uploads;
 
 use crate::cluster::Cluster;
 use again::DEADLINE;
 use barevirt_api::cdi::DataVolume;
+use barevirt_component::data_volumes::are_ours;
 use barevirt_component::request::Error;
 use barevirt_plan::imports::{self, LABEL};
 use futures::StreamExt;
@@ -66,7 +67,7 @@ async fn until_not_ours(cluster: &Cluster) {
 
 /// Whether DataVolumes are ours to fill; none where that is not known.
 async fn is_ours(cluster: &Cluster) -> Option<bool> {
-    match owner::is_us(cluster).await {
+    match are_ours(&cluster.client).await {
         Ok(ours) => Some(ours),
         Err(error) => {
             warn!(%error, "not known whose DataVolumes are");
@@ -101,7 +102,7 @@ async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result
     let installation = observe::installation(cluster).await?;
     let plan = imports::plan(&observed, &installation);
     // The DataVolume was read before: if somebody made it for a CDI that is there since a moment, this look sees that CDI.
-    if plan.changes() && !owner::is_us(cluster).await? {
+    if plan.changes() && !are_ours(&cluster.client).await? {
         return Ok(None);
     }
     apply::apply(cluster, &observed, plan).await

@@ -52,18 +52,27 @@ async fn source(
     name: &str,
 ) -> Result<SourceClaim, Error> {
     let claim = call_opt("get", || format!("claim {name}"), claims.get(name)).await?;
+    // Copies only read.
+    let reads = |pod: &Pod| pod.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1);
+    Ok(SourceClaim { claim, used_by: user(pods, name, |pod| !reads(pod)).await? })
+}
+
+/// A pod that has the claim open, or will, of those that count.
+pub(super) async fn user(
+    pods: &Api<Pod>,
+    claim: &str,
+    counts: impl Fn(&Pod) -> bool,
+) -> Result<Option<String>, Error> {
     let listed = call("list", || "pods".to_owned(), pods.list(&ListParams::default())).await?;
     let uses = |pod: &&Pod| {
-        let ended = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
         let has = |volume: &Volume| {
-            volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name == name)
+            volume.persistent_volume_claim.as_ref().is_some_and(|source| source.claim_name == claim)
         };
-        // Copies only read.
-        let reads = pod.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1);
-        !reads && !matches!(ended, Some("Succeeded" | "Failed")) && volumes.iter().any(has)
+        counts(pod) && !matches!(phase, Some("Succeeded" | "Failed")) && volumes.iter().any(has)
     };
-    Ok(SourceClaim { claim, used_by: listed.items.iter().find(uses).map(ResourceExt::name_any) })
+    Ok(listed.items.iter().find(uses).map(ResourceExt::name_any))
 }
 
 /// Whether the class of a claim that is not bound waits for a pod.

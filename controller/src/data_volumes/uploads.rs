@@ -4,20 +4,21 @@
 //! that are none nothing else.
 
 use super::again::{self, DEADLINE, REFUSED};
-use super::{observe, owner};
+use super::observe;
+use super::steps::{self, Place};
 use crate::cluster::Cluster;
-use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{DATA_VOLUME, DataVolume};
 use barevirt_api::names::{CA_BUNDLE_KEY, CA_CONFIG_MAP};
+use barevirt_component::data_volumes::are_ours;
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Category, Error, call, call_opt};
 use barevirt_component::tls;
 use barevirt_import_job::upload_pod_name;
-use barevirt_plan::imports::uploads::{Keys, Plan, Target, is_target, plan};
+use barevirt_plan::imports::uploads::{Keys, Plan, Target, is_target, plan, pod};
 use barevirt_plan::imports::{Event, LABEL, Step};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, PersistentVolumeClaim, Pod, Volume};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, PersistentVolumeClaim, Pod};
+use kube::api::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::watcher;
@@ -55,16 +56,21 @@ async fn reconcile(claim: Arc<Claim>, cluster: Arc<Cluster>) -> Result<Action, E
 }
 
 async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
-    let Some(target) = look(cluster, namespace, name).await? else { return Ok(None) };
-    let installation = observe::installation(cluster).await?;
-    let keys = match target.pod {
-        Some(_) => Keys::default(),
-        None => keys(cluster).await?,
-    };
-    let planned = plan(&target, &keys, &installation);
+    let Some(mut target) = look(cluster, namespace, name).await? else { return Ok(None) };
+    let mut planned = plan(&target);
+    if planned.opens {
+        // Nobody but its pod is to have it open.
+        let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
+        target.used_by = observe::user(&pods, name, |_| true).await?;
+        planned = plan(&target);
+    }
     // As for a DataVolume: a CDI that is there since a moment finds its own untouched.
-    if planned != Plan::default() && !owner::is_us(cluster).await? {
+    if planned != Plan::default() && !are_ours(&cluster.client).await? {
         return Ok(None);
+    }
+    if planned.opens {
+        let pod = pod(&target, &keys(cluster).await?, &observe::installation(cluster).await?);
+        planned.step = Some(Step::MakePod(Box::new(pod)));
     }
     apply(cluster, &target.claim, planned).await
 }
@@ -93,26 +99,7 @@ async fn look(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<T
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let own = upload_pod_name(name);
     let pod = call_opt("get", || about("pod", &own), pods.get(&own)).await?;
-    // Once the pod is there, it is one of those that use the claim.
-    let used_by = match pod {
-        Some(_) => None,
-        None => used_by(&pods, name).await?,
-    };
-    Ok(Some(Target { claim, data_volume, pod, used_by }))
-}
-
-/// A pod that has the claim open, or will.
-async fn used_by(pods: &Api<Pod>, claim: &str) -> Result<Option<String>, Error> {
-    let listed = call("list", || "pods".to_owned(), pods.list(&ListParams::default())).await?;
-    let uses = |pod: &&Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
-        let has = |volume: &Volume| {
-            volume.persistent_volume_claim.as_ref().is_some_and(|source| source.claim_name == claim)
-        };
-        !matches!(phase, Some("Succeeded" | "Failed")) && volumes.iter().any(has)
-    };
-    Ok(listed.items.iter().find(uses).map(ResourceExt::name_any))
+    Ok(Some(Target { claim, data_volume, pod, used_by: None }))
 }
 
 /// For one pod: whom it lets in, and a key of its own.
@@ -131,7 +118,7 @@ async fn apply(
     claim: &PersistentVolumeClaim,
     planned: Plan,
 ) -> Result<Option<Duration>, Error> {
-    let Plan { step, event, again } = planned;
+    let Plan { step, event, again, .. } = planned;
     if let Some(step) = step {
         match perform(cluster, claim, step).await {
             Err(error) if error.category() == Category::Refused => {
@@ -153,36 +140,19 @@ fn reference(claim: &PersistentVolumeClaim) -> ObjectReference {
     claim.object_ref(&())
 }
 
-async fn perform(cluster: &Cluster, claim: &PersistentVolumeClaim, step: Step) -> Result<(), Error> {
-    let (client, name) = (&cluster.client, claim.name_any());
-    let namespace = claim.namespace().unwrap_or_default();
-    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let own = upload_pod_name(&name);
-    let (of_claim, of_pod) = (format!("claim {namespace}/{name}"), format!("pod {namespace}/{own}"));
-    match step {
-        Step::MakePod(wanted) => {
-            call("create", || of_pod, pods.create(&params, &wanted)).await?;
-            info!(namespace, claim = name, "a claim is opened for an upload");
-            Ok(())
-        }
-        Step::PatchClaim(mut patch) => {
-            // What was decided was decided of this very one.
-            patch["metadata"]["resourceVersion"] = serde_json::json!(claim.metadata.resource_version);
-            let params =
-                PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            let patch = Patch::Merge(&patch);
-            call("patch", || of_claim, claims.patch_metadata(&name, &params, &patch)).await.map(drop)
-        }
-        Step::RemovePod(uid) => {
-            let preconditions = Preconditions { uid: Some(uid), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            call_opt("delete", || of_pod, pods.delete(&own, &params)).await.map(drop)
-        }
-        // The claim is there.
-        Step::MakeClaim(_) => Ok(()),
+async fn perform(cluster: &Cluster, claim: &PersistentVolumeClaim, mut step: Step) -> Result<(), Error> {
+    let (namespace, name) = (claim.namespace().unwrap_or_default(), claim.name_any());
+    let pod = upload_pod_name(&name);
+    if let Step::PatchClaim(patch) = &mut step {
+        // What was decided was decided of this very one.
+        patch["metadata"]["resourceVersion"] = serde_json::json!(claim.metadata.resource_version);
     }
+    let opens = matches!(step, Step::MakePod(_));
+    steps::perform(cluster, &Place { namespace: &namespace, claim: &name, pod: &pod }, step).await?;
+    if opens {
+        info!(namespace, claim = name, "a claim is opened for an upload");
+    }
+    Ok(())
 }
 
 fn on_error(claim: Arc<Claim>, error: &Error, _: Arc<Cluster>) -> Action {

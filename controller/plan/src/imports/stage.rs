@@ -93,12 +93,15 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
             Some(importer::End::Filled) => Stage::Filled,
             Some(importer::End::Hopeless(why)) => Stage::Hopeless(why),
             Some(importer::End::Lost(why)) => match importer::running(pod) {
-                running if running.restarts + 1 >= MOST_RESTARTS => given_up(running.restarts, &why),
+                running if running.restarts + 1 >= MOST_RESTARTS => {
+                    Stage::Hopeless(given_up(running.restarts, &why))
+                }
                 _ => Stage::Ended(why),
             },
             None => match importer::running(pod) {
                 running if running.restarts >= MOST_RESTARTS => {
-                    given_up(running.restarts, running.stopped.as_deref().unwrap_or("it is not known why"))
+                    let why = running.stopped.as_deref().unwrap_or("it is not known why");
+                    Stage::Hopeless(given_up(running.restarts, why))
                 }
                 running => Stage::Filling(running),
             },
@@ -137,12 +140,13 @@ fn source_waits(observed: &Observed, image_volumes: bool) -> Option<String> {
     used_by.as_ref().map(|pod| format!("claim {name} is used by pod {pod}"))
 }
 
-fn given_up(restarts: i32, why: &str) -> Stage {
-    Stage::Hopeless(format!("given up after {restarts} restarts: {why}"))
+/// What is said of an import or upload that is not tried again.
+pub(super) fn given_up(restarts: i32, why: &str) -> String {
+    format!("given up after {restarts} restarts: {why}")
 }
 
-/// Whether the DataVolume is the one that controls an object with these owners.
-pub(super) fn is_of(owners: &[OwnerReference], data_volume: &DataVolume) -> bool {
-    let uid = data_volume.meta().uid.as_deref().unwrap_or_default();
+/// Whether it is `controller` that controls an object with these owners.
+pub(super) fn is_of(owners: &[OwnerReference], controller: &impl Resource) -> bool {
+    let uid = controller.meta().uid.as_deref().unwrap_or_default();
     owners.iter().any(|owner| owner.controller == Some(true) && owner.uid == uid && !uid.is_empty())
 }

@@ -20,6 +20,7 @@ use super::facts::{
     UPLOAD_TARGET_ANNOTATION,
 };
 use super::importer::{self, End, Running};
+use super::stage::{given_up, is_of};
 use crate::data_volumes::status::{FAILED, SUCCEEDED};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
@@ -50,6 +51,8 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub struct Plan {
     /// To be done first.
     pub step: Option<Step>,
+    /// Its pod is to be made, as [`pod`] has it: with keys that nobody else has.
+    pub opens: bool,
     /// To be told.
     pub event: Option<Event>,
     /// When to look again, where no watch tells.
@@ -69,14 +72,14 @@ fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }
 
-/// What follows. The keys are for the pod, should one be made.
-pub fn plan(target: &Target, keys: &Keys, installation: &Installation) -> Plan {
+/// What follows.
+pub fn plan(target: &Target) -> Plan {
     let claim = &target.claim;
     if claim.metadata.deletion_timestamp.is_some() {
         // The pod goes with it.
         return Plan::default();
     }
-    let own = target.pod.as_ref().filter(|pod| is_of(pod, claim));
+    let own = target.pod.as_ref().filter(|pod| is_of(pod.owner_references(), claim));
     let remove = || own.filter(|pod| pod.metadata.deletion_timestamp.is_none()).and_then(|pod| pod.uid());
     let settled = matches!(said(claim, POD_PHASE_ANNOTATION), Some(SUCCEEDED | FAILED));
     if !is_target(claim.annotations()) || settled {
@@ -108,21 +111,14 @@ pub fn plan(target: &Target, keys: &Keys, installation: &Installation) -> Plan {
                 let message = format!("claim {} is used by pod {pod}", claim.name_any());
                 refused(claim, IN_USE, message, Some(AGAIN))
             }
-            None => {
-                let restarts = restarts(claim);
-                let pod = pod::of(target, keys, installation, restarts);
-                Plan { step: Some(Step::MakePod(Box::new(pod))), ..Plan::default() }
-            }
+            None => Plan { opens: true, ..Plan::default() },
         },
     }
 }
 
-fn is_of(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
-    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    let own = |owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| {
-        owner.controller == Some(true) && owner.uid == uid && !uid.is_empty()
-    };
-    pod.owner_references().iter().any(own)
+/// The pod that takes the image.
+pub fn pod(target: &Target, keys: &Keys, installation: &Installation) -> Pod {
+    pod::of(target, keys, installation, restarts(&target.claim))
 }
 
 fn restarts(claim: &PersistentVolumeClaim) -> i32 {
@@ -139,7 +135,7 @@ fn refused(
     let wanted = [(READY_ANNOTATION, "false"), (REASON_ANNOTATION, reason), (MESSAGE_ANNOTATION, &message)];
     let step = patch(claim, &wanted);
     let event = step.is_some().then_some(Event { warning: true, reason, message });
-    Plan { step, event, again }
+    Plan { step, event, again, opens: false }
 }
 
 /// What a pod says is said on the claim.
@@ -164,12 +160,14 @@ fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         let step = state(FAILED, false, "Error", why);
         let message = format!("Upload into {} failed: {why}", claim.name_any());
         let event = step.is_some().then_some(Event { warning: true, reason: "UploadFailed", message });
-        Plan { step, event, again: None }
+        Plan { step, event, ..Plan::default() }
     };
     let step = match importer::ended(pod) {
         Some(End::Filled) => state(SUCCEEDED, false, "Completed", "Upload Complete"),
         Some(End::Hopeless(why)) => return failed(&why),
-        Some(End::Lost(why)) if running.restarts + 1 >= MOST_RESTARTS => return failed(&given_up(&why)),
+        Some(End::Lost(why)) if running.restarts + 1 >= MOST_RESTARTS => {
+            return failed(&given_up(MOST_RESTARTS, &why));
+        }
         // The next pod counts on from what is written here.
         Some(End::Lost(why)) => {
             let next = (running.restarts + 1).to_string();
@@ -178,7 +176,8 @@ fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
             return Plan { step: patch(claim, &lost(&next, &why)).or_else(remove), ..Plan::default() };
         }
         None if running.restarts >= MOST_RESTARTS => {
-            return failed(&given_up(running.stopped.as_deref().unwrap_or("it is not known why")));
+            let why = running.stopped.as_deref().unwrap_or("it is not known why");
+            return failed(&given_up(MOST_RESTARTS, why));
         }
         None => {
             let ready = is_ready(pod) && pod.metadata.deletion_timestamp.is_none();
@@ -205,10 +204,6 @@ fn lost<'a>(restarts: &'a str, why: &'a str) -> [(&'a str, &'a str); 6] {
         (REASON_ANNOTATION, "Error"),
         (MESSAGE_ANNOTATION, why),
     ]
-}
-
-fn given_up(why: &str) -> String {
-    format!("given up after {MOST_RESTARTS} restarts: {why}")
 }
 
 fn state_of(running: &Running) -> (&'static str, Option<&str>) {

@@ -13,7 +13,7 @@ pub struct Target {
     pub data_volume: Option<DataVolume>,
     /// The pod of its upload's name.
     pub pod: Option<Pod>,
-    /// Another pod that uses it.
+    /// Another pod that uses it. It is looked for once everything else says that the claim is to be opened.
     pub used_by: Option<String>,
 }
 
