@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use barevirt_machine::{Command, HotDisks, HotNic, InterfaceFacts, NetBackend, Nic, Step, TapFd};
+use barevirt_machine::{HotDisks, HotNic, InterfaceFacts, NetBackend, Nic, TapFd};
 use barevirt_protocol::names::NetworkDescriptor;
 use barevirt_protocol::v1::{self, Interface};
 use barevirt_qmp::qapi::qmp;
@@ -24,7 +24,9 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
 use super::holdings::Holdings;
-use super::monitored::{AGAIN, COMMAND, LATER, PATIENCE, SOON, has_device, unless_refused};
+use super::monitored::{
+    COMMAND, LATER, Leaving, SOON, ask_for, carry_out, has_device, refused, unless_refused,
+};
 use super::wanted::Wanted;
 use crate::cards::{Card, set_link, wanted_card, wants_down};
 use crate::dhcp;
@@ -38,15 +40,6 @@ struct Plugged {
     given: Vec<String>,
     leaving: Option<Leaving>,
     trouble: String,
-}
-
-/// It is to go: not wanted any more, or not taken by QEMU, of which something may be there all the same.
-#[derive(Debug)]
-struct Leaving {
-    since: Instant,
-    asked: Option<Instant>,
-    /// What QEMU said, where it was not taken.
-    refused: Option<String>,
 }
 
 /// A card that QEMU did not take.
@@ -183,10 +176,14 @@ impl Cards {
         };
         *room = left;
         let plugged = plugged(&nic, facts, given);
-        if let Err((error, why)) = carry_out(qmp, &plugged.given, &taps, &steps).await {
+        let mut outcome = give(qmp, &plugged.given, &taps).await;
+        if outcome.is_ok() {
+            outcome = carry_out(qmp, &steps).await;
+        }
+        if let Err((error, why)) = outcome {
             tracing::warn!(interface = facts.name, why, "card not plugged in");
             // A command without an answer may be carried out yet: it is known as one that has to go.
-            let leaving = Some(Leaving { since: Instant::now(), asked: None, refused: Some(why) });
+            let leaving = Some(Leaving::now(Some(why)));
             self.plugged.push(Plugged { leaving, ..plugged });
             return if matches!(error, Error::Refused { .. }) { Ok(()) } else { Err(error) };
         }
@@ -230,15 +227,10 @@ impl Cards {
         let Some(at) = self.plugged.iter().position(|plugged| plugged.card.name == name) else {
             return Ok(());
         };
-        let now = Instant::now();
         let Plugged { card, given, leaving, .. } = &mut self.plugged[at];
-        let leaving = leaving.get_or_insert(Leaving { since: now, asked: None, refused: None });
-        if leaving.asked.is_none_or(|asked| asked.elapsed() >= AGAIN) {
-            leaving.asked = Some(now);
+        if leaving.get_or_insert_with(|| Leaving::now(None)).asks() {
             tracing::info!(interface = name, "the guest is asked for a card");
-            // It may have gone a moment ago, or the guest is asked already.
-            let delete = qmp::device_del { id: card.id.clone() };
-            unless_refused(qmp.execute(delete, Deadline::after(COMMAND)).await)?;
+            ask_for(qmp, &card.id).await?;
         }
         if has_device(qmp, &card.id).await? {
             return Ok(());
@@ -252,7 +244,7 @@ impl Cards {
         let gone = self.plugged.remove(at);
         room.free_nic(&gone.card.id);
         if let Some(why) = gone.leaving.and_then(|leaving| leaving.refused) {
-            self.refused.push(Refused { name: name.to_owned(), why, at: now });
+            self.refused.push(Refused { name: name.to_owned(), why, at: Instant::now() });
             return Ok(());
         }
         if let Some(server) = self.servers.remove(&gone.network) {
@@ -273,13 +265,8 @@ impl Cards {
     /// What the handler goes by.
     pub fn told(&self) -> Vec<v1::Card> {
         let plugged = self.plugged.iter().map(|plugged| {
-            let trouble = match &plugged.leaving {
-                Some(Leaving { refused: Some(why), .. }) => why.clone(),
-                Some(leaving) if leaving.since.elapsed() >= PATIENCE => {
-                    format!("the guest has not let go of the card within {} s", PATIENCE.as_secs())
-                }
-                _ => plugged.trouble.clone(),
-            };
+            let trouble = plugged.leaving.as_ref().and_then(|leaving| leaving.trouble("card"));
+            let trouble = trouble.unwrap_or_else(|| plugged.trouble.clone());
             // The guest has it until it has let go.
             let has = plugged.leaving.as_ref().is_none_or(|leaving| leaving.refused.is_none());
             let Card { name, down, .. } = plugged.card.clone();
@@ -300,26 +287,12 @@ fn plugged(nic: &Nic, facts: &Interface, given: Vec<String>) -> Plugged {
     Plugged { card, network: facts.network.clone(), given, leaving: None, trouble: String::new() }
 }
 
-/// Gives QEMU the descriptors under these names, and executes the steps.
-async fn carry_out(
-    qmp: &Qmp,
-    names: &[String],
-    taps: &[OwnedFd],
-    steps: &[Step],
-) -> Result<(), (Error, String)> {
-    let failed = |what: &str, error: Error| {
-        let why = format!("QEMU refuses {what}: {error}");
-        (error, why)
-    };
+/// Gives QEMU the descriptors under these names.
+async fn give(qmp: &Qmp, names: &[String], taps: &[OwnedFd]) -> Result<(), (Error, String)> {
     for (name, tap) in names.iter().zip(taps) {
         let give = qmp::getfd { fdname: name.clone() };
         let answer = qmp.execute_with_fds(give, &[tap.as_fd()], Deadline::after(COMMAND)).await;
-        answer.map_err(|error| failed("getfd", error))?;
-    }
-    for step in steps {
-        let Command { execute, arguments } = &step.forward;
-        let answer = qmp.execute_raw(execute, arguments.clone(), Deadline::after(COMMAND)).await;
-        answer.map_err(|error| failed(execute, error))?;
+        answer.map_err(|error| refused("getfd", error))?;
     }
     Ok(())
 }

@@ -20,9 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barevirt_api::valid::ValidVmi;
-use barevirt_machine::{
-    Cache, Command, Disk, FileSource, HotDisk as Plan, HotDisks, ImageFormat, VolumeFacts,
-};
+use barevirt_machine::{Cache, Disk, FileSource, HotDisk as Plan, HotDisks, ImageFormat, VolumeFacts};
 use barevirt_protocol::names::HotDisk;
 use barevirt_protocol::v1;
 use barevirt_qmp::newer::QueryNamedBlockNodes;
@@ -34,7 +32,7 @@ use tokio::time::Instant;
 
 use super::cards::Cards;
 use super::holdings::Holdings;
-use super::monitored::{AGAIN, COMMAND, LATER, PATIENCE, SOON, has_device, unless_refused};
+use super::monitored::{COMMAND, LATER, Leaving, SOON, ask_for, carry_out, has_device, unless_refused};
 use super::report::Circumstances;
 use super::rest::rest;
 use super::wanted::Wanted;
@@ -51,15 +49,6 @@ struct Plugged {
     set: u32,
     target: String,
     leaving: Option<Leaving>,
-}
-
-/// It is to go: not wanted any more, or not taken by QEMU, of which something may be there all the same.
-#[derive(Debug, Clone)]
-struct Leaving {
-    since: Instant,
-    asked: Option<Instant>,
-    /// What QEMU said, where it was not taken.
-    refused: Option<String>,
 }
 
 /// A disk that QEMU did not take.
@@ -190,14 +179,10 @@ impl Plugs {
         let Plan { disk, steps, room, target } = hot;
         self.room = room;
         let mut plugged = Plugged { key: key.clone(), disk, set, target, leaving: None };
-        for step in &steps {
-            let Command { execute, arguments } = &step.forward;
-            let answer = qmp.execute_raw(execute, arguments.clone(), Deadline::after(COMMAND)).await;
-            let Err(error) = answer else { continue };
-            let why = format!("QEMU refuses {execute}: {error}");
+        if let Err((error, why)) = carry_out(qmp, &steps).await {
             tracing::warn!(volume = key.volume, claim = key.claim, why, "disk not plugged in");
             // A command without an answer may be carried out yet: it is known as one that has to go.
-            plugged.leaving = Some(Leaving { since: Instant::now(), asked: None, refused: Some(why) });
+            plugged.leaving = Some(Leaving::now(Some(why)));
             self.plugged.push(plugged);
             return if matches!(error, Error::Refused { .. }) { Ok(()) } else { Err(error) };
         }
@@ -217,19 +202,11 @@ impl Plugs {
     /// Asks the guest for a disk; when it has let go, the rest follows.
     async fn take_out(&mut self, qmp: &Qmp, key: &HotDisk) -> Result<(), Error> {
         let Some(at) = self.plugged.iter().position(|plugged| plugged.key == *key) else { return Ok(()) };
-        let now = Instant::now();
         let Plugged { disk, set, leaving, .. } = &mut self.plugged[at];
-        let leaving = leaving.get_or_insert(Leaving { since: now, asked: None, refused: None });
-        let is_due = leaving.asked.is_none_or(|asked| asked.elapsed() >= AGAIN);
         let id = disk.id();
-        if is_due {
-            leaving.asked = Some(now);
+        if leaving.get_or_insert_with(|| Leaving::now(None)).asks() {
             tracing::info!(volume = key.volume, claim = key.claim, "the guest is asked for a disk");
-            match qmp.execute(qmp::device_del { id: id.clone() }, Deadline::after(COMMAND)).await {
-                // It may have gone a moment ago, or the guest is asked already.
-                Ok(_) | Err(Error::Refused { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            ask_for(qmp, &id).await?;
         }
         if has_device(qmp, &id).await? {
             return Ok(());
@@ -242,7 +219,7 @@ impl Plugs {
         let gone = self.plugged.remove(at);
         self.room.free(&gone.disk);
         match gone.leaving.and_then(|leaving| leaving.refused) {
-            Some(why) => self.refused.push(Refused { key: key.clone(), why, at: now }),
+            Some(why) => self.refused.push(Refused { key: key.clone(), why, at: Instant::now() }),
             None => {
                 self.holdings.borrow_mut().forget(&key.descriptor());
                 tracing::info!(volume = key.volume, claim = key.claim, "disk taken out");
@@ -259,13 +236,8 @@ impl Plugs {
             ..v1::HotDisk::default()
         };
         let plugged = self.plugged.iter().map(|plugged| {
-            let trouble = match &plugged.leaving {
-                Some(Leaving { refused: Some(why), .. }) => why.clone(),
-                Some(leaving) if leaving.since.elapsed() >= PATIENCE => {
-                    format!("the guest has not let go of the disk within {} s", PATIENCE.as_secs())
-                }
-                _ => String::new(),
-            };
+            let trouble = plugged.leaving.as_ref().and_then(|leaving| leaving.trouble("disk"));
+            let trouble = trouble.unwrap_or_default();
             let is_plugged = plugged.leaving.is_none();
             v1::HotDisk { plugged: is_plugged, target: plugged.target.clone(), trouble, ..of(&plugged.key) }
         });
