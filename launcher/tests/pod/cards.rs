@@ -102,9 +102,7 @@ async fn a_guest_starts_with_both_of_its_cards_and_their_links_go_up_and_down() 
     // One of the start goes like one that came later.
     client.sync(wanted(3, ["down", "absent"])).await.unwrap();
     watch.until("accepted", |status| status.observed_revision == 3).await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
-    client.control(grpc::request(reset, SOON)).await.unwrap();
+    lets_go(&mut client).await;
     let gone = |status: &LauncherStatus| {
         status.cards == [card("default", true)] && !status.descriptors.contains(&"net/red/tap".to_owned())
     };
@@ -126,18 +124,40 @@ fn plugging(revision: i64, second: Option<&str>) -> tonic::Request<SyncRequest> 
     request
 }
 
-#[tokio::test]
-async fn a_card_comes_while_the_guest_runs_and_goes_again_any_number_of_times() {
-    let Some(first) = tap("tap0") else { return };
+/// A guest that was told of its first card alone, and has all that it needs.
+struct Alone {
+    pod: Pod,
+    client: LauncherClient<Channel>,
+    watch: Watch,
+    giver: descriptors::Client,
+    socket: UdpSocket,
+    _helper: PacketSocket,
+}
+
+async fn alone(first: &OwnedFd) -> Alone {
     let pod = Pod::start(&[]).await;
     let mut client = pod.handler().await;
-    let mut watch = Watch::open(&mut client).await;
+    let watch = Watch::open(&mut client).await;
     client.sync(plugging(1, None)).await.unwrap();
     let mut giver = pod.descriptors().await;
     giver.give(1, "net/default/tap", &[first.as_fd()], SOON).await.unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     giver.give(1, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
     let _helper = pod.root_disk().await;
+    Alone { pod, client, watch, giver, socket, _helper }
+}
+
+/// Lets go of a card. There is no system in the guest that would; a reset does, once it was asked.
+async fn lets_go(client: &mut LauncherClient<Channel>) {
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
+    client.control(grpc::request(reset, SOON)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_card_comes_while_the_guest_runs_and_goes_again_any_number_of_times() {
+    let Some(first) = tap("tap0") else { return };
+    let Alone { pod: _pod, mut client, mut watch, mut giver, socket: _socket, _helper } = alone(&first).await;
     let alone = [card("default", false)];
     let runs = |status: &LauncherStatus| status.phase() == Phase::Running && status.cards == alone;
     let running = watch.until("it runs", runs).await;
@@ -158,10 +178,7 @@ async fn a_card_comes_while_the_guest_runs_and_goes_again_any_number_of_times() 
         assert!(status.pci_layout.contains("nic-red"), "{}", status.pci_layout);
         revision += 1;
         client.sync(plugging(revision, Some("absent"))).await.unwrap();
-        // There is no system in the guest that would let go of it; a reset does, once it was asked.
-        tokio::time::sleep(Duration::from_millis(700)).await;
-        let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
-        client.control(grpc::request(reset, SOON)).await.unwrap();
+        lets_go(&mut client).await;
         let status = watch.until("taken out", |status| status.cards == alone).await;
         assert_eq!((status.descriptors, status.pci_layout), (held.clone(), layout.clone()), "{round}");
     }
@@ -177,15 +194,7 @@ async fn a_card_comes_while_the_guest_runs_and_goes_again_any_number_of_times() 
 #[tokio::test]
 async fn a_card_that_cannot_be_plugged_is_told_and_the_guest_runs_on() {
     let Some(first) = tap("tap0") else { return };
-    let pod = Pod::start(&[]).await;
-    let mut client = pod.handler().await;
-    let mut watch = Watch::open(&mut client).await;
-    client.sync(plugging(1, None)).await.unwrap();
-    let mut giver = pod.descriptors().await;
-    giver.give(1, "net/default/tap", &[first.as_fd()], SOON).await.unwrap();
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    giver.give(1, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
-    let _helper = pod.root_disk().await;
+    let Alone { pod: _pod, mut client, mut watch, mut giver, socket, _helper } = alone(&first).await;
     watch.until("it runs", |status| status.phase() == Phase::Running).await;
 
     client.sync(plugging(2, Some("up"))).await.unwrap();
@@ -216,15 +225,7 @@ async fn a_card_that_cannot_be_plugged_is_told_and_the_guest_runs_on() {
 #[tokio::test]
 async fn a_card_moves_with_its_guest_that_has_not_let_go_of_it() {
     let (Some(first), Some(second)) = (tap("tap0"), tap("tap1")) else { return };
-    let source = Pod::start(&[]).await;
-    let mut client = source.handler().await;
-    let mut watch = Watch::open(&mut client).await;
-    client.sync(plugging(1, None)).await.unwrap();
-    let mut giver = source.descriptors().await;
-    giver.give(1, "net/default/tap", &[first.as_fd()], SOON).await.unwrap();
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    giver.give(1, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
-    let _helper = source.root_disk().await;
+    let Alone { pod: source, mut client, mut watch, mut giver, socket, _helper } = alone(&first).await;
     watch.until("it runs", |status| status.phase() == Phase::Running && status.ready).await;
     giver.give(2, "net/red/tap", &[second.as_fd()], SOON).await.unwrap();
     client.sync(plugging(2, Some("up"))).await.unwrap();
@@ -253,9 +254,7 @@ async fn a_card_moves_with_its_guest_that_has_not_let_go_of_it() {
     moves::travel((&source, &mut watch), (&target, &mut target_watch)).await;
     target_watch.running().await;
     target_watch.until("it has both", |status| status.cards == both).await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
-    at_target.control(grpc::request(reset, SOON)).await.unwrap();
+    lets_go(&mut at_target).await;
     let alone = [card("default", false)];
     target_watch.until("taken out", |status| status.cards == alone).await;
 }

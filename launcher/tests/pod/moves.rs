@@ -32,15 +32,17 @@ async fn connect(source: &Pod, target: &Pod, streams: &[MigrationStream]) {
     }
 }
 
-/// Has a guest go from a running source to a target that was told of it, and runs there then.
-pub(crate) async fn travel((source, watch): (&Pod, &mut Watch), (target, target_watch): (&Pod, &mut Watch)) {
-    let ready = |status: &LauncherStatus| {
-        status.ready && state(status) == MigrationState::Awaited && !status.machine_type.is_empty()
-    };
-    let awaited = target_watch.until("awaits it", ready).await;
-    let disks = awaited.local_disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
-    connect(source, target, &disks.chain([MigrationStream::Memory]).collect::<Vec<_>>()).await;
-    let (mut client, mut at_target) = (source.handler().await, target.handler().await);
+/// Whether a target is ready for its guest.
+fn awaits(status: &LauncherStatus) -> bool {
+    status.ready && state(status) == MigrationState::Awaited && !status.machine_type.is_empty()
+}
+
+/// Orders both ends to begin, and waits until all was sent.
+async fn go(
+    client: &mut LauncherClient<Channel>,
+    at_target: &mut LauncherClient<Channel>,
+    watch: &mut Watch,
+) {
     let key = vec![9; 32];
     at_target.migrate(order(Order::Receive(MigrationReceive { key: key.clone() }))).await.unwrap();
     let send =
@@ -49,6 +51,15 @@ pub(crate) async fn travel((source, watch): (&Pod, &mut Watch), (target, target_
     let over = |status: &LauncherStatus| matches!(state(status), MigrationState::Sent | MigrationState::Over);
     let sent = watch.until("sent", over).await;
     assert_eq!(state(&sent), MigrationState::Sent, "{sent:?}");
+}
+
+/// Has a guest go from a running source to a target that was told of it, and runs there then.
+pub(crate) async fn travel((source, watch): (&Pod, &mut Watch), (target, target_watch): (&Pod, &mut Watch)) {
+    let awaited = target_watch.until("awaits it", awaits).await;
+    let disks = awaited.local_disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
+    connect(source, target, &disks.chain([MigrationStream::Memory]).collect::<Vec<_>>()).await;
+    let (mut client, mut at_target) = (source.handler().await, target.handler().await);
+    go(&mut client, &mut at_target, watch).await;
     target_watch.until("received", |status| state(status) == MigrationState::Received).await;
     at_target.migrate(order(Order::Go(MigrationGo { hold: false }))).await.unwrap();
 }
@@ -70,24 +81,14 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
     wanted.get_mut().incoming_migration = MIGRATION.to_owned();
     at_target.sync(wanted).await.unwrap();
     let _target_helper = target.root_disk().await;
-    let ready = |status: &LauncherStatus| {
-        status.ready && state(status) == MigrationState::Awaited && !status.machine_type.is_empty()
-    };
-    let awaited = target_watch.until("awaits it", ready).await;
+    let awaited = target_watch.until("awaits it", awaits).await;
     assert_eq!((awaited.phase(), &awaited.machine_type), (Phase::Starting, &running.machine_type));
     assert_eq!(awaited.local_disks, running.local_disks);
 
     let disks = running.local_disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
     let streams: Vec<_> = disks.chain([MigrationStream::Memory]).collect();
     connect(&source, &target, &streams).await;
-    let key = vec![9; 32];
-    at_target.migrate(order(Order::Receive(MigrationReceive { key: key.clone() }))).await.unwrap();
-    let send =
-        MigrationSend { key, downtime_ms: 900, progress_timeout_seconds: 30, ..MigrationSend::default() };
-    client.migrate(order(Order::Send(send))).await.unwrap();
-    let over = |status: &LauncherStatus| matches!(state(status), MigrationState::Sent | MigrationState::Over);
-    let sent = watch.until("sent", over).await;
-    assert_eq!(state(&sent), MigrationState::Sent, "{sent:?}");
+    go(&mut client, &mut at_target, &mut watch).await;
     // Whoever lets it run now makes two of it.
     let control = ControlRequest { control: Control::Unpause.into(), ..Default::default() };
     let refused = client.control(grpc::request(control, SOON)).await.unwrap_err();
