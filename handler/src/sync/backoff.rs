@@ -7,6 +7,9 @@ use tokio::time::Instant;
 /// A failure that lasts longer than this is reported; a shorter one is how things start up on a busy node.
 const REPORT_AFTER: Duration = Duration::from_secs(15);
 
+/// A failure is logged when it has happened this often in a row, and then each time the count doubles.
+const LOG_AFTER: u32 = 8;
+
 /// Doubling delays, and since when there were only failures.
 #[derive(Debug, Default)]
 pub struct Backoff {
@@ -20,13 +23,15 @@ impl Backoff {
     const FIRST: Duration = Duration::from_millis(50);
     const LONGEST: Duration = Duration::from_secs(10);
 
-    /// Something failed at `now`: nothing is tried before [`Backoff::until`].
-    pub fn failed(&mut self, message: String, now: Instant) {
+    /// Something failed at `now`: nothing is tried before [`Backoff::until`]. The failures in a row, where they are worth a line.
+    pub fn failed(&mut self, message: String, now: Instant) -> Option<u32> {
         let delay = Self::FIRST.saturating_mul(1 << self.failures.min(16)).min(Self::LONGEST);
         self.failures = self.failures.saturating_add(1);
         self.since.get_or_insert(now);
         self.message = message;
         self.until = Some(now + delay);
+        let logged = self.failures >= LOG_AFTER && self.failures.is_power_of_two();
+        logged.then_some(self.failures)
     }
 
     /// Something worked: the next failure is a first one.

@@ -45,8 +45,6 @@ use crate::status::{compute, events, patch};
 
 /// How long the API server may take.
 const API_DEADLINE: Duration = Duration::from_secs(30);
-/// A failure is logged when it has happened this often in a row, and then each time the count doubles.
-const LOG_AFTER: u32 = 8;
 
 /// What all tasks share.
 #[derive(Clone)]
@@ -183,9 +181,7 @@ impl Task {
         let backoff = if reports { &mut self.reports } else { &mut self.steps };
         let Err(error) = result else { return backoff.succeeded() };
         let message = chain(&error);
-        backoff.failed(message.clone(), Instant::now());
-        let failures = backoff.failures();
-        if failures >= LOG_AFTER && failures.is_power_of_two() {
+        if let Some(failures) = backoff.failed(message.clone(), Instant::now()) {
             warn!(step = name, failures, error = message, "step fails");
         }
     }

@@ -24,7 +24,6 @@ use crate::network::state::{Binding, Wanted};
 use crate::network::{self, Prepared, guest};
 use crate::pods::LauncherPod;
 use crate::status::interfaces::Interface;
-use crate::sync::LOG_AFTER;
 use crate::sync::kvm;
 
 impl Session {
@@ -92,11 +91,9 @@ impl Session {
             self.cards.succeeded();
         } else {
             let message = failed.join("; ");
-            let failures = self.cards.failures() + 1;
-            if failures >= LOG_AFTER && failures.is_power_of_two() {
+            if let Some(failures) = self.cards.failed(message.clone(), Instant::now()) {
                 warn!(failures, error = message, "cards are not as they should be");
             }
-            self.cards.failed(message, Instant::now());
         }
         Ok(done)
     }
