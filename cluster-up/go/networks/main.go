@@ -111,18 +111,24 @@ func lock(container string) (func(), error) {
 	return func() { file.Close() }, nil
 }
 
+// begin reads the configuration of a command, and has the pod's links to itself until the returned function is called.
+func begin(args *skel.CmdArgs) (settings, func(), error) {
+	read, err := readSettings(args.StdinData)
+	if err != nil {
+		return read, nil, err
+	}
+	unlock, err := lock(args.ContainerID)
+	return read, unlock, err
+}
+
 func add(args *skel.CmdArgs) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	settings, err := readSettings(args.StdinData)
-	if err != nil {
-		return err
-	}
 	pod, err := podOf(args.Args)
 	if err != nil {
 		return err
 	}
-	unlock, err := lock(args.ContainerID)
+	settings, unlock, err := begin(args)
 	if err != nil {
 		return err
 	}
@@ -150,11 +156,7 @@ func add(args *skel.CmdArgs) error {
 func del(args *skel.CmdArgs) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	settings, err := readSettings(args.StdinData)
-	if err != nil {
-		return err
-	}
-	unlock, err := lock(args.ContainerID)
+	settings, unlock, err := begin(args)
 	if err != nil {
 		return err
 	}
