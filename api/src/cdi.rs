@@ -1,5 +1,6 @@
 //! `cdi.kubevirt.io`: claims that are filled. Their controller is CDI's, or where there is none, ours.
 
+pub mod annotation;
 mod definition;
 mod status;
 
@@ -20,6 +21,10 @@ use std::collections::BTreeMap;
 
 /// The group.
 pub const GROUP: &str = "cdi.kubevirt.io";
+/// The group of requests for tokens of uploads.
+pub const UPLOAD_GROUP: &str = "upload.cdi.kubevirt.io";
+/// The only version of that group.
+pub const UPLOAD_VERSION: &str = "v1beta1";
 
 /// Name of the definition of DataVolumes.
 pub const DATA_VOLUME_DEFINITION: &str = "datavolumes.cdi.kubevirt.io";

@@ -10,7 +10,6 @@
 //!
 //! Pure code decides what to create, what may be used, and what a refusal leads to. `cluster` and `send` do the requests.
 
-mod annotation;
 mod arguments;
 mod cluster;
 mod endpoint;

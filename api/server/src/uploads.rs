@@ -37,8 +37,6 @@ use crate::state::State;
 use proxy::Way;
 use route::Route;
 
-pub use group::GROUP;
-
 /// Images on their way at the same time, in each replica. Each takes some hundred kilobytes.
 const MOST: usize = 64;
 

@@ -5,6 +5,7 @@
 //! docs/rbac.md says why. A golden file has it written out, one line for each role and resource.
 
 use crate::objects::metadata;
+use barevirt_api::cdi::UPLOAD_GROUP as UPLOADS;
 use serde_json::{Value, json};
 
 /// Verbs of a rule.
@@ -20,7 +21,6 @@ const READ: Verbs = &["get", "list", "watch"];
 const WRITE: Verbs = &["get", "delete", "create", "update", "patch", "list", "watch"];
 const ALL: Verbs = &["get", "delete", "create", "update", "patch", "list", "watch", "deletecollection"];
 
-const UPLOADS: &str = "upload.cdi.kubevirt.io";
 const CALLS: &str = "subresources.kubevirt.io";
 
 /// What each role may do with some resources.

@@ -1,7 +1,7 @@
 //! The requests of an upload to the API server: objects, tokens, and the proxy's URL.
 
 use anyhow::{Context, bail, ensure};
-use barevirt_api::cdi;
+use barevirt_api::cdi::{self, UPLOAD_GROUP as TOKENS, UPLOAD_VERSION as VERSION, annotation};
 use http::Method;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -9,16 +9,11 @@ use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use serde_json::{Value, json};
 
-use super::annotation;
 use super::existing::{self, Filled};
 use super::objects;
 use super::upload::{Target, Upload};
 use crate::session::{self, Session};
 
-/// Group of the tokens.
-const TOKENS: &str = "upload.cdi.kubevirt.io";
-/// Its version.
-const VERSION: &str = "v1beta1";
 /// What the group has where Barevirt serves it.
 const OWN: &str = "uploads/proxy";
 /// Name of the one CDIConfig there is.

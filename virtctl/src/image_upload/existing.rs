@@ -1,9 +1,9 @@
 //! Whether a claim that is there may be uploaded to.
 
+use barevirt_api::cdi::annotation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::DynamicObject;
 
-use super::annotation;
 use super::upload::{Content, Upload};
 
 /// Which claim an upload to a DataVolume goes into.

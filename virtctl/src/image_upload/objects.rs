@@ -1,5 +1,6 @@
 //! The objects that ask CDI for a volume to upload to, and the DataSource that points to it.
 
+use barevirt_api::cdi::annotation;
 use std::collections::BTreeMap;
 
 use barevirt_api::cdi::{DataVolumeSource, DataVolumeSourceUpload, DataVolumeSpec, StorageSpec};
@@ -10,7 +11,6 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::annotation;
 use super::upload::Upload;
 
 /// Lets CDI's webhook fill what the claim leaves open from the storage class's profile.

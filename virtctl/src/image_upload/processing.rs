@@ -1,12 +1,12 @@
 //! Waits while CDI converts the uploaded image into the volume. CDI reports on the claim.
 
+use barevirt_api::cdi::annotation;
 use std::time::Duration;
 
 use anyhow::bail;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use tokio::time::Instant;
 
-use super::annotation;
 use super::cluster::Cluster;
 use super::existing::annotated;
 use super::ready::EVERY;

@@ -1,5 +1,6 @@
 //! Waits until a pod of CDI is ready for the upload.
 
+use barevirt_api::cdi::annotation;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -7,7 +8,6 @@ use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
 use kube::api::DynamicObject;
 use tokio::time::Instant;
 
-use super::annotation;
 use super::cluster::Cluster;
 use super::existing::annotated;
 use super::upload::Upload;

@@ -1,5 +1,6 @@
 //! The group `upload.cdi.kubevirt.io`: what it has, and requests for tokens. Pure.
 
+use barevirt_api::cdi::{UPLOAD_GROUP as GROUP, UPLOAD_VERSION as VERSION};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -7,10 +8,6 @@ use serde_json::{Value, json};
 use crate::answer::{self, Answer, Refusal};
 use crate::route::object_name;
 
-/// CDI's group.
-pub const GROUP: &str = "upload.cdi.kubevirt.io";
-/// Its only version.
-pub(super) const VERSION: &str = "v1beta1";
 const KIND: &str = "UploadTokenRequest";
 
 /// `/apis`.

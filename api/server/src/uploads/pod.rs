@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use barevirt_api::cdi::annotation;
 use barevirt_import_job::{JOB, Job, Source, UPLOAD_PORT, upload_pod_name};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, Client, ResourceExt};
@@ -11,8 +12,6 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::answer::Refusal;
 
-/// Annotation on a claim, CDI's: how far what fills it is.
-const PHASE_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.phase";
 /// Between two looks at whether a pod is still there.
 const LOOK: Duration = Duration::from_secs(15);
 
@@ -43,7 +42,7 @@ pub(super) async fn find(client: &Client, namespace: &str, claim: &str) -> Resul
 fn server(name: &str, claim: Option<&PersistentVolumeClaim>, pod: Option<&Pod>) -> Result<Server, Refusal> {
     let not_yet = |why: &str| Refusal::unavailable(format!("claim {name} takes no upload yet: {why}"));
     let claim = claim.ok_or_else(|| not_yet("it is not there"))?;
-    if claim.annotations().get(PHASE_ANNOTATION).is_some_and(|phase| phase == "Succeeded") {
+    if claim.annotations().get(annotation::PHASE).is_some_and(|phase| phase == "Succeeded") {
         return Err(Refusal::conflict("persistentvolumeclaims", name, "it is filled"));
     }
     let pod = pod.ok_or_else(|| not_yet("it has no upload pod"))?;
@@ -154,7 +153,7 @@ mod tests {
             assert!(refusal.code == 503 && refusal.message.contains(why), "{why}: {refusal:?}");
         }
         let filled =
-            objects(|claim, _| claim["metadata"]["annotations"][PHASE_ANNOTATION] = json!("Succeeded"));
+            objects(|claim, _| claim["metadata"]["annotations"][annotation::PHASE] = json!("Succeeded"));
         assert_eq!(filled.unwrap_err().code, 409);
     }
 }

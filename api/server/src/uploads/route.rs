@@ -1,8 +1,8 @@
 //! Which request is meant: method and path. Pure.
 
+use barevirt_api::cdi::{UPLOAD_GROUP as GROUP, UPLOAD_VERSION as VERSION};
 use http::Method;
 
-use super::group::{GROUP, VERSION};
 use super::proxy::Way;
 use crate::route::{Access, NoRoute, object_name};
 

@@ -14,6 +14,7 @@ use super::cache::Cache;
 use super::{looks, owned};
 use crate::objects::metadata;
 use crate::workloads::UPLOADS_PORT;
+use barevirt_api::cdi::{UPLOAD_GROUP, UPLOAD_VERSION};
 use barevirt_api::names::{CA_BUNDLE_KEY, CA_CONFIG_MAP, INSTALL_NAMESPACE};
 use barevirt_component::data_volumes;
 use barevirt_component::request::{Error, call, call_opt};
@@ -75,8 +76,8 @@ fn wanted(bundle: &str) -> Value {
         "kind": "APIService",
         "metadata": metadata(UPLOAD_SERVICE, SERVICE),
         "spec": {
-            "group": "upload.cdi.kubevirt.io",
-            "version": "v1beta1",
+            "group": UPLOAD_GROUP,
+            "version": UPLOAD_VERSION,
             "groupPriorityMinimum": 900,
             "versionPriority": 15,
             "caBundle": ByteString(bundle.as_bytes().to_vec()),

@@ -1,9 +1,9 @@
 //! The claim of a DataVolume.
 
-use super::facts::{LABEL, POD_PHASE_ANNOTATION, UPLOAD_TARGET_ANNOTATION};
+use super::facts::LABEL;
 use super::job::is_upload;
 use crate::owner::owner;
-use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec};
+use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec, annotation};
 use barevirt_api::quantity;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
@@ -48,7 +48,7 @@ pub(super) fn of(
     let mut annotations = data_volume.annotations().clone();
     annotations.retain(|annotation, _| annotation != LAST_APPLIED_ANNOTATION);
     if is_upload(&data_volume.spec) {
-        annotations.insert(UPLOAD_TARGET_ANNOTATION.to_owned(), String::new());
+        annotations.insert(annotation::UPLOAD.to_owned(), String::new());
     }
     Ok(PersistentVolumeClaim {
         metadata: ObjectMeta {
@@ -156,6 +156,6 @@ pub(super) fn adoption(data_volume: &DataVolume) -> Value {
 pub(super) fn mark(data_volume: &DataVolume) -> Value {
     json!({ "metadata": { "annotations": {
         POPULATED_FOR_ANNOTATION: data_volume.name_any(),
-        POD_PHASE_ANNOTATION: "Succeeded",
+        (annotation::PHASE): "Succeeded",
     } } })
 }

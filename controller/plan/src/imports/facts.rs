@@ -37,12 +37,6 @@ pub struct Installation {
     pub insecure_registries: BTreeSet<String>,
 }
 
-/// Annotation on a DataVolume or a claim: it need not wait for a consumer.
-pub(super) const IMMEDIATE_ANNOTATION: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
-/// Annotation on a claim: how the pod stands, or has ended, that fills it.
-pub(super) const POD_PHASE_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.phase";
-/// Annotation on a claim: it is to be filled by an upload.
-pub(super) const UPLOAD_TARGET_ANNOTATION: &str = "cdi.kubevirt.io/storage.upload.target";
 /// Restarts after which an import is given up: more than half an hour, with the kubelet's pauses.
 pub(super) const MOST_RESTARTS: i32 = 10;
 

@@ -1,11 +1,11 @@
 //! Where an import stands, by what is there.
 
 use super::claim::{self, is_filled};
-use super::facts::{ADOPTION_ANNOTATION, IMMEDIATE_ANNOTATION, MOST_RESTARTS, Observed, SourceClaim};
+use super::facts::{ADOPTION_ANNOTATION, MOST_RESTARTS, Observed, SourceClaim};
 use super::importer::{self, Running};
 use super::job::{is_upload, pulled_by_node, source_problem};
 use super::uploads::{self, Says};
-use barevirt_api::cdi::DataVolume;
+use barevirt_api::cdi::annotation;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -109,7 +109,7 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
         (Some(_), None) => Stage::Occupied,
         (None, None) if source_waits.is_some() => Stage::SourceWaits(source_waits.unwrap_or_default()),
         (None, None) if bound => Stage::Ready,
-        (None, None) if data_volume.annotations().contains_key(IMMEDIATE_ANNOTATION) => Stage::Ready,
+        (None, None) if data_volume.annotations().contains_key(annotation::BIND) => Stage::Ready,
         // A copy is made where the other claim is: its pod is the consumer.
         (None, None) if observed.waits && copy.is_some() => Stage::Ready,
         (None, None) if observed.waits => Stage::Waiting,

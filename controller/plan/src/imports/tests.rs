@@ -1,6 +1,6 @@
-use super::facts::{ADOPTION_ANNOTATION, IMMEDIATE_ANNOTATION, MOST_RESTARTS};
+use super::facts::{ADOPTION_ANNOTATION, MOST_RESTARTS};
 use super::*;
-use barevirt_api::cdi::DataVolume;
+use barevirt_api::cdi::{DataVolume, annotation};
 use barevirt_import_job::{Job, Outcome, Source};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::Value;
@@ -288,8 +288,7 @@ fn a_class_that_waits_for_a_consumer_is_waited_for() {
     world.settle();
     assert!(world.observed.pod.is_some());
     // Or nobody's need.
-    let immediate =
-        data_volume(|value| value["metadata"]["annotations"] = json!({ IMMEDIATE_ANNOTATION: "" }));
+    let immediate = data_volume(|value| value["metadata"]["annotations"] = json!({ (annotation::BIND): "" }));
     let mut world = World::new(immediate);
     world.observed.waits = true;
     world.settle();

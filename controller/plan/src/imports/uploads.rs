@@ -15,29 +15,17 @@ mod pod;
 mod target;
 
 pub use self::target::{Keys, Target};
-use super::facts::{
-    Event, IMMEDIATE_ANNOTATION, Installation, MOST_RESTARTS, POD_PHASE_ANNOTATION, Step,
-    UPLOAD_TARGET_ANNOTATION,
-};
+use super::facts::{Event, Installation, MOST_RESTARTS, Step};
 use super::importer::{self, End, Running};
 use super::stage::{given_up, is_of};
 use crate::data_volumes::status::{FAILED, SUCCEEDED};
+use barevirt_api::cdi::annotation;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Annotation on a claim: what is uploaded; nothing, or `kubevirt`, for an image.
-const CONTENT_ANNOTATION: &str = "cdi.kubevirt.io/storage.contentType";
-/// Annotation on a claim: whether its pod takes an image.
-const READY_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.ready";
-/// Annotation on a claim: how often its pod was started again.
-const RESTARTS_ANNOTATION: &str = "cdi.kubevirt.io/storage.pod.restarts";
-/// Annotations on a claim: whether its pod runs, why not, and the same for people.
-const RUNNING_ANNOTATION: &str = "cdi.kubevirt.io/storage.condition.running";
-const REASON_ANNOTATION: &str = "cdi.kubevirt.io/storage.condition.running.reason";
-const MESSAGE_ANNOTATION: &str = "cdi.kubevirt.io/storage.condition.running.message";
 /// Event: somebody uses the claim.
 const IN_USE: &str = "UploadTargetInUse";
 /// Event: nothing that is served.
@@ -61,7 +49,7 @@ pub struct Plan {
 
 /// Whether a claim is one to upload into: what others are is nothing to look at.
 pub fn is_target(annotations: &BTreeMap<String, String>) -> bool {
-    annotations.contains_key(UPLOAD_TARGET_ANNOTATION)
+    annotations.contains_key(annotation::UPLOAD)
 }
 
 fn said<'a>(claim: &'a PersistentVolumeClaim, annotation: &str) -> Option<&'a str> {
@@ -81,15 +69,16 @@ pub fn plan(target: &Target) -> Plan {
     }
     let own = target.pod.as_ref().filter(|pod| is_of(pod.owner_references(), claim));
     let remove = || own.filter(|pod| pod.metadata.deletion_timestamp.is_none()).and_then(|pod| pod.uid());
-    let settled = matches!(said(claim, POD_PHASE_ANNOTATION), Some(SUCCEEDED | FAILED));
+    let settled = matches!(said(claim, annotation::PHASE), Some(SUCCEEDED | FAILED));
     if !is_target(claim.annotations()) || settled {
         return Plan { step: remove().map(Step::RemovePod), ..Plan::default() };
     }
     if let Some(content) =
-        said(claim, CONTENT_ANNOTATION).filter(|content| !matches!(*content, "" | "kubevirt"))
+        said(claim, annotation::CONTENT).filter(|content| !matches!(*content, "" | "kubevirt"))
     {
         let message = format!(
-            "{CONTENT_ANNOTATION} is {content}: only images are taken without CDI, and this cluster has none"
+            "{} is {content}: only images are taken without CDI, and this cluster has none",
+            annotation::CONTENT
         );
         return refused(claim, NOT_SERVED, message, None);
     }
@@ -100,12 +89,12 @@ pub fn plan(target: &Target) -> Plan {
             refused(claim, "ErrPodNotOwned", message, Some(AGAIN))
         }
         // It was deleted, whatever it was doing: who waits for it learns that it begins anew.
-        (None, None) if said(claim, POD_PHASE_ANNOTATION) == Some("Running") => {
+        (None, None) if said(claim, annotation::PHASE) == Some("Running") => {
             let restarts = (restarts(claim) + 1).to_string();
             Plan { step: patch(claim, &lost(&restarts, "its pod was deleted")), ..Plan::default() }
         }
         // Its class may wait for a pod: that is not this one, unless the claim says so.
-        (None, None) if !is_bound(claim) && said(claim, IMMEDIATE_ANNOTATION).is_none() => Plan::default(),
+        (None, None) if !is_bound(claim) && said(claim, annotation::BIND).is_none() => Plan::default(),
         (None, None) => match &target.used_by {
             Some(pod) => {
                 let message = format!("claim {} is used by pod {pod}", claim.name_any());
@@ -122,7 +111,7 @@ pub fn pod(target: &Target, keys: &Keys, installation: &Installation) -> Pod {
 }
 
 fn restarts(claim: &PersistentVolumeClaim) -> i32 {
-    said(claim, RESTARTS_ANNOTATION).and_then(|text| text.parse::<i32>().ok()).unwrap_or_default().max(0)
+    said(claim, annotation::RESTARTS).and_then(|text| text.parse::<i32>().ok()).unwrap_or_default().max(0)
 }
 
 /// Says once that it cannot be, and why.
@@ -132,7 +121,8 @@ fn refused(
     message: String,
     again: Option<Duration>,
 ) -> Plan {
-    let wanted = [(READY_ANNOTATION, "false"), (REASON_ANNOTATION, reason), (MESSAGE_ANNOTATION, &message)];
+    let wanted =
+        [(annotation::READY, "false"), (annotation::REASON, reason), (annotation::MESSAGE, &message)];
     let step = patch(claim, &wanted);
     let event = step.is_some().then_some(Event { warning: true, reason, message });
     Plan { step, event, again, opens: false }
@@ -147,12 +137,12 @@ fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         patch(
             claim,
             &[
-                (POD_PHASE_ANNOTATION, phase),
-                (READY_ANNOTATION, if ready { "true" } else { "false" }),
-                (RESTARTS_ANNOTATION, &restarts),
-                (RUNNING_ANNOTATION, if running.runs { "true" } else { "false" }),
-                (REASON_ANNOTATION, reason),
-                (MESSAGE_ANNOTATION, message),
+                (annotation::PHASE, phase),
+                (annotation::READY, if ready { "true" } else { "false" }),
+                (annotation::RESTARTS, &restarts),
+                (annotation::RUNNING, if running.runs { "true" } else { "false" }),
+                (annotation::REASON, reason),
+                (annotation::MESSAGE, message),
             ],
         )
     };
@@ -185,7 +175,7 @@ fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
             // What ended an upload is read by who sent it, after the next start.
             let message = match message {
                 Some(message) => message,
-                None if running.restarts > 0 => said(claim, MESSAGE_ANNOTATION).unwrap_or_default(),
+                None if running.restarts > 0 => said(claim, annotation::MESSAGE).unwrap_or_default(),
                 None => "",
             };
             state(if running.runs { "Running" } else { "Pending" }, ready, reason, message)
@@ -197,12 +187,12 @@ fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
 /// What a claim says whose pod is no more.
 fn lost<'a>(restarts: &'a str, why: &'a str) -> [(&'a str, &'a str); 6] {
     [
-        (POD_PHASE_ANNOTATION, "Pending"),
-        (READY_ANNOTATION, "false"),
-        (RESTARTS_ANNOTATION, restarts),
-        (RUNNING_ANNOTATION, "false"),
-        (REASON_ANNOTATION, "Error"),
-        (MESSAGE_ANNOTATION, why),
+        (annotation::PHASE, "Pending"),
+        (annotation::READY, "false"),
+        (annotation::RESTARTS, restarts),
+        (annotation::RUNNING, "false"),
+        (annotation::REASON, "Error"),
+        (annotation::MESSAGE, why),
     ]
 }
 
@@ -248,17 +238,17 @@ pub(super) enum Says {
 
 /// What a claim says to the DataVolume that asked for it.
 pub(super) fn says(claim: &PersistentVolumeClaim) -> Says {
-    let message = || said(claim, MESSAGE_ANNOTATION).unwrap_or_default().to_owned();
-    match said(claim, POD_PHASE_ANNOTATION) {
+    let message = || said(claim, annotation::MESSAGE).unwrap_or_default().to_owned();
+    match said(claim, annotation::PHASE) {
         Some(SUCCEEDED) => return Says::Filled,
         Some(FAILED) => return Says::Failed(message()),
         Some(_) => {}
-        None if said(claim, IMMEDIATE_ANNOTATION).is_none() && said(claim, MESSAGE_ANNOTATION).is_none() => {
+        None if said(claim, annotation::BIND).is_none() && said(claim, annotation::MESSAGE).is_none() => {
             return Says::Nothing;
         }
         None => {}
     }
-    let ready = said(claim, READY_ANNOTATION) == Some("true");
+    let ready = said(claim, annotation::READY) == Some("true");
     let stopped = Some(message()).filter(|message| !ready && !message.is_empty());
     Says::Opened(Running { runs: ready, restarts: restarts(claim), stopped, ..Running::default() })
 }

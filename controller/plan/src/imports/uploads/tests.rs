@@ -16,7 +16,7 @@ fn claim(annotations: &Value, bound: bool) -> PersistentVolumeClaim {
 }
 
 fn opened(bound: bool) -> PersistentVolumeClaim {
-    claim(&json!({ UPLOAD_TARGET_ANNOTATION: "" }), bound)
+    claim(&json!({ (annotation::UPLOAD): "" }), bound)
 }
 
 /// A claim, followed step by step as the cluster would.
@@ -85,19 +85,19 @@ fn a_claim_is_opened_filled_and_marked() {
     world.settle();
     let pod = world.target.pod.clone().unwrap();
     assert_eq!(pod.name_any(), "cdi-upload-disk");
-    assert_eq!((world.says(POD_PHASE_ANNOTATION), world.says(READY_ANNOTATION)), ("Pending", "false"));
+    assert_eq!((world.says(annotation::PHASE), world.says(annotation::READY)), ("Pending", "false"));
     world.pod_is("Running", false, 0, &running(), &json!({}));
     world.settle();
-    assert_eq!((world.says(POD_PHASE_ANNOTATION), world.says(READY_ANNOTATION)), ("Running", "false"));
+    assert_eq!((world.says(annotation::PHASE), world.says(annotation::READY)), ("Running", "false"));
     world.pod_is("Running", true, 0, &running(), &json!({}));
     world.settle();
-    assert_eq!(world.says(READY_ANNOTATION), "true");
+    assert_eq!(world.says(annotation::READY), "true");
     let done = tests::ended(0, &Outcome::Done { size: 1 }.to_message());
     world.pod_is("Succeeded", false, 0, &done, &json!({}));
     let planned = plan(&world.target);
     assert!(matches!(planned.step, Some(Step::PatchClaim(_))), "the claim is marked before the pod goes");
     world.settle();
-    assert_eq!((world.says(POD_PHASE_ANNOTATION), world.says(READY_ANNOTATION)), ("Succeeded", "false"));
+    assert_eq!((world.says(annotation::PHASE), world.says(annotation::READY)), ("Succeeded", "false"));
     assert_eq!(world.target.pod, None);
     world.settle();
     assert_eq!(world.target.pod, None, "it is not opened again");
@@ -110,35 +110,35 @@ fn a_pod_that_was_lost_or_started_again_counts() {
     let passing = tests::ended(1, &Outcome::failed(false, "convert the image: corrupt").to_message());
     world.pod_is("Running", true, 1, &running(), &passing);
     world.settle();
-    assert_eq!((world.says(RESTARTS_ANNOTATION), world.says(READY_ANNOTATION)), ("1", "true"));
+    assert_eq!((world.says(annotation::RESTARTS), world.says(annotation::READY)), ("1", "true"));
     world.pod_is("Running", false, 1, &passing, &json!({}));
     world.settle();
-    assert_eq!(world.says(MESSAGE_ANNOTATION), "convert the image: corrupt");
+    assert_eq!(world.says(annotation::MESSAGE), "convert the image: corrupt");
     world.pod_is("Running", true, 2, &running(), &passing);
     world.settle();
     assert_eq!(
-        world.says(MESSAGE_ANNOTATION),
+        world.says(annotation::MESSAGE),
         "convert the image: corrupt",
         "who sent it has not read it yet"
     );
     // Evicted: another pod, which goes on counting.
     world.pod_is("Failed", false, 2, &json!({}), &json!({}));
     world.settle();
-    assert_eq!(world.says(RESTARTS_ANNOTATION), "3");
+    assert_eq!(world.says(annotation::RESTARTS), "3");
     let again = world.target.pod.clone().unwrap();
     assert_eq!(again.annotations()[RESTARTS_ANNOTATION_OF_PODS], "3");
-    assert_eq!(world.says(POD_PHASE_ANNOTATION), "Pending");
+    assert_eq!(world.says(annotation::PHASE), "Pending");
     // Deleted while it worked.
     world.pod_is("Running", true, 0, &running(), &json!({}));
     world.settle();
     world.target.pod = None;
     world.settle();
-    assert_eq!((world.says(RESTARTS_ANNOTATION), world.says(READY_ANNOTATION)), ("4", "false"));
+    assert_eq!((world.says(annotation::RESTARTS), world.says(annotation::READY)), ("4", "false"));
     assert!(world.target.pod.is_some());
     world.pod_is("Running", false, MOST_RESTARTS, &passing, &json!({}));
     world.settle();
-    assert_eq!(world.says(POD_PHASE_ANNOTATION), "Failed");
-    assert!(world.says(MESSAGE_ANNOTATION).starts_with("given up after"));
+    assert_eq!(world.says(annotation::PHASE), "Failed");
+    assert!(world.says(annotation::MESSAGE).starts_with("given up after"));
     assert_eq!((world.target.pod.as_ref(), world.events.as_slice()), (None, &["UploadFailed"][..]));
 }
 
@@ -157,14 +157,14 @@ fn what_is_not_to_be_filled_is_left_alone() {
     world.target.used_by = Some("virt-launcher-a".to_owned());
     world.settle();
     assert_eq!((world.target.pod.as_ref(), world.events.as_slice()), (None, &["UploadTargetInUse"][..]));
-    assert!(world.says(MESSAGE_ANNOTATION).contains("is used by pod virt-launcher-a"));
+    assert!(world.says(annotation::MESSAGE).contains("is used by pod virt-launcher-a"));
     world.settle();
     assert_eq!(world.events.len(), 1, "it is told once");
     world.target.used_by = None;
     world.settle();
     assert!(world.target.pod.is_some());
     // An archive.
-    let archive = json!({ UPLOAD_TARGET_ANNOTATION: "", CONTENT_ANNOTATION: "archive" });
+    let archive = json!({ (annotation::UPLOAD): "", (annotation::CONTENT): "archive" });
     let mut world = World::new(claim(&archive, true));
     world.settle();
     assert_eq!((world.target.pod.as_ref(), world.events.as_slice()), (None, &["UploadNotServed"][..]));
@@ -173,9 +173,9 @@ fn what_is_not_to_be_filled_is_left_alone() {
     world.settle();
     world.target.pod.as_mut().unwrap().metadata.owner_references = None;
     world.settle();
-    assert!(world.target.pod.is_some() && world.says(MESSAGE_ANNOTATION).contains("is not of this claim"));
+    assert!(world.target.pod.is_some() && world.says(annotation::MESSAGE).contains("is not of this claim"));
     // One that need not wait.
-    let bind = json!({ UPLOAD_TARGET_ANNOTATION: "", IMMEDIATE_ANNOTATION: "" });
+    let bind = json!({ (annotation::UPLOAD): "", (annotation::BIND): "" });
     let mut world = World::new(claim(&bind, false));
     world.settle();
     assert!(world.target.pod.is_some());
@@ -220,7 +220,7 @@ fn a_data_volume_says_what_its_claim_says() {
     };
     let (step, phase) = look(None);
     let Some(Step::MakeClaim(mut claim)) = step else { panic!("{step:?}") };
-    assert_eq!((phase.as_str(), said(&claim, UPLOAD_TARGET_ANNOTATION)), ("Pending", Some("")));
+    assert_eq!((phase.as_str(), said(&claim, annotation::UPLOAD)), ("Pending", Some("")));
     claim.metadata.uid = Some("c1".to_owned());
     claim.status.get_or_insert_default().phase = Some("Bound".to_owned());
     assert_eq!(look(Some(&claim)), (None, "UploadScheduled".to_owned()));
@@ -228,13 +228,13 @@ fn a_data_volume_says_what_its_claim_says() {
         claim.metadata.annotations.get_or_insert_default().insert(annotation.to_owned(), value.to_owned());
         look(Some(&claim))
     };
-    assert_eq!(say(POD_PHASE_ANNOTATION, "Running"), (None, "UploadScheduled".to_owned()));
-    assert_eq!(say(READY_ANNOTATION, "true"), (None, "UploadReady".to_owned()));
+    assert_eq!(say(annotation::PHASE, "Running"), (None, "UploadScheduled".to_owned()));
+    assert_eq!(say(annotation::READY, "true"), (None, "UploadReady".to_owned()));
     // Not while it is started again.
-    say(RESTARTS_ANNOTATION, "1");
-    assert_eq!(say(READY_ANNOTATION, "false"), (None, "UploadScheduled".to_owned()));
-    say(READY_ANNOTATION, "true");
-    let (step, phase) = say(POD_PHASE_ANNOTATION, "Succeeded");
+    say(annotation::RESTARTS, "1");
+    assert_eq!(say(annotation::READY, "false"), (None, "UploadScheduled".to_owned()));
+    say(annotation::READY, "true");
+    let (step, phase) = say(annotation::PHASE, "Succeeded");
     assert!(matches!(step, Some(Step::PatchClaim(patch)) if patch.to_string().contains("populatedFor")));
     assert_eq!(phase, "Succeeded");
     assert_eq!(
@@ -267,12 +267,12 @@ fn a_data_volume_waits_with_its_claim_and_fails_with_it() {
         (status.phase.clone().unwrap(), status)
     };
     let with = |annotations: Value, bound: bool| serde_json::to_value(claim(&annotations, bound)).unwrap();
-    let open = || json!({ UPLOAD_TARGET_ANNOTATION: "" });
+    let open = || json!({ (annotation::UPLOAD): "" });
     assert_eq!(phase(&with(open(), false), true).0, "WaitForFirstConsumer");
     assert_eq!(phase(&with(open(), false), false).0, "Pending");
-    let bind = json!({ UPLOAD_TARGET_ANNOTATION: "", IMMEDIATE_ANNOTATION: "" });
+    let bind = json!({ (annotation::UPLOAD): "", (annotation::BIND): "" });
     assert_eq!(phase(&with(bind, false), true).0, "UploadScheduled");
-    let failed = json!({ POD_PHASE_ANNOTATION: "Failed", MESSAGE_ANNOTATION: "given up" });
+    let failed = json!({ (annotation::PHASE): "Failed", (annotation::MESSAGE): "given up" });
     let (phase, status) = phase(&with(failed, true), false);
     assert_eq!(phase, "Failed");
     assert!(serde_json::to_string(&status).unwrap().contains("given up"));
