@@ -1,9 +1,14 @@
 //! `cdi.kubevirt.io`: claims that are filled. Their controller is CDI's, or where there is none, ours.
 
 pub mod annotation;
+mod data_source;
 mod definition;
 mod status;
 
+pub use data_source::{
+    DataSource, DataSourceRefSourceDataSource, DataSourceSource, DataSourceSpec, DataSourceStatus,
+    data_source_definition,
+};
 pub use definition::definition;
 pub use status::{DataVolumeCondition, DataVolumeStatus};
 
@@ -28,10 +33,12 @@ pub const UPLOAD_VERSION: &str = "v1beta1";
 
 /// Name of the definition of DataVolumes.
 pub const DATA_VOLUME_DEFINITION: &str = "datavolumes.cdi.kubevirt.io";
+/// Name of the definition of DataSources.
+pub const DATA_SOURCE_DEFINITION: &str = "datasources.cdi.kubevirt.io";
 /// Name of the definition of the kind that CDI's operator is told with: where it is, CDI is.
 pub const CDI_DEFINITION: &str = "cdis.cdi.kubevirt.io";
 
-/// Whether the definition of DataVolumes, by its labels, is the one that virt-operator makes where there is none.
+/// Whether a definition of the group, by its labels, is the one that virt-operator makes where there is none.
 #[must_use]
 pub fn is_own_definition(labels: &BTreeMap<String, String>) -> bool {
     labels.get(MANAGED_BY_LABEL).is_some_and(|by| by == OPERATOR)

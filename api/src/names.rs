@@ -24,6 +24,10 @@ pub const SERVICE_ACCOUNT_CONTROLLER: &str = "kubevirt-controller";
 pub const CA_CONFIG_MAP: &str = "kubevirt-ca";
 /// Key of it: PEM.
 pub const CA_BUNDLE_KEY: &str = "ca-bundle";
+/// Policy that asks who may copy a claim of another namespace.
+pub const COPIES_POLICY: &str = "kubevirt-datavolume-sources-policy";
+/// Its binding.
+pub const COPIES_BINDING: &str = "kubevirt-datavolume-sources-binding";
 /// Config map of the components' namespace whose values are registries without TLS, `host:port`: CDI's name.
 pub const INSECURE_REGISTRIES_CONFIG_MAP: &str = "cdi-insecure-registries";
 /// Config map in which administrators choose the machine labels that metrics report.

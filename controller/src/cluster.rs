@@ -18,6 +18,7 @@ use crate::migrations::Migrations;
 use crate::node::Nodes;
 use crate::packed::Packed;
 use crate::pauses::Pauses;
+use crate::senders::Senders;
 use crate::vsock::ContextIds;
 use barevirt_api::migratable::SERVED;
 use barevirt_api::migrations::MigrationPolicy;
@@ -113,6 +114,8 @@ pub struct Cluster {
     pub pauses: Pauses,
     /// Launcher pods that were made and that no status names yet.
     pub births: Births,
+    /// Pods that send claims to other namespaces.
+    pub senders: Senders,
     kubevirts: Store<DeserializeGuard<KubeVirt>>,
     known_nodes: Store<Node>,
     policies: Store<DeserializeGuard<MigrationPolicy>>,
@@ -193,6 +196,7 @@ impl Cluster {
             macs: Macs::default(),
             pauses: Pauses::default(),
             births: Births::default(),
+            senders: Senders::default(),
             kubevirts,
             known_nodes,
             policies,

@@ -39,7 +39,7 @@
 //! - [`write`] and [`expectations`]: writes that are waited for until the caches show them; [`adoption`]: who may own others.
 //! - [`migrations`]: what moves, and whose turn it is; [`moves`]: migrations that this program asks for.
 //! - [`kin`]: what belongs to which set or pool; [`generations`]: what was found done; [`pauses`]: pods that were made a moment
-//!   ago; [`births`]: launcher pods that are ours because we made them; [`vsock`]: addresses of guests; [`image_volumes`]: what the cluster can do; [`backlog`]: the queues as metrics.
+//!   ago; [`births`]: launcher pods that are ours because we made them; [`senders`]: whether claims are sent to other namespaces; [`vsock`]: addresses of guests; [`image_volumes`]: what the cluster can do; [`backlog`]: the queues as metrics.
 //!
 //! **What others use too**
 //!
@@ -67,6 +67,7 @@ pub mod pauses;
 pub mod pool;
 pub mod replica_set;
 pub mod run;
+pub mod senders;
 pub mod vm;
 pub mod vmi;
 pub mod vsock;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Absent --install--> Kinds --(dropped)--> Barevirt's own       one test at a time, in one program
-//!   Kinds --(dropped by the last)--> Barevirt's own               several at a time
+//!   Absent, or Kinds --(dropped by the last)--> Barevirt's own    several at a time of the one or of the other
 //!
 //!   a DataVolume: its claim is made --> a pod mounts it --> the small guest's disk is written to it --> Succeeded
 //!                               \-- or once another pod has bound it --/
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -73,36 +73,84 @@ fn definition((plural, kind, group, scope): (&str, &str, &str, &str)) -> Value {
     })
 }
 
-/// Tests that have the kinds, or the one that says whether they are there.
-static TESTS: RwLock<()> = RwLock::new(());
+/// Whose turn it is, in one program.
+static TURNS: Turns =
+    Turns { held: Mutex::new(Held { by: Side::Absent, tests: 0 }), changed: Condvar::new() };
+
+/// What tests have in common that can run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// There is no CDI.
+    Absent,
+    /// CDI's kinds are there.
+    Kinds,
+    /// Both, one after the other: a test for itself.
+    Alone,
+}
+
+struct Held {
+    by: Side,
+    tests: usize,
+}
+
+struct Turns {
+    held: Mutex<Held>,
+    changed: Condvar,
+}
+
+/// A test's turn, until it is dropped.
+struct Turn;
+
+impl Turns {
+    /// Waits until no test of another side runs.
+    fn take(&self, side: Side) -> Turn {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = |held: &mut Held| held.tests > 0 && (held.by != side || side == Side::Alone);
+        let mut held = self.changed.wait_while(held, others).unwrap_or_else(PoisonError::into_inner);
+        held.by = side;
+        held.tests += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        TURNS.held.lock().unwrap_or_else(PoisonError::into_inner).tests -= 1;
+        TURNS.changed.notify_all();
+    }
+}
+
 /// How many tests have the kinds.
 static HOLDERS: Mutex<usize> = Mutex::new(0);
 
 /// There is no CDI, until this is dropped or one is installed.
 pub struct Absent {
-    alone: RwLockWriteGuard<'static, ()>,
+    turn: Turn,
 }
 
 impl Absent {
-    /// Waits for other tests with a CDI, takes away what a former run has left behind, and waits for Barevirt's own definition.
+    /// Waits for tests with a CDI, takes away what a former run has left behind, and waits for Barevirt's own definition. Other
+    /// tests without a CDI run meanwhile.
     pub fn prepare() -> Result<Self> {
-        // A test that failed has said so; the next one may go on.
-        let alone = TESTS.write().unwrap_or_else(PoisonError::into_inner);
+        Self::within(Side::Absent)
+    }
+
+    /// The same, alone.
+    pub fn alone() -> Result<Self> {
+        Self::within(Side::Alone)
+    }
+
+    fn within(side: Side) -> Result<Self> {
+        let turn = TURNS.take(side);
         clear()?;
         wait_for_own()?;
-        Ok(Absent { alone })
+        Ok(Absent { turn })
     }
 
-    /// Makes the kinds.
+    /// Makes the kinds. For who is alone.
     pub fn install(self) -> Result<Kinds> {
-        Kinds::held(Turn::Alone(self.alone))
+        Kinds::held(self.turn)
     }
-}
-
-/// How a test keeps others from what it has.
-enum Turn {
-    Alone(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'static, ()>),
-    WithOthers(#[expect(dead_code, reason = "held, not read")] RwLockReadGuard<'static, ()>),
 }
 
 /// CDI's kinds, until the last that has them drops them.
@@ -113,7 +161,7 @@ pub struct Kinds {
 impl Kinds {
     /// The kinds, once no other test says whether they are there.
     pub fn install() -> Result<Self> {
-        Self::held(Turn::WithOthers(TESTS.read().unwrap_or_else(PoisonError::into_inner)))
+        Self::held(TURNS.take(Side::Kinds))
     }
 
     fn held(turn: Turn) -> Result<Self> {

@@ -10,9 +10,18 @@ use kube::{Api, Client, ResourceExt};
 /// # Errors
 /// Where the API server does not say.
 pub async fn are_ours(client: &Client) -> Result<bool, Error> {
+    is_ours(client, DEFINITION).await
+}
+
+/// Whether the objects of one of CDI's definitions are Barevirt's to look after, as it is at this moment: that definition is
+/// Barevirt's own, and there is no CDI. `name` is the definition's.
+///
+/// # Errors
+/// Where the API server does not say.
+pub async fn is_ours(client: &Client, name: &'static str) -> Result<bool, Error> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let about = |name: &'static str| move || format!("definition {name}");
-    let found = call_opt("get", about(DEFINITION), definitions.get_metadata(DEFINITION)).await?;
+    let found = call_opt("get", about(name), definitions.get_metadata(name)).await?;
     if !found.is_some_and(|found| is_own_definition(found.labels())) {
         return Ok(false);
     }

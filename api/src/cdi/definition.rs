@@ -32,9 +32,15 @@ const RULES: &[Rule] = &[
     },
     Rule {
         at: &[],
-        rule: "!has(self.sourceRef)",
-        message: "sourceRef is served by CDI alone, and this cluster has none",
+        rule: "!has(self.source) || !has(self.sourceRef)",
+        message: "only one of source and sourceRef can be given",
         field: ".sourceRef",
+    },
+    Rule {
+        at: &["sourceRef"],
+        rule: "self.kind == 'DataSource'",
+        message: "a source can be named by a DataSource alone",
+        field: ".kind",
     },
     Rule {
         at: &[],
@@ -68,7 +74,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         at: &[],
-        rule: "!has(self.storage) || has(self.source) && has(self.source.pvc) || has(self.storage.resources) && \
+        rule: "!has(self.storage) || has(self.sourceRef) || has(self.source) && has(self.source.pvc) || has(self.storage.resources) && \
             has(self.storage.resources.requests) && 'storage' in self.storage.resources.requests",
         message: "storage.resources.requests.storage must be given, except for a copy",
         field: ".storage",
@@ -171,7 +177,7 @@ pub fn definition() -> CustomResourceDefinition {
     definition
 }
 
-fn below<'a>(schema: &'a mut JSONSchemaProps, path: &[&str]) -> Option<&'a mut JSONSchemaProps> {
+pub(super) fn below<'a>(schema: &'a mut JSONSchemaProps, path: &[&str]) -> Option<&'a mut JSONSchemaProps> {
     path.iter().try_fold(schema, |schema, member| schema.properties.as_mut()?.get_mut(*member))
 }
 

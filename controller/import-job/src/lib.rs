@@ -6,6 +6,7 @@
 //!   virt-controller <-- GET /metrics on METRICS_PORT: progress --- virt-importer
 //! ```
 
+pub mod copy;
 mod upload;
 
 use serde::{Deserialize, Serialize};
@@ -90,6 +91,15 @@ pub enum Source {
         certificate: String,
         /// Its key, PEM.
         key: String,
+    },
+    /// A claim of another namespace, byte for byte, from the pod that sends it ([`copy`]).
+    Sender {
+        /// Its address.
+        address: String,
+        /// Its port.
+        port: u16,
+        /// Its certificate, PEM.
+        certificate: String,
     },
 }
 

@@ -43,6 +43,13 @@ impl Trouble {
 }
 
 impl Trouble {
+    /// Why nothing comes, where nothing does.
+    pub(crate) fn seen(&self, mut stream: impl Read) -> Option<Failure> {
+        // What it says is kept here.
+        let _ = stream.read(&mut [0]);
+        self.0.get().cloned()
+    }
+
     /// What is read is not there at the moment.
     pub(crate) fn note(&self, failure: Failure) {
         // The first counts.

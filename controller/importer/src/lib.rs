@@ -5,6 +5,7 @@
 //!                registry (token, manifest) --> layer (archive) -----------------------/  \--> convert (qemu-img)
 //!                local (another claim, an image of the node) --------------------------/
 //!   upload: job --> server, for virt-api alone --feed--> image --> as above
+//!   send: a claim --mutual TLS (keys)--> receive: the importer of another namespace
 //! ```
 //!
 //! Everything here comes from strangers: addresses from who makes DataVolumes, answers from servers, images from whoever made
@@ -21,11 +22,14 @@ pub mod download;
 pub mod failure;
 pub mod feed;
 pub mod image;
+pub mod keys;
 pub mod limits;
 pub mod local;
 pub mod progress;
+pub mod receive;
 pub mod registry;
 pub mod run;
+pub mod send;
 pub mod target;
 pub mod trust;
 pub mod unpack;

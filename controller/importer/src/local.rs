@@ -12,12 +12,15 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Arc;
 
-/// Copies the claim that is mounted as the source.
+/// What is copied, in messages.
+const WHAT: &str = "the claim that is copied";
+
+/// Opens the disk of the claim that is mounted as the source; its length in bytes.
 ///
 /// # Errors
-/// When it has no disk, or one that does not fit.
-pub fn claim(places: &Places, target: &Target, progress: Arc<Progress>) -> Result<(), Failure> {
-    let what = "the claim that is copied";
+/// When it has no disk.
+pub fn open(places: &Places) -> Result<(File, u64), Failure> {
+    let what = WHAT;
     let failed = |error: io::Error| Failure::Passing(format!("open {what}: {error}"));
     let is_device =
         std::fs::metadata(&places.source_device).is_ok_and(|found| found.file_type().is_block_device());
@@ -36,9 +39,18 @@ pub fn claim(places: &Places, target: &Target, progress: Arc<Progress>) -> Resul
     }
     let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
     file.rewind().map_err(failed)?;
+    Ok((file, length))
+}
+
+/// Copies the claim that is mounted as the source.
+///
+/// # Errors
+/// When it has no disk, or one that does not fit.
+pub fn claim(places: &Places, target: &Target, progress: Arc<Progress>) -> Result<(), Failure> {
+    let (file, length) = open(places)?;
     let trouble = Trouble::default();
     let stream = Local { file, read: 0, length, trouble: trouble.clone(), progress };
-    copy(Box::new(stream), (what, length), &trouble, target)
+    copy(Box::new(stream), (WHAT, length), &trouble, target)
 }
 
 /// Reads the disk of the image that is mounted as the source.

@@ -2,17 +2,21 @@
 //!
 //! ```text
 //! virt-importer                                                              the import
+//! virt-importer keys                                                         makes a key, and leaves its certificate as the message
+//! virt-importer send                                                         sends a claim to the importer of another namespace
 //! virt-importer limited --memory N --seconds N [--read F] [--write F] -- P   becomes P, within limits
 //! ```
 //!
 //! Exit status: 0 when the claim is filled, 1 when another try may help, 2 when none can.
 
 use anyhow::Context;
+use barevirt_import_job::copy::{KEYS, MAKE_KEYS, RECEIVER, SEND, SEND_PORT};
 use barevirt_import_job::{
     AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, EXIT_PASSING, HEADERS, JOB, Job, METRICS_PORT,
     Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, Source, TERMINATION_LOG, UPLOAD_PORT, USER,
 };
 use nix::sys::resource::{Resource, setrlimit};
+use std::future::Future;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,9 +27,11 @@ use tracing::{error, info, warn};
 use virt_importer::address::Addresses;
 use virt_importer::convert::Tools;
 use virt_importer::failure::Failure;
+use virt_importer::keys;
 use virt_importer::limits::Limited;
 use virt_importer::progress::{self, Progress};
 use virt_importer::run::Importer;
+use virt_importer::send::Sender;
 use virt_importer::target::Places;
 use virt_importer::trust;
 use virt_importer::upload::{self, Upload};
@@ -35,6 +41,8 @@ use virt_importer::web::{Patience, Web};
 const LONGEST_SECRET: u64 = 64 << 10;
 /// How long an upload may bring nothing.
 const STALL: Duration = Duration::from_secs(5 * 60);
+/// How long a sender waits for somebody who asks.
+const IDLE: Duration = Duration::from_secs(15 * 60);
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -44,16 +52,23 @@ fn main() -> ExitCode {
             eprintln!("{error}");
             return ExitCode::from(126);
         }
+        Some(command) if command == SEND => return run(send()),
+        Some(command) if command == MAKE_KEYS => return make_keys(),
         Some(other) => {
             eprintln!("virt-importer: {other:?} is not known");
             return ExitCode::from(EXIT_FINAL);
         }
         None => {}
     }
+    run(import())
+}
+
+/// Does the work; what became of it is left behind.
+fn run(work: impl Future<Output = Result<u64, Failure>>) -> ExitCode {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
     let result = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
-            let result = runtime.block_on(import());
+            let result = runtime.block_on(work);
             // What still waits for a server is not waited for.
             runtime.shutdown_background();
             result
@@ -98,6 +113,7 @@ async fn import() -> Result<u64, Failure> {
             tls: Arc::new(trust::tls(Path::new(trust::USUAL), Path::new(AUTHORITIES))?),
             addresses: Addresses::default(),
             patience: Patience::default(),
+            name: None,
         },
         places: places(),
         tools: tools(),
@@ -135,11 +151,41 @@ fn places() -> Places {
         scratch: SCRATCH.into(),
         source: SOURCE.into(),
         source_device: SOURCE_DEVICE.into(),
+        keys: KEYS.into(),
+        receiver: RECEIVER.into(),
     }
 }
 
 fn tools() -> Tools {
     Tools { importer: "/proc/self/exe".into(), qemu_img: "/usr/bin/qemu-img".into(), seconds: None }
+}
+
+/// Makes the pod's key. Whoever reads the pod's status knows its certificate then.
+fn make_keys() -> ExitCode {
+    let made = keys::make(Path::new(KEYS)).and_then(|certificate| {
+        std::fs::write(TERMINATION_LOG, certificate)
+            .map_err(|error| Failure::Passing(format!("leave the certificate behind: {error}")))
+    });
+    match made {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(EXIT_PASSING)
+        }
+    }
+}
+
+/// Sends until it is told to end, or nobody asks.
+async fn send() -> Result<u64, Failure> {
+    let asked = |error: anyhow::Error| Failure::Final(format!("{error:#}"));
+    let sender = Sender::open(&places())?;
+    let listener = TcpListener::bind(("::", SEND_PORT)).await;
+    let listener = listener.map_err(|error| Failure::Passing(format!("listen: {error}")))?;
+    let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
+    tokio::select! {
+        ended = sender.serve(listener, IDLE) => ended.map(|()| 0),
+        _ = stop.recv() => Ok(0),
+    }
 }
 
 /// Whose name is in the log; addresses can be secret.
@@ -151,6 +197,7 @@ fn shown(job: &Job) -> &'static str {
         Source::Claim {} => "claim",
         Source::Image {} => "image of the node",
         Source::Upload { .. } => "upload",
+        Source::Sender { .. } => "claim of another namespace",
     }
 }
 

@@ -5,9 +5,10 @@ use crate::convert::{Tools, convert};
 use crate::download::{Described, Download};
 use crate::failure::Failure;
 use crate::feed::{Feed, PIECES, Trouble};
-use crate::image::{Filled, drain, drain_padding, fill};
+use crate::image::{Filled, copy, drain, drain_padding, fill};
 use crate::local;
 use crate::progress::Progress;
+use crate::receive;
 use crate::registry::Registry;
 use crate::registry::layer::{self, Entry};
 use crate::registry::manifest::Descriptor;
@@ -89,6 +90,13 @@ impl Importer {
                 let filled = joined(spawn_blocking(move || local::image(&places, &copied, progress))).await?;
                 self.complete(filled, "the image", target).await
             }
+            Source::Sender { address, port, certificate } => {
+                let ask = receive::ask(address, *port)?;
+                let web = receive::web(&self.places.keys, certificate, self.web.clone())?;
+                let download = Download { ask, checksum: None, length: None };
+                let what = "the claim that is copied".to_owned();
+                self.transfer(&web, download, what, target, verbatim).await
+            }
             Source::Http { url, headers, checksum } => {
                 let checksum = checksum.as_deref().map(Checksum::parse).transpose()?;
                 let url = Url::parse(url)?;
@@ -105,7 +113,7 @@ impl Importer {
                 }
                 let ask = Ask { url, private, headers: HeaderMap::new() };
                 let download = Download { ask, checksum, length: None };
-                let filled = self.transfer(download, what.clone(), target, whole).await?;
+                let filled = self.transfer(&self.web, download, what.clone(), target, whole).await?;
                 self.complete(filled, &what, target).await
             }
             Source::Registry { url, architecture, insecure } => {
@@ -132,12 +140,13 @@ impl Importer {
     ) -> Result<Option<Filled>, Failure> {
         let checksum = Some(Checksum::parse(&layer.digest)?);
         let download = Download { ask: registry.blob(layer)?, checksum, length: Some(layer.size) };
-        self.transfer(download, what.to_owned(), target, of_layer).await
+        self.transfer(&self.web, download, what.to_owned(), target, of_layer).await
     }
 
     /// Reads a file of a server while it comes.
     async fn transfer<T: Send + 'static>(
         &self,
+        web: &Web,
         download: Download,
         what: String,
         target: &Arc<Target>,
@@ -145,7 +154,7 @@ impl Importer {
     ) -> Result<T, Failure> {
         let (sink, pieces) = mpsc::channel(PIECES);
         let (tell, described) = oneshot::channel();
-        let running = tokio::spawn(download.run(self.web.clone(), tell, sink, self.progress.clone()));
+        let running = tokio::spawn(download.run(web.clone(), tell, sink, self.progress.clone()));
         // Where it fails before there is an answer, the feed has the failure.
         let described = described.await.unwrap_or_default();
         let (feed, trouble) = Feed::new(pieces);
@@ -219,6 +228,22 @@ pub(crate) fn whole(mut reading: Reading) -> Result<Filled, Failure> {
         Err(_) => return Err(Failure::Passing(format!("{what}: its transfer was lost"))),
     }
     Ok(filled)
+}
+
+/// The file is a disk, whatever is in it.
+fn verbatim(mut reading: Reading) -> Result<(), Failure> {
+    let (stream, returned) = reading.lend();
+    let Reading { trouble, what, described, target, .. } = &reading;
+    let Some(length) = described.length else {
+        // Where there was no answer, reading says why.
+        let nothing = || Failure::Passing(format!("{what}: its length was not said"));
+        return Err(trouble.seen(stream).unwrap_or_else(nothing));
+    };
+    copy(stream, (what, length), trouble, target)?;
+    match returned.try_recv() {
+        Ok(mut feed) => drain(&mut feed, 0, what, trouble),
+        Err(_) => Err(Failure::Passing(format!("{what}: its transfer was lost"))),
+    }
 }
 
 /// The file is a layer, which may have the image.

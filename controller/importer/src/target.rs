@@ -41,6 +41,10 @@ pub struct Places {
     pub source: PathBuf,
     /// A claim that is copied and is a block device: used if it is there.
     pub source_device: PathBuf,
+    /// Directory with the pod's key, for a copy from another namespace.
+    pub keys: PathBuf,
+    /// Directory where a sender is told of the importer.
+    pub receiver: PathBuf,
 }
 
 /// The claim, being filled.

@@ -73,6 +73,8 @@ pub struct Web {
     pub addresses: Addresses,
     /// How long is waited.
     pub patience: Patience,
+    /// The name that a server's certificate has to have, where that is not the host's.
+    pub name: Option<&'static str>,
 }
 
 /// What is asked for.
@@ -222,7 +224,8 @@ impl Web {
         if !url.tls {
             return Ok(Box::new(stream));
         }
-        let name = ServerName::try_from(url.host.clone())
+        let name = self.name.map_or_else(|| url.host.clone(), str::to_owned);
+        let name = ServerName::try_from(name)
             .map_err(|error| Failure::Final(format!("connect to {origin}: {error}")))?;
         match TlsConnector::from(self.tls.clone()).connect(name, stream).await {
             Ok(stream) => Ok(Box::new(stream)),

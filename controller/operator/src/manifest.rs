@@ -15,7 +15,7 @@ use crate::operator::upload_service::UPLOAD_SERVICE;
 use crate::rbac::{CERTIFICATES, SECRETS, named, role_ref, rule, subjects};
 use crate::workloads::{environment, pod, two_replicas, unprivileged};
 use crate::{INSTALLED, Images, strategy, variable};
-use barevirt_api::cdi::{CDI_DEFINITION, DATA_VOLUME_DEFINITION};
+use barevirt_api::cdi::{CDI_DEFINITION, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION};
 use barevirt_api::crd;
 use barevirt_api::names::{
     CA_CONFIG_MAP, HANDLER_SIGNER, INSTALL_NAMESPACE, KUBEVIRT_NAME, SERVICE_ACCOUNT_OPERATOR as ACCOUNT,
@@ -140,7 +140,12 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
         // Its fields change with the operator's version.
         named(DEFINITIONS.0, &[DEFINITIONS.1], &[&own_definition()], &["get", "patch"]),
         // Made where there is none, and changed where it is ours.
-        named(DEFINITIONS.0, &[DEFINITIONS.1], &[DATA_VOLUME_DEFINITION], &["get", "create", "patch"]),
+        named(
+            DEFINITIONS.0,
+            &[DEFINITIONS.1],
+            &[DATA_VOLUME_DEFINITION, DATA_SOURCE_DEFINITION],
+            &["get", "create", "patch"],
+        ),
         named(DEFINITIONS.0, &[DEFINITIONS.1], &[CDI_DEFINITION], &["get"]),
         // Made where there is none, changed and taken away where it is ours.
         named("apiregistration.k8s.io", &["apiservices"], &[UPLOAD_SERVICE], &["get", "create", "patch"]),

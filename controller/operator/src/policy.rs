@@ -3,8 +3,10 @@
 //!
 //! A handler's token changes only what is on its own node. The API server puts the node of the pod that a service account token
 //! was made for into the user's `extra` (`authentication.kubernetes.io/node-name`); the policy compares it with the object.
-//! [`instances`]: what it changes of an instance there. [`pods`]: who makes pods that look like ours.
+//! [`instances`]: what it changes of an instance there. [`pods`]: who makes pods that look like ours. [`copies`]: who copies claims of
+//! other namespaces.
 
+mod copies;
 mod instances;
 mod pods;
 
@@ -26,6 +28,7 @@ pub(crate) fn objects() -> Vec<Value> {
     let mut objects = node_restriction(&handler).to_vec();
     objects.extend(certificate_requests(&handler));
     objects.extend(pods::objects(&controller));
+    objects.extend(copies::objects());
     objects
 }
 

@@ -3,10 +3,11 @@
 
 use crate::certificates::FORMER_SECRETS;
 use crate::objects::{metadata, namespaced};
-use barevirt_api::cdi::{CDI_DEFINITION, DATA_VOLUME_DEFINITION};
+use barevirt_api::cdi::{CDI_DEFINITION, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION};
 use barevirt_api::names::{
-    CA_CONFIG_MAP, INSECURE_REGISTRIES_CONFIG_MAP, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API as API,
-    SERVICE_ACCOUNT_CONTROLLER as CONTROLLER, SERVICE_ACCOUNT_HANDLER as HANDLER, VM_LABELS_CONFIG_MAP,
+    CA_CONFIG_MAP, COPIES_BINDING, COPIES_POLICY, INSECURE_REGISTRIES_CONFIG_MAP, INSTALL_NAMESPACE,
+    SERVICE_ACCOUNT_API as API, SERVICE_ACCOUNT_CONTROLLER as CONTROLLER, SERVICE_ACCOUNT_HANDLER as HANDLER,
+    VM_LABELS_CONFIG_MAP,
 };
 use serde_json::{Value, json};
 
@@ -171,7 +172,8 @@ fn controller_cluster_rules() -> Vec<Value> {
         // takes our own word for it.
         rule("cdi.kubevirt.io", &["datavolumes"], &["get", "list", "watch", "create", "patch"]),
         rule("cdi.kubevirt.io", &["datavolumes/source"], &["create"]),
-        rule("cdi.kubevirt.io", &["datasources"], &["get"]),
+        rule("cdi.kubevirt.io", &["datasources"], &["get", "list", "watch"]),
+        rule("cdi.kubevirt.io", &["datasources/status"], &["patch"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
         // Where there is no CDI they are filled, and whether that is so, their definition tells.
         rule("cdi.kubevirt.io", &["datavolumes/status"], &["patch"]),
@@ -179,7 +181,15 @@ fn controller_cluster_rules() -> Vec<Value> {
         named(
             "apiextensions.k8s.io",
             &["customresourcedefinitions"],
-            &[DATA_VOLUME_DEFINITION, CDI_DEFINITION],
+            &[DATA_VOLUME_DEFINITION, DATA_SOURCE_DEFINITION, CDI_DEFINITION],
+            &["get"],
+        ),
+        // Since when it is asked who copies claims of other namespaces.
+        named("admissionregistration.k8s.io", &["validatingadmissionpolicies"], &[COPIES_POLICY], &["get"]),
+        named(
+            "admissionregistration.k8s.io",
+            &["validatingadmissionpolicybindings"],
+            &[COPIES_BINDING],
             &["get"],
         ),
         rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),

@@ -155,8 +155,8 @@ const TABLE: &[Row] = &[
     )
     .writers(ALL, WRITE)
     .view(READ),
-    // CDI's kind, where there is no CDI; its own roles grant the same.
-    Row::new("cdi.kubevirt.io", &["datavolumes"]).writers(ALL, WRITE).view(READ),
+    // CDI's kinds, where there is no CDI; its own roles grant the same.
+    Row::new("cdi.kubevirt.io", &["datavolumes", "datasources"]).writers(ALL, WRITE).view(READ),
     // The same, of what its images come in by.
     Row::new(UPLOADS, &["uploadtokenrequests", "uploads/proxy"]).writers(CREATE, CREATE),
     Row::new("pool.kubevirt.io", &["virtualmachinepools"]).writers(ALL, WRITE).view(READ),
@@ -296,7 +296,7 @@ mod tests {
         let served: BTreeSet<String> = barevirt_api::crd::all()
             .iter()
             .map(|crd| format!("{} {}", crd.spec.group, crd.spec.names.plural))
-            .chain(["cdi.kubevirt.io datavolumes".to_owned()])
+            .chain(["datavolumes", "datasources"].map(|kind| format!("cdi.kubevirt.io {kind}")))
             .collect();
         let granted: BTreeSet<String> = grants()
             .values()

@@ -47,8 +47,14 @@ pub struct Place {
     pub name: String,
 }
 
+impl std::fmt::Display for Place {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}/{}", self.namespace, self.name)
+    }
+}
+
 impl Place {
-    fn new(kind: &str, namespace: &str, name: &str) -> Result<Self, String> {
+    pub(crate) fn new(kind: &str, namespace: &str, name: &str) -> Result<Self, String> {
         if is_dns_label(namespace) && is_dns_subdomain(name) {
             return Ok(Place { namespace: namespace.to_owned(), name: name.to_owned() });
         }

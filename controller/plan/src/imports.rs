@@ -17,9 +17,12 @@
 //! whatever else has their names is left alone.
 
 mod claim;
+pub mod data_source;
 mod facts;
 mod importer;
 mod job;
+mod origin;
+mod sender;
 mod stage;
 mod status;
 mod upload_events;
@@ -32,9 +35,10 @@ use kube::ResourceExt;
 use std::time::Duration;
 
 pub use claim::is_filled;
-pub use facts::{Event, Installation, LABEL, Observed, SourceClaim, Step};
+pub use facts::{Copied, Event, Installation, LABEL, Observed, Sender, SourceClaim, Step};
 pub use importer::{Running, address, name as pod_name};
-pub use job::copied;
+pub use origin::{Named, followed, is_waiting, may_copy, named, permitted};
+pub use sender::{RECEIVER_ANNOTATION, SELECTOR, asked_by, name as sender_name};
 pub use status::refused;
 
 /// How often the progress of one that runs is looked at.
@@ -52,6 +56,8 @@ pub struct Plan {
     pub status: Option<DataVolumeStatus>,
     /// To be done once the status is written.
     pub after: Option<Step>,
+    /// To be done last.
+    pub last: Option<Step>,
     /// To be told once the status is written.
     pub events: Vec<Event>,
     /// When to look again, where no watch tells.
@@ -61,7 +67,7 @@ pub struct Plan {
 impl Plan {
     /// Whether something is changed, and not just looked at again later.
     pub fn changes(&self) -> bool {
-        self.step.is_some() || self.status.is_some() || self.after.is_some()
+        self.step.is_some() || self.status.is_some() || self.after.is_some() || self.last.is_some()
     }
 }
 
@@ -81,39 +87,54 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
     if matches!(old.phase.as_deref(), Some(SUCCEEDED | FAILED)) {
         return Plan { after: remove, ..Plan::default() };
     }
-    let copy = observed.source.as_ref().and_then(|source| source.claim.as_ref());
+    let source = observed.copied.source();
+    let copy = source.and_then(|source| source.claim.as_ref());
     let stage = stage(observed, own_pod, installation.image_volumes);
     let status = status::of(observed, &stage);
-    let events = status::events(&old, &status, &stage, data_volume);
+    let events = status::events(&old, &status, &stage, observed);
     let mut plan = Plan { events, status: (status != old).then_some(status), ..Plan::default() };
     match &stage {
-        Stage::Unclaimed => match claim::of(data_volume, copy) {
+        Stage::Unclaimed => match claim::of(data_volume, source) {
             Ok(claim) => plan.step = Some(Step::MakeClaim(Box::new(claim))),
             // `stage` has asked the same.
             Err(_) => return plan,
         },
         Stage::Adoptable => plan.step = Some(Step::PatchClaim(claim::adoption(data_volume))),
         Stage::Ready => {
-            let claim = observed.claim.as_ref();
-            plan.step = claim.map(|claim| {
-                Step::MakePod(Box::new(importer::of(
-                    data_volume,
-                    (claim, copy),
-                    installation,
-                    old.restart_count,
-                )))
+            let restarts = old.restart_count;
+            let pod = observed.claim.as_ref().map(|claim| match source {
+                Some(source) if source.sender.is_some() => {
+                    sender::receiver(data_volume, (claim, source), installation, restarts)
+                }
+                _ => importer::of(data_volume, (claim, copy), installation, restarts),
             });
+            plan.step = pod.map(|pod| Step::MakePod(Box::new(pod)));
         }
+        Stage::Sender(next) => match (next, source) {
+            (sender::Next::Make, Some(source)) => {
+                plan.step = Some(Step::MakeSender(Box::new(sender::of(data_volume, source, installation))));
+            }
+            (sender::Next::Remove(step), _) => plan.last = Some(step.clone()),
+            (sender::Next::Make | sender::Next::Wait(_), _) => {}
+        },
         Stage::Filled => {
             let marked =
                 observed.claim.as_ref().is_some_and(|claim| is_filled(claim, &data_volume.name_any()));
             plan.step = (!marked).then(|| Step::PatchClaim(claim::mark(data_volume)));
             plan.after = remove;
+            plan.last = sender::removal(data_volume, source);
         }
-        Stage::Hopeless(_) | Stage::Ended(_) => plan.after = remove,
+        Stage::Hopeless(_) => {
+            plan.after = remove;
+            plan.last = sender::removal(data_volume, source);
+        }
+        Stage::Ended(_) => plan.after = remove,
         // Who sends says how far it is.
         Stage::Filling(_) if job::is_upload(&data_volume.spec) => {}
-        Stage::Filling(running) => plan.again = running.runs.then_some(PROGRESS),
+        Stage::Filling(running) => {
+            plan.step = sender::introduction(own_pod, source);
+            plan.again = running.runs.then_some(PROGRESS);
+        }
         Stage::SourceWaits(_) => plan.again = Some(SOURCE),
         Stage::Foreign | Stage::Unbound | Stage::Lost | Stage::Waiting | Stage::Occupied => {}
     }

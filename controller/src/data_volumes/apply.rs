@@ -27,7 +27,7 @@ pub(super) async fn apply(
     plan: Plan,
 ) -> Result<Option<Duration>, Error> {
     let data_volume = &observed.data_volume;
-    let Plan { step, status, after, events, again } = plan;
+    let Plan { step, status, after, last, events, again } = plan;
     if let Some(step) = step {
         let claim = matches!(step, Step::MakeClaim(_));
         match perform(cluster, data_volume, step).await {
@@ -44,7 +44,7 @@ pub(super) async fn apply(
             cluster.notes.tell(note, data_volume.object_ref(&()));
         }
     }
-    if let Some(step) = after {
+    for step in after.into_iter().chain(last) {
         perform(cluster, data_volume, step).await?;
     }
     let now = status.as_ref().or(data_volume.status.as_ref()).and_then(|status| status.phase.as_deref());

@@ -14,20 +14,23 @@ mod again;
 mod apply;
 mod observe;
 mod progress;
+mod senders;
+mod sources;
 mod steps;
 mod uploads;
 
 use crate::cluster::Cluster;
 use again::DEADLINE;
-use barevirt_api::cdi::DataVolume;
-use barevirt_component::data_volumes::are_ours;
+use barevirt_api::cdi::{DATA_SOURCE_DEFINITION, DataSource, DataVolume};
+use barevirt_component::data_volumes;
 use barevirt_component::request::Error;
-use barevirt_plan::imports::{self, LABEL};
+use barevirt_plan::imports::{self, LABEL, SELECTOR, asked_by};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::{Action, Controller};
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,13 +45,21 @@ pub async fn run(cluster: Arc<Cluster>) {
         info!("no importer: DataVolumes are left to CDI");
         return std::future::pending().await;
     }
+    tokio::select! {
+        () = fill(&cluster) => {}
+        () = senders::sweep(&cluster) => {}
+    }
+}
+
+async fn fill(cluster: &Arc<Cluster>) {
     loop {
-        if is_ours(&cluster).await == Some(true) {
+        if is_ours(cluster).await == Some(true) {
             info!("DataVolumes are filled");
             tokio::select! {
                 () = work(cluster.clone()) => warn!("the watches of DataVolumes ended"),
+                () = follow_sources(cluster) => {}
                 () = uploads::work(cluster.clone()) => warn!("the watches of claims to upload into ended"),
-                () = until_not_ours(&cluster) => info!("DataVolumes are somebody else's now"),
+                () = until_not_ours(cluster) => info!("DataVolumes are somebody else's now"),
             }
         }
         tokio::time::sleep(LOOK).await;
@@ -67,7 +78,7 @@ async fn until_not_ours(cluster: &Cluster) {
 
 /// Whether DataVolumes are ours to fill; none where that is not known.
 async fn is_ours(cluster: &Cluster) -> Option<bool> {
-    match are_ours(&cluster.client).await {
+    match data_volumes::are_ours(&cluster.client).await {
         Ok(ours) => Some(ours),
         Err(error) => {
             warn!(%error, "not known whose DataVolumes are");
@@ -76,14 +87,40 @@ async fn is_ours(cluster: &Cluster) -> Option<bool> {
     }
 }
 
+/// DataSources, whenever their definition is ours, too.
+async fn follow_sources(cluster: &Arc<Cluster>) {
+    loop {
+        if data_volumes::is_ours(&cluster.client, DATA_SOURCE_DEFINITION).await.unwrap_or_default() {
+            sources::work(cluster.clone()).await;
+            warn!("the watches of DataSources ended");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 async fn work(cluster: Arc<Cluster>) {
     let ours = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
     let all: Api<DataVolume> = Api::all(cluster.client.clone());
     let claims: Api<PersistentVolumeClaim> = Api::all(cluster.client.clone());
     let pods: Api<Pod> = Api::all(cluster.client.clone());
-    Controller::new(all, watcher::Config::default())
-        .owns(claims, ours.clone())
-        .owns(pods, ours)
+    let sources: Api<DataSource> = Api::all(cluster.client.clone());
+    let controller = Controller::new(all, watcher::Config::default());
+    let (of_source, of_claim) = (controller.store(), controller.store());
+    // Who waits for a source is told when it changes.
+    let waiting =
+        |store: &Store<DataVolume>, is: &dyn Fn(&DataVolume) -> bool| -> Vec<ObjectRef<DataVolume>> {
+            store.state().iter().filter(|one| is(one)).map(|one| ObjectRef::from_obj(&**one)).collect()
+        };
+    controller
+        .owns(claims.clone(), ours.clone())
+        .owns(pods.clone(), ours.clone())
+        .watches(pods, watcher::Config::default().labels(SELECTOR), |pod| {
+            asked_by(&pod).map(|(namespace, name, _)| ObjectRef::new(&name).within(&namespace))
+        })
+        .watches(sources, watcher::Config::default(), move |_| {
+            waiting(&of_source, &|volume| volume.spec.source_ref.is_some() && imports::is_waiting(volume))
+        })
+        .watches(claims, ours, move |claim| waiting(&of_claim, &|volume| imports::may_copy(volume, &claim)))
         .run(reconcile, on_error, cluster)
         .for_each(|_| std::future::ready(()))
         .await;
@@ -102,7 +139,7 @@ async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result
     let installation = observe::installation(cluster).await?;
     let plan = imports::plan(&observed, &installation);
     // The DataVolume was read before: if somebody made it for a CDI that is there since a moment, this look sees that CDI.
-    if plan.changes() && !are_ours(&cluster.client).await? {
+    if plan.changes() && !data_volumes::are_ours(&cluster.client).await? {
         return Ok(None);
     }
     apply::apply(cluster, &observed, plan).await

@@ -2,10 +2,19 @@
 
 use super::progress;
 use crate::cluster::Cluster;
-use barevirt_api::cdi::DataVolume;
-use barevirt_api::names::INSECURE_REGISTRIES_CONFIG_MAP as INSECURE_REGISTRIES;
+use barevirt_api::cdi::{DataSource, DataVolume};
+use barevirt_api::names::{
+    COPIES_BINDING, COPIES_POLICY, INSECURE_REGISTRIES_CONFIG_MAP as INSECURE_REGISTRIES,
+};
 use barevirt_component::request::{Error, call, call_opt};
-use barevirt_plan::imports::{Installation, LABEL, Observed, SourceClaim, address, copied, pod_name};
+use barevirt_plan::data_volumes::Place;
+use barevirt_plan::imports::{
+    Copied, Installation, LABEL, Named, Observed, Sender, SourceClaim, address, followed, is_waiting, named,
+    permitted, pod_name, sender_name,
+};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -27,10 +36,7 @@ pub(super) async fn observe(
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let claim = call_opt("get", || about("claim", name), claims.get(name)).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let source = match copied(&data_volume.spec) {
-        Some((from, name)) if from == namespace => Some(source(&claims, &pods, name).await?),
-        _ => None,
-    };
+    let copied = copied(cluster, &data_volume, claim.as_ref()).await?;
     let importer = pod_name(name);
     let pod = call_opt("get", || about("pod", &importer), pods.get(&importer)).await?;
     let waits = match &claim {
@@ -42,19 +48,80 @@ pub(super) async fn observe(
         None => None,
     };
     let now = Time(Timestamp::now());
-    Ok(Some(Observed { data_volume, claim, source, pod, waits, progress, now }))
+    Ok(Some(Observed { data_volume, claim, copied, pod, waits, progress, now }))
+}
+
+/// What it copies.
+async fn copied(
+    cluster: &Cluster,
+    data_volume: &DataVolume,
+    claim: Option<&PersistentVolumeClaim>,
+) -> Result<Copied, Error> {
+    // Of one that is over nothing follows.
+    if !is_waiting(data_volume) {
+        return Ok(Copied::Nothing);
+    }
+    let own = data_volume.metadata.namespace.clone().unwrap_or_default();
+    let may = async |from: &str| {
+        // What is of no concern is not asked for.
+        let since = if from == own { None } else { asked_since(cluster).await? };
+        Ok::<_, Error>(permitted(data_volume, from, since.as_ref()))
+    };
+    let place = match named(data_volume, claim) {
+        Named::Nothing => return Ok(Copied::Nothing),
+        Named::Wrong(why) => return Ok(Copied::Refused(why)),
+        Named::Claim(place) => place,
+        Named::DataSource(place) => {
+            if let Err(why) = may(&place.namespace).await? {
+                return Ok(Copied::Refused(why));
+            }
+            let all: Api<DataSource> = Api::namespaced(cluster.client.clone(), &place.namespace);
+            let found = call_opt("get", || format!("data source {place}"), all.get(&place.name)).await?;
+            match followed(&place, found.as_ref()) {
+                Ok(claim) => claim,
+                Err(copied) => return Ok(copied),
+            }
+        }
+    };
+    if let Err(why) = may(&place.namespace).await? {
+        return Ok(Copied::Refused(why));
+    }
+    let sender =
+        if place.namespace == own { None } else { Some(sender(cluster, data_volume, &place).await?) };
+    let source = source(cluster, place).await?;
+    Ok(Copied::Claim(Box::new(SourceClaim { sender, ..source })))
+}
+
+/// Since when it is asked who copies from other namespaces; nothing where it is not asked.
+async fn asked_since(cluster: &Cluster) -> Result<Option<Time>, Error> {
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
+    let about = |name: &'static str| move || format!("policy {name}");
+    let policy = call_opt("get", about(COPIES_POLICY), policies.get_metadata(COPIES_POLICY)).await?;
+    let binding = call_opt("get", about(COPIES_BINDING), bindings.get_metadata(COPIES_BINDING)).await?;
+    let since = policy.zip(binding).and_then(|(policy, binding)| {
+        policy.metadata.creation_timestamp.zip(binding.metadata.creation_timestamp)
+    });
+    Ok(since.map(|(policy, binding)| policy.max(binding)))
+}
+
+/// The pod that sends the claim.
+async fn sender(cluster: &Cluster, data_volume: &DataVolume, place: &Place) -> Result<Sender, Error> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &place.namespace);
+    let name = sender_name(data_volume);
+    let pod = call_opt("get", || format!("pod {}/{name}", place.namespace), pods.get(&name)).await?;
+    Ok(Sender { pod })
 }
 
 /// The claim that is copied, and who uses it.
-async fn source(
-    claims: &Api<PersistentVolumeClaim>,
-    pods: &Api<Pod>,
-    name: &str,
-) -> Result<SourceClaim, Error> {
-    let claim = call_opt("get", || format!("claim {name}"), claims.get(name)).await?;
+async fn source(cluster: &Cluster, place: Place) -> Result<SourceClaim, Error> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &place.namespace);
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &place.namespace);
+    let claim = call_opt("get", || format!("claim {place}"), claims.get(&place.name)).await?;
     // Copies only read.
     let reads = |pod: &Pod| pod.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1);
-    Ok(SourceClaim { claim, used_by: user(pods, name, |pod| !reads(pod)).await? })
+    let used_by = user(&pods, &place.name, |pod| !reads(pod)).await?;
+    Ok(SourceClaim { place, claim, used_by, sender: None })
 }
 
 /// A pod that has the claim open, or will, of those that count.

@@ -1,5 +1,6 @@
-//! Does one step with a claim, or with the pod that fills it.
+//! Does one step with a claim, or with a pod that fills it or sends it.
 
+use super::senders;
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
 use barevirt_component::request::{Error, call, call_opt};
@@ -30,6 +31,13 @@ pub(super) async fn perform(cluster: &Cluster, place: &Place<'_>, step: Step) ->
             let params = PatchParams { field_manager: manager(), ..PatchParams::default() };
             let patch = Patch::Merge(&patch);
             call("patch", || of_claim, claims.patch_metadata(claim, &params, &patch)).await.map(drop)
+        }
+        Step::MakeSender(wanted) => senders::make(cluster, &wanted).await,
+        Step::Introduce { namespace, name, certificate } => {
+            senders::introduce(cluster, (&namespace, &name), &certificate).await
+        }
+        Step::RemoveSender { namespace, name, uid } => {
+            senders::remove(cluster, (&namespace, &name), &uid).await
         }
         Step::RemovePod(uid) => {
             let preconditions = Preconditions { uid: Some(uid), resource_version: None };

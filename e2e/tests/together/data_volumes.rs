@@ -129,7 +129,7 @@ fn what_cannot_be_filled_is_said() {
 #[test]
 fn without_cdi_a_machine_says_what_only_cdi_fills() {
     in_namespace("templatealone", |namespace| {
-        let absent = Absent::prepare()?;
+        let absent = Absent::alone()?;
         namespace.apply(&machine(
             "Halted",
             &json!({ "source": { "s3": { "url": "https://s3.invalid/tiny" } } }),

@@ -71,7 +71,7 @@ fn an_image_of_this_machine_is_uploaded_into_a_volume() {
         file.write_all(&content)?;
         let path = format!("--image-path={}", file.path().display());
 
-        let absent = Absent::prepare()?;
+        let absent = Absent::alone()?;
 
         let proxy = Proxy::start(TOKEN)?;
         let kinds = absent.install()?;

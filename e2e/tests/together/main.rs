@@ -7,6 +7,7 @@ mod bridge;
 mod certificates;
 mod claims;
 mod controls;
+mod copies;
 mod credentials;
 mod data_volumes;
 mod debian;

@@ -35,6 +35,8 @@ impl World {
             scratch: directory.path().to_owned(),
             source: directory.path().with_extension("source"),
             source_device: directory.path().join("no device"),
+            keys: directory.path().with_extension("keys"),
+            receiver: directory.path().with_extension("receiver"),
         };
         let patience = Patience {
             connect: Duration::from_secs(5),
@@ -50,6 +52,7 @@ impl World {
                 tls: Arc::new(trust::tls(Path::new("/nothing"), Path::new("/nothing")).unwrap()),
                 addresses: Addresses { excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] },
                 patience,
+                name: None,
             },
             places,
             tools: Tools {

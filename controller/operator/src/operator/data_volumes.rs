@@ -1,10 +1,11 @@
-//! The definition of DataVolumes, CDI's kind. Where a cluster has none, ours is made, and virt-controller fills DataVolumes; one that
-//! somebody else has made, or made of ours, is never changed. A CDI that is installed later does that: from then on it is CDI's.
+//! The definitions of DataVolumes and DataSources, CDI's kinds. Where a cluster has none, ours are made, and virt-controller fills
+//! DataVolumes; one that somebody else has made, or made of ours, is never changed. A CDI that is installed later does that: from
+//! then on it is CDI's.
 //!
 //! ```text
 //!   none ---------------------------------> made
 //!   ours, of another version -------------> changed
-//!   ours, and somebody wants no Barevirt -> deleted, if no DataVolume is left: with it would go what they hold
+//!   ours, and somebody wants no Barevirt -> deleted, if no object of the kind is left: with it would go what they hold
 //!   somebody else's, or CDI's kind there -> left alone
 //! ```
 
@@ -13,10 +14,12 @@ use super::owned::deletion;
 use super::target::hash;
 use super::{MANAGED_BY_LABEL, NAME, looks};
 use crate::objects::definition;
-use barevirt_api::cdi::{self, CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, DataVolume};
+use barevirt_api::cdi::{
+    self, CDI_DEFINITION as CDI, DATA_SOURCE, DATA_SOURCE_DEFINITION, DATA_VOLUME, DATA_VOLUME_DEFINITION,
+};
 use barevirt_component::request::{Error, call, call_opt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -25,9 +28,23 @@ use tracing::info;
 
 /// Annotation: which of our definitions it is.
 const HASH_ANNOTATION: &str = "operator.barevirt.dev/definition";
-/// Keeps it right, while there is an installation.
+
+/// A definition that is made where there is none.
+struct Kind {
+    name: &'static str,
+    kind: &'static str,
+    definition: fn() -> CustomResourceDefinition,
+}
+
+/// In the order in which they are made: once DataVolumes are served, so is what they name.
+const KINDS: [Kind; 2] = [
+    Kind { name: DATA_SOURCE_DEFINITION, kind: DATA_SOURCE, definition: cdi::data_source_definition },
+    Kind { name: DATA_VOLUME_DEFINITION, kind: DATA_VOLUME, definition: cdi::definition },
+];
+
+/// Keeps them right, while there is an installation.
 pub(super) async fn follow(client: Client, cache: Arc<Cache>) {
-    looks::follow(cache, "the definition of DataVolumes", || keep(&client)).await;
+    looks::follow(cache, "a definition of CDI's", || keep(&client)).await;
 }
 
 /// What to do about the definition.
@@ -55,8 +72,8 @@ fn turn(found: Option<&PartialObjectMeta<CustomResourceDefinition>>, has_cdi: bo
 }
 
 /// The definition as it is applied, and its hash.
-fn wanted() -> (Value, String) {
-    let mut wanted = definition(&cdi::definition());
+fn wanted(kind: &Kind) -> (Value, String) {
+    let mut wanted = definition(&(kind.definition)());
     let hash = hash(&wanted.to_string());
     wanted["metadata"]["labels"][MANAGED_BY_LABEL] = json!(NAME);
     wanted["metadata"]["annotations"][HASH_ANNOTATION] = json!(hash);
@@ -64,10 +81,21 @@ fn wanted() -> (Value, String) {
 }
 
 async fn keep(client: &Client) -> Result<(), Error> {
+    let mut first = Ok(());
+    for kind in &KINDS {
+        // The others are kept all the same.
+        let kept = keep_one(client, kind).await;
+        first = first.and(kept);
+    }
+    first
+}
+
+async fn keep_one(client: &Client, kind: &Kind) -> Result<(), Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let found = call_opt("get", about, api.get_metadata(DEFINITION)).await?;
+    let about = || format!("definition {}", kind.name);
+    let found = call_opt("get", about, api.get_metadata(kind.name)).await?;
     let cdi = call_opt("get", || format!("definition {CDI}"), api.get_metadata(CDI)).await?.is_some();
-    let (wanted, hash) = wanted();
+    let (wanted, hash) = wanted(kind);
     let params = PatchParams::apply(NAME);
     let (params, done) = match turn(found.as_ref(), cdi, &hash) {
         Turn::Leave => return Ok(()),
@@ -75,28 +103,35 @@ async fn keep(client: &Client) -> Result<(), Error> {
         Turn::Make => (params, "made"),
         Turn::Change => (params.force(), "changed"),
     };
-    call("apply", about, api.patch(DEFINITION, &params, &Patch::Apply(&wanted))).await?;
-    info!(definition = DEFINITION, done, "the definition of DataVolumes");
+    call("apply", about, api.patch(kind.name, &params, &Patch::Apply(&wanted))).await?;
+    info!(definition = kind.name, done, "a definition of CDI's");
     Ok(())
 }
 
-/// Deletes ours, unless there are DataVolumes.
+/// Deletes ours, unless there are objects of the kind.
 pub(super) async fn remove(client: &Client) -> Result<(), Error> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let Some(found) = call_opt("get", about, api.get_metadata(DEFINITION)).await? else { return Ok(()) };
-    let Some(params) = deletion(&found.metadata) else { return Ok(()) };
-    let all: Api<DataVolume> = Api::all(client.clone());
-    let some = ListParams::default().limit(1);
-    let left = call_opt("list", || "data volumes".to_owned(), all.list_metadata(&some)).await?;
-    if left.is_some_and(|left| !left.items.is_empty()) {
-        info!(definition = DEFINITION, "stays: there are DataVolumes, whose claims would go with it");
-        return Ok(());
+    for kind in &KINDS {
+        remove_one(client, kind).await?;
     }
-    call_opt("delete", about, api.delete(DEFINITION, &params)).await.map(drop)
+    Ok(())
 }
 
-fn about() -> String {
-    format!("definition {DEFINITION}")
+async fn remove_one(client: &Client, kind: &Kind) -> Result<(), Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let about = || format!("definition {}", kind.name);
+    let Some(found) = call_opt("get", about, api.get_metadata(kind.name)).await? else { return Ok(()) };
+    let Some(params) = deletion(&found.metadata) else { return Ok(()) };
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), &cdi::resource(kind.kind));
+    let some = ListParams::default().limit(1);
+    let left = call_opt("list", || format!("objects of {}", kind.name), all.list_metadata(&some)).await?;
+    if left.is_some_and(|left| !left.items.is_empty()) {
+        info!(
+            definition = kind.name,
+            "stays: there are objects of the kind, and what belongs to them would go with it"
+        );
+        return Ok(());
+    }
+    call_opt("delete", about, api.delete(kind.name, &params)).await.map(drop)
 }
 
 #[cfg(test)]
@@ -104,7 +139,7 @@ mod tests {
     use super::*;
 
     fn found(labels: &Value, annotations: &Value) -> PartialObjectMeta<CustomResourceDefinition> {
-        let metadata = json!({ "name": DEFINITION, "labels": labels, "annotations": annotations });
+        let metadata = json!({ "name": "kind", "labels": labels, "annotations": annotations });
         serde_json::from_value(json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata,
         }))
@@ -133,10 +168,16 @@ mod tests {
 
     #[test]
     fn what_is_applied_bears_our_name_and_its_hash() {
-        let (wanted, hash) = wanted();
-        assert_eq!(wanted["metadata"]["name"], DEFINITION);
-        let applied = found(&wanted["metadata"]["labels"], &wanted["metadata"]["annotations"]);
-        assert_eq!(turn(Some(&applied), false, &hash), Turn::Leave);
-        assert!(deletion(&applied.metadata).is_none(), "without a UID it is not known which one is meant");
+        for kind in &KINDS {
+            let (wanted, hash) = wanted(kind);
+            assert_eq!(wanted["metadata"]["name"], kind.name);
+            assert_eq!(wanted["spec"]["names"]["kind"], kind.kind);
+            let applied = found(&wanted["metadata"]["labels"], &wanted["metadata"]["annotations"]);
+            assert_eq!(turn(Some(&applied), false, &hash), Turn::Leave);
+            assert!(
+                deletion(&applied.metadata).is_none(),
+                "without a UID it is not known which one is meant"
+            );
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The claim of a DataVolume.
 
-use super::facts::LABEL;
+use super::facts::{LABEL, SourceClaim};
 use super::job::is_upload;
+use super::origin;
 use crate::owner::owner;
 use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec, annotation};
 use barevirt_api::quantity;
@@ -30,11 +31,12 @@ pub fn is_filled(claim: &PersistentVolumeClaim, data_volume: &str) -> bool {
     claim.annotations().get(POPULATED_FOR_ANNOTATION).is_some_and(|name| name == data_volume)
 }
 
-/// The claim to make; or what keeps it from being made. `copy` is the claim that is copied, where one is.
+/// The claim to make; or what keeps it from being made. `source` is the claim that is copied, where one is.
 pub(super) fn of(
     data_volume: &DataVolume,
-    copy: Option<&PersistentVolumeClaim>,
+    source: Option<&SourceClaim>,
 ) -> Result<PersistentVolumeClaim, String> {
+    let copy = source.and_then(|source| source.claim.as_ref());
     let spec = match (&data_volume.spec.pvc, &data_volume.spec.storage) {
         (Some(claim), None) => {
             size(claim.resources.as_ref(), "spec.pvc")?;
@@ -50,6 +52,7 @@ pub(super) fn of(
     if is_upload(&data_volume.spec) {
         annotations.insert(annotation::UPLOAD.to_owned(), String::new());
     }
+    annotations.extend(source.map(|source| origin::remembered(&source.place)));
     Ok(PersistentVolumeClaim {
         metadata: ObjectMeta {
             name: data_volume.metadata.name.clone(),

@@ -1,5 +1,6 @@
 //! What is known of a DataVolume, and words that several steps need.
 
+use crate::data_volumes::Place;
 use barevirt_api::cdi::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -51,15 +52,70 @@ pub enum Step {
     MakePod(Box<Pod>),
     /// Delete the pod with that UID.
     RemovePod(String),
+    /// Make the pod that sends a claim of another namespace.
+    MakeSender(Box<Pod>),
+    /// Tell that pod of another namespace whom it sends to: its annotation `import.barevirt.dev/receiver`.
+    Introduce {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The importer's certificate.
+        certificate: String,
+    },
+    /// Delete that pod of another namespace.
+    RemoveSender {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+}
+
+/// What a DataVolume copies.
+#[derive(Clone, Debug, Default)]
+pub enum Copied {
+    /// Nothing: its contents come from elsewhere.
+    #[default]
+    Nothing,
+    /// It is not known yet what: why.
+    Unknown(String),
+    /// What it must not copy: why.
+    Refused(String),
+    /// A claim.
+    Claim(Box<SourceClaim>),
+}
+
+impl Copied {
+    /// The claim, where it is known which.
+    pub(super) fn source(&self) -> Option<&SourceClaim> {
+        match self {
+            Copied::Claim(source) => Some(source),
+            Copied::Nothing | Copied::Unknown(_) | Copied::Refused(_) => None,
+        }
+    }
 }
 
 /// A claim that is copied.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SourceClaim {
+    /// Which one.
+    pub place: Place,
     /// It, where it is there.
     pub claim: Option<PersistentVolumeClaim>,
     /// A pod that uses it.
     pub used_by: Option<String>,
+    /// What sends it, where it is one of another namespace.
+    pub sender: Option<Sender>,
+}
+
+/// What sends a claim of another namespace.
+#[derive(Clone, Debug, Default)]
+pub struct Sender {
+    /// The pod of the sender's name.
+    pub pod: Option<Pod>,
 }
 
 /// The cluster, as far as a DataVolume is concerned.
@@ -69,8 +125,8 @@ pub struct Observed {
     pub data_volume: DataVolume,
     /// The claim of its name.
     pub claim: Option<PersistentVolumeClaim>,
-    /// The claim that it copies, where it copies one of its namespace.
-    pub source: Option<SourceClaim>,
+    /// What it copies.
+    pub copied: Copied,
     /// The pod of its importer's name.
     pub pod: Option<Pod>,
     /// Whether the claim's class binds once a pod is placed.

@@ -24,15 +24,15 @@ use kube::ResourceExt;
 use std::collections::BTreeMap;
 
 /// Name of its container.
-const CONTAINER: &str = "importer";
+pub(super) const CONTAINER: &str = "importer";
 /// Annotation on the pod: how often the import was begun before it.
 pub(super) const RESTARTS_ANNOTATION: &str = "import.barevirt.dev/restarts";
 const CLAIM: &str = "claim";
-const SOURCE_VOLUME: &str = "source";
+pub(super) const SOURCE_VOLUME: &str = "source";
 
 /// Requests and limits: CDI's, so that quotas that were made for CDI fit.
-const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "60M")];
-const LIMITS: [(&str, &str); 2] = [("cpu", "750m"), ("memory", "600M")];
+pub(super) const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "60M")];
+pub(super) const LIMITS: [(&str, &str); 2] = [("cpu", "750m"), ("memory", "600M")];
 
 /// A pod that fills a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -174,7 +174,7 @@ fn metadata(data_volume: &DataVolume, restarts: i32) -> ObjectMeta {
 }
 
 /// The claim's files belong to the group of QEMU.
-fn security() -> PodSecurityContext {
+pub(super) fn security() -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
         run_as_user: Some(LAUNCHER_UID),
@@ -185,11 +185,11 @@ fn security() -> PodSecurityContext {
     }
 }
 
-fn quantities(all: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+pub(super) fn quantities(all: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
     all.iter().map(|(name, quantity)| ((*name).to_owned(), Quantity((*quantity).to_owned()))).collect()
 }
 
-fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
+pub(super) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
@@ -314,14 +314,16 @@ fn why(last: &ContainerStateTerminated) -> String {
 pub(super) fn running(pod: &Pod) -> Running {
     let container = container(pod);
     let state = container.and_then(|container| container.state.as_ref());
-    let waiting = state.and_then(|state| state.waiting.as_ref());
+    let before = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_deref());
+    let before = before.unwrap_or_default().iter().filter_map(|container| container.state.as_ref());
+    let mut waiting = before.chain(state).filter_map(|state| state.waiting.as_ref());
     let runs = state.is_some_and(|state| state.running.is_some());
     let last = container.and_then(|container| container.last_state.as_ref()?.terminated.as_ref());
     let now = state.and_then(|state| state.terminated.as_ref());
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let unplaced = conditions.iter().find(|found| found.type_ == "PodScheduled" && found.status == "False");
-    let no_image = waiting.filter(|waiting| {
+    let no_image = waiting.find(|waiting| {
         matches!(waiting.reason.as_deref(), Some("ErrImagePull" | "ImagePullBackOff" | "InvalidImageName"))
     });
     let before = pod.annotations().get(RESTARTS_ANNOTATION).and_then(|text| text.parse::<i32>().ok());

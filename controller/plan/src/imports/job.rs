@@ -2,6 +2,7 @@
 
 use super::claim::{OVERHEAD, disk_size};
 use super::facts::Installation;
+use super::origin::copies;
 use barevirt_api::cdi::{DataVolume, DataVolumeSource, DataVolumeSpec};
 use barevirt_import_job::{Job, Source};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -13,10 +14,11 @@ const NODE: &str = "node";
 /// Why a DataVolume cannot be filled. The definition's rules refuse these; one of another's definition may be there still.
 pub(super) fn source_problem(data_volume: &DataVolume) -> Option<String> {
     let spec = &data_volume.spec;
-    if spec.source_ref.is_some() {
-        return Some("spec.sourceRef is served by CDI alone, and this cluster has none".to_owned());
-    }
-    let Some(source) = &spec.source else { return Some("spec.source must be given".to_owned()) };
+    let source = match (&spec.source, &spec.source_ref) {
+        (Some(source), None) => source,
+        (None, Some(_)) => return content_problem(spec),
+        _ => return Some("exactly one of spec.source and spec.sourceRef must be given".to_owned()),
+    };
     let DataVolumeSource { blank, gcs, http, imageio, pvc, registry, s3, snapshot, upload, vddk } = source;
     let others = [
         ("gcs", gcs.is_some()),
@@ -36,22 +38,8 @@ pub(super) fn source_problem(data_volume: &DataVolume) -> Option<String> {
     {
         return Some("exactly one source must be given in spec.source".to_owned());
     }
-    if let Some(claim) = pvc
-        && Some(&claim.namespace) != data_volume.metadata.namespace.as_ref()
-    {
-        return Some(format!(
-            "spec.source.pvc.namespace is {}: copies from another namespace are served by CDI alone, and this cluster has none",
-            claim.namespace
-        ));
-    }
-    if !matches!(spec.content_type.as_deref(), None | Some("" | "kubevirt")) {
-        return Some(
-            "spec.contentType other than kubevirt is served by CDI alone, and this cluster has none"
-                .to_owned(),
-        );
-    }
-    if !spec.checkpoints.is_empty() {
-        return Some("spec.checkpoints are served by CDI alone, and this cluster has none".to_owned());
+    if let Some(problem) = content_problem(spec) {
+        return Some(problem);
     }
     if let Some(registry) = registry {
         if registry.url.is_none() {
@@ -80,10 +68,15 @@ pub(super) fn is_upload(spec: &DataVolumeSpec) -> bool {
     spec.source.as_ref().is_some_and(|source| source.upload.is_some())
 }
 
-/// The claim that is copied: namespace and name.
-pub fn copied(spec: &DataVolumeSpec) -> Option<(&str, &str)> {
-    let claim = spec.source.as_ref()?.pvc.as_ref()?;
-    Some((&claim.namespace, &claim.name))
+fn content_problem(spec: &DataVolumeSpec) -> Option<String> {
+    if !matches!(spec.content_type.as_deref(), None | Some("" | "kubevirt")) {
+        return Some(
+            "spec.contentType other than kubevirt is served by CDI alone, and this cluster has none"
+                .to_owned(),
+        );
+    }
+    let warm = !spec.checkpoints.is_empty();
+    warm.then(|| "spec.checkpoints are served by CDI alone, and this cluster has none".to_owned())
 }
 
 /// The image that the node pulls.
@@ -102,14 +95,14 @@ pub(super) fn of(
 ) -> Job {
     let spec = &data_volume.spec;
     Job {
-        source: match (copied(spec), pulled_by_node(spec)) {
-            (Some(_), _) => Source::Claim {},
-            (None, Some(_)) => Source::Image {},
-            (None, None) => source(spec.source.as_ref(), &installation.insecure_registries),
+        source: match (copies(spec), pulled_by_node(spec)) {
+            (true, _) => Source::Claim {},
+            (false, Some(_)) => Source::Image {},
+            (false, None) => source(spec.source.as_ref(), &installation.insecure_registries),
         },
         size: disk_size(spec, copy),
         // The room that the disk of the other claim has had is enough.
-        overhead: if copied(spec).is_some() { 0 } else { OVERHEAD },
+        overhead: if copies(spec) { 0 } else { OVERHEAD },
         preallocation: spec.preallocation == Some(true),
         owner: data_volume.metadata.uid.clone().unwrap_or_default(),
     }

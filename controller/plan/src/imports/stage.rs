@@ -1,9 +1,10 @@
 //! Where an import stands, by what is there.
 
 use super::claim::{self, is_filled};
-use super::facts::{ADOPTION_ANNOTATION, MOST_RESTARTS, Observed, SourceClaim};
+use super::facts::{ADOPTION_ANNOTATION, Copied, MOST_RESTARTS, Observed, SourceClaim};
 use super::importer::{self, Running};
 use super::job::{is_upload, pulled_by_node, source_problem};
+use super::sender;
 use super::uploads::{self, Says};
 use barevirt_api::cdi::annotation;
 use k8s_openapi::api::core::v1::Pod;
@@ -29,6 +30,8 @@ pub(super) enum Stage {
     SourceWaits(String),
     /// The claim can be filled, and nothing fills it.
     Ready,
+    /// What is to be copied has to be sent, and the sender is not ready.
+    Sender(sender::Next),
     /// Somebody else's pod has the name.
     Occupied,
     /// A pod is there that fills it.
@@ -47,12 +50,15 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
     if let Some(problem) = source_problem(data_volume) {
         return Stage::Hopeless(problem);
     }
-    let copy = observed.source.as_ref();
+    if let Copied::Refused(why) = &observed.copied {
+        return Stage::Hopeless(why.clone());
+    }
+    let copy = observed.copied.source();
     let Some(claim) = &observed.claim else {
-        if let Some(SourceClaim { claim: None, .. }) = copy {
-            return Stage::SourceWaits("the claim that is to be copied is not there".to_owned());
+        if let Some(why) = source_missing(&observed.copied) {
+            return Stage::SourceWaits(why);
         }
-        return match claim::of(data_volume, copy.and_then(|copy| copy.claim.as_ref())) {
+        return match claim::of(data_volume, copy) {
             Ok(_) => Stage::Unclaimed,
             Err(why) => Stage::Hopeless(why),
         };
@@ -89,6 +95,15 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
             // Another one can be made when it is gone.
             Stage::Filling(Running { runs: false, ..importer::running(pod) })
         }
+        (_, Some(pod)) if sender::is_lost(pod, observed.copied.source()) => {
+            let restarts = importer::running(pod).restarts;
+            let why = "the pod that sends the claim has ended";
+            if restarts + 1 >= MOST_RESTARTS {
+                Stage::Hopeless(given_up(restarts, why))
+            } else {
+                Stage::Ended(why.to_owned())
+            }
+        }
         (_, Some(pod)) => match importer::ended(pod) {
             Some(importer::End::Filled) => Stage::Filled,
             Some(importer::End::Hopeless(why)) => Stage::Hopeless(why),
@@ -108,10 +123,14 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
         },
         (Some(_), None) => Stage::Occupied,
         (None, None) if source_waits.is_some() => Stage::SourceWaits(source_waits.unwrap_or_default()),
-        (None, None) if bound => Stage::Ready,
-        (None, None) if data_volume.annotations().contains_key(annotation::BIND) => Stage::Ready,
-        // A copy is made where the other claim is: its pod is the consumer.
-        (None, None) if observed.waits && copy.is_some() => Stage::Ready,
+        (None, None) if bound || data_volume.annotations().contains_key(annotation::BIND) => {
+            match copy.and_then(|copy| sender::next(data_volume, copy)) {
+                Some(next) => Stage::Sender(next),
+                None => Stage::Ready,
+            }
+        }
+        // A copy is made where the other claim is: its pod is the consumer. One that is sent can be made anywhere.
+        (None, None) if observed.waits && copy.is_some_and(|copy| copy.sender.is_none()) => Stage::Ready,
         (None, None) if observed.waits => Stage::Waiting,
         (None, None) => Stage::Unbound,
     }
@@ -124,8 +143,11 @@ fn source_waits(observed: &Observed, image_volumes: bool) -> Option<String> {
             "pullMethod node takes images as volumes of pods, which this cluster has not".to_owned(),
         );
     }
-    let SourceClaim { claim, used_by } = observed.source.as_ref()?;
-    let Some(claim) = claim else { return Some("the claim that is to be copied is not there".to_owned()) };
+    if let Some(why) = source_missing(&observed.copied) {
+        return Some(why);
+    }
+    let SourceClaim { claim, used_by, .. } = observed.copied.source()?;
+    let claim = claim.as_ref()?;
     let name = claim.name_any();
     if claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound") {
         return Some(format!("claim {name} is not bound"));
@@ -138,6 +160,17 @@ fn source_waits(observed: &Observed, image_volumes: bool) -> Option<String> {
         return Some(format!("claim {name} is not filled yet"));
     }
     used_by.as_ref().map(|pod| format!("claim {name} is used by pod {pod}"))
+}
+
+/// Why there is nothing to copy yet.
+fn source_missing(copied: &Copied) -> Option<String> {
+    match copied {
+        Copied::Unknown(why) => Some(why.clone()),
+        Copied::Claim(source) if source.claim.is_none() => {
+            Some("the claim that is to be copied is not there".to_owned())
+        }
+        Copied::Nothing | Copied::Refused(_) | Copied::Claim(_) => None,
+    }
 }
 
 /// What is said of an import or upload that is not tried again.

@@ -2,13 +2,15 @@
 
 use super::facts::{ADOPTION_ANNOTATION, Event, Observed, phase};
 use super::importer;
-use super::job::{copied, is_upload};
+use super::job::is_upload;
+use super::origin::copies;
 use super::stage::Stage;
 use super::upload_events;
 use crate::data_volumes::status::{FAILED, SUCCEEDED, WAIT_FOR_FIRST_CONSUMER};
-use barevirt_api::cdi::{DataVolume, DataVolumeCondition, DataVolumeStatus};
+use barevirt_api::cdi::{DataVolumeCondition, DataVolumeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+use std::borrow::Cow;
 
 /// No progress is known.
 const UNKNOWN: &str = "N/A";
@@ -17,18 +19,20 @@ const UNKNOWN: &str = "N/A";
 pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
     let old = observed.data_volume.status.clone().unwrap_or_default();
     let name = observed.data_volume.name_any();
-    let copied = copied(&observed.data_volume.spec);
-    let upload = is_upload(&observed.data_volume.spec);
-    let (scheduled, in_progress) = match copied {
-        Some(_) => (phase::CLONE_SCHEDULED, phase::CLONE_IN_PROGRESS),
-        None if upload => (phase::UPLOAD_SCHEDULED, phase::UPLOAD_READY),
-        None => (phase::SCHEDULED, phase::IN_PROGRESS),
+    let spec = &observed.data_volume.spec;
+    let upload = is_upload(spec);
+    let (scheduled, in_progress) = if copies(spec) {
+        (phase::CLONE_SCHEDULED, phase::CLONE_IN_PROGRESS)
+    } else if upload {
+        (phase::UPLOAD_SCHEDULED, phase::UPLOAD_READY)
+    } else {
+        (phase::SCHEDULED, phase::IN_PROGRESS)
     };
     let (phase, progress, restarts) = match stage {
         Stage::Unclaimed | Stage::Foreign | Stage::Unbound | Stage::Occupied => (phase::PENDING, None, None),
         Stage::Waiting => (WAIT_FOR_FIRST_CONSUMER, None, None),
         Stage::SourceWaits(_) if observed.claim.is_none() => (phase::PENDING, None, None),
-        Stage::Ready | Stage::SourceWaits(_) => (scheduled, None, None),
+        Stage::Ready | Stage::SourceWaits(_) | Stage::Sender(_) => (scheduled, None, None),
         Stage::Filling(running) => {
             // Nothing can be sent to a pod that is not ready, however often it was.
             let begun = running.runs || running.restarts > 0 && !upload;
@@ -81,15 +85,20 @@ pub fn refused(
 }
 
 /// One statement.
-struct Said {
+pub(super) struct Said {
     type_: &'static str,
     status: &'static str,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
 }
 
-fn said(type_: &'static str, status: &'static str, reason: &'static str, message: impl Into<String>) -> Said {
-    Said { type_, status, reason, message: message.into() }
+pub(super) fn said(
+    type_: &'static str,
+    status: &'static str,
+    reason: impl Into<Cow<'static, str>>,
+    message: impl Into<String>,
+) -> Said {
+    Said { type_, status, reason: reason.into(), message: message.into() }
 }
 
 fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [Said; 3] {
@@ -117,13 +126,16 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [Said; 3] {
         Stage::Ended(why) | Stage::Hopeless(why) => said("Running", "False", "Error", why.clone()),
         Stage::Filled | Stage::Adoptable => {
             let spec = &observed.data_volume.spec;
-            let what = match copied(spec) {
-                Some(_) => "Clone Complete",
-                None if is_upload(spec) => "Upload Complete",
-                None => "Import Complete",
+            let what = if copies(spec) {
+                "Clone Complete"
+            } else if is_upload(spec) {
+                "Upload Complete"
+            } else {
+                "Import Complete"
             };
             said("Running", "False", "Completed", what)
         }
+        Stage::Sender(next) => said("Running", "False", "ContainerCreating", next.told()),
         Stage::SourceWaits(why) => said("Running", "False", "SourceNotReady", why.clone()),
         Stage::Occupied => said(
             "Running",
@@ -151,13 +163,13 @@ fn taken(name: &str) -> String {
 }
 
 /// The conditions with one said anew: in its place, with the time of its last change.
-fn merged(mut all: Vec<DataVolumeCondition>, said: Said, now: &Time) -> Vec<DataVolumeCondition> {
+pub(super) fn merged(mut all: Vec<DataVolumeCondition>, said: Said, now: &Time) -> Vec<DataVolumeCondition> {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let mut new = DataVolumeCondition {
         last_heartbeat_time: Some(now.clone()),
         last_transition_time: Some(now.clone()),
         message: text(&said.message),
-        reason: text(said.reason),
+        reason: text(&said.reason),
         status: said.status.to_owned(),
         type_: said.type_.to_owned(),
     };
@@ -181,12 +193,15 @@ pub(super) fn events(
     old: &DataVolumeStatus,
     new: &DataVolumeStatus,
     stage: &Stage,
-    data_volume: &DataVolume,
+    observed: &Observed,
 ) -> Vec<Event> {
+    let data_volume = &observed.data_volume;
     let name = data_volume.name_any();
-    if let Some((from, source)) = copied(&data_volume.spec) {
+    if copies(&data_volume.spec) {
         let namespace = data_volume.namespace().unwrap_or_default();
-        return copy_events(old, new, stage, &format!("{from}/{source} into {namespace}/{name}"));
+        let source = observed.copied.source();
+        let from = source.map_or_else(|| "its source".to_owned(), |source| source.place.to_string());
+        return copy_events(old, new, stage, &format!("{from} into {namespace}/{name}"));
     }
     if is_upload(&data_volume.spec) {
         return upload_events::of(old, new, stage, &name);

@@ -6,6 +6,8 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::Value;
 use serde_json::json;
 
+mod sent;
+
 const UID: &str = "u1";
 
 pub(super) fn installation() -> Installation {
@@ -32,7 +34,15 @@ pub(super) fn data_volume(change: impl FnOnce(&mut Value)) -> DataVolume {
 
 pub(super) fn observed(data_volume: DataVolume) -> Observed {
     let now = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-    Observed { data_volume, claim: None, source: None, pod: None, waits: false, progress: None, now }
+    Observed {
+        data_volume,
+        claim: None,
+        copied: Copied::Nothing,
+        pod: None,
+        waits: false,
+        progress: None,
+        now,
+    }
 }
 
 fn phase_of(status: &DataVolumeStatus) -> &str {
@@ -63,6 +73,7 @@ impl World {
             self.observed.data_volume.status = Some(status);
         }
         self.does(plan.after.clone());
+        self.does(plan.last.clone());
         self.events.extend(plan.events.iter().map(|event| event.reason));
         plan
     }
@@ -71,7 +82,7 @@ impl World {
     fn settle(&mut self) {
         for _ in 0..5 {
             let plan = self.step();
-            if plan.step.is_none() && plan.status.is_none() && plan.after.is_none() {
+            if !plan.changes() {
                 return;
             }
         }
@@ -106,7 +117,33 @@ impl World {
                 assert_eq!(self.observed.pod.as_ref().unwrap().metadata.uid, Some(uid));
                 self.observed.pod = None;
             }
+            Some(Step::MakeSender(mut pod)) => {
+                pod.metadata.uid = Some("s1".to_owned());
+                let sender = self.sender();
+                assert!(sender.pod.is_none());
+                sender.pod = Some(*pod);
+            }
+            Some(Step::Introduce { certificate, .. }) => {
+                let sender = self.sender().pod.as_mut().unwrap();
+                sender.annotations_mut().insert(RECEIVER_ANNOTATION.to_owned(), certificate);
+            }
+            Some(Step::RemoveSender { uid, .. }) => {
+                let sender = self.sender();
+                assert_eq!(sender.pod.as_ref().unwrap().metadata.uid, Some(uid));
+                *sender = Sender::default();
+            }
         }
+    }
+
+    fn sender(&mut self) -> &mut Sender {
+        match &mut self.observed.copied {
+            Copied::Claim(source) => source.sender.as_mut().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn sender_is(&mut self, status: Value) {
+        self.sender().pod.as_mut().unwrap().status = Some(serde_json::from_value(status).unwrap());
     }
 
     fn claim_is(&mut self, phase: &str) {
@@ -346,10 +383,16 @@ fn a_claim_that_may_be_taken_over_is_taken_with_what_it_holds() {
 fn what_is_not_served_fails_by_name_also_where_no_rule_has_refused_it() {
     for (spec, word) in [
         (json!({ "source": { "vddk": {} } }), "spec.source.vddk"),
-        (json!({ "source": { "pvc": { "name": "a", "namespace": "b" } } }), "spec.source.pvc.namespace is b"),
         (json!({ "source": { "blank": {}, "http": { "url": "" } } }), "exactly one source"),
         (json!({ "source": {} }), "exactly one source"),
-        (json!({ "sourceRef": { "kind": "DataSource", "name": "a" } }), "spec.sourceRef"),
+        (
+            json!({ "source": { "blank": {} }, "sourceRef": { "kind": "DataSource", "name": "a" } }),
+            "exactly one of",
+        ),
+        (
+            json!({ "sourceRef": { "kind": "DataSource", "name": "a" }, "contentType": "archive" }),
+            "spec.contentType",
+        ),
         (json!({ "source": { "blank": {} }, "contentType": "archive" }), "spec.contentType"),
         (json!({ "source": { "blank": {} } }), "exactly one of spec.pvc and spec.storage"),
         (json!({ "source": { "blank": {} }, "storage": {} }), "spec.storage.resources.requests.storage"),
@@ -497,11 +540,17 @@ fn a_long_name_is_cut_and_stays_another_one() {
 
 /// A copy of the claim `golden`.
 fn copy(storage: &Value) -> World {
-    let source = json!({ "pvc": { "name": "golden", "namespace": "ns" } });
+    let from = json!({ "pvc": { "name": "golden", "namespace": "ns" } });
     let mut world =
-        World::new(data_volume(|value| value["spec"] = json!({ "source": source, "storage": storage })));
-    world.observed.source = Some(SourceClaim::default());
+        World::new(data_volume(|value| value["spec"] = json!({ "source": from, "storage": storage })));
+    world.observed.copied = source(None, None);
     world
+}
+
+/// What is known of the claim `golden`.
+fn source(claim: Option<PersistentVolumeClaim>, used_by: Option<&str>) -> Copied {
+    let place = crate::data_volumes::Place::new("claim", "ns", "golden").unwrap();
+    Copied::Claim(Box::new(SourceClaim { place, claim, used_by: used_by.map(str::to_owned), sender: None }))
 }
 
 /// The claim that is copied.
@@ -526,7 +575,7 @@ fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
     // It is there, and being filled.
     let owner = json!([{ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "golden", "uid": "g", "controller": true }]);
     let unfilled = golden(|value| value["metadata"]["ownerReferences"] = owner);
-    world.observed.source = Some(SourceClaim { claim: Some(unfilled.clone()), used_by: None });
+    world.observed.copied = source(Some(unfilled.clone()), None);
     world.settle();
     let claim = world.observed.claim.clone().unwrap().spec.unwrap();
     assert_eq!(claim.resources.unwrap().requests.unwrap()["storage"].0, "1100Mi");
@@ -538,13 +587,12 @@ fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
     // It is filled, and used.
     let mut filled = unfilled;
     filled.annotations_mut().insert("cdi.kubevirt.io/storage.populatedFor".to_owned(), "golden".to_owned());
-    world.observed.source =
-        Some(SourceClaim { claim: Some(filled.clone()), used_by: Some("virt-launcher-vm".to_owned()) });
+    world.observed.copied = source(Some(filled.clone()), Some("virt-launcher-vm"));
     assert_eq!(world.step().again, Some(SOURCE));
     assert_eq!(condition(world.status(), "Running").2, "claim golden is used by pod virt-launcher-vm");
     assert!(world.observed.pod.is_none());
     // Its pod is the consumer that its claim waits for.
-    world.observed.source = Some(SourceClaim { claim: Some(filled), used_by: None });
+    world.observed.copied = source(Some(filled), None);
     world.observed.waits = true;
     world.settle();
     let pod = world.observed.pod.clone().unwrap().spec.unwrap();
@@ -571,7 +619,7 @@ fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
 fn a_copy_may_be_larger_and_of_another_kind() {
     let mut world =
         copy(&json!({ "volumeMode": "Block", "resources": { "requests": { "storage": "2Gi" } } }));
-    world.observed.source = Some(SourceClaim { claim: Some(golden(|_| {})), used_by: None });
+    world.observed.copied = source(Some(golden(|_| {})), None);
     world.settle();
     world.claim_is("Bound");
     world.settle();
@@ -579,7 +627,7 @@ fn a_copy_may_be_larger_and_of_another_kind() {
     assert_eq!(pod.containers[0].volume_devices.as_ref().unwrap()[0].device_path, "/dev/cdi-block-volume");
     let mut world = copy(&json!({}));
     let block = golden(|value| value["spec"]["volumeMode"] = json!("Block"));
-    world.observed.source = Some(SourceClaim { claim: Some(block), used_by: None });
+    world.observed.copied = source(Some(block), None);
     world.settle();
     world.claim_is("Bound");
     world.settle();
@@ -587,6 +635,72 @@ fn a_copy_may_be_larger_and_of_another_kind() {
     let devices: Vec<_> =
         pod.containers[0].volume_devices.iter().flatten().map(|device| device.device_path.as_str()).collect();
     assert_eq!(devices, ["/dev/cdi-block-volume", "/dev/cdi-source-volume"]);
+}
+
+/// A DataSource `tiny` in `ns` with this source and, resolved, that one.
+fn tiny(source: &Value, resolved: &Value) -> barevirt_api::cdi::DataSource {
+    let value = json!({
+        "metadata": { "name": "tiny", "namespace": "ns" }, "spec": { "source": source },
+        "status": { "source": resolved },
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn a_data_source_is_followed_until_the_claim_is_made_and_not_after() {
+    let by_name = data_volume(|value| {
+        value["spec"] = json!({ "sourceRef": { "kind": "DataSource", "name": "tiny" }, "storage": {} });
+    });
+    let mut world = World::new(by_name.clone());
+    let Named::DataSource(place) = named(&by_name, None) else { panic!() };
+    assert_eq!(place.to_string(), "ns/tiny");
+    world.observed.copied = followed(&place, None).unwrap_err();
+    world.settle();
+    assert_eq!(world.phase(), "Pending");
+    assert_eq!(condition(world.status(), "Running").2, "there is no DataSource ns/tiny");
+    assert_eq!(world.step().again, Some(SOURCE));
+    let pvc = json!({ "pvc": { "name": "golden", "namespace": "ns" } });
+    let found = followed(&place, Some(&tiny(&pvc, &json!({})))).unwrap();
+    assert_eq!(found.to_string(), "ns/golden");
+    world.observed.copied = source(Some(golden(|_| {})), None);
+    world.settle();
+    let claim = world.observed.claim.clone();
+    assert_eq!(named(&by_name, claim.as_ref()), Named::Claim(found));
+    world.claim_is("Bound");
+    world.settle();
+    assert!(world.observed.pod.is_some());
+    assert_eq!(world.phase(), "CloneScheduled");
+}
+
+#[test]
+fn a_data_source_stands_for_a_claim_by_itself_or_by_another_one() {
+    let place = crate::data_volumes::Place::new("DataSource", "ns", "tiny").unwrap();
+    let pvc = json!({ "pvc": { "name": "golden", "namespace": "ns" } });
+    let other = json!({ "dataSource": { "name": "b", "namespace": "ns" } });
+    assert_eq!(followed(&place, Some(&tiny(&other, &pvc))).unwrap().to_string(), "ns/golden");
+    // What it says itself counts before what was said of it.
+    let stale = json!({ "pvc": { "name": "old", "namespace": "ns" } });
+    assert_eq!(followed(&place, Some(&tiny(&pvc, &stale))).unwrap().to_string(), "ns/golden");
+    let snapshot = json!({ "snapshot": { "name": "s", "namespace": "ns" } });
+    for (source, resolved, refused) in [
+        (&other, &json!({}), false),
+        (&json!({}), &pvc, false),
+        (&json!({ "pvc": { "name": "../x", "namespace": "ns" } }), &json!({}), false),
+        (&snapshot, &json!({}), true),
+        (&other, &snapshot, true),
+    ] {
+        let copied = followed(&place, Some(&tiny(source, resolved))).unwrap_err();
+        assert_eq!(matches!(copied, Copied::Refused(_)), refused, "{source}: {copied:?}");
+    }
+}
+
+#[test]
+fn what_must_not_be_copied_fails() {
+    let mut world = copy(&json!({}));
+    world.observed.copied = Copied::Refused("not this one".to_owned());
+    world.settle();
+    assert_eq!((world.phase(), condition(world.status(), "Ready").2), ("Failed", "not this one"));
+    assert!(world.observed.claim.is_none());
 }
 
 #[test]

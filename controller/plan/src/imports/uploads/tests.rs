@@ -54,6 +54,9 @@ impl World {
                     }
                 }
                 Some(Step::MakeClaim(_)) => panic!("the claim is there"),
+                Some(Step::MakeSender(_) | Step::Introduce { .. } | Step::RemoveSender { .. }) => {
+                    panic!("nothing is copied")
+                }
             }
         }
         panic!("it does not come to rest");

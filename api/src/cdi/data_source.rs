@@ -1,0 +1,101 @@
+//! What stands for something to copy: a DataSource.
+
+use super::{DataVolumeCondition, DataVolumeSourcePvc, DataVolumeSourceSnapshot};
+use crate::crd;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, ValidationRule,
+};
+use kube::{CustomResource, CustomResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Another DataSource.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataSourceRefSourceDataSource {
+    /// Its name.
+    pub name: String,
+    /// Its namespace: that of the DataSource that names it.
+    pub namespace: String,
+}
+
+/// What a DataSource stands for. At most one member is set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataSourceSource {
+    /// Another DataSource, for what that one stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_source: Option<DataSourceRefSourceDataSource>,
+    /// A claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pvc: Option<DataVolumeSourcePvc>,
+    /// A VolumeSnapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<DataVolumeSourceSnapshot>,
+}
+
+/// What is said of a DataSource.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DataSourceStatus {
+    /// Statements about what it stands for: `Ready`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<DataVolumeCondition>,
+    /// What it stands for in the end.
+    #[serde(default)]
+    pub source: DataSourceSource,
+}
+
+/// A name for something to copy.
+#[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[kube(
+    group = "cdi.kubevirt.io",
+    version = "v1beta1",
+    kind = "DataSource",
+    plural = "datasources",
+    doc = "A name for a claim that DataVolumes copy.",
+    namespaced,
+    status = "DataSourceStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    shortname = "das",
+    category = "all",
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+pub struct DataSourceSpec {
+    /// What it stands for.
+    pub source: DataSourceSource,
+}
+
+/// The definition that is installed where there is none.
+pub fn data_source_definition() -> CustomResourceDefinition {
+    let mut definition = crd::without_unsigned(DataSource::crd());
+    for version in &mut definition.spec.versions {
+        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
+        let source = schema.and_then(|schema| super::definition::below(schema, &["spec", "source"]));
+        let Some(source) = source else { continue };
+        source.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+            rule:
+                "[has(self.dataSource), has(self.pvc), has(self.snapshot)].filter(given, given).size() <= 1"
+                    .to_owned(),
+            message: Some("at most one of dataSource, pvc and snapshot can be given".to_owned()),
+            ..ValidationRule::default()
+        });
+    }
+    definition
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_source_stands_for_one_thing() {
+        let definition = data_source_definition();
+        assert_eq!(definition.metadata.name.as_deref(), Some(super::super::DATA_SOURCE_DEFINITION));
+        let text = serde_json::to_string(&definition).unwrap();
+        assert!(text.contains("has(self.snapshot)") && text.contains("\"subresources\":{\"status\":{}}"));
+    }
+}

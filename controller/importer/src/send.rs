@@ -1,0 +1,216 @@
+//! Sends the disk of a claim to the one importer whose certificate is known.
+//!
+//! ```text
+//!   connection --whose certificate?--> TLS --> head --path, range--> 200 or 206, bytes, the end
+//!                      \--> not known yet: the end
+//! ```
+//!
+//! One request a connection. The claim is mounted to be read alone, and nothing of its bytes is looked at. Who sends does not know
+//! when the copy is whole: virt-controller takes its pod away. Should nobody do that, it ends when nobody has asked for long.
+
+use crate::failure::Failure;
+use crate::keys;
+use crate::local;
+use crate::target::Places;
+use barevirt_import_job::copy::DISK_PATH;
+use rustls::ServerConfig;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tracing::{info, warn};
+
+/// Connections at the same time: a copy has one, and another while it notices that the first is lost.
+const MOST_CONNECTIONS: usize = 4;
+/// Until TLS is there, and until the head of a request.
+const GREETING: Duration = Duration::from_secs(10);
+/// How long a piece may take to leave: the importer may wait for its disk.
+const STALL: Duration = Duration::from_secs(10 * 60);
+/// Longest head of a request, in bytes.
+const LONGEST_HEAD: usize = 8 << 10;
+/// Bytes that are read at once.
+const PIECE: u64 = 1 << 20;
+
+/// A disk, and who may have it.
+#[derive(Debug)]
+pub struct Sender {
+    disk: File,
+    length: u64,
+    keys: PathBuf,
+    receiver: PathBuf,
+}
+
+/// What a head asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    /// The disk from this byte on.
+    From(u64),
+    /// Something else.
+    Refused(&'static str),
+}
+
+impl Sender {
+    /// Opens the disk.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open(places: &Places) -> Result<Self, Failure> {
+        let (disk, length) = local::open(places)?;
+        Ok(Sender { disk, length, keys: places.keys.clone(), receiver: places.receiver.clone() })
+    }
+
+    /// TLS for whoever is the importer at the moment.
+    fn tls(&self) -> Result<Arc<ServerConfig>, Failure> {
+        keys::server(&self.keys, &keys::of_receiver(&self.receiver)?)
+    }
+
+    /// Sends until nobody has asked for so long.
+    ///
+    /// # Errors
+    /// None but when the process ends.
+    pub async fn serve(self, listener: TcpListener, patience: Duration) -> Result<(), Failure> {
+        let (sender, room) = (Arc::new(self), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
+        let (asked, mut seen) = mpsc::channel::<()>(MOST_CONNECTIONS);
+        let accept = async {
+            loop {
+                let Ok(permit) = room.clone().acquire_owned().await else { return };
+                let Ok((stream, _)) = listener.accept().await else {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                };
+                let (sender, asked) = (sender.clone(), asked.clone());
+                tokio::spawn(async move {
+                    sender.greet(stream, &asked).await;
+                    drop(permit);
+                });
+            }
+        };
+        let idle = async {
+            while timeout(patience, seen.recv()).await.is_ok() {}
+            info!("nobody asks any more");
+        };
+        tokio::select! {
+            () = accept => {}
+            () = idle => {}
+        }
+        Ok(())
+    }
+
+    async fn greet(&self, stream: TcpStream, asked: &mpsc::Sender<()>) {
+        let tls = match self.tls() {
+            Ok(tls) => tls,
+            Err(failure) => return warn!("nobody is let in: {failure}"),
+        };
+        match timeout(GREETING, TlsAcceptor::from(tls).accept(stream)).await {
+            Ok(Ok(stream)) => self.connection(stream, asked).await,
+            Ok(Err(error)) => warn!(%error, "somebody is not let in"),
+            Err(_) => {}
+        }
+    }
+
+    async fn connection(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin, asked: &mpsc::Sender<()>) {
+        let Ok(Some(head)) = timeout(GREETING, head(&mut stream)).await else { return };
+        let sent = match self.asked(&head) {
+            Asked::From(start) => {
+                info!(start, length = self.length, "the disk is sent");
+                self.send(&mut stream, start, asked).await
+            }
+            Asked::Refused(status) => {
+                warn!(status, "a request is refused");
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.map_err(|error| error.to_string())
+            }
+        };
+        let ended = match sent {
+            Ok(()) => stream.shutdown().await.map_err(|error| error.to_string()),
+            Err(why) => Err(why),
+        };
+        if let Err(why) = ended {
+            warn!(why, "a connection ended early");
+        }
+    }
+
+    /// Reads a head. Pure.
+    fn asked(&self, head: &str) -> Asked {
+        let mut lines = head.split("\r\n");
+        let line = lines.next().unwrap_or_default();
+        let mut start = Some(0);
+        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+            if name.eq_ignore_ascii_case("range") {
+                let value = value.trim().strip_prefix("bytes=").and_then(|value| value.strip_suffix('-'));
+                start = value.and_then(|value| value.parse().ok());
+            }
+        }
+        if line != format!("GET {DISK_PATH} HTTP/1.1") {
+            return Asked::Refused("404 Not Found");
+        }
+        match start {
+            Some(start) if start <= self.length => Asked::From(start),
+            _ => Asked::Refused("416 Range Not Satisfiable"),
+        }
+    }
+
+    async fn send(
+        &self,
+        stream: &mut (impl AsyncWrite + Unpin),
+        start: u64,
+        asked: &mpsc::Sender<()>,
+    ) -> Result<(), String> {
+        let rest = self.length - start;
+        let head = if start == 0 {
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {rest}\r\n")
+        } else {
+            let last = self.length.saturating_sub(1);
+            format!(
+                "HTTP/1.1 206 Partial Content\r\nContent-Length: {rest}\r\nContent-Range: bytes {start}-{last}/{}\r\n",
+                self.length
+            )
+        };
+        let head = format!("{head}Content-Type: application/octet-stream\r\nConnection: close\r\n\r\n");
+        write(stream, head.as_bytes()).await?;
+        let mut at = start;
+        while at < self.length {
+            // Whoever is idle meanwhile is not.
+            let _ = asked.try_send(());
+            let disk = self.disk.try_clone().map_err(|error| format!("read the disk: {error}"))?;
+            let count = usize::try_from(PIECE.min(self.length - at)).unwrap_or_default();
+            let read = spawn_blocking(move || {
+                let mut piece = vec![0; count];
+                disk.read_exact_at(&mut piece, at).map(|()| piece)
+            });
+            let piece = read.await.map_err(|error| format!("read the disk: {error}"))?;
+            let piece = piece.map_err(|error| format!("read the disk: {error}"))?;
+            write(stream, &piece).await?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), String> {
+    match timeout(STALL, async { stream.write_all(bytes).await }).await {
+        Ok(written) => written.map_err(|error| format!("send: {error}")),
+        Err(_) => Err(format!("send: nothing was taken for {} s", STALL.as_secs())),
+    }
+}
+
+/// The head of a request, without the empty line; nothing where there is none within bounds.
+async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
+    let mut head = vec![];
+    loop {
+        if let Some(end) = head.windows(4).position(|end| end == b"\r\n\r\n") {
+            head.truncate(end);
+            return String::from_utf8(head).ok();
+        }
+        if head.len() > LONGEST_HEAD || stream.read_buf(&mut head).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
