@@ -266,6 +266,8 @@ mod tests {
             scratch: directory.to_owned(),
             source: directory.join("no source"),
             source_device: directory.join("no source"),
+            keys: directory.join("keys"),
+            receiver: directory.join("receiver"),
         }
     }
 
