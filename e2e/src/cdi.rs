@@ -12,6 +12,9 @@
 //! Without CDI there is Barevirt's own definition of DataVolumes, whose place the test's takes, as CDI's would; it comes again once
 //! the test's is gone. A cluster with a CDI of its own is refused: nothing of it is replaced.
 
+mod turns;
+
+use self::turns::{Side, TURNS, Turn};
 use crate::command::{kubectl, object, repository, succeed, try_kubectl, try_kubectl_with};
 use crate::namespace::Namespace;
 use crate::wait::{self, SOON};
@@ -20,7 +23,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -71,53 +74,6 @@ fn definition((plural, kind, group, scope): (&str, &str, &str, &str)) -> Value {
             }],
         },
     })
-}
-
-/// Whose turn it is, in one program.
-static TURNS: Turns =
-    Turns { held: Mutex::new(Held { by: Side::Absent, tests: 0 }), changed: Condvar::new() };
-
-/// What tests have in common that can run at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    /// There is no CDI.
-    Absent,
-    /// CDI's kinds are there.
-    Kinds,
-    /// Both, one after the other: a test for itself.
-    Alone,
-}
-
-struct Held {
-    by: Side,
-    tests: usize,
-}
-
-struct Turns {
-    held: Mutex<Held>,
-    changed: Condvar,
-}
-
-/// A test's turn, until it is dropped.
-struct Turn;
-
-impl Turns {
-    /// Waits until no test of another side runs.
-    fn take(&self, side: Side) -> Turn {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = |held: &mut Held| held.tests > 0 && (held.by != side || side == Side::Alone);
-        let mut held = self.changed.wait_while(held, others).unwrap_or_else(PoisonError::into_inner);
-        held.by = side;
-        held.tests += 1;
-        Turn
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        TURNS.held.lock().unwrap_or_else(PoisonError::into_inner).tests -= 1;
-        TURNS.changed.notify_all();
-    }
 }
 
 /// How many tests have the kinds.
