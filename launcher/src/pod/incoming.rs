@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use barevirt_api::networks::is_absent;
-use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 
@@ -34,19 +33,15 @@ pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
     for leaving in interfaces.iter_mut().filter(|interface| is_absent(interface)) {
         leaving.state = None;
     }
-    started.spec.networks.retain(|network| !later.contains(&network.name));
-    if interfaces_are_gone(&started) {
+    if interfaces.is_empty() {
         // Else it would get the one that a manifest without any gets.
         started.spec.domain.devices.autoattach_pod_interface = Some(false);
     }
+    started.spec.networks.retain(|network| !later.contains(&network.name));
     let vmi = ValidVmi::new(started).map_err(|causes| {
         Verdict::failed("MachineRefused", format!("as it was started: {}", Cause::joined(&causes)))
     })?;
     Ok(Arc::new(Wanted { vmi, ..Wanted::clone(wanted) }))
-}
-
-fn interfaces_are_gone(vmi: &VirtualMachineInstance) -> bool {
-    vmi.spec.domain.devices.interfaces.is_empty()
 }
 
 /// Of a guest that runs elsewhere already: the machine is as it was resolved there.
