@@ -99,6 +99,20 @@ pub fn is_in_guest(vmi: &VirtualMachineInstance, name: &str) -> bool {
     })
 }
 
+/// Whether a card is attached to the pod and not in the guest yet, or is to leave it and has not.
+pub fn are_on_their_way(vmi: &VirtualMachineInstance) -> bool {
+    let is_attached = |name: &str| {
+        let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
+        told.any(|told| {
+            told.name.as_deref() == Some(name) && is_told_by(told.info_source.as_deref(), SOURCE_MULTUS)
+        })
+    };
+    secondary(&vmi.spec).any(|(network, card)| {
+        let in_guest = is_in_guest(vmi, &network.name);
+        if is_absent(card) { in_guest } else { !in_guest && is_attached(&network.name) }
+    })
+}
+
 /// Networks beside the first one, each with its interface.
 pub fn secondary(spec: &VirtualMachineInstanceSpec) -> impl Iterator<Item = (&Network, &Interface)> {
     spec.networks.iter().filter(|network| is_secondary(network)).filter_map(|network| {

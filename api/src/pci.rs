@@ -1,7 +1,8 @@
 //! PCI addresses that a manifest gives to disks and network interfaces, as `0000:00:10.0`: domain, bus, slot, function.
 //!
 //! Bus 00 is the machine's own (QEMU's pcie.0). The other buses are those of its root ports, which firmware counts in their order,
-//! from 1: on each there is one device, at 00.0.
+//! from 1: on each there is one device, at 00.0. Where a conventional PCI card is given another slot of such a bus, a bridge is in the
+//! place of that root port, and its slots 01 to 1f are those of such cards.
 
 use crate::v1::VirtualMachineInstanceSpec;
 use std::collections::BTreeSet;
@@ -9,6 +10,10 @@ use std::ops::RangeInclusive;
 
 /// Slots of bus 00 that a manifest may give away. Below are host bridge and display, above what the chipset has there.
 pub const SLOTS: RangeInclusive<u16> = 2..=0x1a;
+/// Slots behind a bridge to conventional PCI; the first is its controller's own.
+pub const BRIDGED_SLOTS: RangeInclusive<u16> = 1..=0x1f;
+/// Models of cards that are conventional PCI.
+const CONVENTIONAL: [&str; 4] = ["e1000", "ne2k_pci", "pcnet", "rtl8139"];
 /// Functions of a slot.
 pub const FUNCTIONS: u16 = 8;
 
@@ -60,14 +65,24 @@ pub struct Wish<'a> {
     pub domain: u16,
     /// The place that it means.
     pub place: Place,
+    /// Whether the device is conventional PCI, which can be behind a bridge.
+    pub conventional: bool,
 }
 
 impl<'a> Wish<'a> {
     /// None where no address is given, or what is given is none.
-    fn new(owner: Owner<'a>, field: String, address: Option<&'a String>) -> Option<Self> {
+    fn new(owner: Owner<'a>, field: String, address: Option<&'a String>, conventional: bool) -> Option<Self> {
         let address = address?;
         let (domain, place) = parse(address)?;
-        Some(Wish { owner, field, address, domain, place })
+        Some(Wish { owner, field, address, domain, place, conventional })
+    }
+}
+
+impl Place {
+    /// Whether it is behind a bridge, which is in the place of the root port of that bus.
+    #[must_use]
+    pub const fn is_bridged(self) -> bool {
+        self.bus > 0 && self.slot > 0
     }
 }
 
@@ -83,11 +98,13 @@ pub fn wishes(spec: &VirtualMachineInstanceSpec) -> Vec<Wish<'_>> {
             Owner::Disk(&disk.name),
             format!("disks[{at}].disk.pciAddress"),
             target.pci_address.as_ref(),
+            false,
         )
     });
     let interfaces = devices.interfaces.iter().enumerate().filter_map(|(at, interface)| {
         let owner = Owner::Interface(&interface.name);
-        Wish::new(owner, format!("interfaces[{at}].pciAddress"), interface.pci_address.as_ref())
+        let conventional = interface.model.as_deref().is_some_and(|model| CONVENTIONAL.contains(&model));
+        Wish::new(owner, format!("interfaces[{at}].pciAddress"), interface.pci_address.as_ref(), conventional)
     });
     disks.chain(interfaces).collect()
 }
@@ -103,26 +120,37 @@ pub fn most_ports(given: &BTreeSet<u16>) -> u16 {
     port_slots(given).map(|_| FUNCTIONS).sum()
 }
 
+/// What is said of a device that has to be alone on its bus.
+const ONE_DEVICE: &str = "a bus other than 00 is that of one device, at 00.0, or of conventional PCI cards (model e1000, \
+                          ne2k_pci, pcnet or rtl8139), at 01.0 and up";
+
 /// Those that no device can have, and why. `has_ports` where all root ports are there, used or not, so that the buses have their
 /// numbers.
 pub fn refused<'a, 'b>(wishes: &'b [Wish<'a>], has_ports: bool) -> Vec<(&'b Wish<'a>, &'static str)> {
     let places: BTreeSet<Place> = wishes.iter().map(|wish| wish.place).collect();
     let slots: BTreeSet<u16> = places.iter().filter(|place| place.bus == 0).map(|place| place.slot).collect();
+    let bridges: BTreeSet<u16> =
+        places.iter().filter(|place| place.is_bridged()).map(|place| place.bus).collect();
     let mut seen = BTreeSet::new();
     let mut why = |wish: &Wish<'_>| match wish.place {
         _ if wish.domain != 0 => Some("the machine has the PCI domain 0000 alone"),
         place if !seen.insert(place) => Some("another device has it"),
         Place { bus: 0, slot, .. } if !SLOTS.contains(&slot) => Some("of bus 00 the slots 02 to 1a are free"),
-        Place { bus: 0, slot, .. } if !places.contains(&Place { bus: 0, slot, function: 0 }) => {
-            Some("guests look for further functions of a slot only where there is function 0")
+        Place { bus, .. } if bus > 0 && bus > most_ports(&slots) => Some("there are not so many root ports"),
+        Place { bus, slot, function } if bus > 0 && !bridges.contains(&bus) && (slot, function) != (0, 0) => {
+            Some(ONE_DEVICE)
         }
-        Place { bus: 0, .. } => None,
-        Place { bus, .. } if bus > most_ports(&slots) => Some("there are not so many root ports"),
-        Place { slot: 0, function: 0, .. } if has_ports => None,
-        Place { slot: 0, function: 0, .. } => {
+        Place { bus, .. } if bus > 0 && !has_ports => {
             Some("without hotplug (disableHotplug) there are addresses on bus 00 alone")
         }
-        _ => Some("a bus other than 00 is that of one device, at 00.0"),
+        Place { bus, .. } if bridges.contains(&bus) && !wish.conventional => Some(ONE_DEVICE),
+        Place { bus, slot, .. } if bridges.contains(&bus) && !BRIDGED_SLOTS.contains(&slot) => {
+            Some("behind a bridge to conventional PCI the slots 01 to 1f are free")
+        }
+        Place { bus, slot, .. } if !places.contains(&Place { bus, slot, function: 0 }) => {
+            Some("guests look for further functions of a slot only where there is function 0")
+        }
+        _ => None,
     };
     wishes.iter().filter_map(|wish| Some((wish, why(wish)?))).collect()
 }
@@ -132,9 +160,18 @@ mod tests {
     use super::*;
 
     fn judged(all: &[&'static str], has_ports: bool) -> Vec<&'static str> {
+        judged_cards(all, &[], has_ports)
+    }
+
+    /// `all` of disks, and those of cards that are conventional PCI.
+    fn judged_cards(all: &[&'static str], cards: &[&'static str], has_ports: bool) -> Vec<&'static str> {
+        let cards: Vec<String> = cards.iter().map(|address| (*address).to_owned()).collect();
         let all: Vec<String> = all.iter().map(|address| (*address).to_owned()).collect();
-        let wish = |address| Wish::new(Owner::Disk("d"), String::new(), Some(address)).unwrap();
-        let wishes: Vec<Wish<'_>> = all.iter().map(wish).collect();
+        let wish =
+            |address, conventional| Wish::new(Owner::Disk("d"), String::new(), Some(address), conventional);
+        let disks = all.iter().filter_map(|address| wish(address, false));
+        let wishes: Vec<Wish<'_>> =
+            disks.chain(cards.iter().filter_map(|address| wish(address, true))).collect();
         refused(&wishes, has_ports).into_iter().map(|(_, why)| why).collect()
     }
 
@@ -161,9 +198,9 @@ mod tests {
             ["0000:00:10.0", "0000:00:02.1", "0000:00:02.0", "0000:00:1a.0", "0000:03:00.0", "0000:b0:00.0"];
         assert_eq!(judged(&free, true), [""; 0]);
         for (all, why) in [
-            (&["0000:04:10.0"][..], "a bus other than 00 is that of one device, at 00.0"),
+            (&["0000:04:10.0"][..], ONE_DEVICE),
             (&["0000:c1:00.0"], "there are not so many root ports"),
-            (&["0000:04:00.1"], "a bus other than 00 is that of one device, at 00.0"),
+            (&["0000:04:00.1"], ONE_DEVICE),
             (&["0001:00:10.0"], "the machine has the PCI domain 0000 alone"),
             (&["0000:00:01.0"], "of bus 00 the slots 02 to 1a are free"),
             (&["0000:00:1b.0"], "of bus 00 the slots 02 to 1a are free"),
@@ -174,5 +211,26 @@ mod tests {
         }
         let why = "without hotplug (disableHotplug) there are addresses on bus 00 alone";
         assert_eq!(judged(&["0000:01:00.0", "0000:00:10.0"], false), [why]);
+    }
+
+    #[test]
+    fn conventional_cards_share_a_bus_behind_a_bridge() {
+        assert_eq!(
+            judged_cards(&["0000:03:00.0"], &["0000:02:01.0", "0000:02:1f.0", "0000:02:1f.7"], true),
+            [""; 0]
+        );
+        // Alone on a root port.
+        assert_eq!(judged_cards(&[], &["0000:02:00.0"], true), [""; 0]);
+        assert_eq!(judged_cards(&["0000:02:00.0"], &["0000:02:01.0"], true), [ONE_DEVICE]);
+        assert_eq!(judged_cards(&["0000:02:02.0"], &["0000:02:01.0"], true), [ONE_DEVICE]);
+        let no_slot = "behind a bridge to conventional PCI the slots 01 to 1f are free";
+        assert_eq!(judged_cards(&[], &["0000:02:00.0", "0000:02:01.0"], true), [no_slot]);
+        assert_eq!(judged_cards(&[], &["0000:02:20.0"], true), [no_slot]);
+        let no_function = "guests look for further functions of a slot only where there is function 0";
+        assert_eq!(judged_cards(&[], &["0000:02:01.1"], true), [no_function]);
+        assert_eq!(judged_cards(&[], &["0000:02:01.0", "0000:02:01.0"], true), ["another device has it"]);
+        let no_ports = "without hotplug (disableHotplug) there are addresses on bus 00 alone";
+        assert_eq!(judged_cards(&[], &["0000:02:01.0"], false), [no_ports]);
+        assert_eq!(judged_cards(&[], &["0000:c1:01.0"], true), ["there are not so many root ports"]);
     }
 }

@@ -58,8 +58,9 @@ impl Macs {
             let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
             let network =
                 place.0.map_or_else(|| "the pod network".to_owned(), |network| format!("network {network}"));
+            let address = mac_text(place.1);
             (!first.is_empty()).then(|| {
-                format!("interface {card} has the MAC address of a card of {first}{rest} on {network}")
+                format!("interface {card} has the MAC address {address} of a card of {first}{rest} on {network}")
             })
         });
         told.collect()
@@ -90,6 +91,11 @@ impl Known {
             self.by.entry(place).or_default().insert(instance.clone());
         }
     }
+}
+
+/// The address as it is written most of the time.
+fn mac_text(address: [u8; 6]) -> String {
+    address.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 fn instance(vmi: &VirtualMachineInstance) -> Instance {
@@ -134,7 +140,7 @@ mod tests {
         let macs = Macs::default();
         macs.saw(&on("a", "02:00:00:00:00:01", "blue"));
         let twin = on("b", "02-00-00-00-00-01", "shop/blue");
-        let told = ["interface red has the MAC address of a card of shop/a on network shop/blue"];
+        let told = ["interface red has the MAC address 02:00:00:00:00:01 of a card of shop/a on network shop/blue"];
         assert_eq!(macs.same(&twin), told);
         macs.saw(&twin);
         assert_eq!(macs.same(&twin), told);
@@ -179,7 +185,10 @@ mod tests {
         let twin = vmi("b", copied, json!({"name": "x", "pod": {}}));
         assert_eq!(
             macs.same(&twin),
-            ["interface x has the MAC address of a card of shop/a on the pod network"]
+            [format!(
+                "interface x has the MAC address {} of a card of shop/a on the pod network",
+                identity::mac("shop", "a", "d")
+            )]
         );
     }
 }

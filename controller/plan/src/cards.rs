@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   machine                          instance                     then
-//!   a card that is not there     --> added                        the pod's networks follow, the guest follows
+//!   a card that is not there         its MAC address is written into the machine
+//!                                --> added                        the pod's networks follow, the guest follows
 //!   another state                --> the same
 //!   absent                       --> absent                       the guest lets go, the pod's networks follow
 //!                                    taken out, once nothing tells of it any more
@@ -14,10 +15,12 @@
 //! what the machine was started with, not with the instance, to which instance type, preference and defaults have added.
 
 use barevirt_api::gates::Gates;
+use barevirt_api::identity;
 use barevirt_api::names::CONDITION_LIVE_MIGRATABLE;
 use barevirt_api::networks::{self, ABSENT};
 use barevirt_api::v1::{Condition, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use barevirt_api::validate::{self, Requester};
+use serde_json::Value;
 
 /// The cards that an instance is to have next.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -73,6 +76,10 @@ pub(crate) fn take_a_restart(
 ) -> bool {
     let has = &vmi.spec;
     let moves = is_migratable(vmi);
+    // Whether the address of a card is written there or not, it is the same.
+    let same_card = |one: &Interface, other: &Interface| {
+        validate::same_card(&with_address(one, vmi), &with_address(other, vmi))
+    };
     let same_network = |one: &Network, other: &Network| {
         if moves { validate::same_network(one, other) } else { one == other }
     };
@@ -80,11 +87,11 @@ pub(crate) fn take_a_restart(
         // By default, or taken out of the machine without being unplugged.
         (None, None) => network(has, &is.name).is_some_and(networks::is_first),
         (Some(_), None) => false,
-        (Some(was), Some(wanted)) => validate::same_card(was, wanted) || validate::same_card(is, wanted),
+        (Some(was), Some(wanted)) => same_card(was, wanted) || same_card(is, wanted),
         // A preference may have chosen the model.
         (None, Some(wanted)) => {
             let model = wanted.model.clone().or_else(|| is.model.clone());
-            validate::same_card(is, &Interface { model, ..wanted.clone() })
+            same_card(is, &Interface { model, ..wanted.clone() })
         }
     };
     let network_stays = |is: &Network| match (network(then, &is.name), network(now, &is.name)) {
@@ -165,6 +172,31 @@ pub(crate) fn plan(
         std::mem::take(&mut spec.domain.devices.interfaces).into_iter().partition(gone);
     spec.networks.retain(|network| left.iter().all(|left| left.name != network.name));
     Cards { interfaces: stay, networks: std::mem::take(&mut spec.networks), waits, refused }
+}
+
+/// A card with the MAC address that it has in the guest.
+fn with_address(card: &Interface, vmi: &VirtualMachineInstance) -> Interface {
+    let given = card.mac_address.clone().filter(|given| !given.is_empty());
+    let (namespace, name) = (vmi.metadata.namespace.as_deref(), vmi.metadata.name.as_deref());
+    let own = || identity::mac(namespace.unwrap_or_default(), name.unwrap_or_default(), &card.name);
+    Interface { mac_address: Some(given.unwrap_or_else(own)), ..card.clone() }
+}
+
+/// A machine's cards, each that `patch` adds to its instance's specification with its MAC address; none where nothing is to be
+/// written. Where clusters have KubeMacPool beside KubeVirt, that writes an address there.
+pub fn addressed(
+    template: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+    patch: &Value,
+) -> Option<Vec<Interface>> {
+    let next = patch["domain"]["devices"]["interfaces"].as_array()?;
+    let comes = |name: &str| {
+        card(&vmi.spec, name).is_none() && next.iter().any(|card| card["name"].as_str() == Some(name))
+    };
+    let cards = &template.domain.devices.interfaces;
+    let written = |card: &Interface| if comes(&card.name) { with_address(card, vmi) } else { card.clone() };
+    let written: Vec<Interface> = cards.iter().map(written).collect();
+    (written != *cards).then_some(written)
 }
 
 /// A machine's cards without those that were unplugged and that its instance does not have any more; none where all stay.

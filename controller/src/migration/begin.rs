@@ -9,6 +9,7 @@
 
 use super::action::{Action, Plan};
 use super::observed::{Observed, Turn};
+use super::target::{is_ready, started};
 use super::status::{
     BACK_OFF, BLOCKED_BY_BACKUP, NO_SUITABLE_NODES, REJECTED_BY_QUOTA, SUCCESSFUL_HAND_OVER, UNSCHEDULABLE,
     condition, copy, enter, fail, of, write,
@@ -19,10 +20,11 @@ use crate::node::NodeState;
 use crate::vmi::{Again, Verdict, runs, unschedulable};
 use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
-    COMPUTE_CONTAINER, CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
+    CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
     CREATED_BY_LABEL, MIGRATION_TARGET_NODE_LABEL, PHASE_RUNNING, REASON_FAILED_CREATE,
     REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, is_final_phase,
 };
+use barevirt_api::networks;
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationSourceState,
     VirtualMachineInstanceMigrationState, VirtualMachineInstanceMigrationTargetState,
@@ -33,6 +35,7 @@ use barevirt_plan::phase;
 use barevirt_plan::pod::claims::are_of;
 use barevirt_plan::pod::target::launcher_name;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::json;
 use std::time::Duration;
@@ -47,6 +50,8 @@ const PENDING_SECONDS: u64 = 900;
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How soon one looks again at what gives no event of its own.
 const WAITS: Duration = Duration::from_secs(5);
+/// How long a target pod that runs waits for cards that are on their way into the guest or out of it.
+const CARDS: Duration = Duration::from_secs(15);
 /// Seconds for a pod without a guest to end.
 const GRACE: u32 = 10;
 
@@ -171,7 +176,14 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         return Plan::default();
     }
     match &observed.effective {
-        Some(effective) if runs(pod) && is_ready(pod) => hand_over(observed, vmi, pod, effective),
+        Some(effective) if runs(pod) && is_ready(pod) => {
+            let left = CARDS.saturating_sub(age(started(pod), observed));
+            // The target is made with the cards that the guest has then.
+            if !left.is_zero() && networks::are_on_their_way(vmi) {
+                return Plan::default().again_in(left);
+            }
+            hand_over(observed, vmi, pod, effective)
+        }
         _ => await_pod(observed, vmi, pod, reached),
     }
 }
@@ -205,15 +217,6 @@ fn is_proven(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod) -> bo
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let named = || vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(uid));
     !uid.is_empty() && (observed.is_born_here || named())
-}
-
-/// Whether all its containers are ready. The launcher's own may have a probe that asks the guest.
-fn is_ready(pod: &Pod) -> bool {
-    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let mut others = statuses.filter(|container| container.name != COMPUTE_CONTAINER);
-    others.all(|container| {
-        container.ready || container.state.as_ref().is_some_and(|state| state.terminated.is_some())
-    })
 }
 
 fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase) -> Plan {
@@ -280,7 +283,7 @@ fn await_pod(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, reach
         Condition::remove(&mut status.conditions, REJECTED_BY_QUOTA);
         plan = plan.act_if(write(observed, &status));
     }
-    let age = age(pod, observed);
+    let age = age(pod.metadata.creation_timestamp.as_ref(), observed);
     let uid = pod.uid().unwrap_or_default();
     let named = vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(&uid));
     if !named && age >= PATIENCE {
@@ -332,9 +335,9 @@ fn limit(observed: &Observed, annotation: &str, default: u64) -> Duration {
     Duration::from_secs(given.unwrap_or(default))
 }
 
-fn age(pod: &Pod, observed: &Observed) -> Duration {
-    let created = pod.metadata.creation_timestamp.as_ref().map_or(observed.now, |time| time.0);
-    Duration::try_from(observed.now.duration_since(created)).unwrap_or(Duration::ZERO)
+fn age(since: Option<&Time>, observed: &Observed) -> Duration {
+    let since = since.map_or(observed.now, |time| time.0);
+    Duration::try_from(observed.now.duration_since(since)).unwrap_or(Duration::ZERO)
 }
 
 /// The target pod runs: from here on the handlers of both nodes are in charge.

@@ -26,6 +26,7 @@ mod observed;
 mod plan;
 mod status;
 mod subject;
+mod target;
 #[cfg(test)]
 mod tests;
 

@@ -291,6 +291,38 @@ fn a_pod_that_runs_is_handed_over_in_one_patch() {
 }
 
 #[test]
+fn a_pod_that_runs_waits_for_cards_that_come_or_leave_but_not_for_long() {
+    let hands_over = |state: Option<&str>, told: &str, seconds: i64| {
+        let networks = json!([{"name": "red", "multus": {"networkName": "red"}}]);
+        let vmi = vmi(json!({
+            "spec": {"networks": networks, "domain": {"devices": {
+                "interfaces": [{"name": "red", "bridge": {}, "state": state}],
+            }}},
+            "status": {"interfaces": [{"name": "red", "infoSource": told}]},
+        }));
+        let mut pod = runs();
+        let started = json!({"startedAt": text(NOW - seconds)});
+        let statuses = pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
+        statuses[0].state = serde_json::from_value(json!({"running": started})).unwrap();
+        let plan = plan(&observed(migration(in_phase("Scheduling")), Some(vmi), Some(pod)));
+        let hands_over = plan.actions.iter().any(|action| matches!(action, Action::Vmi(_)));
+        assert_eq!(hands_over, plan.again.is_none(), "{plan:?}");
+        hands_over
+    };
+    for (state, told, is_there) in [
+        (None, "multus-status", false),
+        (None, "domain, multus-status", true),
+        (Some("absent"), "domain, multus-status", false),
+        (Some("absent"), "multus-status", true),
+        // It comes with the target's pod.
+        (None, "guest-agent", true),
+    ] {
+        assert_eq!(hands_over(state, told, 1), is_there, "{state:?} {told}");
+        assert!(hands_over(state, told, 15));
+    }
+}
+
+#[test]
 fn a_pod_is_believed_for_its_uid_alone() {
     let mut not_ours = observed(migration(in_phase("Pending")), Some(vmi(json!({}))), Some(runs()));
     not_ours.is_born_here = false;

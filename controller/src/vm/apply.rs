@@ -59,8 +59,8 @@ pub(super) async fn apply(
             finalizers.push(VM_FINALIZER.to_owned());
             return patch_machine(cluster, vm, json!({"finalizers": finalizers})).await.map(|()| None);
         }
-        Step::Trim(interfaces, networks) => {
-            return trim(cluster, vm, &interfaces, &networks).await.map(|()| None);
+        Step::Cards(interfaces, networks) => {
+            return write_cards(cluster, vm, &interfaces, &networks).await.map(|()| None);
         }
         Step::Remember(name, value) => {
             return patch_machine(cluster, vm, json!({"annotations": {name: value}})).await.map(|()| None);
@@ -325,8 +325,8 @@ async fn switch_on(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), Error> 
     Ok(())
 }
 
-/// Takes cards out of the template that were unplugged.
-async fn trim(
+/// Writes the template's cards.
+async fn write_cards(
     cluster: &Cluster,
     vm: &VirtualMachine,
     interfaces: &[Interface],
@@ -334,7 +334,7 @@ async fn trim(
 ) -> Result<(), Error> {
     let spec = json!({"domain": {"devices": {"interfaces": interfaces}}, "networks": networks});
     patch_machine_with(cluster, vm, json!({"spec": {"template": {"spec": spec}}})).await?;
-    info!(namespace = vm.namespace(), vm = vm.name_any(), "unplugged network cards are forgotten");
+    info!(namespace = vm.namespace(), vm = vm.name_any(), "the template has these network cards now");
     Ok(())
 }
 

@@ -89,8 +89,9 @@ pub enum Step {
     Blocked(String),
     /// Add the finalizer that admission should have added.
     Hold,
-    /// Forget the cards that were unplugged and that the instance does not have any more: those that stay, and their networks.
-    Trim(Vec<Interface>, Vec<Network>),
+    /// Have the template have these cards and networks: those that come with their MAC addresses, and none that was unplugged and
+    /// that the instance does not have any more.
+    Cards(Vec<Interface>, Vec<Network>),
     /// Keep what the ending instance leaves for the next one.
     Remember(String, String),
     /// Keep copies of the instance type and the preference that the machine names.
@@ -153,7 +154,7 @@ pub fn plan(observed: &Observed) -> Step {
 fn trimmed(observed: &Observed) -> Option<Step> {
     let template = &observed.vm.spec.template.spec;
     let (interfaces, networks) = cards::trimmed(template, observed.own_vmi())?;
-    PLUGGED_CARDS_SERVED.then_some(Step::Trim(interfaces, networks))
+    PLUGGED_CARDS_SERVED.then_some(Step::Cards(interfaces, networks))
 }
 
 /// What an ending instance leaves, where the machine does not have it yet. At its end, so that a start costs no write more.
@@ -212,6 +213,10 @@ fn noted(observed: &Observed) -> Option<Step> {
     let alive = observed.own_vmi()?.metadata.deletion_timestamp.is_none();
     match &observed.live {
         Live::Apply { spec, whole } if alive => {
+            let template = &observed.vm.spec.template.spec;
+            if let Some(cards) = cards::addressed(template, observed.own_vmi()?, spec) {
+                return Some(Step::Cards(cards, template.networks.clone()));
+            }
             let whole = *whole && observed.volumes == Move::Nothing;
             let generation = (whole && observed.drift == Drift::Generation).then_some(now);
             return Some(Step::Update(spec.clone(), generation));

@@ -497,6 +497,22 @@ fn an_instance_takes_volumes_over_while_something_else_waits_for_a_restart() {
     }
 }
 
+#[test]
+fn a_machine_has_the_address_of_a_card_before_its_instance_has_the_card() {
+    let mut machine = vm("Always", json!({}));
+    machine.metadata.generation = Some(3);
+    let card = json!({"name": "red", "bridge": {}});
+    machine.spec.template.spec.domain.devices.interfaces = serde_json::from_value(json!([card])).unwrap();
+    let mut observed = observed(machine, Some(ran(vmi("i1", "Running"))));
+    let patch = Box::new(json!({"domain": {"devices": {"interfaces": [card]}}}));
+    observed.drift = Drift::Generation;
+    observed.live = crate::vm::Live::Apply { spec: patch.clone(), whole: true };
+    let Step::Cards(cards, networks) = plan(&observed) else { panic!("{:?}", plan(&observed)) };
+    assert!(cards[0].mac_address.is_some() && networks.is_empty(), "{cards:?}");
+    observed.vm.spec.template.spec.domain.devices.interfaces = cards;
+    assert_eq!(plan(&observed), Step::Update(patch, Some(3)));
+}
+
 mod data_volumes;
 mod volumes;
 mod world;

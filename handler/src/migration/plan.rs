@@ -61,6 +61,13 @@ pub fn outgoing<'a>(vmi: &'a VirtualMachineInstance, node: &str) -> Option<(&'a 
     })
 }
 
+/// Whether the instance is to leave this node by a migration that has been handed over: its target is made with what the guest
+/// has now, and what comes or goes after that would be missing there.
+#[must_use]
+pub fn is_handed_over(vmi: &VirtualMachineInstance, node: &str) -> bool {
+    owner(vmi) == node && outgoing(vmi, node).is_some_and(|(state, _)| state.completed != Some(true))
+}
+
 /// What the launcher says of that migration.
 #[must_use]
 pub fn told<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a MigrationStatus> {

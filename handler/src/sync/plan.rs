@@ -8,7 +8,7 @@
 //!   QEMU is there, realtime is asked for -> RealTime       the launcher lets the guest go after it
 //!   VMI is being deleted                 -> Shutdown       once, and again with less time if the grace period shrinks
 //!   pings of the agent began to fail     -> ReportFailedPings  an event, and no more: what follows is the kubelet's
-//!   it is to move, or moves              -> Move           see crate::migration::plan
+//!   it is to move, or moves              -> Move           see crate::migration::plan; nothing is prepared, told or plugged meanwhile
 //!   a disk is offered, not held          -> Plug           take it from its pod and hand it to the launcher
 //!   status differs from what is seen     -> Report         one patch
 //!   else                                 -> Wait           for the API server, the launcher, or a retry
@@ -174,10 +174,12 @@ pub fn plan(observed: Observed<'_>) -> Step {
             return Step::Shutdown { grace };
         }
     } else if launcher != Some(Phase::Stopping) && !session.status.is_some_and(migration::plan::is_leaving) {
-        if !session.prepared {
+        // Disks and cards wait until the guest is there, or stays.
+        let moves = migration::plan::is_handed_over(vmi, observed.node);
+        if !session.prepared && !moves {
             return Step::Prepare;
         }
-        if session.synced != Some(observed.spec_hash) {
+        if session.synced != Some(observed.spec_hash) && !moves {
             return Step::Sync;
         }
         let realtime = vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.realtime.is_some());
@@ -192,7 +194,7 @@ pub fn plan(observed: Observed<'_>) -> Step {
         if failed > session.failed_pings {
             return Step::ReportFailedPings(failed);
         }
-        let disks = session.status.filter(|status| status.ready).map(|status| volumes::missing(vmi, status));
+        let disks = session.status.filter(|status| status.ready && !moves).map(|status| volumes::missing(vmi, status));
         if let Some(disks) = disks.filter(|disks| !disks.is_empty()) {
             return Step::Plug(disks);
         }

@@ -282,6 +282,9 @@ fn devices(argv: &mut Arguments, machine: &Machine) {
     for port in &machine.root_ports {
         argv.json("-device", &port.props());
     }
+    for bridge in &machine.bridges {
+        argv.json("-device", &bridge.props());
+    }
     argv.of("controllers", &["spec.domain.devices"]);
     for controller in machine.controllers.props() {
         argv.json("-device", &controller);

@@ -7,6 +7,7 @@
 //!   pcie.0  00.0  host bridge (QEMU's)
 //!           01.0  display
 //!           02.0-02.7, 03.0-03.7, ...  root ports rp0, rp1, ...: one device each, or free for hotplug
+//!           (any of them may be a bridge to conventional PCI instead)
 //!           1a.0-1a.7  root ports, where the manifest has given other slots away
 //!           1b.0  panic device
 //!           1e.0, 1d.0, 1c.0  further SATA controllers, where six ports are not enough
@@ -53,6 +54,11 @@ impl Port {
         format!("rp{}", self.0)
     }
 
+    /// The bridge in its place, and the bus behind that.
+    pub(crate) fn bridge(self) -> String {
+        format!("bridge{}", self.0)
+    }
+
     /// The port of a bus of the machine, counted from 1.
     pub(crate) const fn of_bus(bus: u16) -> Self {
         Self(bus.saturating_sub(1))
@@ -78,6 +84,17 @@ pub enum Seat {
         /// Whether other devices have other functions of the slot.
         shared: bool,
     },
+    /// Behind a bridge to conventional PCI, where the manifest has put it.
+    Bridged {
+        /// The root port in whose place the bridge is.
+        port: Port,
+        /// Its slot.
+        slot: u16,
+        /// Its function of the slot.
+        function: u16,
+        /// Whether other devices have other functions of the slot.
+        shared: bool,
+    },
 }
 
 /// What a manifest says about places.
@@ -87,6 +104,8 @@ pub struct Given {
     pub(crate) slots: BTreeSet<u16>,
     /// Devices by name, and the ports that they are to be behind.
     pub(crate) ports: BTreeMap<String, Port>,
+    /// Those in whose place there are bridges to conventional PCI.
+    pub(crate) bridges: BTreeSet<Port>,
 }
 
 impl Given {

@@ -62,7 +62,7 @@ pub use cpu::{Cpu, CpuModel, Flag};
 pub use device::balloon::Balloon;
 pub use device::blockdev::{Aio, Cache, FileSource, Image, ImageFormat, ReadMode};
 pub use device::channel::{DownwardMetrics, GuestAgent};
-pub use device::controller::{Controllers, RootPort, SataController, UsbController};
+pub use device::controller::{Controllers, PciBridge, RootPort, SataController, UsbController};
 pub use device::disk::{Blocks, Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
 pub use device::flash::Flash;
 pub use device::host::{HostDevice, HostPlace, HostSource, Screen};

@@ -4,7 +4,7 @@ use crate::clock::{Rtc, Timers};
 use crate::cpu::Cpu;
 use crate::device::balloon::Balloon;
 use crate::device::channel::{DownwardMetrics, GuestAgent};
-use crate::device::controller::{Controllers, RootPort};
+use crate::device::controller::{Controllers, PciBridge, RootPort};
 use crate::device::disk::Disk;
 use crate::device::flash::Flash;
 use crate::device::host::HostDevice;
@@ -106,6 +106,8 @@ pub struct Machine {
     pub layout: Layout,
     /// Root ports, in order.
     pub root_ports: Vec<RootPort>,
+    /// Bridges in the place of root ports.
+    pub bridges: Vec<PciBridge>,
     /// Controllers.
     pub controllers: Controllers,
     /// Network interfaces, in the manifest's order.

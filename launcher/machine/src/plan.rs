@@ -25,7 +25,7 @@ use self::enlightenments::Enlightenments;
 use self::ports::{DEVICES, Ports, virtio};
 use crate::device::balloon::Balloon;
 use crate::device::channel::{DownwardMetrics, GuestAgent};
-use crate::device::controller::{Controllers, RootPort, UsbController};
+use crate::device::controller::{Controllers, PciBridge, RootPort, UsbController};
 use crate::device::disk::Bus;
 use crate::device::nic::NicModel;
 use crate::device::rng::Rng;
@@ -102,6 +102,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         fd_sets: facts.fd_sets.clone(),
         monitors: facts.monitors,
         root_ports: root_ports(&layout, &addresses.given, devices.disable_hotplug.unwrap_or(false)),
+        bridges: bridges(&addresses.given),
         controllers,
         nics,
         disks,
@@ -170,7 +171,14 @@ fn root_ports(layout: &Layout, given: &Given, only_used: bool) -> Vec<RootPort> 
         !only_used || first_function || layout.is_used(*port)
     };
     let root_port = |port| Some(RootPort { port, slot: given.slot(port)? });
-    layout.ports().filter(needed).filter_map(root_port).collect()
+    let is_port = |port: &Port| !given.bridges.contains(port);
+    layout.ports().filter(needed).filter(is_port).filter_map(root_port).collect()
+}
+
+/// Where the manifest puts conventional cards.
+fn bridges(given: &Given) -> Vec<PciBridge> {
+    let bridge = |&port: &Port| Some(PciBridge { port, slot: given.slot(port)? });
+    given.bridges.iter().filter_map(bridge).collect()
 }
 
 /// The guest's memory, in huge pages where they are asked for.
@@ -215,7 +223,7 @@ fn vsock(facts: &Facts, ports: &Ports<'_>) -> Result<Vsock, PlanError> {
 
 fn place(names: &[String], addresses: &Addresses, saved: Option<&Layout>) -> Result<Layout, PlanError> {
     let mut start = saved.cloned().unwrap_or_default();
-    addresses.on_root().for_each(|device| start.forget(device));
+    addresses.elsewhere().for_each(|device| start.forget(device));
     start
         .place(names.iter().map(String::as_str), &addresses.given)
         .map_err(|source| PlanError::Layout { field: DEVICES.to_owned(), source })

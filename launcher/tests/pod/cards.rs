@@ -109,6 +109,57 @@ async fn a_guest_starts_with_both_of_its_cards_and_their_links_go_up_and_down() 
     watch.until("taken out", gone).await;
 }
 
+/// Addresses of all that has an id, as the firmware has numbered the buses.
+fn addresses(devices: &Value, found: &mut Vec<(String, String)>) {
+    for device in devices.as_array().into_iter().flatten() {
+        let number = |key: &str| device[key].as_u64().unwrap();
+        let address = format!("{:02x}:{:02x}.{}", number("bus"), number("slot"), number("function"));
+        found.push((device["qdev_id"].as_str().unwrap().to_owned(), address));
+        addresses(&device["pci_bridge"]["devices"], found);
+    }
+}
+
+#[tokio::test]
+async fn cards_of_conventional_pci_have_the_addresses_that_they_are_given() {
+    let (Some(first), Some(second)) = (tap("tap0"), tap("tap1")) else { return };
+    let pod = Pod::start(&[]).await;
+    let mut client = pod.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    let mut request = wanted(1, ["up", "up"]);
+    let sync = request.get_mut();
+    let mut object: Value = serde_json::from_slice(&sync.vmi).unwrap();
+    let interfaces = &mut object["spec"]["domain"]["devices"]["interfaces"];
+    interfaces[0]["model"] = json!("e1000");
+    interfaces[0]["pciAddress"] = json!("0000:02:01.0");
+    interfaces[1]["pciAddress"] = json!("0000:03:00.0");
+    sync.vmi = object.to_string().into_bytes();
+    client.sync(request).await.unwrap();
+    let mut giver = pod.descriptors().await;
+    giver.give(1, "net/default/tap", &[first.as_fd()], SOON).await.unwrap();
+    giver.give(1, "net/red/tap", &[second.as_fd()], SOON).await.unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    giver.give(1, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
+    let _helper = pod.root_disk().await;
+    watch.running().await;
+    let command = json!({"execute": "query-pci"}).to_string().into_bytes();
+    let wanted = [("nic-default", "02:01.0"), ("nic-red", "03:00.0")];
+    let begun = std::time::Instant::now();
+    loop {
+        let request = QmpRequest { command: command.clone(), deadline_ms: 5000 };
+        let answer = client.qmp(grpc::request(request, SOON)).await.unwrap().into_inner().answer;
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        let mut found = Vec::new();
+        answer["return"].as_array().unwrap().iter().for_each(|bus| addresses(&bus["devices"], &mut found));
+        let is_there = |(id, address): &(&str, &str)| found.iter().any(|(known, at)| known == id && at == address);
+        if wanted.iter().all(is_there) {
+            break;
+        }
+        // The firmware is still at it.
+        assert!(begun.elapsed() < SOON, "{found:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 /// The same guest that starts with its first card alone; `second` says what becomes of the other.
 fn plugging(revision: i64, second: Option<&str>) -> tonic::Request<SyncRequest> {
     let mut request = wanted(revision, ["up", second.unwrap_or("up")]);

@@ -19,7 +19,7 @@ fn disk_rules() {
         ["/spec/domain/devices/disks/2/dedicatedIOThread" => true] => "spec.domain.devices.disks[2].dedicatedIOThread", "IOThreads are not supported for disks on a scsi bus";
         ["/spec/domain/devices/disks/2/disk/pciAddress" => "0000:81:01.0"] => "spec.domain.devices.disks[2].disk.pciAddress", "disk spec.domain.devices.disks[2].name - setting a PCI address is only possible with bus type virtio.";
         ["/spec/domain/devices/disks/0/disk/pciAddress" => "0000:81:01.8"] => "spec.domain.devices.disks[0].disk.pciAddress", "disk spec.domain.devices.disks[0].name has malformed PCI address (0000:81:01.8).";
-        ["/spec/domain/devices/disks/0/disk/pciAddress" => "0000:04:10.0"] => "spec.domain.devices.disks[0].disk.pciAddress", "Invalid PCI address 0000:04:10.0: a bus other than 00 is that of one device, at 00.0";
+        ["/spec/domain/devices/disks/0/disk/pciAddress" => "0000:04:10.0"] => "spec.domain.devices.disks[0].disk.pciAddress", "Invalid PCI address 0000:04:10.0: a bus other than 00 is that of one device, at 00.0, or of conventional PCI cards (model e1000, ne2k_pci, pcnet or rtl8139), at 01.0 and up";
         ["/spec/domain/devices/disks/0/errorPolicy" => "panic"] => "spec.domain.devices.disks[0].errorPolicy", "spec.domain.devices.disks[0].errorPolicy has invalid value \"panic\"";
         ["/spec/volumes/0" => {"name": "root", "downwardMetrics": {}}, "/spec/domain/devices/disks/0/disk/bus" => "sata"]
             => "spec.domain.devices.disks[0].disk.bus", "DownwardMetrics volume must be mapped to virtio bus, but spec.domain.devices.disks[0].disk.bus is set to sata", "spec.volumes[0]", "DownwardMetrics";

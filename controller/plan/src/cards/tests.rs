@@ -193,6 +193,29 @@ fn a_machine_forgets_what_its_instance_has_no_more() {
     }
 }
 
+#[test]
+fn the_address_of_a_card_that_comes_is_written_into_the_machine() {
+    let own = |name: &str| Some(identity::mac("", "vm", name));
+    let (wanted, has) = (spec(&["a", "b"]), vmi(&["a"], &["a"], true));
+    let patch = |cards: &[&str]| json!({"domain": {"devices": {"interfaces": spec(cards).domain.devices.interfaces}}});
+    let written = addressed(&wanted, &has, &patch(&["a", "b"])).unwrap();
+    let addresses: Vec<Option<String>> = written.iter().map(|card| card.mac_address.clone()).collect();
+    assert_eq!(addresses, [None, None, own("b")]);
+    // Once it is written, and where it is given; and for none that does not come.
+    let mut known = wanted.clone();
+    known.domain.devices.interfaces = written;
+    assert_eq!(addressed(&known, &has, &patch(&["a", "b"])), None);
+    known.domain.devices.interfaces[2].mac_address = Some("02:00:00:00:00:07".to_owned());
+    assert_eq!(addressed(&known, &has, &patch(&["a", "b"])), None);
+    assert_eq!(addressed(&wanted, &has, &patch(&["a"])), None);
+    assert_eq!(addressed(&wanted, &has, &json!({"domain": {"cpu": {"sockets": 2}}})), None);
+    // Taken out of the machine again it is the same; another is not.
+    let mut has = vmi(&["a", "b"], &["a", "b"], true);
+    has.spec.domain.devices.interfaces[2].mac_address = own("b");
+    assert!(!take_a_restart(&spec(&["a"]), &wanted, &has));
+    assert!(take_a_restart(&spec(&["a"]), &known, &has));
+}
+
 fn list() -> impl Strategy<Value = Vec<&'static str>> {
     proptest::sample::subsequence(vec!["a", "b::down", "c:blue", "d::absent"], 0..=4)
 }

@@ -121,7 +121,7 @@ impl World {
                     .insert("kubevirt.io/vm-generation".to_owned(), generation.to_string());
                 return true;
             }
-            Step::Trim(..) => panic!("it has no cards"),
+            Step::Cards(..) => panic!("it has no cards"),
             Step::Rest | Step::Report | Step::Wait(_) | Step::Blocked(_) => {}
             other => panic!("{other:?}"),
         }

@@ -96,6 +96,24 @@ fn realtime_comes_before_the_guest_is_said_to_run_and_once_for_each_qemu() {
 }
 
 #[test]
+fn what_comes_while_the_guest_is_handed_over_waits_until_that_is_over() {
+    let running = launcher(Phase::Running);
+    let changed = Session { status: Some(&running), prepared: true, synced: Some("other"), ..FRESH };
+    let unprepared = Session { prepared: false, ..changed };
+    let mut vmi = vmi(PHASE_RUNNING);
+    let mut moves = |from: &str, completed: bool| {
+        vmi.status.as_mut().unwrap().migration_state = serde_json::from_value(serde_json::json!({
+            "migrationUid": "m", "sourceNode": from, "targetNode": "node02", "completed": completed,
+        }))
+        .unwrap();
+        [changed, unprepared].map(|session| next(&vmi, Some(session), false))
+    };
+    assert_eq!(moves("node01", false), [Step::Wait, Step::Wait]);
+    assert_eq!(moves("node01", true), [Step::Sync, Step::Prepare]);
+    assert_eq!(moves("node03", false), [Step::Sync, Step::Prepare]);
+}
+
+#[test]
 fn pings_that_fail_are_told_once_for_each_beginning() {
     let running = LauncherStatus { failed_pings: 2, ..launcher(Phase::Running) };
     let session =

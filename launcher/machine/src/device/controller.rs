@@ -1,4 +1,4 @@
-//! What other devices are plugged into: root ports, SATA, SCSI and virtio-serial controllers.
+//! What other devices are plugged into: root ports and bridges, SATA, SCSI and virtio-serial controllers.
 
 use crate::device::io_thread::Served;
 use crate::device::virtio::Virtio;
@@ -25,6 +25,26 @@ impl RootPort {
             .with("chassis", number + 1)
             .with("port", number);
         if function == 0 { props.with("multifunction", true) } else { props }
+    }
+}
+
+/// A bridge to conventional PCI in the place of a root port, so that firmware gives the bus behind it the number that the one
+/// behind the root port would have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PciBridge {
+    /// The root port in whose place it is.
+    pub port: Port,
+    /// Its slot of pcie.0.
+    pub slot: u16,
+}
+
+impl PciBridge {
+    pub(crate) fn props(self) -> Props {
+        let Self { port, slot } = self;
+        let props = Props::device("pcie-pci-bridge", &port.bridge())
+            .with("bus", "pcie.0")
+            .with("addr", format!("{slot:#x}.{:#x}", port.function()));
+        if port.function() == 0 { props.with("multifunction", true) } else { props }
     }
 }
 

@@ -44,6 +44,11 @@ impl Props {
                 .maybe("multifunction", shared.then_some(true))
                 // Here QEMU would have it speak the older virtio too.
                 .maybe("disable-legacy", (virtio == Some(Virtio::Current)).then_some("on")),
+            // No device that speaks virtio is put here.
+            Seat::Bridged { port, slot, function, shared } => self
+                .with("bus", port.bridge())
+                .with("addr", format!("{slot:#x}.{function:#x}"))
+                .maybe("multifunction", shared.then_some(true)),
         }
     }
 

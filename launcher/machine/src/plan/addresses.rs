@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// What a manifest says.
 #[derive(Default)]
 pub(super) struct Addresses {
-    /// Devices on pcie.0, by id.
+    /// Devices that are not behind a root port, by id.
     seats: BTreeMap<String, Seat>,
     pub(super) given: Given,
 }
@@ -23,20 +23,26 @@ impl Addresses {
         };
         let places: BTreeMap<Place, String> = pci::wishes(vmi.spec()).into_iter().map(place).collect();
         let mut found = Self::default();
-        for (&Place { bus, slot, function }, device) in &places {
-            if bus > 0 {
-                found.given.ports.insert(device.clone(), Port::of_bus(bus));
-                continue;
+        for (&place, device) in &places {
+            let Place { bus, slot, function } = place;
+            let shared = places.keys().filter(|other| (other.bus, other.slot) == (bus, slot)).count() > 1;
+            let port = Port::of_bus(bus);
+            if place.is_bridged() {
+                found.given.ports.insert(port.bridge(), port);
+                found.given.bridges.insert(port);
+                found.seats.insert(device.clone(), Seat::Bridged { port, slot, function, shared });
+            } else if bus > 0 {
+                found.given.ports.insert(device.clone(), port);
+            } else {
+                found.given.slots.insert(slot);
+                found.seats.insert(device.clone(), Seat::Root { slot, function, shared });
             }
-            let shared = places.keys().filter(|other| (other.bus, other.slot) == (0, slot)).count() > 1;
-            found.given.slots.insert(slot);
-            found.seats.insert(device.clone(), Seat::Root { slot, function, shared });
         }
         found
     }
 
     /// Devices that need no root port.
-    pub(super) fn on_root(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn elsewhere(&self) -> impl Iterator<Item = &str> {
         self.seats.keys().map(String::as_str)
     }
 
@@ -45,7 +51,7 @@ impl Addresses {
         !self.seats.contains_key(device)
     }
 
-    /// Its place on pcie.0, where it has one.
+    /// Its place, where it needs no root port.
     pub(super) fn seat(&self, device: &str) -> Option<Seat> {
         self.seats.get(device).copied()
     }
