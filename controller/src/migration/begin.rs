@@ -16,7 +16,8 @@ use super::status::{
 use crate::merge;
 use crate::migrations::row::{Phase, Priority};
 use crate::node::NodeState;
-use crate::vmi::{Again, Verdict, runs, unschedulable};
+use crate::vmi::{Again, Brought, Verdict, is_settled, runs, unschedulable};
+use barevirt_api::hotplug::UID_SEPARATOR;
 use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
     COMPUTE_CONTAINER, CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
@@ -47,6 +48,8 @@ const PENDING_SECONDS: u64 = 900;
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How soon one looks again at what gives no event of its own.
 const WAITS: Duration = Duration::from_secs(5);
+/// The same where disks are on their way to the target.
+const BRINGS: Duration = Duration::from_millis(500);
 /// Seconds for a pod without a guest to end.
 const GRACE: u32 = 10;
 
@@ -122,7 +125,7 @@ fn obstacle(observed: &Observed, vmi: &VirtualMachineInstance) -> Option<Obstacl
         .any(|type_| Condition::is_set(&status.conditions, type_));
     // Another pod of a former migration is on its way out.
     let others = status.active_pods.len() > 1;
-    (changes || others).then_some(Obstacle::Waits(WAITS))
+    (changes || others || !is_settled(vmi)).then_some(Obstacle::Waits(WAITS))
 }
 
 /// The plan.
@@ -170,10 +173,39 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         // Its end decides.
         return Plan::default();
     }
-    match &observed.effective {
-        Some(effective) if runs(pod) && is_ready(pod) => hand_over(observed, vmi, pod, effective),
-        _ => await_pod(observed, vmi, pod, reached),
+    let Some(effective) = observed.effective.as_ref().filter(|_| runs(pod) && is_ready(pod)) else {
+        return await_pod(observed, vmi, pod, reached);
+    };
+    match &observed.brought {
+        Brought::Ready(uids) => hand_over(observed, vmi, pod, effective, uids),
+        Brought::Failed(why) => {
+            let message =
+                format!("Migration failed because its volumes cannot be brought to the target: {why}");
+            fail(observed, delete(observed, pod), message)
+        }
+        Brought::Unsettled => await_disks(observed, vmi, pod, reached, &[]),
+        Brought::Waits(make) => await_disks(observed, vmi, pod, reached, make),
     }
+}
+
+/// The pod runs, and disks that the guest got while it ran are not there yet.
+fn await_disks(
+    observed: &Observed,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+    reached: Phase,
+    make: &[(Box<Pod>, String)],
+) -> Plan {
+    if age(pod, observed) >= limit(observed, PENDING_ANNOTATION, PENDING_SECONDS) {
+        let message = "Migration failed because its volumes were not brought to the target in time";
+        return fail(observed, delete(observed, pod), message);
+    }
+    let plan = await_pod(observed, vmi, pod, reached).again_in(BRINGS);
+    let attach = |(pod, volume): &(Box<Pod>, String)| {
+        let (pod, volume) = (pod.clone(), volume.clone());
+        Action::Attach { pod, volume }
+    };
+    make.iter().map(attach).fold(plan, Plan::act)
 }
 
 /// Deletes the target pod, where there is one that is the migration's.
@@ -338,11 +370,18 @@ fn age(pod: &Pod, observed: &Observed) -> Duration {
 }
 
 /// The target pod runs: from here on the handlers of both nodes are in charge.
-fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effective: &Effective) -> Plan {
+fn hand_over(
+    observed: &Observed,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+    effective: &Effective,
+    disks: &[String],
+) -> Plan {
     let own = vmi.status.clone().unwrap_or_default();
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
     let uid = pod.uid().unwrap_or_default();
     let migration_uid = observed.migration.metadata.uid.clone();
+    let attachments = (!disks.is_empty()).then(|| disks.join(UID_SEPARATOR));
     let (source_node, source_pod) = (own.node_name.clone(), Some(launcher_name(vmi)));
     let state = VirtualMachineInstanceMigrationState {
         migration_uid: migration_uid.clone(),
@@ -352,6 +391,7 @@ fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effec
         target_pod: Some(pod.name_any()),
         migration_configuration: Some(effective.configuration.clone()),
         migration_policy_name: effective.policy.clone(),
+        target_attachment_pod_uid: attachments.clone(),
         source_state: Some(VirtualMachineInstanceMigrationSourceState {
             pod: source_pod,
             node: source_node,
@@ -362,6 +402,7 @@ fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effec
             pod: Some(pod.name_any()),
             node: Some(node.clone()),
             migration_uid,
+            attachment_pod_uid: attachments,
             ..VirtualMachineInstanceMigrationTargetState::default()
         }),
         ..VirtualMachineInstanceMigrationState::default()
