@@ -60,7 +60,9 @@ impl Macs {
                 place.0.map_or_else(|| "the pod network".to_owned(), |network| format!("network {network}"));
             let address = mac_text(place.1);
             (!first.is_empty()).then(|| {
-                format!("interface {card} has the MAC address {address} of a card of {first}{rest} on {network}")
+                format!(
+                    "interface {card} has the MAC address {address} of a card of {first}{rest} on {network}"
+                )
             })
         });
         told.collect()
@@ -140,7 +142,8 @@ mod tests {
         let macs = Macs::default();
         macs.saw(&on("a", "02:00:00:00:00:01", "blue"));
         let twin = on("b", "02-00-00-00-00-01", "shop/blue");
-        let told = ["interface red has the MAC address 02:00:00:00:00:01 of a card of shop/a on network shop/blue"];
+        let told =
+            ["interface red has the MAC address 02:00:00:00:00:01 of a card of shop/a on network shop/blue"];
         assert_eq!(macs.same(&twin), told);
         macs.saw(&twin);
         assert_eq!(macs.same(&twin), told);

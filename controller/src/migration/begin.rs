@@ -9,30 +9,34 @@
 
 use super::action::{Action, Plan};
 use super::observed::{Observed, Turn};
-use super::target::{is_ready, started};
 use super::status::{
     BACK_OFF, BLOCKED_BY_BACKUP, NO_SUITABLE_NODES, REJECTED_BY_QUOTA, SUCCESSFUL_HAND_OVER, UNSCHEDULABLE,
     condition, copy, enter, fail, of, write,
 };
+use super::target::{is_ready, started};
 use crate::merge;
 use crate::migrations::row::{Phase, Priority};
 use crate::node::NodeState;
-use crate::vmi::{Again, Verdict, runs, unschedulable};
+use crate::vmi::{Again, Brought, Verdict, is_settled, runs, unschedulable};
+use barevirt_api::firmware::STATE_VOLUME;
+use barevirt_api::hotplug::UID_SEPARATOR;
 use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
-    CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
-    CREATED_BY_LABEL, MIGRATION_TARGET_NODE_LABEL, PHASE_RUNNING, REASON_FAILED_CREATE,
-    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, is_final_phase,
+    CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE, CREATED_BY_LABEL,
+    MIGRATION_TARGET_NODE_LABEL, PHASE_RUNNING, REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE,
+    REASON_SUCCESSFUL_DELETE, is_final_phase,
 };
 use barevirt_api::networks;
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationSourceState,
     VirtualMachineInstanceMigrationState, VirtualMachineInstanceMigrationTargetState,
+    VirtualMachineInstanceStatus,
 };
 use barevirt_component::notes::Note;
 use barevirt_plan::migration::Effective;
 use barevirt_plan::phase;
 use barevirt_plan::pod::claims::are_of;
+use barevirt_plan::pod::state::claim as state_claim;
 use barevirt_plan::pod::target::launcher_name;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -52,6 +56,8 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const WAITS: Duration = Duration::from_secs(5);
 /// How long a target pod that runs waits for cards that are on their way into the guest or out of it.
 const CARDS: Duration = Duration::from_secs(15);
+/// The same where disks are on their way to the target.
+const BRINGS: Duration = Duration::from_millis(500);
 /// Seconds for a pod without a guest to end.
 const GRACE: u32 = 10;
 
@@ -127,7 +133,7 @@ fn obstacle(observed: &Observed, vmi: &VirtualMachineInstance) -> Option<Obstacl
         .any(|type_| Condition::is_set(&status.conditions, type_));
     // Another pod of a former migration is on its way out.
     let others = status.active_pods.len() > 1;
-    (changes || others).then_some(Obstacle::Waits(WAITS))
+    (changes || others || !is_settled(vmi)).then_some(Obstacle::Waits(WAITS))
 }
 
 /// The plan.
@@ -175,17 +181,46 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         // Its end decides.
         return Plan::default();
     }
-    match &observed.effective {
-        Some(effective) if runs(pod) && is_ready(pod) => {
-            let left = CARDS.saturating_sub(age(started(pod), observed));
-            // The target is made with the cards that the guest has then.
-            if !left.is_zero() && networks::are_on_their_way(vmi) {
-                return Plan::default().again_in(left);
-            }
-            hand_over(observed, vmi, pod, effective)
-        }
-        _ => await_pod(observed, vmi, pod, reached),
+    let Some(effective) = observed.effective.as_ref().filter(|_| runs(pod) && is_ready(pod)) else {
+        return await_pod(observed, vmi, pod, reached);
+    };
+    let left = CARDS.saturating_sub(age(started(pod), observed));
+    // The target is made with the cards that the guest has then.
+    if !left.is_zero() && networks::are_on_their_way(vmi) {
+        return Plan::default().again_in(left);
     }
+    match &observed.brought {
+        Brought::Ready(uids) => hand_over(observed, vmi, pod, effective, uids),
+        Brought::Failed(why) => {
+            let message =
+                format!("Migration failed because its volumes cannot be brought to the target: {why}");
+            fail(observed, delete(observed, pod), message)
+        }
+        Brought::Unsettled => await_disks(observed, vmi, pod, reached, &[]),
+        Brought::Waits(make) => await_disks(observed, vmi, pod, reached, make),
+    }
+}
+
+/// The pod runs, and disks that the guest got while it ran are not there yet.
+fn await_disks(
+    observed: &Observed,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+    reached: Phase,
+    make: &[(Box<Pod>, String)],
+) -> Plan {
+    if age(pod.metadata.creation_timestamp.as_ref(), observed)
+        >= limit(observed, PENDING_ANNOTATION, PENDING_SECONDS)
+    {
+        let message = "Migration failed because its volumes were not brought to the target in time";
+        return fail(observed, delete(observed, pod), message);
+    }
+    let plan = await_pod(observed, vmi, pod, reached).again_in(BRINGS);
+    let attach = |(pod, volume): &(Box<Pod>, String)| {
+        let (pod, volume) = (pod.clone(), volume.clone());
+        Action::Attach { pod, volume }
+    };
+    make.iter().map(attach).fold(plan, Plan::act)
 }
 
 /// Deletes the target pod, where there is one that is the migration's.
@@ -341,11 +376,18 @@ fn age(since: Option<&Time>, observed: &Observed) -> Duration {
 }
 
 /// The target pod runs: from here on the handlers of both nodes are in charge.
-fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effective: &Effective) -> Plan {
+fn hand_over(
+    observed: &Observed,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+    effective: &Effective,
+    disks: &[String],
+) -> Plan {
     let own = vmi.status.clone().unwrap_or_default();
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
     let uid = pod.uid().unwrap_or_default();
     let migration_uid = observed.migration.metadata.uid.clone();
+    let attachments = (!disks.is_empty()).then(|| disks.join(UID_SEPARATOR));
     let (source_node, source_pod) = (own.node_name.clone(), Some(launcher_name(vmi)));
     let state = VirtualMachineInstanceMigrationState {
         migration_uid: migration_uid.clone(),
@@ -355,6 +397,9 @@ fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effec
         target_pod: Some(pod.name_any()),
         migration_configuration: Some(effective.configuration.clone()),
         migration_policy_name: effective.policy.clone(),
+        target_attachment_pod_uid: attachments.clone(),
+        source_persistent_state_pvc_name: kept_on(&own).map(str::to_owned),
+        target_persistent_state_pvc_name: state_claim(pod).map(str::to_owned),
         source_state: Some(VirtualMachineInstanceMigrationSourceState {
             pod: source_pod,
             node: source_node,
@@ -365,6 +410,7 @@ fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effec
             pod: Some(pod.name_any()),
             node: Some(node.clone()),
             migration_uid,
+            attachment_pod_uid: attachments,
             ..VirtualMachineInstanceMigrationTargetState::default()
         }),
         ..VirtualMachineInstanceMigrationState::default()
@@ -377,6 +423,12 @@ fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effec
     });
     let message = "Migration target pod is ready for preparation by virt-handler.";
     Plan::default().act_if(handed).tell(Note::normal(SUCCESSFUL_HAND_OVER, message))
+}
+
+/// The claim on which the instance keeps the state of its TPM and its firmware.
+fn kept_on(status: &VirtualMachineInstanceStatus) -> Option<&str> {
+    let told = status.volume_status.iter().find(|told| told.name == STATE_VOLUME)?;
+    told.persistent_volume_claim_info.as_ref()?.claim_name.as_deref()
 }
 
 /// The patch of an instance, which holds only for what was observed. Labels and status are compared.

@@ -150,7 +150,8 @@ async fn cards_of_conventional_pci_have_the_addresses_that_they_are_given() {
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         let mut found = Vec::new();
         answer["return"].as_array().unwrap().iter().for_each(|bus| addresses(&bus["devices"], &mut found));
-        let is_there = |(id, address): &(&str, &str)| found.iter().any(|(known, at)| known == id && at == address);
+        let is_there =
+            |(id, address): &(&str, &str)| found.iter().any(|(known, at)| known == id && at == address);
         if wanted.iter().all(is_there) {
             break;
         }

@@ -145,3 +145,185 @@ async fn a_target_starts_no_guest_by_itself() {
     let status = again.until("a status", |_| true).await;
     assert_eq!((status.phase(), state(&status)), (Phase::Starting, MigrationState::Awaited));
 }
+
+/// A guest with a disk that came while it ran on each bus that such a disk can be on.
+fn with_plugged(names: &[&str]) -> Value {
+    let mut object = vmi();
+    let buses = [("data", "scsi"), ("logs", "virtio"), ("more", "scsi")];
+    for (name, bus) in buses.into_iter().filter(|(name, _)| names.contains(name)) {
+        let disk = json!({"name": name, "disk": {"bus": bus}, "serial": name});
+        object["spec"]["domain"]["devices"]["disks"].as_array_mut().unwrap().push(disk);
+        let claim = json!({"claimName": format!("on-{name}"), "hotpluggable": true});
+        let volume = json!({"name": name, "persistentVolumeClaim": claim});
+        object["spec"]["volumes"].as_array_mut().unwrap().push(volume);
+    }
+    object
+}
+
+fn of(revision: i64, object: &Value) -> tonic::Request<SyncRequest> {
+    let mut request = sync(revision);
+    request.get_mut().vmi = object.to_string().into_bytes();
+    request
+}
+
+/// The disk that both nodes reach.
+async fn offer(pod: &Pod, file: &Path, name: &str) {
+    let file = std::fs::File::options().read(true).write(true).open(file).unwrap();
+    let name = format!("disk/{name}/on-{name}");
+    pod.descriptors().await.give(9, &name, &[file.as_fd()], SOON).await.unwrap();
+}
+
+/// Where the guest's disks are, as QEMU tells it.
+async fn places(client: &mut LauncherClient<Channel>) -> Vec<String> {
+    let command = br#"{"execute": "query-block"}"#.to_vec();
+    let request = QmpRequest { command, deadline_ms: 5000 };
+    let answer = client.qmp(grpc::request(request, SOON)).await.unwrap().into_inner().answer;
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    let mut places: Vec<String> =
+        answer["return"].as_array().unwrap().iter().map(|one| one["qdev"].to_string()).collect();
+    places.sort();
+    places
+}
+
+#[tokio::test]
+async fn a_guest_brings_the_disks_along_that_it_got_while_it_ran() {
+    let shared = tempfile::tempdir().unwrap();
+    let file = |name: &str| shared.path().join(name);
+    for name in ["data", "logs", "more"] {
+        std::fs::write(file(name), vec![0; 1 << 20]).unwrap();
+    }
+    let plugged = |status: &LauncherStatus| {
+        let mut names: Vec<String> =
+            status.hot_disks.iter().filter(|disk| disk.plugged).map(|disk| disk.volume.clone()).collect();
+        names.sort();
+        names.join(" ")
+    };
+    let (source, mut watch, _running, _helper) = started(&[]).await;
+    let mut client = source.handler().await;
+    client.sync(of(2, &with_plugged(&["data", "logs", "more"]))).await.unwrap();
+    for name in ["data", "logs", "more"] {
+        offer(&source, &file(name), name).await;
+    }
+    watch.until("all are plugged in", |status| plugged(status) == "data logs more").await;
+    // The first one goes again: the others stay where they are.
+    let kept = with_plugged(&["logs", "more"]);
+    client.sync(of(3, &kept)).await.unwrap();
+    let gone = |status: &LauncherStatus| {
+        plugged(status) == "logs more" && !status.descriptors.contains(&"disk/data/on-data".to_owned())
+    };
+    let running = watch.until("one is taken out", gone).await;
+    let before = places(&mut client).await;
+
+    let target = Pod::start(&[]).await;
+    let mut at_target = target.handler().await;
+    let mut target_watch = Watch::open(&mut at_target).await;
+    let told = |name: &str| {
+        json!({"name": name, "target": "", "phase": "Ready",
+            "persistentVolumeClaimInfo": {"claimName": format!("on-{name}")},
+            "hotplugVolume": {"attachPodName": "p", "attachPodUID": "u"}})
+    };
+    let mut object = kept.clone();
+    object["status"] = json!({
+        "machine": {"type": running.machine_type}, "volumeStatus": [told("logs"), told("more")],
+    });
+    object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
+    let mut wanted = of(3, &object);
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    at_target.sync(wanted).await.unwrap();
+    let _target_helper = target.root_disk().await;
+    target_watch.until("its disks are missing", |status| status.message.contains("disk/logs/on-logs")).await;
+    for name in ["logs", "more"] {
+        offer(&target, &file(name), name).await;
+    }
+    travel((&source, &mut watch), (&target, &mut target_watch)).await;
+    target_watch.until("it has them", |status| plugged(status) == "logs more").await;
+    client.migrate(order(Order::Verdict(MigrationVerdict { went: true }))).await.unwrap();
+    assert_eq!(places(&mut at_target).await, before);
+    // They go and come here as they did there.
+    at_target.sync(of(4, &with_plugged(&["more"]))).await.unwrap();
+    target_watch.until("one is taken out", |status| plugged(status) == "more").await;
+    at_target.sync(of(5, &with_plugged(&["more", "data"]))).await.unwrap();
+    offer(&target, &file("data"), "data").await;
+    target_watch.until("one is plugged in", |status| plugged(status) == "data more").await;
+}
+
+#[tokio::test]
+async fn a_guest_moves_that_has_got_processors_and_memory() {
+    let machine = |sockets: u32, memory: &str| {
+        let mut object = vmi();
+        let domain = &mut object["spec"]["domain"];
+        domain["cpu"] = json!({"sockets": sockets, "maxSockets": 4});
+        domain["memory"] = json!({"guest": memory, "maxGuest": "1Gi"});
+        let disk = json!({"name": "more", "disk": {"bus": "scsi"}});
+        domain["devices"]["disks"].as_array_mut().unwrap().push(disk);
+        let volume = json!({"name": "more", "emptyDisk": {"capacity": "1Mi"}});
+        object["spec"]["volumes"].as_array_mut().unwrap().push(volume);
+        object
+    };
+    let source = Pod::start(&[]).await;
+    let mut client = source.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    client.sync(of(1, &machine(1, "128Mi"))).await.unwrap();
+    let _helper = source.root_disk().await;
+    watch.running().await;
+    client.sync(of(2, &machine(2, "256Mi"))).await.unwrap();
+    let has_grown = |status: &LauncherStatus| {
+        let size = status.size.clone().unwrap_or_default();
+        size.sockets == 2 && size.requested_memory_bytes == 256 << 20
+    };
+    let running = watch.until("has grown", has_grown).await;
+
+    let target = Pod::start(&[]).await;
+    let mut at_target = target.handler().await;
+    let mut target_watch = Watch::open(&mut at_target).await;
+    let mut object = machine(2, "256Mi");
+    object["status"] = json!({
+        "machine": {"type": running.machine_type}, "currentCPUTopology": {"sockets": 2},
+        "memory": {"guestAtBoot": "128Mi"},
+    });
+    object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
+    let mut wanted = of(2, &object);
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    at_target.sync(wanted).await.unwrap();
+    let _target_helper = target.root_disk().await;
+    travel((&source, &mut watch), (&target, &mut target_watch)).await;
+    target_watch.running().await;
+    target_watch.until("it is as large", has_grown).await;
+    // It gets more here.
+    at_target.sync(of(3, &machine(3, "256Mi"))).await.unwrap();
+    let has_more = |status: &LauncherStatus| status.size.as_ref().is_some_and(|size| size.sockets == 3);
+    target_watch.until("has more", has_more).await;
+}
+
+#[tokio::test]
+async fn what_a_machine_keeps_on_a_shared_claim_goes_along_from_pod_to_pod() {
+    let shared = tempfile::tempdir().unwrap();
+    let state_of_machine = shared.path().to_str().unwrap();
+    let mut object = vmi();
+    let domain = &mut object["spec"]["domain"];
+    domain["firmware"]["bootloader"] = json!({"efi": {"secureBoot": false, "persistent": true}});
+    domain["devices"]["tpm"] = json!({"persistent": true});
+    domain["memory"]["guest"] = json!("128Mi");
+    let source = Pod::start(&["--state", state_of_machine]).await;
+    let mut client = source.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    client.sync(of(1, &object)).await.unwrap();
+    let _helper = source.root_disk().await;
+    let running = watch.running().await;
+    object["status"] = json!({"machine": {"type": running.machine_type}});
+    object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
+    let target = Pod::start(&["--state", state_of_machine]).await;
+    let mut at_target = target.handler().await;
+    let mut target_watch = Watch::open(&mut at_target).await;
+    let mut wanted = of(1, &object);
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    at_target.sync(wanted).await.unwrap();
+    let _target_helper = target.root_disk().await;
+    travel((&source, &mut watch), (&target, &mut target_watch)).await;
+    // The source is there still, with its TPM, until it is told.
+    target_watch.running().await;
+    for name in ["nvram/OVMF_VARS_4M.fd", "tpm/tpm2-00.permall", "tpm/.lock"] {
+        assert!(std::fs::metadata(shared.path().join(name)).is_ok(), "{name}");
+    }
+    client.migrate(order(Order::Verdict(MigrationVerdict { went: true }))).await.unwrap();
+}
