@@ -1,11 +1,12 @@
 //! `make weaken`: each protection of `e2e/weaken.yaml` is taken out, and its test has to fail. Prints a table.
 
 use anyhow::{Result, ensure};
-use barevirt_e2e::command::repository;
-use barevirt_e2e::weaken::copy::{Copy, Seen};
-use barevirt_e2e::weaken::list::{self, Protection};
+use barevirt_e2e::weaken::copy::{Copy, Seen, head};
+use barevirt_e2e::weaken::list::Protection;
+use barevirt_e2e::weaken::record::{Record, Verdict};
 use clap::Parser;
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Takes protections out, one at a time, and runs their tests.
 #[derive(Debug, Parser)]
@@ -13,51 +14,86 @@ struct Options {
     /// Only those in whose test or file one of these words is.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Forgets what earlier runs have found, and begins with the commit that the repository is at.
+    #[arg(long)]
+    anew: bool,
 }
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
-    let mut list = list::read(&std::fs::read_to_string(repository().join("e2e/weaken.yaml"))?)?;
-    if !options.only.is_empty() {
-        list.retain(|each| {
-            options.only.iter().any(|word| each.test.contains(word) || each.file.contains(word))
-        });
-    }
-    ensure!(!list.is_empty(), "no protection has one of these words");
+    let (copy, list, mut record) = begin(options.anew)?;
+    let is_wanted = |each: &&Protection| {
+        let among = |word: &String| each.test.contains(word) || each.file.contains(word);
+        options.only.is_empty() || options.only.iter().any(among)
+    };
+    let mut wanted: Vec<&Protection> = list.iter().filter(is_wanted).collect();
+    ensure!(!wanted.is_empty(), "no protection has one of these words");
     // Of one program together: what is put back is compiled with the next edit.
-    list.sort_by(|one, other| (one.test().ok(), &one.file).cmp(&(other.test().ok(), &other.file)));
+    wanted.sort_by_key(|each| (each.test().ok(), each.file.clone()));
 
-    let copy = Copy::of_head()?;
-    // First all as the commit has it: each program is compiled once for all of its tests.
-    let mut whole = Vec::new();
-    for each in &list {
-        whole.push(or_problem(each, copy.with(each)));
+    let left: Vec<&Protection> = wanted.iter().copied().filter(|each| !record.has(each)).collect();
+    println!("weaken: {} of {} are left to try, at {}", left.len(), wanted.len(), record.commit);
+    for group in left.chunk_by(|one, other| program(one) == program(other)) {
+        // First all as the commit has it: the program is compiled once for all of its tests.
+        let whole: Vec<_> = group.iter().map(|each| or_problem(each, copy.with(each))).collect();
+        for (each, with) in group.iter().zip(whole) {
+            let begun = Instant::now();
+            let passes = with == Some(Seen::Passed);
+            let without = if passes { or_problem(each, copy.without(each)) } else { None };
+            let verdict = Verdict::of(with.as_ref(), without.as_ref());
+            let words = without.or(with).map_or_else(String::new, words);
+            let seconds = begun.elapsed().as_secs();
+            println!(
+                "{verdict}: {} ({seconds} s)\n    {} {}\n    {words}",
+                each.without_it, each.file, each.test
+            );
+            record.found.insert(each.without_it.clone(), (verdict, words));
+            record.save()?;
+        }
     }
-    let mut unprotected = 0;
-    for (each, with) in list.iter().zip(whole) {
-        let without = match with {
-            Some(Seen::Passed) => or_problem(each, copy.without(each)),
-            other => other,
-        };
-        let word = match (with, without) {
-            (None, _) | (_, None) => "CANNOT BE RUN",
-            (Some(Seen::Passed), Some(Seen::Failed)) => "protected",
-            (Some(Seen::Passed), Some(Seen::Passed)) => "NOT PROTECTED",
-            (Some(Seen::Passed), Some(Seen::NotCompiled)) => "does not compile without it",
-            _ => "fails as it is",
-        };
-        unprotected += usize::from(word != "protected");
-        println!("{word:<14} {}\n               {} {}", each.without_it, each.file, each.test);
+    Ok(if sum_up(&wanted, &record) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Goes on with the run that is not at its end, or begins one with the commit that the repository is at.
+fn begin(anew: bool) -> Result<(Copy, Vec<Protection>, Record)> {
+    let head = head()?;
+    if let Some(record) = Record::load().filter(|_| !anew) {
+        let copy = Copy::of(&record.commit)?;
+        let list = copy.list()?;
+        if record.commit == head || !record.is_whole(&list) {
+            return Ok((copy, list, record));
+        }
     }
-    println!(
-        "{} of {} protections have a test that fails without them",
-        list.len() - unprotected,
-        list.len()
-    );
-    Ok(if unprotected == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let copy = Copy::of(&head)?;
+    let list = copy.list()?;
+    let record = Record::new(head);
+    record.save()?;
+    Ok((copy, list, record))
+}
+
+fn program(of: &Protection) -> &str {
+    of.test().map_or("", |(program, _)| program)
 }
 
 /// What was seen; nothing where that cannot be said, which ends no run of the others.
 fn or_problem(of: &Protection, seen: Result<Seen>) -> Option<Seen> {
     seen.map_err(|problem| eprintln!("{}: {problem:#}", of.test)).ok()
+}
+
+fn words(seen: Seen) -> String {
+    if let Seen::Failed(words) = seen { words } else { String::new() }
+}
+
+/// Prints what is not as it should be; whether all is.
+fn sum_up(wanted: &[&Protection], record: &Record) -> bool {
+    let mut good = 0;
+    for each in wanted {
+        match record.found.get(&each.without_it) {
+            Some((verdict, _)) if verdict.is_good() => good += 1,
+            Some((verdict, words)) => println!("{verdict}: {}: {words}", each.without_it),
+            None => println!("{}: {}", Verdict::NotRun, each.without_it),
+        }
+    }
+    println!("{good} of {} protections have a test that fails without them", wanted.len());
+    good == wanted.len()
 }

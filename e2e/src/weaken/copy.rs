@@ -1,25 +1,41 @@
-//! A copy of the commit, in which tests are compiled and run with and without a protection.
+//! A copy of a commit, in which tests are compiled and run with and without a protection.
 
 use super::list::Protection;
-use crate::command::{repository, run_within};
+use crate::command::{repository, run_within, succeed};
 use crate::runner::programs::{self, Program};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest that one test may run. Without its protection it may wait for ever.
-const TEST_WITHIN: Duration = Duration::from_secs(60);
+const TEST_WITHIN: Duration = Duration::from_secs(90);
 
 /// What became of a test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// It passed.
     Passed,
-    /// It failed, or did not end in time.
-    Failed,
+    /// It failed, and said so.
+    Failed(String),
+    /// It did not end in time.
+    Hung,
     /// The program does not compile.
     NotCompiled,
+}
+
+/// The folder of it all.
+pub(super) fn folder() -> PathBuf {
+    repository().join("target/weaken")
+}
+
+/// The commit that the repository is at.
+///
+/// # Errors
+/// When git fails.
+pub fn head() -> Result<String> {
+    let said = succeed(Command::new("git").arg("-C").arg(repository()).args(["rev-parse", "HEAD"]), None)?;
+    Ok(said.trim().to_owned())
 }
 
 /// The copy: `target/weaken/source`, compiled into `target/weaken/target`.
@@ -30,26 +46,35 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Checks the commit out. What an earlier run compiled stays good.
+    /// Checks a commit out. What an earlier run compiled stays good.
     ///
     /// # Errors
     /// When git fails.
-    pub fn of_head() -> Result<Self> {
-        let folder = repository().join("target/weaken");
+    pub fn of(commit: &str) -> Result<Self> {
+        let folder = folder();
         let copy = Self { source: folder.join("source"), target: folder.join("target") };
         std::fs::create_dir_all(&copy.source)?;
         copy.git(&["init", "-q"])?;
-        let repository = repository();
-        copy.git(&["fetch", "-q", "--no-tags", &repository.to_string_lossy(), "HEAD"])?;
-        copy.git(&["checkout", "-q", "--force", "--detach", "FETCH_HEAD"])?;
+        // One that an earlier run began with may be on no branch any more: the copy has it still.
+        if copy.git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).is_err() {
+            copy.git(&["fetch", "-q", "--no-tags", &repository().to_string_lossy(), commit])?;
+        }
+        copy.git(&["checkout", "-q", "--force", "--detach", commit])?;
         copy.git(&["clean", "-qffdx"])?;
         Ok(copy)
     }
 
     fn git(&self, arguments: &[&str]) -> Result<()> {
-        let status = Command::new("git").arg("-C").arg(&self.source).args(arguments).status()?;
-        ensure!(status.success(), "git {arguments:?} failed");
-        Ok(())
+        succeed(Command::new("git").arg("-C").arg(&self.source).args(arguments), None).map(drop)
+    }
+
+    /// The list of protections as the commit has it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn list(&self) -> Result<Vec<Protection>> {
+        let path = self.source.join("e2e/weaken.yaml");
+        super::list::read(&std::fs::read_to_string(&path).with_context(|| path.display().to_string())?)
     }
 
     /// Runs the protection's test as the commit has it.
@@ -76,50 +101,112 @@ impl Copy {
 
     fn test(&self, protection: &Protection) -> Result<Seen> {
         let (name, test) = protection.test()?;
-        let Some(programs) = self.compile(name)? else { return Ok(Seen::NotCompiled) };
-        // A library and a binary of one package have the same name; the test is in one of them.
-        for program in programs {
-            let mut command = Command::new(&program.path);
-            command
-                .args(["--exact", test])
-                .current_dir(&program.folder)
-                .env("CARGO_MANIFEST_DIR", &program.folder);
-            // Without an answer in time the test has not passed.
-            let Ok(output) = run_within(&mut command, None, TEST_WITHIN) else { return Ok(Seen::Failed) };
-            if !output.stdout.contains("running 0 tests") {
-                return Ok(if output.code == 0 { Seen::Passed } else { Seen::Failed });
+        for targets in self.targets(name) {
+            let Some(programs) = self.compile(name, &targets)? else { return Ok(Seen::NotCompiled) };
+            for program in programs {
+                if let Some(seen) = run(&program, test)? {
+                    return Ok(seen);
+                }
             }
         }
         bail!("there is no such test")
     }
 
+    /// Cargo's words for where the test may be, one after the other: a library and a binary of one package have the same name, and
+    /// most tests are in the library. Linking the other programs of a package takes longer than the test.
+    fn targets(&self, name: &str) -> Vec<Vec<String>> {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        match name.split_once('/') {
+            Some((_, target)) => vec![words(&["--test", target])],
+            None if self.has_library(name) => vec![words(&["--lib"]), words(&["--bins"])],
+            None => vec![words(&["--bins"])],
+        }
+    }
+
+    /// Whether a package has a library; yes where that cannot be told.
+    fn has_library(&self, package: &str) -> bool {
+        let mut ask = Command::new("cargo");
+        ask.args(["metadata", "--locked", "--offline", "--no-deps", "--format-version=1"])
+            .current_dir(&self.source);
+        let metadata = succeed(&mut ask, None).ok();
+        let metadata = metadata.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
+        let Some(metadata) = metadata else { return true };
+        let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
+        let of = packages.iter().find(|one| one["name"] == package);
+        let targets = of.and_then(|one| one["targets"].as_array()).cloned().unwrap_or_default();
+        targets
+            .iter()
+            .any(|target| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"lib".into())))
+    }
+
     /// The programs of that name; none where it does not compile.
-    fn compile(&self, name: &str) -> Result<Option<Vec<Program>>> {
-        // This one program alone: linking the others of its package takes longer than the test.
-        let (package, targets) = match name.split_once('/') {
-            Some((package, target)) => (package, vec!["--test", target]),
-            None => (name, vec!["--lib", "--bins"]),
-        };
+    ///
+    /// All of them with the features of the whole workspace, so that dependencies are compiled once, and incrementally, so that
+    /// an edit costs what it changes. For the former, cargo has to be allowed what is not stable: `make weaken` does.
+    fn compile(&self, name: &str, targets: &[String]) -> Result<Option<Vec<Program>>> {
+        let package = name.split('/').next().unwrap_or(name);
         let output = Command::new("cargo")
-            .args(["test", "--locked", "--quiet", "--no-run", "--message-format=json", "-p", package])
+            .args(["-Zfeature-unification", "test", "--locked", "--quiet", "--no-run"])
+            .args(["--message-format=json", "-p", package])
             .args(targets)
             .current_dir(&self.source)
+            .env("CARGO_RESOLVER_FEATURE_UNIFICATION", "workspace")
             .env("CARGO_TARGET_DIR", &self.target)
             // Dependencies that ask for it are compiled anew wherever it has changed.
             .env_remove("CARGO_MANIFEST_DIR")
-            .env("CARGO_INCREMENTAL", "0")
+            .env_remove("RUSTC_WORKSPACE_WRAPPER")
+            .env("CARGO_INCREMENTAL", "1")
             .env("CARGO_PROFILE_DEV_DEBUG", "false")
             .stdin(Stdio::null())
             .output()
             .context("start cargo")?;
+        let messages = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
-            let messages = String::from_utf8_lossy(&output.stdout);
-            eprintln!("{}", programs::errors_of(&messages));
+            let errors = programs::errors_of(&messages);
+            // Without an error of the compiler it is cargo that cannot do it, which says nothing of the code.
+            ensure!(!errors.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+            eprintln!("{errors}");
             return Ok(None);
         }
-        let mut programs = programs::of_messages(&String::from_utf8(output.stdout)?);
+        let mut programs = programs::of_messages(&messages);
         programs.retain(|program| program.name == name);
         ensure!(!programs.is_empty(), "there is no test program {name}");
         Ok(Some(programs))
+    }
+}
+
+/// What becomes of the test of a program; nothing where the program has no such test.
+fn run(program: &Program, test: &str) -> Result<Option<Seen>> {
+    let mut command = Command::new(&program.path);
+    command.args(["--exact", test]).current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+    let begun = Instant::now();
+    let output = match run_within(&mut command, None, TEST_WITHIN) {
+        Ok(output) => output,
+        Err(_) if begun.elapsed() >= TEST_WITHIN => return Ok(Some(Seen::Hung)),
+        Err(problem) => return Err(problem),
+    };
+    if output.stdout.contains("running 0 tests") {
+        return Ok(None);
+    }
+    Ok(Some(if output.code == 0 { Seen::Passed } else { Seen::Failed(why(&output.text())) }))
+}
+
+/// The first words of a panic, on one line.
+fn why(said: &str) -> String {
+    let mut lines = said.lines().skip_while(|line| !line.contains("panicked at")).skip(1);
+    let words: Vec<&str> = lines.by_ref().take(4).take_while(|line| !line.starts_with("note:")).collect();
+    let text: String = words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    text.chars().take(160).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::why;
+
+    #[test]
+    fn why_a_test_failed_is_its_panic_on_one_line() {
+        let said = "running 1 test\nthread 'a' panicked at a.rs:1:2:\nassertion `left == right` failed\n  left: 1\n right: 2\nnote: run with";
+        assert_eq!(why(said), "assertion `left == right` failed left: 1 right: 2");
+        assert_eq!(why("killed"), "");
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 
 /// One protection, how it is taken out, and the test that fails without it.
 #[derive(Clone, Debug, Deserialize)]
@@ -43,12 +44,14 @@ impl Protection {
 /// Reads the list.
 ///
 /// # Errors
-/// When it is no list of protections, is empty, or one of them changes nothing.
+/// When it is no list of protections, is empty, names one twice, or one of them changes nothing.
 pub fn read(yaml: &str) -> Result<Vec<Protection>> {
     let list: Vec<Protection> = serde_saphyr::from_str(yaml).context("the list of protections")?;
     ensure!(!list.is_empty(), "the list of protections is empty");
+    let mut known = BTreeSet::new();
     for each in &list {
         each.test()?;
+        ensure!(known.insert(&each.without_it), "two protections are named {:?}", each.without_it);
         if each.find.trim().is_empty() || each.find == each.replace {
             bail!("{}: nothing is taken out for {}", each.file, each.test);
         }
@@ -79,6 +82,7 @@ mod tests {
         assert!(read(&ONE.replace("if bad { refuse }", " ")).is_err());
         assert!(read(&ONE.replace("crate-a/x::tests::t", "t")).is_err());
         assert!(read(&ONE.replace("find:", "fnid:")).is_err());
+        assert!(read(&ONE.repeat(2)).is_err());
     }
 
     /// Without this, an entry would be found to be stale by the next `make weaken` only.

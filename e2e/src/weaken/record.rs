@@ -1,0 +1,165 @@
+//! What a run has found so far, so that it can be run in pieces. Reading and writing it as text is pure.
+//!
+//! The first line is the commit that the run began with; each other line is a protection, what was found, and what its test said:
+//! `without_it TAB verdict TAB words`.
+
+use super::copy::{Seen, folder};
+use super::list::Protection;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What was found of one protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its test fails without it.
+    Protected,
+    /// Its test does not end without it.
+    Hangs,
+    /// Its test passes without it.
+    Unprotected,
+    /// The program does not compile without it.
+    NotCompiled,
+    /// Its test fails with it.
+    FailsAsItIs,
+    /// Nothing can be said.
+    NotRun,
+}
+
+const WORDS: [(Verdict, &str); 6] = [
+    (Verdict::Protected, "protected"),
+    (Verdict::Hangs, "protected (its test hangs)"),
+    (Verdict::Unprotected, "NOT PROTECTED"),
+    (Verdict::NotCompiled, "DOES NOT COMPILE WITHOUT IT"),
+    (Verdict::FailsAsItIs, "FAILS AS IT IS"),
+    (Verdict::NotRun, "CANNOT BE RUN"),
+];
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = WORDS.iter().find(|(verdict, _)| verdict == self).map_or("", |(_, word)| word);
+        out.write_str(word)
+    }
+}
+
+impl Verdict {
+    /// What a protection's test tells, as the commit has it and without the protection; nothing where it could not be run.
+    pub fn of(with: Option<&Seen>, without: Option<&Seen>) -> Self {
+        match (with, without) {
+            (None, _) => Self::NotRun,
+            (Some(Seen::Passed), None) => Self::NotRun,
+            (Some(Seen::Passed), Some(Seen::Passed)) => Self::Unprotected,
+            (Some(Seen::Passed), Some(Seen::Failed(_))) => Self::Protected,
+            (Some(Seen::Passed), Some(Seen::Hung)) => Self::Hangs,
+            (Some(Seen::Passed), Some(Seen::NotCompiled)) => Self::NotCompiled,
+            (Some(Seen::Failed(_) | Seen::Hung | Seen::NotCompiled), _) => Self::FailsAsItIs,
+        }
+    }
+
+    /// Whether the test is one that can fail.
+    pub fn is_good(self) -> bool {
+        matches!(self, Self::Protected | Self::Hangs)
+    }
+
+    fn read(word: &str) -> Option<Self> {
+        WORDS.iter().find(|(_, one)| *one == word).map(|(verdict, _)| *verdict)
+    }
+}
+
+/// What a run has found so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The commit that it began with.
+    pub commit: String,
+    /// Of each protection, by what could be done without it.
+    pub found: BTreeMap<String, (Verdict, String)>,
+}
+
+impl Record {
+    /// One without findings.
+    pub fn new(commit: String) -> Self {
+        Self { commit, found: BTreeMap::new() }
+    }
+
+    /// The one that an earlier run left; none where there is none.
+    pub fn load() -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(folder().join("found.tsv")).ok()?)
+    }
+
+    /// Writes it down.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn save(&self) -> Result<()> {
+        let path = folder().join("found.tsv");
+        std::fs::create_dir_all(folder())?;
+        std::fs::write(&path, self.text()).with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Whether there is something to say of this one, so that it need not be tried again.
+    pub fn has(&self, protection: &Protection) -> bool {
+        self.found.get(&protection.without_it).is_some_and(|(verdict, _)| *verdict != Verdict::NotRun)
+    }
+
+    /// Whether all of a list have been tried.
+    pub fn is_whole(&self, list: &[Protection]) -> bool {
+        list.iter().all(|each| self.has(each))
+    }
+
+    fn text(&self) -> String {
+        let rows = self.found.iter().map(|(key, (verdict, said))| format!("{key}\t{verdict}\t{said}\n"));
+        format!("{}\n{}", self.commit, rows.collect::<String>())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let mut record = Self::new(lines.next()?.to_owned());
+        for line in lines {
+            let mut fields = line.splitn(3, '\t');
+            let (key, verdict) = (fields.next()?, Verdict::read(fields.next()?)?);
+            record.found.insert(key.to_owned(), (verdict, fields.next().unwrap_or_default().to_owned()));
+        }
+        Some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let mut record = Record::new("c0ffee".to_owned());
+        for (verdict, word) in WORDS {
+            record.found.insert(format!("without {word}"), (verdict, "it said so".to_owned()));
+        }
+        assert_eq!(Record::parse(&record.text()), Some(record));
+        assert_eq!(Record::parse(""), None);
+        assert_eq!(Record::parse("c0ffee\nx\tanother word\t"), None);
+    }
+
+    #[test]
+    fn only_a_test_that_passes_and_then_fails_protects() {
+        let failed = Seen::Failed(String::new());
+        let good = |with: Option<&Seen>, without: Option<&Seen>| Verdict::of(with, without).is_good();
+        assert!(good(Some(&Seen::Passed), Some(&failed)));
+        assert!(good(Some(&Seen::Passed), Some(&Seen::Hung)));
+        assert!(!good(Some(&Seen::Passed), Some(&Seen::Passed)));
+        assert!(!good(Some(&Seen::Passed), Some(&Seen::NotCompiled)));
+        assert!(!good(Some(&Seen::Passed), None));
+        assert!(!good(Some(&failed), Some(&failed)));
+        assert!(!good(None, None));
+    }
+
+    #[test]
+    fn what_could_not_be_run_is_run_again() {
+        let yaml = "- {without_it: w, file: f, find: a, replace: b, test: 'c::t'}\n";
+        let list = super::super::list::read(yaml).unwrap();
+        let mut record = Record::new(String::new());
+        assert!(!record.is_whole(&list));
+        record.found.insert("w".to_owned(), (Verdict::NotRun, String::new()));
+        assert!(!record.is_whole(&list));
+        record.found.insert("w".to_owned(), (Verdict::Unprotected, String::new()));
+        assert!(record.is_whole(&list));
+    }
+}
