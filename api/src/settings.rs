@@ -4,6 +4,7 @@ mod component;
 mod guest;
 mod host_devices;
 mod live_update;
+mod node_disk;
 mod nodes;
 mod pods;
 
@@ -12,6 +13,8 @@ pub use guest::{Binding, CPU_MODEL, GuestDefaults, MACHINE_TYPE, SMBIOS_LIMIT, S
 pub use host_devices::{HostDevices, Selector, mediated_type};
 pub(crate) use host_devices::{is_pci_selector, usb_selector};
 pub use live_update::LiveUpdate;
+pub use node_disk::NodeDisk;
+pub(crate) use node_disk::{NODE_DISK_ANNOTATIONS, node_disk_size};
 pub use nodes::CpuModels;
 pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, QuotaLimits, Room, Seccomp};
 
@@ -146,6 +149,7 @@ impl Settings {
     pub fn annotated(mut self, annotations: Option<&BTreeMap<String, String>>) -> Self {
         let wanted = annotations.is_some_and(|annotations| annotations.contains_key(EVEN_PARITY_ANNOTATION));
         self.guest.even_parity = wanted && self.gates.is_on("AlignCPUs");
+        self.pods.node_disk = NodeDisk::of_annotations(annotations);
         self
     }
 }
@@ -171,6 +175,14 @@ mod tests {
         assert_eq!(Settings::default().drain_taint, "kubevirt.io/drain");
         assert_eq!(Settings::from_kubevirt(None), Settings::default());
         assert_eq!(Settings::from_kubevirt(Some(&KubeVirtSpec::default())), Settings::default());
+    }
+
+    #[test]
+    fn annotations_say_how_much_of_their_nodes_disk_guests_may_take() {
+        let annotations = [("barevirt.dev/largest-image".to_owned(), "20Gi".to_owned())].into();
+        let settings = Settings::default().annotated(Some(&annotations));
+        assert_eq!(settings.pods.node_disk.largest_image, 20 << 30);
+        assert_eq!(Settings::default().annotated(None), Settings::default());
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 pub mod launch;
 pub mod moves;
+pub mod neighbours;
+mod noise;
 pub mod scale;
 pub mod size;
 pub mod start;
@@ -30,6 +32,10 @@ pub struct Rounds {
     pub moves: usize,
     /// Guests of a node that is drained.
     pub drained: usize,
+    /// Guests beside neighbours that disturb.
+    pub neighbours: usize,
+    /// How often those come and go.
+    pub turns: usize,
     /// Instances of virt-controller, in five hundreds.
     pub instances: usize,
 }
@@ -44,6 +50,8 @@ impl Rounds {
         downloads: 5,
         moves: 5,
         drained: 10,
+        neighbours: 20,
+        turns: 2,
         instances: 10_000,
     };
     /// Enough to see that everything can still be measured.
@@ -55,6 +63,8 @@ impl Rounds {
         downloads: 1,
         moves: 1,
         drained: 2,
+        neighbours: 2,
+        turns: 1,
         instances: 100,
     };
 }

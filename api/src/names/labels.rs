@@ -30,6 +30,10 @@ pub const VM_GENERATION_ANNOTATION: &str = "kubevirt.io/vm-generation";
 pub const PCI_LAYOUT_ANNOTATION: &str = "barevirt.dev/pci-layout";
 /// On instances: UIDs of launcher pods that a kubelet refused, with commas between them, the first one first.
 pub const REFUSED_PODS_ANNOTATION: &str = "barevirt.dev/refused-pods";
+/// On the `KubeVirt` object: largest virtual size that the image of a container disk may have.
+pub const LARGEST_IMAGE_ANNOTATION: &str = "barevirt.dev/largest-image";
+/// On the `KubeVirt` object: most that the disks of one instance that end with it may take of their node's disk.
+pub const EPHEMERAL_DISKS_ANNOTATION: &str = "barevirt.dev/ephemeral-disks";
 /// On attachment pods: the volume of the instance that they are for.
 pub const VOLUME_ANNOTATION: &str = "barevirt.dev/volume";
 /// On attachment pods: the claim that the volume is on.

@@ -1,5 +1,6 @@
 //! Settings of launcher pods.
 
+use super::NodeDisk;
 use crate::quantity;
 use crate::v1::{DeveloperConfiguration, KubeVirtConfiguration, ResourceRequirementsWithoutClaims};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -34,6 +35,8 @@ pub struct Pods {
     pub room: Room,
     /// Nothing is kept of what guests say on their serial consoles, where they do not say so themselves.
     pub without_serial_log: bool,
+    /// How much of their node's disk guests may take; in annotations of the object.
+    pub node_disk: NodeDisk,
 }
 
 /// Room for a new disk on a claim's file system.
@@ -182,6 +185,7 @@ impl Pods {
             hotplug_disk: helper(HOTPLUG_DISK),
             cpu_limit: configuration.auto_cpu_limit_namespace_label_selector.clone(),
             quota: QuotaLimits::default(),
+            node_disk: NodeDisk::default(),
             image_volumes: false,
             room: developer.map(Room::of).unwrap_or_default(),
             state_class: configuration.vm_state_storage_class.clone().filter(|name| !name.is_empty()),

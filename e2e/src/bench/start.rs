@@ -64,14 +64,15 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
 }
 
 /// Seconds from `kubectl apply` until the object is so.
-fn until(namespace: &Namespace, manifest: &Value, object: &str, so: &str) -> Result<f64> {
+pub(super) fn until(namespace: &Namespace, manifest: &Value, object: &str, so: &str) -> Result<f64> {
     let begun = Instant::now();
     namespace.apply(manifest)?;
     kubectl(&["-n", namespace.name(), "wait", "--timeout=120s", &format!("--for=jsonpath={so}"), object])?;
     Ok(begun.elapsed().as_secs_f64())
 }
 
-fn remove(namespace: &Namespace, kind: &str, name: &str) -> Result<()> {
+/// Deletes it at once, and waits until it is gone.
+pub(super) fn remove(namespace: &Namespace, kind: &str, name: &str) -> Result<()> {
     kubectl(&["-n", namespace.name(), "delete", kind, name, "--grace-period=0", "--wait=false"])?;
     namespace.wait_gone(kind, name, Duration::from_secs(90))
 }

@@ -66,7 +66,7 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
 }
 
 /// Milliseconds from a key to its echo.
-fn echo(console: &mut Console) -> Result<f64> {
+pub(super) fn echo(console: &mut Console) -> Result<f64> {
     let begun = Instant::now();
     console.send("k")?;
     console.expect("k", ECHO)?;

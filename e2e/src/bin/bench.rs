@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, Result};
-use barevirt_e2e::bench::{Figures, Rounds, launch, moves, scale, size, start, streams, table};
+use barevirt_e2e::bench::{Figures, Rounds, launch, moves, neighbours, scale, size, start, streams, table};
 use barevirt_e2e::command::repository;
 use barevirt_e2e::in_namespace;
 use clap::{Parser, ValueEnum};
@@ -23,6 +23,9 @@ struct Options {
     /// How many instances it gets.
     #[arg(long)]
     instances: Option<usize>,
+    /// How many guests neighbours disturb.
+    #[arg(long)]
+    neighbours: Option<usize>,
     /// Everything once, and no figures are kept: shows that all of it can still be measured.
     #[arg(long)]
     once: bool,
@@ -44,6 +47,8 @@ enum Part {
     Streams,
     /// Guests that change nodes, and a node that is drained.
     Moves,
+    /// Guests beside neighbours that disturb.
+    Neighbours,
     /// Many instances on an API server without nodes, with the cluster's definitions.
     Scale,
 }
@@ -53,6 +58,7 @@ fn main() -> Result<()> {
     let wanted = |part| options.only.is_empty() || options.only.contains(&part);
     let mut rounds = if options.once { Rounds::ONCE } else { Rounds::FULL };
     rounds.instances = options.instances.unwrap_or(rounds.instances);
+    rounds.neighbours = options.neighbours.unwrap_or(rounds.neighbours).max(1);
     let mut figures = Figures::new();
     if wanted(Part::Size) {
         size::measure(&mut figures)?;
@@ -61,7 +67,7 @@ fn main() -> Result<()> {
         eprintln!("bench: the launcher against raw QEMU");
         launch::measure(&repository().join(&options.launcher), rounds.launches, &mut figures)?;
     }
-    let parts: Vec<_> = [Part::Start, Part::Streams, Part::Moves, Part::Scale]
+    let parts: Vec<_> = [Part::Start, Part::Streams, Part::Moves, Part::Neighbours, Part::Scale]
         .into_iter()
         .filter(|part| wanted(*part))
         .collect();
@@ -98,6 +104,7 @@ fn on_the_cluster(part: Part, rounds: Rounds, controller: &Path) -> Figures {
     let (name, says) = match part {
         Part::Streams => ("bench-streams", "consoles and forwarded ports on the cluster"),
         Part::Moves => ("bench-moves", "guests that change nodes"),
+        Part::Neighbours => ("bench-neighbours", "guests beside neighbours that disturb"),
         Part::Scale => ("bench-scale", "instances on an API server without nodes"),
         _ => ("bench", "starts on the cluster"),
     };
@@ -107,6 +114,7 @@ fn on_the_cluster(part: Part, rounds: Rounds, controller: &Path) -> Figures {
         match part {
             Part::Streams => streams::measure(namespace, rounds, &mut figures)?,
             Part::Moves => moves::measure(namespace, rounds, &mut figures)?,
+            Part::Neighbours => neighbours::measure(namespace, rounds, &mut figures)?,
             Part::Scale => scale::measure(namespace, &controller, rounds.instances, &mut figures)?,
             _ => start::measure(namespace, rounds, &mut figures)?,
         }

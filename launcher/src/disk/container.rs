@@ -20,6 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use barevirt_api::firmware::{INITRD_FILE, KERNEL_FILE};
+use barevirt_api::names::LARGEST_IMAGE_ANNOTATION;
 use barevirt_protocol::seqpacket::{Packet, PacketListener, PacketSocket, SocketError};
 use container_disk::disk::open_in;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -54,6 +55,21 @@ pub struct ContainerDisk {
     pub file: OwnedFd,
     /// Keeps the volume's container running, where there is one. Drop it when QEMU is gone.
     pub connection: Option<PacketSocket>,
+}
+
+impl ContainerDisk {
+    /// This one, unless its virtual size is larger than so many bytes.
+    ///
+    /// # Errors
+    /// When it is.
+    pub fn of_at_most(self, most: u64) -> Result<Self, ContainerDiskError> {
+        let Self { volume, path, image, .. } = &self;
+        if image.virtual_size > most {
+            let (volume, path, size) = (volume.clone(), path.clone(), image.virtual_size);
+            return Err(ContainerDiskError::TooLarge { volume, path, size, most });
+        }
+        Ok(self)
+    }
 }
 
 /// Why a volume has no disk.
@@ -94,6 +110,20 @@ pub enum ContainerDiskError {
         path: String,
         /// What the system said.
         source: io::Error,
+    },
+    /// It is larger than the installation allows: its guest could fill the node's disk.
+    #[error(
+        "volume {volume}: disk {path} has a virtual size of {size} bytes, more than the {most} that this installation allows (annotation {LARGEST_IMAGE_ANNOTATION} of its KubeVirt object)"
+    )]
+    TooLarge {
+        /// The volume.
+        volume: String,
+        /// The disk in the image.
+        path: String,
+        /// Its virtual size, in bytes.
+        size: u64,
+        /// Most that one may have, in bytes.
+        most: u64,
     },
     /// Its container did not come.
     #[error("volume {volume}: its container did not hand over a disk within {} s", within.as_secs())]

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use barevirt_api::settings::Smbios;
+use barevirt_api::settings::{NodeDisk, Smbios};
 
 use crate::cloudinit;
 use crate::disk::{claim, container};
@@ -74,6 +74,10 @@ pub struct Args {
     /// The images of container disks are volumes of this pod, and no containers.
     #[arg(long)]
     pub image_volumes: bool,
+
+    /// Largest virtual size of a container disk.
+    #[arg(long, value_name = "BYTES", default_value_t = NodeDisk::default().largest_image)]
+    pub largest_image: u64,
 
     /// Keep nothing of what the guest says on its serial console, unless the instance says so itself.
     #[arg(long)]

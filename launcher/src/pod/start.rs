@@ -117,7 +117,7 @@ async fn container_disks(
     let mut disks = BTreeMap::new();
     let mut failures = Vec::new();
     for (volume, outcome) in collected {
-        match outcome {
+        match outcome.and_then(|disk| disk.of_at_most(pod.args.largest_image)) {
             Ok(disk) => {
                 tracing::info!(volume, path = disk.path, image = ?disk.image, "container disk");
                 disks.insert(volume, disk);

@@ -466,6 +466,21 @@ async fn a_container_disk_that_is_none_fails_with_its_words() {
     assert!(word["message"].as_str().unwrap().contains("looked in /disk"), "{word}");
 }
 
+/// A qcow2 file of a few bytes may say that its disk has terabytes, all of which a guest may write.
+#[tokio::test]
+async fn a_container_disk_above_the_installations_limit_is_refused() {
+    let mut pod = Pod::start(&["--largest-image", "67108863"]).await;
+    pod.handler().await.sync(sync(1)).await.unwrap();
+    let disk = pod.at("disk.img");
+    std::fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    let message = json!({"volume": "root", "path": "/disk/disk.img", "size": 64 << 20});
+    let _helper = pod.container_disk(message, Some(&disk)).await;
+    let (code, word) = pod.end().await;
+    assert_eq!((code, &word["reason"]), (1, &json!("ContainerDiskFailed")));
+    let said = word["message"].as_str().unwrap();
+    assert!(said.contains("67108864 bytes, more than the 67108863 that this installation allows"), "{said}");
+}
+
 #[tokio::test]
 async fn sigterm_before_the_start_is_a_clean_end() {
     let mut pod = Pod::start(&[]).await;

@@ -11,6 +11,7 @@ pub use removal::{BLOCK_UNINSTALL, delete};
 use super::migration_policy::{amounts, max_downtime};
 use super::{rotation, workload_updates};
 use crate::gates::{GATES, Gates, State};
+use crate::settings::{NODE_DISK_ANNOTATIONS, node_disk_size};
 use crate::syntax::{is_label_key, quoted};
 use crate::v1::{
     DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, KubeVirtSpec, SeccompConfiguration,
@@ -59,6 +60,7 @@ pub fn create(object: &KubeVirt, others: bool, namespace: &str) -> Vec<Cause> {
         causes.push(Cause::invalid(&Path::new("metadata.namespace"), message));
     }
     rules(None, &object.spec, &mut causes);
+    annotations(object, &mut causes);
     causes
 }
 
@@ -66,6 +68,7 @@ pub fn create(object: &KubeVirt, others: bool, namespace: &str) -> Vec<Cause> {
 pub fn standing(object: &KubeVirt) -> Vec<Cause> {
     let mut causes = Vec::new();
     rules(None, &object.spec, &mut causes);
+    annotations(object, &mut causes);
     causes
 }
 
@@ -74,6 +77,9 @@ pub fn update(old: &KubeVirt, new: &KubeVirt) -> Vec<Cause> {
     let mut causes = Vec::new();
     if old.spec != new.spec {
         rules(Some(&old.spec), &new.spec, &mut causes);
+    }
+    if old.metadata.annotations != new.metadata.annotations {
+        annotations(new, &mut causes);
     }
     causes
 }
@@ -144,6 +150,18 @@ fn rules(old: Option<&KubeVirtSpec>, spec: &KubeVirtSpec, causes: &mut Vec<Cause
         configured(&path.child("configuration"), before, configuration, &gates, causes);
     }
     supported::kubevirt(&path, spec, &gates, causes);
+}
+
+/// The annotations that are settings.
+fn annotations(object: &KubeVirt, causes: &mut Vec<Cause>) {
+    for name in NODE_DISK_ANNOTATIONS {
+        let given = object.metadata.annotations.as_ref().and_then(|all| all.get(name));
+        if let Some(text) = given.filter(|text| node_disk_size(text).is_none()) {
+            let field = Path::new(&format!("metadata.annotations[{name}]"));
+            let message = format!("{} is not a quantity between 1Mi and 64Ti", quoted(text));
+            causes.push(Cause::invalid(&field, message));
+        }
+    }
 }
 
 fn configured(

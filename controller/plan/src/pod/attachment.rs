@@ -109,7 +109,7 @@ pub fn build(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod, config: &Confi
             image_pull_secrets: some(&pull_secrets(vec![], config)),
             containers: vec![container(wanted, config)],
             volumes: Some(vec![
-                empty_dir(SOCKETS, Some(SOCKETS_SIZE)),
+                empty_dir(SOCKETS, SOCKETS_SIZE),
                 Volume { name: DISK.to_owned(), persistent_volume_claim: Some(source), ..Volume::default() },
             ]),
             ..PodSpec::default()

@@ -12,8 +12,7 @@
 //!   emptyDir virt-bin-share-dir  the helper, on its way into the users' images
 //! ```
 //!
-//! All of them but `ephemeral-disks` have a size limit: where one is exceeded the kubelet evicts the pod, and the node keeps its
-//! disk.
+//! All of them have a size limit: where one is exceeded the kubelet evicts the pod, and the node keeps its disk.
 //!
 //! Where the cluster has images as volumes, the users' images are such volumes: there is nothing but `compute`.
 //!
@@ -24,6 +23,7 @@ pub mod attachment;
 pub mod claims;
 mod credentials;
 mod disks;
+mod ephemeral;
 pub mod first_consumer;
 mod kernel;
 pub mod networks;
@@ -51,7 +51,7 @@ use barevirt_api::names::{
     OUTDATED_LAUNCHER_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
 };
 use barevirt_api::object_volume;
-use barevirt_api::settings::{Component, Smbios};
+use barevirt_api::settings::{Component, NodeDisk, Smbios};
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
@@ -98,15 +98,14 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
     objects::add(vmi, &mut disks);
     kernel::add(vmi, config, &mut disks);
     let mut volumes = vec![
-        empty_dir("sockets", Some(SOCKETS_SIZE)),
-        empty_dir("private", Some(PRIVATE_SIZE)),
-        // What guests write to images is as large as the images, which nobody knows here: bounded by `ephemeral-storage` alone.
-        empty_dir("ephemeral-disks", None),
+        empty_dir("sockets", SOCKETS_SIZE),
+        empty_dir("private", PRIVATE_SIZE),
+        empty_dir("ephemeral-disks", &ephemeral::limit(vmi, &config.settings.pods.node_disk).0),
     ];
     if !config.settings.pods.image_volumes {
         volumes.extend([
-            empty_dir("container-disks", Some(SOCKETS_SIZE)),
-            empty_dir("virt-bin-share-dir", Some(PROGRAM_SIZE)),
+            empty_dir("container-disks", SOCKETS_SIZE),
+            empty_dir("virt-bin-share-dir", PROGRAM_SIZE),
         ]);
     }
     volumes.extend(disks.volumes);
@@ -236,6 +235,11 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     }
     if vmi.boot_volumes().any(|volume| volume.claim().is_some()) {
         args.extend(claims::room_args(&settings.pods.room));
+    }
+    let largest = settings.pods.node_disk.largest_image;
+    let has_images = vmi.boot_volumes().any(|volume| volume.container_disk.is_some());
+    if has_images && largest != NodeDisk::default().largest_image {
+        args.extend(["--largest-image".to_owned(), largest.to_string()]);
     }
     let mut env = vec![downward("POD_NAME", "metadata.name"), downward("POD_UID", "metadata.uid")];
     if wants_metrics(vmi) {

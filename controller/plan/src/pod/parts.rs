@@ -16,9 +16,9 @@ pub(super) const PRIVATE_SIZE: &str = "64Mi";
 /// Most that the helper's program takes.
 pub(super) const PROGRAM_SIZE: &str = "16Mi";
 
-/// A folder on the node's disk, of that size at most where one is given. The kubelet evicts a pod that exceeds it.
-pub(super) fn empty_dir(name: &str, size: Option<&str>) -> Volume {
-    let size_limit = size.map(|size| Quantity(size.to_owned()));
+/// A folder on the node's disk, of that size at most. The kubelet evicts a pod that exceeds it.
+pub(super) fn empty_dir(name: &str, size: &str) -> Volume {
+    let size_limit = Some(Quantity(size.to_owned()));
     Volume {
         name: name.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource { size_limit, ..EmptyDirVolumeSource::default() }),

@@ -118,21 +118,85 @@ fn a_launcher_that_is_to_fail_is_told() {
     assert!(told(&ValidVmi::new(failing).unwrap()));
 }
 
-/// What grows with a guest is one folder; the others are bounded, so that no guest fills the node's disk by them.
+/// The size limit of each folder.
+fn folders(vmi: &ValidVmi, config: &Config) -> BTreeMap<String, String> {
+    let volumes = build(vmi, config).spec.unwrap().volumes.unwrap();
+    let folder = |volume: k8s_openapi::api::core::v1::Volume| {
+        let limit = volume.empty_dir?.size_limit;
+        Some((volume.name, limit.map_or_else(String::new, |limit| limit.0)))
+    };
+    volumes.into_iter().filter_map(folder).collect()
+}
+
+/// No guest fills the node's disk.
 #[test]
 fn folders_on_the_node_are_bounded() {
     let vmi = valid(json!({
         "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {}}]}},
         "volumes": [{"name": "root", "containerDisk": {"image": "a"}}],
     }));
-    let volumes = build(&vmi, &config()).spec.unwrap().volumes.unwrap();
-    let folders =
-        volumes.iter().filter_map(|volume| Some((volume.name.as_str(), volume.empty_dir.as_ref()?)));
-    let (bounded, free): (Vec<_>, Vec<_>) = folders.partition(|(_, folder)| folder.size_limit.is_some());
-    let names =
-        |folders: &[(&str, _)]| folders.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
-    assert_eq!(names(&free), ["ephemeral-disks"]);
-    assert_eq!(names(&bounded), ["sockets", "private", "container-disks", "virt-bin-share-dir"]);
+    let folders = folders(&vmi, &config());
+    let names: Vec<_> = folders.keys().map(String::as_str).collect();
+    assert_eq!(names, ["container-disks", "ephemeral-disks", "private", "sockets", "virt-bin-share-dir"]);
+    assert!(folders.values().all(|limit| !limit.is_empty()), "{folders:?}");
+}
+
+#[test]
+fn what_guests_write_is_bounded_by_the_sizes_of_their_disks() {
+    let mebi = |mebibytes: u64| format!("{mebibytes}Mi");
+    let of = |volumes: Value, node_disk: NodeDisk| {
+        let volumes = volumes.as_array().unwrap();
+        let disk = |volume: &Value| {
+            let name = volume["name"].as_str().unwrap();
+            if name == "cdrom" {
+                json!({"name": name, "cdrom": {}})
+            } else {
+                json!({"name": name, "disk": {}})
+            }
+        };
+        let disks: Vec<_> = volumes.iter().map(disk).collect();
+        let domain = json!({"memory": {"guest": "128Mi"}, "devices": {"disks": disks}});
+        let vmi = valid(json!({"domain": domain, "volumes": volumes}));
+        let mut config = config();
+        config.settings.pods.node_disk = node_disk;
+        folders(&vmi, &config).remove("ephemeral-disks").unwrap()
+    };
+    let usual = NodeDisk::default();
+    let small = NodeDisk { largest_image: 8 << 30, total: None };
+    let image = json!({"name": "root", "containerDisk": {"image": "a"}});
+    let on_cdrom = json!({"name": "cdrom", "containerDisk": {"image": "a"}});
+    let empty = json!({"name": "scratch", "emptyDisk": {"capacity": "4Gi"}});
+    let ephemeral = json!({"name": "data", "ephemeral": {"persistentVolumeClaim": {"claimName": "c"}}});
+    let kept = json!({"name": "data", "persistentVolumeClaim": {"claimName": "c"}});
+    let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "#!/bin/sh"}});
+    // Of each: its size, a share of 1/4096 and 1 MiB for tables; 16 MiB for the rest.
+    assert_eq!(of(json!([]), usual), mebi(16));
+    assert_eq!(of(json!([image]), usual), mebi(16 + (1 << 20) + 256 + 1));
+    assert_eq!(of(json!([image]), small), mebi(16 + 8192 + 2 + 1));
+    assert_eq!(of(json!([on_cdrom]), small), mebi(16));
+    assert_eq!(of(json!([image, empty, seed]), small), mebi(16 + (8192 + 2 + 1) + (4096 + 1 + 1) + 16));
+    assert_eq!(of(json!([ephemeral]), small), mebi(16 + 8192 + 2 + 1));
+    assert_eq!(of(json!([kept]), small), mebi(16));
+    let bounded = NodeDisk { total: Some(5 << 30), ..small };
+    assert_eq!(of(json!([image, empty]), bounded), "5Gi");
+    assert_eq!(of(json!([]), bounded), mebi(16));
+}
+
+#[test]
+fn a_launcher_is_told_how_large_an_image_may_be_where_it_is_not_the_usual_size() {
+    let vmi = valid(json!({
+        "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {}}]}},
+        "volumes": [{"name": "root", "containerDisk": {"image": "a"}}],
+    }));
+    let told = |config: &Config| {
+        let args = build(&vmi, config).spec.unwrap().containers.remove(0).args.unwrap();
+        let at = args.iter().position(|arg| arg == "--largest-image");
+        at.map(|at| args[at + 1].clone())
+    };
+    let mut config = config();
+    assert_eq!(told(&config), None);
+    config.settings.pods.node_disk.largest_image = 20 << 30;
+    assert_eq!(told(&config).as_deref(), Some("21474836480"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One row for each setting: a configuration, and the causes that follow.
 
-use super::standing;
+use super::{create, standing, update};
 use crate::v1::KubeVirt;
 use serde_json::{Value, json};
 
@@ -192,5 +192,28 @@ fn what_is_wrong_is_named() {
         assert_eq!(causes.len(), 1, "{configuration}: {causes:#?}");
         assert!(causes[0].starts_with(&format!("spec.configuration.{field}: ")), "{causes:#?}");
         assert!(causes[0].contains(message), "{causes:#?}");
+    }
+}
+
+#[test]
+fn sizes_in_annotations_are_quantities_in_range() {
+    let object = |size: &str| -> KubeVirt {
+        let annotations =
+            json!({"barevirt.dev/largest-image": size, "barevirt.dev/ephemeral-disks": "10Gi", "other": "x"});
+        let metadata = json!({"name": "kubevirt", "namespace": "kubevirt", "annotations": annotations});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap()
+    };
+    let (good, bad) = (object("20Gi"), object("much"));
+    assert_eq!(create(&good, false, "kubevirt"), []);
+    assert_eq!(update(&bad, &good), []);
+    // What is left as it was passes.
+    assert_eq!(update(&bad, &bad), []);
+    for causes in [create(&bad, false, "kubevirt"), standing(&bad), update(&good, &bad)] {
+        let causes: Vec<_> =
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        assert_eq!(
+            causes,
+            ["metadata.annotations[barevirt.dev/largest-image]: much is not a quantity between 1Mi and 64Ti"]
+        );
     }
 }

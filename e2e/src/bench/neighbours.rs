@@ -1,0 +1,102 @@
+//! What guests feel of neighbours that disturb: start, console and status, with such neighbours and without.
+//!
+//! ```text
+//!   guests under load ─┬─ a turn without ── starts, keys, pauses ─┐
+//!                      └─ a turn with [`Noise`] ── the same ──────┴─► medians of both, and their ratio
+//! ```
+
+use super::noise::Noise;
+use super::start::{remove, until};
+use super::streams::echo;
+use super::{Figure, Figures, Rounds};
+use crate::namespace::Namespace;
+use crate::wait::{self, BOOT, SOON};
+use crate::{Console, guest};
+use anyhow::Result;
+use std::time::{Duration, Instant};
+
+/// Most that it may be slower.
+const RATIO: f64 = 1.5;
+/// Until guests are all there, each emulated, on few processors.
+const ALL_RUNNING: Duration = Duration::from_secs(300);
+const ECHO: Duration = Duration::from_secs(10);
+/// What a guest under load does: a burst each second.
+const LOAD: &str = "#!/bin/sh
+(while true; do dd if=/dev/zero of=/tmp/load bs=65536 count=64; sync; sleep 1; done) >/dev/null 2>&1 &
+";
+
+/// One side's measurements.
+#[derive(Default)]
+struct Felt {
+    starts: Vec<f64>,
+    keys: Vec<f64>,
+    statuses: Vec<f64>,
+}
+
+/// Measures `noisy_neighbour_start`, `noisy_neighbour_console` and `noisy_neighbour_status`.
+pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
+    let names: Vec<String> = (0..rounds.neighbours).map(|number| format!("guest-{number}")).collect();
+    for name in &names {
+        namespace.apply(&guest::with_user_data(guest::instance(name), LOAD))?;
+    }
+    for name in &names {
+        namespace.wait_phase(name, "Running", ALL_RUNNING)?;
+    }
+    let mut console = Console::open(namespace, "guest-0")?;
+    console.login(BOOT + ALL_RUNNING)?;
+    // Nothing reads the keys but the terminal, which echoes them.
+    console.send("sleep 10000\n")?;
+    console.expect("sleep 10000", ECHO)?;
+
+    let (mut quiet, mut noisy) = (Felt::default(), Felt::default());
+    for _ in 0..rounds.turns {
+        turn(namespace, rounds, &mut console, &mut quiet)?;
+        let noise = Noise::start(namespace)?;
+        turn(namespace, rounds, &mut console, &mut noisy)?;
+        noise.end()?;
+    }
+    for (name, values, raws, unit) in [
+        ("noisy_neighbour_start", &noisy.starts, &quiet.starts, "s"),
+        ("noisy_neighbour_console", &noisy.keys, &quiet.keys, "ms"),
+        ("noisy_neighbour_status", &noisy.statuses, &quiet.statuses, "s"),
+    ] {
+        let figure = Figure::compared(values, raws, unit);
+        let wanted = format!("at most {RATIO} x without, of {} guests", rounds.neighbours);
+        let figure = figure.within(wanted, |figure| figure.ratio.is_some_and(|ratio| ratio <= RATIO));
+        figures.insert(name.to_owned(), figure);
+    }
+    Ok(())
+}
+
+/// Starts another guest, types, and pauses a guest until its status says so; so many times each.
+fn turn(namespace: &Namespace, rounds: Rounds, console: &mut Console, felt: &mut Felt) -> Result<()> {
+    for _ in 0..rounds.starts {
+        let manifest = guest::instance("new");
+        felt.starts.push(until(namespace, &manifest, "vmi/new", "{.status.phase}=Running")?);
+        remove(namespace, "vmi", "new")?;
+    }
+    for _ in 0..rounds.keys {
+        felt.keys.push(echo(console)?);
+    }
+    for _ in 0..rounds.starts {
+        // One whose console is not looked at.
+        let name = format!("guest-{}", rounds.neighbours.saturating_sub(1));
+        let begun = Instant::now();
+        namespace.virtctl(&["pause", "vmi", &name])?;
+        is_paused(namespace, &name, true)?;
+        felt.statuses.push(begun.elapsed().as_secs_f64());
+        namespace.virtctl(&["unpause", "vmi", &name])?;
+        is_paused(namespace, &name, false)?;
+    }
+    Ok(())
+}
+
+/// Waits until the instance's status says that the guest is paused, or that it is not.
+fn is_paused(namespace: &Namespace, name: &str, wanted: bool) -> Result<()> {
+    wait::until_true("the status to follow", SOON, || {
+        let vmi = namespace.need("vmi", name)?;
+        let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let paused = conditions.iter().any(|one| one["type"] == "Paused" && one["status"] == "True");
+        Ok(paused == wanted)
+    })
+}
