@@ -107,8 +107,9 @@ impl Remote {
         let heard = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&heard);
         thread::spawn(move || {
-            let counted = lines.map_while(Result::ok).filter(|line| line == counts);
-            counted.for_each(|_| drop(counter.fetch_add(1, Ordering::Relaxed)));
+            for _ in lines.map_while(Result::ok).filter(|line| line == counts) {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
         });
         Ok(Self { program, heard })
     }

@@ -13,3 +13,5 @@
 pub mod copy;
 pub mod list;
 pub mod record;
+#[cfg(test)]
+mod threats;
