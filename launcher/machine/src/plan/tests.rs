@@ -184,7 +184,7 @@ fn a_guest_that_has_grown_has_the_queues_that_it_started_with() {
     (facts.layout, facts.sockets) = (Some(started.layout.clone()), Some(3));
     let come = crate::plan(&vmi, &facts).unwrap();
     let text = command(&come);
-    assert!(text.contains("-smp cpus=6,maxcpus=8") && text.contains("num_queues=2"), "{text}");
+    assert!(text.contains("-smp cpus=6,maxcpus=8") && text.contains("\"num_queues\":2"), "{text}");
     assert_eq!(text.matches("num-queues").count(), 1, "{text}");
     assert_eq!((come.layout.sockets(), come.queues), (Some(1), Some(2)));
     // One with as many as at its start, and one that cannot grow.
