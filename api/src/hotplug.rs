@@ -1,6 +1,9 @@
 //! Volumes that come and go while a guest runs, and their disks: which of a specification they are.
 
-use crate::v1::VirtualMachineInstanceSpec;
+use crate::names::VOLUME_READY;
+use crate::v1::{
+    VirtualMachineInstance, VirtualMachineInstanceMigrationState, VirtualMachineInstanceSpec, VolumeStatus,
+};
 use std::collections::BTreeSet;
 
 /// Has `then` what `now` has of volumes that come and go, and of their disks. Everything else of it stays: what then differs
@@ -31,6 +34,49 @@ pub fn names(spec: &VirtualMachineInstanceSpec) -> BTreeSet<String> {
     hot.map(|volume| volume.name.clone()).collect()
 }
 
+/// A volume that a guest got while it ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Plugged<'a> {
+    /// Its name.
+    pub volume: &'a str,
+    /// The claim that it is on.
+    pub claim: &'a str,
+}
+
+/// Volumes that the guest has got while it ran and has now, as the status tells it, by their names. A guest that moves takes
+/// them along.
+pub fn plugged(vmi: &VirtualMachineInstance) -> Vec<Plugged<'_>> {
+    let told = vmi.status.iter().flat_map(|status| &status.volume_status);
+    let mut plugged: Vec<_> = told.filter_map(as_plugged).collect();
+    plugged.sort_unstable();
+    plugged
+}
+
+fn as_plugged(told: &VolumeStatus) -> Option<Plugged<'_>> {
+    let has = told.hotplug_volume.is_some() && told.phase.as_deref() == Some(VOLUME_READY);
+    let claim = told.persistent_volume_claim_info.as_ref()?.claim_name.as_deref()?;
+    has.then_some(Plugged { volume: &told.name, claim })
+}
+
+/// Whether a specification has such a volume, and on that claim.
+pub fn wants(spec: &VirtualMachineInstanceSpec, plugged: Plugged<'_>) -> bool {
+    spec.volumes.iter().any(|volume| {
+        volume.name == plugged.volume
+            && volume.is_hotpluggable()
+            && volume.claim().is_some_and(|claim| claim.name == plugged.claim)
+    })
+}
+
+/// What the UIDs of pods are joined by in `status.migrationState.targetAttachmentPodUID`: in KubeVirt one pod has all volumes,
+/// here each has its own.
+pub const UID_SEPARATOR: &str = ",";
+
+/// UIDs of the pods that offer those volumes where the guest goes, in the order of [`plugged`].
+pub fn target_pods(state: &VirtualMachineInstanceMigrationState) -> impl Iterator<Item = &str> {
+    let uids = state.target_attachment_pod_uid.as_deref().unwrap_or_default();
+    uids.split(UID_SEPARATOR).filter(|uid| !uid.is_empty())
+}
+
 /// The list as it was, but for what comes and goes, which is as it is now; in the order of now.
 fn followed<T: Clone>(
     then: &[T],
@@ -56,6 +102,35 @@ fn followed<T: Clone>(
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn what_the_guest_has_got_goes_along() {
+        let told = |name: &str, phase: &str, hot: bool| {
+            let mut told = json!({"name": name, "target": "", "phase": phase,
+                "persistentVolumeClaimInfo": {"claimName": format!("on-{name}")}});
+            if hot {
+                told["hotplugVolume"] = json!({"attachPodName": "p", "attachPodUID": "u"});
+            }
+            told
+        };
+        let claim = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": "on-b", "hotpluggable": true}});
+        let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+            "metadata": {}, "spec": {"domain": {"devices": {}}, "volumes": [claim("a"), claim("b")]},
+            "status": {"volumeStatus": [
+                told("b", "Ready", true), told("boot", "Ready", false), told("c", "AttachedToNode", true),
+                told("a", "Ready", true), told("d", "Detaching", true),
+            ]},
+        }))
+        .unwrap();
+        let found = plugged(&vmi);
+        let names: Vec<_> = found.iter().map(|one| (one.volume, one.claim)).collect();
+        assert_eq!(names, [("a", "on-a"), ("b", "on-b")]);
+        assert_eq!(found.iter().map(|one| wants(&vmi.spec, *one)).collect::<Vec<_>>(), [false, true]);
+        let mut state = VirtualMachineInstanceMigrationState::default();
+        assert_eq!(target_pods(&state).count(), 0);
+        state.target_attachment_pod_uid = Some("u1,u2".to_owned());
+        assert_eq!(target_pods(&state).collect::<Vec<_>>(), ["u1", "u2"]);
+    }
 
     fn spec(volumes: Value, disks: Value) -> VirtualMachineInstanceSpec {
         serde_json::from_value(json!({"volumes": volumes, "domain": {"devices": {"disks": disks}}})).unwrap()

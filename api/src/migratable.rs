@@ -18,15 +18,11 @@ pub const SERVED: bool = true;
 /// Whether a migration copies disks that are files of the node: container disks, empty and ephemeral disks, cloud-init and
 /// what is made of objects. While it is false, an instance with one of them stays where it is.
 pub const LOCAL_DISKS_COPIED: bool = true;
-/// Whether volumes that were plugged in move with their instance.
-pub const HOTPLUGGED_VOLUMES_MOVE: bool = false;
 
 /// Reason of an instance that cannot move for its disks.
 pub const REASON_DISKS: &str = "DisksNotLiveMigratable";
 /// Reason of an instance that cannot move for an interface.
 pub const REASON_INTERFACE: &str = "InterfaceNotLiveMigratable";
-/// Reason of an instance that cannot move because volumes were plugged in.
-pub const REASON_HOTPLUG: &str = "HotplugNotLiveMigratable";
 /// Reason of an instance that cannot move for a file system shared with its node.
 pub const REASON_VIRTIO_FS: &str = "VirtIOFSNotLiveMigratable";
 /// Reason of an instance that cannot move for a device of its node.
@@ -164,12 +160,6 @@ fn other_than_disks(vmi: &VirtualMachineInstance) -> Vec<Obstacle> {
         "VMI uses hyperv passthrough",
     );
     add(!devices.filesystems.is_empty(), REASON_VIRTIO_FS, "VMI uses virtiofs");
-    let plugged = spec.volumes.iter().any(Volume::is_hotpluggable);
-    add(
-        plugged && !HOTPLUGGED_VOLUMES_MOVE,
-        REASON_HOTPLUG,
-        "VMI has hotplugged volumes, which do not move with it yet",
-    );
     // What only this boot knows goes along in QEMU's stream: the TPM's state, and the variables in the flash.
     add(
         firmware::needs_state(spec),

@@ -86,6 +86,8 @@ pub struct Incoming {
     pub uid: String,
     /// Its machine type, as QEMU resolved it there.
     pub machine_type: Option<String>,
+    /// Sockets that have processors there.
+    pub sockets: Option<u32>,
 }
 
 /// Devices of a node, where there is one.
@@ -154,6 +156,8 @@ pub struct Assembly {
     pub layout: Layout,
     /// Where further disks can be plugged in.
     pub hot_disks: HotDisks,
+    /// Disks that the guest brings along, and got while it ran.
+    pub came: Vec<Disk>,
 }
 
 /// Plans the machine and makes its sockets.
@@ -206,6 +210,7 @@ pub fn assemble(
         network_boot: installation.has_network_boot(),
         firmware: firmware.facts,
         machine_type: incoming.as_ref().and_then(|incoming| incoming.machine_type.clone()),
+        sockets: incoming.as_ref().and_then(|incoming| incoming.sockets),
         smbios: installation.smbios.clone(),
         rtc_base: clock::base(vmi.spec().domain.clock.as_ref(), jiff::Timestamp::now())?,
         host_cpu,
@@ -228,6 +233,11 @@ pub fn assemble(
     };
     let agent_port = GuestAgent::ID.to_owned();
     let hot_disks = HotDisks::of(&machine, vmi);
+    let hot = |name: &str| {
+        let mut volumes = vmi.volumes().iter();
+        volumes.any(|volume| volume.name == name && volume.is_hotpluggable())
+    };
+    let came = machine.disks.iter().filter(|disk| hot(&disk.name)).cloned().collect();
     let launch = Launch {
         command,
         tpm: firmware.tpm,
@@ -244,7 +254,7 @@ pub fn assemble(
         keys,
     };
     let ends = Ends { people, serial, agent, downward_metrics };
-    Ok(Assembly { launch, ends, layout: machine.layout, hot_disks })
+    Ok(Assembly { launch, ends, layout: machine.layout, hot_disks, came })
 }
 
 /// Disks that the guest writes. What is only read is made on the target as it was here.

@@ -190,7 +190,17 @@ fn of_instance((namespace, name): (&str, &str), vmi: &DynamicObject, wish: &Wish
     if vmi.data["status"]["phase"] != names::PHASE_RUNNING {
         return Err(conflict("VMI is not running".to_owned()));
     }
+    // It arrives with what it had when it left.
+    if is_on_its_way(&vmi.data["status"]["migrationState"]) {
+        return Err(conflict("Cannot handle volume requests while VMI migration is in progress".to_owned()));
+    }
     patch("/spec", &vmi.data["spec"], wish).map_err(conflict)
+}
+
+/// Whether handlers have a migration in hand that has not ended.
+fn is_on_its_way(state: &Value) -> bool {
+    let begun = state["migrationUid"].as_str().is_some_and(|uid| !uid.is_empty());
+    begun && !(state["completed"] == true && state["endTimestamp"].is_string())
 }
 
 /// The patch of a specification at that path; a conflict in KubeVirt's words.

@@ -186,4 +186,12 @@ fn an_instance_runs_and_is_nobodys() {
     let words =
         "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"web\": VMI is not running";
     assert_eq!((waiting.code.as_u16(), waiting.message.as_str()), (409, words));
+    let mut moving = vmi("Running", None);
+    moving.data["status"]["migrationState"] = json!({"migrationUid": "m"});
+    let refused = asked(&moving).unwrap_err();
+    assert_eq!(refused.code.as_u16(), 409);
+    assert!(refused.message.ends_with("Cannot handle volume requests while VMI migration is in progress"));
+    moving.data["status"]["migrationState"] =
+        json!({"migrationUid": "m", "completed": true, "endTimestamp": "2026-01-01T00:00:00Z"});
+    assert!(asked(&moving).is_ok());
 }

@@ -36,3 +36,12 @@ pub fn phase(vmi: &VirtualMachineInstance) -> &str {
     let phase = vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     if phase.is_empty() { PHASE_PENDING } else { phase }
 }
+
+/// Whether a migration of the guest was begun and nobody has said how it ended.
+pub fn is_on_its_way(vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    state.is_some_and(|state| {
+        let is_over = state.completed == Some(true) && state.end_timestamp.is_some();
+        state.migration_uid.as_ref().is_some_and(|uid| !uid.is_empty()) && !is_over
+    })
+}

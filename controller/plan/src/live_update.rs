@@ -5,7 +5,7 @@
 //! node's handler. What cannot be taken over is told in KubeVirt's words, as a reason to restart. Sockets can also become
 //! fewer here, which in KubeVirt they cannot.
 
-use crate::{cards, hotplug, merge};
+use crate::{cards, hotplug, is_on_its_way, merge};
 use barevirt_api::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
 use barevirt_api::names::{
     CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
@@ -170,6 +170,15 @@ fn volumes(
     next: &mut VirtualMachineInstanceSpec,
 ) -> Turn {
     let plugs = hotplug::plan(wanted, vmi, &follows.gates);
+    // A guest arrives with what it had when it left.
+    if is_on_its_way(vmi) {
+        let same = plugs.volumes == vmi.spec.volumes && plugs.disks == vmi.spec.domain.devices.disks;
+        return if same && plugs.refused.is_empty() && plugs.waits.is_empty() {
+            Turn::Taken
+        } else {
+            Turn::Wait
+        };
+    }
     next.volumes = plugs.volumes;
     next.domain.devices.disks = plugs.disks;
     match plugs.refused.into_iter().next() {
@@ -327,6 +336,13 @@ mod tests {
             panic!()
         };
         assert_eq!(*spec, plugged);
+        // Not while the guest is on its way.
+        let mut moving = vmi(json!([]));
+        let state = |ended: Value| json!({"migrationUid": "m", "completed": ended.is_string(), "endTimestamp": ended});
+        for (ended, waits) in [(Value::Null, true), (json!("2026-01-01T00:00:00Z"), false)] {
+            moving.status.as_mut().unwrap().migration_state = serde_json::from_value(state(ended)).unwrap();
+            assert_eq!(super::plan(&wanted, &moving, &follows) == Live::Wait, waits);
+        }
         // Another claim: the former has to go first, which is not all.
         let mut there = vmi(json!([]));
         merge_into(&mut there, &plugged);

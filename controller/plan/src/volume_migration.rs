@@ -13,7 +13,7 @@
 //! Specification and status change in one patch, so that the instance never names a claim that neither pod has without saying
 //! where its contents are. While the guest is on its way nothing changes. Order of rules and words are KubeVirt's.
 
-use crate::{live_update, merge};
+use crate::{is_on_its_way, live_update, merge};
 use barevirt_api::names::{
     CONDITION_MANUAL_RECOVERY_REQUIRED, CONDITION_STORAGE_LIVE_MIGRATABLE, CONDITION_VOLUMES_CHANGE,
     is_final_phase,
@@ -214,15 +214,6 @@ fn exchange(
 
 fn source(moved: &StorageMigratedVolumeInfo) -> Option<&str> {
     moved.source_pvc_info.as_ref()?.claim_name.as_deref()
-}
-
-/// Whether a migration of the guest was begun and nobody has said how it ended.
-fn is_on_its_way(vmi: &VirtualMachineInstance) -> bool {
-    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    state.is_some_and(|state| {
-        let is_over = state.completed == Some(true) && state.end_timestamp.is_some();
-        state.migration_uid.as_ref().is_some_and(|uid| !uid.is_empty()) && !is_over
-    })
 }
 
 /// Why volumes do not move.

@@ -10,6 +10,13 @@ use std::time::Duration;
 pub(super) enum Action {
     /// Create the target pod.
     Create(Box<Pod>),
+    /// Create the pod that offers the disk of a volume where the target pod is.
+    Attach {
+        /// The pod.
+        pod: Box<Pod>,
+        /// The volume.
+        volume: String,
+    },
     /// Delete the target pod.
     Delete {
         /// Its name.

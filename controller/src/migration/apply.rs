@@ -6,7 +6,7 @@ use super::status::{REJECTED_BY_QUOTA, condition, copy, enter, of, write as writ
 use super::subject::subject;
 use crate::cluster::Cluster;
 use crate::migrations::row::Phase;
-use crate::vmi::{is_current, make_pod};
+use crate::vmi::{attach, is_current, make_pod};
 use crate::write;
 use barevirt_api::names::{REASON_FAILED_CREATE, REASON_FAILED_DELETE};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
@@ -39,6 +39,13 @@ pub(super) async fn apply(
             Action::Create(pod) => {
                 if let Some(again) = create(cluster, observed, &pod).await? {
                     return Ok(Some(again));
+                }
+            }
+            Action::Attach { pod, volume } => {
+                let Some(vmi) = &observed.vmi else { continue };
+                let again = attach(cluster, vmi, &pod, &volume).await?;
+                if again.is_some() {
+                    return Ok(again);
                 }
             }
             Action::Delete { name, uid, grace } => delete(cluster, observed, &name, uid, grace).await?,

@@ -17,7 +17,8 @@ use super::status::{
 use crate::merge;
 use crate::migrations::row::{Phase, Priority};
 use crate::node::NodeState;
-use crate::vmi::{Again, Verdict, runs, unschedulable};
+use crate::vmi::{Again, Brought, Verdict, is_settled, runs, unschedulable};
+use barevirt_api::hotplug::UID_SEPARATOR;
 use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
     CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
@@ -52,6 +53,8 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const WAITS: Duration = Duration::from_secs(5);
 /// How long a target pod that runs waits for cards that are on their way into the guest or out of it.
 const CARDS: Duration = Duration::from_secs(15);
+/// The same where disks are on their way to the target.
+const BRINGS: Duration = Duration::from_millis(500);
 /// Seconds for a pod without a guest to end.
 const GRACE: u32 = 10;
 
@@ -127,7 +130,7 @@ fn obstacle(observed: &Observed, vmi: &VirtualMachineInstance) -> Option<Obstacl
         .any(|type_| Condition::is_set(&status.conditions, type_));
     // Another pod of a former migration is on its way out.
     let others = status.active_pods.len() > 1;
-    (changes || others).then_some(Obstacle::Waits(WAITS))
+    (changes || others || !is_settled(vmi)).then_some(Obstacle::Waits(WAITS))
 }
 
 /// The plan.
@@ -175,17 +178,44 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         // Its end decides.
         return Plan::default();
     }
-    match &observed.effective {
-        Some(effective) if runs(pod) && is_ready(pod) => {
-            let left = CARDS.saturating_sub(age(started(pod), observed));
-            // The target is made with the cards that the guest has then.
-            if !left.is_zero() && networks::are_on_their_way(vmi) {
-                return Plan::default().again_in(left);
-            }
-            hand_over(observed, vmi, pod, effective)
-        }
-        _ => await_pod(observed, vmi, pod, reached),
+    let Some(effective) = observed.effective.as_ref().filter(|_| runs(pod) && is_ready(pod)) else {
+        return await_pod(observed, vmi, pod, reached);
+    };
+    let left = CARDS.saturating_sub(age(started(pod), observed));
+    // The target is made with the cards that the guest has then.
+    if !left.is_zero() && networks::are_on_their_way(vmi) {
+        return Plan::default().again_in(left);
     }
+    match &observed.brought {
+        Brought::Ready(uids) => hand_over(observed, vmi, pod, effective, uids),
+        Brought::Failed(why) => {
+            let message =
+                format!("Migration failed because its volumes cannot be brought to the target: {why}");
+            fail(observed, delete(observed, pod), message)
+        }
+        Brought::Unsettled => await_disks(observed, vmi, pod, reached, &[]),
+        Brought::Waits(make) => await_disks(observed, vmi, pod, reached, make),
+    }
+}
+
+/// The pod runs, and disks that the guest got while it ran are not there yet.
+fn await_disks(
+    observed: &Observed,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+    reached: Phase,
+    make: &[(Box<Pod>, String)],
+) -> Plan {
+    if age(pod.metadata.creation_timestamp.as_ref(), observed) >= limit(observed, PENDING_ANNOTATION, PENDING_SECONDS) {
+        let message = "Migration failed because its volumes were not brought to the target in time";
+        return fail(observed, delete(observed, pod), message);
+    }
+    let plan = await_pod(observed, vmi, pod, reached).again_in(BRINGS);
+    let attach = |(pod, volume): &(Box<Pod>, String)| {
+        let (pod, volume) = (pod.clone(), volume.clone());
+        Action::Attach { pod, volume }
+    };
+    make.iter().map(attach).fold(plan, Plan::act)
 }
 
 /// Deletes the target pod, where there is one that is the migration's.
@@ -341,11 +371,18 @@ fn age(since: Option<&Time>, observed: &Observed) -> Duration {
 }
 
 /// The target pod runs: from here on the handlers of both nodes are in charge.
-fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effective: &Effective) -> Plan {
+fn hand_over(
+    observed: &Observed,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+    effective: &Effective,
+    disks: &[String],
+) -> Plan {
     let own = vmi.status.clone().unwrap_or_default();
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
     let uid = pod.uid().unwrap_or_default();
     let migration_uid = observed.migration.metadata.uid.clone();
+    let attachments = (!disks.is_empty()).then(|| disks.join(UID_SEPARATOR));
     let (source_node, source_pod) = (own.node_name.clone(), Some(launcher_name(vmi)));
     let state = VirtualMachineInstanceMigrationState {
         migration_uid: migration_uid.clone(),
@@ -355,6 +392,7 @@ fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effec
         target_pod: Some(pod.name_any()),
         migration_configuration: Some(effective.configuration.clone()),
         migration_policy_name: effective.policy.clone(),
+        target_attachment_pod_uid: attachments.clone(),
         source_state: Some(VirtualMachineInstanceMigrationSourceState {
             pod: source_pod,
             node: source_node,
@@ -365,6 +403,7 @@ fn hand_over(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, effec
             pod: Some(pod.name_any()),
             node: Some(node.clone()),
             migration_uid,
+            attachment_pod_uid: attachments,
             ..VirtualMachineInstanceMigrationTargetState::default()
         }),
         ..VirtualMachineInstanceMigrationState::default()

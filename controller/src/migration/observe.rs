@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::migrations::Matter;
 use crate::migrations::row::{Phase, Row};
-use crate::vmi::{again, runs, unschedulable};
+use crate::vmi::{Brought, again, brought, runs, unschedulable};
 use barevirt_api::names::{CPU_FEATURE_LABEL, CPU_MODEL_MIGRATION_LABEL, MIGRATION_FINALIZER as FINALIZER};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_component::request::{Error, call_opt};
@@ -52,6 +52,7 @@ pub(super) async fn observe(
         turn: Turn::NotAsked,
         unfit: None,
         effective: None,
+        brought: Brought::default(),
         phase_due: Duration::ZERO,
         surplus: vec![],
         now: Timestamp::now(),
@@ -88,8 +89,9 @@ pub(super) async fn observe(
             if let Some(pod) = observed.target.as_ref().filter(|pod| unschedulable(pod).is_some()) {
                 observed.unfit = unfit(cluster, &vmi, pod);
             }
-            if observed.target.as_ref().is_some_and(runs) {
+            if let Some(pod) = observed.target.as_ref().filter(|pod| runs(pod)) {
                 observed.effective = Some(settings(cluster, &vmi).await?);
+                observed.brought = brought(cluster, &vmi, pod).await?;
             }
         }
         Standing::Handed => {

@@ -1,7 +1,7 @@
 //! What was found of a migration: all that its plan depends on.
 
 use crate::node::NodeState;
-use crate::vmi::Again;
+use crate::vmi::{Again, Brought};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_plan::migration::Effective;
 use k8s_openapi::api::core::v1::Pod;
@@ -43,6 +43,8 @@ pub(super) struct Observed {
     pub(super) unfit: Option<BTreeMap<String, String>>,
     /// The settings in force, once its target pod runs.
     pub(super) effective: Option<Effective>,
+    /// How far the disks are, where the target pod is, that the guest got while it ran.
+    pub(super) brought: Brought,
     /// How long the phase is due that it would enter next.
     pub(super) phase_due: Duration,
     /// Former migrations of the instance that are too many, names and UIDs.

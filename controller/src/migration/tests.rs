@@ -6,7 +6,7 @@ use super::action::{About, Action, Plan};
 use super::observed::{Observed, Turn};
 use super::plan::plan;
 use crate::node::NodeState;
-use crate::vmi::Again;
+use crate::vmi::{Again, Brought};
 use barevirt_api::names::{CREATED_BY_LABEL, MIGRATION_FINALIZER as FINALIZER, MIGRATION_JOB_LABEL};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_plan::migration::{Effective, effective};
@@ -99,6 +99,7 @@ fn observed(
         back_off: Duration::ZERO,
         turn: Turn::NotAsked,
         unfit: None,
+        brought: Brought::default(),
         phase_due: Duration::from_secs(9),
         surplus: vec![],
         now: at(NOW),
@@ -319,6 +320,29 @@ fn a_pod_that_runs_waits_for_cards_that_come_or_leave_but_not_for_long() {
     ] {
         assert_eq!(hands_over(state, told, 1), is_there, "{state:?} {told}");
         assert!(hands_over(state, told, 15));
+    }
+}
+
+#[test]
+fn disks_that_came_while_the_guest_ran_are_there_before_it_is_handed_over() {
+    let handed = |brought: Brought, now: i64| {
+        let phase = in_phase("Scheduling");
+        let mut observed = observed(migration(phase), Some(vmi(json!({}))), Some(runs()));
+        (observed.brought, observed.now) = (brought, at(now));
+        plan(&observed)
+    };
+    let pods = |plan: &Plan| plan.actions.iter().filter(|one| matches!(one, Action::Attach { .. })).count();
+    let waits = handed(Brought::Waits(vec![(Box::new(target(Value::Null)), "data".to_owned())]), NOW);
+    assert_eq!((pods(&waits), waits.again), (1, Some(Duration::from_millis(500))));
+    let unsettled = handed(Brought::Unsettled, NOW);
+    assert!(pods(&unsettled) == 0 && unsettled.again.is_some());
+    let state = &of_vmi(&handed(Brought::Ready(vec!["p1".to_owned(), "p2".to_owned()]), NOW))["status"]["migrationState"];
+    assert_eq!(
+        (&state["targetAttachmentPodUID"], &state["targetState"]["attachmentPodUID"]),
+        (&json!("p1,p2"), &json!("p1,p2"))
+    );
+    for failed in [handed(Brought::Failed("why".to_owned()), NOW), handed(Brought::Unsettled, NOW + 900)] {
+        assert!(deletes(&failed) && status(&failed)["phase"] == "Failed", "{failed:?}");
     }
 }
 

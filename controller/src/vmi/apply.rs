@@ -101,6 +101,20 @@ pub(super) async fn apply(
     Ok(again)
 }
 
+/// Creates the pod that offers the disk of a volume on another node; when to look again where there is none now.
+pub(crate) async fn attach(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+    volume: &str,
+) -> Result<Option<Duration>, Error> {
+    Ok(match beside::make(cluster, vmi, pod, Role::Attachment(volume)).await? {
+        Made::There => None,
+        Made::Refused => Some(REFUSED_BESIDE),
+        Made::Changed => Some(CHANGED),
+    })
+}
+
 /// Creates the pod; when to look again where there is none now: the instance changed since it was observed, or something else
 /// has the pod's name.
 async fn create_pod(

@@ -16,16 +16,20 @@
 //! A claim that waits for a pod before somebody fills it gets one that only does that, on the guest's node; it is gone before there
 //! is the one with the disk.
 //!
+//! A guest that moves takes its disks along: the pods that offer them where it goes are made before it is handed over
+//! ([`target`]). Meanwhile nothing is planned here, and once it is there an entry names the pod there.
+//!
 //! Once a disk was offered, the launcher may have it: then nobody but the handler knows when the guest has let go of it, and no
 //! pod that runs is deleted before. A pod that ended by itself is replaced, and nothing is taken from the guest meanwhile.
 
 pub(super) mod attachments;
 mod claim;
+pub(super) mod target;
 mod volumes;
 
 use self::attachments::Standing;
 use self::claim::{told_of_claim, usable};
-use self::volumes::{Stage, Wanted, entries, wanted};
+use self::volumes::{Stage, Wanted, entries, pod_of, wanted};
 use super::action::{Action, Plan};
 use super::claims::{self, Found};
 use super::consumer::{is_first_consumer, release};
@@ -62,6 +66,10 @@ pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
     let mut status = vmi.status.clone().unwrap_or_default();
     let mut kept = Vec::new();
     for mut entry in std::mem::take(&mut status.volume_status) {
+        let pod = pod_of(vmi, &entry);
+        if let Some(noted) = &mut entry.hotplug_volume {
+            noted.attach_pod_name = pod;
+        }
         let stays = match &entry.hotplug_volume {
             None => true,
             Some(noted) => {

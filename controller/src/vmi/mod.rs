@@ -21,6 +21,7 @@
 mod action;
 mod again;
 mod apply;
+mod brought;
 mod claims;
 mod consumer;
 mod eviction;
@@ -47,11 +48,14 @@ pub(crate) mod tests;
 mod verdict;
 
 pub(crate) use again::{Again, again};
+pub(crate) use apply::attach;
 pub(crate) use apply::requests::{is_current, make_pod};
 pub(crate) use barevirt_plan::phase;
+pub(crate) use brought::brought;
 pub(crate) use claims::{info as claim_info, look as look_for_volume, look_for_claim};
 pub(crate) use consumer::is_first_consumer;
 pub(crate) use hotplug::attachments::is_attachment;
+pub(crate) use hotplug::target::{Brought, is_settled};
 pub(crate) use progress::{runs, unschedulable};
 pub use status::NOT_RUNNING_MESSAGE;
 pub use verdict::Verdict;

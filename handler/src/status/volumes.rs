@@ -1,6 +1,7 @@
 //! Hotplugged volumes in a VMI's status, from the moment on at which the launcher has to do with them. What comes before, and
 //! that a volume is to go, is written by the controller.
 
+use barevirt_api::hotplug;
 use barevirt_api::names::{REASON_HOTPLUG_FAILED, VOLUME_READY, VOLUME_UNMOUNTED};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus, VolumeStatus};
 use barevirt_protocol::names;
@@ -68,6 +69,19 @@ pub fn missing(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Vec<(
     offered.collect()
 }
 
+/// Disks that a guest brings along which it got while it ran, and that the launcher is to be handed before the guest comes.
+pub fn arriving(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Vec<(names::HotDisk, String)> {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    let pods = state.into_iter().flat_map(hotplug::target_pods);
+    let arriving = hotplug::plugged(vmi).into_iter().zip(pods).filter_map(|(plugged, pod)| {
+        let disk = names::HotDisk { volume: plugged.volume.to_owned(), claim: plugged.claim.to_owned() };
+        let is_missing =
+            hotplug::wants(&vmi.spec, plugged) && !launcher.descriptors.contains(&disk.descriptor());
+        is_missing.then(|| (disk, pod.to_owned()))
+    });
+    arriving.collect()
+}
+
 fn is_offered(entry: &VolumeStatus) -> bool {
     let pod = entry.hotplug_volume.as_ref().and_then(|hotplug| hotplug.attach_pod_uid.as_deref());
     pod.is_some_and(|uid| !uid.is_empty())
@@ -78,9 +92,7 @@ fn claim(entry: &VolumeStatus) -> Option<&str> {
 }
 
 fn is_wanted(vmi: &VirtualMachineInstance, name: &str, claim: &str) -> bool {
-    vmi.spec.volumes.iter().any(|volume| {
-        volume.name == name && volume.is_hotpluggable() && volume.claim().is_some_and(|on| on.name == claim)
-    })
+    hotplug::wants(&vmi.spec, hotplug::Plugged { volume: name, claim })
 }
 
 /// It is not wanted, and the launcher holds nothing of it.
@@ -156,6 +168,29 @@ mod tests {
             report(&mut early, &vmi, &launcher, false);
             assert_ne!(early[1].phase.as_deref(), Some(VOLUME_UNMOUNTED), "it may not know yet");
         }
+    }
+
+    #[test]
+    fn what_a_guest_brings_along_is_taken_from_the_pods_of_this_node() {
+        let coming = |claim: Option<&str>, phase: &str, held: bool| {
+            let mut vmi = vmi(claim, phase);
+            let state = json!({"migrationUid": "m", "targetAttachmentPodUID": "p9"});
+            vmi.status.as_mut().unwrap().migration_state = serde_json::from_value(state).unwrap();
+            arriving(&vmi, &launcher(held, None))
+                .into_iter()
+                .map(|(disk, pod)| (disk.volume, pod))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(coming(Some("c"), "Ready", false), [("data".to_owned(), "p9".to_owned())]);
+        for none in [
+            coming(Some("c"), "Ready", true),
+            coming(Some("c"), "AttachedToNode", false),
+            coming(Some("d"), "Ready", false),
+            coming(None, "Ready", false),
+        ] {
+            assert_eq!(none, []);
+        }
+        assert_eq!(arriving(&vmi(Some("c"), "Ready"), &launcher(false, None)), []);
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //!   status differs from what is seen     -> Report         one patch
 //!   else                                 -> Wait           for the API server, the launcher, or a retry
 //!
-//! VMI is elsewhere, and comes here: Connect, Prepare, Await, Report, Claim where the source falls silent at the end
+//! VMI is elsewhere, and comes here: Connect, Prepare, Plug, Await, Report, Claim where the source falls silent at the end
 //! ```
 //!
 //! A handler that starts anew goes through the same steps; each finds that all is there.
@@ -204,6 +204,7 @@ pub fn plan(observed: Observed<'_>) -> Step {
 
 /// The next step for a guest that is to come here.
 fn incoming(observed: &Observed<'_>, uid: &str, source: &str) -> Step {
+    let vmi = observed.vmi;
     let Some(session) = observed.session else { return connect(observed.pod) };
     let ended = matches!(session.status.map(LauncherStatus::phase), Some(Phase::Succeeded | Phase::Failed));
     if session.lost && !ended {
@@ -216,6 +217,10 @@ fn incoming(observed: &Observed<'_>, uid: &str, source: &str) -> Step {
         return Step::Prepare;
     }
     if !ended && session.awaits != Some(uid) {
+        let disks = session.status.map(|status| volumes::arriving(vmi, status)).unwrap_or_default();
+        if !disks.is_empty() {
+            return Step::Plug(disks);
+        }
         return Step::Await { uid: uid.to_owned() };
     }
     let told = session.status.and_then(|status| migration::plan::told(status, uid));

@@ -47,6 +47,8 @@ pub struct Cpu {
     pub flags: Vec<Flag>,
     /// The arrangement.
     pub topology: Topology,
+    /// Sockets that have processors: more or fewer than at the start where the guest comes from another node.
+    pub sockets: u32,
 }
 
 impl Cpu {
@@ -71,7 +73,7 @@ impl Cpu {
     pub(crate) fn smp(&self) -> String {
         let Topology { max_sockets, cores, threads, .. } = self.topology;
         Options::new()
-            .with("cpus", self.topology.vcpus())
+            .with("cpus", Topology { sockets: self.sockets, ..self.topology }.vcpus())
             .with("maxcpus", self.topology.max_vcpus())
             .with("sockets", max_sockets)
             .with("cores", cores)

@@ -84,6 +84,7 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         network_boot: true,
         firmware,
         machine_type: None,
+        sockets: None,
         smbios,
         // Known when the machine starts.
         rtc_base: vmi.spec().domain.clock.as_ref().is_some_and(is_shifted).then(|| "<start>".to_owned()),

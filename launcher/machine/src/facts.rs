@@ -136,6 +136,8 @@ pub struct Facts {
     pub firmware: FirmwareFacts,
     /// Machine type that an earlier start resolved (`pc-q35-10.0`), so that the guest keeps it.
     pub machine_type: Option<String>,
+    /// Sockets that have processors now, of a guest that comes from another node. The manifest has those that it started with.
+    pub sockets: Option<u32>,
     /// What the guest reads about its system.
     pub smbios: Smbios,
     /// What the hardware clock shows at start, where that is not UTC: such as `2026-11-22T01:02:03`.

@@ -138,6 +138,23 @@ pub struct Layout {
     /// Root ports there are, used or not.
     ports: u16,
     devices: BTreeMap<String, Port>,
+    /// Units of disks on the SCSI controller that came while the machine ran.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    units: BTreeMap<String, u16>,
+    /// The SCSI controller came while the machine ran. A guest that moves has it also when no disk is on it any more.
+    #[serde(default, skip_serializing_if = "is_false")]
+    scsi_came: bool,
+    /// Sockets with processors when the machine started, where it can get more: devices have their queues by that.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    sockets: u32,
+}
+
+fn is_none_yet(sockets: &u32) -> bool {
+    *sockets == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 impl Default for Layout {
@@ -153,7 +170,14 @@ impl Layout {
     /// A machine that was never started.
     #[must_use]
     pub fn new() -> Self {
-        Self { version: Self::VERSION.to_owned(), ports: 0, devices: BTreeMap::new() }
+        Self {
+            version: Self::VERSION.to_owned(),
+            ports: 0,
+            devices: BTreeMap::new(),
+            units: BTreeMap::new(),
+            scsi_came: false,
+            sockets: 0,
+        }
     }
 
     /// A layout as it was saved.
@@ -256,9 +280,50 @@ impl Layout {
         Some((next, port))
     }
 
-    /// Frees the port of a device that was taken out of the manifest.
+    /// Frees the port of a device that was taken out of the manifest, and its unit.
     pub fn forget(&mut self, name: &str) {
         self.devices.remove(name);
+        self.units.remove(name);
+    }
+
+    /// The unit on the SCSI controller of a disk that came while the machine ran.
+    #[must_use]
+    pub fn unit(&self, name: &str) -> Option<u16> {
+        self.units.get(name).copied()
+    }
+
+    /// Notes that unit.
+    pub(crate) fn note_unit(&mut self, name: &str, unit: u16) {
+        self.units.insert(name.to_owned(), unit);
+    }
+
+    /// Whether the SCSI controller came while the machine ran.
+    #[must_use]
+    pub const fn has_scsi_come(&self) -> bool {
+        self.scsi_came
+    }
+
+    /// Notes whether it did.
+    pub(crate) const fn note_scsi(&mut self, came: bool) {
+        self.scsi_came = came;
+    }
+
+    /// Sockets with processors when the machine started; none where it cannot get more, or nothing is known of it.
+    #[must_use]
+    pub fn sockets(&self) -> Option<u32> {
+        (self.sockets > 0).then_some(self.sockets)
+    }
+
+    /// Notes them.
+    pub(crate) const fn note_sockets(&mut self, sockets: u32) {
+        self.sockets = sockets;
+    }
+
+    /// The same for a machine that starts anew: what came while it ran has to come again.
+    #[must_use]
+    pub fn for_start(mut self) -> Self {
+        (self.scsi_came, self.sockets) = (false, 0);
+        self
     }
 
     fn check(&self) -> Result<(), LayoutError> {
@@ -382,6 +447,18 @@ mod tests {
         let text = serde_json::to_string(&layout).unwrap();
         assert_eq!(text, r#"{"version":"v1","ports":16,"devices":{"disk-a":0}}"#);
         assert_eq!(serde_json::from_str::<Layout>(&text).unwrap(), layout);
+        let mut grown = layout.clone();
+        grown.note_unit("disk-b", 3);
+        grown.note_scsi(true);
+        grown.note_sockets(2);
+        let text = grown.to_saved();
+        assert_eq!(
+            text,
+            r#"{"version":"v1","ports":16,"devices":{"disk-a":0},"units":{"disk-b":3},"scsi_came":true,"sockets":2}"#
+        );
+        assert_eq!(Layout::saved(&text), Ok(grown.clone()));
+        grown.forget("disk-b");
+        assert_eq!(grown.for_start(), layout);
     }
 
     proptest! {

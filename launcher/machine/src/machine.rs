@@ -128,6 +128,8 @@ pub struct Machine {
     pub video: Option<Video>,
     /// Random numbers.
     pub rng: Option<Rng>,
+    /// Queues of disks that are to have as many as those that the guest started with, where QEMU would choose otherwise.
+    pub queues: Option<u32>,
     /// Room for memory that is plugged in later.
     pub virtio_mem: Option<VirtioMem>,
     /// Balloon.

@@ -81,7 +81,11 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         .chain(planned_host_devices.pci_names())
         .filter(|name| addresses.is_behind_port(name))
         .collect();
-    let layout = place(&names, &addresses, facts.layout.as_ref())?;
+    let mut layout = place(&names, &addresses, facts.layout.as_ref())?;
+    let topology = vmi.topology();
+    if layout.sockets().is_none() && topology.max_sockets > topology.sockets {
+        layout.note_sockets(topology.sockets);
+    }
     let ports = Ports { layout: &layout, addresses: &addresses };
 
     let mut controllers = planned_disks.controllers(&ports, virtio)?;
@@ -98,6 +102,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         firmware: firmware::plan(vmi, facts)?,
         accelerator: facts.accelerator.clone(),
         cpu: cpu::plan(vmi, facts, &enlightenments)?,
+        queues: disks::queues_as_started(vmi, facts),
         memory,
         fd_sets: facts.fd_sets.clone(),
         monitors: facts.monitors,

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use barevirt_api::names::PCI_LAYOUT_ANNOTATION;
 use barevirt_api::networks::is_absent;
+use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
+use barevirt_machine::Layout;
 
 use super::wanted::Wanted;
 use crate::assembly::Incoming;
 use crate::verdict::Verdict;
 
-/// What a guest that comes was started with, where it has grown since: the rest of its memory comes with it. It has the cards
-/// that the handler has told of, also one that it has not let go of yet.
+/// What a guest that comes was started with, where it has grown since: the rest of its memory comes with it, and its devices have
+/// the queues that they had. It has the cards that the handler has told of, also one that it has not let go of yet.
 ///
 /// # Errors
 /// When it is not valid so.
@@ -23,6 +26,11 @@ pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
     let memory = started.status.as_ref().and_then(|status| status.memory.as_ref());
     if let Some(at_boot) = memory.and_then(|memory| memory.guest_at_boot.clone()) {
         started.spec.domain.memory.get_or_insert_default().guest = Some(at_boot);
+    }
+    if let (Some(_), Some(sockets)) =
+        (sockets(&started), layout(&started).and_then(|layout| layout.sockets()))
+    {
+        started.spec.domain.cpu.get_or_insert_default().sockets = Some(sockets);
     }
     // Cards that it was still to get when it left.
     let known = |name: &str| wanted.facts.interfaces.iter().any(|facts| facts.name == name);
@@ -44,13 +52,23 @@ pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
     Ok(Arc::new(Wanted { vmi, ..Wanted::clone(wanted) }))
 }
 
+/// Sockets that have processors where it comes from.
+fn sockets(vmi: &VirtualMachineInstance) -> Option<u32> {
+    vmi.status.as_ref()?.current_cpu_topology.as_ref()?.sockets
+}
+
+/// Places of its devices, as they were told.
+fn layout(vmi: &VirtualMachineInstance) -> Option<Layout> {
+    Layout::saved(vmi.metadata.annotations.as_ref()?.get(PCI_LAYOUT_ANNOTATION)?).ok()
+}
+
 /// Of a guest that runs elsewhere already: the machine is as it was resolved there.
 #[must_use]
 pub fn incoming(wanted: &Wanted) -> Option<Incoming> {
     let uid = wanted.incoming.clone()?;
     let machine = wanted.vmi.vmi().status.as_ref().and_then(|status| status.machine.as_ref());
     let machine_type = machine.and_then(|machine| machine.type_.clone()).filter(|name| !name.is_empty());
-    Some(Incoming { uid, machine_type })
+    Some(Incoming { uid, machine_type, sockets: sockets(wanted.vmi.vmi()) })
 }
 
 #[cfg(test)]
@@ -59,6 +77,32 @@ mod tests {
     use crate::pod::wanted::judge;
     use barevirt_protocol::v1::{Facts, Interface, SyncRequest};
     use serde_json::json;
+
+    #[test]
+    fn a_guest_that_has_got_processors_comes_with_the_queues_of_its_start() {
+        let layout = r#"{"version":"v1","ports":16,"devices":{},"sockets":1}"#;
+        let of = |status: serde_json::Value, layout: &str| {
+            let vmi = json!({
+                "metadata": {"name": "a", "namespace": "b", "uid": "u",
+                    "annotations": {PCI_LAYOUT_ANNOTATION: layout}},
+                "spec": {"domain": {"memory": {"guest": "128Mi"}, "cpu": {"sockets": 3, "maxSockets": 4},
+                    "devices": {"autoattachPodInterface": false}}},
+                "status": status,
+            });
+            let request = SyncRequest {
+                vmi: vmi.to_string().into_bytes(),
+                incoming_migration: "m".to_owned(),
+                ..SyncRequest::default()
+            };
+            let started = as_started(&Arc::new(judge("u", None, request).unwrap())).unwrap();
+            (started.vmi.topology().sockets, incoming(&started).unwrap().sockets)
+        };
+        let status = json!({"currentCPUTopology": {"sockets": 3}});
+        assert_eq!(of(status.clone(), layout), (1, Some(3)));
+        // Nothing is known of its start, or of what it has.
+        assert_eq!(of(status, "{}"), (3, Some(3)));
+        assert_eq!(of(json!({}), layout), (3, None));
+    }
 
     #[test]
     fn a_guest_comes_with_the_cards_that_it_has() {

@@ -8,6 +8,8 @@
 //!                         └── 0.5 s while a guest is asked to let go, 10 s after QEMU refused ──┘
 //! ```
 //!
+//! A guest that comes from another node has the disks that it had there from the start: they are as if they were plugged in here.
+//!
 //! A disk is a volume on a claim: a volume that moves to another claim leaves first, and comes again. The descriptor of one
 //! that QEMU refuses is kept for another try. What the guest is to let go it may keep: it is asked again, for good.
 
@@ -39,7 +41,7 @@ use super::wanted::Wanted;
 use crate::disk::claim;
 
 /// Numbers of sets of descriptors; those below are of disks that the machine started with.
-const FIRST_SET: u32 = 100_000;
+pub(super) const FIRST_SET: u32 = 100_000;
 
 /// A disk that the guest has.
 #[derive(Debug)]
@@ -82,6 +84,18 @@ impl Plugs {
     ) -> Self {
         let (plugged, refused) = (Vec::new(), Vec::new());
         Self { room, cards, holdings, circumstances, plugged, refused, next_set: FIRST_SET }
+    }
+
+    /// Notes disks that the guest brings along, with the sets of their descriptors.
+    #[must_use]
+    pub fn with(mut self, disks: Vec<(HotDisk, u32)>, came: &[Disk]) -> Self {
+        for (key, set) in disks {
+            let Some(disk) = came.iter().find(|disk| disk.name == key.volume).cloned() else { continue };
+            let target = self.room.target(&key.volume).unwrap_or_default().to_owned();
+            self.next_set = self.next_set.max(set.saturating_add(1));
+            self.plugged.push(Plugged { key, disk, set, target, leaving: None });
+        }
+        self
     }
 
     /// Serves the machine to its end.
@@ -271,7 +285,7 @@ fn wanted(vmi: &ValidVmi) -> Vec<HotDisk> {
 }
 
 /// What a plan is to be told of a disk that was given.
-fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) -> Result<VolumeFacts, String> {
+pub(super) fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) -> Result<VolumeFacts, String> {
     let looked = |error: std::io::Error| format!("cannot look at the disk: {error}");
     let file = File::from(given.try_clone().map_err(looked)?);
     let source = match file.metadata().map_err(looked)?.file_type() {

@@ -13,7 +13,7 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
     Accelerator, Bytes, CpuQuestion, FdSet, FdSetMember, HostCpu, InterfaceFacts, Layout, NetBackend, TapFd,
 };
-use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK};
+use barevirt_protocol::names::{HotDisk, KVM, NetworkDescriptor, VHOST_VSOCK};
 use barevirt_protocol::seqpacket::PacketSocket;
 use barevirt_protocol::v1::Interface;
 use tokio::sync::watch;
@@ -25,7 +25,7 @@ use super::confine;
 use super::holdings::Holdings;
 use super::images::images;
 use super::incoming::{as_started, incoming};
-use super::plug::Plugs;
+use super::plug::{self, Plugs};
 use super::report::Circumstances;
 use super::resize;
 use super::shared::Pod;
@@ -194,13 +194,14 @@ fn put_together(
     let secrets = pod.args.secrets.clone();
     let objects = pod.args.private.clone();
     let places = Places { directory: pod.args.ephemeral_disks.clone(), secrets, objects, claims };
-    let volumes = volumes::prepare(&wanted.vmi, bases, &places, &mut descriptors)
+    let mut volumes = volumes::prepare(&wanted.vmi, bases, &places, &mut descriptors)
         .map_err(|error| Verdict::failed("VolumeFailed", error.to_string()))?;
 
     let disks = confine::disks(&volumes.volumes);
     let claim_disks = volumes.on_claims.clone();
 
     let mut holdings = pod.holdings.borrow_mut();
+    let plugged = plugged(wanted, &mut holdings, &mut descriptors, &mut volumes)?;
     let may_emulate = wanted.may_emulate(pod.args.allow_emulation);
     let (accelerator, fd_sets) = accelerator(&mut holdings, may_emulate, &mut descriptors);
     let vhost_vsock = holdings.take(VHOST_VSOCK).map(|vsock| descriptors.add(vsock));
@@ -228,6 +229,7 @@ fn put_together(
         smbios: pod.args.smbios.clone(),
     };
     let layout = saved_layout(&wanted.vmi);
+    let layout = if wanted.incoming.is_some() { layout } else { layout.map(Layout::for_start) };
     let places = state::Places { private: pod.args.private.clone(), claim: pod.args.state.clone() };
     let ovmf = pod.args.ovmf.clone();
     let machine = crate::firmware::Installation { ovmf, swtpm: pod.args.swtpm.clone(), places };
@@ -275,8 +277,32 @@ fn put_together(
     }
     let room = assembly.hot_disks.clone();
     let plugs = Plugs::new(room, cards, pod.holdings.clone(), pod.circumstances.clone());
+    let plugs = plugs.with(plugged, &assembly.came);
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));
     Ok(Prepared { assembly, connections })
+}
+
+/// Prepares the disks that a guest brings along which it got while it ran; which set of descriptors each is in.
+fn plugged(
+    wanted: &Wanted,
+    holdings: &mut Holdings,
+    descriptors: &mut Descriptors,
+    volumes: &mut volumes::Prepared,
+) -> Result<Vec<(HotDisk, u32)>, Verdict> {
+    let mut plugged = Vec::new();
+    for (key, set) in wanted.plugged().into_iter().zip(plug::FIRST_SET..) {
+        let volume = &key.volume;
+        let given = holdings.take(&key.descriptor()).ok_or_else(|| {
+            Verdict::failed("DescriptorsMissing", format!("volume {volume}: its disk is in use already"))
+        })?;
+        let facts = plug::facts(&key, &wanted.vmi, &given, set)
+            .map_err(|why| Verdict::failed("VolumeFailed", format!("volume {volume}: {why}")))?;
+        let member = FdSetMember { fd: descriptors.add(given), what: format!("volume {volume}") };
+        volumes.fd_sets.push(FdSet { number: set, members: vec![member] });
+        volumes.volumes.push(facts);
+        plugged.push((key, set));
+    }
+    Ok(plugged)
 }
 
 /// The addresses of an earlier start. People can write to the annotation: what is not sound is not used.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use barevirt_api::hotplug;
 use barevirt_api::networks::is_absent;
 use barevirt_api::v1::{self, VirtualMachineInstance};
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
-use barevirt_protocol::names::{KVM, NetworkDescriptor, VHOST_VSOCK, tap_queues};
+use barevirt_protocol::names::{HotDisk, KVM, NetworkDescriptor, VHOST_VSOCK, tap_queues};
 use barevirt_protocol::v1::{Facts, Interface, SyncRequest};
 
 use crate::dhcp;
@@ -105,7 +106,17 @@ impl Wanted {
         if self.vmi.spec().domain.devices.autoattach_vsock == Some(true) {
             needed.insert(VHOST_VSOCK.to_owned());
         }
+        needed.extend(self.plugged().iter().map(HotDisk::descriptor));
         needed
+    }
+
+    /// Disks that a guest which comes has got while it ran, where it came from.
+    #[must_use]
+    pub fn plugged(&self) -> Vec<HotDisk> {
+        let vmi = self.vmi.vmi();
+        let plugged = hotplug::plugged(vmi).into_iter();
+        let plugged = plugged.filter(|one| self.incoming.is_some() && hotplug::wants(&vmi.spec, *one));
+        plugged.map(|one| HotDisk { volume: one.volume.to_owned(), claim: one.claim.to_owned() }).collect()
     }
 
     /// Names of all descriptors of an interface.

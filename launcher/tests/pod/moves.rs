@@ -145,3 +145,104 @@ async fn a_target_starts_no_guest_by_itself() {
     let status = again.until("a status", |_| true).await;
     assert_eq!((status.phase(), state(&status)), (Phase::Starting, MigrationState::Awaited));
 }
+
+/// A guest with a disk that came while it ran on each bus that such a disk can be on.
+fn with_plugged(names: &[&str]) -> Value {
+    let mut object = vmi();
+    let buses = [("data", "scsi"), ("logs", "virtio"), ("more", "scsi")];
+    for (name, bus) in buses.into_iter().filter(|(name, _)| names.contains(name)) {
+        let disk = json!({"name": name, "disk": {"bus": bus}, "serial": name});
+        object["spec"]["domain"]["devices"]["disks"].as_array_mut().unwrap().push(disk);
+        let claim = json!({"claimName": format!("on-{name}"), "hotpluggable": true});
+        let volume = json!({"name": name, "persistentVolumeClaim": claim});
+        object["spec"]["volumes"].as_array_mut().unwrap().push(volume);
+    }
+    object
+}
+
+fn of(revision: i64, object: &Value) -> tonic::Request<SyncRequest> {
+    let mut request = sync(revision);
+    request.get_mut().vmi = object.to_string().into_bytes();
+    request
+}
+
+/// The disk that both nodes reach.
+async fn offer(pod: &Pod, file: &Path, name: &str) {
+    let file = std::fs::File::options().read(true).write(true).open(file).unwrap();
+    let name = format!("disk/{name}/on-{name}");
+    pod.descriptors().await.give(9, &name, &[file.as_fd()], SOON).await.unwrap();
+}
+
+/// Where the guest's disks are, as QEMU tells it.
+async fn places(client: &mut LauncherClient<Channel>) -> Vec<String> {
+    let command = br#"{"execute": "query-block"}"#.to_vec();
+    let request = QmpRequest { command, deadline_ms: 5000 };
+    let answer = client.qmp(grpc::request(request, SOON)).await.unwrap().into_inner().answer;
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    let mut places: Vec<String> =
+        answer["return"].as_array().unwrap().iter().map(|one| one["qdev"].to_string()).collect();
+    places.sort();
+    places
+}
+
+#[tokio::test]
+async fn a_guest_brings_the_disks_along_that_it_got_while_it_ran() {
+    let shared = tempfile::tempdir().unwrap();
+    let file = |name: &str| shared.path().join(name);
+    for name in ["data", "logs", "more"] {
+        std::fs::write(file(name), vec![0; 1 << 20]).unwrap();
+    }
+    let plugged = |status: &LauncherStatus| {
+        let mut names: Vec<String> =
+            status.hot_disks.iter().filter(|disk| disk.plugged).map(|disk| disk.volume.clone()).collect();
+        names.sort();
+        names.join(" ")
+    };
+    let (source, mut watch, _running, _helper) = started(&[]).await;
+    let mut client = source.handler().await;
+    client.sync(of(2, &with_plugged(&["data", "logs", "more"]))).await.unwrap();
+    for name in ["data", "logs", "more"] {
+        offer(&source, &file(name), name).await;
+    }
+    watch.until("all are plugged in", |status| plugged(status) == "data logs more").await;
+    // The first one goes again: the others stay where they are.
+    let kept = with_plugged(&["logs", "more"]);
+    client.sync(of(3, &kept)).await.unwrap();
+    let gone = |status: &LauncherStatus| {
+        plugged(status) == "logs more" && !status.descriptors.contains(&"disk/data/on-data".to_owned())
+    };
+    let running = watch.until("one is taken out", gone).await;
+    let before = places(&mut client).await;
+
+    let target = Pod::start(&[]).await;
+    let mut at_target = target.handler().await;
+    let mut target_watch = Watch::open(&mut at_target).await;
+    let told = |name: &str| {
+        json!({"name": name, "target": "", "phase": "Ready",
+            "persistentVolumeClaimInfo": {"claimName": format!("on-{name}")},
+            "hotplugVolume": {"attachPodName": "p", "attachPodUID": "u"}})
+    };
+    let mut object = kept.clone();
+    object["status"] = json!({
+        "machine": {"type": running.machine_type}, "volumeStatus": [told("logs"), told("more")],
+    });
+    object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
+    let mut wanted = of(3, &object);
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    at_target.sync(wanted).await.unwrap();
+    let _target_helper = target.root_disk().await;
+    target_watch.until("its disks are missing", |status| status.message.contains("disk/logs/on-logs")).await;
+    for name in ["logs", "more"] {
+        offer(&target, &file(name), name).await;
+    }
+    travel((&source, &mut watch), (&target, &mut target_watch)).await;
+    target_watch.until("it has them", |status| plugged(status) == "logs more").await;
+    client.migrate(order(Order::Verdict(MigrationVerdict { went: true }))).await.unwrap();
+    assert_eq!(places(&mut at_target).await, before);
+    // They go and come here as they did there.
+    at_target.sync(of(4, &with_plugged(&["more"]))).await.unwrap();
+    target_watch.until("one is taken out", |status| plugged(status) == "more").await;
+    at_target.sync(of(5, &with_plugged(&["more", "data"]))).await.unwrap();
+    offer(&target, &file("data"), "data").await;
+    target_watch.until("one is plugged in", |status| plugged(status) == "data more").await;
+}

@@ -19,15 +19,16 @@ use crate::generated;
 use crate::owner::owner;
 use barevirt_api::names::{
     APP_HOTPLUG_DISK, APP_LABEL, CLAIM_ANNOTATION, CLAIM_DEVICES, CLAIMS, CREATED_BY_LABEL,
-    DOMAIN_ANNOTATION, VOLUME_ANNOTATION,
+    DOMAIN_ANNOTATION, MIGRATION_JOB_LABEL, VOLUME_ANNOTATION,
 };
-use barevirt_api::v1::{VirtualMachineInstanceSpec, VolumeClaim};
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceSpec, VolumeClaim};
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
     PersistentVolumeClaimVolumeSource, Pod, PodSpec, Toleration, Volume, VolumeDevice, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 
 /// Names of the pod's volumes. The handler looks for the first.
 const SOCKETS: &str = "sockets";
@@ -67,14 +68,24 @@ pub fn reads(spec: &VirtualMachineInstanceSpec, volume: &str, claim: VolumeClaim
     claim.is_read_only || disks.iter().any(|disk| disk.name == volume && disk.is_readonly())
 }
 
-/// The name of a volume's pod. It follows from the instance, the volume and its claim, so that there cannot be two of them;
-/// volumes of many instances are called the same, so more characters follow than of a launcher's name.
-pub fn name(vmi_uid: &str, volume: &str, claim: &str, reads: bool) -> String {
+/// The name of a volume's pod. It follows from the instance, the volume, its claim and the launcher, so that there cannot be two
+/// of them; volumes of many instances are called the same, so more characters follow than of a launcher's name. `target`: name
+/// of the launcher, where a migration made it.
+pub fn name(vmi_uid: &str, volume: &str, claim: &str, reads: bool, target: Option<&str>) -> String {
     // One that is opened in another way is another pod.
-    let seed = format!("{vmi_uid}/{volume}/{claim}{}", if reads { "/reads" } else { "" });
+    let mut seed = format!("{vmi_uid}/{volume}/{claim}{}", if reads { "/reads" } else { "" });
+    if let Some(target) = target {
+        seed.extend(["/at/", target]);
+    }
     let shown: String = volume.chars().take(SHOWN).collect();
     let half = generated::name("", &seed);
     generated::name(&format!("{PREFIX}{shown}-{half}"), &format!("{half}/{seed}"))
+}
+
+/// The name of an instance's launcher, where a migration made it.
+pub fn target<'a>(vmi: &VirtualMachineInstance, launcher: &'a str) -> Option<&'a str> {
+    let first = super::name(&vmi.name_any(), vmi.metadata.uid.as_deref().unwrap_or_default());
+    (launcher != first).then_some(launcher)
 }
 
 /// Builds the pod. It belongs to the launcher's, and goes where that one is.
@@ -116,8 +127,10 @@ fn metadata(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod) -> ObjectMeta {
         (CLAIM_ANNOTATION, wanted.claim.name),
     ];
     let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    let own = launcher.name_any();
+    let target = launcher.labels().contains_key(MIGRATION_JOB_LABEL).then_some(own.as_str());
     ObjectMeta {
-        name: Some(name(vmi.uid(), wanted.volume, wanted.claim.name, wanted.reads)),
+        name: Some(name(vmi.uid(), wanted.volume, wanted.claim.name, wanted.reads, target)),
         namespace: Some(vmi.namespace().to_owned()),
         labels: Some(labels.map(owned).into()),
         annotations: Some(annotations.map(owned).into()),
@@ -302,18 +315,19 @@ mod tests {
 
     #[test]
     fn names_follow_and_fit() {
-        let data = name(UID, "data", "a", false);
+        let data = name(UID, "data", "a", false, None);
         assert!(data.starts_with("hp-volume-data-") && data.len() == 25, "{data}");
-        assert_eq!(data, name(UID, "data", "a", false));
+        assert_eq!(data, name(UID, "data", "a", false, None));
         for other in [
-            name(UID, "data", "a", true),
-            name("other", "data", "a", false),
-            name(UID, "data", "b", false),
-            name(UID, "date", "a", false),
+            name(UID, "data", "a", true, None),
+            name("other", "data", "a", false, None),
+            name(UID, "data", "b", false, None),
+            name(UID, "date", "a", false, None),
+            name(UID, "data", "a", false, Some("t")),
         ] {
             assert_ne!(other, data);
         }
-        let long = ["x", "y"].map(|last| name(UID, &format!("{}{last}", "v".repeat(62)), "a", false));
+        let long = ["x", "y"].map(|last| name(UID, &format!("{}{last}", "v".repeat(62)), "a", false, None));
         assert!(long.iter().all(|name| name.len() <= 63), "{long:?}");
         assert_ne!(long[0], long[1]);
     }

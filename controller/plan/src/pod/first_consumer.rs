@@ -238,9 +238,9 @@ mod tests {
         assert_eq!(name("web", UID), name("web", UID));
         assert_ne!(name("web", UID), name("web", "other"));
         assert!(name(&"w".repeat(63), UID).len() <= 63);
-        let long = attachment::name(UID, &"v".repeat(63), "a", false);
+        let long = attachment::name(UID, &"v".repeat(63), "a", false, None);
         let beside = name_beside(&long);
         assert!(beside != long && beside.len() == long.len(), "{beside}");
-        assert_ne!(beside, name_beside(&attachment::name(UID, &"v".repeat(63), "b", false)));
+        assert_ne!(beside, name_beside(&attachment::name(UID, &"v".repeat(63), "b", false, None)));
     }
 }

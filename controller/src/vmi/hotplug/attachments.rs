@@ -1,7 +1,7 @@
 //! What is there for volumes that come and go: their claims, and the pods that offer their disks. Looked up in the pods' cache, and
 //! past it where an entry of the status would go.
 
-use super::volumes::{Stage, Wanted, entries, wanted};
+use super::volumes::{Stage, Wanted, entries, pod_of, wanted};
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::kin;
@@ -92,26 +92,26 @@ pub(in crate::vmi) async fn observe(
 ) -> Result<Option<Attachments>, Error> {
     let namespace = vmi.namespace().unwrap_or_default();
     let (wanted, now) = (wanted(vmi), Instant::now());
-    let noted = entries(vmi).filter_map(|(_, noted)| noted.attach_pod_name.as_deref());
-    let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.pod.as_str()).chain(noted).collect();
+    let noted = entries(vmi).filter_map(|(entry, _)| pod_of(vmi, entry));
+    let names: BTreeSet<String> = wanted.iter().map(|wanted| wanted.pod.clone()).chain(noted).collect();
     let mut found = Attachments::default();
-    for name in names {
+    for name in &names {
         if cluster.expectations.owes(&Key::new(Kind::Pod, &namespace, name), now) {
             return Ok(None);
         }
         let cached = cluster.pods.get(&ObjectRef::new(name).within(&namespace));
         let mut pod = cached.and_then(|pod| pod.unpack().ok());
-        if pod.is_none() && launcher.is_some() && wanted.iter().all(|wanted| wanted.pod != name) {
+        if pod.is_none() && launcher.is_some() && wanted.iter().all(|wanted| wanted.pod != *name) {
             // The entry goes with it: only where the API server itself says that nothing is left.
             let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
             pod = call_opt("get", || format!("pod {namespace}/{name}"), pods.get(name)).await?;
         }
         if let Some(pod) = pod {
-            found.pods.insert(name.to_owned(), pod);
+            found.pods.insert(name.clone(), pod);
         }
         let left = cluster.pauses.left(&namespace, name, now);
         if !left.is_zero() {
-            found.pauses.insert(name.to_owned(), left);
+            found.pauses.insert(name.clone(), left);
         }
         let name = first_consumer::name_beside(name);
         let Some(consumer) = consumer::find(cluster, &namespace, &name) else { return Ok(None) };
@@ -140,10 +140,10 @@ pub(super) fn is_asked_for(
     found: &Attachments,
 ) -> bool {
     let entry = entries(vmi).find(|(entry, _)| entry.name == wanted.name);
-    let settled = entry.is_some_and(|(entry, noted)| {
+    let settled = entry.is_some_and(|(entry, _)| {
         Stage::of(entry) != Stage::Waiting
             && entry.persistent_volume_claim_info.is_some()
-            && noted.attach_pod_name.as_deref() == Some(&wanted.pod)
+            && pod_of(vmi, entry).as_deref() == Some(&wanted.pod)
     });
     let standing = found.standing(&wanted.pod, vmi, launcher);
     !(settled && matches!(standing, Standing::Serves(_) | Standing::Starts(_)))

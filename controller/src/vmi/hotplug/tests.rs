@@ -37,7 +37,7 @@ fn vmi(volumes: &[(&str, &str)], entries: Value) -> VirtualMachineInstance {
 }
 
 fn pod_name(volume: &str, claim: &str) -> String {
-    attachment::name("u1", volume, claim, false)
+    attachment::name("u1", volume, claim, false, None)
 }
 
 fn entry(phase: &str, volume: &str, claim: &str, uid: Option<&str>) -> Value {
@@ -538,6 +538,51 @@ fn a_deleted_instance_loses_its_launcher_first_and_keeps_its_finalizer_to_the_en
     assert_eq!(whole_plan(&observed).actions, []);
     observed.strays.clear();
     assert!(matches!(whole_plan(&observed).actions.as_slice(), [Action::Patch(_)]));
+}
+
+#[test]
+fn a_guest_that_has_moved_keeps_its_disks_and_its_entries_name_the_pods_there() {
+    let moved = |phase: &str, volumes: &[(&str, &str)]| {
+        let mut vmi = vmi(volumes, json!([entry(phase, "data", "c", Some("a1"))]));
+        let source = crate::pod::name("a", "u1");
+        let state = json!({"migrationUid": "m1", "sourcePod": source, "targetPod": "virt-launcher-a-there",
+            "completed": true, "endTimestamp": "2026-01-01T00:00:00Z"});
+        vmi.status.as_mut().unwrap().migration_state = serde_json::from_value(state).unwrap();
+        vmi
+    };
+    let there = attachment::name("u1", "data", "c", false, Some("virt-launcher-a-there"));
+    let mut launcher = launcher();
+    launcher.metadata.name = Some("virt-launcher-a-there".to_owned());
+    launcher.metadata.uid = Some("t0".to_owned());
+    let offers = || {
+        let mut pod = pod("data", "c", "a2", serves());
+        pod.metadata.name = Some(there.clone());
+        let owner = pod.metadata.owner_references.as_mut().unwrap().first_mut().unwrap();
+        (owner.uid, owner.name) = ("t0".to_owned(), "virt-launcher-a-there".to_owned());
+        pod
+    };
+    let bound = || vec![("data", claim("c", "Bound"))];
+    let vmi = moved("Ready", &[("data", "c")]);
+    let entries = told(&plan(&observed(vmi.clone(), bound(), vec![offers()]), &launcher));
+    assert_eq!((&entries[0]["phase"], &entries[0]["target"]), (&json!("Ready"), &json!("sda")));
+    assert_eq!(entries[0]["hotplugVolume"], json!({"attachPodName": there, "attachPodUID": "a2"}));
+    // Without its pod it keeps the disk, and gets another one.
+    let entries = told(&plan(&observed(vmi, bound(), vec![]), &launcher));
+    assert_eq!(
+        (&entries[0]["phase"], &entries[0]["hotplugVolume"]["attachPodName"]),
+        (&json!("Ready"), &json!(there))
+    );
+    // It is not wanted any more: the pod that goes is the one there.
+    let left = observed(moved("UnMountedFromPod", &[]), vec![], vec![offers()]);
+    let planned = plan(&left, &launcher);
+    let Some(Action::Patch(_)) = planned.actions.first() else { panic!("{planned:?}") };
+    let mut vmi = left.vmi.clone();
+    vmi.status.as_mut().unwrap().volume_status = serde_json::from_value(json!(told(&planned))).unwrap();
+    let planned = plan(&observed(vmi, vec![], vec![offers()]), &launcher);
+    assert_eq!(
+        planned.actions,
+        [Action::Detach { name: there.clone(), uid: "a2".to_owned(), wanted: false }]
+    );
 }
 
 mod world;

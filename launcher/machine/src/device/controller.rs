@@ -102,6 +102,8 @@ pub struct Controllers {
     pub scsi: Option<Port>,
     /// Who serves its queues.
     pub scsi_served: Served,
+    /// How many queues it has, where that is not QEMU's choice.
+    pub scsi_queues: Option<u32>,
     /// USB 3, when a device is on it.
     pub usb: Option<UsbController>,
     /// virtio-serial, for channels.
@@ -117,14 +119,14 @@ impl Controllers {
     pub(crate) const SERIAL: &'static str = "virtio-serial0";
 
     /// The SCSI controller.
-    pub(crate) fn scsi(port: Port, virtio: Virtio, served: &Served) -> Props {
+    pub(crate) fn scsi(port: Port, virtio: Virtio, served: &Served, queues: Option<u32>) -> Props {
         let driver = virtio.of("virtio-scsi-pci", "virtio-scsi-pci-transitional");
-        Props::device(driver, Self::SCSI).behind(port).served(served)
+        Props::device(driver, Self::SCSI).behind(port).maybe("num_queues", queues).served(served)
     }
 
     pub(crate) fn props(&self) -> Vec<Props> {
         let sata = self.sata.iter().map(|controller| controller.props());
-        let scsi = self.scsi.map(|port| Self::scsi(port, self.virtio, &self.scsi_served));
+        let scsi = self.scsi.map(|port| Self::scsi(port, self.virtio, &self.scsi_served, self.scsi_queues));
         let usb = self.usb.map(UsbController::props);
         let driver = self.virtio.of("virtio-serial-pci", "virtio-serial-pci-transitional");
         let serial = Props::device(driver, Self::SERIAL).behind(self.serial);

@@ -28,7 +28,8 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, enlightenments: &Enlightenment
     }
     flags.extend(enlightenments.flags.iter().cloned());
     flags.extend(dedicated::flags(vmi, &facts.accelerator));
-    Ok(Cpu { model, flags, topology })
+    let sockets = facts.sockets.unwrap_or(topology.sockets).clamp(1, topology.max_sockets.max(1));
+    Ok(Cpu { model, flags, topology, sockets })
 }
 
 fn model(vmi: &ValidVmi, facts: &Facts, features: &[CpuFeature]) -> Result<CpuModel, PlanError> {

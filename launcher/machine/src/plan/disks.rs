@@ -1,6 +1,7 @@
 //! Disks: which image, how it is opened, and where it is plugged in.
 
 use super::boot::BootOrder;
+use super::hot_disk::{came, not_there};
 use super::io_threads::IoThreads;
 use super::ports::Ports;
 use crate::device::blockdev::{Aio, Cache, FileSource, Image, ReadMode};
@@ -12,7 +13,7 @@ use crate::error::PlanError;
 use crate::facts::{Facts, VolumeFacts};
 use crate::name;
 use barevirt_api::v1;
-use barevirt_api::valid::{ValidDisk, ValidVmi};
+use barevirt_api::valid::{Bus as ApiBus, ValidDisk, ValidVmi};
 
 /// Most units that a SCSI target has.
 pub(super) const SCSI_UNITS: u16 = 256;
@@ -46,11 +47,14 @@ pub(super) struct PlannedDisks {
     disks: Vec<Planned>,
     threads: IoThreads,
     sata_controllers: u8,
+    /// Queues of what would have QEMU's choice.
+    queues: Option<u32>,
 }
 
 pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Result<PlannedDisks, PlanError> {
     let mut places = Places::default();
     let mut threads = IoThreads::of(&vmi.spec().domain)?;
+    let as_started = queues_as_started(vmi, facts);
     let many_queues = vmi.spec().domain.devices.block_multi_queue.unwrap_or(false);
     let mut disks = Vec::new();
     for (at, valid) in vmi.boot_disks() {
@@ -65,8 +69,8 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
         let (served, queues) = match connection {
             Connection::Virtio => {
                 let served = threads.serve(disk);
-                let queues = queues(&served, many_queues, vmi.topology().vcpus());
-                (served, queues)
+                let own = queues(&served, many_queues, vmi.topology().vcpus());
+                (served, own.or(as_started))
             }
             Connection::Sata(_) | Connection::Usb | Connection::Scsi(_) => (Served::ByMainLoop, None),
         };
@@ -74,7 +78,25 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
         let planned = planned(valid, ready, connection, &field)?.booted_from(boot_index);
         disks.push(Planned { served, queues, ..planned });
     }
-    Ok(PlannedDisks { disks, threads, sata_controllers: places.sata_controllers() })
+    for (at, valid, ready) in came(vmi, facts) {
+        let field = format!("spec.domain.devices.disks[{at}]");
+        let unit = |id: &str| facts.layout.as_ref().and_then(|layout| layout.unit(id));
+        let connection = match (valid.bus, unit(&name::device("disk", &valid.disk.name))) {
+            (ApiBus::Virtio, _) => Connection::Virtio,
+            (ApiBus::Scsi, Some(unit)) => Connection::Scsi(unit),
+            (ApiBus::Scsi, None) => places.next("scsi", kind(&valid.disk), &field)?,
+            (ApiBus::Sata | ApiBus::Usb, _) => return Err(not_there(valid, &field)),
+        };
+        disks.push(planned(valid, ready, connection, &field)?.with_queues(as_started));
+    }
+    Ok(PlannedDisks { disks, threads, sata_controllers: places.sata_controllers(), queues: as_started })
+}
+
+/// How many queues devices have by QEMU's choice, where it would choose otherwise: one for each processor that the machine
+/// started with, and a guest that comes from another node may have more or fewer by now.
+pub(super) fn queues_as_started(vmi: &ValidVmi, facts: &Facts) -> Option<u32> {
+    let topology = vmi.topology();
+    facts.sockets.filter(|now| *now != topology.sockets).map(|_| topology.vcpus())
 }
 
 /// A disk by itself: what serves it, and when it is booted from, hangs on the others.
@@ -262,8 +284,11 @@ impl PlannedDisks {
         Ok(Controllers {
             chipset_sata: self.disks.iter().any(|disk| matches!(disk.connection, Connection::Sata(_))),
             sata: (1..=self.sata_controllers).map(|number| SataController { number }).collect(),
-            scsi: self.on_scsi().then(|| ports.of(Controllers::SCSI)).transpose()?,
+            scsi: (self.on_scsi() || ports.layout.has_scsi_come())
+                .then(|| ports.of(Controllers::SCSI))
+                .transpose()?,
             scsi_served: self.threads.serve_scsi(),
+            scsi_queues: self.queues,
             usb: None,
             serial: ports.of(Controllers::SERIAL)?,
             virtio,
@@ -276,6 +301,12 @@ impl PlannedDisks {
 }
 
 impl Planned {
+    /// With so many queues, where it has any.
+    pub(super) fn with_queues(self, queues: Option<u32>) -> Self {
+        let queues = queues.filter(|_| self.connection == Connection::Virtio);
+        Self { queues, ..self }
+    }
+
     pub(super) fn booted_from(self, boot_index: Option<u32>) -> Self {
         Self { boot_index, ..self }
     }

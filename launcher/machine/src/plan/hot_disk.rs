@@ -3,10 +3,12 @@
 //! On virtio a disk takes a free root port. On SCSI it takes a free unit of the controller, which is plugged in with the first
 //! of them where the machine did not start with one: guests that never get such a disk do not pay for it. Other buses cannot
 //! be plugged into.
+//!
+//! The layout has the port and the unit of each: where the guest moves to, the machine starts with them ([`came`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use barevirt_api::valid::{Bus as ApiBus, ValidVmi};
+use barevirt_api::valid::{Bus as ApiBus, ValidDisk, ValidVmi};
 
 use super::addresses::Addresses;
 use super::disks::{self, Connection, SCSI_UNITS};
@@ -15,7 +17,7 @@ use crate::device::controller::Controllers;
 use crate::device::disk::{Bus, Disk};
 use crate::device::io_thread::Served;
 use crate::error::PlanError;
-use crate::facts::VolumeFacts;
+use crate::facts::{Facts, VolumeFacts};
 use crate::hotplug::{Step, attach_device, attach_disk};
 use crate::layout::{Layout, LayoutError};
 use crate::machine::Machine;
@@ -27,7 +29,11 @@ pub struct HotDisks {
     layout: Layout,
     has_ports: bool,
     has_scsi: bool,
+    /// The machine was described with it.
+    scsi_is_fixed: bool,
     units: BTreeSet<u16>,
+    /// Queues of what would have QEMU's choice.
+    queues: Option<u32>,
     /// Names of disks in the style of a kernel, by the names of the disks.
     targets: BTreeMap<String, String>,
 }
@@ -53,7 +59,9 @@ impl HotDisks {
             layout: machine.layout.clone(),
             has_ports: vmi.spec().domain.devices.disable_hotplug != Some(true),
             has_scsi: machine.controllers.scsi.is_some(),
+            scsi_is_fixed: machine.controllers.scsi.is_some() && !machine.layout.has_scsi_come(),
             units: BTreeSet::new(),
+            queues: machine.queues,
             targets: BTreeMap::new(),
         };
         for disk in &machine.disks {
@@ -68,6 +76,13 @@ impl HotDisks {
     /// Notes whether the SCSI controller is there.
     pub fn set_scsi(&mut self, there: bool) {
         self.has_scsi = there;
+        self.layout.note_scsi(there && !self.scsi_is_fixed);
+    }
+
+    /// The name of a disk in the style of a kernel, where the machine has it.
+    #[must_use]
+    pub fn target(&self, disk: &str) -> Option<&str> {
+        self.targets.get(disk).map(String::as_str)
     }
 
     /// Where devices are now.
@@ -99,24 +114,25 @@ impl HotDisks {
             ApiBus::Scsi => {
                 if !next.has_scsi {
                     let port = next.occupy(Controllers::SCSI, &field)?;
-                    steps.push(attach_device(&Controllers::scsi(port, virtio, &Served::ByMainLoop)));
-                    next.has_scsi = true;
+                    steps.push(attach_device(&Controllers::scsi(
+                        port,
+                        virtio,
+                        &Served::ByMainLoop,
+                        next.queues,
+                    )));
+                    next.set_scsi(true);
                 }
-                let unit = (0..SCSI_UNITS).find(|unit| !next.units.contains(unit));
+                let is_free = |unit: &u16| !next.units.contains(unit);
+                let former = next.layout.unit(&id).filter(is_free);
+                let unit = former.or_else(|| (0..SCSI_UNITS).find(is_free));
                 let full = PlanError::BusFull { field: field.clone(), bus: "scsi", limit: SCSI_UNITS };
-                Connection::Scsi(unit.ok_or(full)?)
+                let unit = unit.ok_or(full)?;
+                next.layout.note_unit(&id, unit);
+                Connection::Scsi(unit)
             }
-            ApiBus::Sata | ApiBus::Usb => {
-                let field = format!("{field}.{}.bus", disks::kind(&valid.disk).target());
-                let why = "what is plugged into a running machine is on virtio or scsi";
-                return Err(PlanError::Unsupported {
-                    field,
-                    value: valid.disk.bus().unwrap_or_default().to_owned(),
-                    why,
-                });
-            }
+            ApiBus::Sata | ApiBus::Usb => return Err(not_there(valid, &field)),
         };
-        let planned = disks::planned(valid, ready, connection, &field)?;
+        let planned = disks::planned(valid, ready, connection, &field)?.with_queues(next.queues);
         let disk =
             planned.finish(&Ports { layout: &next.layout, addresses: &Addresses::default() }, virtio)?;
         next.take(&disk);
@@ -164,6 +180,28 @@ impl HotDisks {
             (0..).map(|number| format!("{prefix}{}", letters(number))).find(|name| !taken.contains(name));
         self.targets.insert(disk.name.clone(), free.unwrap_or_default());
     }
+}
+
+/// Why a disk cannot be plugged in on its bus.
+pub(super) fn not_there(valid: &ValidDisk, field: &str) -> PlanError {
+    PlanError::Unsupported {
+        field: format!("{field}.{}.bus", disks::kind(&valid.disk).target()),
+        value: valid.disk.bus().unwrap_or_default().to_owned(),
+        why: "what is plugged into a running machine is on virtio or scsi",
+    }
+}
+
+/// Disks of the manifest that a guest which moves has got while it ran, with their places in the list: those that were
+/// prepared.
+pub(super) fn came<'a>(
+    vmi: &'a ValidVmi,
+    facts: &'a Facts,
+) -> impl Iterator<Item = (usize, &'a ValidDisk, &'a VolumeFacts)> {
+    let hot = vmi.disks().iter().enumerate().filter(|(_, disk)| disk.volume.is_hotpluggable());
+    hot.filter_map(|(at, disk)| {
+        let ready = facts.volumes.iter().find(|ready| ready.name == disk.volume.name)?;
+        Some((at, disk, ready))
+    })
 }
 
 /// a to z, then aa and so on.
@@ -262,6 +300,40 @@ mod tests {
         assert_ne!(*room.layout(), before);
         room.free(&two.disk);
         assert_eq!(*room.layout(), before);
+    }
+
+    #[test]
+    fn a_guest_that_moves_has_its_disks_where_they_were() {
+        let vmi = vmi(&json!({}));
+        let mut there = room(&vmi);
+        let mut plugged = Vec::new();
+        for name in ["one", "two", "three"] {
+            let next = there.plan(&vmi, &ready(name)).unwrap();
+            there = next.room;
+            plugged.push(next.disk);
+        }
+        // The first one is gone again, and the others stay where they are.
+        there.free(&plugged.remove(0));
+        let mut facts = expected(&vmi, Accelerator::Tcg { buffer: Bytes::mib(32) }, Smbios::default());
+        facts.layout = Some(Layout::saved(&there.layout().to_saved()).unwrap());
+        facts.volumes.extend(["two", "three"].map(ready));
+        let machine = crate::plan(&vmi, &facts).unwrap();
+        let came: Vec<&Disk> = machine.disks.iter().filter(|disk| disk.name != "root").collect();
+        assert_eq!(came.iter().map(|disk| &disk.device).collect::<Vec<_>>(), {
+            plugged.iter().map(|disk| &disk.device).collect::<Vec<_>>()
+        });
+        assert_eq!(came[1].device.bus, Bus::Scsi { lun: 1 });
+        assert_eq!(machine.controllers.scsi, there.layout().port(Controllers::SCSI));
+        // The controller goes along without a disk on it, and stays one that came.
+        facts.volumes.retain(|volume| volume.name == "root");
+        let alone = crate::plan(&vmi, &facts).unwrap();
+        assert_eq!(alone.controllers.scsi, there.layout().port(Controllers::SCSI));
+        let again = HotDisks::of(&alone, &vmi).plan(&vmi, &ready("three")).unwrap();
+        assert_eq!((again.steps.len(), &again.disk.device.bus), (3, &Bus::Scsi { lun: 1 }));
+        assert!(again.room.layout().has_scsi_come());
+        // At its next start it comes with the first disk again.
+        facts.layout = facts.layout.map(Layout::for_start);
+        assert_eq!(crate::plan(&vmi, &facts).unwrap().controllers.scsi, None);
     }
 
     #[test]

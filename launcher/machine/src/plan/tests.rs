@@ -73,6 +73,7 @@ pub(super) fn facts(vmi: &ValidVmi) -> Facts {
         network_boot: false,
         firmware: FirmwareFacts::default(),
         machine_type: None,
+        sockets: None,
         smbios: Smbios::default(),
         rtc_base: None,
         host_cpu: None,
@@ -161,6 +162,34 @@ fn native_io_needs_cache_none() {
         let error = plan(&vmi, &facts(&vmi)).unwrap_err();
         assert!(error.to_string().starts_with("spec.domain.devices.disks[0].io: \"native\""), "{error}");
     }
+}
+
+#[test]
+fn a_guest_that_has_grown_has_the_queues_that_it_started_with() {
+    let disk = |name: &str, bus: &str| json!({"name": name, "disk": {"bus": bus}});
+    let manifest = |sockets: u32| {
+        let domain = json!({"memory": {"guest": "64Mi"}, "cpu": {"sockets": sockets, "cores": 2, "maxSockets": 4},
+            "devices": {"disks": [disk("a", "virtio"), disk("b", "scsi")]}});
+        let volume = |name: &str| json!({"name": name, "emptyDisk": {"capacity": "1Gi"}});
+        let object = json!({"metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
+            "spec": {"domain": domain, "volumes": [volume("a"), volume("b")]}});
+        ValidVmi::new(serde_json::from_value(object).unwrap()).unwrap()
+    };
+    let vmi = manifest(1);
+    let mut facts = crate::expected(&vmi, Accelerator::Tcg { buffer: Bytes::mib(32) }, Smbios::default());
+    let started = crate::plan(&vmi, &facts).unwrap();
+    assert_eq!((started.layout.sockets(), started.queues), (Some(1), None));
+    let command = |machine: &Machine| crate::argv(machine).join(" ");
+    assert!(!command(&started).contains("queues"), "{}", command(&started));
+    (facts.layout, facts.sockets) = (Some(started.layout.clone()), Some(3));
+    let come = crate::plan(&vmi, &facts).unwrap();
+    let text = command(&come);
+    assert!(text.contains("-smp cpus=6,maxcpus=8") && text.contains("num_queues=2"), "{text}");
+    assert_eq!(text.matches("num-queues").count(), 1, "{text}");
+    assert_eq!((come.layout.sockets(), come.queues), (Some(1), Some(2)));
+    // One with as many as at its start, and one that cannot grow.
+    facts.sockets = Some(1);
+    assert_eq!(crate::plan(&vmi, &facts).unwrap().queues, None);
 }
 
 #[test]

@@ -1,0 +1,239 @@
+//! Disks that a guest got while it ran, where it goes: each is offered there by a pod of its own, before the guest is handed over.
+//!
+//! The pods belong to the target's launcher pod, and go with it. Volumes that are on their way in or out come first: what the
+//! guest has when it is handed over it has when it arrives.
+
+use super::attachments::{Attachments, Standing};
+use super::is_told_by_handler;
+use super::volumes::{Stage, entries, pod_of, wanted};
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::expectations::{Key, Kind};
+use crate::vmi::status::taken;
+use barevirt_api::hotplug::plugged;
+use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::valid::ValidVmi;
+use barevirt_api::validate::Cause;
+use barevirt_plan::pod::attachment::{self, Wanted};
+use barevirt_plan::pod::claims::Mode;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use std::time::Instant;
+
+/// How far the disks are.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Brought {
+    /// A volume is on its way to the guest, or from it.
+    Unsettled,
+    /// Not all are offered yet. These pods are to be made, each for a volume.
+    Waits(Vec<(Box<Pod>, String)>),
+    /// One cannot be.
+    Failed(String),
+    /// All are: the UIDs of their pods, in the order of [`plugged`].
+    Ready(Vec<String>),
+}
+
+impl Default for Brought {
+    fn default() -> Self {
+        Self::Ready(Vec::new())
+    }
+}
+
+/// Whether no volume is on its way to the guest, or from it.
+pub(crate) fn is_settled(vmi: &VirtualMachineInstance) -> bool {
+    let wanted = wanted(vmi);
+    entries(vmi).all(|(entry, _)| match Stage::of(entry) {
+        Stage::Waiting | Stage::Left => true,
+        Stage::Leaving => false,
+        // What QEMU refuses is not there.
+        Stage::Offered => is_told_by_handler(entry),
+        Stage::Taken => {
+            // By the name of its pod, which says the claim.
+            let pod = entry.hotplug_volume.as_ref().and_then(|noted| noted.attach_pod_name.as_deref());
+            pod_of(vmi, entry).as_deref() == pod
+                && wanted.iter().any(|wanted| Some(wanted.pod.as_str()) == pod)
+        }
+    })
+}
+
+/// Looks for the pods that offer the disks where that launcher pod is. None while the pods' cache is behind our own writes.
+pub(in crate::vmi) fn find(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    target: &Pod,
+) -> Option<Attachments> {
+    let (namespace, now) = (vmi.namespace().unwrap_or_default(), Instant::now());
+    let mut found = Attachments::default();
+    for name in names(vmi, target) {
+        if cluster.expectations.owes(&Key::new(Kind::Pod, &namespace, &name), now) {
+            return None;
+        }
+        let cached = cluster.pods.get(&ObjectRef::new(&name).within(&namespace));
+        if let Some(pod) = cached.and_then(|pod| pod.unpack().ok()) {
+            found.pods.insert(name.clone(), pod);
+        }
+        let left = cluster.pauses.left(&namespace, &name, now);
+        if !left.is_zero() {
+            found.pauses.insert(name, left);
+        }
+    }
+    Some(found)
+}
+
+/// What is wanted of each disk, in the order of [`plugged`]. The disks are there: none is made.
+fn disks(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
+    let told = vmi.status.iter().flat_map(|status| &status.volume_status);
+    let told: Vec<_> = told.collect();
+    let disk = |name: &str| {
+        let volume = vmi.spec.volumes.iter().find(|volume| volume.name == name)?;
+        let claim = volume.claim()?;
+        let entry = told.iter().find(|entry| entry.name == name)?;
+        let info = entry.persistent_volume_claim_info.as_ref()?;
+        let mode = Mode::of(info.volume_mode.as_deref());
+        let reads = attachment::reads(&vmi.spec, name, claim);
+        Some(Wanted { volume: &volume.name, claim, mode, size: None, reads })
+    };
+    plugged(vmi).into_iter().filter_map(|plugged| disk(plugged.volume)).collect()
+}
+
+fn names(vmi: &VirtualMachineInstance, target: &Pod) -> Vec<String> {
+    let (uid, target) = (vmi.metadata.uid.as_deref().unwrap_or_default(), target.name_any());
+    let name = |wanted: Wanted<'_>| {
+        attachment::name(uid, wanted.volume, wanted.claim.name, wanted.reads, Some(&target))
+    };
+    disks(vmi).into_iter().map(name).collect()
+}
+
+/// How far they are by what was found. Pure.
+pub(in crate::vmi) fn judge(
+    vmi: &VirtualMachineInstance,
+    target: &Pod,
+    found: &Attachments,
+    config: &Config,
+) -> Brought {
+    let valid = match ValidVmi::new(vmi.clone()) {
+        Ok(valid) => valid,
+        Err(causes) => return Brought::Failed(Cause::joined(&causes)),
+    };
+    let (mut uids, mut make, mut waits) = (Vec::new(), Vec::new(), false);
+    for (wanted, name) in disks(vmi).into_iter().zip(names(vmi, target)) {
+        match found.standing(&name, vmi, target) {
+            Standing::Serves(pod) => uids.push(pod.uid().unwrap_or_default()),
+            Standing::Starts(_) => waits = true,
+            Standing::Ended(_) => {
+                return Brought::Failed(format!("attachment pod {name} of the target has ended"));
+            }
+            Standing::Foreign => return Brought::Failed(taken(&name)),
+            Standing::Absent if found.pauses.contains_key(&name) => waits = true,
+            Standing::Absent => {
+                let pod = attachment::build(&valid, &wanted, target, config);
+                make.push((Box::new(pod), wanted.volume.to_owned()));
+            }
+        }
+    }
+    if waits || !make.is_empty() { Brought::Waits(make) } else { Brought::Ready(uids) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barevirt_api::settings::Settings;
+    use serde_json::{Value, json};
+
+    const TARGET: &str = "virt-launcher-a-there";
+
+    fn config() -> Config {
+        Config {
+            launcher_image: "launcher".to_owned(),
+            image_pull_policy: None,
+            settings: Settings::default(),
+        }
+    }
+
+    fn vmi(phases: &[(&str, &str)]) -> VirtualMachineInstance {
+        let name = |volume: &str| attachment::name("u1", volume, "c", false, None);
+        let volume = |(name, _): &(&str, &str)| json!({"name": name, "persistentVolumeClaim": {"claimName": "c", "hotpluggable": true}});
+        let disk = |(name, _): &(&str, &str)| json!({"name": name, "disk": {"bus": "scsi"}});
+        let told = |(volume, phase): &(&str, &str)| {
+            json!({"name": volume, "target": "", "phase": phase,
+                "persistentVolumeClaimInfo": {"claimName": "c", "volumeMode": "Block"},
+                "hotplugVolume": {"attachPodName": name(volume), "attachPodUID": "a"}})
+        };
+        let all = |of: &dyn Fn(&(&str, &str)) -> Value| phases.iter().map(of).collect::<Vec<_>>();
+        serde_json::from_value(json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u1"},
+            "spec": {"domain": {"memory": {"guest": "64Mi"}, "devices": {"disks": all(&disk)}}, "volumes": all(&volume)},
+            "status": {"phase": "Running", "nodeName": "node01", "volumeStatus": all(&told)},
+        }))
+        .unwrap()
+    }
+
+    fn target() -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": TARGET, "namespace": "ns", "uid": "t0",
+                "labels": {"kubevirt.io/created-by": "u1", "kubevirt.io/migrationJobUID": "m1"}},
+            "spec": {"nodeName": "node02", "containers": [{"name": "compute"}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_on_its_way_to_the_guest_or_from_it_comes_first() {
+        for (phase, settled) in [
+            ("Bound", true),
+            ("AttachedToNode", false),
+            ("Ready", true),
+            ("Detaching", false),
+            ("UnMountedFromPod", true),
+        ] {
+            assert_eq!(is_settled(&vmi(&[("data", phase)])), settled, "{phase}");
+        }
+        let mut refused = vmi(&[("data", "AttachedToNode")]);
+        refused.status.as_mut().unwrap().volume_status[0].reason = Some("FailedHotplugSync".to_owned());
+        assert!(is_settled(&refused));
+        // The guest has it, and it is not wanted, or on another claim.
+        let mut unwanted = vmi(&[("data", "Ready")]);
+        unwanted.spec.volumes[0].persistent_volume_claim.as_mut().unwrap().claim_name = "d".to_owned();
+        assert!(!is_settled(&unwanted));
+        unwanted.spec.volumes.clear();
+        assert!(!is_settled(&unwanted));
+    }
+
+    #[test]
+    fn each_disk_gets_a_pod_on_the_targets_node_and_all_are_waited_for() {
+        let vmi = vmi(&[("logs", "Ready"), ("later", "Bound"), ("data", "Ready")]);
+        let mut found = Attachments::default();
+        let Brought::Waits(make) = judge(&vmi, &target(), &found, &config()) else { panic!() };
+        assert_eq!(make.iter().map(|(_, volume)| volume.as_str()).collect::<Vec<_>>(), ["data", "logs"]);
+        let names = names(&vmi, &target());
+        for ((pod, _), name) in make.iter().zip(&names) {
+            assert_eq!(pod.name_any(), *name);
+            assert_ne!(*name, attachment::name("u1", "data", "c", false, None));
+            assert_eq!(pod.owner_references()[0].uid, "t0");
+            let text = serde_json::to_string(pod).unwrap();
+            assert!(text.contains("node02") && text.contains("volumeDevices"), "{text}");
+        }
+        let offers = |pod: &Pod, uid: &str, ready: bool| {
+            let mut pod = pod.clone();
+            pod.metadata.uid = Some(uid.to_owned());
+            let said = json!({"phase": "Running", "containerStatuses": [{"name": "hotplug-disk", "image": "",
+                "imageID": "", "ready": ready, "restartCount": 0}]});
+            pod.status = serde_json::from_value(said).unwrap();
+            pod
+        };
+        found.pods.insert(names[0].clone(), offers(&make[0].0, "p1", true));
+        found.pods.insert(names[1].clone(), offers(&make[1].0, "p2", false));
+        assert_eq!(judge(&vmi, &target(), &found, &config()), Brought::Waits(vec![]));
+        found.pods.insert(names[1].clone(), offers(&make[1].0, "p2", true));
+        let both = Brought::Ready(vec!["p1".to_owned(), "p2".to_owned()]);
+        assert_eq!(judge(&vmi, &target(), &found, &config()), both);
+        // Another's pod by that name, and one that has ended.
+        found.pods.get_mut(&names[0]).unwrap().metadata.owner_references = None;
+        assert!(matches!(judge(&vmi, &target(), &found, &config()), Brought::Failed(_)));
+        let mut ended = offers(&make[0].0, "p1", false);
+        ended.status.as_mut().unwrap().phase = Some("Failed".to_owned());
+        found.pods.insert(names[0].clone(), ended);
+        assert!(matches!(judge(&vmi, &target(), &found, &config()), Brought::Failed(_)));
+    }
+}
