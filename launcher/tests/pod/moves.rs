@@ -246,3 +246,51 @@ async fn a_guest_brings_the_disks_along_that_it_got_while_it_ran() {
     offer(&target, &file("data"), "data").await;
     target_watch.until("one is plugged in", |status| plugged(status) == "data more").await;
 }
+
+#[tokio::test]
+async fn a_guest_moves_that_has_got_processors_and_memory() {
+    let machine = |sockets: u32, memory: &str| {
+        let mut object = vmi();
+        let domain = &mut object["spec"]["domain"];
+        domain["cpu"] = json!({"sockets": sockets, "maxSockets": 4});
+        domain["memory"] = json!({"guest": memory, "maxGuest": "1Gi"});
+        let disk = json!({"name": "more", "disk": {"bus": "scsi"}});
+        domain["devices"]["disks"].as_array_mut().unwrap().push(disk);
+        let volume = json!({"name": "more", "emptyDisk": {"capacity": "1Mi"}});
+        object["spec"]["volumes"].as_array_mut().unwrap().push(volume);
+        object
+    };
+    let source = Pod::start(&[]).await;
+    let mut client = source.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    client.sync(of(1, &machine(1, "128Mi"))).await.unwrap();
+    let _helper = source.root_disk().await;
+    watch.running().await;
+    client.sync(of(2, &machine(2, "256Mi"))).await.unwrap();
+    let has_grown = |status: &LauncherStatus| {
+        let size = status.size.clone().unwrap_or_default();
+        size.sockets == 2 && size.requested_memory_bytes == 256 << 20
+    };
+    let running = watch.until("has grown", has_grown).await;
+
+    let target = Pod::start(&[]).await;
+    let mut at_target = target.handler().await;
+    let mut target_watch = Watch::open(&mut at_target).await;
+    let mut object = machine(2, "256Mi");
+    object["status"] = json!({
+        "machine": {"type": running.machine_type}, "currentCPUTopology": {"sockets": 2},
+        "memory": {"guestAtBoot": "128Mi"},
+    });
+    object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
+    let mut wanted = of(2, &object);
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    at_target.sync(wanted).await.unwrap();
+    let _target_helper = target.root_disk().await;
+    travel((&source, &mut watch), (&target, &mut target_watch)).await;
+    target_watch.running().await;
+    target_watch.until("it is as large", has_grown).await;
+    // It gets more here.
+    at_target.sync(of(3, &machine(3, "256Mi"))).await.unwrap();
+    let has_more = |status: &LauncherStatus| status.size.as_ref().is_some_and(|size| size.sockets == 3);
+    target_watch.until("has more", has_more).await;
+}
