@@ -161,10 +161,12 @@ fn other_than_disks(vmi: &VirtualMachineInstance) -> Vec<Obstacle> {
     );
     add(!devices.filesystems.is_empty(), REASON_VIRTIO_FS, "VMI uses virtiofs");
     // What only this boot knows goes along in QEMU's stream: the TPM's state, and the variables in the flash.
+    // On a claim that both nodes reach it stays there.
     add(
-        firmware::needs_state(spec),
+        firmware::needs_state(spec) && !is_on_shared_claim(vmi, firmware::STATE_VOLUME),
         REASON_OTHER,
-        "VMI keeps the state of its TPM or its UEFI variables on a claim (persistent), which does not move with it yet",
+        "VMI keeps the state of its TPM or its UEFI variables on a claim of one node (persistent), which does not move with \
+         it yet",
     );
     add(devices.autoattach_vsock.unwrap_or(false), REASON_OTHER, "VMI uses VSOCK");
     add(
@@ -236,7 +238,12 @@ fn is_local_disk(spec: &VirtualMachineInstanceSpec, volume: &Volume) -> bool {
 
 /// Whether several nodes may write to the volume's claim at once.
 fn is_shared(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
-    let modes = claim_info(vmi, &volume.name).map(|info| info.access_modes.as_slice()).unwrap_or_default();
+    is_on_shared_claim(vmi, &volume.name)
+}
+
+/// The same by the name under which the status tells of the claim.
+fn is_on_shared_claim(vmi: &VirtualMachineInstance, volume: &str) -> bool {
+    let modes = claim_info(vmi, volume).map(|info| info.access_modes.as_slice()).unwrap_or_default();
     modes.iter().any(|mode| mode == "ReadWriteMany")
 }
 

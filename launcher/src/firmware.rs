@@ -47,6 +47,8 @@ pub struct Installation {
     pub swtpm: PathBuf,
     /// For what is written.
     pub places: Places,
+    /// The guest comes from another node: what its TPM and its firmware know comes with it.
+    pub comes: bool,
 }
 
 /// A kernel and its initial file system, open for reading.
@@ -120,10 +122,19 @@ pub fn prepare(
     Ok(prepared)
 }
 
+/// The lock of swtpm's directory.
+const LOCK: &str = ".lock";
+
 /// swtpm on a socket pair, and QEMU's end of that. It ends when QEMU has closed it. Its system calls are filtered unless told
 /// otherwise.
 fn tpm(installation: &Installation, kept: bool) -> io::Result<(Command, OwnedFd)> {
-    let state = installation.places.directory("tpm", kept)?.into_descriptor();
+    let state = installation.places.directory("tpm", kept)?;
+    if kept && installation.comes {
+        // The source's swtpm holds the lock of the directory that both share until it ends, and has no way to give it back. That
+        // only one of both has the TPM is the hand-over's to see to.
+        state.remove(LOCK)?;
+    }
+    let state = state.into_descriptor();
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     let arguments = [
         "socket",

@@ -173,6 +173,7 @@ fn firmware(
         ovmf: args.ovmf.clone(),
         swtpm: args.swtpm.clone(),
         places: crate::state::Places { private, claim },
+        comes: false,
     };
     Ok(firmware::prepare(vmi, kernel, &installation, descriptors)?)
 }

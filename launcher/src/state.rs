@@ -72,6 +72,17 @@ impl Directory {
         Ok(file.into())
     }
 
+    /// Takes away what has that name, where there is such a file.
+    ///
+    /// # Errors
+    /// When it cannot be taken away.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        match unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     fn open(&self, name: &str) -> io::Result<File> {
         // Without O_NONBLOCK the open of a fifo would wait; to a regular file it means nothing.
         beneath(&self.0, Path::new(name), OFlag::O_RDWR | OFlag::O_NONBLOCK, Mode::empty()).map(File::from)
@@ -79,10 +90,7 @@ impl Directory {
 
     fn write(&self, name: &str, contents: &[u8]) -> io::Result<()> {
         let part = format!("{name}.part");
-        match unlinkat(&self.0, part.as_str(), UnlinkatFlags::NoRemoveDir) {
-            Ok(()) | Err(Errno::ENOENT) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+        self.remove(&part)?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
         let mut file = File::from(beneath(&self.0, Path::new(&part), flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
         file.write_all(contents)?;

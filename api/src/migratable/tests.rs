@@ -226,6 +226,23 @@ fn a_volume_that_was_plugged_in_moves_where_its_claim_is_shared() {
 }
 
 #[test]
+fn what_is_kept_on_a_claim_goes_along_where_the_claim_is_shared() {
+    let told = |mode: &str| {
+        let kept = json!({"name": "persistent-state-for-this-vm", "target": "",
+            "persistentVolumeClaimInfo": {"claimName": "kept", "accessModes": [mode]}});
+        let vmi = instance(
+            "ReadWriteMany",
+            json!({
+                "spec": {"domain": {"devices": {"disks": [], "tpm": {"persistent": true}}}, "volumes": []},
+                "status": {"volumeStatus": [kept]},
+            }),
+        );
+        condition_when(&vmi, true).is_true()
+    };
+    assert!(told("ReadWriteMany") && !told("ReadWriteOnce"));
+}
+
+#[test]
 fn the_storage_condition_names_all_obstacles() {
     let vmi = instance(
         "ReadWriteMany",

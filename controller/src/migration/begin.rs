@@ -18,6 +18,7 @@ use crate::merge;
 use crate::migrations::row::{Phase, Priority};
 use crate::node::NodeState;
 use crate::vmi::{Again, Brought, Verdict, is_settled, runs, unschedulable};
+use barevirt_api::firmware::STATE_VOLUME;
 use barevirt_api::hotplug::UID_SEPARATOR;
 use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
@@ -29,11 +30,13 @@ use barevirt_api::networks;
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationSourceState,
     VirtualMachineInstanceMigrationState, VirtualMachineInstanceMigrationTargetState,
+    VirtualMachineInstanceStatus,
 };
 use barevirt_component::notes::Note;
 use barevirt_plan::migration::Effective;
 use barevirt_plan::phase;
 use barevirt_plan::pod::claims::are_of;
+use barevirt_plan::pod::state::claim as state_claim;
 use barevirt_plan::pod::target::launcher_name;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -393,6 +396,8 @@ fn hand_over(
         migration_configuration: Some(effective.configuration.clone()),
         migration_policy_name: effective.policy.clone(),
         target_attachment_pod_uid: attachments.clone(),
+        source_persistent_state_pvc_name: kept_on(&own).map(str::to_owned),
+        target_persistent_state_pvc_name: state_claim(pod).map(str::to_owned),
         source_state: Some(VirtualMachineInstanceMigrationSourceState {
             pod: source_pod,
             node: source_node,
@@ -416,6 +421,12 @@ fn hand_over(
     });
     let message = "Migration target pod is ready for preparation by virt-handler.";
     Plan::default().act_if(handed).tell(Note::normal(SUCCESSFUL_HAND_OVER, message))
+}
+
+/// The claim on which the instance keeps the state of its TPM and its firmware.
+fn kept_on(status: &VirtualMachineInstanceStatus) -> Option<&str> {
+    let told = status.volume_status.iter().find(|told| told.name == STATE_VOLUME)?;
+    told.persistent_volume_claim_info.as_ref()?.claim_name.as_deref()
 }
 
 /// The patch of an instance, which holds only for what was observed. Labels and status are compared.

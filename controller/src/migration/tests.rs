@@ -324,6 +324,21 @@ fn a_pod_that_runs_waits_for_cards_that_come_or_leave_but_not_for_long() {
 }
 
 #[test]
+fn the_record_names_the_claims_with_what_the_machine_keeps() {
+    let kept = json!({"name": "persistent-state-for-this-vm", "target": "",
+        "persistentVolumeClaimInfo": {"claimName": "kept"}});
+    let instance = vmi(json!({"status": {"volumeStatus": [kept]}}));
+    let mut pod = runs();
+    barevirt_plan::pod::state::add(&mut pod, "there");
+    let plan = plan(&observed(migration(in_phase("Scheduling")), Some(instance), Some(pod)));
+    let state = &of_vmi(&plan)["status"]["migrationState"];
+    assert_eq!(
+        (&state["sourcePersistentStatePVCName"], &state["targetPersistentStatePVCName"]),
+        (&json!("kept"), &json!("there"))
+    );
+}
+
+#[test]
 fn disks_that_came_while_the_guest_ran_are_there_before_it_is_handed_over() {
     let handed = |brought: Brought, now: i64| {
         let phase = in_phase("Scheduling");

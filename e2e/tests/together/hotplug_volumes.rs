@@ -18,7 +18,7 @@ fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
 }
 
 /// Its console, with the drivers that a guest with udev would load by itself.
-fn open(namespace: &Namespace) -> Result<Console> {
+pub(crate) fn open(namespace: &Namespace) -> Result<Console> {
     let mut console = Console::open(namespace, "vm")?;
     console.login(BOOT)?;
     console.ok("modprobe -a virtio_scsi sd_mod", SOON)?;
@@ -33,7 +33,7 @@ fn disk(console: &mut Console, serial: &str) -> Result<String> {
     console.ok(&line, SOON)
 }
 
-fn wait_disk(console: &mut Console, serial: &str, there: bool) -> Result<String> {
+pub(crate) fn wait_disk(console: &mut Console, serial: &str, there: bool) -> Result<String> {
     let what = if there { "to have a disk" } else { "to lose its disk" };
     wait::until(&format!("the guest {what} {serial}"), CHANGE, || {
         let found = disk(console, serial)?;
@@ -42,12 +42,12 @@ fn wait_disk(console: &mut Console, serial: &str, there: bool) -> Result<String>
 }
 
 /// What the instance tells of a volume.
-fn told(vmi: &Value, name: &str) -> Option<Value> {
+pub(crate) fn told(vmi: &Value, name: &str) -> Option<Value> {
     vmi["status"]["volumeStatus"].as_array()?.iter().find(|volume| volume["name"] == name).cloned()
 }
 
 /// Waits until the volume is in the guest, and nothing in it needs a restart.
-fn wait_ready(namespace: &Namespace, name: &str) -> Result<()> {
+pub(crate) fn wait_ready(namespace: &Namespace, name: &str) -> Result<()> {
     let vmi = namespace.wait("vmi", "vm", &format!("to have the volume {name}"), CHANGE, |vmi| {
         told(vmi, name).is_some_and(|volume| volume["phase"] == "Ready")
     })?;
@@ -56,7 +56,7 @@ fn wait_ready(namespace: &Namespace, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn wait_untold(namespace: &Namespace, name: &str) -> Result<()> {
+pub(crate) fn wait_untold(namespace: &Namespace, name: &str) -> Result<()> {
     let gone = format!("to have lost the volume {name}");
     namespace.wait("vmi", "vm", &gone, CHANGE, |vmi| told(vmi, name).is_none()).map(drop)
 }

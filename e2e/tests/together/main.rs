@@ -32,6 +32,7 @@ mod metrics;
 mod migration;
 mod migration_drain;
 mod migration_firmware;
+mod migration_plugged;
 mod migration_volumes;
 mod network;
 mod nodes;

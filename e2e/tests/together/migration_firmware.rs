@@ -41,7 +41,7 @@ fn variables_of_uefi_go_along() {
 }
 
 #[test]
-fn what_a_tpm_holds_goes_along_and_one_on_a_claim_stays() {
+fn what_a_tpm_holds_goes_along_and_one_on_a_claim_of_one_node_stays() {
     in_namespace("movetpm", |namespace| {
         let mut vm = guest::machine("vm", "Always");
         guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({});
@@ -70,5 +70,50 @@ fn what_a_tpm_holds_goes_along_and_one_on_a_claim_stays() {
             })
         })?;
         Ok(())
+    });
+}
+
+/// The claim is there before the machine, as one of a class that is shared would be.
+#[test]
+fn what_a_machine_keeps_on_a_shared_claim_goes_along_and_outlives_it() {
+    in_namespace("movekept", |namespace| {
+        const NAME: &str = "moved -guid 12345678-1234-1234-1234-123456789abc";
+        namespace.apply(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": { "name": "kept", "labels": { "persistent-state-for": "vm" } },
+            "spec": {
+                "storageClassName": "rwx", "accessModes": ["ReadWriteMany"],
+                "resources": { "requests": { "storage": "10Mi" } },
+            },
+        }))?;
+        let efi = json!({ "secureBoot": false, "persistent": true });
+        let mut vm = with_uefi(without_disks(guest::machine("vm", "Always")), efi);
+        guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({ "persistent": true });
+        namespace.apply(&vm)?;
+        let mut console = shell(namespace, "vm")?;
+        console.send(&format!("setvar {NAME} -nv -bs =42\r"))?;
+        console.expect("Shell>", COMMAND)?;
+        console.leave()?;
+        for _ in 0..2 {
+            moves(namespace)?;
+            let state = namespace.need("vmi", "vm")?["status"]["migrationState"].clone();
+            for side in ["sourcePersistentStatePVCName", "targetPersistentStatePVCName"] {
+                ensure!(state[side] == "kept", "{side}: {state}");
+            }
+            let mut console = shell(namespace, "vm")?;
+            console.send(&format!("setvar {NAME}\r"))?;
+            console.expect("moved - 0001 Bytes", COMMAND)?;
+            console.leave()?;
+            namespace.kubectl(&["delete", "vmim", "--all"])?;
+        }
+        let uid = namespace.need("vmi", "vm")?["metadata"]["uid"].clone();
+        namespace.virtctl(&["restart", "vm"])?;
+        namespace.wait("vmi", "vm", "to be another, and Running", RUNNING, |vmi| {
+            vmi["metadata"]["uid"] != uid && vmi["status"]["phase"] == "Running"
+        })?;
+        let mut console = shell(namespace, "vm")?;
+        console.send(&format!("setvar {NAME}\r"))?;
+        console.expect("moved - 0001 Bytes", COMMAND)?;
+        console.leave().map(drop)
     });
 }

@@ -232,7 +232,8 @@ fn put_together(
     let layout = if wanted.incoming.is_some() { layout } else { layout.map(Layout::for_start) };
     let places = state::Places { private: pod.args.private.clone(), claim: pod.args.state.clone() };
     let ovmf = pod.args.ovmf.clone();
-    let machine = crate::firmware::Installation { ovmf, swtpm: pod.args.swtpm.clone(), places };
+    let comes = wanted.incoming.is_some();
+    let machine = crate::firmware::Installation { ovmf, swtpm: pod.args.swtpm.clone(), places, comes };
     let firmware = crate::firmware::prepare(&wanted.vmi, kernel, &machine, &mut descriptors)
         .map_err(|error| Verdict::failed("FirmwareFailed", error.to_string()))?;
     let host_devices = host_devices::given(&wanted.vmi, |name| std::env::var(name).ok())

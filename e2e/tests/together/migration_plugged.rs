@@ -1,0 +1,163 @@
+//! A guest moves with what it got while it ran: volumes, processors, memory.
+
+use crate::hotplug_volumes::{open, told, wait_disk, wait_ready, wait_untold};
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::wait::{BOOT, MOVED, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long a command of the guest may take.
+const COMMAND: Duration = Duration::from_secs(60);
+/// The kubelet resizes a pod, and a guest takes memory.
+const CHANGE: Duration = Duration::from_secs(120);
+
+/// A claim that every node reaches.
+fn shared_claim(namespace: &Namespace, name: &str) -> Result<()> {
+    namespace.apply(&json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
+        "spec": {
+            "storageClassName": "rwx", "accessModes": ["ReadWriteMany"],
+            "resources": { "requests": { "storage": "16Mi" } },
+        },
+    }))
+}
+
+/// Moves the guest of `vm` to another node.
+fn moves(namespace: &Namespace) -> Result<Value> {
+    namespace.kubectl(&["delete", "vmim", "--all"])?;
+    namespace.wait("vmi", "vm", "to be migratable", SOON, |vmi| {
+        let conditions = vmi["status"]["conditions"].as_array();
+        conditions.into_iter().flatten().any(|one| one["type"] == "LiveMigratable" && one["status"] == "True")
+    })?;
+    let home = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
+    namespace.virtctl(&["migrate", "vm"])?;
+    let vmi = namespace.wait("vmi", "vm", "to have moved", MOVED, |vmi| {
+        let state = &vmi["status"]["migrationState"];
+        let ended = state["completed"] == true && state["endTimestamp"].is_string();
+        ended && (state["failed"] == true || vmi["status"]["nodeName"] != home)
+    })?;
+    ensure!(vmi["status"]["nodeName"] != home, "{}", vmi["status"]["migrationState"]);
+    Ok(vmi)
+}
+
+#[test]
+fn disks_that_came_while_a_guest_ran_go_along() {
+    in_namespace("moveplugged", |namespace| {
+        for name in ["first", "data", "fast"] {
+            shared_claim(namespace, name)?;
+        }
+        namespace.apply(&guest::machine("vm", "Always"))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = open(namespace)?;
+        let boot = console.ok("cat /proc/sys/kernel/random/boot_id", COMMAND)?;
+        for (claim, bus) in [("first", "scsi"), ("data", "scsi"), ("fast", "virtio")] {
+            let (volume, serial) = (format!("--volume-name={claim}"), format!("--serial=PLUGGED-{claim}"));
+            namespace.virtctl(&["addvolume", "vm", &volume, &serial, &format!("--bus={bus}")])?;
+            wait_ready(namespace, claim)?;
+        }
+        // The others stay where they are.
+        namespace.virtctl(&["removevolume", "vm", "--volume-name=first"])?;
+        wait_untold(namespace, "first")?;
+        let name = wait_disk(&mut console, "PLUGGED-data", true)?;
+        wait_disk(&mut console, "PLUGGED-fast", true)?;
+        let fill = format!("dd if=/dev/urandom of=/dev/{name} bs=1M count=4 conv=fsync 2>/dev/null");
+        console.ok(&fill, COMMAND)?;
+        let sum = |name: &str| {
+            format!("echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/{name} bs=1M count=4 2>/dev/null | md5sum")
+        };
+        let before = console.ok(&sum(&name), COMMAND)?;
+        console.leave()?;
+        let former = told(&namespace.need("vmi", "vm")?, "data").context("no such volume")?;
+        moves(namespace)?;
+        let vmi = namespace.wait("vmi", "vm", "to have its volumes there", SOON, |vmi| {
+            ["data", "fast"].iter().all(|name| {
+                told(vmi, name).is_some_and(|volume| {
+                    let pod = &volume["hotplugVolume"]["attachPodName"];
+                    volume["phase"] == "Ready" && *pod != former["hotplugVolume"]["attachPodName"]
+                })
+            })
+        })?;
+        // Each disk that it has is offered where it is, and no other.
+        let pods = namespace.list("pod")?;
+        let pods = pods.iter().filter(|pod| pod["metadata"]["labels"]["kubevirt.io"] == "hotplug-disk");
+        let here = pods.filter(|pod| pod["spec"]["nodeName"] == vmi["status"]["nodeName"]).count();
+        ensure!(here == 2, "{here} pods offer disks");
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        ensure!(console.ok("cat /proc/sys/kernel/random/boot_id", COMMAND)? == boot, "it has booted again");
+        ensure!(wait_disk(&mut console, "PLUGGED-data", true)? == name, "the disk is another one");
+        let after = console.ok(&sum(&name), COMMAND)?;
+        ensure!(after == before, "the disk was {before} and is {after}");
+        console
+            .ok(&format!("dd if=/dev/zero of=/dev/{name} bs=1M count=4 conv=fsync 2>/dev/null"), COMMAND)?;
+        console.leave()?;
+
+        // It goes back, and gives its disks away there.
+        moves(namespace)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let read = format!("echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/{name} bs=1M count=4 2>/dev/null");
+        let left = console.ok(&format!("{read} | tr -d '\\000' | wc -c"), COMMAND)?;
+        ensure!(left.trim() == "0", "{left} bytes are not what was written on the other node");
+        for volume in ["data", "fast"] {
+            namespace.virtctl(&["removevolume", "vm", &format!("--volume-name={volume}")])?;
+            wait_disk(&mut console, &format!("PLUGGED-{volume}"), false)?;
+            wait_untold(namespace, volume)?;
+        }
+        console.leave().map(drop)
+    });
+}
+
+#[test]
+fn a_guest_that_has_grown_moves_and_grows_on() {
+    in_namespace("movegrown", |namespace| {
+        let mut machine = guest::machine("vm", "Always");
+        let domain = &mut guest::spec_of(&mut machine)["domain"];
+        domain["cpu"] = json!({ "sockets": 1 });
+        domain["memory"] = json!({ "guest": "1Gi" });
+        namespace.apply(&machine)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let boot = console.ok("cat /proc/sys/kernel/random/boot_id", COMMAND)?;
+        console.leave()?;
+        grow(namespace, 2, "1280Mi")?;
+        moves(namespace)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        ensure!(console.ok("cat /proc/sys/kernel/random/boot_id", COMMAND)? == boot, "it has booted again");
+        let said = console.ok("grep MemTotal /proc/meminfo", COMMAND)?;
+        let total: u64 = said.split_whitespace().find_map(|word| word.parse().ok()).context(said.clone())?;
+        ensure!(total > 1100 << 10, "it has {total} KiB");
+        console.ok("dd if=/dev/urandom of=/root/written bs=1M count=2 2>/dev/null && sync", COMMAND)?;
+        console.leave()?;
+        grow(namespace, 3, "1536Mi")?;
+        moves(namespace)?;
+        let vmi = namespace.need("vmi", "vm")?;
+        ensure!(vmi["status"]["currentCPUTopology"]["sockets"] == 3, "{}", vmi["status"]);
+        Ok(())
+    });
+}
+
+/// Gives the guest so many sockets and so much memory, and waits until it has both.
+fn grow(namespace: &Namespace, sockets: u32, memory: &str) -> Result<()> {
+    let domain = json!({ "cpu": { "sockets": sockets }, "memory": { "guest": memory } });
+    let patch = json!({ "spec": { "template": { "spec": { "domain": domain } } } }).to_string();
+    namespace.kubectl(&["patch", "vm", "vm", "--type", "merge", "-p", &patch])?;
+    namespace.wait("vmi", "vm", &format!("to have {sockets} sockets and {memory}"), CHANGE, |vmi| {
+        let status = &vmi["status"];
+        let conditions = status["conditions"].as_array();
+        let changes = conditions
+            .into_iter()
+            .flatten()
+            .any(|one| matches!(one["type"].as_str(), Some("HotVCPUChange" | "HotMemoryChange")));
+        let spec = &vmi["spec"]["domain"];
+        spec["cpu"]["sockets"] == sockets
+            && spec["memory"]["guest"] == memory
+            && status["currentCPUTopology"]["sockets"] == sockets
+            && status["memory"]["guestCurrent"] == status["memory"]["guestRequested"]
+            && !changes
+    })?;
+    Ok(())
+}
