@@ -9,11 +9,11 @@
 
 use super::action::{Action, Plan};
 use super::observed::{Observed, Turn};
-use super::target::{is_ready, started};
 use super::status::{
     BACK_OFF, BLOCKED_BY_BACKUP, NO_SUITABLE_NODES, REJECTED_BY_QUOTA, SUCCESSFUL_HAND_OVER, UNSCHEDULABLE,
     condition, copy, enter, fail, of, write,
 };
+use super::target::{is_ready, started};
 use crate::merge;
 use crate::migrations::row::{Phase, Priority};
 use crate::node::NodeState;
@@ -22,9 +22,9 @@ use barevirt_api::firmware::STATE_VOLUME;
 use barevirt_api::hotplug::UID_SEPARATOR;
 use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
-    CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
-    CREATED_BY_LABEL, MIGRATION_TARGET_NODE_LABEL, PHASE_RUNNING, REASON_FAILED_CREATE,
-    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, is_final_phase,
+    CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE, CREATED_BY_LABEL,
+    MIGRATION_TARGET_NODE_LABEL, PHASE_RUNNING, REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE,
+    REASON_SUCCESSFUL_DELETE, is_final_phase,
 };
 use barevirt_api::networks;
 use barevirt_api::v1::{
@@ -209,7 +209,9 @@ fn await_disks(
     reached: Phase,
     make: &[(Box<Pod>, String)],
 ) -> Plan {
-    if age(pod.metadata.creation_timestamp.as_ref(), observed) >= limit(observed, PENDING_ANNOTATION, PENDING_SECONDS) {
+    if age(pod.metadata.creation_timestamp.as_ref(), observed)
+        >= limit(observed, PENDING_ANNOTATION, PENDING_SECONDS)
+    {
         let message = "Migration failed because its volumes were not brought to the target in time";
         return fail(observed, delete(observed, pod), message);
     }
