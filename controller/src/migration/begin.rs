@@ -8,40 +8,29 @@
 //! ([`crate::births`]): what our own request was answered with, or what the instance's status names.
 
 use super::action::{Action, Plan};
+use super::hand_over::{change, hand_over};
 use super::observed::{Observed, Turn};
 use super::status::{
-    BACK_OFF, BLOCKED_BY_BACKUP, NO_SUITABLE_NODES, REJECTED_BY_QUOTA, SUCCESSFUL_HAND_OVER, UNSCHEDULABLE,
-    condition, copy, enter, fail, of, write,
+    BACK_OFF, BLOCKED_BY_BACKUP, NO_SUITABLE_NODES, REJECTED_BY_QUOTA, UNSCHEDULABLE, condition, copy, enter,
+    fail, of, write,
 };
 use super::target::{is_ready, started};
-use crate::merge;
 use crate::migrations::row::{Phase, Priority};
 use crate::node::NodeState;
 use crate::vmi::{Again, Brought, Verdict, is_settled, runs, unschedulable};
-use barevirt_api::firmware::STATE_VOLUME;
-use barevirt_api::hotplug::UID_SEPARATOR;
 use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
     CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE, CREATED_BY_LABEL,
-    MIGRATION_TARGET_NODE_LABEL, PHASE_RUNNING, REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE,
-    REASON_SUCCESSFUL_DELETE, is_final_phase,
+    PHASE_RUNNING, REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, is_final_phase,
 };
 use barevirt_api::networks;
-use barevirt_api::v1::{
-    Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationSourceState,
-    VirtualMachineInstanceMigrationState, VirtualMachineInstanceMigrationTargetState,
-    VirtualMachineInstanceStatus,
-};
+use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use barevirt_component::notes::Note;
-use barevirt_plan::migration::Effective;
 use barevirt_plan::phase;
 use barevirt_plan::pod::claims::are_of;
-use barevirt_plan::pod::state::claim as state_claim;
-use barevirt_plan::pod::target::launcher_name;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use serde_json::json;
 use std::time::Duration;
 
 /// Annotation of migrations: seconds after which a target pod that no node takes is given up.
@@ -373,71 +362,4 @@ fn limit(observed: &Observed, annotation: &str, default: u64) -> Duration {
 fn age(since: Option<&Time>, observed: &Observed) -> Duration {
     let since = since.map_or(observed.now, |time| time.0);
     Duration::try_from(observed.now.duration_since(since)).unwrap_or(Duration::ZERO)
-}
-
-/// The target pod runs: from here on the handlers of both nodes are in charge.
-fn hand_over(
-    observed: &Observed,
-    vmi: &VirtualMachineInstance,
-    pod: &Pod,
-    effective: &Effective,
-    disks: &[String],
-) -> Plan {
-    let own = vmi.status.clone().unwrap_or_default();
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-    let uid = pod.uid().unwrap_or_default();
-    let migration_uid = observed.migration.metadata.uid.clone();
-    let attachments = (!disks.is_empty()).then(|| disks.join(UID_SEPARATOR));
-    let (source_node, source_pod) = (own.node_name.clone(), Some(launcher_name(vmi)));
-    let state = VirtualMachineInstanceMigrationState {
-        migration_uid: migration_uid.clone(),
-        source_node: source_node.clone(),
-        source_pod: source_pod.clone(),
-        target_node: Some(node.clone()),
-        target_pod: Some(pod.name_any()),
-        migration_configuration: Some(effective.configuration.clone()),
-        migration_policy_name: effective.policy.clone(),
-        target_attachment_pod_uid: attachments.clone(),
-        source_persistent_state_pvc_name: kept_on(&own).map(str::to_owned),
-        target_persistent_state_pvc_name: state_claim(pod).map(str::to_owned),
-        source_state: Some(VirtualMachineInstanceMigrationSourceState {
-            pod: source_pod,
-            node: source_node,
-            migration_uid: migration_uid.clone(),
-            ..VirtualMachineInstanceMigrationSourceState::default()
-        }),
-        target_state: Some(VirtualMachineInstanceMigrationTargetState {
-            pod: Some(pod.name_any()),
-            node: Some(node.clone()),
-            migration_uid,
-            attachment_pod_uid: attachments,
-            ..VirtualMachineInstanceMigrationTargetState::default()
-        }),
-        ..VirtualMachineInstanceMigrationState::default()
-    };
-    let handed = change(vmi, |vmi| {
-        let status = vmi.status.get_or_insert_default();
-        status.active_pods.insert(uid, node.clone());
-        status.migration_state = Some(state);
-        vmi.labels_mut().insert(MIGRATION_TARGET_NODE_LABEL.to_owned(), node);
-    });
-    let message = "Migration target pod is ready for preparation by virt-handler.";
-    Plan::default().act_if(handed).tell(Note::normal(SUCCESSFUL_HAND_OVER, message))
-}
-
-/// The claim on which the instance keeps the state of its TPM and its firmware.
-fn kept_on(status: &VirtualMachineInstanceStatus) -> Option<&str> {
-    let told = status.volume_status.iter().find(|told| told.name == STATE_VOLUME)?;
-    told.persistent_volume_claim_info.as_ref()?.claim_name.as_deref()
-}
-
-/// The patch of an instance, which holds only for what was observed. Labels and status are compared.
-fn change(vmi: &VirtualMachineInstance, edit: impl FnOnce(&mut VirtualMachineInstance)) -> Option<Action> {
-    let mut edited = vmi.clone();
-    edit(&mut edited);
-    // Our types always have a JSON form: no map in them has keys but strings.
-    let (old, new) = (serde_json::to_value(vmi).ok()?, serde_json::to_value(&edited).ok()?);
-    let mut body = merge::difference(&old, &new)?;
-    body["metadata"]["resourceVersion"] = json!(vmi.metadata.resource_version);
-    Some(Action::Vmi(body))
 }

@@ -21,6 +21,7 @@ mod action;
 mod apply;
 mod begin;
 mod course;
+mod hand_over;
 mod observe;
 mod observed;
 mod plan;

@@ -406,7 +406,7 @@ impl World {
                 }
                 self.unseen.insert(name.to_owned());
             }
-            Action::Attach { .. } => panic!("no volume was plugged in"),
+            Action::Attach { .. } => panic!("no volume came while it ran"),
             Action::Collect { .. } => panic!("there are not that many"),
         }
         true
