@@ -63,7 +63,9 @@ pub async fn convert(
     }
     // A path that qemu-img would take for an address or options begins with a letter; these begin with a slash.
     command.arg(from).arg(to);
-    command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    // Each thread would have an address range of its own for what it allocates, and many of them more than there may be.
+    command.env_clear().env("MALLOC_ARENA_MAX", "1");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let failed = |why: String| Failure::Passing(format!("convert {what}: {why}"));
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     let (output, errors) = (child.stdout.take(), child.stderr.take());

@@ -31,6 +31,8 @@ pub enum Matter {
     TargetLost,
     /// A phase that is most likely over soon.
     Phase(Phase),
+    /// The guest is on its way.
+    OnItsWay,
 }
 
 #[derive(Debug)]

@@ -20,8 +20,8 @@
 //! without templates costs nothing for that.
 //!
 //! Status is computed whole after each step and written through the status subresource only where it differs: a start
-//! costs four writes here, the copy, the instance, `Starting` and `Running`; one that follows without a change in between
-//! has no copy to make.
+//! costs three writes here, the copy, the instance and `Running`; one that follows without a change in between has no copy to
+//! make. `Starting` and `Migrating` are written only where they last.
 
 mod apply;
 mod back_off;
@@ -46,6 +46,9 @@ pub use status::{Outcome, compute as compute_status};
 
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
+use crate::migrations::Matter;
+use crate::vmi::others::{is_asked, is_moving, state};
+use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::error::chain;
 use barevirt_component::request::Error;
 use barevirt_plan::live_update::Follows;
@@ -87,14 +90,29 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
         live: Live::Done,
         volumes: Move::Nothing,
         data_volumes: DataVolumes::default(),
+        moving_for: Duration::ZERO,
         now: Timestamp::now(),
     };
+    observed.moving_for = moving_for(cluster, observed.own_vmi(), now);
     observed.drift = revision::drift(cluster, &observed.vm, observed.own_vmi()).await?;
     observed.live = live(cluster, &observed).await?;
     observed.volumes = volumes::observe(cluster, &observed).await?;
     observed.data_volumes = data_volumes::observe(cluster, &observed.vm, observed.own_vmi()).await?;
     let step = plan(&observed);
     apply::apply(cluster, &observed, step).await
+}
+
+/// How long the guest has been on its way; for long where its migration is not known.
+fn moving_for(cluster: &Cluster, vmi: Option<&VirtualMachineInstance>, now: Instant) -> Duration {
+    let migration =
+        vmi.filter(|vmi| is_moving(vmi)).and_then(|vmi| Some((vmi, state(vmi)?.migration_uid.as_ref()?)));
+    match migration {
+        None => Duration::ZERO,
+        Some((vmi, uid)) if is_asked(&cluster.migrations, vmi) => {
+            cluster.migrations.noticed(uid, Matter::OnItsWay, now)
+        }
+        Some(_) => Duration::MAX,
+    }
 }
 
 /// What of the machine's change its instance takes over. Asks for instance type and preference only where there is a change

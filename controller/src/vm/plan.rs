@@ -41,6 +41,8 @@ pub struct Observed {
     pub volumes: Move,
     /// What there is of the DataVolumes of its templates.
     pub data_volumes: DataVolumes,
+    /// How long its guest has been on its way to another node; zero of one that is not.
+    pub moving_for: Duration,
     /// Wall clock, in seconds, for back-off.
     pub now: Timestamp,
 }

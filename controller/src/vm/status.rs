@@ -115,9 +115,19 @@ pub fn compute(
     status
 }
 
-/// How long `wanted` may wait, where all its news is that a start has begun: most are over before anybody has read that.
+/// How long a guest may be on its way before that is worth a write.
+const MOVES: Duration = Duration::from_secs(3);
+
+/// How long `wanted` may wait, where all its news is that a start has begun, or that the guest is on its way to another node:
+/// most of that is over before anybody has read it.
 pub(super) fn passes(observed: &Observed, wanted: &VirtualMachineStatus) -> Option<Duration> {
     let vm = &observed.vm;
+    if wanted.printable_status.as_deref() == Some(STATUS_MIGRATING) {
+        let stays =
+            VirtualMachineStatus { printable_status: Some(STATUS_RUNNING.to_owned()), ..wanted.clone() };
+        let left = MOVES.saturating_sub(observed.moving_for);
+        return (vm.status.as_ref() == Some(&stays) && !left.is_zero()).then_some(left);
+    }
     if wanted.printable_status.as_deref() != Some(STATUS_STARTING)
         || vm.spec.effective_run_strategy() != Some(RUN_STRATEGY_ALWAYS)
         || Condition::find(&wanted.conditions, CONDITION_FAILURE).is_some()

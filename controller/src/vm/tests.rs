@@ -59,6 +59,7 @@ fn observed(vm: VirtualMachine, vmi: Option<VirtualMachineInstance>) -> Observed
         live: crate::vm::Live::Done,
         volumes: crate::vm::Move::Nothing,
         data_volumes: DataVolumes::default(),
+        moving_for: Duration::ZERO,
         now: at(NOW),
     }
 }
@@ -218,6 +219,7 @@ fn an_early_failure_is_stored_then_cleared_away_then_waited_for() {
         live: crate::vm::Live::Done,
         volumes: crate::vm::Move::Nothing,
         data_volumes: DataVolumes::default(),
+        moving_for: Duration::ZERO,
         now: at(NOW + 16),
     };
     assert!(matches!(plan(&later), Step::Start(_)));
@@ -428,6 +430,7 @@ fn what_moved_on_needs_a_restart() {
             live: crate::vm::Live::Done,
             volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
+            moving_for: Duration::ZERO,
             now: at(NOW),
         };
         (plan(&observed), compute(&observed, vmi.as_ref(), &Outcome::Quiet))
@@ -465,6 +468,7 @@ fn a_change_that_is_not_the_instances_is_noted_on_it() {
             live: crate::vm::Live::Done,
             volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
+            moving_for: Duration::ZERO,
             now: at(NOW),
         })
     };
@@ -488,6 +492,7 @@ fn an_instance_takes_volumes_over_while_something_else_waits_for_a_restart() {
             live,
             volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
+            moving_for: Duration::ZERO,
             now: at(NOW),
         };
         assert_eq!(plan(&observed), Step::Update(patch.clone(), generation), "{drift:?}");
@@ -539,4 +544,32 @@ fn a_start_that_has_just_begun_is_not_worth_a_write() {
     assert_eq!(left(&vm("Manual", json!({})), Some(created(vmi("i1", "Pending"), 0))), None);
     let asked = json!({"stateChangeRequests": [{"action": "Start"}]});
     assert_eq!(left(&vm("Always", asked), Some(created(vmi("i1", "Pending"), 0))), None);
+}
+
+#[test]
+fn a_guest_that_is_hardly_on_its_way_is_not_worth_a_write() {
+    let mut moving = ran(vmi("i1", "Running"));
+    let machine =
+        vm("Always", serde_json::to_value(report(&vm("Always", json!({})), Some(moving.clone()))).unwrap());
+    moving.status.as_mut().unwrap().migration_state =
+        serde_json::from_value(json!({"migrationUid": "g1", "targetNode": "node02"})).unwrap();
+    let left = |machine: &VirtualMachine, vmi: &VirtualMachineInstance, seconds| {
+        let moving_for = Duration::from_secs(seconds);
+        let observed = Observed { moving_for, ..observed(machine.clone(), Some(vmi.clone())) };
+        let wanted = compute(&observed, Some(vmi), &Outcome::Quiet);
+        assert_eq!(wanted.printable_status.as_deref(), Some("Migrating"));
+        super::status::passes(&observed, &wanted)
+    };
+    assert_eq!(left(&machine, &moving, 0), Some(Duration::from_secs(3)));
+    assert_eq!(left(&machine, &moving, 2), Some(Duration::from_secs(1)));
+    assert_eq!(left(&machine, &moving, 3), None);
+    assert_eq!(left(&machine, &moving, u64::MAX), None);
+    // What is more than that is told at once.
+    assert_eq!(left(&machine, &with_condition(moving.clone(), "AgentConnected", "Other"), 0), None);
+    assert_eq!(left(&vm("Always", json!({"printableStatus": "Starting"})), &moving, 0), None);
+    // When it has arrived, nothing is left to write.
+    let mut there = moving;
+    let state = there.status.as_mut().unwrap().migration_state.as_mut().unwrap();
+    (state.completed, state.end_timestamp) = (Some(true), Some(Time(at(NOW))));
+    assert_eq!(Some(report(&machine, Some(there))), machine.status);
 }

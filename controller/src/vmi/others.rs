@@ -108,7 +108,7 @@ pub(super) fn is_wanted(migrations: &Migrations, vmi: &VirtualMachineInstance, p
 }
 
 /// Whether the migration that the guest was handed over to is still there.
-pub(super) fn is_asked(migrations: &Migrations, vmi: &VirtualMachineInstance) -> bool {
+pub(crate) fn is_asked(migrations: &Migrations, vmi: &VirtualMachineInstance) -> bool {
     let Some(uid) = state(vmi).and_then(|state| state.migration_uid.as_deref()) else { return false };
     let namespace = vmi.namespace().unwrap_or_default();
     migrations.unfinished(&namespace, &vmi.name_any()).iter().any(|known| **known == *uid)
