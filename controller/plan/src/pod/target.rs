@@ -11,8 +11,8 @@
 use super::{COMPUTE_CONTAINER, generate_name, name};
 use crate::generated;
 use barevirt_api::names::{
-    CPU_FEATURE_LABEL, CPU_MODEL_MIGRATION_LABEL, CPU_VENDOR_LABEL, CREATED_BY_LABEL,
-    HOST_MODEL_FEATURE_LABEL, HOST_MODEL_LABEL, MIGRATION_JOB_LABEL,
+    APP_LABEL, APP_LAUNCHER, CPU_FEATURE_LABEL, CPU_MODEL_MIGRATION_LABEL, CPU_VENDOR_LABEL,
+    CREATED_BY_LABEL, HOST_MODEL_FEATURE_LABEL, HOST_MODEL_LABEL, MIGRATION_JOB_LABEL,
 };
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_api::valid::ValidVmi;
@@ -79,13 +79,12 @@ pub fn make(pod: &mut Pod, vmi: &ValidVmi, target: &Target<'_>) {
     }
 }
 
-/// Two pods of an instance are never on one node.
+/// Two launchers of an instance are never on one node. What attaches its volumes is to be beside its launcher.
 fn keep_apart(spec: &mut PodSpec, vmi: &ValidVmi) {
+    let launchers = [(APP_LABEL, APP_LAUNCHER), (CREATED_BY_LABEL, vmi.uid())];
+    let labels = launchers.map(|(label, value)| (label.to_owned(), value.to_owned()));
     let term = PodAffinityTerm {
-        label_selector: Some(LabelSelector {
-            match_labels: Some([(CREATED_BY_LABEL.to_owned(), vmi.uid().to_owned())].into()),
-            match_expressions: None,
-        }),
+        label_selector: Some(LabelSelector { match_labels: Some(labels.into()), match_expressions: None }),
         topology_key: HOSTNAME.to_owned(),
         ..PodAffinityTerm::default()
     };
@@ -236,7 +235,9 @@ mod tests {
         let terms =
             &pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         assert_eq!(terms.as_array().unwrap().len(), 2);
-        assert_eq!(terms[1]["labelSelector"]["matchLabels"][CREATED_BY_LABEL], "u1");
+        // Not the pods that attach its volumes there.
+        let launchers = json!({APP_LABEL: APP_LAUNCHER, CREATED_BY_LABEL: "u1"});
+        assert_eq!(terms[1]["labelSelector"]["matchLabels"], launchers);
         assert_eq!(terms[1]["topologyKey"], HOSTNAME);
         // What the instance says comes first.
         let selector = &pod["spec"]["nodeSelector"];
