@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 
 pub use reaper::reap_strangers;
 pub use stderr::Tail;
-pub use system::{may_bind_memory, unmap_code};
+pub use system::{AsInFile, may_bind_memory};
 
 use crate::verdict::Exit;
 

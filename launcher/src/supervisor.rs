@@ -16,6 +16,7 @@ mod effects;
 mod migrate;
 mod monitor;
 mod report;
+mod unused;
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -31,12 +32,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 pub use self::migrate::MigrationOrder;
+use self::unused::stay_small;
 use crate::cards::Card;
 use crate::lifecycle::{Control, Event, NotOrdered, Refused, Vm, judge, step};
 use crate::migration::disks::{Copyable, LocalDisks};
 use crate::migration::qemu::Baggage;
 use crate::pins::Pins;
-use crate::process::{Command, Process, unmap_code};
+use crate::process::{Command, Process};
 use crate::real_time::RealTime;
 use crate::status::{Stage, Status};
 use crate::verdict::{Exit, Verdict};
@@ -45,8 +47,6 @@ use crate::verdict::{Exit, Verdict};
 const COMMAND: Duration = Duration::from_secs(10);
 /// How long what QEMU said last is awaited once it has exited.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long after the guest began to run nothing of the start goes on any more.
-const SETTLED: Duration = Duration::from_secs(3);
 
 /// All that it takes to start: prepared, and owned, so that giving it up closes it.
 #[derive(Debug)]
@@ -206,6 +206,10 @@ pub async fn supervise(
         status,
         lines: Lines::default(),
     };
+    supervisor.work.push(Box::pin(async {
+        stay_small().await;
+        Outcome::Nothing
+    }));
     loop {
         let wake = supervisor.wake;
         let event = tokio::select! {
@@ -307,26 +311,12 @@ impl Supervisor<'_> {
                 if let Some(left_out) = self.lines.phases.line() {
                     tracing::info!(from = ?before, to = ?after, left_out, "phase");
                 }
-                if after == Stage::Running {
-                    self.settle();
-                }
             }
             for effect in effects {
                 next = self.carry_out(effect).or(next);
             }
         }
         self.report();
-    }
-
-    /// Code that only the start ran leaves the memory.
-    fn settle(&mut self) {
-        self.work.push(Box::pin(async {
-            sleep(SETTLED).await;
-            if let Err(error) = unmap_code() {
-                tracing::debug!(%error, "the code of the start stays in memory");
-            }
-            Outcome::Nothing
-        }));
     }
 
     fn came_of(&mut self, outcome: Outcome) -> Option<Event> {

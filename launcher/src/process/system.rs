@@ -1,6 +1,7 @@
 //! What runs between fork and exec, and two system calls that have no safe form: the only unsafe code of this crate.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
 use std::{fs, io};
 
 use barevirt_confinement::Domain;
@@ -41,62 +42,102 @@ pub fn may_bind_memory() -> bool {
     unsafe { libc::syscall(libc::SYS_mbind, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING) == 0 }
 }
 
-/// Unmaps the pages of this program's code. Most of it has run once, at the start; what runs again is mapped again, page by
-/// page, from the page cache. It halves the memory of a launcher beside its QEMU. Gives how many bytes of code there are.
-///
-/// # Errors
-/// When the kernel does not tell what is mapped, or refuses.
-pub fn unmap_code() -> io::Result<usize> {
-    let mut unmapped = 0;
-    let program = fs::read_link("/proc/self/exe")?;
-    let maps = fs::read_to_string("/proc/self/maps")?;
-    for (start, end) in maps.lines().filter_map(|line| code_of(line, program.to_str()?)) {
-        // SAFETY: the range is a private mapping of a file that may be run and not be written: every page of it is what the
-        // file holds, and is read from there again when it is touched.
-        let refused = unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
-        Errno::result(refused)?;
-        unmapped += end - start;
+/// Where the program of this process is mapped as its file has it: code and constants that were never written to.
+#[derive(Debug)]
+pub struct AsInFile(Vec<Range<usize>>);
+
+impl AsInFile {
+    /// Of this process. It holds for its life: a static program maps nothing of its file later, and writes to nothing that it
+    /// may only read.
+    ///
+    /// # Errors
+    /// When the kernel does not tell what is mapped.
+    pub fn find() -> io::Result<Self> {
+        let program = fs::read_link("/proc/self/exe")?;
+        let maps = fs::read_to_string("/proc/self/smaps")?;
+        Ok(Self(as_in_file(&maps, program.to_str().unwrap_or_default())))
     }
-    Ok(unmapped)
+
+    /// Unmaps those pages. Most of them were used once, at the start; what is used again is mapped again, from the page cache,
+    /// sixteen pages at a time. It halves the memory of a launcher beside its QEMU.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn unmap(&self) -> io::Result<()> {
+        for Range { start, end } in &self.0 {
+            // SAFETY: the range is a private mapping of a file that may not be written to and never was: every page of it is
+            // what the file holds, and is read from there again when it is touched.
+            let refused =
+                unsafe { libc::madvise(*start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
+            Errno::result(refused)?;
+        }
+        Ok(())
+    }
 }
 
-/// The addresses of a line of `/proc/PID/maps` (proc_pid_maps(5)) with code of `program`: none for what was ever written,
-/// such as data that the loader relocated.
-fn code_of(line: &str, program: &str) -> Option<(usize, usize)> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let (permissions, path) = (words.next()?, words.nth(3)?);
+/// The addresses, by the text of `/proc/PID/smaps` (proc_pid_smaps(5)). A mapping with an anonymous page was written to, such as
+/// data that the loader relocated before it may only be read.
+fn as_in_file(smaps: &str, program: &str) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    let mut present = None;
+    for line in smaps.lines() {
+        if let Some(range) = range(line) {
+            let mut words = line.split_ascii_whitespace().skip(1);
+            let (permissions, path) = (words.next().unwrap_or_default(), words.nth(3));
+            let unwritable = ["r-xp", "r--p"].contains(&permissions);
+            present = Some(range).filter(|_| unwritable && path == Some(program));
+        } else if line.starts_with("Anonymous:") && line.split_ascii_whitespace().nth(1) == Some("0") {
+            found.extend(present.take());
+        }
+    }
+    found
+}
+
+/// The addresses that a line begins with, where it is a mapping's first.
+fn range(line: &str) -> Option<Range<usize>> {
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();
-    (permissions == "r-xp" && path == program).then_some((address(start)?, address(end)?))
+    Some(address(start)?..address(end)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SMAPS: &str = "\
+7f39eca00000-7f39ecacc000 r--p 00000000 fe:00 123    /usr/bin/virt-launcher
+Size:                816 kB
+Anonymous:             0 kB
+VmFlags: rd mr mw me sd
+7f39ecacc000-7f39ed14f000 r-xp 000cc000 fe:00 123    /usr/bin/virt-launcher
+Size:               6668 kB
+Anonymous:             0 kB
+7f39ed14f000-7f39ed450000 r--p 0074f000 fe:00 123    /usr/bin/virt-launcher
+Anonymous:             8 kB
+7f39ed450000-7f39ed4c0000 rw-p 00a50000 fe:00 123    /usr/bin/virt-launcher
+Anonymous:             0 kB
+7f39ed4c0000-7f39ed550000 r-xp 000cc000 fe:00 123    /usr/lib/libc.so.6
+Anonymous:             0 kB
+7f39ed560000-7f39ed562000 r-xp 00000000 00:00 0      [vdso]
+Anonymous:             0 kB
+55555f0f3000-55555f0f6000 r--p 00000000 00:00 0
+Anonymous:             0 kB
+";
+
     #[test]
-    fn code_is_what_may_be_run_of_the_program() {
-        let of = |line| code_of(line, "/usr/bin/virt-launcher");
+    fn only_what_was_never_written_to_is_as_in_the_file() {
         assert_eq!(
-            of("7f39ecacc000-7f39ed14f000 r-xp 000cc000 fe:00 123    /usr/bin/virt-launcher"),
-            Some((0x7f39_ecac_c000, 0x7f39_ed14_f000))
+            as_in_file(SMAPS, "/usr/bin/virt-launcher"),
+            [0x7f39_eca0_0000..0x7f39_ecac_c000, 0x7f39_ecac_c000..0x7f39_ed14_f000]
         );
-        for other in [
-            "7f39ed14f000-7f39ed450000 r--p 0074f000 fe:00 123    /usr/bin/virt-launcher",
-            "7f39ed450000-7f39ed4c0000 rw-p 00a50000 fe:00 123    /usr/bin/virt-launcher",
-            "7f39ecacc000-7f39ed14f000 r-xp 000cc000 fe:00 123    /usr/lib/libc.so.6",
-            "7f39ed560000-7f39ed562000 r-xp 00000000 00:00 0      [vdso]",
-            "55555f0f3000-55555f0f6000 rw-p 00000000 00:00 0",
-            "",
-        ] {
-            assert_eq!(of(other), None, "{other}");
-        }
+        assert!(as_in_file("", "/usr/bin/virt-launcher").is_empty());
     }
 
     #[test]
-    fn code_goes_on_after_it_was_unmapped() {
-        let code = unmap_code().unwrap();
-        assert!(code > 0);
-        assert_eq!(unmap_code().unwrap(), code);
+    fn the_program_goes_on_after_it_was_unmapped() {
+        let pages = AsInFile::find().unwrap();
+        assert!(!pages.0.is_empty());
+        pages.unmap().unwrap();
+        assert_eq!(AsInFile::find().unwrap().0, pages.0);
     }
 }
