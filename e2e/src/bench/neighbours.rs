@@ -68,17 +68,19 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
     Ok(())
 }
 
-/// Starts another guest, types, and pauses a guest until its status says so; so many times each.
+/// Starts another guest, types, and pauses a guest until its status says so; some times each.
 fn turn(namespace: &Namespace, rounds: Rounds, console: &mut Console, felt: &mut Felt) -> Result<()> {
-    for _ in 0..rounds.starts {
+    // Of all turns together it is as often as in other parts.
+    let (starts, keys) = (rounds.starts.div_ceil(rounds.turns), rounds.keys.div_ceil(rounds.turns));
+    for _ in 0..starts {
         let manifest = guest::instance("new");
         felt.starts.push(until(namespace, &manifest, "vmi/new", "{.status.phase}=Running")?);
         remove(namespace, "vmi", "new")?;
     }
-    for _ in 0..rounds.keys {
+    for _ in 0..keys {
         felt.keys.push(echo(console)?);
     }
-    for _ in 0..rounds.starts {
+    for _ in 0..starts {
         // One whose console is not looked at.
         let name = format!("guest-{}", rounds.neighbours.saturating_sub(1));
         let begun = Instant::now();
