@@ -3,14 +3,23 @@
 pub mod annotation;
 mod data_source;
 mod definition;
+mod import_cron;
 mod status;
+mod storage_profile;
 
 pub use data_source::{
     DataSource, DataSourceRefSourceDataSource, DataSourceSource, DataSourceSpec, DataSourceStatus,
     data_source_definition,
 };
 pub use definition::definition;
+pub use import_cron::{
+    DESIRED_DIGEST, DataImportCron, DataImportCronSpec, DataImportCronStatus, IMPORT_CRON_CLEANUP_LABEL,
+    IMPORT_CRON_LABEL, ImportStatus, LAST_CRON_TIME, LAST_USE_TIME, NEXT_CRON_TIME, import_cron_definition,
+};
 pub use status::{DataVolumeCondition, DataVolumeStatus};
+pub use storage_profile::{
+    ClaimPropertySet, StorageProfile, StorageProfileSpec, StorageProfileStatus, storage_profile_definition,
+};
 
 use crate::names::{MANAGED_BY_LABEL, OPERATOR};
 use k8s_openapi::api::core::v1::{
@@ -35,6 +44,10 @@ pub const UPLOAD_VERSION: &str = "v1beta1";
 pub const DATA_VOLUME_DEFINITION: &str = "datavolumes.cdi.kubevirt.io";
 /// Name of the definition of DataSources.
 pub const DATA_SOURCE_DEFINITION: &str = "datasources.cdi.kubevirt.io";
+/// Name of the definition of DataImportCrons.
+pub const IMPORT_CRON_DEFINITION: &str = "dataimportcrons.cdi.kubevirt.io";
+/// Name of the definition of StorageProfiles.
+pub const STORAGE_PROFILE_DEFINITION: &str = "storageprofiles.cdi.kubevirt.io";
 /// Name of the definition of the kind that CDI's operator is told with: where it is, CDI is.
 pub const CDI_DEFINITION: &str = "cdis.cdi.kubevirt.io";
 
@@ -48,6 +61,11 @@ pub fn is_own_definition(labels: &BTreeMap<String, String>) -> bool {
 pub const DATA_VOLUME: &str = "DataVolume";
 /// The kind of what stands for something to copy; the only one that a `sourceRef` may name.
 pub const DATA_SOURCE: &str = "DataSource";
+
+/// The kind of images that are imported anew.
+pub const IMPORT_CRON: &str = "DataImportCron";
+/// The kind of what is said of storage classes.
+pub const STORAGE_PROFILE: &str = "StorageProfile";
 
 /// Objects of one of the group's kinds, in the version that its clients use.
 #[must_use]

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 
 /// Longest address of a source, in bytes.
-const LONGEST_URL: i64 = 8192;
+pub(super) const LONGEST_URL: i64 = 8192;
 
 /// A rule about one schema of the specification.
 struct Rule {
@@ -94,7 +94,6 @@ const RULES: &[Rule] = &[
     },
     not_served("!has(self.gcs)", ".gcs"),
     not_served("!has(self.imageio)", ".imageio"),
-    not_served("!has(self.s3)", ".s3"),
     not_served("!has(self.snapshot)", ".snapshot"),
     not_served("!has(self.vddk)", ".vddk"),
     Rule {
@@ -128,6 +127,18 @@ const RULES: &[Rule] = &[
         field: ".pullMethod",
     },
     Rule {
+        at: &["source", "s3"],
+        rule: "self.url.startsWith('http://') || self.url.startsWith('https://')",
+        message: "url must begin with http:// or https://, and name endpoint, bucket and object",
+        field: ".url",
+    },
+    Rule {
+        at: &["source", "s3", "url"],
+        rule: "self == oldSelf",
+        message: "a DataVolume's source cannot be changed",
+        field: "",
+    },
+    Rule {
         at: &["source", "http", "url"],
         rule: "self == oldSelf",
         message: "a DataVolume's source cannot be changed",
@@ -158,7 +169,7 @@ pub fn definition() -> CustomResourceDefinition {
         else {
             continue;
         };
-        for source in ["http", "registry"] {
+        for source in ["http", "registry", "s3"] {
             if let Some(url) = below(schema, &["spec", "source", source, "url"]) {
                 url.max_length = Some(LONGEST_URL);
             }
@@ -166,15 +177,20 @@ pub fn definition() -> CustomResourceDefinition {
         for Rule { at, rule, message, field } in RULES {
             let path: Vec<&str> = ["spec"].iter().chain(*at).copied().collect();
             let Some(schema) = below(schema, &path) else { continue };
-            schema.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
-                rule: (*rule).to_owned(),
-                message: Some((*message).to_owned()),
-                field_path: (!field.is_empty()).then(|| (*field).to_owned()),
-                ..ValidationRule::default()
-            });
+            self::rule(schema, rule, message, field);
         }
     }
     definition
+}
+
+/// Adds a rule; `field` is what the message is about, below the schema.
+pub(super) fn rule(schema: &mut JSONSchemaProps, rule: &str, message: &str, field: &str) {
+    schema.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+        rule: rule.to_owned(),
+        message: Some(message.to_owned()),
+        field_path: (!field.is_empty()).then(|| field.to_owned()),
+        ..ValidationRule::default()
+    });
 }
 
 pub(super) fn below<'a>(schema: &'a mut JSONSchemaProps, path: &[&str]) -> Option<&'a mut JSONSchemaProps> {
@@ -209,7 +225,7 @@ mod tests {
             definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
         let source = below(schema, &["spec", "source"]).unwrap();
         for name in source.properties.as_ref().unwrap().keys() {
-            let served = ["blank", "http", "pvc", "registry", "upload"].contains(&name.as_str());
+            let served = ["blank", "http", "pvc", "registry", "s3", "upload"].contains(&name.as_str());
             let refused = RULES.iter().any(|rule| rule.rule == format!("!has(self.{name})"));
             assert!(served != refused, "{name}");
             assert!(

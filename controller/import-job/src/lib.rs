@@ -7,10 +7,12 @@
 //! ```
 
 pub mod copy;
+mod digest;
 mod upload;
 
 use serde::{Deserialize, Serialize};
 
+pub use digest::{DIGEST_PREFIX, is_digest};
 pub use upload::{UPLOAD, UPLOAD_ASYNC, UPLOAD_PORT, upload_pod_name};
 
 /// Environment variable with the job.
@@ -44,6 +46,9 @@ pub const METRICS_PORT: u16 = 8443;
 /// The progress there, in per cent; the same name as CDI's.
 pub const PROGRESS_METRIC: &str = "kubevirt_cdi_import_progress_total";
 
+/// Argument of a virt-importer that says what the source has, and gets nothing.
+pub const LOOK: &str = "look";
+
 /// Exit code of an import that another try may help.
 pub const EXIT_PASSING: u8 = 1;
 /// Exit code of an import that no other try can help.
@@ -76,6 +81,11 @@ pub enum Source {
         /// Whether the registry is spoken to without TLS.
         #[serde(default)]
         insecure: bool,
+    },
+    /// An object of S3. Its keys are in [`CREDENTIALS`]; without them it is asked for as anybody may.
+    S3 {
+        /// Its address, `http` or `https`: endpoint, bucket and object.
+        url: String,
     },
     /// Nothing: an empty disk.
     Blank {},
@@ -131,6 +141,11 @@ pub enum Outcome {
         /// Size of the disk, in bytes.
         size: u64,
     },
+    /// What a source has.
+    Found {
+        /// `sha256:` and a digest.
+        digest: String,
+    },
     /// It is not.
     Failed {
         /// Whether no other try can help.
@@ -168,6 +183,7 @@ impl Outcome {
         match serde_json::from_str(text).ok()? {
             Outcome::Failed { last, reason } => Some(Outcome::failed(last, &reason)),
             done @ Outcome::Done { .. } => Some(done),
+            Outcome::Found { digest } => is_digest(&digest).then_some(Outcome::Found { digest }),
         }
     }
 }
@@ -214,6 +230,11 @@ mod tests {
         };
         assert_eq!(reason.len(), LONGEST_REASON);
         assert_eq!(Outcome::of_message("Killed"), None);
+        let found =
+            |digest: &str| Outcome::of_message(&format!(r#"{{"result":"found","digest":"{digest}"}}"#));
+        let digest = format!("{DIGEST_PREFIX}{}", "a".repeat(64));
+        assert_eq!(found(&digest), Some(Outcome::Found { digest: digest.clone() }));
+        assert_eq!(found("sha256:../../a"), None);
         assert_eq!(Outcome::of_message(r#"{"result":"done","size":7}"#), Some(Outcome::Done { size: 7 }));
     }
 

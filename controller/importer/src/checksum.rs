@@ -1,6 +1,7 @@
 //! Digests of what a server sent.
 
 use crate::failure::Failure;
+use barevirt_import_job::DIGEST_PREFIX;
 use sha1::Digest as _;
 use std::fmt::Write;
 
@@ -26,6 +27,13 @@ impl Algorithm {
         ("sha256", Algorithm::Sha256, 64),
         ("sha512", Algorithm::Sha512, 128),
     ];
+}
+
+/// The digest by which images are told apart: `sha256:` and that of these bytes.
+pub(crate) fn of(bytes: &[u8]) -> String {
+    let mut hasher = Hasher::Sha256(<sha2::Sha256 as sha2::Digest>::new());
+    hasher.update(bytes);
+    format!("{DIGEST_PREFIX}{}", hasher.finish())
 }
 
 impl Checksum {
@@ -102,7 +110,8 @@ impl Hasher {
     }
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+/// Bytes as digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");

@@ -4,6 +4,7 @@
 //!   run: job --> web (redirects, addresses) --> download (resume, checksum) --feed--> image --> target
 //!                registry (token, manifest) --> layer (archive) -----------------------/  \--> convert (qemu-img)
 //!                local (another claim, an image of the node) --------------------------/
+//!   look: a registry or a web server --> the digest of what it has; nothing is got
 //!   upload: job --> server, for virt-api alone --feed--> image --> as above
 //!   send: a claim --mutual TLS (keys)--> receive: the importer of another namespace
 //! ```
@@ -25,10 +26,12 @@ pub mod image;
 pub mod keys;
 pub mod limits;
 pub mod local;
+pub mod look;
 pub mod progress;
 pub mod receive;
 pub mod registry;
 pub mod run;
+pub mod s3;
 pub mod send;
 pub mod target;
 pub mod trust;

@@ -3,6 +3,7 @@
 //! ```text
 //! virt-importer                                                              the import
 //! virt-importer keys                                                         makes a key, and leaves its certificate as the message
+//! virt-importer look                                                         says what the source has, as a digest
 //! virt-importer send                                                         sends a claim to the importer of another namespace
 //! virt-importer limited --memory N --seconds N [--read F] [--write F] -- P   becomes P, within limits
 //! ```
@@ -12,7 +13,7 @@
 use anyhow::Context;
 use barevirt_import_job::copy::{KEYS, MAKE_KEYS, RECEIVER, SEND, SEND_PORT};
 use barevirt_import_job::{
-    AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, EXIT_PASSING, HEADERS, JOB, Job, METRICS_PORT,
+    AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, EXIT_PASSING, HEADERS, JOB, Job, LOOK, METRICS_PORT,
     Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, Source, TERMINATION_LOG, UPLOAD_PORT, USER,
 };
 use nix::sys::resource::{Resource, setrlimit};
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
             return ExitCode::from(126);
         }
         Some(command) if command == SEND => return run(send()),
+        Some(command) if command == LOOK => return run(look()),
         Some(command) if command == MAKE_KEYS => return make_keys(),
         Some(other) => {
             eprintln!("virt-importer: {other:?} is not known");
@@ -64,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 /// Does the work; what became of it is left behind.
-fn run(work: impl Future<Output = Result<u64, Failure>>) -> ExitCode {
+fn run(work: impl Future<Output = Result<Outcome, Failure>>) -> ExitCode {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
     let result = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
@@ -76,7 +78,7 @@ fn run(work: impl Future<Output = Result<u64, Failure>>) -> ExitCode {
         Err(error) => Err(Failure::Passing(format!("start: {error}"))),
     };
     let (outcome, code) = match result {
-        Ok(size) => (Outcome::Done { size }, ExitCode::SUCCESS),
+        Ok(outcome) => (outcome, ExitCode::SUCCESS),
         Err(failure) => {
             error!(last = failure.is_final(), "{failure}");
             let code = if failure.is_final() { EXIT_FINAL } else { EXIT_PASSING };
@@ -89,26 +91,17 @@ fn run(work: impl Future<Output = Result<u64, Failure>>) -> ExitCode {
     code
 }
 
-async fn import() -> Result<u64, Failure> {
-    let asked = |error: anyhow::Error| Failure::Final(format!("{error:#}"));
-    // A file of the disk must not be cut by a limit that somebody else meant well with.
-    if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
-        warn!(%error, "a core file could be written");
-    }
+fn asked(error: anyhow::Error) -> Failure {
+    Failure::Final(format!("{error:#}"))
+}
+
+fn job() -> Result<Job, Failure> {
     let text = std::env::var(JOB).context("read the job").map_err(asked)?;
-    let job: Job = serde_json::from_str(&text).context("read the job").map_err(asked)?;
-    if let Source::Upload { .. } = job.source {
-        return upload(job).await;
-    }
-    let progress = Arc::new(Progress::default());
-    match TcpListener::bind(("::", METRICS_PORT)).await {
-        Ok(listener) => {
-            tokio::spawn(progress::serve(listener, progress.clone(), job.owner.clone()));
-        }
-        // It is only told at its end then.
-        Err(error) => warn!(%error, "the progress is not served"),
-    }
-    let importer = Importer {
+    serde_json::from_str(&text).context("read the job").map_err(asked)
+}
+
+fn importer(progress: Arc<Progress>) -> Result<Importer, Failure> {
+    Ok(Importer {
         web: Web {
             tls: Arc::new(trust::tls(Path::new(trust::USUAL), Path::new(AUTHORITIES))?),
             addresses: Addresses::default(),
@@ -120,18 +113,47 @@ async fn import() -> Result<u64, Failure> {
         login: login()?,
         headers: headers()?,
         progress,
-    };
+    })
+}
+
+/// Says what the source has.
+async fn look() -> Result<Outcome, Failure> {
+    let (job, importer) = (job()?, importer(Arc::new(Progress::default()))?);
+    let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
+    tokio::select! {
+        result = importer.look(&job.source) => result.map(|digest| Outcome::Found { digest }),
+        _ = stop.recv() => Err(Failure::Passing("it was told to end".to_owned())),
+    }
+}
+
+async fn import() -> Result<Outcome, Failure> {
+    // A file of the disk must not be cut by a limit that somebody else meant well with.
+    if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
+        warn!(%error, "a core file could be written");
+    }
+    let job = job()?;
+    if let Source::Upload { .. } = job.source {
+        return upload(job).await.map(|size| Outcome::Done { size });
+    }
+    let progress = Arc::new(Progress::default());
+    match TcpListener::bind(("::", METRICS_PORT)).await {
+        Ok(listener) => {
+            tokio::spawn(progress::serve(listener, progress.clone(), job.owner.clone()));
+        }
+        // It is only told at its end then.
+        Err(error) => warn!(%error, "the progress is not served"),
+    }
+    let importer = importer(progress)?;
     let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
     info!(source = ?shown(&job), size = job.size, "the import begins");
     tokio::select! {
-        result = importer.run(&job) => result,
+        result = importer.run(&job) => result.map(|size| Outcome::Done { size }),
         _ = stop.recv() => Err(Failure::Passing("the import was told to end".to_owned())),
     }
 }
 
 /// Takes what is sent.
 async fn upload(job: Job) -> Result<u64, Failure> {
-    let asked = |error: anyhow::Error| Failure::Final(format!("{error:#}"));
     let tls = Arc::new(upload::tls(&job.source)?);
     let listener = TcpListener::bind(("::", UPLOAD_PORT)).await;
     let listener = listener.map_err(|error| Failure::Passing(format!("listen for uploads: {error}")))?;
@@ -176,15 +198,14 @@ fn make_keys() -> ExitCode {
 }
 
 /// Sends until it is told to end, or nobody asks.
-async fn send() -> Result<u64, Failure> {
-    let asked = |error: anyhow::Error| Failure::Final(format!("{error:#}"));
+async fn send() -> Result<Outcome, Failure> {
     let sender = Sender::open(&places())?;
     let listener = TcpListener::bind(("::", SEND_PORT)).await;
     let listener = listener.map_err(|error| Failure::Passing(format!("listen: {error}")))?;
     let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
     tokio::select! {
-        ended = sender.serve(listener, IDLE) => ended.map(|()| 0),
-        _ = stop.recv() => Ok(0),
+        ended = sender.serve(listener, IDLE) => ended.map(|()| Outcome::Done { size: 0 }),
+        _ = stop.recv() => Ok(Outcome::Done { size: 0 }),
     }
 }
 
@@ -193,6 +214,7 @@ fn shown(job: &Job) -> &'static str {
     match &job.source {
         Source::Http { .. } => "http",
         Source::Registry { .. } => "registry",
+        Source::S3 { .. } => "s3",
         Source::Blank {} => "blank",
         Source::Claim {} => "claim",
         Source::Image {} => "image of the node",

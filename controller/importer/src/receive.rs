@@ -18,7 +18,7 @@ pub fn ask(address: &str, port: u16) -> Result<Ask, Failure> {
         .parse()
         .map_err(|error| Failure::Final(format!("the sender's address {address:?}: {error}")))?;
     let url = Url { tls: true, host: address.to_string(), port, path: DISK_PATH.to_owned(), login: None };
-    Ok(Ask { url, private: HeaderMap::new(), headers: HeaderMap::new() })
+    Ok(Ask { url, private: HeaderMap::new(), headers: HeaderMap::new(), signer: None })
 }
 
 /// The way to the sender with that certificate: nobody else is believed to be it. `web` is the usual way.

@@ -13,6 +13,7 @@ use crate::registry::Registry;
 use crate::registry::layer::{self, Entry};
 use crate::registry::manifest::Descriptor;
 use crate::registry::name::Name;
+use crate::s3::{self, Signer};
 use crate::target::{Places, Target};
 use crate::unpack::unpacked;
 use crate::url::{Url, basic};
@@ -99,22 +100,15 @@ impl Importer {
             }
             Source::Http { url, headers, checksum } => {
                 let checksum = checksum.as_deref().map(Checksum::parse).transpose()?;
-                let url = Url::parse(url)?;
-                let what = url.shown();
-                let mut private = HeaderMap::new();
-                for line in headers.iter().chain(&self.headers) {
-                    let (name, value) = header_line(line)?;
-                    private.append(name, value);
-                }
-                if let Some((user, password)) = &self.login {
-                    let value = HeaderValue::from_str(&basic(user, password));
-                    let value = value.map_err(|_| Failure::Final("the secret cannot be sent".to_owned()))?;
-                    private.insert(header::AUTHORIZATION, value);
-                }
-                let ask = Ask { url, private, headers: HeaderMap::new() };
-                let download = Download { ask, checksum, length: None };
-                let filled = self.transfer(&self.web, download, what.clone(), target, whole).await?;
-                self.complete(filled, &what, target).await
+                let ask = self.ask(Url::parse(url)?, headers)?;
+                self.file(Download { ask, checksum, length: None }, target).await
+            }
+            Source::S3 { url } => {
+                let url = s3::canonical(&Url::parse(url)?);
+                let keys = self.login.as_ref();
+                let signer = keys.map(|(access, secret)| Signer::new(&url, (access, secret))).transpose()?;
+                let ask = Ask { url, private: HeaderMap::new(), headers: HeaderMap::new(), signer };
+                self.file(Download { ask, checksum: None, length: None }, target).await
             }
             Source::Registry { url, architecture, insecure } => {
                 let name = Name::parse(url)?;
@@ -129,6 +123,28 @@ impl Importer {
                 Err(Failure::Final(format!("{what} has no disk: no layer has a file in /disk")))
             }
         }
+    }
+
+    /// What is asked for a file of a web server.
+    pub(crate) fn ask(&self, url: Url, headers: &[String]) -> Result<Ask, Failure> {
+        let mut private = HeaderMap::new();
+        for line in headers.iter().chain(&self.headers) {
+            let (name, value) = header_line(line)?;
+            private.append(name, value);
+        }
+        if let Some((user, password)) = &self.login {
+            let value = HeaderValue::from_str(&basic(user, password));
+            let value = value.map_err(|_| Failure::Final("the secret cannot be sent".to_owned()))?;
+            private.insert(header::AUTHORIZATION, value);
+        }
+        Ok(Ask { url, private, headers: HeaderMap::new(), signer: None })
+    }
+
+    /// Fills the claim with a file that is the image.
+    async fn file(&self, download: Download, target: &Arc<Target>) -> Result<(), Failure> {
+        let what = download.ask.url.shown();
+        let filled = self.transfer(&self.web, download, what.clone(), target, whole).await?;
+        self.complete(filled, &what, target).await
     }
 
     async fn layer(

@@ -6,6 +6,7 @@
 
 use crate::address::{Addresses, Reach};
 use crate::failure::Failure;
+use crate::s3::Signer;
 use crate::url::{Url, basic};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
@@ -17,7 +18,7 @@ use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
@@ -86,6 +87,8 @@ pub struct Ask {
     pub private: HeaderMap,
     /// Header lines for whoever answers in the end.
     pub headers: HeaderMap,
+    /// Who signs what is asked of this server.
+    pub signer: Option<Signer>,
 }
 
 /// What was answered.
@@ -146,7 +149,7 @@ impl Web {
                 headers.insert(header::HOST, host);
             }
             let own = (url.origin() == ask.url.origin()).then_some(&ask.private);
-            for (name, value) in ask.headers.iter().chain(own.into_iter().flatten()) {
+            for (name, value) in ask.headers.iter().chain(own.iter().copied().flatten()) {
                 headers.insert(name, value.clone());
             }
             if let Some(login) = &url.login
@@ -156,6 +159,11 @@ impl Web {
                 if let Ok(value) = HeaderValue::from_str(&basic(user, password)) {
                     headers.insert(header::AUTHORIZATION, value);
                 }
+            }
+            if own.is_some()
+                && let Some(signer) = &ask.signer
+            {
+                signer.sign(headers, url, SystemTime::now());
             }
         }
         let request = request

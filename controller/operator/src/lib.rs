@@ -28,6 +28,7 @@
 //! - `images`: names of images; `objects`: labels and priorities that all have; [`yaml`]: how they are printed.
 
 mod api_services;
+mod catalogue;
 pub mod certificates;
 pub mod chart;
 mod images;
@@ -51,6 +52,7 @@ pub use images::{INSTALLED, Images, Reference, ReferenceError, is_digest, variab
 pub use manifest::{kubevirt, manifest};
 
 use barevirt_api::crd;
+pub use catalogue::catalogue;
 use objects::definition;
 use serde_json::Value;
 use std::sync::OnceLock;

@@ -15,7 +15,10 @@ use crate::operator::upload_service::UPLOAD_SERVICE;
 use crate::rbac::{CERTIFICATES, SECRETS, named, role_ref, rule, subjects};
 use crate::workloads::{environment, pod, two_replicas, unprivileged};
 use crate::{INSTALLED, Images, strategy, variable};
-use barevirt_api::cdi::{CDI_DEFINITION, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION};
+use barevirt_api::cdi::{
+    CDI_DEFINITION, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION, IMPORT_CRON_DEFINITION,
+    STORAGE_PROFILE_DEFINITION,
+};
 use barevirt_api::crd;
 use barevirt_api::names::{
     CA_CONFIG_MAP, HANDLER_SIGNER, INSTALL_NAMESPACE, KUBEVIRT_NAME, SERVICE_ACCOUNT_OPERATOR as ACCOUNT,
@@ -143,7 +146,12 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
         named(
             DEFINITIONS.0,
             &[DEFINITIONS.1],
-            &[DATA_VOLUME_DEFINITION, DATA_SOURCE_DEFINITION],
+            &[
+                DATA_VOLUME_DEFINITION,
+                DATA_SOURCE_DEFINITION,
+                IMPORT_CRON_DEFINITION,
+                STORAGE_PROFILE_DEFINITION,
+            ],
             &["get", "create", "patch"],
         ),
         named(DEFINITIONS.0, &[DEFINITIONS.1], &[CDI_DEFINITION], &["get"]),

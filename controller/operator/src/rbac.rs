@@ -3,7 +3,10 @@
 
 use crate::certificates::FORMER_SECRETS;
 use crate::objects::{metadata, namespaced};
-use barevirt_api::cdi::{CDI_DEFINITION, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION};
+use barevirt_api::cdi::{
+    CDI_DEFINITION, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION, IMPORT_CRON_DEFINITION,
+    STORAGE_PROFILE_DEFINITION,
+};
 use barevirt_api::names::{
     CA_CONFIG_MAP, COPIES_BINDING, COPIES_POLICY, INSECURE_REGISTRIES_CONFIG_MAP, INSTALL_NAMESPACE,
     SERVICE_ACCOUNT_API as API, SERVICE_ACCOUNT_CONTROLLER as CONTROLLER, SERVICE_ACCOUNT_HANDLER as HANDLER,
@@ -170,18 +173,28 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("k8s.cni.cncf.io", &["network-attachment-definitions"], &["get"]),
         // Whether the claim of a disk is filled; those of templates are made, and what they copy is asked about before: CDI
         // takes our own word for it.
-        rule("cdi.kubevirt.io", &["datavolumes"], &["get", "list", "watch", "create", "patch"]),
+        rule("cdi.kubevirt.io", &["datavolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
         rule("cdi.kubevirt.io", &["datavolumes/source"], &["create"]),
-        rule("cdi.kubevirt.io", &["datasources"], &["get", "list", "watch"]),
+        // Made for DataImportCrons, which also take former imports away.
+        rule("cdi.kubevirt.io", &["datasources"], &["get", "list", "watch", "create", "patch"]),
         rule("cdi.kubevirt.io", &["datasources/status"], &["patch"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
         // Where there is no CDI they are filled, and whether that is so, their definition tells.
         rule("cdi.kubevirt.io", &["datavolumes/status"], &["patch"]),
         rule("cdi.kubevirt.io", &["datavolumes/finalizers"], &["update"]),
+        rule("cdi.kubevirt.io", &["dataimportcrons"], &["get", "list", "watch", "patch"]),
+        rule("cdi.kubevirt.io", &["dataimportcrons/status"], &["patch"]),
+        rule("cdi.kubevirt.io", &["dataimportcrons/finalizers"], &["update"]),
         named(
             "apiextensions.k8s.io",
             &["customresourcedefinitions"],
-            &[DATA_VOLUME_DEFINITION, DATA_SOURCE_DEFINITION, CDI_DEFINITION],
+            &[
+                DATA_VOLUME_DEFINITION,
+                DATA_SOURCE_DEFINITION,
+                IMPORT_CRON_DEFINITION,
+                STORAGE_PROFILE_DEFINITION,
+                CDI_DEFINITION,
+            ],
             &["get"],
         ),
         // Since when it is asked who copies claims of other namespaces.
@@ -193,7 +206,9 @@ fn controller_cluster_rules() -> Vec<Value> {
             &["get"],
         ),
         rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),
-        rule("cdi.kubevirt.io", &["storageprofiles"], &["get"]),
+        // What claims of a class get for what they leave open.
+        rule("cdi.kubevirt.io", &["storageprofiles"], &["get", "list", "create"]),
+        rule("cdi.kubevirt.io", &["storageprofiles/status"], &["patch"]),
         // Instances with an outdated launcher, where the KubeVirt object says so.
         rule("", &["pods/eviction"], &["create"]),
         // Guests grow and shrink while they run.

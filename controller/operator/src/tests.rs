@@ -318,6 +318,7 @@ fn the_committed_manifests_are_these() {
     let mut files = vec![
         ("barevirt-operator.yaml".to_owned(), yaml::print(&manifest(&images)).unwrap()),
         ("barevirt-cr.yaml".to_owned(), yaml::print(&[kubevirt()]).unwrap()),
+        ("cloud-images.yaml".to_owned(), yaml::print(&catalogue()).unwrap()),
     ];
     let chart = chart::files(chart::DEVEL, &images).unwrap();
     files.extend(chart.into_iter().map(|(path, text)| (format!("chart/{path}"), text)));

@@ -156,7 +156,9 @@ const TABLE: &[Row] = &[
     .writers(ALL, WRITE)
     .view(READ),
     // CDI's kinds, where there is no CDI; its own roles grant the same.
-    Row::new("cdi.kubevirt.io", &["datavolumes", "datasources"]).writers(ALL, WRITE).view(READ),
+    Row::new("cdi.kubevirt.io", &["datavolumes", "datasources", "dataimportcrons"])
+        .writers(ALL, WRITE)
+        .view(READ),
     // The same, of what its images come in by.
     Row::new(UPLOADS, &["uploadtokenrequests", "uploads/proxy"]).writers(CREATE, CREATE),
     Row::new("pool.kubevirt.io", &["virtualmachinepools"]).writers(ALL, WRITE).view(READ),
@@ -296,7 +298,10 @@ mod tests {
         let served: BTreeSet<String> = barevirt_api::crd::all()
             .iter()
             .map(|crd| format!("{} {}", crd.spec.group, crd.spec.names.plural))
-            .chain(["datavolumes", "datasources"].map(|kind| format!("cdi.kubevirt.io {kind}")))
+            .chain(
+                ["datavolumes", "datasources", "dataimportcrons"]
+                    .map(|kind| format!("cdi.kubevirt.io {kind}")),
+            )
             .collect();
         let granted: BTreeSet<String> = grants()
             .values()

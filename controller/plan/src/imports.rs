@@ -17,11 +17,13 @@
 //! whatever else has their names is left alone.
 
 mod claim;
+pub mod cron;
 pub mod data_source;
 mod facts;
 mod importer;
 mod job;
 mod origin;
+mod profile;
 mod sender;
 mod stage;
 mod status;
@@ -38,6 +40,7 @@ pub use claim::is_filled;
 pub use facts::{Copied, Event, Installation, LABEL, Observed, Sender, SourceClaim, Step};
 pub use importer::{Running, address, name as pod_name};
 pub use origin::{Named, followed, is_waiting, may_copy, named, permitted};
+pub use profile::{Profile, is_open, status as profile_status};
 pub use sender::{RECEIVER_ANNOTATION, SELECTOR, asked_by, name as sender_name};
 pub use status::refused;
 
@@ -94,7 +97,7 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
     let events = status::events(&old, &status, &stage, observed);
     let mut plan = Plan { events, status: (status != old).then_some(status), ..Plan::default() };
     match &stage {
-        Stage::Unclaimed => match claim::of(data_volume, source) {
+        Stage::Unclaimed => match claim::of(data_volume, source, &observed.profile) {
             Ok(claim) => plan.step = Some(Step::MakeClaim(Box::new(claim))),
             // `stage` has asked the same.
             Err(_) => return plan,

@@ -12,7 +12,9 @@
 
 mod again;
 mod apply;
+mod crons;
 mod observe;
+mod profiles;
 mod progress;
 mod senders;
 mod sources;
@@ -21,7 +23,7 @@ mod uploads;
 
 use crate::cluster::Cluster;
 use again::DEADLINE;
-use barevirt_api::cdi::{DATA_SOURCE_DEFINITION, DataSource, DataVolume};
+use barevirt_api::cdi::{DATA_SOURCE_DEFINITION, DataSource, DataVolume, IMPORT_CRON_DEFINITION};
 use barevirt_component::data_volumes;
 use barevirt_component::request::Error;
 use barevirt_plan::imports::{self, LABEL, SELECTOR, asked_by};
@@ -58,6 +60,8 @@ async fn fill(cluster: &Arc<Cluster>) {
             tokio::select! {
                 () = work(cluster.clone()) => warn!("the watches of DataVolumes ended"),
                 () = follow_sources(cluster) => {}
+                () = follow_crons(cluster) => {}
+                () = profiles::work(cluster) => {}
                 () = uploads::work(cluster.clone()) => warn!("the watches of claims to upload into ended"),
                 () = until_not_ours(cluster) => info!("DataVolumes are somebody else's now"),
             }
@@ -93,6 +97,17 @@ async fn follow_sources(cluster: &Arc<Cluster>) {
         if data_volumes::is_ours(&cluster.client, DATA_SOURCE_DEFINITION).await.unwrap_or_default() {
             sources::work(cluster.clone()).await;
             warn!("the watches of DataSources ended");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// DataImportCrons, whenever their definition is ours, too.
+async fn follow_crons(cluster: &Arc<Cluster>) {
+    loop {
+        if data_volumes::is_ours(&cluster.client, IMPORT_CRON_DEFINITION).await.unwrap_or_default() {
+            crons::work(cluster.clone()).await;
+            warn!("the watches of DataImportCrons ended");
         }
         tokio::time::sleep(LOOK).await;
     }

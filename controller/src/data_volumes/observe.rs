@@ -1,6 +1,6 @@
 //! What is there of a DataVolume. All of it is read anew: nothing is made twice because a cache is behind.
 
-use super::progress;
+use super::{profiles, progress};
 use crate::cluster::Cluster;
 use barevirt_api::cdi::{DataSource, DataVolume};
 use barevirt_api::names::{
@@ -9,8 +9,8 @@ use barevirt_api::names::{
 use barevirt_component::request::{Error, call, call_opt};
 use barevirt_plan::data_volumes::Place;
 use barevirt_plan::imports::{
-    Copied, Installation, LABEL, Named, Observed, Sender, SourceClaim, address, followed, is_waiting, named,
-    permitted, pod_name, sender_name,
+    Copied, Installation, LABEL, Named, Observed, Profile, Sender, SourceClaim, address, followed,
+    is_waiting, named, permitted, pod_name, sender_name,
 };
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -37,6 +37,10 @@ pub(super) async fn observe(
     let claim = call_opt("get", || about("claim", name), claims.get(name)).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let copied = copied(cluster, &data_volume, claim.as_ref()).await?;
+    let profile = match &claim {
+        Some(_) => Profile::default(),
+        None => profiles::of(cluster, &data_volume).await?,
+    };
     let importer = pod_name(name);
     let pod = call_opt("get", || about("pod", &importer), pods.get(&importer)).await?;
     let waits = match &claim {
@@ -48,7 +52,7 @@ pub(super) async fn observe(
         None => None,
     };
     let now = Time(Timestamp::now());
-    Ok(Some(Observed { data_volume, claim, copied, pod, waits, progress, now }))
+    Ok(Some(Observed { data_volume, claim, profile, copied, pod, waits, progress, now }))
 }
 
 /// What it copies.

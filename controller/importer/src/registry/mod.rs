@@ -11,7 +11,7 @@ pub mod layer;
 pub mod manifest;
 pub mod name;
 
-use crate::checksum::Checksum;
+use crate::checksum::{self, Checksum};
 use crate::failure::Failure;
 use crate::url::{Url, basic};
 use crate::web::{Answer, Ask, Web};
@@ -71,6 +71,18 @@ impl<'a> Registry<'a> {
         }
     }
 
+    /// The digest of the image's manifest; of its index, where it is there for several architectures.
+    ///
+    /// # Errors
+    /// When there is no such image, or nobody may see it.
+    pub async fn digest(&mut self) -> Result<String, Failure> {
+        let reference = self.name.reference.clone();
+        let body = self.manifest(&reference).await?;
+        // It is one: what is no image is told now, and not by each import.
+        Manifest::parse(&body, &self.name)?;
+        Ok(if reference.contains(':') { reference } else { checksum::of(&body) })
+    }
+
     /// What to ask for a layer.
     ///
     /// # Errors
@@ -110,7 +122,7 @@ impl<'a> Registry<'a> {
         if let Some(value) = &self.authorization {
             private.insert(header::AUTHORIZATION, value.clone());
         }
-        Ok(Ask { url, private, headers })
+        Ok(Ask { url, private, headers, signer: None })
     }
 
     /// Gets what the registry wants to see.
@@ -127,7 +139,7 @@ impl<'a> Registry<'a> {
             Some(Challenge::Bearer { realm, service }) => {
                 let scope = format!("repository:{}:pull", self.name.path);
                 let url = answer.url.follow(&challenge::with_query(&realm, service.as_deref(), &scope))?;
-                let mut ask = Ask { url, private: HeaderMap::new(), headers: HeaderMap::new() };
+                let mut ask = Ask { url, private: HeaderMap::new(), headers: HeaderMap::new(), signer: None };
                 if let Some(own) = &own {
                     // A password is for the registry's host, and for others only where nobody listens.
                     if !ask.url.tls && !self.insecure {

@@ -1,15 +1,16 @@
-//! Writes what a person installs: two files for `kubectl apply`, and a chart for Helm.
+//! Writes what a person installs: files for `kubectl apply`, and a chart for Helm.
 
 use anyhow::{Context, ensure};
-use barevirt_install::{INSTALLED, Images, chart, is_digest, kubevirt, manifest, operator, yaml};
+use barevirt_install::{INSTALLED, Images, catalogue, chart, is_digest, kubevirt, manifest, operator, yaml};
 use clap::Parser;
 use std::path::{Path, PathBuf};
 
-/// Writes what a person installs: barevirt-operator.yaml and barevirt-cr.yaml for `kubectl apply`, and chart/ for Helm.
+/// Writes what a person installs: barevirt-operator.yaml, barevirt-cr.yaml and cloud-images.yaml for `kubectl apply`, and chart/
+/// for Helm.
 #[derive(Debug, Parser)]
 #[command(name = "manifests", version = barevirt_api::release::line())]
 struct Options {
-    /// Folder that they are written to; when not given, the two files go to standard output.
+    /// Folder that they are written to; when not given, operator and object go to standard output.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Registry of the images and the path before their names.
@@ -58,6 +59,7 @@ fn main() -> anyhow::Result<()> {
     };
     write(&out.join("barevirt-operator.yaml"), &operator)?;
     write(&out.join("barevirt-cr.yaml"), &object)?;
+    write(&out.join("cloud-images.yaml"), &yaml::print(&catalogue())?)?;
     for (path, text) in chart::files(&chart_version, &images)? {
         write(&out.join("chart").join(path), &text)?;
     }

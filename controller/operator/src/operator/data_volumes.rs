@@ -1,11 +1,12 @@
-//! The definitions of DataVolumes and DataSources, CDI's kinds. Where a cluster has none, ours are made, and virt-controller fills
+//! The definitions of CDI's kinds that are served without it. Where a cluster has none, ours are made, and virt-controller fills
 //! DataVolumes; one that somebody else has made, or made of ours, is never changed. A CDI that is installed later does that: from
 //! then on it is CDI's.
 //!
 //! ```text
 //!   none ---------------------------------> made
 //!   ours, of another version -------------> changed
-//!   ours, and somebody wants no Barevirt -> deleted, if no object of the kind is left: with it would go what they hold
+//!   ours, and somebody wants no Barevirt -> deleted, if no object of the kind is left: with it would go what they hold; profiles
+//!                                           of storage classes hold nothing
 //!   somebody else's, or CDI's kind there -> left alone
 //! ```
 
@@ -16,6 +17,7 @@ use super::{MANAGED_BY_LABEL, NAME, looks};
 use crate::objects::definition;
 use barevirt_api::cdi::{
     self, CDI_DEFINITION as CDI, DATA_SOURCE, DATA_SOURCE_DEFINITION, DATA_VOLUME, DATA_VOLUME_DEFINITION,
+    IMPORT_CRON, IMPORT_CRON_DEFINITION, STORAGE_PROFILE, STORAGE_PROFILE_DEFINITION,
 };
 use barevirt_component::request::{Error, call, call_opt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -37,9 +39,15 @@ struct Kind {
 }
 
 /// In the order in which they are made: once DataVolumes are served, so is what they name.
-const KINDS: [Kind; 2] = [
+const KINDS: [Kind; 4] = [
+    Kind {
+        name: STORAGE_PROFILE_DEFINITION,
+        kind: STORAGE_PROFILE,
+        definition: cdi::storage_profile_definition,
+    },
     Kind { name: DATA_SOURCE_DEFINITION, kind: DATA_SOURCE, definition: cdi::data_source_definition },
     Kind { name: DATA_VOLUME_DEFINITION, kind: DATA_VOLUME, definition: cdi::definition },
+    Kind { name: IMPORT_CRON_DEFINITION, kind: IMPORT_CRON, definition: cdi::import_cron_definition },
 ];
 
 /// Keeps them right, while there is an installation.
@@ -117,6 +125,8 @@ pub(super) async fn remove(client: &Client) -> Result<(), Error> {
 }
 
 async fn remove_one(client: &Client, kind: &Kind) -> Result<(), Error> {
+    // There is one for each storage class, and nothing belongs to it.
+    let holds = kind.name != STORAGE_PROFILE_DEFINITION;
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let about = || format!("definition {}", kind.name);
     let Some(found) = call_opt("get", about, api.get_metadata(kind.name)).await? else { return Ok(()) };
@@ -124,7 +134,7 @@ async fn remove_one(client: &Client, kind: &Kind) -> Result<(), Error> {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &cdi::resource(kind.kind));
     let some = ListParams::default().limit(1);
     let left = call_opt("list", || format!("objects of {}", kind.name), all.list_metadata(&some)).await?;
-    if left.is_some_and(|left| !left.items.is_empty()) {
+    if holds && left.is_some_and(|left| !left.items.is_empty()) {
         info!(
             definition = kind.name,
             "stays: there are objects of the kind, and what belongs to them would go with it"

@@ -3,6 +3,7 @@
 use super::facts::{LABEL, SourceClaim};
 use super::job::is_upload;
 use super::origin;
+use super::profile::{self, Profile};
 use crate::owner::owner;
 use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec, annotation};
 use barevirt_api::quantity;
@@ -32,9 +33,11 @@ pub fn is_filled(claim: &PersistentVolumeClaim, data_volume: &str) -> bool {
 }
 
 /// The claim to make; or what keeps it from being made. `source` is the claim that is copied, where one is.
+/// `profile`: what the storage class is good for.
 pub(super) fn of(
     data_volume: &DataVolume,
     source: Option<&SourceClaim>,
+    profile: &Profile,
 ) -> Result<PersistentVolumeClaim, String> {
     let copy = source.and_then(|source| source.claim.as_ref());
     let spec = match (&data_volume.spec.pvc, &data_volume.spec.storage) {
@@ -42,7 +45,7 @@ pub(super) fn of(
             size(claim.resources.as_ref(), "spec.pvc")?;
             claim.clone()
         }
-        (None, Some(storage)) => of_storage(storage, copy)?,
+        (None, Some(storage)) => of_storage(storage, copy, profile)?,
         _ => return Err("exactly one of spec.pvc and spec.storage must be given".to_owned()),
     };
     let mut labels = data_volume.labels().clone();
@@ -71,6 +74,7 @@ pub(super) fn of(
 fn of_storage(
     storage: &StorageSpec,
     copy: Option<&PersistentVolumeClaim>,
+    profile: &Profile,
 ) -> Result<PersistentVolumeClaimSpec, String> {
     let asks = storage
         .resources
@@ -95,7 +99,7 @@ fn of_storage(
         });
     }
     let asked = size(storage.resources.as_ref(), "spec.storage")?;
-    let volume_mode = storage.volume_mode.clone().filter(|mode| mode == BLOCK);
+    let (access_modes, volume_mode) = profile::modes(storage, &profile.sets);
     let aligned = asked.checked_next_multiple_of(ALIGNMENT);
     let needed = match &volume_mode {
         Some(_) => aligned,
@@ -104,15 +108,11 @@ fn of_storage(
     let needed = needed.ok_or_else(|| "spec.storage.resources.requests.storage is too large".to_owned())?;
     let mut resources = storage.resources.clone().unwrap_or_default();
     resources.requests.get_or_insert_default().insert("storage".to_owned(), quantity::from_bytes(needed));
-    let access_modes = match storage.access_modes.as_slice() {
-        [] => vec!["ReadWriteOnce".to_owned()],
-        given => given.to_vec(),
-    };
     Ok(PersistentVolumeClaimSpec {
         access_modes: Some(access_modes),
         resources: Some(resources),
         selector: storage.selector.clone(),
-        storage_class_name: storage.storage_class_name.clone(),
+        storage_class_name: storage.storage_class_name.clone().or_else(|| profile.class.clone()),
         volume_mode,
         volume_name: storage.volume_name.clone(),
         ..PersistentVolumeClaimSpec::default()

@@ -1,5 +1,6 @@
 //! What is known of a DataVolume, and words that several steps need.
 
+use super::profile::Profile;
 use crate::data_volumes::Place;
 use barevirt_api::cdi::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -125,6 +126,8 @@ pub struct Observed {
     pub data_volume: DataVolume,
     /// The claim of its name.
     pub claim: Option<PersistentVolumeClaim>,
+    /// What its storage class is good for, where that is asked.
+    pub profile: Profile,
     /// What it copies.
     pub copied: Copied,
     /// The pod of its importer's name.

@@ -92,7 +92,7 @@ pub(super) fn of(
         let image = ImageVolumeSource { reference: Some(reference.to_owned()), pull_policy: None };
         volumes.add(SOURCE_VOLUME, SOURCE, Volume { image: Some(image), ..Volume::default() });
     }
-    volumes.of_source(data_volume);
+    volumes.of_source(spec);
     let pod = pod(
         spec,
         &job::of(data_volume, copy, installation),
@@ -239,12 +239,13 @@ impl Volumes {
     }
 
     /// What the source names.
-    fn of_source(&mut self, data_volume: &DataVolume) {
-        let Some(source) = &data_volume.spec.source else { return };
+    pub(super) fn of_source(&mut self, spec: &DataVolumeSpec) {
+        let Some(source) = &spec.source else { return };
         let http = source.http.as_ref().map(|http| (&http.secret_ref, &http.cert_config_map));
         let registry =
             source.registry.as_ref().map(|registry| (&registry.secret_ref, &registry.cert_config_map));
-        let Some((secret, authorities)) = http.or(registry) else { return };
+        let s3 = source.s3.as_ref().map(|s3| (&s3.secret_ref, &s3.cert_config_map));
+        let Some((secret, authorities)) = http.or(registry).or(s3) else { return };
         if let Some(secret) = secret.as_deref().filter(|name| !name.is_empty()) {
             self.secret("credentials", CREDENTIALS, secret);
         }
@@ -259,14 +260,22 @@ impl Volumes {
     }
 }
 
+/// How its container has ended the last time.
+fn last(pod: &Pod) -> Option<ContainerStateTerminated> {
+    let container = container(pod)?;
+    let of = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
+    of(&container.state).or_else(|| of(&container.last_state))
+}
+
+/// What it has left behind.
+pub(super) fn outcome(pod: &Pod) -> Option<Outcome> {
+    Outcome::of_message(last(pod)?.message.as_deref().unwrap_or_default())
+}
+
 /// How a pod has ended, if it has.
 pub(super) fn ended(pod: &Pod) -> Option<End> {
     let status = pod.status.as_ref()?;
-    let container = container(pod);
-    let last = container.and_then(|container| {
-        let of = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
-        of(&container.state).or_else(|| of(&container.last_state))
-    });
+    let last = last(pod);
     if status.phase.as_deref() == Some("Succeeded") {
         return Some(match last.as_ref().map(|last| last.exit_code) {
             None | Some(0) => End::Filled,
@@ -289,7 +298,7 @@ pub(super) fn ended(pod: &Pod) -> Option<End> {
 fn hopeless(last: &ContainerStateTerminated) -> Option<String> {
     match Outcome::of_message(last.message.as_deref().unwrap_or_default()) {
         Some(Outcome::Failed { last: true, reason }) => Some(reason),
-        Some(Outcome::Failed { last: false, .. } | Outcome::Done { .. }) => None,
+        Some(Outcome::Failed { last: false, .. } | Outcome::Done { .. } | Outcome::Found { .. }) => None,
         None => (last.exit_code == i32::from(EXIT_FINAL)).then(|| why(last)),
     }
 }
@@ -299,7 +308,7 @@ fn why(last: &ContainerStateTerminated) -> String {
     let message = last.message.as_deref().unwrap_or_default();
     match Outcome::of_message(message) {
         Some(Outcome::Failed { reason, .. }) => reason,
-        Some(Outcome::Done { .. }) | None => {
+        Some(Outcome::Done { .. } | Outcome::Found { .. }) | None => {
             let reason = last.reason.as_deref().unwrap_or("Error");
             let Outcome::Failed { reason: message, .. } = Outcome::failed(false, message) else {
                 return reason.to_owned();

@@ -23,14 +23,13 @@ pub(super) fn source_problem(data_volume: &DataVolume) -> Option<String> {
     let others = [
         ("gcs", gcs.is_some()),
         ("imageio", imageio.is_some()),
-        ("s3", s3.is_some()),
         ("snapshot", snapshot.is_some()),
         ("vddk", vddk.is_some()),
     ];
     if let Some((name, _)) = others.iter().find(|(_, given)| *given) {
         return Some(format!("spec.source.{name} is served by CDI alone, and this cluster has none"));
     }
-    if [blank.is_some(), http.is_some(), pvc.is_some(), registry.is_some(), upload.is_some()]
+    if [blank.is_some(), http.is_some(), pvc.is_some(), registry.is_some(), s3.is_some(), upload.is_some()]
         .iter()
         .filter(|given| **given)
         .count()
@@ -108,8 +107,12 @@ pub(super) fn of(
     }
 }
 
-fn source(source: Option<&DataVolumeSource>, insecure: &BTreeSet<String>) -> Source {
+/// Where the contents come from; `insecure` are registries without TLS.
+pub(super) fn source(source: Option<&DataVolumeSource>, insecure: &BTreeSet<String>) -> Source {
     let Some(source) = source else { return Source::Blank {} };
+    if let Some(s3) = &source.s3 {
+        return Source::S3 { url: s3.url.clone() };
+    }
     match (&source.http, &source.registry) {
         (Some(http), _) => Source::Http {
             url: http.url.clone(),

@@ -58,7 +58,7 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
         if let Some(why) = source_missing(&observed.copied) {
             return Stage::SourceWaits(why);
         }
-        return match claim::of(data_volume, copy) {
+        return match claim::of(data_volume, copy, &observed.profile) {
             Ok(_) => Stage::Unclaimed,
             Err(why) => Stage::Hopeless(why),
         };

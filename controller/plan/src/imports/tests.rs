@@ -35,6 +35,7 @@ pub(super) fn data_volume(change: impl FnOnce(&mut Value)) -> DataVolume {
 pub(super) fn observed(data_volume: DataVolume) -> Observed {
     let now = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     Observed {
+        profile: Profile::default(),
         data_volume,
         claim: None,
         copied: Copied::Nothing,
@@ -445,7 +446,7 @@ fn a_lost_volume_is_a_failure() {
 fn a_claim_for_a_disk_has_room_for_the_file_system() {
     let requests = |spec: Value| {
         let data_volume = data_volume(|value| value["spec"] = spec);
-        let claim = claim::of(&data_volume, None).unwrap().spec.unwrap();
+        let claim = claim::of(&data_volume, None, &Profile::default()).unwrap().spec.unwrap();
         let asked =
             barevirt_api::quantity::bytes(&claim.resources.clone().unwrap().requests.unwrap()["storage"])
                 .unwrap();
@@ -471,12 +472,43 @@ fn a_claim_for_a_disk_has_room_for_the_file_system() {
 }
 
 #[test]
+fn a_claim_takes_what_it_leaves_open_from_the_profile_of_its_class() {
+    let data_volume = data_volume(|_| {});
+    let sets = json!([{ "accessModes": ["ReadWriteMany"], "volumeMode": "Block" }]);
+    let profile = Profile { class: Some("fast".to_owned()), sets: serde_json::from_value(sets).unwrap() };
+    let claim = claim::of(&data_volume, None, &profile).unwrap().spec.unwrap();
+    assert_eq!(claim.access_modes, Some(vec!["ReadWriteMany".to_owned()]));
+    assert_eq!(claim.volume_mode.as_deref(), Some("Block"));
+    assert_eq!(claim.storage_class_name.as_deref(), Some("fast"));
+    // A device has no file system that takes room.
+    let asked = barevirt_api::quantity::bytes(&claim.resources.unwrap().requests.unwrap()["storage"]);
+    assert_eq!(asked.unwrap(), 1 << 30);
+}
+
+#[test]
+fn an_object_of_s3_is_asked_for_with_the_keys_of_its_secret() {
+    let pod = pod(
+        |value| {
+            value["spec"]["source"] = json!({ "s3": {
+                "url": "https://s3.example/bucket/a.img", "secretRef": "keys", "certConfigMap": "ca",
+            } });
+        },
+        false,
+    );
+    let spec = serde_json::to_value(pod.spec.unwrap()).unwrap();
+    let job: Job = serde_json::from_str(spec["containers"][0]["env"][0]["value"].as_str().unwrap()).unwrap();
+    assert_eq!(job.source, Source::S3 { url: "https://s3.example/bucket/a.img".to_owned() });
+    let text = spec["volumes"].to_string();
+    assert!(text.contains(r#""secretName":"keys""#) && text.contains(r#""name":"ca""#), "{text}");
+}
+
+#[test]
 fn the_claim_has_what_the_data_volume_says_of_itself() {
     let data_volume = data_volume(|value| {
         value["metadata"]["annotations"] =
             json!({ "a": "b", "kubectl.kubernetes.io/last-applied-configuration": "x" });
     });
-    let claim = claim::of(&data_volume, None).unwrap();
+    let claim = claim::of(&data_volume, None, &Profile::default()).unwrap();
     assert_eq!(claim.labels()["of"], "template");
     assert_eq!(claim.labels()[LABEL.0], LABEL.1);
     assert_eq!(claim.annotations().keys().collect::<Vec<_>>(), ["a"]);
@@ -485,7 +517,7 @@ fn the_claim_has_what_the_data_volume_says_of_itself() {
 
 fn pod(change: impl FnOnce(&mut Value), block: bool) -> Pod {
     let data_volume = data_volume(change);
-    let mut claim = claim::of(&data_volume, None).unwrap();
+    let mut claim = claim::of(&data_volume, None, &Profile::default()).unwrap();
     if block {
         claim.spec.as_mut().unwrap().volume_mode = Some("Block".to_owned());
     }

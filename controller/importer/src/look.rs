@@ -1,0 +1,62 @@
+//! What a source has at the moment, without getting it: the digest by which DataImportCrons tell one image from another.
+//!
+//! ```text
+//!   registry: the manifest's own digest, of the index where there is one
+//!   http:     the digest of what tells one state of the file from another: ETag, time, length, and the checksum that is asked for
+//! ```
+
+use crate::checksum;
+use crate::failure::Failure;
+use crate::registry::Registry;
+use crate::registry::name::Name;
+use crate::run::Importer;
+use crate::url::Url;
+use barevirt_import_job::Source;
+use http::StatusCode;
+use http::header;
+
+impl Importer {
+    /// The digest of what the source has.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub async fn look(&self, source: &Source) -> Result<String, Failure> {
+        match source {
+            Source::Registry { url, insecure, .. } => {
+                let name = Name::parse(url)?;
+                Registry::new(&self.web, name, *insecure, self.login.clone()).digest().await
+            }
+            Source::Http { url, headers, checksum } => {
+                let url = Url::parse(url)?;
+                let shown = url.shown();
+                let answer = self.web.get(&self.ask(url, headers)?).await?;
+                if answer.status != StatusCode::OK {
+                    return Err(answer.refusal());
+                }
+                let validator = [header::ETAG, header::LAST_MODIFIED]
+                    .into_iter()
+                    .find_map(|name| answer.header(name).map(str::to_owned));
+                if validator.is_none() && checksum.is_none() {
+                    return Err(Failure::Final(format!(
+                        "{shown} says neither ETag nor Last-Modified: it cannot be told when it has changed"
+                    )));
+                }
+                let length = answer.header(header::CONTENT_LENGTH).unwrap_or_default();
+                let said = [
+                    validator.as_deref().unwrap_or_default(),
+                    length,
+                    checksum.as_deref().unwrap_or_default(),
+                ];
+                Ok(checksum::of(said.join("\n").as_bytes()))
+            }
+            Source::Blank {}
+            | Source::Claim {}
+            | Source::Image {}
+            | Source::Upload { .. }
+            | Source::S3 { .. }
+            | Source::Sender { .. } => {
+                Err(Failure::Final("only images of registries and of web servers are looked at".to_owned()))
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What is made for a DataImportCron: DataVolumes, and the DataSource.
+
+use crate::imports::job::source_problem;
+use crate::owner::owner;
+use barevirt_api::cdi::{
+    DataImportCron, DataSource, DataSourceSource, DataSourceSpec, DataVolume, DataVolumeSourcePvc,
+    IMPORT_CRON_CLEANUP_LABEL, IMPORT_CRON_LABEL, LAST_USE_TIME, annotation,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Digits of a digest in a name.
+const DIGITS: usize = 12;
+/// Longest name of a DataVolume: it becomes that of a claim and part of those of pods.
+const LONGEST: usize = 253;
+/// Longest value of a label.
+const LONGEST_LABEL: usize = 63;
+/// Labels that are passed on: by them machines get instance types and preferences.
+const PASSED: &str = "instancetype.kubevirt.io/default-";
+
+/// Name of the import of a digest.
+pub fn import_name(managed: &str, digest: &str) -> String {
+    let digits = digest.split_once(':').map_or(digest, |(_, digits)| digits);
+    let digits: String = digits.chars().take(DIGITS).collect();
+    let managed: String = managed.chars().take(LONGEST - DIGITS - 1).collect();
+    format!("{managed}-{digits}")
+}
+
+/// Why nothing can be imported for it. The definition's rules refuse these; one of another's definition may be there still.
+pub(super) fn problem(cron: &DataImportCron) -> Option<String> {
+    let spec = &cron.spec;
+    let template = &spec.template.spec;
+    let served =
+        template.source.as_ref().is_some_and(|source| source.http.is_some() != source.registry.is_some());
+    if !served || template.source_ref.is_some() {
+        let why = "spec.template.spec.source: images of http and registry are imported by schedule; \
+            other sources by CDI alone, and this cluster has none";
+        return Some(why.to_owned());
+    }
+    if cron.name_any().len() > LONGEST_LABEL {
+        return Some(format!(
+            "metadata.name is longer than {LONGEST_LABEL} characters, which a label can have"
+        ));
+    }
+    if spec.managed_data_source.is_empty() {
+        return Some("spec.managedDataSource must be given".to_owned());
+    }
+    let volume = DataVolume::new("", template.clone());
+    source_problem(&volume).map(|problem| format!("spec.template.{problem}"))
+}
+
+fn labels(cron: &DataImportCron) -> BTreeMap<String, String> {
+    let passed = cron.labels().iter().filter(|(label, _)| label.starts_with(PASSED));
+    let mut labels: BTreeMap<String, String> =
+        passed.map(|(label, value)| (label.clone(), value.clone())).collect();
+    labels.insert(IMPORT_CRON_LABEL.to_owned(), cron.name_any());
+    if goes_along(cron) {
+        labels.insert(IMPORT_CRON_CLEANUP_LABEL.to_owned(), "true".to_owned());
+    }
+    labels
+}
+
+fn goes_along(cron: &DataImportCron) -> bool {
+    cron.spec.retention_policy.as_deref() == Some("None")
+}
+
+/// Owned by it, where it is to go with it. CDI goes by a label.
+fn owners(cron: &DataImportCron) -> Option<Vec<OwnerReference>> {
+    let owner = || OwnerReference { block_owner_deletion: None, controller: None, ..owner(cron) };
+    goes_along(cron).then(|| vec![owner()])
+}
+
+/// The DataVolume of a digest.
+pub(super) fn data_volume(cron: &DataImportCron, name: &str, digest: &str, now: &Time) -> DataVolume {
+    let template = &cron.spec.template;
+    let mut spec = template.spec.clone();
+    if let Some(registry) = spec.source.as_mut().and_then(|source| source.registry.as_mut()) {
+        registry.url = registry.url.as_deref().map(|url| pinned(url, digest));
+    }
+    let said = template.metadata.clone().unwrap_or_default();
+    let mut all_labels = said.labels.unwrap_or_default();
+    all_labels.extend(labels(cron));
+    let mut annotations = said.annotations.unwrap_or_default();
+    annotations.insert(annotation::BIND.to_owned(), "true".to_owned());
+    annotations.insert(LAST_USE_TIME.to_owned(), now.0.to_string());
+    DataVolume {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: cron.metadata.namespace.clone(),
+            labels: Some(all_labels),
+            annotations: Some(annotations),
+            owner_references: owners(cron),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
+}
+
+/// The address of one image: by its digest, without the tag.
+fn pinned(url: &str, digest: &str) -> String {
+    let url = url.split_once('@').map_or(url, |(url, _)| url);
+    let (path, last) = url.rsplit_once('/').unwrap_or(("", url));
+    let last = last.split_once(':').map_or(last, |(last, _)| last);
+    format!("{path}/{last}@{digest}")
+}
+
+/// What says of an import that it is the current one.
+pub(super) fn used(now: &Time) -> Value {
+    json!({ "metadata": { "annotations": { LAST_USE_TIME: now.0.to_string() } } })
+}
+
+/// When an import was the current one last, as text that can be compared.
+pub(super) fn last_used(import: &DataVolume) -> String {
+    let said = import.annotations().get(LAST_USE_TIME).cloned();
+    let made = || import.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string());
+    said.or_else(made).unwrap_or_default()
+}
+
+/// The claim of an import.
+pub(super) fn claim(cron: &DataImportCron, name: &str) -> DataVolumeSourcePvc {
+    DataVolumeSourcePvc { name: name.to_owned(), namespace: cron.namespace().unwrap_or_default() }
+}
+
+/// The DataSource as it is to be.
+pub(super) fn data_source(cron: &DataImportCron, last: Option<&DataVolumeSourcePvc>) -> DataSource {
+    DataSource {
+        metadata: ObjectMeta {
+            name: Some(cron.spec.managed_data_source.clone()),
+            namespace: cron.metadata.namespace.clone(),
+            labels: Some(labels(cron)),
+            owner_references: owners(cron),
+            ..ObjectMeta::default()
+        },
+        spec: DataSourceSpec {
+            source: DataSourceSource { pvc: last.cloned(), ..DataSourceSource::default() },
+        },
+        status: None,
+    }
+}
+
+/// What makes a DataSource the one that it is to be; nothing where it is.
+pub(super) fn pointed(found: &DataSource, wanted: &DataSource) -> Option<Value> {
+    let lacks = wanted.labels().iter().any(|(label, value)| found.labels().get(label) != Some(value));
+    // Without an import it stands for what it stood for.
+    let source = Some(&wanted.spec.source).filter(|source| source.pvc.is_some());
+    let points = source.is_none_or(|source| *source == found.spec.source);
+    if !lacks && points {
+        return None;
+    }
+    let mut patch = json!({ "metadata": { "labels": wanted.labels() } });
+    if let Some(source) = source.filter(|_| !points) {
+        patch["spec"] = json!({ "source": { "pvc": source.pvc, "snapshot": null, "dataSource": null } });
+    }
+    Some(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_named_by_its_digest_alone() {
+        for (url, expected) in [
+            (
+                "docker://quay.io/containerdisks/fedora:latest",
+                "docker://quay.io/containerdisks/fedora@sha256:0",
+            ),
+            ("docker://registry.example:5000/a/b", "docker://registry.example:5000/a/b@sha256:0"),
+            ("docker://registry.example:5000/b:1@sha256:9", "docker://registry.example:5000/b@sha256:0"),
+        ] {
+            assert_eq!(pinned(url, "sha256:0"), expected);
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_cdi() {
+        let digest = "sha256:0123456789abcdef";
+        assert_eq!(import_name("fedora", digest), "fedora-0123456789ab");
+        assert_eq!(import_name(&"x".repeat(253), digest).len(), LONGEST);
+    }
+}

@@ -1,0 +1,98 @@
+//! What is said of a DataImportCron: words that CDI says, too.
+
+use crate::data_volumes::status::FAILED;
+use crate::imports::facts::phase::{IN_PROGRESS, SCHEDULED};
+use crate::imports::status::{merged, said};
+use barevirt_api::cdi::{DataImportCronStatus, DataVolume};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+const PROGRESSING: &str = "Progressing";
+const UP_TO_DATE: &str = "UpToDate";
+/// Reason: an import is on its way.
+const PROGRESS: &str = "ImportProgressing";
+
+/// What is known.
+pub(super) struct Said<'a> {
+    /// Why the source could not be looked at, the last time.
+    pub(super) failure: Option<&'a str>,
+    /// Phase of the current import.
+    pub(super) phase: Option<String>,
+    /// Whether the current import is the one that is wanted.
+    pub(super) is_current: bool,
+    /// Whether it is filled.
+    pub(super) is_done: bool,
+    /// Whether there is one.
+    pub(super) has_import: bool,
+    /// The name of an import, which somebody else's DataVolume has.
+    pub(super) taken: Option<&'a str>,
+}
+
+/// Whether an import has come to nothing, or will not get on by itself.
+pub(super) fn is_stuck(import: &DataVolume) -> bool {
+    let Some(status) = &import.status else { return false };
+    status.phase.as_deref() == Some(FAILED)
+        || status.conditions.iter().any(|condition| {
+            condition.type_ == "Running"
+                && condition.status == "False"
+                && matches!(condition.reason.as_deref(), Some("Error" | "ImagePullFailed"))
+        })
+}
+
+/// The status with its conditions.
+pub(super) fn with_conditions(
+    mut status: DataImportCronStatus,
+    known: &Said<'_>,
+    now: &Time,
+) -> DataImportCronStatus {
+    let progressing = match (known.taken, known.phase.as_deref()) {
+        (Some(name), _) => {
+            let why = format!("DataVolume {name} exists and is not of this DataImportCron: delete it");
+            said(PROGRESSING, "False", "ErrImportNotOwned", why)
+        }
+        (None, _) if known.is_done || !known.has_import => {
+            said(PROGRESSING, "False", "NoImport", "No current import")
+        }
+        (None, Some(SCHEDULED)) => said(PROGRESSING, "False", SCHEDULED, "Import is scheduled"),
+        (None, Some(IN_PROGRESS)) => said(PROGRESSING, "True", PROGRESS, "Import is progressing"),
+        (None, None | Some("")) => said(PROGRESSING, "False", "Pending", "Import DataVolume phase Pending"),
+        (None, Some(other)) => {
+            said(PROGRESSING, "False", other.to_owned(), format!("Import DataVolume phase {other}"))
+        }
+    };
+    let up_to_date = match (known.is_current, known.is_done, known.failure) {
+        // What was the newest may be that no more.
+        (true, true, Some(why)) => {
+            said(UP_TO_DATE, "Unknown", "PollFailed", format!("the source cannot be looked at: {why}"))
+        }
+        (true, true, None) => said(UP_TO_DATE, "True", UP_TO_DATE, "Latest import is up to date"),
+        (true, false, _) if known.phase.as_deref() == Some(FAILED) => {
+            said(UP_TO_DATE, "False", "ImportFailed", "Import has failed: delete its DataVolume to try again")
+        }
+        (true, false, _) => said(UP_TO_DATE, "False", PROGRESS, "Import is progressing"),
+        (false, _, Some(why)) if !known.has_import => {
+            said(UP_TO_DATE, "False", "NoDigest", format!("No source digest: {why}"))
+        }
+        (false, _, _) if known.has_import || known.taken.is_some() => {
+            said(UP_TO_DATE, "False", "Outdated", "Source digest updated since last import")
+        }
+        (false, _, _) => said(UP_TO_DATE, "False", "NoDigest", "No source digest"),
+    };
+    for said in [progressing, up_to_date] {
+        status.conditions = merged(status.conditions, said, now);
+    }
+    status
+}
+
+/// The status of one that nothing is done for.
+pub(super) fn refused(
+    old: &DataImportCronStatus,
+    reason: &'static str,
+    message: &str,
+    now: &Time,
+) -> DataImportCronStatus {
+    let mut status = old.clone();
+    for type_ in [PROGRESSING, UP_TO_DATE] {
+        status.conditions = merged(status.conditions, said(type_, "False", reason, message), now);
+    }
+    status
+}

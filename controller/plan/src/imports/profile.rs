@@ -1,0 +1,185 @@
+//! What a storage class is good for: what its StorageProfile says of it, and what claims take from that for what they leave open.
+//!
+//! ```text
+//!   StorageClass --> StorageProfile of its name: spec.claimPropertySets, by people; else what is known of the provisioner
+//!                                  \--> status.claimPropertySets --> claims of `storage` without access modes or volume mode
+//! ```
+
+use barevirt_api::cdi::{ClaimPropertySet, StorageProfile, StorageProfileStatus, StorageSpec};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
+
+/// Volume mode of who wants what the profile advises.
+const FROM_PROFILE: &str = "FromStorageProfile";
+/// How claims are copied without CDI.
+const COPY: &str = "copy";
+/// What images are kept as without CDI.
+const FORMAT: &str = "pvc";
+
+const BLOCK: &str = "Block";
+const FILES: &str = "Filesystem";
+const ONE: &str = "ReadWriteOnce";
+const MANY: &str = "ReadWriteMany";
+
+/// Modes that go together, the best first.
+type Known = &'static [(&'static str, &'static str)];
+
+const ONE_FILES: Known = &[(ONE, FILES)];
+const ONE_BLOCK: Known = &[(ONE, BLOCK)];
+const MANY_FILES: Known = &[(MANY, FILES)];
+const EITHER_FILES: Known = &[(MANY, FILES), (ONE, FILES)];
+const ONE_EITHER: Known = &[(ONE, BLOCK), (ONE, FILES)];
+const SHARED_BLOCK: Known = &[(MANY, BLOCK), (ONE, BLOCK), (ONE, FILES)];
+
+/// What CDI knows of provisioners that are common without a vendor's cluster.
+const PROVISIONERS: &[(&str, Known)] = &[
+    ("kubevirt.io.hostpath-provisioner", ONE_FILES),
+    ("kubevirt.io/hostpath-provisioner", ONE_FILES),
+    ("k8s.io/minikube-hostpath", ONE_FILES),
+    ("nfs.csi.k8s.io", MANY_FILES),
+    ("k8s-sigs.io/nfs-subdir-external-provisioner", MANY_FILES),
+    ("rbd.csi.ceph.com", SHARED_BLOCK),
+    ("rook-ceph.rbd.csi.ceph.com", SHARED_BLOCK),
+    ("cephfs.csi.ceph.com", EITHER_FILES),
+    ("rook-ceph.cephfs.csi.ceph.com", EITHER_FILES),
+    ("linstor.csi.linbit.com", SHARED_BLOCK),
+    ("ebs.csi.aws.com", ONE_BLOCK),
+    ("efs.csi.aws.com", EITHER_FILES),
+    ("disk.csi.azure.com", ONE_BLOCK),
+    ("file.csi.azure.com", MANY_FILES),
+    ("pd.csi.storage.gke.io", ONE_EITHER),
+    ("topolvm.io", ONE_EITHER),
+    ("cinder.csi.openstack.org", ONE_EITHER),
+    ("manila.csi.openstack.org", MANY_FILES),
+    ("csi.vsphere.vmware.com", ONE_EITHER),
+    ("driver.longhorn.io", ONE_BLOCK),
+];
+
+/// What a claim of `storage` is to have where it leaves it open.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// The class, where it is not the one that Kubernetes takes by itself.
+    pub class: Option<String>,
+    /// What its StorageProfile says, the best first.
+    pub sets: Vec<ClaimPropertySet>,
+}
+
+/// Whether claims of it take something from a profile.
+pub fn is_open(storage: &StorageSpec) -> bool {
+    storage.access_modes.is_empty() || asked_mode(storage).is_none() || storage.storage_class_name.is_none()
+}
+
+fn asked_mode(storage: &StorageSpec) -> Option<&str> {
+    storage.volume_mode.as_deref().filter(|mode| !mode.is_empty() && *mode != FROM_PROFILE)
+}
+
+/// Access modes and volume mode of a claim.
+pub(super) fn modes(storage: &StorageSpec, sets: &[ClaimPropertySet]) -> (Vec<String>, Option<String>) {
+    let asked = asked_mode(storage);
+    let set = match (asked, storage.access_modes.as_slice()) {
+        (None, []) => sets.first(),
+        // Who says one of them gets the other one that goes with it, if one does.
+        (Some(mode), []) => sets.iter().find(|set| set.volume_mode.as_deref() == Some(mode)),
+        (None, modes) => sets
+            .iter()
+            .find(|set| set.access_modes.iter().any(|mode| modes.contains(mode)))
+            .or_else(|| sets.first()),
+        (Some(_), _) => None,
+    };
+    let access_modes = match storage.access_modes.as_slice() {
+        [] => set.map(|set| set.access_modes.clone()).filter(|modes| !modes.is_empty()),
+        given => Some(given.to_vec()),
+    };
+    let mode = asked.or_else(|| set?.volume_mode.as_deref());
+    // What Kubernetes takes by itself is not written.
+    let mode = mode.filter(|mode| *mode == BLOCK).map(str::to_owned);
+    (access_modes.unwrap_or_else(|| vec![ONE.to_owned()]), mode)
+}
+
+/// The status of a class's profile, where it is another one.
+pub fn status(profile: &StorageProfile, class: &StorageClass) -> Option<StorageProfileStatus> {
+    let old = profile.status.clone().unwrap_or_default();
+    let known = PROVISIONERS.iter().find(|(name, _)| *name == class.provisioner);
+    let set = |(access, volume): &(&str, &str)| ClaimPropertySet {
+        access_modes: vec![(*access).to_owned()],
+        volume_mode: Some((*volume).to_owned()),
+    };
+    let sets = match profile.spec.claim_property_sets.as_slice() {
+        [] => known.into_iter().flat_map(|(_, sets)| *sets).map(set).collect(),
+        said => said.to_vec(),
+    };
+    let new = StorageProfileStatus {
+        claim_property_sets: sets,
+        clone_strategy: Some(COPY.to_owned()),
+        conditions: old.conditions.clone(),
+        data_import_cron_source_format: Some(FORMAT.to_owned()),
+        provisioner: Some(class.provisioner.clone()),
+        snapshot_class: profile.spec.snapshot_class.clone(),
+        storage_class: Some(class.name_any()),
+    };
+    (new != old).then_some(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn storage(value: Value) -> StorageSpec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn sets(known: Known) -> Vec<ClaimPropertySet> {
+        let set = |(access, volume): &(&str, &str)| json!({ "accessModes": [access], "volumeMode": volume });
+        serde_json::from_value(Value::Array(known.iter().map(set).collect())).unwrap()
+    }
+
+    #[test]
+    fn what_is_left_open_comes_from_the_profile() {
+        let shared = sets(SHARED_BLOCK);
+        let got = |value: Value| {
+            let (access, mode) = modes(&storage(value), &shared);
+            (access.join(","), mode.unwrap_or_else(|| FILES.to_owned()))
+        };
+        let pair = |access: &str, mode: &str| (access.to_owned(), mode.to_owned());
+        assert_eq!(got(json!({})), pair(MANY, BLOCK));
+        assert_eq!(got(json!({ "volumeMode": FROM_PROFILE })), pair(MANY, BLOCK));
+        assert_eq!(got(json!({ "volumeMode": FILES })), pair(ONE, FILES));
+        assert_eq!(got(json!({ "accessModes": [ONE] })), pair(ONE, BLOCK));
+        assert_eq!(got(json!({ "accessModes": ["ReadOnlyMany"] })), pair("ReadOnlyMany", BLOCK));
+        assert_eq!(got(json!({ "accessModes": [MANY], "volumeMode": FILES })), pair(MANY, FILES));
+        let none = |value: Value| modes(&storage(value), &[]);
+        assert_eq!(none(json!({})), (vec![ONE.to_owned()], None));
+        assert_eq!(none(json!({ "volumeMode": BLOCK })), (vec![ONE.to_owned()], Some(BLOCK.to_owned())));
+    }
+
+    #[test]
+    fn a_claim_that_says_all_of_it_needs_no_profile() {
+        let all = json!({ "accessModes": [ONE], "volumeMode": FILES, "storageClassName": "local" });
+        assert!(!is_open(&storage(all.clone())));
+        for left in ["accessModes", "volumeMode", "storageClassName"] {
+            let mut less = all.clone();
+            less.as_object_mut().unwrap().remove(left);
+            assert!(is_open(&storage(less)), "{left}");
+        }
+    }
+
+    #[test]
+    fn a_profile_says_what_people_say_or_what_is_known() {
+        let class: StorageClass = serde_json::from_value(
+            json!({ "metadata": { "name": "fast" }, "provisioner": "rook-ceph.rbd.csi.ceph.com" }),
+        )
+        .unwrap();
+        let mut profile = StorageProfile::default();
+        let known = status(&profile, &class).unwrap();
+        assert_eq!(known.claim_property_sets, sets(SHARED_BLOCK));
+        assert_eq!(known.storage_class.as_deref(), Some("fast"));
+        profile.status = Some(known);
+        assert_eq!(status(&profile, &class), None, "it is said once");
+        profile.spec.claim_property_sets = sets(ONE_FILES);
+        assert_eq!(status(&profile, &class).unwrap().claim_property_sets, sets(ONE_FILES));
+        let other =
+            serde_json::from_value(json!({ "metadata": { "name": "x" }, "provisioner": "y" })).unwrap();
+        assert!(status(&StorageProfile::default(), &other).unwrap().claim_property_sets.is_empty());
+    }
+}

@@ -1,0 +1,215 @@
+//! DataImportCrons, where their definition is ours: images that are imported anew whenever their source has another one. What
+//! follows, [`plan`](imports::cron::plan) decides.
+
+use super::again::{self, DEADLINE, REFUSED};
+use super::observe::installation;
+use crate::cluster::Cluster;
+use crate::write::FIELD_MANAGER;
+use barevirt_api::cdi::{
+    DataImportCron, DataImportCronStatus, DataSource, DataVolume, IMPORT_CRON_DEFINITION, IMPORT_CRON_LABEL,
+};
+use barevirt_component::data_volumes;
+use barevirt_component::notes::Note;
+use barevirt_component::request::{Category, Error, call, call_opt};
+use barevirt_plan::imports::LABEL;
+use barevirt_plan::imports::cron::{Observed, Plan, Step, desired, import_name, plan, poller_name};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::controller::{Action, Controller};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher;
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Event: something could not be made.
+const FAILED_CREATE: &str = "FailedCreate";
+
+/// Works until the future is dropped.
+pub(super) async fn work(cluster: Arc<Cluster>) {
+    let all: Api<DataImportCron> = Api::all(cluster.client.clone());
+    let pods: Api<Pod> = Api::all(cluster.client.clone());
+    let volumes: Api<DataVolume> = Api::all(cluster.client.clone());
+    let sources: Api<DataSource> = Api::all(cluster.client.clone());
+    let ours = watcher::Config::default().labels(&format!("{}={},{IMPORT_CRON_LABEL}", LABEL.0, LABEL.1));
+    let labelled = watcher::Config::default().labels(IMPORT_CRON_LABEL);
+    Controller::new(all, watcher::Config::default())
+        .owns(pods, ours)
+        .watches(volumes, labelled.clone(), |volume| of(&volume))
+        .watches(sources, labelled, |source| of(&source))
+        .run(reconcile, on_error, cluster)
+        .for_each(|_| std::future::ready(()))
+        .await;
+}
+
+/// Whose it is, by its label.
+fn of(made: &impl ResourceExt) -> Option<ObjectRef<DataImportCron>> {
+    let cron = made.labels().get(IMPORT_CRON_LABEL)?;
+    Some(ObjectRef::new(cron).within(&made.namespace()?))
+}
+
+async fn reconcile(cron: Arc<DataImportCron>, cluster: Arc<Cluster>) -> Result<Action, Error> {
+    let (namespace, name) = (cron.namespace().unwrap_or_default(), cron.name_any());
+    let done = tokio::time::timeout(DEADLINE, reconcile_one(&cluster, &namespace, &name)).await;
+    let again = done.unwrap_or(Err(Error::Overdue(DEADLINE)))?;
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
+}
+
+async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
+    let Some(observed) = observe(cluster, namespace, name).await? else { return Ok(None) };
+    let planned = plan(&observed, &installation(cluster).await?);
+    // As with DataVolumes: a CDI that came a moment ago finds its own untouched.
+    if planned.changes() && !data_volumes::is_ours(&cluster.client, IMPORT_CRON_DEFINITION).await? {
+        return Ok(None);
+    }
+    apply(cluster, &observed.cron, planned).await
+}
+
+/// Looks; nothing where there is no such DataImportCron.
+async fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Observed>, Error> {
+    let client = &cluster.client;
+    let about = |kind: &str, name: &str| format!("{kind} {namespace}/{name}");
+    let crons: Api<DataImportCron> = Api::namespaced(client.clone(), namespace);
+    let found = call_opt("get", || about("data import cron", name), crons.get(name)).await?;
+    let Some(cron) = found else { return Ok(None) };
+    let sources: Api<DataSource> = Api::namespaced(client.clone(), namespace);
+    let managed = &cron.spec.managed_data_source;
+    let data_source = match managed.as_str() {
+        "" => None,
+        managed => call_opt("get", || about("data source", managed), sources.get(managed)).await?,
+    };
+    let manager = data_source.as_ref().and_then(|source| source.labels().get(IMPORT_CRON_LABEL).cloned());
+    let rival = match manager.filter(|manager| !manager.is_empty() && manager != name) {
+        Some(other) => {
+            let found = call_opt("get", || about("data import cron", &other), crons.get(&other)).await?;
+            found.filter(|other| other.spec.managed_data_source == *managed).map(|_| other)
+        }
+        None => None,
+    };
+    let volumes: Api<DataVolume> = Api::namespaced(client.clone(), namespace);
+    let wanted = match desired(&cron).map(|digest| import_name(managed, digest)) {
+        Some(wanted) => call_opt("get", || about("data volume", &wanted), volumes.get(&wanted)).await?,
+        None => None,
+    };
+    let own = ListParams::default().labels(&format!("{IMPORT_CRON_LABEL}={name}"));
+    // Longer names are in no label.
+    let imports = if name.len() > 63 {
+        vec![]
+    } else {
+        let about = || format!("data volumes of data import cron {namespace}/{name}");
+        call("list", about, volumes.list(&own)).await?.items
+    };
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let poller = poller_name(name);
+    let poller = call_opt("get", || about("pod", &poller), pods.get(&poller)).await?;
+    let now = Time(Timestamp::now());
+    Ok(Some(Observed { cron, data_source, rival, wanted, imports, poller, now }))
+}
+
+async fn apply(cluster: &Cluster, cron: &DataImportCron, planned: Plan) -> Result<Option<Duration>, Error> {
+    let Plan { steps, status, events, again } = planned;
+    for step in steps {
+        match perform(cluster, cron, step).await {
+            Err(error) if error.category() == Category::Refused => {
+                let note = Note::warning(FAILED_CREATE, error.message());
+                cluster.notes.tell(note, cron.object_ref(&()));
+                return Ok(Some(REFUSED));
+            }
+            done => done?,
+        }
+    }
+    if let Some(status) = &status {
+        write(cluster, cron, status).await?;
+    }
+    for event in events {
+        let barevirt_plan::imports::Event { warning, reason, message } = event;
+        let note = if warning { Note::warning(reason, message) } else { Note::normal(reason, message) };
+        cluster.notes.tell(note, cron.object_ref(&()));
+    }
+    Ok(again)
+}
+
+async fn perform(cluster: &Cluster, cron: &DataImportCron, step: Step) -> Result<(), Error> {
+    let (client, namespace, name) = (&cluster.client, cron.namespace().unwrap_or_default(), cron.name_any());
+    let manager = || Some(FIELD_MANAGER.to_owned());
+    let make = PostParams { field_manager: manager(), ..PostParams::default() };
+    let change = PatchParams { field_manager: manager(), ..PatchParams::default() };
+    let very_one = |uid: String| {
+        let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+        DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+    };
+    let about = |kind: &'static str, name: &str| {
+        let text = format!("{kind} {namespace}/{name}");
+        move || text
+    };
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let volumes: Api<DataVolume> = Api::namespaced(client.clone(), &namespace);
+    let sources: Api<DataSource> = Api::namespaced(client.clone(), &namespace);
+    let poller = poller_name(&name);
+    let managed = &cron.spec.managed_data_source;
+    match step {
+        Step::MakePoller(pod) => {
+            call("create", about("pod", &poller), pods.create(&make, &pod)).await.map(drop)
+        }
+        Step::RemovePoller(uid) => {
+            let remove = very_one(uid);
+            call_opt("delete", about("pod", &poller), pods.delete(&poller, &remove)).await.map(drop)
+        }
+        Step::Annotate(patch) => {
+            let crons: Api<DataImportCron> = Api::namespaced(client.clone(), &namespace);
+            let patch = Patch::Merge(&patch);
+            let patched = crons.patch_metadata(&name, &change, &patch);
+            call("patch", about("data import cron", &name), patched).await.map(drop)
+        }
+        Step::Import(volume) => {
+            let import = volume.name_any();
+            call("create", about("data volume", &import), volumes.create(&make, &volume)).await?;
+            info!(namespace, data_import_cron = name, data_volume = import, "a newer image is imported");
+            Ok(())
+        }
+        Step::Mark(import, patch) => {
+            let patch = Patch::Merge(&patch);
+            let patched = volumes.patch_metadata(&import, &change, &patch);
+            call("patch", about("data volume", &import), patched).await.map(drop)
+        }
+        Step::RemoveImport(import, uid) => {
+            let remove = very_one(uid);
+            call_opt("delete", about("data volume", &import), volumes.delete(&import, &remove)).await?;
+            info!(namespace, data_import_cron = name, data_volume = import, "a former import goes");
+            Ok(())
+        }
+        Step::MakeDataSource(source) => {
+            call("create", about("data source", managed), sources.create(&make, &source)).await.map(drop)
+        }
+        Step::Point(patch) => {
+            let patch = Patch::Merge(&patch);
+            let patched = sources.patch(managed, &change, &patch);
+            call("patch", about("data source", managed), patched).await.map(drop)
+        }
+    }
+}
+
+async fn write(cluster: &Cluster, cron: &DataImportCron, status: &DataImportCronStatus) -> Result<(), Error> {
+    let (namespace, name) = (cron.namespace().unwrap_or_default(), cron.name_any());
+    // No version: a step may have changed the annotations a moment ago, and nobody else writes the status.
+    let mut body = json!({ "metadata": { "uid": cron.metadata.uid }, "status": status });
+    // None is a list, too: a merge would leave the former.
+    body["status"]["currentImports"] = json!(status.current_imports);
+    let crons: Api<DataImportCron> = Api::namespaced(cluster.client.clone(), &namespace);
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(&body);
+    let about = || format!("data import cron {namespace}/{name}");
+    call("update the status of", about, crons.patch_status(&name, &params, &patch)).await.map(drop)
+}
+
+fn on_error(cron: Arc<DataImportCron>, error: &Error, _: Arc<Cluster>) -> Action {
+    let (namespace, name) = (cron.namespace(), cron.name_any());
+    again::after(error, || {
+        warn!(namespace, name, %error, why = error.message(), "a data import cron could not be reconciled");
+    })
+}

@@ -1,0 +1,106 @@
+//! StorageProfiles, where their definition is ours: one for each storage class, and what each says; and what a claim takes from
+//! one.
+
+use crate::cluster::Cluster;
+use crate::write::FIELD_MANAGER;
+use barevirt_api::cdi::{DataVolume, STORAGE_PROFILE_DEFINITION, StorageProfile, StorageProfileSpec};
+use barevirt_component::data_volumes;
+use barevirt_component::error::chain;
+use barevirt_component::request::{Error, call, call_opt};
+use barevirt_plan::imports::{Profile, is_open, profile_status};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tracing::warn;
+
+/// Between two looks: classes are made by hand, and seldom.
+const LOOK: Duration = Duration::from_secs(10);
+/// Annotation of the class that claims get which name none: CDI's for machines.
+const DEFAULT_FOR_MACHINES: &str = "storageclass.kubevirt.io/is-default-virt-class";
+/// The same, Kubernetes'.
+const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// Works until the future is dropped.
+pub(super) async fn work(cluster: &Cluster) {
+    loop {
+        if let Err(error) = keep(cluster).await {
+            warn!(error = %chain(&error), "storage profiles are not kept");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn keep(cluster: &Cluster) -> Result<(), Error> {
+    if !data_volumes::is_ours(&cluster.client, STORAGE_PROFILE_DEFINITION).await? {
+        return Ok(());
+    }
+    let classes: Api<StorageClass> = Api::all(cluster.client.clone());
+    let profiles: Api<StorageProfile> = Api::all(cluster.client.clone());
+    let all = ListParams::default();
+    let classes = call("list", || "storage classes".to_owned(), classes.list(&all)).await?.items;
+    let found = call("list", || "storage profiles".to_owned(), profiles.list(&all)).await?.items;
+    let manager = || Some(FIELD_MANAGER.to_owned());
+    for class in &classes {
+        let name = class.name_any();
+        let about = || format!("storage profile {name}");
+        let found = found.iter().find(|profile| profile.name_any() == name);
+        let Some(profile) = found else {
+            let mut profile = StorageProfile::new(&name, StorageProfileSpec::default());
+            let label = |(label, value): (&str, &str)| (label.to_owned(), value.to_owned());
+            let labels = [("app", "containerized-data-importer"), ("cdi.kubevirt.io", "")];
+            profile.metadata.labels = Some(BTreeMap::from(labels.map(label)));
+            let params = PostParams { field_manager: manager(), ..PostParams::default() };
+            call("create", about, profiles.create(&params, &profile)).await?;
+            // Its status with the next look.
+            continue;
+        };
+        let Some(status) = profile_status(profile, class) else { continue };
+        let mut body = json!({ "status": status });
+        // None is a list, too: a merge would leave the former.
+        body["status"]["claimPropertySets"] = json!(status.claim_property_sets);
+        let params = PatchParams { field_manager: manager(), ..PatchParams::default() };
+        let patch = Patch::Merge(&body);
+        call("update the status of", about, profiles.patch_status(&name, &params, &patch)).await?;
+    }
+    Ok(())
+}
+
+/// What a DataVolume without a claim takes from its class; nothing where it leaves nothing open.
+pub(super) async fn of(cluster: &Cluster, data_volume: &DataVolume) -> Result<Profile, Error> {
+    let Some(storage) = data_volume.spec.storage.as_ref().filter(|storage| is_open(storage)) else {
+        return Ok(Profile::default());
+    };
+    let named = storage.storage_class_name.as_deref().filter(|name| !name.is_empty());
+    let (class, chosen) = match named {
+        Some(name) => (Some(name.to_owned()), None),
+        None => {
+            let classes: Api<StorageClass> = Api::all(cluster.client.clone());
+            let about = || "storage classes".to_owned();
+            let classes = call("list", about, classes.list(&ListParams::default())).await?.items;
+            let marked = |annotation: &str| {
+                let is = |class: &&StorageClass| {
+                    class.annotations().get(annotation).is_some_and(|value| value == "true")
+                };
+                classes.iter().rev().find(is).map(ResourceExt::name_any)
+            };
+            let machines = marked(DEFAULT_FOR_MACHINES);
+            (machines.clone().or_else(|| marked(DEFAULT)), machines)
+        }
+    };
+    // Whoever names no class on purpose gets none.
+    let chosen = chosen.filter(|_| storage.storage_class_name.is_none());
+    let Some(class) = class.filter(|_| storage.storage_class_name.as_deref() != Some("")) else {
+        return Ok(Profile { class: chosen, sets: vec![] });
+    };
+    let profiles: Api<StorageProfile> = Api::all(cluster.client.clone());
+    let found = call_opt("get", || format!("storage profile {class}"), profiles.get(&class)).await?;
+    let sets = found.map(|profile| match profile.spec.claim_property_sets {
+        // What people say counts at once, before the status has it.
+        sets if !sets.is_empty() => sets,
+        _ => profile.status.map(|status| status.claim_property_sets).unwrap_or_default(),
+    });
+    Ok(Profile { class: chosen, sets: sets.unwrap_or_default() })
+}
