@@ -130,13 +130,11 @@ fn what_cannot_be_filled_is_said() {
 fn without_cdi_a_machine_says_what_only_cdi_fills() {
     in_namespace("templatealone", |namespace| {
         let absent = Absent::alone()?;
-        namespace.apply(&machine(
-            "Halted",
-            &json!({ "source": { "s3": { "url": "https://s3.invalid/tiny" } } }),
-        ))?;
+        namespace
+            .apply(&machine("Halted", &json!({ "source": { "gcs": { "url": "gs://invalid/tiny" } } })))?;
         let message = failure(namespace)?;
         ensure!(message.contains("failed to create DataVolume"), "{message}");
-        ensure!(message.contains("spec.source.s3"), "{message}");
+        ensure!(message.contains("spec.source.gcs"), "{message}");
         ensure!(message.contains("served by CDI alone"), "{message}");
         // And goes on once it is there.
         let _kinds = absent.install()?;

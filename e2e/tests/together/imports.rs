@@ -25,12 +25,12 @@ fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 
     });
 }
 
-fn host(namespace: &Namespace) -> String {
+pub(crate) fn host(namespace: &Namespace) -> String {
     format!("{SERVER}.{}.svc", namespace.name())
 }
 
 /// Puts a file on the web server. What goes into a pod through `kubectl exec` may be cut short, so it is tried until all is there.
-fn publish(namespace: &Namespace, path: &str, file: &Path) -> Result<()> {
+pub(crate) fn publish(namespace: &Namespace, path: &str, file: &Path) -> Result<()> {
     let text = succeed(Command::new("base64").arg(file), None)?;
     let script = format!(
         "mkdir -p /tmp/www/$(dirname {path}) && base64 -d >/tmp/www/{path} && sha256sum </tmp/www/{path}"
@@ -48,18 +48,18 @@ fn sha256(file: &Path) -> Result<String> {
     Ok(said.split(' ').next().unwrap_or_default().to_owned())
 }
 
-fn shell(directory: &Path, script: &str) -> Result<()> {
+pub(crate) fn shell(directory: &Path, script: &str) -> Result<()> {
     succeed(Command::new("sh").args(["-ec", script]).current_dir(directory), None).map(drop)
 }
 
-fn tiny() -> PathBuf {
+pub(crate) fn tiny() -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
     target.join("images/guest-tiny.qcow2")
 }
 
 /// A container image with that disk, as files of a web server: it is a registry for who only reads.
-fn publish_image(namespace: &Namespace, work: &Path, disk: &Path) -> Result<()> {
+pub(crate) fn publish_image(namespace: &Namespace, work: &Path, disk: &Path) -> Result<()> {
     shell(
         work,
         &format!(
@@ -78,15 +78,17 @@ fn publish_image(namespace: &Namespace, work: &Path, disk: &Path) -> Result<()> 
     });
     let file = work.join("manifest");
     std::fs::write(&file, manifest.to_string())?;
-    publish(namespace, "v2/images/data/manifests/1", &file)?;
-    publish(namespace, &format!("v2/images/data/blobs/{digest}"), &layer)
+    // The name comes last: whoever looks finds all of it, or the former image.
+    publish(namespace, &format!("v2/images/data/blobs/{digest}"), &layer)?;
+    publish(namespace, &format!("v2/images/data/manifests/sha256:{}", sha256(&file)?), &file)?;
+    publish(namespace, "v2/images/data/manifests/1", &file)
 }
 
 /// Says that the test's registry has no TLS, until this is dropped.
-struct Insecure;
+pub(crate) struct Insecure;
 
 impl Insecure {
-    fn allow(host: &str) -> Result<Self> {
+    pub(crate) fn allow(host: &str) -> Result<Self> {
         let manifest = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": REGISTRIES, "namespace": "kubevirt" }, "data": { "test": host },
@@ -122,7 +124,7 @@ pub(crate) fn data_source(name: &str, source: &Value) -> Value {
     })
 }
 
-fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
+pub(crate) fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
     let all = object["status"]["conditions"].as_array();
     all.and_then(|all| all.iter().find(|condition| condition["type"] == type_)).unwrap_or(&Value::Null)
 }
@@ -281,7 +283,6 @@ fn what_is_not_served_is_refused_by_its_field() {
     without_cdi("importsrules", |namespace| {
         for (source, field) in [
             (json!({ "vddk": {} }), "spec.source.vddk"),
-            (json!({ "s3": { "url": "https://a" } }), "spec.source.s3"),
             (json!({ "gcs": { "url": "gs://a" } }), "spec.source.gcs"),
             (json!({ "imageio": { "url": "https://a", "diskId": "1" } }), "spec.source.imageio"),
             (json!({ "snapshot": { "name": "a", "namespace": "b" } }), "spec.source.snapshot"),
@@ -290,6 +291,7 @@ fn what_is_not_served_is_refused_by_its_field() {
                 "spec.source.registry.pullMethod",
             ),
             (json!({ "http": { "url": "ftp://a" } }), "spec.source.http.url"),
+            (json!({ "s3": { "url": "ftp://a" } }), "spec.source.s3.url"),
         ] {
             let refusal = namespace.refusal(&data_volume("no", &source, "16Mi"))?;
             ensure!(refusal.contains(field), "{refusal}");

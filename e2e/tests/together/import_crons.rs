@@ -1,0 +1,214 @@
+//! DataImportCrons without CDI: a newer image of a registry takes the place of the former, and a machine is made of it by name.
+
+use crate::imports::{Insecure, condition, host, publish, publish_image, shell, tiny};
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::cdi::{Absent, DATA_SOURCES, DATA_VOLUMES};
+use barevirt_e2e::command::{try_kubectl, try_kubectl_with};
+use barevirt_e2e::wait::{self, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const CRONS: &str = "dataimportcrons.cdi.kubevirt.io";
+const PROFILES: &str = "storageprofiles.cdi.kubevirt.io";
+const SERVER: &str = "web";
+/// Until a pod has looked, and others have filled a claim.
+const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 240);
+
+fn served(definition: &str) -> Result<()> {
+    wait::until_true(&format!("{definition} to be served"), SOON, || {
+        let found = try_kubectl(&["get", definition, "-A"])?;
+        Ok(found.code == 0)
+    })
+}
+
+fn cron(host: &str) -> Value {
+    json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",
+        "metadata": {
+            "name": "tiny", "labels": { "instancetype.kubevirt.io/default-instancetype": "u1.nano" },
+        },
+        "spec": {
+            // Tests have no time: twice an hour would do for others.
+            "schedule": "* * * * *", "managedDataSource": "tiny", "importsToKeep": 1, "retentionPolicy": "None",
+            "template": { "spec": {
+                "source": { "registry": { "url": format!("docker://{host}/images/data:1") } },
+                "storage": { "resources": { "requests": { "storage": "160Mi" } } },
+            } },
+        },
+    })
+}
+
+/// What the DataSource stands for, once it is up to date and that is another claim than `former`.
+fn stands_for(namespace: &Namespace, former: &str) -> Result<String> {
+    let name =
+        |source: &Value| source["status"]["source"]["pvc"]["name"].as_str().unwrap_or_default().to_owned();
+    let ready = namespace.wait(DATA_SOURCES, "tiny", "to stand for another claim", FILLED, |source| {
+        condition(source, "Ready")["status"] == "True" && name(source) != former
+    })?;
+    let cron = namespace.wait(CRONS, "tiny", "to be up to date", SOON, |cron| {
+        condition(cron, "UpToDate")["status"] == "True"
+    })?;
+    ensure!(cron["status"]["lastImportedPVC"]["name"] == *name(&ready), "{}", cron["status"]);
+    ensure!(cron["status"]["lastExecutionTimestamp"].is_string(), "{}", cron["status"]);
+    Ok(name(&ready))
+}
+
+#[test]
+fn a_newer_image_of_a_registry_takes_the_place_of_the_former() {
+    in_namespace("importcrons", |namespace| {
+        let _absent = Absent::prepare()?;
+        served(CRONS)?;
+        pods::server(namespace, SERVER, "images")?;
+        let work = tempfile::tempdir()?;
+        let host = host(namespace);
+        let _insecure = Insecure::allow(&host)?;
+        shell(work.path(), "head -c 1048576 /dev/urandom >first")?;
+        publish_image(namespace, work.path(), &work.path().join("first"))?;
+        namespace.apply(&cron(&host))?;
+        let first = stands_for(namespace, "")?;
+        ensure!(first.starts_with("tiny-"), "{first}");
+        let volume = namespace.need(DATA_VOLUMES, &first)?;
+        let url = volume["spec"]["source"]["registry"]["url"].as_str().context("no address")?.to_owned();
+        ensure!(url.contains("/images/data@sha256:"), "{url}");
+
+        publish_image(namespace, work.path(), &tiny())?;
+        let second = stands_for(namespace, &first)?;
+        namespace.wait_gone(DATA_VOLUMES, &first, SOON)?;
+        namespace.wait_gone("pvc", &first, SOON)?;
+
+        // A machine is made of it, and has its instance type by it.
+        let mut machine = guest::machine("vm", "Always");
+        machine["spec"]["instancetype"] = json!({ "inferFromVolume": "root" });
+        machine["spec"]["dataVolumeTemplates"] = json!([{
+            "metadata": { "name": "root" },
+            "spec": { "sourceRef": { "kind": "DataSource", "name": "tiny" }, "storage": {} },
+        }]);
+        let template = guest::spec_of(&mut machine);
+        template["volumes"] = json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
+        if let Some(domain) = template["domain"].as_object_mut() {
+            domain.remove("memory");
+            domain.remove("resources");
+        }
+        namespace.apply(&machine)?;
+        ensure!(namespace.need("vm", "vm")?["spec"]["instancetype"]["name"] == "u1.nano");
+        namespace.wait_phase("vm", "Running", FILLED)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(wait::BOOT)?;
+        console.leave()?;
+
+        namespace.kubectl(&["delete", CRONS, "tiny"])?;
+        namespace.wait_gone(DATA_SOURCES, "tiny", SOON)?;
+        namespace.wait_gone(DATA_VOLUMES, &second, SOON)?;
+        namespace.wait_gone("pod", "poller-tiny", SOON)
+    });
+}
+
+#[test]
+fn a_source_that_cannot_be_looked_at_is_told() {
+    in_namespace("importcronsbad", |namespace| {
+        let _absent = Absent::prepare()?;
+        served(CRONS)?;
+        pods::server(namespace, SERVER, "images")?;
+        let mut cron = cron("nowhere.invalid");
+        let at = |path: &str| json!({ "http": { "url": format!("http://{}/{path}", host(namespace)) } });
+        cron["spec"]["template"]["spec"]["source"] = at("nothing");
+        namespace.apply(&cron)?;
+        namespace.wait(CRONS, "tiny", "to say why", FILLED, |cron| {
+            let said = condition(cron, "UpToDate")["message"].as_str().unwrap_or_default();
+            said.contains("answers 404")
+        })?;
+        for (path, value, field) in [
+            ("/spec/schedule", json!("often"), "spec.schedule"),
+            ("/spec/garbageCollect", json!("Sometimes"), "spec.garbageCollect"),
+            ("/spec/importsToKeep", json!(-1), "spec.importsToKeep"),
+            ("/spec/template/spec/source", json!({ "blank": {} }), "spec.template.spec.source"),
+        ] {
+            let mut bad = cron.clone();
+            bad["metadata"]["name"] = json!("bad");
+            let (parent, last) = path.rsplit_once('/').context("no path")?;
+            bad.pointer_mut(parent).context("no such member")?[last] = value;
+            let refusal = namespace.refusal(&bad)?;
+            ensure!(refusal.contains(field), "{refusal}");
+        }
+        // The source stays what it was.
+        let mut other = cron.clone();
+        other["spec"]["template"]["spec"]["source"] = at("something");
+        let output = try_kubectl_with(&["-n", namespace.name(), "apply", "-f", "-"], &other.to_string())?;
+        ensure!(output.code != 0 && output.text().contains("cannot be changed"), "{}", output.text());
+        Ok(())
+    });
+}
+
+#[test]
+fn an_object_of_a_bucket_fills_a_claim() {
+    in_namespace("importss3", |namespace| {
+        let _absent = Absent::prepare()?;
+        pods::server(namespace, SERVER, "images")?;
+        let work = tempfile::tempdir()?;
+        shell(work.path(), "head -c 1048576 /dev/urandom >data")?;
+        publish(namespace, "bucket/data.img", &work.path().join("data"))?;
+        namespace.apply(&json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "keys" },
+            "stringData": { "accessKeyId": "access", "secretKey": "secret" },
+        }))?;
+        let url = format!("http://{}/bucket/data.img", host(namespace));
+        for (name, source) in [
+            ("signed", json!({ "s3": { "url": url, "secretRef": "keys" } })),
+            ("open", json!({ "s3": { "url": url } })),
+        ] {
+            namespace.apply(&crate::imports::data_volume(name, &source, "16Mi"))?;
+        }
+        for name in ["signed", "open"] {
+            let filled = namespace.wait(DATA_VOLUMES, name, "to be filled", FILLED, |volume| {
+                ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
+            })?;
+            ensure!(filled["status"]["phase"] == "Succeeded", "{}", filled["status"]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_a_claim_leaves_open_comes_from_the_profile_of_its_class() {
+    in_namespace("importsprofile", |namespace| {
+        let _absent = Absent::prepare()?;
+        served(PROFILES)?;
+        // A class of the test's own, which provides nothing: the claim is looked at, not filled.
+        let class = namespace.name().to_owned();
+        let manifest = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": class },
+            "provisioner": "e2e.barevirt.dev/nothing", "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        let made = try_kubectl_with(&["apply", "-f", "-"], &manifest.to_string())?;
+        ensure!(made.code == 0, "{}", made.text());
+        let _class = Class(class.clone());
+        wait::until_true("a profile of the class", SOON, || {
+            let said = ["get", PROFILES, &class, "-o", "jsonpath={.status.provisioner}"];
+            Ok(try_kubectl(&said)?.stdout == "e2e.barevirt.dev/nothing")
+        })?;
+        let patch = json!({ "spec": { "claimPropertySets": [
+            { "accessModes": ["ReadWriteMany"], "volumeMode": "Block" },
+        ] } });
+        let patched = try_kubectl(&["patch", PROFILES, &class, "--type=merge", "-p", &patch.to_string()])?;
+        ensure!(patched.code == 0, "{}", patched.text());
+        let mut volume = crate::imports::data_volume("open", &json!({ "blank": {} }), "16Mi");
+        volume["spec"]["storage"]["storageClassName"] = json!(class);
+        namespace.apply(&volume)?;
+        let claim = namespace.wait("pvc", "open", "to be made", SOON, |_| true)?;
+        ensure!(claim["spec"]["accessModes"] == json!(["ReadWriteMany"]), "{}", claim["spec"]);
+        ensure!(claim["spec"]["volumeMode"] == "Block", "{}", claim["spec"]);
+        ensure!(claim["spec"]["resources"]["requests"]["storage"] == "16Mi", "{}", claim["spec"]);
+        Ok(())
+    });
+}
+
+/// A storage class with its profile, until this is dropped.
+struct Class(String);
+
+impl Drop for Class {
+    fn drop(&mut self) {
+        let _ = try_kubectl(&["delete", "storageclass", &self.0, "--ignore-not-found"]);
+        let _ = try_kubectl(&["delete", PROFILES, &self.0, "--ignore-not-found"]);
+    }
+}
