@@ -7,6 +7,7 @@
 
 use crate::firmware;
 use crate::names::{CONDITION_LIVE_MIGRATABLE, CONDITION_STORAGE_LIVE_MIGRATABLE};
+use crate::settings::Bindings;
 use crate::v1::{
     Condition, CpuFeature, FeatureState, PersistentVolumeClaimInfo, VirtualMachineInstance,
     VirtualMachineInstanceSpec, Volume, VolumeClaim,
@@ -56,14 +57,14 @@ struct Obstacle {
 }
 
 /// `LiveMigratable` of an instance. Access modes of its claims are those of `status.volumeStatus`.
-pub fn condition(vmi: &VirtualMachineInstance) -> Condition {
-    condition_when(vmi, SERVED)
+pub fn condition(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Condition {
+    condition_when(vmi, bindings, SERVED)
 }
 
 /// `StorageLiveMigratable` of an instance: whether it could move if its disks moved to other claims on the way. `None` while
 /// this version moves no instance at all.
-pub fn storage_condition(vmi: &VirtualMachineInstance) -> Option<Condition> {
-    storage_condition_when(vmi, SERVED)
+pub fn storage_condition(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Option<Condition> {
+    storage_condition_when(vmi, bindings, SERVED)
 }
 
 /// `status.migrationMethod` of an instance: [`METHOD_BLOCK`] where disks are copied, else [`METHOD_LIVE`]. `None` while this
@@ -72,11 +73,11 @@ pub fn method(vmi: &VirtualMachineInstance) -> Option<&'static str> {
     SERVED.then(|| method_when_served(vmi))
 }
 
-fn condition_when(vmi: &VirtualMachineInstance, served: bool) -> Condition {
+fn condition_when(vmi: &VirtualMachineInstance, bindings: &Bindings, served: bool) -> Condition {
     if !served {
         return Condition::new(CONDITION_LIVE_MIGRATABLE, false, REASON_NOT_SERVED, NOT_SERVED);
     }
-    let first = other_than_disks(vmi).into_iter().next().or_else(|| disks(vmi));
+    let first = other_than_disks(vmi, bindings).into_iter().next().or_else(|| disks(vmi));
     match first {
         Some(Obstacle { reason, message }) => {
             Condition::new(CONDITION_LIVE_MIGRATABLE, false, reason, message)
@@ -85,11 +86,15 @@ fn condition_when(vmi: &VirtualMachineInstance, served: bool) -> Condition {
     }
 }
 
-fn storage_condition_when(vmi: &VirtualMachineInstance, served: bool) -> Option<Condition> {
+fn storage_condition_when(
+    vmi: &VirtualMachineInstance,
+    bindings: &Bindings,
+    served: bool,
+) -> Option<Condition> {
     if !served {
         return None;
     }
-    let obstacles = other_than_disks(vmi);
+    let obstacles = other_than_disks(vmi, bindings);
     let told: Vec<String> =
         obstacles.iter().map(|Obstacle { reason, message }| format!("{reason}: {message}")).collect();
     Some(if told.is_empty() {
@@ -108,7 +113,7 @@ fn method_when_served(vmi: &VirtualMachineInstance) -> &'static str {
 }
 
 /// Everything but disks, in KubeVirt's order, then what is our own.
-fn other_than_disks(vmi: &VirtualMachineInstance) -> Vec<Obstacle> {
+fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Obstacle> {
     let spec = &vmi.spec;
     let devices = &spec.domain.devices;
     let features = spec.domain.features.as_ref();
@@ -121,7 +126,7 @@ fn other_than_disks(vmi: &VirtualMachineInstance) -> Vec<Obstacle> {
         }
     };
     add(
-        !is_reached_by_masquerade(spec),
+        !is_reached_elsewhere(spec, bindings),
         REASON_INTERFACE,
         "cannot migrate VMI which does not use masquerade or a migratable plugin to connect to the pod network",
     );
@@ -190,13 +195,13 @@ fn other_than_disks(vmi: &VirtualMachineInstance) -> Vec<Obstacle> {
 }
 
 /// Whether the pod network, where it is used, is reached in a way that works from another pod as well.
-fn is_reached_by_masquerade(spec: &VirtualMachineInstanceSpec) -> bool {
+fn is_reached_elsewhere(spec: &VirtualMachineInstanceSpec, bindings: &Bindings) -> bool {
     let interfaces = &spec.domain.devices.interfaces;
     let Some(network) = spec.networks.iter().find(|network| network.pod.is_some()) else { return true };
     let Some(interface) = interfaces.iter().find(|interface| interface.name == network.name) else {
         return interfaces.is_empty();
     };
-    interface.masquerade.is_some()
+    interface.masquerade.is_some() || bindings.of(interface).is_some_and(|plugin| plugin.moves)
 }
 
 /// The first disk that the target's node does not have.

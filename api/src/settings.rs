@@ -1,5 +1,6 @@
 //! What the `KubeVirt` object says about virtual machines and about the components, with defaults filled in.
 
+mod bindings;
 mod component;
 mod guest;
 mod host_devices;
@@ -8,6 +9,7 @@ mod node_disk;
 mod nodes;
 mod pods;
 
+pub use bindings::{Attachment, Bindings, LINK_REFRESH, NO_BINDINGS, Plugin};
 pub use component::{Component, Rate, Rates, TLS12_SUITES, Tls, TlsVersion, VERBOSITY_LIMIT, Verbosity};
 pub use guest::{Binding, CPU_MODEL, GuestDefaults, MACHINE_TYPE, SMBIOS_LIMIT, Smbios};
 pub use host_devices::{HostDevices, Selector, mediated_type};
@@ -43,6 +45,8 @@ pub struct Settings {
     pub image_pull_secrets: Vec<String>,
     /// What an eviction means for instances that do not say.
     pub eviction_strategy: Option<String>,
+    /// Network binding plugins.
+    pub bindings: Bindings,
     /// Key of the taint that has guests leave a node: `nodeDrainTaintKey` of the migrations.
     pub drain_taint: String,
     /// What guests have that name none.
@@ -88,6 +92,7 @@ impl Default for Settings {
             image_pull_policy: None,
             image_pull_secrets: Vec::new(),
             eviction_strategy: None,
+            bindings: Bindings::default(),
             drain_taint: DRAIN_TAINT.to_owned(),
             guest: GuestDefaults::default(),
             smbios: Smbios::default(),
@@ -127,6 +132,7 @@ impl Settings {
                 .with_bridge_on_pod_network(bridge.unwrap_or(true))
                 .with_machine_types(guest::machine_types(&configuration)),
             guest: GuestDefaults::of_configuration(&configuration),
+            bindings: Bindings::of_configuration(&configuration),
             smbios: Smbios::of_configuration(&configuration),
             cpu_models: CpuModels::of_configuration(&configuration),
             host_devices: HostDevices::of_configuration(&configuration),

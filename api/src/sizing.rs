@@ -17,6 +17,7 @@
 //! | kernel boot | 32 MiB | the kernel, which QEMU keeps for the next reset |
 //! | TPM | 16 MiB | swtpm, which measures 8 MiB |
 //! | devices of the node | 16 MiB each, and guest memory / 512 | what QEMU keeps of them; the kernel's tables of what they may reach |
+//! | network binding plugins | what the installation says of each | `computeResourceOverhead.requests.memory` |
 //! | emulation | 128 MiB + 1/64 of the guest memory | translated code ([`TCG_BUFFER_BYTES`]) and dirty-page bitmaps |
 //!
 //! The sum is multiplied by `additionalGuestMemoryOverheadRatio`. KubeVirt counts 240 MiB for its helper processes and QEMU where this counts 56.
@@ -216,6 +217,7 @@ pub fn overhead_parts(vmi: &ValidVmi, settings: &Settings) -> Vec<(&'static str,
         ("kernel boot", where_it_is(firmware::kernel_boot(vmi.spec()).is_some(), KERNEL_BYTES)),
         ("TPM", where_it_is(firmware::tpm(vmi.spec()), TPM_BYTES)),
         ("devices of the node", host_devices),
+        ("network binding plugins", settings.bindings.memory(vmi.spec())),
         ("emulation", where_it_is(settings.use_emulation, TCG_BUFFER_BYTES + guest / 64)),
     ];
     parts.into_iter().filter(|(_, bytes)| *bytes > 0).collect()

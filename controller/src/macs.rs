@@ -108,7 +108,9 @@ fn instance(vmi: &VirtualMachineInstance) -> Instance {
 fn places(vmi: &VirtualMachineInstance) -> Vec<(Place, &str)> {
     let (namespace, name) = instance(vmi);
     let cards = vmi.spec.domain.devices.interfaces.iter();
-    let bridged = cards.filter(|card| card.bridge.is_some() && !networks::is_absent(card));
+    // Also by a plugin they are stations of their own on the network.
+    let is_station = |card: &barevirt_api::v1::Interface| card.bridge.is_some() || card.binding.is_some();
+    let bridged = cards.filter(|card| is_station(card) && !networks::is_absent(card));
     let place = |card: &'_ barevirt_api::v1::Interface| {
         let network = vmi.spec.networks.iter().find(|network| network.name == card.name)?;
         let named = network.multus.as_ref().map(|multus| Attachment::of(&namespace, &multus.network_name));

@@ -566,3 +566,54 @@ fn a_guest_reads_about_its_node_and_gets_none_of_its_devices_that_are_not_permit
         })
     });
 }
+
+/// A guest with a second card by a binding plugin, on the wire between the nodes, with that address.
+fn by_plugin(name: &str, plugin: &str, node: &str, address: &str) -> Value {
+    let mut manifest = guest::instance(name);
+    manifest["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    let spec = guest::spec_of(&mut manifest);
+    guest::push(
+        &mut spec["domain"]["devices"]["interfaces"],
+        json!({"name": "lan", "binding": {"name": plugin}}),
+    );
+    guest::push(&mut spec["networks"], json!({"name": "lan", "multus": {"networkName": "lan"}}));
+    let mut manifest = guest::with_user_data(manifest, "#!/bin/sh\n");
+    manifest["spec"]["volumes"][1]["cloudInitNoCloud"]["networkData"] = json!(format!(
+        "version: 2\nethernets:\n  eth0:\n    dhcp4: true\n  eth1:\n    addresses: [{address}/24]\n"
+    ));
+    manifest
+}
+
+#[test]
+fn guests_that_a_binding_plugin_joins_to_the_test_beds_network_reach_each_other() {
+    in_namespace("plugin", |namespace| {
+        let _alone = alone();
+        wait_available()?;
+        let components = lives(RUNNING_COMPONENTS)?;
+        let _changed = Changed::begin(&json!({"configuration": {"network": {"binding": {
+            "bare": {"domainAttachmentType": "managedTap", "migration": {"method": "link-refresh"},
+                "computeResourceOverhead": {"requests": {"memory": "7Mi"}}},
+        }}}}))?;
+        wait_in_force(components.keys())?;
+        let config = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0"});
+        namespace.apply(&json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": "lan"}, "spec": {"config": config.to_string()},
+        }))?;
+        namespace.apply(&by_plugin("stranger", "other", "node01", "10.79.0.9"))?;
+        namespace.apply(&by_plugin("first", "bare", "node01", "10.79.0.1"))?;
+        namespace.apply(&by_plugin("second", "bare", "node02", "10.79.0.2"))?;
+        for guest in ["first", "second"] {
+            namespace.wait_phase(guest, "Running", RUNNING)?;
+        }
+        let mut console = Console::open(namespace, "first")?;
+        console.login(BOOT)?;
+        wait::until_true("the second guest to answer", BOOT, || {
+            Ok(console.run("ping -c 1 -W 2 10.79.0.2", SOON)?.1 == 0)
+        })?;
+        console.leave()?;
+        let event = namespace.wait_event("stranger", "FailedCreate")?;
+        ensure!(event.contains("unable to find the network binding plugin 'other'"), "{event}");
+        Ok(())
+    });
+}

@@ -4,7 +4,7 @@
 //! raw call.
 #![allow(unsafe_code)]
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::fs::File;
 use std::io;
 use std::mem;
@@ -20,6 +20,10 @@ pub const INTERFACE_NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
 /// `ICMP6_FILTER` of the kernel's `linux/icmpv6.h`: which ICMPv6 types a raw socket is not given.
 const ICMP6_FILTER: c_int = 1;
+/// Of the kernel's `mount.h`.
+const FSOPEN_CLOEXEC: libc::c_uint = 1;
+const FSMOUNT_CLOEXEC: libc::c_uint = 1;
+const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 
 /// Turns a descriptor of `/dev/net/tun` into the tap device `name` of the calling thread's network namespace.
 ///
@@ -30,6 +34,20 @@ pub fn attach_tap(tun: File, name: &str, owner: u32, multi_queue: bool) -> io::R
     if name.is_empty() || name.len() > INTERFACE_NAME_MAX || name.contains('\0') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a name for an interface"));
     }
+    set_tap(&tun, name, multi_queue)?;
+    // SAFETY: TUNSETOWNER takes the user id by value.
+    let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOWNER, libc::c_ulong::from(owner)) };
+    check(result)?;
+    Ok(OwnedFd::from(tun))
+}
+
+/// Has frames on a descriptor of a macvtap carry a virtio-net header and nothing else.
+pub fn set_macvtap(tap: &File, multi_queue: bool) -> io::Result<()> {
+    // The descriptor is that of a device already: the kernel asks for no name.
+    set_tap(tap, "", multi_queue)
+}
+
+fn set_tap(tap: &File, name: &str, multi_queue: bool) -> io::Result<()> {
     // SAFETY: ifreq is plain data; all zeroes is a valid value of it.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
@@ -41,12 +59,30 @@ pub fn attach_tap(tun: File, name: &str, owner: u32, multi_queue: bool) -> io::R
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "flags do not fit"))?;
     // SAFETY: the descriptor is open for the whole call, and `request` is an initialised ifreq, as TUNSETIFF expects;
     // the kernel writes the name back within its bounds.
-    let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-    check(result)?;
-    // SAFETY: TUNSETOWNER takes the user id by value.
-    let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOWNER, libc::c_ulong::from(owner)) };
-    check(result)?;
-    Ok(OwnedFd::from(tun))
+    let result = unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    check(result)
+}
+
+/// A new mount of a file system of that kind, at no place: it goes with its descriptor. Such of sysfs shows the network
+/// namespace of the calling thread.
+pub fn mount_nowhere(kind: &CStr) -> io::Result<OwnedFd> {
+    let descriptor = |result: libc::c_long| {
+        let number = c_int::try_from(result).map_err(|_| io::Error::other("no descriptor"))?;
+        check(number)?;
+        // SAFETY: the kernel has just made it, and nobody else knows its number.
+        Ok::<_, io::Error>(unsafe { OwnedFd::from_raw_fd(number) })
+    };
+    // SAFETY: `kind` is a string with a zero at its end.
+    let context = unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) };
+    let context = descriptor(context)?;
+    let none = std::ptr::null::<libc::c_char>();
+    // SAFETY: the descriptor is open, and this command takes neither key nor value.
+    let made =
+        unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_CMD_CREATE, none, none, 0) };
+    check(c_int::try_from(made).unwrap_or(-1))?;
+    // SAFETY: the descriptor is open; the others are numbers.
+    let mount = unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) };
+    descriptor(mount)
 }
 
 /// Sends UDP datagrams over IPv4 without a checksum (`SO_NO_CHECK`).

@@ -152,6 +152,7 @@ async fn main() -> anyhow::Result<()> {
         pods,
         kubelet: flags.kubelet_dir.clone(),
         node: flags.node_name.clone(),
+        installation: installation.clone(),
         panics: Panics::exported(&mut metrics),
     };
     let launchers = Launchers::new(context.recorder.clone());

@@ -24,6 +24,7 @@ pub mod migrate;
 mod monitored;
 pub mod plug;
 pub mod probes;
+pub mod refresh;
 pub mod report;
 pub mod resize;
 pub mod rest;

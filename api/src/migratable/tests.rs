@@ -45,19 +45,19 @@ fn told(condition: &Condition) -> (&str, &str, &str) {
 #[test]
 fn nothing_moves_before_migration_is_served() {
     let shared = instance("ReadWriteMany", json!({}));
-    let condition = condition_when(&shared, false);
+    let condition = condition_when(&shared, &Bindings::default(), false);
     assert_eq!(condition.type_, "LiveMigratable");
     let message = "live migration is not part of this version of Barevirt";
     assert_eq!(told(&condition), ("False", "MigrationNotSupported", message));
-    assert_eq!(storage_condition_when(&shared, false), None);
+    assert_eq!(storage_condition_when(&shared, &Bindings::default(), false), None);
 }
 
 #[test]
 fn a_guest_on_shared_disks_moves() {
     let shared = instance("ReadWriteMany", json!({}));
-    let condition = condition_when(&shared, true);
+    let condition = condition_when(&shared, &Bindings::default(), true);
     assert_eq!((condition.type_.as_str(), told(&condition)), ("LiveMigratable", ("True", "", "")));
-    let condition = storage_condition_when(&shared, true).unwrap();
+    let condition = storage_condition_when(&shared, &Bindings::default(), true).unwrap();
     assert_eq!((condition.type_.as_str(), told(&condition)), ("StorageLiveMigratable", ("True", "", "")));
     assert_eq!(method_when_served(&shared), "LiveMigration");
 }
@@ -65,8 +65,8 @@ fn a_guest_on_shared_disks_moves() {
 #[test]
 fn the_switches_decide_what_the_public_functions_say() {
     let shared = instance("ReadWriteMany", json!({}));
-    assert_eq!(condition(&shared).is_true(), SERVED);
-    assert_eq!(storage_condition(&shared).is_some(), SERVED);
+    assert_eq!(condition(&shared, &Bindings::default()).is_true(), SERVED);
+    assert_eq!(storage_condition(&shared, &Bindings::default()).is_some(), SERVED);
     assert_eq!(method(&shared).is_some(), SERVED);
 }
 
@@ -112,9 +112,12 @@ fn disks_that_are_not_shared_keep_a_guest_where_it_is() {
     for (mode, change, message) in rows {
         let vmi = instance(mode, change.clone());
         let expected = if message.is_empty() { ("True", "", "") } else { ("False", REASON_DISKS, message) };
-        assert_eq!(told(&condition_when(&vmi, true)), expected, "{mode} {change}");
+        assert_eq!(told(&condition_when(&vmi, &Bindings::default(), true)), expected, "{mode} {change}");
         // Its disks are no reason why it could not move to other ones.
-        assert!(storage_condition_when(&vmi, true).unwrap().is_true(), "{mode} {change}");
+        assert!(
+            storage_condition_when(&vmi, &Bindings::default(), true).unwrap().is_true(),
+            "{mode} {change}"
+        );
     }
     let local = instance("ReadWriteMany", volume(json!({"emptyDisk": {"capacity": "1Mi"}})));
     assert_eq!(method_when_served(&local), "BlockMigration");
@@ -131,7 +134,7 @@ fn a_volume_without_a_disk_keeps_nothing() {
             {"name": "slic", "secret": {"secretName": "slic"}},
         ]}}),
     );
-    assert!(condition_when(&vmi, true).is_true());
+    assert!(condition_when(&vmi, &Bindings::default(), true).is_true());
     assert_eq!(method_when_served(&vmi), "LiveMigration");
 }
 
@@ -173,11 +176,11 @@ fn what_belongs_to_a_node_keeps_a_guest_there() {
     for (change, reason, words) in rows {
         // Disks come last.
         let vmi = instance("ReadWriteOnce", change.clone());
-        let condition = condition_when(&vmi, true);
+        let condition = condition_when(&vmi, &Bindings::default(), true);
         let (status, told_reason, message) = told(&condition);
         assert_eq!((status, told_reason), ("False", reason), "{change}");
         assert!(message.contains(words), "{change}: {message}");
-        let storage = storage_condition_when(&vmi, true).unwrap();
+        let storage = storage_condition_when(&vmi, &Bindings::default(), true).unwrap();
         let expected = format!("{reason}: {message}");
         assert_eq!(told(&storage), ("False", "NotMigratable", expected.as_str()), "{change}");
     }
@@ -193,7 +196,7 @@ fn switched_off_devices_keep_nothing() {
             "cpu": {"dedicatedCpuPlacement": false, "features": [{"name": "invtsc", "policy": "disable"}]},
         }}}),
     );
-    assert!(condition_when(&vmi, true).is_true());
+    assert!(condition_when(&vmi, &Bindings::default(), true).is_true());
 }
 
 #[test]
@@ -202,7 +205,7 @@ fn what_firmware_and_tpm_keep_for_one_boot_moves() {
         "ReadWriteMany",
         json!({"spec": {"domain": {"devices": {"tpm": {}}, "firmware": {"bootloader": {"efi": {}}}}}}),
     );
-    assert!(condition_when(&vmi, true).is_true());
+    assert!(condition_when(&vmi, &Bindings::default(), true).is_true());
 }
 
 #[test]
@@ -211,7 +214,7 @@ fn a_guest_without_the_pod_network_moves() {
         "ReadWriteMany",
         json!({"spec": {"networks": [], "domain": {"devices": {"interfaces": []}}}}),
     );
-    assert!(condition_when(&vmi, true).is_true());
+    assert!(condition_when(&vmi, &Bindings::default(), true).is_true());
 }
 
 #[test]
@@ -220,7 +223,7 @@ fn a_volume_that_was_plugged_in_moves_where_its_claim_is_shared() {
         let claim = json!({"claimName": "data", "hotpluggable": true});
         let vmi =
             instance(mode, json!({"spec": {"volumes": [{"name": "root", "persistentVolumeClaim": claim}]}}));
-        condition_when(&vmi, true).reason.unwrap_or_default()
+        condition_when(&vmi, &Bindings::default(), true).reason.unwrap_or_default()
     };
     assert_eq!((told("ReadWriteMany").as_str(), told("ReadWriteOnce").as_str()), ("", REASON_DISKS));
 }
@@ -237,7 +240,7 @@ fn what_is_kept_on_a_claim_goes_along_where_the_claim_is_shared() {
                 "status": {"volumeStatus": [kept]},
             }),
         );
-        condition_when(&vmi, true).is_true()
+        condition_when(&vmi, &Bindings::default(), true).is_true()
     };
     assert!(told("ReadWriteMany") && !told("ReadWriteOnce"));
 }
@@ -251,8 +254,27 @@ fn the_storage_condition_names_all_obstacles() {
             "features": {"hypervPassthrough": {"enabled": true}},
         }}}),
     );
-    let condition = storage_condition_when(&vmi, true).unwrap();
+    let condition = storage_condition_when(&vmi, &Bindings::default(), true).unwrap();
     let message =
         "SEVNotLiveMigratable: VMI uses SEV, HypervPassthroughNotLiveMigratable: VMI uses hyperv passthrough";
     assert_eq!(told(&condition), ("False", "NotMigratable", message));
+}
+
+#[test]
+fn a_binding_plugin_of_the_pod_network_moves_where_it_says_so() {
+    let vmi = |name: &str| {
+        let card = json!({"name": "default", "binding": {"name": name}});
+        serde_json::from_value::<VirtualMachineInstance>(json!({
+            "metadata": {},
+            "spec": {"domain": {"devices": {"interfaces": [card]}}, "networks": [{"name": "default", "pod": {}}]},
+        }))
+        .unwrap()
+    };
+    let plugin = json!({"domainAttachmentType": "managedTap"});
+    let moves = json!({"domainAttachmentType": "managedTap", "migration": {}});
+    let spec = json!({"configuration": {"network": {"binding": {"stays": plugin, "moves": moves}}}});
+    let settings = crate::settings::Settings::from_kubevirt(Some(&serde_json::from_value(spec).unwrap()));
+    for (name, moves) in [("stays", false), ("moves", true), ("gone", false)] {
+        assert_eq!(condition_when(&vmi(name), &settings.bindings, true).is_true(), moves, "{name}");
+    }
 }

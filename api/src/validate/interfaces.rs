@@ -121,6 +121,10 @@ fn binding(
         ));
         return;
     }
+    if interface.binding.as_ref().is_some_and(|binding| binding.name.is_empty()) {
+        let field = field.child("binding.name");
+        causes.push(Cause::required(&field, format!("{field} must name a network binding plugin")));
+    }
     let field_name = field.child("name");
     // An interface without a network has a cause of its own.
     let message = match on_pod_network {

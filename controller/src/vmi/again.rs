@@ -48,6 +48,9 @@ pub(crate) async fn again(
     if claims.wait_for_consumer() {
         return Ok(Again::Waits("a claim waits for its first consumer before it is filled".to_owned()));
     }
+    if let Some(message) = networks::unknown_binding(vmi, &config.settings.bindings) {
+        return Ok(Again::Waits(message));
+    }
     if let Some(message) = definitions.trouble() {
         return Ok(Again::Waits(message));
     }

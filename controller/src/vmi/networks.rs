@@ -20,6 +20,7 @@ use barevirt_api::names::{
     REASON_NETWORK_NOT_ATTACHED,
 };
 use barevirt_api::networks::{self, Attachment, SOURCE_DOMAIN, SOURCE_MULTUS};
+use barevirt_api::settings::Bindings;
 use barevirt_api::v1::{
     Condition, NetworkInterfaceStatus, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition,
 };
@@ -60,8 +61,8 @@ pub(super) struct Definitions {
     pub(super) resources: Vec<String>,
 }
 
-/// Networks beside the first and in its place, but for those whose cards are to leave.
-fn definitions(vmi: &VirtualMachineInstance) -> BTreeSet<Attachment> {
+/// Networks beside the first and in its place, but for those whose cards are to leave, and those of plugins.
+fn definitions(vmi: &VirtualMachineInstance, bindings: &Bindings) -> BTreeSet<Attachment> {
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     let spec = &vmi.spec;
     let leaves = |name: &str| {
@@ -70,7 +71,10 @@ fn definitions(vmi: &VirtualMachineInstance) -> BTreeSet<Attachment> {
     };
     let stay = spec.networks.iter().filter(|network| !leaves(&network.name));
     let multus = stay.filter_map(|network| network.multus.as_ref());
-    multus.map(|multus| Attachment::of(namespace, &multus.network_name)).collect()
+    let plugins = spec.domain.devices.interfaces.iter().filter_map(|card| bindings.of(card));
+    let own = plugins.filter_map(|plugin| plugin.definition.as_deref());
+    let named = multus.map(|multus| multus.network_name.as_str()).chain(own);
+    named.map(|name| Attachment::of(namespace, name)).collect()
 }
 
 /// Looks for them. `begins` where the pod is to be made; else they are looked for only where the pod takes long.
@@ -82,9 +86,10 @@ pub(super) async fn observe(
 ) -> Result<Definitions, Error> {
     let created = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
     let is_late = created.is_some_and(|created| age(created.0, Timestamp::now()) >= ATTACHES);
-    let named = if begins || is_late { definitions(vmi) } else { BTreeSet::new() };
+    let settings = cluster.config().settings;
+    let named = if begins || is_late { definitions(vmi, &settings.bindings) } else { BTreeSet::new() };
     let mut found = Definitions::default();
-    let injects = cluster.config().settings.gates.is_on(INJECTION);
+    let injects = settings.gates.is_on(INJECTION);
     for Attachment { namespace, name } in named {
         let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
         let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
@@ -133,6 +138,14 @@ impl Definitions {
         let missing = missing.iter().map(|name| (*name).to_owned()).collect();
         Definitions { missing, no_such_kind, resources: Vec::new() }
     }
+}
+
+/// Plugins that an instance names and that the installation does not have, in KubeVirt's words.
+pub(super) fn unknown_binding(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Option<String> {
+    let name = bindings.missing(&vmi.spec).into_iter().next()?;
+    Some(format!(
+        "failed to render launch manifest: unable to find the network binding plugin '{name}' in Kubevirt configuration"
+    ))
 }
 
 /// How long a pod that runs is not handed over because a network is not noted on it, and what is to be told by then.
@@ -206,13 +219,14 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     note(vmi, pod, &mut status.interfaces);
     let mut plan = Plan::default();
-    if changes(vmi) && differs(pod, namespace, vmi) {
+    let bindings = &observed.config.settings.bindings;
+    if changes(vmi) && differs(pod, namespace, vmi, bindings) {
         // Whatever the cluster has for Multus may follow, or may not: then a migration brings the networks.
         plan.actions.push(Action::AnnotatePod {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
             annotation: ANNOTATION,
-            value: Some(wanted(pod, namespace, vmi).unwrap_or_else(|| "[]".to_owned())),
+            value: Some(wanted(pod, namespace, vmi, bindings).unwrap_or_else(|| "[]".to_owned())),
         });
         plan.notes.extend(observed.same_addresses.iter().map(|text| same_address(text)));
     }

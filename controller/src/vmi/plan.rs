@@ -131,7 +131,8 @@ fn without_pod(observed: &Observed) -> Plan {
     }
     match ValidVmi::new(vmi.clone()) {
         Ok(valid) => {
-            if let Some(message) = not_permitted(&valid, &observed.config) {
+            let unknown = || networks::unknown_binding(vmi, &observed.config.settings.bindings);
+            if let Some(message) = not_permitted(&valid, &observed.config).or_else(unknown) {
                 return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
                     .again_in(SETTINGS_PATIENCE);
             }

@@ -15,6 +15,7 @@ use rtnetlink::{
 };
 use thiserror::Error;
 
+use super::macvtap;
 use super::nft::{NftError, Nftables};
 use super::plan::Step;
 use super::services;
@@ -56,7 +57,7 @@ pub enum ApplyError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The tap could not be opened: the node has no `/dev/net/tun`, or another process has the tap open.
+    /// The tap could not be opened: the node has no `/dev/net/tun`, or another process has it open.
     #[error("open tap {name}")]
     Tap {
         /// Its name.
@@ -145,6 +146,10 @@ async fn apply_one(
         Step::OpenTap { name, owner, multi_queue, descriptor } => {
             let tap = File::options().read(true).write(true).open(TUN_DEVICE);
             let tap = tap.and_then(|tun| kernel::attach_tap(tun, &name, owner, multi_queue));
+            return tap.map(|tap| Some((descriptor, tap))).map_err(|source| ApplyError::Tap { name, source });
+        }
+        Step::OpenMacvtap { name, index, multi_queue, descriptor } => {
+            let tap = macvtap::open(index, multi_queue);
             return tap.map(|tap| Some((descriptor, tap))).map_err(|source| ApplyError::Tap { name, source });
         }
         Step::Attach { link, bridge } => {

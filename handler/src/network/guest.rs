@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use barevirt_api::masquerade::{self, RangeError};
 use barevirt_api::names::{LAUNCHER_UID, PHASE_RUNNING};
 use barevirt_api::networks::{self, FIRST_LINK};
+use barevirt_api::settings::{Attachment, Bindings};
 use barevirt_api::v1::{self as api, NetworkInterfaceStatus, VirtualMachineInstance};
 use barevirt_api::valid::{ValidInterface, ValidVmi};
 use barevirt_protocol::names::NetworkDescriptor;
@@ -22,9 +23,12 @@ use super::state::{Binding, Masquerade, Route, Wanted};
 /// Why interfaces cannot be made. Validation refuses all of it, so only an object that went around admission has it.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum InterfaceError {
-    /// Masquerade on the pod network and bridges are there.
+    /// Masquerade on the pod network, bridges and plugins are there.
     #[error("interface {0} has no binding that this version supports")]
     Binding(String),
+    /// The installation does not have it, or not any more.
+    #[error("interface {0}: unable to find the network binding plugin '{1}' in Kubevirt configuration")]
+    Plugin(String, String),
     /// The pod has only one network.
     #[error("more than one interface is on the pod network")]
     SecondPodInterface,
@@ -89,7 +93,12 @@ fn status<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a Network
 }
 
 /// The cards of the VMI about which something is due.
-pub fn wanted(vmi: &ValidVmi, held: &BTreeSet<String>, here: bool) -> Result<Vec<Wanted>, InterfaceError> {
+pub fn wanted(
+    vmi: &ValidVmi,
+    held: &BTreeSet<String>,
+    here: bool,
+    bindings: &Bindings,
+) -> Result<Vec<Wanted>, InterfaceError> {
     let is_first = |interface: &&ValidInterface| !networks::is_secondary(&interface.network);
     if vmi.interfaces().iter().filter(is_first).count() > 1 {
         return Err(InterfaceError::SecondPodInterface);
@@ -99,13 +108,19 @@ pub fn wanted(vmi: &ValidVmi, held: &BTreeSet<String>, here: bool) -> Result<Vec
         let due = due_of(vmi.vmi(), &interface.interface, held, here);
         if due != Due::Later {
             let alone = here && runs(vmi.vmi()) && networks::is_secondary(&interface.network);
-            cards.push(Wanted { alone, ..card(vmi, index, interface, due)? });
+            cards.push(Wanted { alone, ..card(vmi, index, interface, due, bindings)? });
         }
     }
     Ok(cards)
 }
 
-fn card(vmi: &ValidVmi, index: usize, valid: &ValidInterface, due: Due) -> Result<Wanted, InterfaceError> {
+fn card(
+    vmi: &ValidVmi,
+    index: usize,
+    valid: &ValidInterface,
+    due: Due,
+    bindings: &Bindings,
+) -> Result<Wanted, InterfaceError> {
     let ValidInterface { interface, network, .. } = valid;
     let name = interface.name.clone();
     let binding = match (&interface.masquerade, &interface.bridge, &network.pod) {
@@ -119,6 +134,12 @@ fn card(vmi: &ValidVmi, index: usize, valid: &ValidInterface, due: Due) -> Resul
                 ports: ports(valid).ok_or_else(|| InterfaceError::Port(name.clone()))?,
             })
         }
+        (None, None, _) => match (bindings.of(interface), &interface.binding) {
+            (Some(plugin), _) if plugin.attachment == Attachment::Tap => Binding::Tap,
+            (Some(_), _) => Binding::ManagedTap,
+            (None, Some(binding)) => return Err(InterfaceError::Plugin(name, binding.name.clone())),
+            (None, None) => return Err(InterfaceError::Binding(name)),
+        },
         _ => return Err(InterfaceError::Binding(name)),
     };
     let given = interface.mac_address.as_deref().filter(|mac| !mac.is_empty());
@@ -126,7 +147,7 @@ fn card(vmi: &ValidVmi, index: usize, valid: &ValidInterface, due: Due) -> Resul
     let told = status(vmi.vmi(), &name).and_then(|status| status.mac.as_deref());
     let mac = match binding {
         Binding::Masquerade(_) => Some(valid.mac.as_str()),
-        Binding::Bridge | Binding::Gone => given.or(told),
+        Binding::Bridge | Binding::ManagedTap | Binding::Tap | Binding::Gone => given.or(told),
     };
     let mac = mac.map(str::parse).transpose().map_err(|source| InterfaceError::Mac(name.clone(), source))?;
     Ok(Wanted {

@@ -7,6 +7,7 @@ pub mod addresses;
 pub mod apply;
 pub mod guest;
 pub mod links;
+pub mod macvtap;
 pub mod netns;
 pub mod nft;
 pub mod observe;
@@ -189,6 +190,9 @@ impl Outcome {
 fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError> {
     let names = wanted.names(&after.links);
     let link = |name: &String| after.links.get(name).ok_or_else(|| NetworkError::Missing(name.clone()));
+    if wanted.binding == Binding::Tap {
+        return tapped(wanted, &names, after);
+    }
     let (pod, bridge) = (link(&names.pod)?, link(&names.bridge)?);
     let own = MacAddress::read(&pod.mac);
     let mac = wanted.mac.or(own).ok_or_else(|| PlanError::NotEthernet(names.pod.clone()))?;
@@ -205,6 +209,25 @@ fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError>
     Ok(match &wanted.binding {
         Binding::Masquerade(binding) => translated(binding, pod, prepared),
         Binding::Bridge | Binding::Gone => Prepared { ipv4: bridged(wanted.index, pod, bridge), ..prepared },
+        Binding::ManagedTap | Binding::Tap => prepared,
+    })
+}
+
+/// Of a card whose tap was in the pod. The guest has the MAC address of the pod's link, where there is one beside the tap.
+fn tapped(wanted: &Wanted, names: &links::Names, after: &Observed) -> Result<Prepared, NetworkError> {
+    let (name, tap) =
+        plan::tap::find(names, after).ok_or_else(|| NetworkError::Missing(names.tap.clone()))?;
+    let pod = after.links.get(&names.pod).unwrap_or(tap);
+    let own = MacAddress::read(&pod.mac);
+    Ok(Prepared {
+        mac: wanted.mac.or(own).ok_or_else(|| PlanError::NotEthernet(name.to_owned()))?,
+        mtu: tap.mtu,
+        bridge_index: tap.index,
+        pod_addresses: pod.global().map(|(address, _)| address).collect(),
+        ipv4: None,
+        ipv6: None,
+        link_local: None,
+        pod_interface: names.pod.clone(),
     })
 }
 

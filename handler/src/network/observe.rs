@@ -6,9 +6,11 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use futures::TryStreamExt;
+use netlink_packet_core::Nla;
 use netlink_packet_route::address::AddressAttribute;
 use netlink_packet_route::link::{
-    InfoBridgePort, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoTun, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteProtocol, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder};
@@ -18,6 +20,11 @@ use super::nft::rules::Family;
 use super::nft::{NftError, Nftables};
 use super::plan::sysctls;
 use super::state::{Binding, KEPT_TABLE, Kind, Link, Observed, Route, Wanted};
+
+/// Attributes of links of the kind `tun`, and the type among them that carries frames: of the kernel's `if_link.h` and `if_tun.h`.
+const TUN_TYPE: u16 = 3;
+const TUN_MULTI_QUEUE: u16 = 7;
+const TYPE_TAP: u8 = 2;
 
 /// Why the namespace could not be read.
 #[derive(Debug, Error)]
@@ -46,7 +53,7 @@ pub async fn observe(
     let mut links = links(netlink).await?;
     addresses(netlink, &mut links).await?;
     let has = |is: fn(&Binding) -> bool| cards.iter().any(|card| is(&card.binding));
-    if has(|binding| matches!(binding, Binding::Bridge | Binding::Gone)) {
+    if has(|binding| matches!(binding, Binding::Bridge | Binding::ManagedTap | Binding::Gone)) {
         routes(netlink, &mut links).await?;
     }
     let mut rules = BTreeMap::new();
@@ -100,11 +107,25 @@ fn link(message: LinkMessage) -> (String, Link) {
 fn kind(info: LinkInfo, link: &mut Link) {
     match info {
         LinkInfo::Kind(InfoKind::Bridge) => link.kind = Kind::Bridge,
+        LinkInfo::Kind(InfoKind::MacVtap) => link.kind = Kind::Macvtap,
+        LinkInfo::Data(InfoData::Tun(data)) => {
+            let is = |kind: u16, wanted: u8| data.iter().any(|one| is_attribute(one, kind, wanted));
+            // Those of the other type carry no frames.
+            if is(TUN_TYPE, TYPE_TAP) {
+                link.kind = Kind::Tap { multi_queue: is(TUN_MULTI_QUEUE, 1) };
+            }
+        }
         LinkInfo::PortData(InfoPortData::BridgePort(port)) => {
             link.learning = port.iter().any(|one| matches!(one, InfoBridgePort::Learning(true)));
         }
         _ => {}
     }
+}
+
+fn is_attribute(one: &InfoTun, kind: u16, wanted: u8) -> bool {
+    let mut value = vec![0; one.value_len()];
+    one.emit_value(&mut value);
+    one.kind() == kind && value == [wanted]
 }
 
 /// Routes in IPv4 that are a link's, or that are kept at it.

@@ -9,6 +9,7 @@ mod common;
 mod gone;
 pub mod masquerade;
 mod step;
+pub mod tap;
 
 pub use self::common::Setting;
 pub use self::step::{PlanError, Service, Step};
@@ -20,7 +21,8 @@ use super::state::{Binding, Observed, Wanted};
 pub fn sysctls(wanted: &Wanted, names: &Names) -> Vec<Setting> {
     match &wanted.binding {
         Binding::Masquerade(_) => masquerade::sysctls(&names.bridge, true),
-        Binding::Bridge | Binding::Gone => {
+        Binding::Tap => Vec::new(),
+        Binding::Bridge | Binding::ManagedTap | Binding::Gone => {
             let port = bridge::port_sysctls(names);
             bridge::sysctls(names, true).into_iter().chain(port).collect()
         }
@@ -32,7 +34,8 @@ pub fn plan(wanted: &Wanted, observed: &Observed) -> Result<Vec<Step>, PlanError
     let names = wanted.names(&observed.links);
     match &wanted.binding {
         Binding::Masquerade(binding) => masquerade::plan(wanted, binding, &names, observed),
-        Binding::Bridge => bridge::plan(wanted, &names, observed),
+        Binding::Bridge | Binding::ManagedTap => bridge::plan(wanted, &names, observed),
+        Binding::Tap => tap::plan(wanted, &names, observed),
         Binding::Gone => Ok(gone::plan(&names, observed)),
     }
 }

@@ -37,8 +37,12 @@ pub struct Wanted {
 pub enum Binding {
     /// By translation of addresses.
     Masquerade(Masquerade),
-    /// As a station on the network.
+    /// As a station on the network, with the addresses of the pod's link.
     Bridge,
+    /// The same, but that nobody hands it the addresses.
+    ManagedTap,
+    /// By the tap or macvtap that is in the pod.
+    Tap,
     /// No more: what was made is taken away, and the pod's link is as it was.
     Gone,
 }
@@ -69,6 +73,13 @@ pub enum Kind {
     Other,
     /// A bridge: what we make of links. One without ports has a pod's addresses while the guest has them.
     Bridge,
+    /// A tap.
+    Tap {
+        /// It may have more than one queue, and each descriptor has to say so.
+        multi_queue: bool,
+    },
+    /// A macvtap.
+    Macvtap,
 }
 
 /// What one interface is like.

@@ -11,6 +11,7 @@ use barevirt_api::names::{
     REASON_GUEST_NOT_RUNNING, REASON_PAUSED_BY_USER, REASON_PAUSED_IO_ERROR, REASON_SYNC_FAILED,
     is_final_phase,
 };
+use barevirt_api::settings::Bindings;
 use barevirt_api::v1::{
     Condition, GuestOsInfo, Machine, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition,
     record_phase_transition,
@@ -42,6 +43,8 @@ pub struct Seen<'a> {
     pub told: bool,
     /// What the pod says of its readiness, where the guest has a probe for it.
     pub readiness: Option<&'a Readiness>,
+    /// Network binding plugins.
+    pub bindings: &'a Bindings,
 }
 
 /// The status that the VMI should have.
@@ -65,7 +68,7 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
         Phase::Unspecified | Phase::Waiting | Phase::Starting | Phase::Stopping => {}
     }
     if status.phase.as_deref() == Some(PHASE_RUNNING) {
-        movable(&mut status, vmi, now);
+        movable(&mut status, vmi, seen.bindings, now);
         if let Some(size) = &launcher.size {
             super::size::report(&mut status, &vmi.spec, size, now);
         }
@@ -165,9 +168,14 @@ fn enter(status: &mut VirtualMachineInstanceStatus, phase: &str, now: &Time) {
 }
 
 /// Whether it can move. What its volumes are is read from the status that it has.
-fn movable(status: &mut VirtualMachineInstanceStatus, vmi: &VirtualMachineInstance, now: &Time) {
-    merge_condition(&mut status.conditions, migratable::condition(vmi), now);
-    if let Some(condition) = migratable::storage_condition(vmi) {
+fn movable(
+    status: &mut VirtualMachineInstanceStatus,
+    vmi: &VirtualMachineInstance,
+    bindings: &Bindings,
+    now: &Time,
+) {
+    merge_condition(&mut status.conditions, migratable::condition(vmi, bindings), now);
+    if let Some(condition) = migratable::storage_condition(vmi, bindings) {
         merge_condition(&mut status.conditions, condition, now);
     }
     if let Some(method) = migratable::method(vmi) {

@@ -17,6 +17,7 @@ fn supervisor() -> Supervisor {
     let client = Client::new(silent, "default");
     let pods = tempfile::tempdir().unwrap();
     let context = Context {
+        installation: barevirt_component::installation::Installation::default(),
         recorder: Recorder::new(
             client.clone(),
             Reporter { controller: "virt-handler".to_owned(), instance: None },

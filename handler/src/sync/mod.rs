@@ -22,6 +22,7 @@ use std::time::Duration;
 use barevirt_api::names::REASON_GUEST_PANICKED;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use barevirt_component::error::{chain, namespace_ends};
+use barevirt_component::installation::Installation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -63,6 +64,8 @@ pub struct Context {
     pub panics: Panics,
     /// What it takes for guests that move.
     pub migration: Migration,
+    /// Settings in force.
+    pub installation: Installation,
 }
 
 /// What the API server says about a VM.
@@ -197,6 +200,7 @@ impl Task {
         let heard = self.session.as_ref().map(Session::heard);
         let status = heard.as_ref().and_then(|heard| heard.status.as_ref());
         let seen = compute::Seen {
+            bindings: &self.context.bindings(),
             launcher: status,
             interfaces: self.session.as_ref().and_then(Session::interfaces),
             failure: self.steps.failure(now).or_else(|| self.session.as_ref()?.cards_failure(now)),
@@ -270,7 +274,7 @@ impl Task {
                 // The plan has this step only with a session, and the session only with its pod.
                 let here = self.is_here(&vmi);
                 let (Some(session), Some(pod)) = (&mut self.session, pod) else { return Ok(()) };
-                let done = session.prepare(&vmi, &pod, here).await?;
+                let done = session.prepare(&vmi, &pod, here, &self.context.bindings()).await?;
                 if done > 0 {
                     info!(done, "network prepared");
                 }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use barevirt_api::settings::Bindings;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use barevirt_component::certificates;
 use k8s_openapi::api::core::v1::Pod;
@@ -12,7 +13,7 @@ use kube::api::ListParams;
 use tokio::time::timeout;
 use tracing::info;
 
-use super::{API_DEADLINE, Task, TaskError};
+use super::{API_DEADLINE, Context, Task, TaskError};
 use crate::migration;
 use crate::migration::arrivals::Arrivals;
 use crate::migration::source_pod;
@@ -38,6 +39,13 @@ impl Migration {
         let policy = tokio::sync::watch::channel(certificates::TlsPolicy::default()).1;
         let own = certificates::Client::follow(shown, trusted, policy);
         Self { arrivals: Arrivals::default(), own, address: None }
+    }
+}
+
+impl Context {
+    /// Network binding plugins that the installation has.
+    pub(super) fn bindings(&self) -> Bindings {
+        self.installation.get().map(|reading| reading.settings.bindings.clone()).unwrap_or_default()
     }
 }
 

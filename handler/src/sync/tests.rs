@@ -154,6 +154,7 @@ impl Node {
             kubelet: fake.pods.path().to_owned(),
             node: NODE.to_owned(),
             migration: Migration::nowhere(),
+            installation: Installation::default(),
             panics: Panics::default(),
         };
         Some(Self { server, fake, context, network })

@@ -26,6 +26,7 @@ use super::holdings::Holdings;
 use super::images::images;
 use super::incoming::{as_started, incoming};
 use super::plug::{self, Plugs};
+use super::refresh;
 use super::report::Circumstances;
 use super::resize;
 use super::shared::Pod;
@@ -277,6 +278,8 @@ fn put_together(
         cards.serve(&network, guest, sockets);
     }
     let room = assembly.hot_disks.clone();
+    let due = refresh::due(wanted, &assembly.launch.cards);
+    spawn_local(refresh::serve(people.clone(), pod.wanted.subscribe(), due));
     let plugs = Plugs::new(room, cards, pod.holdings.clone(), pod.circumstances.clone());
     let plugs = plugs.with(plugged, &assembly.came);
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));

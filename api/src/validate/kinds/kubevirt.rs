@@ -1,5 +1,6 @@
 //! The `KubeVirt` object: settings of the installation.
 
+mod bindings;
 pub(crate) mod host_devices;
 mod removal;
 #[cfg(test)]

@@ -126,8 +126,8 @@ fn cards_are_taken_as_soon_as_they_are_carried_out() {
 
 #[test]
 fn bindings_that_are_not_served_are_named() {
-    for binding in ["sriov", "passtBinding", "binding"] {
-        let value = if binding == "binding" { json!({"name": "mine"}) } else { json!({}) };
+    for binding in ["sriov", "passtBinding"] {
+        let value = json!({});
         let mut object = with(right(), "/spec/domain/devices/interfaces/0/masquerade", Value::Null);
         object = with(object, &format!("/spec/domain/devices/interfaces/0/{binding}"), value);
         object = with(object, "/spec/domain/devices/interfaces/0/tag", json!("red"));
@@ -137,6 +137,17 @@ fn bindings_that_are_not_served_are_named() {
         let expected = [format!("{interface}.{binding}"), format!("{interface}.tag")];
         assert_eq!(fields, expected);
     }
+}
+
+#[test]
+fn a_binding_plugin_is_named() {
+    let with_plugin = |name: &str| {
+        let object = with(right(), "/spec/domain/devices/interfaces/0/masquerade", Value::Null);
+        let object = with(object, "/spec/domain/devices/interfaces/0/binding", json!({"name": name}));
+        causes_with(&object, &Gates::all()).into_iter().map(|cause| cause.field).collect::<Vec<_>>()
+    };
+    assert_eq!(with_plugin("mine"), [""; 0]);
+    assert_eq!(with_plugin(""), ["spec.domain.devices.interfaces[0].binding.name"]);
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
     );
     let mut annotations = given.annotations.clone().unwrap_or_default();
     annotations.retain(|name, _| !OWN_ANNOTATIONS.iter().any(|prefix| name.starts_with(prefix)));
-    networks::annotate(&mut annotations, vmi.namespace(), vmi.vmi());
+    networks::annotate(&mut annotations, vmi.namespace(), vmi.vmi(), &config.settings.bindings);
     annotations.extend(
         [
             (DOMAIN_ANNOTATION, vmi.name().to_owned()),

@@ -9,6 +9,7 @@
 
 use barevirt_api::names::COMPUTE_CONTAINER;
 use barevirt_api::networks::{self, Attachment};
+use barevirt_api::settings::Bindings;
 use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -37,7 +38,7 @@ struct Selection {
     namespace: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     interface: String,
     #[serde(rename = "cni-args", default)]
     arguments: Option<BTreeMap<String, Value>>,
@@ -48,13 +49,14 @@ pub(super) fn annotate(
     annotations: &mut BTreeMap<String, String>,
     namespace: &str,
     vmi: &VirtualMachineInstance,
+    bindings: &Bindings,
 ) {
     annotations.remove(NETWORK_STATUS);
     annotations.remove(FORMER_NETWORK_STATUS);
     // A guest that moves keeps the MAC addresses of its cards: where a definition has spoofed ones dropped, the network has to
     // know them. It is the first pod's network that chose them, where the instance names none.
     let of_guest = |one: &Selection| guest_mac(vmi, &one.interface);
-    if let Some(wanted) = written(&selections(namespace, vmi, of_guest)) {
+    if let Some(wanted) = written(&selections(namespace, vmi, bindings, of_guest)) {
         annotations.insert(NETWORKS.to_owned(), wanted);
     }
     let multus = vmi.spec.networks.iter().filter_map(|network| network.multus.as_ref());
@@ -66,9 +68,14 @@ pub(super) fn annotate(
 /// The networks that Multus is to attach to a running pod beside its first one; none where there are none. What is taken away
 /// while the guest still has it on its card would take something else from the pod than what Multus gave it, so it stays until
 /// then. What stays is asked for as before.
-pub fn wanted(pod: &Pod, namespace: &str, vmi: &VirtualMachineInstance) -> Option<String> {
+pub fn wanted(
+    pod: &Pod,
+    namespace: &str,
+    vmi: &VirtualMachineInstance,
+    bindings: &Bindings,
+) -> Option<String> {
     let asked = asked(pod).unwrap_or_default();
-    written(&selections(namespace, vmi, |one| asked_mac(&asked, one)))
+    written(&selections(namespace, vmi, bindings, |one| asked_mac(&asked, one)))
 }
 
 fn written(selections: &[Selection]) -> Option<String> {
@@ -96,6 +103,7 @@ fn asked_mac(asked: &[Selection], wanted: &Selection) -> Option<String> {
 fn selections(
     namespace: &str,
     vmi: &VirtualMachineInstance,
+    bindings: &Bindings,
     known: impl Fn(&Selection) -> Option<String>,
 ) -> Vec<Selection> {
     let select = |(network, interface): (&barevirt_api::v1::Network, &barevirt_api::v1::Interface)| {
@@ -105,7 +113,21 @@ fn selections(
         let one = Selection { name, namespace, mac, interface: networks::link(network), arguments: None };
         Some(Selection { mac: one.mac.clone().or_else(|| known(&one)), ..one })
     };
-    networks::attached(vmi).filter_map(select).collect()
+    // A plugin's own network is told which of the instance's it is for; KubeVirt's order and word.
+    let of_plugin = |network: &barevirt_api::v1::Network| {
+        let mut cards = vmi.spec.domain.devices.interfaces.iter();
+        let plugin = bindings.of(cards.find(|card| card.name == network.name)?)?;
+        let Attachment { namespace, name } = Attachment::of(namespace, plugin.definition.as_deref()?);
+        let arguments = Some([("logicNetworkName".to_owned(), Value::from(network.name.clone()))].into());
+        Some(Selection { name, namespace, mac: None, interface: String::new(), arguments })
+    };
+    let attached: BTreeMap<&str, _> =
+        networks::attached(vmi).map(|pair| (pair.0.name.as_str(), pair)).collect();
+    let of_network = |network: &barevirt_api::v1::Network| {
+        let secondary = attached.get(network.name.as_str()).and_then(|pair| select(*pair));
+        secondary.into_iter().chain(of_plugin(network)).collect::<Vec<_>>()
+    };
+    vmi.spec.networks.iter().flat_map(of_network).collect()
 }
 
 /// Has the launcher's container ask for resources of nodes that come with networks, one for each.
@@ -124,8 +146,9 @@ pub fn ask(pod: &mut Pod, resources: &[String]) {
 }
 
 /// Whether the pod asks for other networks than the instance has.
-pub fn differs(pod: &Pod, namespace: &str, vmi: &VirtualMachineInstance) -> bool {
-    asked(pod).is_none_or(|asked| asked != selections(namespace, vmi, |one| asked_mac(&asked, one)))
+pub fn differs(pod: &Pod, namespace: &str, vmi: &VirtualMachineInstance, bindings: &Bindings) -> bool {
+    let wanted = |asked: &[Selection]| selections(namespace, vmi, bindings, |one| asked_mac(asked, one));
+    asked(pod).is_none_or(|asked| asked != wanted(&asked))
 }
 
 /// What a pod asks for; none where that is not in the form that we write.
@@ -189,7 +212,7 @@ mod tests {
     #[test]
     fn multus_is_told_in_kubevirts_words() {
         let wanted = |more: Value, name: &str| {
-            wanted(&Pod::default(), "shop", &vmi(more, json!({"networkName": name})))
+            wanted(&Pod::default(), "shop", &vmi(more, json!({"networkName": name})), &Bindings::default())
         };
         assert_eq!(
             wanted(json!({}), "blue").as_deref(),
@@ -208,7 +231,11 @@ mod tests {
         for (source, stays) in [("domain, multus-status", true), ("multus-status", false)] {
             let told = json!({"interfaces": [{"name": "red", "infoSource": source}]});
             leaving.status = Some(serde_json::from_value(told).unwrap());
-            assert_eq!(super::wanted(&Pod::default(), "shop", &leaving).is_some(), stays, "{source}");
+            assert_eq!(
+                super::wanted(&Pod::default(), "shop", &leaving, &Bindings::default()).is_some(),
+                stays,
+                "{source}"
+            );
         }
     }
 
@@ -217,7 +244,7 @@ mod tests {
         let mut moves = vmi(json!({}), json!({"networkName": "blue"}));
         let asks = |vmi: &VirtualMachineInstance| {
             let mut annotations = BTreeMap::new();
-            annotate(&mut annotations, "shop", vmi);
+            annotate(&mut annotations, "shop", vmi, &Bindings::default());
             serde_json::from_str::<Value>(&annotations[NETWORKS]).unwrap()[0].get("mac").cloned()
         };
         assert_eq!(asks(&moves), None);
@@ -235,8 +262,9 @@ mod tests {
         for mac in [None, Some("02:00:00:00:00:07")] {
             let one = json!({"name": "blue", "namespace": "shop", "interface": "podb1f51a511f1", "mac": mac});
             let pod = pod(json!({NETWORKS: json!([one]).to_string()}));
-            assert!(!differs(&pod, "shop", &moves), "{mac:?}");
-            let wanted: Value = serde_json::from_str(&wanted(&pod, "shop", &moves).unwrap()).unwrap();
+            assert!(!differs(&pod, "shop", &moves, &Bindings::default()), "{mac:?}");
+            let wanted: Value =
+                serde_json::from_str(&wanted(&pod, "shop", &moves, &Bindings::default()).unwrap()).unwrap();
             assert_eq!(wanted[0]["mac"], json!(mac));
         }
     }
@@ -247,7 +275,8 @@ mod tests {
             [(NETWORK_STATUS, "[]"), (FORMER_NETWORK_STATUS, "[]"), ("a", "b")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into();
-        annotate(&mut annotations, "shop", &vmi(json!({}), json!({"networkName": "blue", "default": true})));
+        let alone = vmi(json!({}), json!({"networkName": "blue", "default": true}));
+        annotate(&mut annotations, "shop", &alone, &Bindings::default());
         let default = (DEFAULT_NETWORK.to_owned(), "blue".to_owned());
         assert_eq!(annotations, [("a".to_owned(), "b".to_owned()), default].into());
     }
@@ -268,14 +297,14 @@ mod tests {
     #[test]
     fn a_pod_is_compared_by_meaning() {
         let vmi = vmi(json!({}), json!({"networkName": "blue"}));
-        let differs = |text: &str| differs(&pod(json!({NETWORKS: text})), "shop", &vmi);
+        let differs = |text: &str| differs(&pod(json!({NETWORKS: text})), "shop", &vmi, &Bindings::default());
         assert!(!differs(r#"[{"interface": "podb1f51a511f1", "namespace": "shop", "name": "blue"}]"#));
         for other in ["", "blue", "[]", r#"[{"interface": "net1", "namespace": "shop", "name": "blue"}]"#] {
             assert!(differs(other), "{other}");
         }
         let alone: VirtualMachineInstance =
             serde_json::from_value(json!({"metadata": {}, "spec": {"domain": {"devices": {}}}})).unwrap();
-        assert!(!super::differs(&pod(json!({})), "shop", &alone));
+        assert!(!super::differs(&pod(json!({})), "shop", &alone, &Bindings::default()));
     }
 
     #[test]
@@ -295,5 +324,31 @@ mod tests {
         assert_eq!(noted(&format!("[{}]", vec![red; 600].join(","))).unwrap().len(), MOST);
         assert_eq!(noted(&format!("[\"{}\"]", "a".repeat(LONGEST))), None);
         assert_eq!(super::noted(&pod(json!({}))), None);
+    }
+
+    #[test]
+    fn a_plugins_own_network_is_told_which_network_it_is_for() {
+        let spec = json!({"configuration": {"network": {"binding": {
+            "mine": {"domainAttachmentType": "tap", "networkAttachmentDefinition": "net/mine"},
+            "plain": {"domainAttachmentType": "tap"},
+        }}}});
+        let spec = serde_json::from_value(spec).unwrap();
+        let bindings = barevirt_api::settings::Settings::from_kubevirt(Some(&spec)).bindings;
+        let asks = |first: &str, second: &str| {
+            let card = |name: &str, plugin: &str| json!({"name": name, "binding": {"name": plugin}});
+            let mut both = vmi(json!({}), json!({"networkName": "blue"}));
+            both.spec.domain.devices.interfaces =
+                serde_json::from_value(json!([card("default", first), card("red", second)])).unwrap();
+            let asked = wanted(&Pod::default(), "shop", &both, &bindings).unwrap();
+            let pod = pod(json!({NETWORKS: asked}));
+            assert!(!differs(&pod, "shop", &both, &bindings));
+            asked
+        };
+        let blue = r#"{"name":"blue","namespace":"shop","interface":"podb1f51a511f1","cni-args":null}"#;
+        let mine = |network: &str| {
+            format!(r#"{{"name":"mine","namespace":"net","cni-args":{{"logicNetworkName":"{network}"}}}}"#)
+        };
+        assert_eq!(asks("mine", "mine"), format!("[{},{blue},{}]", mine("default"), mine("red")));
+        assert_eq!(asks("plain", "plain"), format!("[{blue}]"));
     }
 }

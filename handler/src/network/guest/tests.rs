@@ -1,5 +1,6 @@
 //! Which cards there are to be, and under which names.
 
+use barevirt_api::settings::NO_BINDINGS;
 use serde_json::{Value, json};
 
 use super::*;
@@ -65,7 +66,7 @@ fn only_cards_beside_the_first_of_a_guest_that_runs_here_stand_alone() {
     let alone = |phase: &str, here: bool| {
         let told = json!({"name": "red", "podInterfaceName": "podred", "infoSource": "domain"});
         let valid = ValidVmi::new(vmi(phase, &json!([told]))).unwrap();
-        let cards = wanted(&valid, &held(&[]), here).unwrap();
+        let cards = wanted(&valid, &held(&[]), here, &NO_BINDINGS).unwrap();
         cards.into_iter().filter(|card| card.alone).map(|card| card.interface).collect::<Vec<_>>()
     };
     assert_eq!(alone("Running", true), ["red"]);

@@ -10,6 +10,8 @@
 //! the stand-in, which has another name and is down until then, and routes in a table that belongs to the bridge and that
 //! nothing looks into. From `Down` on the stand-in and the table are what counts. So a plan can be cut after any step, and the
 //! next one goes on from there.
+//!
+//! A managed tap is the same without an answer for a guest that asks for its address.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -17,7 +19,7 @@ use super::common::{Setting, plan_sockets, plan_sysctls, plan_tap};
 use super::step::{PlanError, Service, Step};
 use crate::network::addresses::MacAddress;
 use crate::network::links::Names;
-use crate::network::state::{Kind, Link, Observed, Wanted};
+use crate::network::state::{Binding, Kind, Link, Observed, Wanted};
 
 /// First address of DHCP servers on such bridges, one for each interface of the spec: KubeVirt's.
 const SERVERS: Ipv4Addr = Ipv4Addr::new(169, 254, 75, 10);
@@ -102,7 +104,8 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     }
     plan_sysctls(sysctls(names, has_ipv4), observed, &mut steps);
     let server = (IpAddr::V4(server(wanted.index)), SERVER_PREFIX);
-    if has_ipv4 && !there.bridge.is_some_and(|link| link.addresses.contains(&server)) {
+    let serves = has_ipv4 && wanted.binding == Binding::Bridge;
+    if serves && !there.bridge.is_some_and(|link| link.addresses.contains(&server)) {
         steps.push(Step::Address { link: bridge.clone(), address: server.0, prefix: server.1 });
     }
     if !there.bridge.is_some_and(|link| link.up) {
@@ -126,7 +129,7 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     if !there.stand_in.is_some_and(|(stand_in, name)| stand_in.up && name == names.pod) {
         steps.push(Step::Up { link: names.pod.clone() });
     }
-    if has_ipv4 {
+    if serves {
         plan_sockets(wanted, names, observed, &[Service::Dhcp4], &mut steps);
     }
     Ok(steps)

@@ -101,6 +101,17 @@ pub enum Step {
         /// The name that the launcher knows the descriptor by.
         descriptor: String,
     },
+    /// Open a queue of a macvtap that is there.
+    OpenMacvtap {
+        /// Its name.
+        name: String,
+        /// Its index.
+        index: u32,
+        /// It is to have more than one queue.
+        multi_queue: bool,
+        /// The name that the launcher knows the descriptor by.
+        descriptor: String,
+    },
     /// Make an interface a port of a bridge.
     Attach {
         /// The port.
@@ -179,4 +190,15 @@ pub enum PlanError {
     /// What the pod has is not of a kind that a guest could be bridged to.
     #[error("the pod's interface {0} has no MAC address")]
     NotEthernet(String),
+    /// Nothing that attaches networks has made one.
+    #[error("the pod has no tap {0}, and no tap or macvtap {1}")]
+    NoTap(String, String),
+    /// The tap was made for one queue.
+    #[error("the pod's tap {tap} has one queue, and {wanted} are wanted")]
+    OneQueue {
+        /// Its name.
+        tap: String,
+        /// Queues that the card is to have.
+        wanted: u32,
+    },
 }

@@ -67,6 +67,7 @@ fn carry_out_one(after: &mut Observed, step: &Step) {
             after.links.entry(name.clone()).or_insert(Link { index, mtu: 1500, ..Link::default() });
             after.held.insert(descriptor.clone());
         }
+        Step::OpenMacvtap { descriptor, .. } => drop(after.held.insert(descriptor.clone())),
         Step::Attach { link: name, bridge } => {
             let index = at(after, bridge).index;
             let port = at(after, name);
@@ -348,4 +349,69 @@ fn a_bridge_is_no_way_into_the_pod_and_only_the_guest_answers_for_its_address() 
         ]
     );
     assert!(settings(&bridged("default", "eth0")).contains(&"net/ipv4/conf/all/arp_ignore=1".to_owned()));
+}
+
+#[test]
+fn a_tap_of_the_pod_is_opened_and_nothing_is_made() {
+    let tap =
+        |kind, up| Link { index: 9, kind, mtu: 1400, up, mac: vec![2, 0, 0, 0, 0, 9], ..Link::default() };
+    let card = |queues, mac: Option<MacAddress>| Wanted {
+        binding: Binding::Tap,
+        queues,
+        mac,
+        ..bridged("red", RED)
+    };
+    let with = |links: &[(&str, Link)]| {
+        let mut observed = pod(DUAL);
+        observed.links.extend(links.iter().map(|(name, link)| ((*name).to_owned(), link.clone())));
+        observed
+    };
+    let (one, many) = (Kind::Tap { multi_queue: false }, Kind::Tap { multi_queue: true });
+    let opened = |steps: &[Step]| {
+        let names = steps.iter().filter_map(|step| match step {
+            Step::OpenTap { name, multi_queue, .. } => Some((name.clone(), *multi_queue)),
+            Step::OpenMacvtap { name, multi_queue, .. } => Some((format!("{name}@9"), *multi_queue)),
+            _ => None,
+        });
+        names.collect::<Vec<_>>()
+    };
+    let (taps, pods) = ("tapb1f51a511f1", RED);
+    // A tap's own name goes before the pod's link, which may be anything then.
+    let observed = with(&[(taps, tap(one, true)), (pods, tap(Kind::Other, true))]);
+    let steps = plan(&card(1, None), &observed).unwrap();
+    assert_eq!((opened(&steps), steps.len()), (vec![(taps.to_owned(), false)], 1));
+    let after = carry_out(&observed, &steps);
+    assert_eq!(plan(&card(1, None), &after), Ok(vec![]));
+    let refused = PlanError::OneQueue { tap: taps.to_owned(), wanted: 2 };
+    assert_eq!(plan(&card(2, None), &observed), Err(refused));
+    let observed = with(&[(pods, tap(many, true))]);
+    assert_eq!(opened(&plan(&card(2, None), &observed).unwrap()), vec![(pods.to_owned(), true); 2]);
+    // A macvtap hears for one address alone.
+    let observed = with(&[(pods, tap(Kind::Macvtap, false))]);
+    let mac = MacAddress([2, 0, 0, 0, 0, 7]);
+    let steps = plan(&card(1, Some(mac)), &observed).unwrap();
+    let link = || RED.to_owned();
+    assert_eq!(steps[..2], [Step::Mac { link: link(), mac }, Step::Up { link: link() }]);
+    assert_eq!(opened(&steps), [(format!("{RED}@9"), false)]);
+    assert_eq!(plan(&card(1, Some(mac)), &carry_out(&observed, &steps)), Ok(vec![]));
+    let nothing = with(&[(pods, tap(Kind::Other, true))]);
+    assert_eq!(plan(&card(1, None), &nothing), Err(PlanError::NoTap(taps.to_owned(), link())));
+}
+
+#[test]
+fn a_managed_tap_is_a_bridge_without_anybody_who_hands_out_addresses() {
+    let (observed, bridge) = (pod_with_routes(), bridged("default", "eth0"));
+    let managed = Wanted { binding: Binding::ManagedTap, ..bridge.clone() };
+    let steps = plan(&managed, &observed).unwrap();
+    let names = bridge.names(&observed.links);
+    let serves = |step: &Step| match step {
+        Step::Open { .. } => true,
+        Step::Address { link, .. } => *link == names.bridge,
+        _ => false,
+    };
+    assert!(!steps.iter().any(serves), "{steps:?}");
+    let expected: Vec<Step> =
+        plan(&bridge, &observed).unwrap().into_iter().filter(|step| !serves(step)).collect();
+    assert_eq!(steps, expected);
+    assert_eq!(plan(&managed, &carry_out(&observed, &steps)), Ok(vec![]));
 }

@@ -7,9 +7,9 @@
 
 use super::*;
 
-const RED: &str = "podb1f51a511f1";
-const RED_NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
-const RED_GUEST: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 2);
+pub(super) const RED: &str = "podb1f51a511f1";
+pub(super) const RED_NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
+pub(super) const RED_GUEST: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 2);
 /// A network that the pod has a route to.
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
 
@@ -17,7 +17,7 @@ fn on_pod_network() -> Wanted {
     Wanted { mac: None, binding: Binding::Bridge, ..wanted(Vec::new()) }
 }
 
-fn on_red() -> Wanted {
+pub(super) fn on_red() -> Wanted {
     Wanted {
         interface: "red".to_owned(),
         network: "red".to_owned(),

@@ -1,6 +1,7 @@
 //! What is reported of a guest, and what is left as it is.
 
 use barevirt_api::names::{CONDITION_POD_SCHEDULED, PHASE_SCHEDULED};
+use barevirt_api::settings::NO_BINDINGS;
 use barevirt_protocol::v1::GuestInterface;
 use k8s_openapi::jiff::Timestamp;
 
@@ -47,7 +48,14 @@ fn interfaces() -> [Interface; 1] {
 }
 
 fn seen(launcher: &LauncherStatus) -> Seen<'_> {
-    Seen { launcher: Some(launcher), interfaces: None, failure: None, told: true, readiness: None }
+    Seen {
+        launcher: Some(launcher),
+        interfaces: None,
+        failure: None,
+        told: true,
+        readiness: None,
+        bindings: &NO_BINDINGS,
+    }
 }
 
 #[test]
@@ -75,7 +83,14 @@ fn a_new_handler_takes_nothing_back() {
     let running = launcher(Phase::Running);
     let interfaces = interfaces();
     let status = compute(&scheduled(), Seen { interfaces: Some(&interfaces), ..seen(&running) }, &at(5));
-    let nothing = Seen { launcher: None, interfaces: None, failure: None, told: true, readiness: None };
+    let nothing = Seen {
+        launcher: None,
+        interfaces: None,
+        failure: None,
+        told: true,
+        readiness: None,
+        bindings: &NO_BINDINGS,
+    };
     assert_eq!(compute(&vmi(status.clone()), nothing, &at(9)), status);
     assert_eq!(compute(&vmi(status.clone()), seen(&running), &at(9)), status);
 }
@@ -249,6 +264,7 @@ fn a_failure_to_synchronize_is_a_condition_while_it_lasts() {
         failure: Some("open tap tap0"),
         told: true,
         readiness: None,
+        bindings: &NO_BINDINGS,
     };
     let status = compute(&scheduled(), failing, &at(5));
     let condition = Condition::find(&status.conditions, CONDITION_SYNCHRONIZED).unwrap();

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_api::networks::FIRST_LINK;
+use barevirt_api::settings::Bindings;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_component::error::chain;
@@ -34,6 +35,7 @@ impl Session {
         vmi: &VirtualMachineInstance,
         pod: &LauncherPod,
         here: bool,
+        bindings: &Bindings,
     ) -> Result<usize, StepError> {
         let valid = valid(vmi)?;
         let held = held(&self.heard());
@@ -58,7 +60,7 @@ impl Session {
         if valid.host_devices().next().is_some() {
             done += self.prepare_host_devices(&valid)?;
         }
-        let cards = guest::wanted(&valid, &held, here)?;
+        let cards = guest::wanted(&valid, &held, here, bindings)?;
         let mut prepared = BTreeMap::new();
         let mut failed = Vec::new();
         if !cards.is_empty() {
@@ -72,7 +74,11 @@ impl Session {
                 let names = held.iter().chain(descriptors.iter().map(|(name, _)| name));
                 let queues = guest::queues(&wanted, names);
                 let interface = interface(&wanted, &one, queues, &pod.addresses);
-                prepared.insert(wanted.index, (interface, guest::facts(&wanted, &one, &resolver)));
+                let valid = valid.interfaces().get(wanted.index);
+                let plugin = valid.and_then(|valid| bindings.of(&valid.interface));
+                let mut facts = guest::facts(&wanted, &one, &resolver);
+                facts.refreshes_link = plugin.is_some_and(|plugin| plugin.refreshes_link);
+                prepared.insert(wanted.index, (interface, facts));
             }
             for (wanted, error) in outcome.failed {
                 failed.push(format!("interface {}: {}", wanted.interface, chain(&error)));

@@ -1,5 +1,6 @@
 //! A launcher from the first connection to its verdict, and a second handler in between.
 
+use barevirt_api::settings::NO_BINDINGS;
 use barevirt_protocol::v1::{LauncherStatus, Phase};
 use serde_json::json;
 use tokio::time::timeout;
@@ -62,7 +63,7 @@ async fn from_the_first_connection_to_the_verdict() {
 
     let mut first = Session::open(&pods, &fake.container).await.unwrap();
     heard(&mut first, Phase::Waiting).await;
-    assert!(first.prepare(&vmi, &pod, true).await.unwrap() > 10);
+    assert!(first.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap() > 10);
     let interfaces = first.interfaces().unwrap().to_vec();
     assert_eq!(interfaces[0].mac, "02:00:00:00:00:07");
     assert_eq!(interfaces[0].addresses, ["10.244.9.7", "fd00:10:244:9::7"]);
@@ -76,7 +77,7 @@ async fn from_the_first_connection_to_the_verdict() {
     drop(first);
     let mut second = Session::open(&pods, &fake.container).await.unwrap();
     heard(&mut second, Phase::Running).await;
-    assert_eq!(second.prepare(&vmi, &pod, true).await.unwrap(), 0);
+    assert_eq!(second.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 0);
     assert_eq!(second.interfaces().unwrap(), interfaces);
     second.sync(&vmi, "hash").await.unwrap();
 
@@ -98,7 +99,7 @@ async fn each_card_of_a_guest_is_on_its_network_and_in_its_status() {
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
     heard(&mut session, Phase::Waiting).await;
-    session.prepare(&vmi, &pod(&fake), true).await.unwrap();
+    session.prepare(&vmi, &pod(&fake), true, &NO_BINDINGS).await.unwrap();
     let [first, red] = session.interfaces().unwrap() else { panic!("{:?}", session.interfaces()) };
     assert_eq!((first.pod_interface.as_str(), first.is_primary, first.addresses.len()), ("eth0", true, 2));
     assert_eq!((red.pod_interface.as_str(), red.is_primary), ("podb1f51a511f1", false));
@@ -119,7 +120,7 @@ async fn a_handler_that_was_killed_before_it_handed_anything_over_is_made_good()
     let Some(node) = namespace() else { return };
     connect(&node, &fake.network_namespace(), true);
     let (vmi, pod) = (vmi(), pod(&fake));
-    let cards = guest::wanted(&valid(&vmi).unwrap(), &BTreeSet::new(), true).unwrap();
+    let cards = guest::wanted(&valid(&vmi).unwrap(), &BTreeSet::new(), true, &NO_BINDINGS).unwrap();
     drop(network::prepare(fake.network_namespace(), cards, BTreeSet::new()).await.unwrap());
 
     let pods = PodsDir::open(fake.pods.path()).unwrap();
@@ -127,7 +128,7 @@ async fn a_handler_that_was_killed_before_it_handed_anything_over_is_made_good()
     heard(&mut session, Phase::Waiting).await;
     // Bridge, addresses and rules are there. The tap went with its descriptor (to be opened, sized, attached, set up), the
     // bridge lost its MTU with its last port, and three sockets are closed.
-    assert_eq!(session.prepare(&vmi, &pod, true).await.unwrap(), 8);
+    assert_eq!(session.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 8);
     session.sync(&vmi, "hash").await.unwrap();
     heard(&mut session, Phase::Running).await;
 }
@@ -179,7 +180,7 @@ async fn an_invalid_instance_is_refused_with_its_causes_and_nothing_is_touched()
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
     let mut vmi = vmi();
     vmi.spec.networks.clear();
-    let error = session.prepare(&vmi, &pod(&fake), true).await.unwrap_err();
+    let error = session.prepare(&vmi, &pod(&fake), true, &NO_BINDINGS).await.unwrap_err();
     assert!(matches!(&error, StepError::Invalid(causes) if causes.contains("interfaces")), "{error}");
     assert!(session.interfaces().is_none());
 }

@@ -26,6 +26,9 @@ fn what_is_right_passes() {
         json!({"supportContainerResources": [{"type": "container-disk",
             "resources": {"requests": {"cpu": "2m"}, "limits": {"memory": "80Mi"}}}]}),
         json!({"network": {"defaultNetworkInterface": "bridge", "permitSlirpInterface": false}}),
+        json!({"network": {"binding": {"macvtap": {"domainAttachmentType": "tap", "migration": {"method": "link-refresh"}},
+            "bare": {"domainAttachmentType": "managedTap", "networkAttachmentDefinition": "net/one", "migration": {},
+                "computeResourceOverhead": {"requests": {"memory": "10Mi"}}}}}}),
         json!({"autoCPULimitNamespaceLabelSelector": {"matchLabels": {"a": "b"}}}),
         json!({"apiConfiguration": bucket, "controllerConfiguration": bucket, "handlerConfiguration": bucket,
             "webhookConfiguration": bucket}),
@@ -215,5 +218,33 @@ fn sizes_in_annotations_are_quantities_in_range() {
             causes,
             ["metadata.annotations[barevirt.dev/largest-image]: much is not a quantity between 1Mi and 64Ti"]
         );
+    }
+}
+
+#[test]
+fn what_a_binding_plugin_cannot_have_is_named() {
+    let of = |plugin: Value| causes(&json!({"network": {"binding": {"mine": plugin}}}));
+    for (plugin, field) in [
+        (json!({"domainAttachmentType": "tap", "sidecarImage": "x"}), "sidecarImage"),
+        (json!({"domainAttachmentType": "tap", "downwardAPI": "device-info"}), "downwardAPI"),
+        (json!({"domainAttachmentType": "tap", "migration": {"method": "magic"}}), "migration.method"),
+        (
+            json!({"domainAttachmentType": "tap", "networkAttachmentDefinition": "a/b/c"}),
+            "networkAttachmentDefinition",
+        ),
+        (json!({"networkAttachmentDefinition": "a"}), "domainAttachmentType"),
+        (json!({"domainAttachmentType": "veth"}), "domainAttachmentType"),
+        (
+            json!({"domainAttachmentType": "tap", "computeResourceOverhead": {"requests": {"cpu": "1"}}}),
+            "computeResourceOverhead.requests.cpu",
+        ),
+        (
+            json!({"domainAttachmentType": "tap", "computeResourceOverhead": {"requests": {"memory": "much"}}}),
+            "computeResourceOverhead.requests.memory",
+        ),
+    ] {
+        let found = of(plugin.clone());
+        let path = format!("spec.configuration.network.binding.mine.{field}: ");
+        assert!(found.len() == 1 && found[0].starts_with(&path), "{plugin}: {found:?}");
     }
 }

@@ -35,6 +35,7 @@ pub(super) fn validate(path: &Path, configuration: &KubeVirtConfiguration, cause
     }
     if let Some(network) = &configuration.network {
         binding(&path.child("network"), network, causes);
+        super::bindings::validate(&path.child("network.binding"), &network.binding, causes);
     }
     if let Some(smbios) = &configuration.smbios {
         self::smbios(&path.child("smbios"), smbios, causes);

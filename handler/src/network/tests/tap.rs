@@ -1,0 +1,109 @@
+//! Guests on taps and macvtaps that are in their pods, as plugins of the attachment type `tap` have them.
+//!
+//! ```text
+//! node: red (192.168.7.1) ==veth== pod: lower -- podb1f51a511f1 (macvtap) == guest (192.168.7.2)
+//! ```
+
+use rtnetlink::LinkMacVtap;
+use rtnetlink::packet_route::link::MacVtapMode;
+
+use super::bridge::{RED, RED_GUEST, RED_NODE, link_names, on_red};
+use super::*;
+
+fn on_tap() -> Wanted {
+    Wanted { binding: Binding::Tap, ..on_red() }
+}
+
+/// Gives the pod a macvtap on a link to the node; whether the kernel has such.
+fn attach_macvtap(node: &OwnedFd, pod: &OwnedFd) -> bool {
+    let there = pod.try_clone().unwrap();
+    with_netlink(node, move |netlink| async move {
+        netlink.link().add(LinkVeth::new("red", "lower").build()).execute().await.unwrap();
+        let lower = index(&netlink, "lower").await;
+        change(&netlink, LinkUnspec::new_with_index(lower).setns_by_fd(there.as_raw_fd()).build()).await;
+        configure(&netlink, "red", &[(RED_NODE.into(), 24)], &[]).await;
+    });
+    with_netlink(pod, |netlink| async move {
+        configure(&netlink, "lower", &[], &[]).await;
+        let lower = index(&netlink, "lower").await;
+        let macvtap = LinkMacVtap::new(RED, lower, MacVtapMode::Bridge).build();
+        let made = netlink.link().add(macvtap).execute().await;
+        made.inspect_err(|error| eprintln!("skipped: no macvtap: {error}")).is_ok()
+    })
+}
+
+#[test]
+fn a_guest_is_on_the_macvtap_of_its_pod_with_the_address_that_it_is_given() {
+    let Some((node, pod)) = node_and_pod(false) else { return };
+    if !attach_macvtap(&node, &pod) {
+        return;
+    }
+    let card = Wanted { mac: Some(MAC), ..on_tap() };
+    let before = link_names(&pod);
+    let (steps, prepared, mut opened) = prepare_blocking(&pod, &card, &BTreeSet::new());
+    assert_eq!((steps, names(&opened)), (3, vec!["net/red/tap"]));
+    assert_eq!((prepared.mac, prepared.mtu, prepared.ipv4.as_ref()), (MAC, 1500, None));
+    assert_eq!(link_names(&pod), before, "nothing is made");
+    let held: BTreeSet<String> = opened.iter().map(|(name, _)| name.clone()).collect();
+    let guest = station(take(&mut opened, "net/red/tap"), MAC, vec![(RED_GUEST.into(), 24)], Vec::new());
+    serve(&guest, (Ipv4Addr::UNSPECIFIED, 8081).into());
+    serve(&node, (Ipv4Addr::UNSPECIFIED, 9090).into());
+    assert_eq!(ask(&node, (RED_GUEST, 8081)), Some(RED_NODE.to_string()));
+    assert_eq!(ask(&guest, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
+    assert_eq!(prepare_blocking(&pod, &card, &held).0, 0);
+}
+
+#[test]
+fn a_macvtap_has_as_many_queues_as_are_wanted() {
+    let Some((node, pod)) = node_and_pod(false) else { return };
+    if !attach_macvtap(&node, &pod) {
+        return;
+    }
+    let (_, prepared, opened) = prepare_blocking(&pod, &Wanted { queues: 2, ..on_tap() }, &BTreeSet::new());
+    assert_eq!(names(&opened), ["net/red/tap.1", "net/red/tap"]);
+    // The guest has the link's own address.
+    let own = with_netlink(&pod, |netlink| async move {
+        let cards = [on_tap()];
+        observe::observe(&netlink, None, &cards, &BTreeSet::new()).await.unwrap().links[RED].mac.clone()
+    });
+    assert_eq!(prepared.mac.0.to_vec(), own);
+}
+
+#[test]
+fn a_tap_is_taken_as_it_was_made() {
+    let Some((_node, pod)) = node_and_pod(false) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let without = runtime.block_on(prepare(pod.try_clone().unwrap(), vec![on_tap()], BTreeSet::new()));
+    assert!(matches!(without, Err(NetworkError::Plan(PlanError::NoTap(..)))), "{without:?}");
+    let make = |multi_queue| {
+        inside(&pod, move || {
+            let tun = std::fs::File::options().read(true).write(true).open("/dev/net/tun").unwrap();
+            crate::kernel::attach_tap(tun, "tapb1f51a511f1", 0, multi_queue).unwrap()
+        })
+    };
+    let one = make(false);
+    let two = Wanted { queues: 2, ..on_tap() };
+    let refused = runtime.block_on(prepare(pod.try_clone().unwrap(), vec![two.clone()], BTreeSet::new()));
+    assert!(matches!(refused, Err(NetworkError::Plan(PlanError::OneQueue { .. }))), "{refused:?}");
+    drop(one);
+    // Whoever made it has a queue as well.
+    let _many = make(true);
+    let (steps, prepared, opened) = prepare_blocking(&pod, &two, &BTreeSet::new());
+    assert_eq!(names(&opened), ["net/red/tap.1", "net/red/tap"]);
+    assert_eq!((steps, prepared.pod_interface.as_str(), prepared.mtu), (3, RED, 1500));
+}
+
+#[test]
+fn nobody_hands_out_addresses_behind_a_managed_tap() {
+    let Some((node, pod)) = node_and_pod(false) else { return };
+    let card = Wanted { mac: None, binding: Binding::ManagedTap, ..wanted(Vec::new()) };
+    let (_, prepared, mut opened) = prepare_blocking(&pod, &card, &BTreeSet::new());
+    assert_eq!((names(&opened), prepared.ipv4.as_ref()), (vec!["net/default/tap"], None));
+    let held: BTreeSet<String> = opened.iter().map(|(name, _)| name.clone()).collect();
+    let tap = take(&mut opened, "net/default/tap");
+    // A guest that has the pod's address from elsewhere is its station.
+    let guest = station(tap, prepared.mac, vec![(POD4.into(), 24)], vec![NODE4.into()]);
+    serve(&guest, (Ipv4Addr::UNSPECIFIED, 8080).into());
+    assert_eq!(ask(&node, (POD4, 8080)), Some(NODE4.to_string()));
+    assert_eq!(prepare_blocking(&pod, &card, &held).0, 0);
+}

@@ -1,0 +1,70 @@
+//! Links that go down and up again once a guest has come from another node, so that it asks for its address anew: what network
+//! binding plugins with the migration method `link-refresh` ask for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barevirt_protocol::v1::Interface;
+use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::{Deadline, Error, Qmp};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::monitored::COMMAND;
+use super::wanted::Wanted;
+use crate::cards::{Card, set_link, wants_down};
+
+/// How often it is looked whether the guest runs here.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a link is down. KubeVirt's: some guests do not notice less.
+const DOWN: Duration = Duration::from_millis(100);
+
+/// The cards of a guest that comes from elsewhere whose links are to go down and up.
+#[must_use]
+pub fn due(wanted: &Wanted, cards: &[Card]) -> Vec<Card> {
+    let refreshes = |facts: &Interface| facts.refreshes_link && wanted.incoming.is_some();
+    let named = |card: &&Card| {
+        wanted.facts.interfaces.iter().any(|facts| facts.name == card.name && refreshes(facts))
+    };
+    cards.iter().filter(named).cloned().collect()
+}
+
+/// Waits for the guest, and does it once.
+pub async fn serve(
+    mut people: watch::Receiver<Option<Qmp>>,
+    wanted: watch::Receiver<Option<Arc<Wanted>>>,
+    cards: Vec<Card>,
+) {
+    if cards.is_empty() {
+        return;
+    }
+    let Ok(monitor) = people.wait_for(Option::is_some).await.map(|monitor| monitor.clone()) else { return };
+    let Some(monitor) = monitor else { return };
+    loop {
+        match monitor.execute(qmp::query_status {}, Deadline::after(COMMAND)).await {
+            Ok(status) if status.running => break,
+            // The end of the stream is the end of QEMU.
+            Err(error) if error.is_closed() => return,
+            Ok(_) | Err(_) => sleep(LOOK).await,
+        }
+    }
+    for card in cards {
+        let is_down = || {
+            let latest = wanted.borrow().clone();
+            latest.and_then(|latest| wants_down(&latest.vmi, &card.name)).unwrap_or(card.down)
+        };
+        if is_down() {
+            continue;
+        }
+        match refresh(&monitor, &card, is_down).await {
+            Ok(()) => tracing::info!(interface = card.name, "link refreshed"),
+            Err(error) => tracing::warn!(interface = card.name, %error, "link not refreshed"),
+        }
+    }
+}
+
+async fn refresh(monitor: &Qmp, card: &Card, is_down: impl Fn() -> bool) -> Result<(), Error> {
+    set_link(monitor, &card.id, true).await?;
+    sleep(DOWN).await;
+    set_link(monitor, &card.id, is_down()).await
+}
