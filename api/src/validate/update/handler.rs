@@ -20,7 +20,7 @@
 
 use super::super::{Cause, Path};
 use crate::names::{NODE_NAME_LABEL, PCI_LAYOUT_ANNOTATION};
-use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use crate::v1::{HotplugVolumeStatus, VirtualMachineInstance, VirtualMachineInstanceStatus};
 use std::collections::BTreeMap;
 
 /// Everything wrong with a change of an instance by the handler of the node `node`. `None` is a token without a node.
@@ -55,6 +55,13 @@ pub fn handler_update(
         refuse(
             "status.migrationState",
             "virt-handler is not allowed to say what is migrated, from where, to where and how",
+        );
+    }
+    let known = attachments(old);
+    if attachments(new).iter().any(|(volume, pod)| known.get(volume) != Some(pod)) {
+        refuse(
+            "status.volumeStatus",
+            "virt-handler is not allowed to say which pods offer the disks of VMIs",
         );
     }
     if old.spec != new.spec {
@@ -127,8 +134,16 @@ fn of_controller(vmi: &VirtualMachineInstance) -> impl PartialEq + use<'_> {
             (&state.source_node, &state.source_pod, &state.target_pod, state.abort_requested),
             (source.node, source.pod, source.migration_uid),
             (target.node, target.pod, target.migration_uid),
+            (&state.target_attachment_pod_uid, target.attachment_pod_uid),
+            (&state.source_persistent_state_pvc_name, &state.target_persistent_state_pvc_name),
         )
     })
+}
+
+/// Pods that offer disks, by the names of their volumes: a handler hands over what they offer.
+fn attachments(vmi: &VirtualMachineInstance) -> BTreeMap<&str, &HotplugVolumeStatus> {
+    let told = vmi.status.iter().flat_map(|status| &status.volume_status);
+    told.filter_map(|told| Some((told.name.as_str(), told.hotplug_volume.as_ref()?))).collect()
 }
 
 type Texts = BTreeMap<String, String>;

@@ -7,10 +7,17 @@
 use barevirt_api::names::{NODE_NAME_LABEL, PCI_LAYOUT_ANNOTATION};
 use serde_json::{Value, json};
 
-/// What of a migration is the controller's to write. `migrationConfiguration` and the names in both sides' details are left to
-/// virt-api.
-const OF_CONTROLLER: [&str; 5] =
-    ["migrationUid", "sourceNode", "sourcePod", "targetPod", "migrationPolicyName"];
+/// What of a migration is the controller's to write. `migrationConfiguration`, the names in both sides' details and the pods that
+/// offer disks to a guest that stays are left to virt-api.
+const OF_CONTROLLER: [&str; 6] = [
+    "migrationUid",
+    "sourceNode",
+    "sourcePod",
+    "targetPod",
+    "migrationPolicyName",
+    // A handler takes the disks that these pods offer.
+    "targetAttachmentPodUID",
+];
 
 /// What the rules are about. `before`, `after`: the node that the instance is on; `target`: the one that a migration moves it to,
 /// for as long as the migration is not over.
@@ -130,6 +137,7 @@ mod tests {
             ("the migration of VMIs that move to it", "status.?phase"),
             ("what is migrated", "migrationState.?migrationUid"),
             ("what is migrated", "migrationState.?abortRequested"),
+            ("what is migrated", "migrationState.?targetAttachmentPodUID"),
             ("modify spec", "object.spec == oldObject.spec"),
             ("modify labels", "k == 'kubevirt.io/nodeName'"),
             ("node they are moved to", "[?'kubevirt.io/nodeName']"),

@@ -100,6 +100,23 @@ fn the_target_speaks_of_the_migration_alone() {
     assert_eq!(refused("b", &[layout]), ["metadata.annotations"]);
 }
 
+/// A handler takes the disk that a pod offers and gives it to the guest: the controller alone says which pod that is.
+#[test]
+fn which_pods_offer_disks_is_the_controllers_to_say() {
+    let volume = |phase: &str, pod: Value| json!([{"name": "data", "target": "sda", "phase": phase, "hotplugVolume": pod}]);
+    let own = json!({"attachPodName": "hp-volume-data", "attachPodUID": "p"});
+    let before = changed(&object(), &[("/status/volumeStatus", volume("AttachedToNode", own.clone()))]);
+    let says = |volumes: Value| refused_of(&before, "a", &[("/status/volumeStatus", volumes)]);
+    assert!(says(volume("Ready", own)).is_empty());
+    assert!(says(volume("Ready", Value::Null)).is_empty());
+    let others = json!({"attachPodName": "hp-volume-data", "attachPodUID": "of-another"});
+    assert_eq!(says(volume("AttachedToNode", others.clone())), ["status.volumeStatus"]);
+    assert_eq!(
+        refused("a", &[("/status/volumeStatus", volume("AttachedToNode", others))]),
+        ["status.volumeStatus"]
+    );
+}
+
 #[test]
 fn what_is_migrated_to_where_is_the_controllers_to_say() {
     for (at, value) in [
@@ -113,6 +130,9 @@ fn what_is_migrated_to_where_is_the_controllers_to_say() {
         ("sourceState", json!({"node": "c", "pod": "s", "migrationUID": "m"})),
         ("targetState", json!({"node": "b", "pod": "x", "migrationUID": "m"})),
         ("targetState", Value::Null),
+        ("targetAttachmentPodUID", json!("of-another")),
+        ("targetState/attachmentPodUID", json!("of-another")),
+        ("targetPersistentStatePVCName", json!("of-another")),
     ] {
         let at = format!("/status/migrationState/{at}");
         for node in ["a", "b"] {
