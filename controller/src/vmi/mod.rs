@@ -25,6 +25,7 @@ mod brought;
 mod claims;
 mod consumer;
 mod eviction;
+mod filesystems;
 mod first_consumer;
 mod hotplug;
 pub(crate) mod moving;
