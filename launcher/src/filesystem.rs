@@ -17,9 +17,8 @@ use anyhow::Context as _;
 use barevirt_api::filesystem::{self, SOCKETS};
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_confinement::{Calls, Domain, Files, May, Plan, Rule};
+use barevirt_protocol::readable;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::time::sleep;
 
 use crate::pod::confine;
@@ -69,28 +68,22 @@ pub async fn listen(args: &Args) -> anyhow::Result<Option<UnixListener>> {
     let socket = args.sockets.join(filesystem::socket(&args.volume));
     // The name is this container's own.
     let _ = fs::remove_file(&socket);
-    let listening = || {
-        let listener = UnixListener::bind(&socket)?;
-        listener.set_nonblocking(true)?;
-        AsyncFd::with_interest(listener, Interest::READABLE)
-    };
-    let listener = listening().with_context(|| format!("cannot listen at {}", socket.display()))?;
+    let listener = UnixListener::bind(&socket);
+    let listener = listener.with_context(|| format!("cannot listen at {}", socket.display()))?;
     tracing::info!(volume = args.volume, "waiting for the launcher");
-    tokio::select! {
+    let listener = tokio::select! {
         why = stops.next() => {
             tracing::info!(why, "told to end");
             return Ok(None);
         }
-        called = listener.readable() => drop(called.context("cannot wait for the launcher")?),
+        called = readable(listener.into()) => called.context("cannot wait for the launcher")?,
         () = sleep(Duration::from_secs(args.deadline_seconds)) => {
             anyhow::bail!("the launcher did not connect within {} s", args.deadline_seconds);
         }
-    }
-    let listener = listener.into_inner();
-    listener.set_nonblocking(false).context("cannot hand over the socket")?;
+    };
     // No other connection is taken.
     let _ = fs::remove_file(&socket);
-    Ok(Some(listener))
+    Ok(Some(listener.into()))
 }
 
 /// Becomes virtiofsd.

@@ -22,6 +22,7 @@ mod action;
 mod again;
 mod apply;
 mod brought;
+mod claim_lock;
 mod claims;
 mod consumer;
 mod eviction;

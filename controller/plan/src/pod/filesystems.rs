@@ -15,7 +15,6 @@ use barevirt_api::quantity;
 use barevirt_api::v1::Volume;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements, VolumeMount};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// The volume with the sockets: KubeVirt's name.
 const VOLUME: &str = "virtiofs-containers";
@@ -97,6 +96,7 @@ mod tests {
     use super::*;
     use crate::pod::claims::{self, Mode};
     use barevirt_api::settings::Settings;
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
     use serde_json::{Value, json};
 
     fn config() -> Config {
