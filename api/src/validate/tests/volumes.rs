@@ -80,7 +80,7 @@ fn rules_of_shared_directories() {
         ],
     );
     let volume = json!({"name": "a", "configMap": {"name": "a"}});
-    let served = at(&[("/spec/volumes/-", volume), ("/spec/domain/devices/filesystems", one)]);
+    let served = with(with(right(), "/spec/volumes/-", volume), "/spec/domain/devices/filesystems", one);
     assert_eq!(causes_with(&served, &Gates::default()), []);
 }
 
