@@ -53,6 +53,7 @@ pub mod crd;
 pub mod defaults;
 pub mod duration;
 pub mod export;
+pub mod filesystem;
 pub mod firmware;
 pub mod freeze;
 pub mod gates;

@@ -24,8 +24,6 @@ pub const LOCAL_DISKS_COPIED: bool = true;
 pub const REASON_DISKS: &str = "DisksNotLiveMigratable";
 /// Reason of an instance that cannot move for an interface.
 pub const REASON_INTERFACE: &str = "InterfaceNotLiveMigratable";
-/// Reason of an instance that cannot move for a file system shared with its node.
-pub const REASON_VIRTIO_FS: &str = "VirtIOFSNotLiveMigratable";
 /// Reason of an instance that cannot move for a device of its node.
 pub const REASON_HOST_DEVICE: &str = "HostDeviceNotLiveMigratable";
 /// Reason of an instance that cannot move because its memory is encrypted by AMD's SEV.
@@ -164,7 +162,6 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
         REASON_HYPERV_PASSTHROUGH,
         "VMI uses hyperv passthrough",
     );
-    add(!devices.filesystems.is_empty(), REASON_VIRTIO_FS, "VMI uses virtiofs");
     // What only this boot knows goes along in QEMU's stream: the TPM's state, and the variables in the flash.
     // On a claim that both nodes reach it stays there.
     add(

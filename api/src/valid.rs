@@ -171,7 +171,7 @@ impl ValidVmi {
         self.volumes().iter().filter(|volume| !volume.is_hotpluggable())
     }
 
-    /// Volumes in their order; each has a disk.
+    /// Volumes in their order; each has a disk, or is shared as a directory.
     pub fn volumes(&self) -> &[Volume] {
         &self.spec().volumes
     }

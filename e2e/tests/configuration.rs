@@ -617,3 +617,44 @@ fn guests_that_a_binding_plugin_joins_to_the_test_beds_network_reach_each_other(
         Ok(())
     });
 }
+
+#[test]
+fn a_file_of_the_node_is_a_disk_where_gate_and_namespace_let_it_be() {
+    in_namespace("hostdisk", |namespace| {
+        let _alone = alone();
+        wait_available()?;
+        let components = lives(RUNNING_COMPONENTS)?;
+        let gates = json!({"developerConfiguration": {"featureGates": ["HostDisk"]}});
+        let _changed = Changed::begin(&json!({"configuration": gates}))?;
+        wait_in_force(components.keys())?;
+
+        let nodes = objects(&["node"])?;
+        let name = nodes.first().and_then(|node| node["metadata"]["name"].as_str()).context("no node")?;
+        let (node, directory) = (Node::named(name), format!("/var/tmp/{}", namespace.name()));
+        node.sh(&format!("install -d -o 107 -g 107 {directory}"))?;
+        let mut manifest = guest::instance("vm");
+        manifest["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": name});
+        guest::push(
+            &mut manifest["spec"]["domain"]["devices"]["disks"],
+            json!({"name": "data", "serial": "DATA", "disk": {"bus": "virtio"}}),
+        );
+        let source =
+            json!({"path": format!("{directory}/data.img"), "type": "DiskOrCreate", "capacity": "16Mi"});
+        guest::push(&mut manifest["spec"]["volumes"], json!({"name": "data", "hostDisk": source}));
+        namespace.apply(&manifest)?;
+        namespace.wait("vmi", "vm", "to be refused by Pod Security", SOON, |vmi| {
+            vmi["status"]["conditions"].to_string().contains("hostPath")
+        })?;
+        namespace.enforce("privileged")?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let disk = "/dev/$(basename $(dirname $(grep -lx DATA /sys/block/*/serial)))";
+        console.ok(&format!("echo kept >{disk} && sync"), SOON)?;
+        console.leave()?;
+        let found = node.sh(&format!("stat -c %s {directory}/data.img; head -c 4 {directory}/data.img"))?;
+        ensure!(found.contains("16777216") && found.contains("kept"), "{found}");
+        namespace.kubectl(&["delete", "vmi", "vm"])?;
+        node.sh(&format!("rm -r {directory}")).map(drop)
+    });
+}

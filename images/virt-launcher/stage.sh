@@ -16,12 +16,12 @@ launcher_uefi='OVMF_CODE_4M.secboot.fd OVMF_VARS_4M.ms.fd OVMF_CODE_4M.fd OVMF_V
 # stage FOLDER
 stage() {
     local parts modules path
-    parts=$(debian extract qemu-system-x86,seabios,ovmf,swtpm "$qemu_suite")
+    parts=$(debian extract qemu-system-x86,seabios,ovmf,swtpm,virtiofsd "$qemu_suite")
     # Accelerators are in modules of their own in some builds of QEMU, virtio's display and USB devices of host and clients in all.
     modules=$(cd "$parts" && find usr/lib/x86_64-linux-gnu/qemu \( -name 'accel-*.so' -o -name 'hw-display-virtio-gpu.so' \
         -o -name 'hw-display-virtio-vga.so' -o -name 'hw-usb-host.so' -o -name 'hw-usb-redirect.so' \) -printf '/%p\n')
-    copy "$parts" "$1" /usr/bin/qemu-system-x86_64 /usr/bin/swtpm $modules
-    copy "$parts" "$1" $(libraries "$parts" /usr/bin/qemu-system-x86_64 /usr/bin/swtpm $modules)
+    copy "$parts" "$1" /usr/bin/qemu-system-x86_64 /usr/bin/swtpm /usr/libexec/virtiofsd $modules
+    copy "$parts" "$1" $(libraries "$parts" /usr/bin/qemu-system-x86_64 /usr/bin/swtpm /usr/libexec/virtiofsd $modules)
     for path in $launcher_firmware; do copy "$parts" "$1" "/usr/share/$path"; done
     for path in $launcher_uefi; do copy "$parts" "$1" "/usr/share/OVMF/$path"; done
     programs virt-launcher "$1"

@@ -71,6 +71,8 @@ pub struct Parts {
     pub layout: Option<Layout>,
     /// What a guest's CPU can have, where it matters.
     pub host_cpu: Option<HostCpu>,
+    /// Connections to what serves shared directories, by the names of their volumes.
+    pub filesystems: Vec<(String, OwnedFd)>,
     /// What the pod was given of its node.
     pub node: FromNode,
     /// Where the guest comes from another node.
@@ -178,6 +180,7 @@ pub fn assemble(
         mut descriptors,
         layout,
         host_cpu,
+        filesystems,
         node,
         incoming,
         keys,
@@ -203,6 +206,7 @@ pub fn assemble(
         vhost_vsock: node.vhost_vsock,
         context_id: vmi.context_id(),
         host_devices: node.host_devices,
+        filesystems: filesystems.into_iter().map(|(name, socket)| (name, descriptors.add(socket))).collect(),
         vnc_socket: installation.vnc_socket.display().to_string(),
         usb_sockets: installation.usb_sockets.each_ref().map(|socket| socket.display().to_string()),
         interfaces,
@@ -259,12 +263,13 @@ pub fn assemble(
 
 /// Disks that the guest writes. What is only read is made on the target as it was here.
 fn copyable(vmi: &ValidVmi, disks: &[Disk], installation: &Installation, comes: bool) -> Copyable {
-    let is_on_claim = |name: &str| {
-        let volume = vmi.volumes().iter().find(|volume| volume.name == name)?;
-        Some(volume.claim().is_some_and(|claim| !claim.is_ephemeral))
-    };
     let written = disks.iter().filter(|disk| disk.image.mode == ReadMode::ReadWrite).filter_map(|disk| {
-        let on_claim = is_on_claim(&disk.name)?;
+        let volume = vmi.volumes().iter().find(|volume| volume.name == disk.name)?;
+        // The target has the same file where it is shared; where it is not, the guest does not move.
+        if volume.host_disk.is_some() {
+            return None;
+        }
+        let on_claim = volume.claim().is_some_and(|claim| !claim.is_ephemeral);
         Some(LocalDisk { name: disk.name.clone(), node: disk.image.node(), on_claim })
     });
     let (claims, local) = written.partition(|disk| disk.on_claim);

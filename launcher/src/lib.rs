@@ -8,7 +8,7 @@
 //! **What the program does**, one for each subcommand
 //!
 //! - [`pod`]: the first process of a VM pod; [`run`]: a manifest without Kubernetes; [`volume`]: the program of an attachment
-//!   pod; [`node_capabilities`]: what guests of this node can have.
+//!   pod; [`filesystem`]: that of a container that shares a directory; [`node_capabilities`]: what guests of this node can have.
 //!
 //! **The VM**
 //!
@@ -45,6 +45,7 @@ pub mod descriptors;
 pub mod dhcp;
 pub mod disk;
 pub mod downward_metrics;
+pub mod filesystem;
 pub mod firmware;
 pub mod guest_agent;
 pub mod host_cpu;

@@ -8,7 +8,7 @@ use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use virt_launcher::{node_capabilities, pod, probe, run, serial_log, signals, volume};
+use virt_launcher::{filesystem, node_capabilities, pod, probe, run, serial_log, signals, volume};
 
 /// Parent of exactly one QEMU.
 #[derive(Debug, Parser)]
@@ -28,6 +28,7 @@ enum Command {
     Probe(probe::client::Args),
     NodeCapabilities(node_capabilities::Args),
     Volume(volume::Args),
+    Filesystem(filesystem::Args),
     /// Print what the guest of this pod has said on its serial console.
     SerialLog {
         /// The log.
@@ -93,6 +94,13 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
             log_as_json(level(LevelFilter::INFO));
             confinement::hide_memory().context("cannot hide the memory of this process")?;
             block_on(volume::run(args))??;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Filesystem(args) => {
+            log_as_json(level(LevelFilter::INFO));
+            if let Some(listener) = block_on(filesystem::listen(&args))?? {
+                filesystem::serve(&args, listener)?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Command::Probe(args) => Ok(ExitCode::from(probe::client::run(args))),

@@ -17,6 +17,7 @@ pub mod args;
 pub mod cards;
 pub mod confine;
 pub mod debug;
+mod filesystems;
 pub mod holdings;
 mod images;
 pub mod incoming;

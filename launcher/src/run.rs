@@ -137,6 +137,7 @@ fn prepare(
         descriptors,
         layout: None,
         host_cpu,
+        filesystems: Vec::new(),
         node: FromNode::default(),
         incoming: None,
         keys: scratch.path().join("migration"),

@@ -15,7 +15,7 @@ use barevirt_protocol::seqpacket::PacketListener;
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 
-use crate::disk::claim::{self, ClaimError, Places};
+use crate::disk::claim::{self, Access, ClaimError, Places};
 use crate::signals::Stops;
 
 /// Offer the disk of a claim to virt-handler, until told to end.
@@ -86,7 +86,9 @@ fn answer(args: &Args, request: &Request) -> Reply {
 }
 
 fn find(args: &Args) -> Result<OwnedFd, ClaimError> {
-    claim::find(&args.volume, args.read_only, args.size, &args.claims).map(|disk| disk.file)
+    // The handler may ask again while the guest has what it was given.
+    let access = if args.read_only { Access::Read } else { Access::Share };
+    claim::find(&args.volume, access, args.size, &args.claims).map(|disk| disk.file)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use barevirt_api::cloud_init;
 use barevirt_api::names::{CLUSTER_INSTANCETYPE_ANNOTATION, INSTANCETYPE_ANNOTATION};
 use barevirt_api::object_volume;
 use barevirt_api::quantity;
-use barevirt_api::v1::{Volume, VolumeClaim};
+use barevirt_api::v1::{HostDisk, Volume, VolumeClaim};
 use barevirt_api::valid::{ValidDisk, ValidVmi};
 use barevirt_machine::{Cache, FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
 use barevirt_protocol::v1::ClaimDisk;
@@ -19,7 +19,8 @@ use barevirt_protocol::v1::ClaimDisk;
 use crate::cloudinit::{self, CloudInitError, Identity, Seed};
 use crate::credentials;
 use crate::descriptors::Descriptors;
-use crate::disk::claim::{self, ClaimError};
+use crate::disk::claim::{self, Access, ClaimError};
+use crate::disk::host::{self, HostDiskError};
 use crate::disk::qcow2::{self, Qcow2Error};
 use crate::disk::{Format, Image};
 use crate::downward_metrics;
@@ -69,6 +70,14 @@ pub enum VolumeError {
         volume: String,
         /// Why.
         source: ClaimError,
+    },
+    /// Its file on the node is no disk that can be used.
+    #[error("volume {volume}: {source}")]
+    HostDisk {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: HostDiskError,
     },
     /// There is no disk of the cluster's object.
     #[error("volume {volume}: {source}")]
@@ -154,6 +163,9 @@ fn prepare_one(
     let volume = || name.clone();
     if let Some(claim) = disk.volume.claim() {
         return on_claim(vmi, disk, claim, places, descriptors, prepared);
+    }
+    if let Some(source) = &disk.volume.host_disk {
+        return on_node(disk, source, places, descriptors, prepared);
     }
     if container_disk.is_some() {
         let Base { file, image } =
@@ -246,7 +258,12 @@ fn on_claim(
         }
         None => (claim_size(vmi, name), places.claims.clone()),
     };
-    let found = claim::find(name, reads, size, &places_of_claims)
+    let access = match disk.disk.shareable {
+        _ if reads => Access::Read,
+        Some(true) => Access::Share,
+        _ => Access::Write,
+    };
+    let found = claim::find(name, access, size, &places_of_claims)
         .map_err(|source| VolumeError::Claim { volume: name.clone(), source })?;
     let claim::Disk { file, length, device } = found;
     if !reads {
@@ -263,11 +280,33 @@ fn on_claim(
             .map_err(|source| VolumeError::Cache { volume: name.clone(), source })?,
     };
     let source = match device {
-        // QEMU opens it once more.
-        Some(path) => FileSource::BlockDevice(path.display().to_string()),
+        // QEMU opens it once more. What is open here goes along, and ends with it: it is the lock.
+        Some(path) => {
+            descriptors.add(file);
+            FileSource::BlockDevice(path.display().to_string())
+        }
         None => hold(name, file, descriptors, &mut prepared.fd_sets),
     };
     Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay, cache })
+}
+
+/// A file of the node.
+fn on_node(
+    disk: &ValidDisk,
+    source: &HostDisk,
+    places: &Places,
+    descriptors: &mut Descriptors,
+    prepared: &mut Prepared,
+) -> Result<VolumeFacts, VolumeError> {
+    let name = &disk.volume.name;
+    let read_only = disk.disk.is_readonly();
+    let mounted = places.claims.directories.join(name);
+    let found = host::find(source, &mounted, read_only, &places.claims.room)
+        .map_err(|source| VolumeError::HostDisk { volume: name.clone(), source })?;
+    let cache = claim::cached(&disk.disk, &found.file)
+        .map_err(|source| VolumeError::Cache { volume: name.clone(), source })?;
+    let source = hold(name, found.file, descriptors, &mut prepared.fd_sets);
+    Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay: None, cache })
 }
 
 /// How large a new disk is to be on a claim that the volume moves to with its guest: as the one that it has, else as any on that

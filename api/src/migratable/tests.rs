@@ -159,7 +159,6 @@ fn what_belongs_to_a_node_keeps_a_guest_there() {
             REASON_HYPERV_PASSTHROUGH,
             "hyperv passthrough",
         ),
-        (devices(json!({"filesystems": [{"name": "a", "virtiofs": {}}]})), REASON_VIRTIO_FS, "virtiofs"),
         (devices(json!({"tpm": {"persistent": true}})), REASON_OTHER, "TPM"),
         (devices(json!({"autoattachVSOCK": true})), REASON_OTHER, "VSOCK"),
         (devices(json!({"clientPassthrough": {}})), REASON_OTHER, "clientPassthrough"),
@@ -277,4 +276,28 @@ fn a_binding_plugin_of_the_pod_network_moves_where_it_says_so() {
     for (name, moves) in [("stays", false), ("moves", true), ("gone", false)] {
         assert_eq!(condition_when(&vmi(name), &settings.bindings, true).is_true(), moves, "{name}");
     }
+}
+
+#[test]
+fn a_shared_directory_moves_where_its_claim_is_on_both_nodes() {
+    let vmi = |source: Value, mode: &str| -> VirtualMachineInstance {
+        let mut volume = source;
+        volume["name"] = json!("shared");
+        let info = json!({"claimName": "data", "accessModes": [mode]});
+        serde_json::from_value(json!({
+            "metadata": {"name": "vm"},
+            "spec": {
+                "domain": {"devices": {"filesystems": [{"name": "shared", "virtiofs": {}}]}},
+                "volumes": [volume],
+            },
+            "status": {"volumeStatus": [{"name": "shared", "target": "", "persistentVolumeClaimInfo": info}]},
+        }))
+        .unwrap()
+    };
+    let claim = json!({"persistentVolumeClaim": {"claimName": "data"}});
+    let status = |vmi: VirtualMachineInstance| condition_when(&vmi, &Bindings::default(), true).status;
+    assert_eq!(status(vmi(json!({"configMap": {"name": "a"}}), "")), "True");
+    assert_eq!(status(vmi(claim.clone(), "ReadWriteMany")), "True");
+    assert_eq!(status(vmi(claim, "ReadWriteOnce")), "False");
+    assert_eq!(method_when_served(&vmi(json!({"configMap": {"name": "a"}}), "")), METHOD_LIVE);
 }

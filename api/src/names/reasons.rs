@@ -102,6 +102,10 @@ pub const REASON_POD_NOT_EXISTS: &str = "PodNotExists";
 pub const REASON_GUEST_NOT_RUNNING: &str = "GuestNotRunning";
 /// Ready condition's reason of a machine without an instance.
 pub const REASON_VMI_NOT_EXISTS: &str = "VMINotExists";
+/// Condition reason: another guest writes to a device that the instance is to write to.
+pub const REASON_CLAIM_IN_USE: &str = "ClaimInUse";
+/// Condition reason: what shared a directory with the guest has ended before it.
+pub const REASON_FILESYSTEM_ENDED: &str = "FilesystemEnded";
 /// Condition reason: a network of the instance is not attached to its pod.
 pub const REASON_NETWORK_NOT_ATTACHED: &str = "NetworkNotAttached";
 /// Event reason: two cards on one network have the same hardware address.

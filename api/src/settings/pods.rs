@@ -22,6 +22,8 @@ pub struct Pods {
     pub container_disk: HelperResources,
     /// The same of the program of an attachment pod.
     pub hotplug_disk: HelperResources,
+    /// The same of the program that shares a directory.
+    pub virtiofs: HelperResources,
     /// Labels of namespaces where a pod that has no CPU limit gets one.
     pub cpu_limit: Option<LabelSelector>,
     /// Limits that quotas of the pod's namespace ask for; for who has looked at the namespace to set.
@@ -141,9 +143,10 @@ pub struct HelperResources {
 /// Resources that can be given to a helper.
 pub const HELPER_RESOURCES: [&str; 2] = ["cpu", "memory"];
 /// The helpers that there are, in KubeVirt's words.
-pub const HELPERS: [&str; 2] = [CONTAINER_DISK, HOTPLUG_DISK];
+pub const HELPERS: [&str; 3] = [CONTAINER_DISK, HOTPLUG_DISK, VIRTIOFS];
 const CONTAINER_DISK: &str = "container-disk";
 const HOTPLUG_DISK: &str = "hotplug-disk";
+const VIRTIOFS: &str = "virtiofs";
 
 impl HelperResources {
     fn of(given: &ResourceRequirementsWithoutClaims) -> Self {
@@ -183,6 +186,7 @@ impl Pods {
                 .unwrap_or_default(),
             container_disk: helper(CONTAINER_DISK),
             hotplug_disk: helper(HOTPLUG_DISK),
+            virtiofs: helper(VIRTIOFS),
             cpu_limit: configuration.auto_cpu_limit_namespace_label_selector.clone(),
             quota: QuotaLimits::default(),
             node_disk: NodeDisk::default(),

@@ -269,6 +269,35 @@ pub struct HostDisk {
     pub type_: String,
 }
 
+/// Most bytes of a path on Linux, and of a name in it.
+const PATH_LIMIT: usize = 4095;
+const FILE_LIMIT: usize = 255;
+
+impl HostDisk {
+    /// The type of a disk that is made where it is not there.
+    pub const OR_CREATE: &str = "DiskOrCreate";
+    /// The type of a disk that is there.
+    pub const EXISTS: &str = "Disk";
+
+    /// Its directory on the node and its name there; none where its path is not that of a file, in its shortest form.
+    pub fn place(&self) -> Option<(&str, &str)> {
+        let is_name = |part: &str| {
+            !matches!(part, "" | "." | "..") && part.len() <= FILE_LIMIT && !part.contains(char::is_control)
+        };
+        let beneath = self.path.strip_prefix('/')?;
+        if self.path.len() > PATH_LIMIT || !beneath.split('/').all(is_name) {
+            return None;
+        }
+        let (directory, file) = self.path.rsplit_once('/')?;
+        Some((if directory.is_empty() { "/" } else { directory }, file))
+    }
+
+    /// Whether it is made where it is not there.
+    pub fn makes(&self) -> bool {
+        self.type_ == Self::OR_CREATE
+    }
+}
+
 /// Claim mounted to receive a memory dump; it is not a disk of the guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -16,6 +16,7 @@ mod dedicated;
 mod devices;
 mod disks;
 mod features;
+mod filesystems;
 mod firmware;
 mod gated;
 mod host_devices;

@@ -2,9 +2,9 @@
 
 use super::{Cause, Path, Requester};
 use super::{
-    access_credentials, architecture, bounds, claims, cpu, dedicated, devices, disks, features, firmware,
-    host_devices, interfaces, launch_security, live_update, memory, metadata, networks, peripherals, pod,
-    probes, supported, volumes,
+    access_credentials, architecture, bounds, claims, cpu, dedicated, devices, disks, features, filesystems,
+    firmware, host_devices, interfaces, launch_security, live_update, memory, metadata, networks,
+    peripherals, pod, probes, supported, volumes,
 };
 use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceSpec};
@@ -44,6 +44,7 @@ pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates) -> Ve
     claims::validate(path, spec, gates, &mut causes);
     host_devices::validate(path, spec, &mut causes);
     disks::validate(path, spec, gates, &mut causes);
+    filesystems::validate(path, spec, &mut causes);
     volumes::validate(path, spec, gates, &mut causes);
     access_credentials::validate(path, spec, &mut causes);
     networks::validate(path, spec, gates, &mut causes);

@@ -186,8 +186,8 @@ fn claim(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
 }
 
 fn host_disk(field: &Path, source: &HostDisk, causes: &mut Vec<Cause>) {
-    const EXISTS: &str = "Disk";
-    const EXISTS_OR_CREATE: &str = "DiskOrCreate";
+    const EXISTS: &str = HostDisk::EXISTS;
+    const OR_CREATE: &str = HostDisk::OR_CREATE;
     let (field_path, field_type) = (field.child("path"), field.child("type"));
     if source.path.is_empty() {
         causes.push(Cause::new(
@@ -195,12 +195,20 @@ fn host_disk(field: &Path, source: &HostDisk, causes: &mut Vec<Cause>) {
             &field_path,
             format!("{field_path} is required for hostDisk volume"),
         ));
+    } else if source.place().is_none() {
+        causes.push(Cause::invalid(
+            &field_path,
+            format!(
+                "{field_path} '{}' is not the absolute path of a file, without '.', '..' and empty parts",
+                quoted(&source.path)
+            ),
+        ));
     }
-    if !matches!(source.type_.as_str(), EXISTS | EXISTS_OR_CREATE) {
+    if !matches!(source.type_.as_str(), EXISTS | OR_CREATE) {
         causes.push(Cause::invalid(
             &field_type,
             format!(
-                "{field_type} has invalid value '{}', allowed are '{EXISTS}' or '{EXISTS_OR_CREATE}'",
+                "{field_type} has invalid value '{}', allowed are '{EXISTS}' or '{OR_CREATE}'",
                 quoted(&source.type_)
             ),
         ));
@@ -210,9 +218,7 @@ fn host_disk(field: &Path, source: &HostDisk, causes: &mut Vec<Cause>) {
     if source.type_ == EXISTS && capacity.is_some_and(|bytes| bytes > 0) {
         causes.push(Cause::invalid(
             &field_capacity,
-            format!(
-                "{field_capacity} is allowed to pass only with {field_type} equal to '{EXISTS_OR_CREATE}'"
-            ),
+            format!("{field_capacity} is allowed to pass only with {field_type} equal to '{OR_CREATE}'"),
         ));
     }
 }

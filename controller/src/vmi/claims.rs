@@ -9,12 +9,14 @@
 //!   WaitForFirstConsumer   once a pod was placed and the claim is bound: another pod goes before the launcher
 //! ```
 
+use super::claim_lock::{self, Written};
 use crate::cluster::Cluster;
 use crate::kin;
 use barevirt_api::cdi;
 use barevirt_api::names::{
-    CONDITION_DATA_VOLUMES_READY, REASON_DATA_VOLUME_NOT_READY, REASON_DATA_VOLUMES_NOT_READY,
-    REASON_DATA_VOLUMES_READY, REASON_FAILED_DATA_VOLUME_IMPORT, REASON_PVC_NOT_FOUND,
+    CONDITION_DATA_VOLUMES_READY, PHASE_PENDING, REASON_CLAIM_IN_USE, REASON_DATA_VOLUME_NOT_READY,
+    REASON_DATA_VOLUMES_NOT_READY, REASON_DATA_VOLUMES_READY, REASON_FAILED_DATA_VOLUME_IMPORT,
+    REASON_PVC_NOT_FOUND,
 };
 use barevirt_api::v1::{
     Condition, PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus, merge_condition,
@@ -24,12 +26,13 @@ use barevirt_component::request::call_opt;
 use barevirt_plan::data_volumes::status::{
     FAILED, PENDING_POPULATION, SUCCEEDED, Status, WAIT_FOR_FIRST_CONSUMER,
 };
+use barevirt_plan::phase;
 use barevirt_plan::pod::claims::Mode;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject};
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource as _, ResourceExt};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,9 +40,9 @@ use std::time::Duration;
 /// How often a claim of somebody else's is looked for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is there of the claims that volumes name, by their names.
+/// What is there of the claims that volumes name, by their names; and what is told of one that another guest writes to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Claims(BTreeMap<String, Found>);
+pub(super) struct Claims(BTreeMap<String, Found>, Option<String>);
 
 /// One of them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -144,7 +147,8 @@ impl Claims {
     pub(super) fn trouble(&self, vmi: &VirtualMachineInstance) -> Option<(&'static str, String)> {
         let namespace = vmi.namespace().unwrap_or_default();
         let mut others = self.0.iter().filter(|(_, found)| !found.waits_for_consumer());
-        others.find_map(|(name, found)| found.trouble(&namespace, name))
+        let missing = others.find_map(|(name, found)| found.trouble(&namespace, name));
+        missing.or_else(|| Some((REASON_CLAIM_IN_USE, self.1.clone()?)))
     }
 
     /// What is told of the first that will never be filled.
@@ -253,7 +257,22 @@ pub(super) async fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> 
         let found = look(&cluster.client, &namespace, wanted.name, wanted.is_filled).await?;
         claims.0.insert(wanted.name.to_owned(), found);
     }
+    if phase(vmi) == PHASE_PENDING {
+        claims.1 = in_use(cluster, vmi, &claims);
+    }
     Ok(claims)
+}
+
+/// What is told of a device that another guest writes to. Others are looked at only where there is a device.
+fn in_use(cluster: &Cluster, vmi: &VirtualMachineInstance, claims: &Claims) -> Option<String> {
+    let devices: Vec<Written<'_>> =
+        claim_lock::written(vmi).filter(|written| claims.mode(written.claim) == Mode::Block).collect();
+    if devices.is_empty() {
+        return None;
+    }
+    let all = cluster.vmis.state().into_iter();
+    let beside = all.filter(|other| other.meta().namespace == vmi.metadata.namespace);
+    claim_lock::taken(vmi, &devices, beside.filter_map(|other| other.unpack().ok()))
 }
 
 /// Looks for one and for what fills it. `is_filled` where that is so whatever the claim says.
@@ -297,7 +316,7 @@ fn is_of_data_volume(claim: &PersistentVolumeClaim) -> bool {
 impl Claims {
     /// These, for tests.
     pub(super) fn of(all: impl IntoIterator<Item = (String, Found)>) -> Self {
-        Claims(all.into_iter().collect())
+        Claims(all.into_iter().collect(), None)
     }
 }
 

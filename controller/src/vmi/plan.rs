@@ -2,6 +2,7 @@
 
 use super::action::{Action, Plan};
 use super::eviction;
+use super::filesystems;
 use super::first_consumer::{self, Step};
 use super::hotplug;
 use super::moving;
@@ -144,6 +145,10 @@ fn without_pod(observed: &Observed) -> Plan {
             if observed.claims.trouble(vmi).is_some() {
                 return first_consumer::plan(observed, step, None);
             }
+            if let Some(message) = filesystems::not_shared(vmi, &observed.claims) {
+                return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
+                    .again_in(SETTINGS_PATIENCE);
+            }
             let mut pod = pod::build(&valid, &observed.config);
             pod::claims::add(&mut pod, &valid, |claim| observed.claims.mode(claim));
             pod::networks::ask(&mut pod, &observed.definitions.resources);
@@ -231,7 +236,10 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
             }
         }
         _ => {
-            if phase(vmi) == PHASE_RUNNING && pod.metadata.deletion_timestamp.is_none() {
+            let told = filesystems::plan(observed, pod);
+            if !told.actions.is_empty() {
+                told
+            } else if phase(vmi) == PHASE_RUNNING && pod.metadata.deletion_timestamp.is_none() {
                 let marks = eviction::plan(observed, pod);
                 if !marks.actions.is_empty() {
                     return marks;

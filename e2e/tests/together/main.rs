@@ -17,6 +17,7 @@ mod ends;
 mod events;
 mod explain;
 mod features;
+mod filesystems;
 mod firmware;
 mod guest;
 mod hotplug_volumes;

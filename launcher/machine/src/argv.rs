@@ -301,6 +301,11 @@ fn devices(argv: &mut Arguments, machine: &Machine) {
         argv.json("-netdev", &nic.backend_props());
         argv.json("-device", &nic.props());
     }
+    for (index, filesystem) in machine.filesystems.iter().enumerate() {
+        argv.of_list("directory", &filesystem.name, "filesystems", index);
+        argv.option("-chardev", filesystem.chardev());
+        argv.json("-device", &filesystem.props());
+    }
     if let Some(serial) = machine.serial {
         argv.of("serial console", &["spec.domain.devices.autoattachSerialConsole"]);
         argv.option("-chardev", serial.chardev());

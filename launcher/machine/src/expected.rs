@@ -65,6 +65,8 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
     let wants_vsock = vmi.spec().domain.devices.autoattach_vsock == Some(true);
     let vhost_vsock = wants_vsock.then(|| numbers.next());
     let downward_metrics = vmi.spec().domain.devices.downward_metrics.is_some().then(|| numbers.next());
+    let shared = vmi.spec().domain.devices.filesystems.iter();
+    let filesystems = shared.map(|shared| (shared.name.clone(), numbers.next())).collect();
     let host_cpu = CpuQuestion::of(vmi, &accelerator).and_then(|question| host_cpu(vmi, &question));
     Facts {
         accelerator,
@@ -75,6 +77,7 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         downward_metrics,
         vhost_vsock,
         host_devices,
+        filesystems,
         // The lowest that a guest can have.
         context_id: wants_vsock.then(|| vmi.context_id().unwrap_or(3)),
         vnc_socket: format!("{PRIVATE}/{QEMU_DIRECTORY}/vnc.sock"),
@@ -133,6 +136,10 @@ fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<
             let cache = if overlay.is_some() { Cache::Disposable } else { Cache::None };
             let read_only = claim.is_read_only || claim.is_ephemeral;
             return VolumeFacts { read_only, overlay, cache, ..ready(source, ImageFormat::Raw) };
+        }
+        if disk.volume.host_disk.is_some() {
+            let ready = ready(FileSource::FdSet(open()), ImageFormat::Raw);
+            return VolumeFacts { read_only: disk.disk.is_readonly(), cache: Cache::None, ..ready };
         }
         if container_disk.is_some() {
             let number = open();

@@ -122,6 +122,8 @@ pub struct Facts {
     pub host_devices: Vec<(String, Vec<HostSource>)>,
     /// QEMU's end of the channel for metrics, where the manifest wants it.
     pub downward_metrics: Option<Fd>,
+    /// Connections to what serves shared directories, by the names of their volumes.
+    pub filesystems: Vec<(String, Fd)>,
     /// Where the VNC server listens. Not used where the manifest wants no display.
     pub vnc_socket: String,
     /// Where slots for USB devices of clients listen. Not used where the manifest wants none.

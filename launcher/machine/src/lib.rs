@@ -64,6 +64,7 @@ pub use device::blockdev::{Aio, Cache, FileSource, Image, ImageFormat, ReadMode}
 pub use device::channel::{DownwardMetrics, GuestAgent};
 pub use device::controller::{Controllers, PciBridge, RootPort, SataController, UsbController};
 pub use device::disk::{Blocks, Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
+pub use device::filesystem::Filesystem;
 pub use device::flash::Flash;
 pub use device::host::{HostDevice, HostPlace, HostSource, Screen};
 pub use device::input::{Input, InputBus};

@@ -6,6 +6,7 @@ use crate::device::balloon::Balloon;
 use crate::device::channel::{DownwardMetrics, GuestAgent};
 use crate::device::controller::{Controllers, PciBridge, RootPort};
 use crate::device::disk::Disk;
+use crate::device::filesystem::Filesystem;
 use crate::device::flash::Flash;
 use crate::device::host::HostDevice;
 use crate::device::input::Input;
@@ -114,6 +115,8 @@ pub struct Machine {
     pub nics: Vec<Nic>,
     /// Disks, in the manifest's order.
     pub disks: Vec<Disk>,
+    /// Shared directories, in the manifest's order.
+    pub filesystems: Vec<Filesystem>,
     /// Serial console.
     pub serial: Option<Serial>,
     /// The guest agent's channel.

@@ -13,6 +13,8 @@ pub struct Memory {
     size: Bytes,
     /// Size of its pages, where they are huge.
     page: Option<Bytes>,
+    /// All of it is touched before the guest runs.
+    touched: bool,
 }
 
 impl Memory {
@@ -22,7 +24,7 @@ impl Memory {
     /// Memory of at least that size: whole mebibytes, as guests and firmware expect them.
     #[must_use]
     pub fn new(wanted: Bytes) -> Self {
-        Self { size: wanted.round_up(Bytes::MIB), page: None }
+        Self { size: wanted.round_up(Bytes::MIB), page: None, touched: false }
     }
 
     /// The same in huge pages; none where they do not come out even.
@@ -30,7 +32,14 @@ impl Memory {
     pub fn in_pages(wanted: Bytes, page: Bytes) -> Option<Self> {
         let size = Self::new(wanted).size;
         let even = page.0 > 0 && size.0.is_multiple_of(page.0);
-        even.then_some(Self { size, page: Some(page) })
+        // All of them at once: a page that is missing later would end the guest.
+        even.then_some(Self { size, page: Some(page), touched: true })
+    }
+
+    /// The same, all of it touched before the guest runs, so that it counts to QEMU's container and to no other.
+    #[must_use]
+    pub fn touched(self) -> Self {
+        Self { touched: true, ..self }
     }
 
     /// What the guest sees.
@@ -44,11 +53,11 @@ impl Memory {
             .with("id", Self::ID)
             .with("size", self.size.0)
             .with("share", true);
-        match self.page {
+        let object = match self.page {
             None => object,
-            // All of them at once: a page that is missing later would end the guest.
-            Some(page) => object.with("hugetlb", true).with("hugetlbsize", page.0).with("prealloc", true),
-        }
+            Some(page) => object.with("hugetlb", true).with("hugetlbsize", page.0),
+        };
+        object.maybe("prealloc", self.touched.then_some(true))
     }
 
     /// The argument of `-m`, with room for memory that comes later; a plain number would be mebibytes.

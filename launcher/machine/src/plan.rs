@@ -9,6 +9,7 @@ mod cpu;
 mod dedicated;
 mod disks;
 mod enlightenments;
+mod filesystems;
 mod firmware;
 mod host_devices;
 pub(crate) mod hot_disk;
@@ -79,6 +80,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         .chain(room.map(|_| VirtioMem::ID.to_owned()))
         .chain(wants_vsock.then(|| Vsock::ID.to_owned()))
         .chain(planned_host_devices.pci_names())
+        .chain(filesystems::pci_names(devices))
         .filter(|name| addresses.is_behind_port(name))
         .collect();
     let mut layout = place(&names, &addresses, facts.layout.as_ref())?;
@@ -111,6 +113,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         controllers,
         nics,
         disks,
+        filesystems: filesystems::plan(devices, facts, &ports)?,
         serial: devices.autoattach_serial_console.unwrap_or(true).then_some(Serial { socket: facts.serial }),
         guest_agent: GuestAgent { socket: facts.guest_agent },
         downward_metrics: downward_metrics(devices, facts)?,
@@ -127,7 +130,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         balloon: wants_balloon
             // Memory that a device of the node writes to stays where it is.
             .then(|| {
-                let free_page_reporting = host_devices.is_empty();
+                let free_page_reporting = host_devices.is_empty() && !filesystems::is_touched(vmi);
                 ports.of(Balloon::ID).map(|port| Balloon { port, virtio, free_page_reporting })
             })
             .transpose()?,
@@ -189,7 +192,10 @@ fn bridges(given: &Given) -> Vec<PciBridge> {
 /// The guest's memory, in huge pages where they are asked for.
 fn memory(vmi: &ValidVmi) -> Result<Memory, PlanError> {
     let wanted = Bytes(vmi.guest_memory());
-    let Some(page) = vmi.huge_page() else { return Ok(Memory::new(wanted)) };
+    let Some(page) = vmi.huge_page() else {
+        let memory = Memory::new(wanted);
+        return Ok(if filesystems::is_touched(vmi) { memory.touched() } else { memory });
+    };
     Memory::in_pages(wanted, Bytes(page)).ok_or_else(|| PlanError::Unsupported {
         field: "spec.domain.memory.hugepages.pageSize".to_owned(),
         value: page.to_string(),

@@ -86,6 +86,29 @@ fn vsock_and_devices_of_the_node() {
 }
 
 #[test]
+fn filesystems() {
+    let vmi = common::valid(serde_saphyr::from_str(include_str!("manifests/filesystems.yaml")).unwrap());
+    let machine = plan(&vmi, &facts(&vmi)).unwrap();
+    insta::assert_snapshot!(lines(&argv(&machine)));
+    let unprepared = Facts { filesystems: Vec::new(), ..facts(&vmi) };
+    let error = plan(&vmi, &unprepared).unwrap_err();
+    assert_eq!(error.field(), "spec.domain.devices.filesystems[0]");
+}
+
+#[test]
+fn memory_is_touched_at_the_start_where_its_pod_may_use_no_more_than_it_asks_for() {
+    let mut vmi: barevirt_api::v1::VirtualMachineInstance =
+        serde_saphyr::from_str(include_str!("manifests/filesystems.yaml")).unwrap();
+    let all = serde_json::json!({"cpu": "1", "memory": "256Mi"});
+    vmi.spec.domain.resources =
+        Some(serde_json::from_value(serde_json::json!({"requests": all, "limits": all})).unwrap());
+    let vmi = common::valid(vmi);
+    let arguments = lines(&argv(&plan(&vmi, &facts(&vmi)).unwrap()));
+    assert!(arguments.contains("\"prealloc\":true"), "{arguments}");
+    assert!(arguments.contains("\"free-page-reporting\":false"), "{arguments}");
+}
+
+#[test]
 fn many_sata() {
     insta::assert_snapshot!(command_line("many-sata"));
 }

@@ -31,6 +31,8 @@ pub mod names;
 pub mod seqpacket;
 mod system;
 
+pub use system::readable;
+
 /// The generated gRPC types, clients and servers of `proto/launcher.proto`.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 pub mod v1 {

@@ -89,3 +89,13 @@ pub(crate) fn register(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd names the same open descriptor for as long as it lives, and the AsyncFd owns it.
     unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)
 }
+
+/// Waits until something can be read from a socket, or a connection be accepted, and gives it back with that still in it.
+///
+/// # Errors
+/// When the reactor does not take it.
+pub async fn readable(socket: OwnedFd) -> io::Result<OwnedFd> {
+    let socket = register(socket)?;
+    drop(socket.readable().await?);
+    Ok(socket.into_inner())
+}

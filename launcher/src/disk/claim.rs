@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use barevirt_api::{settings, v1};
@@ -102,9 +102,11 @@ pub enum ClaimError {
     NoSize,
     /// No room for a new image.
     #[error(
-        "cannot make {IMAGE}: {wanted} bytes are wanted and {there} are free beside {reserve} that stay so, no more than {percent} % fewer are tolerated"
+        "cannot make {file}: {wanted} bytes are wanted and {there} are free beside {reserve} that stay so, no more than {percent} % fewer are tolerated"
     )]
     NoRoom {
+        /// The image.
+        file: String,
         /// Size that was asked for.
         wanted: u64,
         /// Bytes that can be had.
@@ -116,7 +118,7 @@ pub enum ClaimError {
     },
     /// It is something else.
     #[error("{0} is no regular file")]
-    NoFile(&'static str),
+    NoFile(String),
     /// It may not be opened.
     #[error("open {what}: user {uid} may not: {hint}")]
     Forbidden {
@@ -127,6 +129,11 @@ pub enum ClaimError {
         /// What helps.
         hint: &'static str,
     },
+    /// Somebody has it for himself.
+    #[error(
+        "get the lock of {0}: another guest of this node writes to it, or the node itself uses it; disks that guests are to share need shareable"
+    )]
+    InUse(String),
     /// The system has a reason.
     #[error("{what}: {source}")]
     Io {
@@ -137,53 +144,87 @@ pub enum ClaimError {
     },
 }
 
+/// What a disk is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reading. Others may do anything with it.
+    Read,
+    /// Reading and writing. While it is open, no other guest of this node has the device for writing; QEMU sees to it for files.
+    Write,
+    /// Reading and writing, whoever else does.
+    Share,
+}
+
 /// Opens the disk of a volume. Where its file system has none, an empty one of `size` bytes is made, unless it is only read.
 ///
 /// # Errors
 /// Says what is wrong with the claim.
-pub fn find(volume: &str, reads: bool, size: Option<u64>, places: &Places) -> Result<Disk, ClaimError> {
+pub fn find(volume: &str, access: Access, size: Option<u64>, places: &Places) -> Result<Disk, ClaimError> {
+    let reads = access == Access::Read;
     let directory = places.directories.join(volume);
     match open(&directory, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
-        Ok(root) => image(&root, reads, size, &places.room),
-        Err(Errno::ENOENT) => device(places.devices.join(volume), reads),
+        Ok(root) => {
+            let hint = "the claim's files are to be readable and writable for that user or its group";
+            image(&root, &Wanted { file: IMAGE, reads, makes: !reads, size, hint }, &places.room)
+        }
+        Err(Errno::ENOENT) => device(places.devices.join(volume), access),
         Err(errno) => Err(failed(format!("open {}", directory.display()), errno)),
     }
 }
 
-fn image(root: &OwnedFd, reads: bool, size: Option<u64>, room: &Room) -> Result<Disk, ClaimError> {
+/// A file that is a disk, in a directory that others write to as well.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    /// Its name.
+    pub(super) file: &'a str,
+    /// It is only read.
+    pub(super) reads: bool,
+    /// It is made where it is not there.
+    pub(super) makes: bool,
+    /// The size of a new one.
+    pub(super) size: Option<u64>,
+    /// What helps where it may not be opened.
+    pub(super) hint: &'static str,
+}
+
+/// Opens a disk beneath a directory, through no link, or makes it.
+pub(super) fn image(root: &OwnedFd, wanted: &Wanted<'_>, room: &Room) -> Result<Disk, ClaimError> {
+    let Wanted { file: name, reads, makes, size, hint } = *wanted;
     let access = if reads { OFlag::O_RDONLY } else { OFlag::O_RDWR };
     // Without O_NONBLOCK the open of a fifo would wait.
     let open = |flags| {
         let mode = Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP | Mode::S_IWGRP;
         let mode = if OFlag::contains(&flags, OFlag::O_CREAT) { mode } else { Mode::empty() };
-        beneath(root, Path::new(IMAGE), access | OFlag::O_NONBLOCK | flags, mode).map(File::from)
+        beneath(root, Path::new(name), access | OFlag::O_NONBLOCK | flags, mode).map(File::from)
     };
-    let hint = "the claim's files are to be readable and writable for that user or its group";
     let found = match open(OFlag::empty()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && reads => return Err(ClaimError::NoImage),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !makes => return Err(ClaimError::NoImage),
         Err(error) if error.kind() == io::ErrorKind::NotFound => open(OFlag::O_CREAT),
         found => found,
     };
-    let file = found.map_err(|error| refused(IMAGE.to_owned(), error, hint))?;
-    let stat = |source| ClaimError::Io { what: format!("look at {IMAGE}"), source };
+    let file = found.map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENXIO) => ClaimError::NoFile(name.to_owned()),
+        _ => refused(name.to_owned(), error, hint),
+    })?;
+    let stat = |source| ClaimError::Io { what: format!("look at {name}"), source };
     let found = file.metadata().map_err(stat)?;
     if !found.is_file() {
-        return Err(ClaimError::NoFile(IMAGE));
+        return Err(ClaimError::NoFile(name.to_owned()));
     }
     let mut length = found.len();
     // Also one that was begun and not finished.
     if length == 0 {
-        if reads {
+        if !makes {
             return Err(ClaimError::NoImage);
         }
-        length = new_size(root, size, room)?;
+        length = new_size(root, name, size, room)?;
         file.set_len(length)
             .and_then(|()| file.sync_all())
-            .map_err(|source| ClaimError::Io { what: format!("make {IMAGE}"), source })?;
-        tracing::info!(length, "the claim was empty: its disk is new");
+            .map_err(|source| ClaimError::Io { what: format!("make {name}"), source })?;
+        tracing::info!(file = name, length, "there was no disk: it is new");
     }
     // The flag travels with the open file.
-    fcntl(&file, FcntlArg::F_SETFL(access)).map_err(|errno| failed(format!("open {IMAGE}"), errno))?;
+    fcntl(&file, FcntlArg::F_SETFL(access)).map_err(|errno| failed(format!("open {name}"), errno))?;
     Ok(Disk { file: file.into(), length, device: None })
 }
 
@@ -207,21 +248,24 @@ pub fn cached(disk: &v1::Disk, file: &OwnedFd) -> io::Result<Cache> {
 }
 
 /// What is free decides where it is a little less than asked for.
-fn new_size(root: &OwnedFd, size: Option<u64>, room: &Room) -> Result<u64, ClaimError> {
+fn new_size(root: &OwnedFd, name: &str, size: Option<u64>, room: &Room) -> Result<u64, ClaimError> {
     let wanted = size.map_or(0, aligned);
     if wanted == 0 {
         return Err(ClaimError::NoSize);
     }
     let readable = beneath(root, Path::new("."), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
     let looked = readable.and_then(|root| fstatvfs(root.as_fd()).map_err(io::Error::from));
-    let found = looked.map_err(|source| ClaimError::Io { what: "look at the claim".to_owned(), source })?;
+    let found =
+        looked.map_err(|source| ClaimError::Io { what: "look at its file system".to_owned(), source })?;
     let free = found.blocks_available().saturating_mul(found.fragment_size());
     let Room { reserve, tolerated_percent: percent } = *room;
     let fits = room.fit(wanted, free);
-    let length =
-        fits.ok_or(ClaimError::NoRoom { wanted, there: free.saturating_sub(reserve), reserve, percent })?;
+    let length = fits.ok_or_else(|| {
+        let (file, there) = (name.to_owned(), free.saturating_sub(reserve));
+        ClaimError::NoRoom { file, wanted, there, reserve, percent }
+    })?;
     if length < wanted {
-        tracing::warn!(wanted, length, "the claim has less room than it was asked for");
+        tracing::warn!(file = name, wanted, length, "there is less room than was asked for");
     }
     Ok(length)
 }
@@ -230,7 +274,9 @@ fn aligned(bytes: u64) -> u64 {
     bytes / ALIGNMENT * ALIGNMENT
 }
 
-fn device(path: PathBuf, reads: bool) -> Result<Disk, ClaimError> {
+/// QEMU locks the inode of a file. That of a device is another one in each pod, so what is locked here is the device itself: the
+/// kernel gives `O_EXCL` to one at a time, and those who do not ask for it may open the device all the same.
+fn device(path: PathBuf, access: Access) -> Result<Disk, ClaimError> {
     let what = || path.display().to_string();
     let hint = "the container runtime's device_ownership_from_security_context is to be on";
     match path.metadata() {
@@ -239,8 +285,13 @@ fn device(path: PathBuf, reads: bool) -> Result<Disk, ClaimError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ClaimError::Missing),
         Err(source) => return Err(ClaimError::Io { what: format!("look at {}", what()), source }),
     }
-    let mut file =
-        File::options().read(true).write(!reads).open(&path).map_err(|error| refused(what(), error, hint))?;
+    let own = if access == Access::Write { OFlag::O_EXCL } else { OFlag::empty() };
+    let mut options = File::options();
+    options.read(true).write(access != Access::Read).custom_flags(own.bits());
+    let mut file = options.open(&path).map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EBUSY) => ClaimError::InUse(what()),
+        _ => refused(what(), error, hint),
+    })?;
     let length = io::Seek::seek(&mut file, io::SeekFrom::End(0));
     let length =
         length.map_err(|source| ClaimError::Io { what: format!("find the size of {}", what()), source })?;
@@ -252,7 +303,6 @@ fn refused(what: String, error: io::Error, hint: &'static str) -> ClaimError {
         Some(Errno::EACCES | Errno::EPERM) => {
             ClaimError::Forbidden { what, uid: nix::unistd::geteuid().as_raw(), hint }
         }
-        Some(Errno::ENXIO) if what == IMAGE => ClaimError::NoFile(IMAGE),
         _ => ClaimError::Io { what: format!("open {what}"), source: error },
     }
 }
@@ -283,25 +333,31 @@ mod tests {
     #[test]
     fn an_empty_claim_gets_a_disk_and_the_next_start_finds_it() {
         let (_root, places, image) = places();
-        let length = |size| find("data", false, size, &places).unwrap().length;
+        let length = |size| find("data", Access::Write, size, &places).unwrap().length;
         assert_eq!(length(Some(3 * MIB + 7)), 3 * MIB);
         std::fs::write(&image, b"x").unwrap();
         assert_eq!(length(Some(9 * MIB)), 1);
         // One that was begun.
         std::fs::write(&image, b"").unwrap();
         assert_eq!(length(Some(2 * MIB)), 2 * MIB);
-        assert_eq!(find("data", true, None, &places).unwrap().length, 2 * MIB);
+        assert_eq!(find("data", Access::Read, None, &places).unwrap().length, 2 * MIB);
     }
 
     #[test]
     fn what_is_not_there_or_does_not_fit_is_named() {
         let (_root, places, image) = places();
-        let error = |volume, reads, size| find(volume, reads, size, &places).unwrap_err().to_string();
-        assert_eq!(error("data", true, Some(MIB)), "disk.img is not on its claim, which is read-only");
+        let error = |volume, access, size| find(volume, access, size, &places).unwrap_err().to_string();
+        assert_eq!(
+            error("data", Access::Read, Some(MIB)),
+            "disk.img is not on its claim, which is read-only"
+        );
         assert!(!image.exists());
-        assert!(error("data", false, None).contains("has no size"));
-        assert!(error("data", false, Some(1 << 60)).contains("are free"));
-        assert_eq!(error("other", false, None), "its claim is neither mounted nor a device of this pod");
+        assert!(error("data", Access::Write, None).contains("has no size"));
+        assert!(error("data", Access::Write, Some(1 << 60)).contains("are free"));
+        assert_eq!(
+            error("other", Access::Write, None),
+            "its claim is neither mounted nor a device of this pod"
+        );
     }
 
     #[test]
@@ -325,11 +381,11 @@ mod tests {
     fn room_of_the_installation_counts() {
         let (_root, mut places, image) = places();
         places.room.reserve = u64::MAX;
-        let error = find("data", false, Some(MIB), &places).unwrap_err().to_string();
+        let error = find("data", Access::Write, Some(MIB), &places).unwrap_err().to_string();
         assert!(error.contains(&format!("0 are free beside {}", u64::MAX)), "{error}");
         assert_eq!(std::fs::metadata(&image).unwrap().len(), 0);
         places.room.reserve = 0;
-        assert_eq!(find("data", false, Some(MIB), &places).unwrap().length, MIB);
+        assert_eq!(find("data", Access::Write, Some(MIB), &places).unwrap().length, MIB);
     }
 
     #[test]
@@ -338,15 +394,62 @@ mod tests {
         let elsewhere = root.path().join("elsewhere");
         std::fs::write(&elsewhere, b"secret").unwrap();
         symlink(&elsewhere, &image).unwrap();
-        assert!(find("data", false, Some(MIB), &places).is_err());
+        assert!(find("data", Access::Write, Some(MIB), &places).is_err());
         std::fs::remove_file(&image).unwrap();
         nix::unistd::mkfifo(&image, Mode::S_IRWXU).unwrap();
         assert_eq!(
-            find("data", false, None, &places).unwrap_err().to_string(),
+            find("data", Access::Write, None, &places).unwrap_err().to_string(),
             "disk.img is no regular file"
         );
         std::fs::create_dir(&places.devices).unwrap();
         std::fs::write(places.devices.join("file"), b"").unwrap();
-        assert!(matches!(find("file", false, None, &places), Err(ClaimError::Missing)));
+        assert!(matches!(find("file", Access::Write, None, &places), Err(ClaimError::Missing)));
+    }
+
+    /// A loop device with two names, as two pods have it.
+    struct Loop(String);
+
+    impl Loop {
+        fn new(root: &Path, names: [&Path; 2]) -> Self {
+            let file = root.join("backing");
+            File::create(&file).unwrap().set_len(MIB).unwrap();
+            let made =
+                std::process::Command::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
+            assert!(made.status.success(), "{made:?}");
+            let device = Loop(String::from_utf8(made.stdout).unwrap().trim().to_owned());
+            let number = std::os::unix::fs::MetadataExt::rdev(&std::fs::metadata(&device.0).unwrap());
+            for name in names {
+                nix::sys::stat::mknod(name, nix::sys::stat::SFlag::S_IFBLK, Mode::S_IRWXU, number).unwrap();
+            }
+            device
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("losetup").args(["--detach", &self.0]).status();
+        }
+    }
+
+    #[test]
+    fn one_guest_of_a_node_writes_to_a_device_unless_they_share_it() {
+        if !nix::unistd::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+            eprintln!("skipped: there are no loop devices without privilege");
+            return;
+        }
+        let (root, places, _) = places();
+        std::fs::create_dir(&places.devices).unwrap();
+        let names = ["first", "second"].map(|name| places.devices.join(name));
+        let _device = Loop::new(root.path(), names.each_ref().map(PathBuf::as_path));
+        let open = |volume, access| find(volume, access, None, &places);
+        let held = open("first", Access::Write).unwrap();
+        assert_eq!(held.length, MIB);
+        let error = open("second", Access::Write).unwrap_err().to_string();
+        assert!(error.starts_with("get the lock of ") && error.contains("shareable"), "{error}");
+        for access in [Access::Read, Access::Share] {
+            open("second", access).unwrap();
+        }
+        drop(held);
+        open("second", Access::Write).unwrap();
     }
 }

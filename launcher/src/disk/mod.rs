@@ -13,6 +13,7 @@
 
 pub mod claim;
 pub mod container;
+pub mod host;
 pub mod qcow2;
 
 pub use container_disk::header;

@@ -91,6 +91,10 @@ pub struct Args {
     #[command(flatten)]
     pub claims: claim::Places,
 
+    /// Directory of the sockets of what serves shared directories.
+    #[arg(long, value_name = "DIR", default_value = barevirt_api::filesystem::SOCKETS)]
+    pub filesystems: PathBuf,
+
     /// Where Kubernetes looks for the last word.
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
     pub termination_log: PathBuf,

@@ -33,7 +33,7 @@ use crate::supervisor::Launch;
 const PROGRAMS: [&str; 4] = ["/usr", "/lib", "/lib64", "/bin"];
 
 /// Devices that programs expect to be there.
-const PLAIN: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+pub(crate) const PLAIN: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Devices of the node that a pod has only where it was given them: they are QEMU's. What the handler opened comes as a
 /// descriptor; a driver opens again what belongs to a device that is passed through.
@@ -138,7 +138,8 @@ pub fn tpm(args: &Args, command: &Command) -> Result<Domain, ConfinementError> {
     Domain::new("swtpm", Plan { files, calls: Calls::Connected })
 }
 
-fn programs(named: &[&PathBuf]) -> Vec<Rule> {
+/// Rules for programs of the image, and these.
+pub(crate) fn programs(named: &[&PathBuf]) -> Vec<Rule> {
     let run = |path: &Path| Rule::path(May::Run, path);
     PROGRAMS.iter().map(|path| run(Path::new(path))).chain(named.iter().map(|path| run(path))).collect()
 }

@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::cards::Cards;
 use super::confine;
+use super::filesystems;
 use super::holdings::Holdings;
 use super::images::images;
 use super::incoming::{as_started, incoming};
@@ -83,11 +84,13 @@ pub async fn prepare(pod: &Pod) -> Result<Prepared, Verdict> {
         }
     };
 
+    // First: what serves them ends when these are closed, so also where the guest is never started.
+    let directories = filesystems::connect(&wanted.vmi, &pod.args.filesystems, deadline, &say).await?;
     let disks = container_disks(pod, &wanted, deadline, &say).await?;
     let wanted = complete(pod, wanted_watch, deadline, within, &say).await?;
     let wanted = as_started(&wanted)?;
     let host_cpu = host_cpu(pod, &wanted).await?;
-    put_together(pod, &wanted, disks, host_cpu)
+    put_together(pod, &wanted, disks, directories, host_cpu)
 }
 
 async fn container_disks(
@@ -175,6 +178,7 @@ fn put_together(
     pod: &Pod,
     wanted: &Wanted,
     mut disks: BTreeMap<String, ContainerDisk>,
+    filesystems: Vec<(String, OwnedFd)>,
     host_cpu: Option<HostCpu>,
 ) -> Result<Prepared, Verdict> {
     let mut descriptors = Descriptors::default();
@@ -249,6 +253,7 @@ fn put_together(
         descriptors,
         layout,
         host_cpu,
+        filesystems,
         node,
         incoming: incoming(wanted),
         keys: pod.keys(),

@@ -40,6 +40,9 @@ fn rules_of_volumes_that_are_not_there_yet() {
             ["/spec/volumes/1" => {"name": "seed", "cloudInitConfigDrive": {}}] => "spec.volumes[1].cloudInitConfigDrive", "spec.volumes[1].cloudInitConfigDrive must have at least one userdatasource or one networkdatasource set.";
             ["/spec/volumes/1" => {"name": "seed", "cloudInitConfigDrive": {"userDataBase64": "%"}}] => "spec.volumes[1].cloudInitConfigDrive.userDataBase64", "is not a valid base64 value.";
             ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "", "type": "Disk"}}] => "spec.volumes[0].hostDisk.path", "spec.volumes[0].hostDisk.path is required for hostDisk volume";
+            ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "a/b", "type": "Disk"}}] => "spec.volumes[0].hostDisk.path", "spec.volumes[0].hostDisk.path 'a/b' is not the absolute path of a file";
+            ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "/a/../b", "type": "Disk"}}] => "spec.volumes[0].hostDisk.path", "'/a/../b' is not the absolute path of a file, without '.', '..' and empty parts";
+            ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "/a/", "type": "Disk"}}] => "spec.volumes[0].hostDisk.path", "is not the absolute path of a file";
             ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "/a", "type": "Folder"}}] => "spec.volumes[0].hostDisk.type", "spec.volumes[0].hostDisk.type has invalid value 'Folder', allowed are 'Disk' or 'DiskOrCreate'";
             ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "/a", "type": "Disk", "capacity": "1Gi"}}] => "spec.volumes[0].hostDisk.capacity", "spec.volumes[0].hostDisk.capacity is allowed to pass only with spec.volumes[0].hostDisk.type equal to 'DiskOrCreate'";
             ["/spec/volumes/0" => {"name": "root", "hostDisk": {"path": "/a", "type": "DiskOrCreate", "capacity": "-1"}}] => "spec.volumes[0].hostDisk.capacity", "must be greater than or equal to 0.";
@@ -54,9 +57,31 @@ fn rules_of_volumes_that_are_not_there_yet() {
                 => "spec.volumes[3].containerPath.path", "ContainerPath volume 'a' uses reserved path prefix '/var/run/kubevirt'";
         ],
     );
-    check_refused(rows![
-        ["/spec/volumes/-" => {"name": "a", "configMap": {"name": "a"}}, "/spec/domain/devices/filesystems" => [{"name": "a", "virtiofs": {}}]] => "spec.domain.devices.filesystems", "";
+}
+
+#[test]
+fn rules_of_shared_directories() {
+    let name = "a".repeat(37);
+    let shared = |names: &[&str]| -> Value {
+        names.iter().map(|name| json!({"name": name, "virtiofs": {}})).collect::<Vec<_>>().into()
+    };
+    let (one, twice, long) = (shared(&["a"]), shared(&["a", "a"]), shared(&[&name]));
+    check(rows![
+        ["/spec/domain/devices/filesystems" => one] => "spec.domain.devices.filesystems[0].name", "spec.domain.devices.filesystems[0].Name 'a' not found.";
+        ["/spec/volumes/-" => {"name": name, "configMap": {"name": "a"}}, "/spec/domain/devices/filesystems" => long] => "spec.domain.devices.filesystems[0].name", "is longer than 36 characters";
+        ["/spec/volumes/-" => {"name": "a", "configMap": {"name": "a"}}, "/spec/domain/devices/filesystems" => twice] => "spec.domain.devices.filesystems[1].name", "spec.domain.devices.filesystems[1] and spec.domain.devices.filesystems[0] must not have the same Name.";
+        ["/spec/volumes/-" => {"name": "a", "emptyDisk": {"capacity": "1Gi"}}, "/spec/domain/devices/filesystems" => one] => "spec.domain.devices.filesystems[0].name", "of a volume that is no configMap, secret, serviceAccount, downwardAPI, persistentVolumeClaim or dataVolume is not supported yet";
+        ["/spec/volumes/-" => {"name": "a", "configMap": {"name": "a"}}, "/spec/domain/devices/disks/-" => {"name": "a", "disk": {"bus": "virtio"}}, "/spec/domain/devices/filesystems" => one] => "spec.domain.devices.filesystems[0].name", "of a volume that is a disk as well is not supported yet";
     ]);
+    check_with(
+        &Gates::all(),
+        rows![
+            ["/spec/volumes/-" => {"name": "a", "dataVolume": {"name": "a", "hotpluggable": true}}, "/spec/domain/devices/filesystems" => one] => "spec.domain.devices.filesystems[0].name", "of a volume that is plugged into a running machine is not supported yet";
+        ],
+    );
+    let volume = json!({"name": "a", "configMap": {"name": "a"}});
+    let served = with(with(right(), "/spec/volumes/-", volume), "/spec/domain/devices/filesystems", one);
+    assert_eq!(causes_with(&served, &Gates::default()), []);
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! Claims with disks, in the pod: mounted where they are file systems, devices where they are not.
+//! Claims in the pod: mounted where they are file systems, devices where they are not; with the launcher, or with the container
+//! that shares them.
 
+use super::filesystems;
 use super::parts::mount;
-use barevirt_api::names::{CLAIM_DEVICES, CLAIMS, COMPUTE_CONTAINER};
+use barevirt_api::names::{CLAIM_DEVICES, CLAIMS};
 use barevirt_api::settings::Room;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
@@ -48,7 +50,8 @@ pub fn add(pod: &mut Pod, vmi: &ValidVmi, mode: impl Fn(&str) -> Mode) {
             }),
             ..Volume::default()
         });
-        for container in spec.containers.iter_mut().filter(|container| container.name == COMPUTE_CONTAINER) {
+        let holder = filesystems::holder(vmi, &volume.name);
+        for container in spec.containers.iter_mut().filter(|container| container.name == holder) {
             match mode(claim.name) {
                 Mode::Filesystem => {
                     let path = format!("{CLAIMS}/{}", volume.name);

@@ -4,27 +4,31 @@
 //!   init container-disk-binary   copies the static helper to /init
 //!   compute                      the launcher, and QEMU as its child
 //!   volume<name>                 one per container disk: the user's image, running the helper; one for a kernel boot
+//!   virtiofs-<name>              one per shared directory: virtiofsd, with that volume
 //!
 //!   emptyDir sockets             handler <-> launcher           (the handler finds it beneath the kubelet's directory)
 //!   emptyDir private             monitor, VNC and serial sockets, serial log
 //!   emptyDir ephemeral-disks     overlays, cloud-init image
 //!   emptyDir container-disks     launcher.sock, where helpers hand over their disks
 //!   emptyDir virt-bin-share-dir  the helper, on its way into the users' images
+//!   emptyDir virtiofs-containers sockets of shared directories
 //! ```
 //!
 //! All of them have a size limit: where one is exceeded the kubelet evicts the pod, and the node keeps its disk.
 //!
-//! Where the cluster has images as volumes, the users' images are such volumes: there is nothing but `compute`.
+//! Where the cluster has images as volumes, the users' images are such volumes: there are no containers for them.
 //!
-//! Nothing in it needs privilege: it is admitted under the Pod Security level `restricted`. Whatever does need privilege is
-//! opened by the node's handler and handed over as a descriptor.
+//! Nothing in it needs privilege: it is admitted under the Pod Security level `restricted`, unless a disk is a file of the node
+//! (`hostDisk`). Whatever does need privilege is opened by the node's handler and handed over as a descriptor.
 
 pub mod attachment;
 pub mod claims;
 mod credentials;
 mod disks;
 mod ephemeral;
+mod filesystems;
 pub mod first_consumer;
+mod host_disks;
 mod kernel;
 pub mod networks;
 mod objects;
@@ -94,9 +98,14 @@ pub fn grace_seconds(vmi_grace: u64) -> u32 {
 pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
     let spec = vmi.spec();
     let mut disks = disks::of(vmi, config);
+    kernel::add(vmi, config, &mut disks);
+    // Users' images, each of which runs the helper.
+    let helped = !disks.containers.is_empty();
+    let guaranteed = sizing::is_guaranteed(vmi);
+    filesystems::add(vmi, guaranteed, config, &mut disks);
     credentials::add(vmi, &mut disks);
     objects::add(vmi, &mut disks);
-    kernel::add(vmi, config, &mut disks);
+    host_disks::add(vmi, &mut disks);
     let mut volumes = vec![
         empty_dir("sockets", SOCKETS_SIZE),
         empty_dir("private", PRIVATE_SIZE),
@@ -109,7 +118,6 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
         ]);
     }
     volumes.extend(disks.volumes);
-    let guaranteed = sizing::is_guaranteed(vmi);
     if guaranteed {
         disks.containers.iter_mut().for_each(guarantee);
     }
@@ -137,7 +145,7 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
             dns_policy: spec.dns_policy.clone(),
             dns_config: spec.dns_config.clone(),
             image_pull_secrets: some(&pull_secrets(disks.pull_secrets, config)),
-            init_containers: (containers.len() > 1).then(|| {
+            init_containers: helped.then(|| {
                 let mut binary = disks::binary(config);
                 if guaranteed {
                     guarantee(&mut binary);
@@ -233,7 +241,7 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     if settings.smbios != Smbios::default() {
         args.extend(["--smbios".to_owned(), settings.smbios.to_string()]);
     }
-    if vmi.boot_volumes().any(|volume| volume.claim().is_some()) {
+    if vmi.boot_volumes().any(|volume| volume.claim().is_some() || volume.host_disk.is_some()) {
         args.extend(claims::room_args(&settings.pods.room));
     }
     let largest = settings.pods.node_disk.largest_image;

@@ -1,7 +1,8 @@
-//! Volumes made of the cluster's objects: the kubelet mounts them where the launcher makes a disk of each. Nothing else of
-//! ours reads them.
+//! Volumes made of the cluster's objects: the kubelet mounts them where the launcher makes a disk of each, or into the container
+//! that shares them. Nothing else of ours reads them.
 
 use super::disks::Disks;
+use super::filesystems;
 use super::parts::mount;
 use barevirt_api::object_volume::{self, DIRECTORY};
 use barevirt_api::v1;
@@ -24,10 +25,9 @@ pub(super) fn add(vmi: &ValidVmi, disks: &mut Disks) {
     for (index, volume) in vmi.volumes().iter().enumerate() {
         let Some(object) = object_volume::of(volume) else { continue };
         let name = format!("object-{index}");
-        disks.compute_mounts.push(VolumeMount {
-            read_only: Some(true),
-            ..mount(&name, &format!("{DIRECTORY}/{}", object.files()))
-        });
+        let mounted =
+            VolumeMount { read_only: Some(true), ..mount(&name, &format!("{DIRECTORY}/{}", object.files())) };
+        filesystems::mount_object(vmi, &volume.name, mounted, disks);
         disks.volumes.push(Volume { name, ..source(volume) });
     }
 }

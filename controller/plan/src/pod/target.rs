@@ -140,7 +140,10 @@ fn pin_images(spec: &mut PodSpec, source: &Pod) {
     let statuses = source.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     let ids: BTreeMap<&str, &str> =
         statuses.map(|status| (status.name.as_str(), status.image_id.as_str())).collect();
-    for container in spec.containers.iter_mut().filter(|container| container.name != COMPUTE_CONTAINER) {
+    // Our own is that of this version, in every container that has it.
+    let ours = spec.containers.iter().find(|container| container.name == COMPUTE_CONTAINER);
+    let ours = ours.and_then(|compute| compute.image.clone());
+    for container in spec.containers.iter_mut().filter(|container| container.image != ours) {
         let image = container.image.as_deref().unwrap_or_default();
         let pinned = ids.get(container.name.as_str()).and_then(|id| pinned(image, id));
         if pinned.is_some() {

@@ -7,7 +7,7 @@ fn found(claim: Value, filling: Option<&str>) -> Found {
 }
 
 fn claims(claim: Value, filling: Option<&str>) -> Claims {
-    Claims([("c".to_owned(), found(claim, filling))].into())
+    Claims::of([("c".to_owned(), found(claim, filling))])
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn data_volumes_are_ready_together() {
             let filling = Filling { ready: (*ready).to_owned(), ..Filling::default() };
             (number.to_string(), Found { claim: None, filling: Some(filling) })
         });
-        Claims(each.chain([("plain".to_owned(), Found::default())]).collect()).condition()
+        Claims::of(each.chain([("plain".to_owned(), Found::default())])).condition()
     };
     assert_eq!(condition(&[]), None);
     for (told, status, reason) in [
@@ -166,4 +166,16 @@ fn the_status_tells_of_each_volume_on_a_claim() {
     }}]);
     assert_eq!(serde_json::to_value(volumes).unwrap(), told);
     assert_eq!((claims.mode("c"), claims.mode("other")), (Mode::Block, Mode::Filesystem));
+}
+
+#[test]
+fn a_device_of_another_guest_is_waited_for_once_it_is_there() {
+    let vmi = VirtualMachineInstance::default();
+    let claim = serde_json::json!({"spec": {"volumeMode": "Block"}});
+    let mut claims = Claims::of([("c".to_owned(), found(claim, None))]);
+    assert_eq!(claims.trouble(&vmi), None);
+    claims.1 = Some("taken".to_owned());
+    assert_eq!(claims.trouble(&vmi), Some((REASON_CLAIM_IN_USE, "taken".to_owned())));
+    let missing = Claims(Claims::of([("c".to_owned(), Found::default())]).0, Some("taken".to_owned()));
+    assert_eq!(missing.trouble(&vmi).map(|(reason, _)| reason), Some(REASON_PVC_NOT_FOUND));
 }

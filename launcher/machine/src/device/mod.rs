@@ -5,6 +5,7 @@ pub(crate) mod blockdev;
 pub(crate) mod channel;
 pub(crate) mod controller;
 pub(crate) mod disk;
+pub(crate) mod filesystem;
 pub(crate) mod flash;
 pub(crate) mod host;
 pub(crate) mod input;

@@ -66,6 +66,7 @@ pub(super) fn facts(vmi: &ValidVmi) -> Facts {
         vhost_vsock: None,
         context_id: None,
         host_devices: Vec::new(),
+        filesystems: Vec::new(),
         vnc_socket: "/vnc".into(),
         usb_sockets: std::array::from_fn(|slot| format!("/usb{slot}")),
         interfaces: vmi.interfaces().iter().map(interface).collect(),

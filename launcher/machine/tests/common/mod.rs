@@ -65,6 +65,9 @@ pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
         vhost_vsock: Some(Fd(15)),
         context_id: vmi.context_id(),
         host_devices: host_devices(vmi),
+        filesystems: (vmi.spec().domain.devices.filesystems.iter().zip(60..))
+            .map(|(shared, fd)| (shared.name.clone(), Fd(fd)))
+            .collect(),
         vnc_socket: "/var/run/kubevirt-private/vnc.sock".to_owned(),
         usb_sockets: std::array::from_fn(|slot| format!("/var/run/kubevirt-private/usb{slot}.sock")),
         network_boot: false,

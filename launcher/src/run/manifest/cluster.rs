@@ -41,7 +41,7 @@ pub(super) fn settle(manifest: &mut Value, local: &[&str]) -> Vec<String> {
             fields.push(format!("{path}.networks[{index}].multus"));
         }
     }
-    for field in ["devices.gpus", "devices.hostDevices", "devices.downwardMetrics"] {
+    for field in ["devices.filesystems", "devices.gpus", "devices.hostDevices", "devices.downwardMetrics"] {
         let found = &spec["domain"]["devices"][field.trim_start_matches("devices.")];
         if !found.is_null() && found.as_array().is_none_or(|list| !list.is_empty()) {
             fields.push(format!("{path}.domain.{field}"));
@@ -85,7 +85,8 @@ mod tests {
         let mut manifest = json!({"kind": "VirtualMachine", "spec": {
         "preference": {"name": "p"}, "dataVolumeTemplates": [{}],
         "template": {"spec": {
-            "domain": {"cpu": {"dedicatedCpuPlacement": true}, "devices": {"gpus": [{"name": "g"}], "hostDevices": []}},
+            "domain": {"cpu": {"dedicatedCpuPlacement": true}, "devices": {
+                "filesystems": [{"name": "conf", "virtiofs": {}}], "gpus": [{"name": "g"}], "hostDevices": []}},
             "networks": [{"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "n"}}],
             "volumes": [
                 {"name": "root", "dataVolume": {"name": "d"}},
@@ -110,6 +111,7 @@ mod tests {
                 "spec.template.spec.volumes[6].downwardAPI",
                 "spec.template.spec.volumes[7].sysprep",
                 "spec.template.spec.networks[1].multus",
+                "spec.template.spec.domain.devices.filesystems",
                 "spec.template.spec.domain.devices.gpus",
                 "spec.template.spec.domain.cpu.dedicatedCpuPlacement",
             ]

@@ -92,9 +92,9 @@ fn what_is_wrong_is_named() {
         ),
         (json!({"smbios": {"sku": "a\nb"}}), "smbios.sku", "printable ASCII"),
         (
-            json!({"supportContainerResources": [{"type": "virtiofs", "resources": {}}]}),
+            json!({"supportContainerResources": [{"type": "sidecar", "resources": {}}]}),
             "supportContainerResources[0].type",
-            "virtiofs is not supported yet",
+            "sidecar is not supported yet",
         ),
         (
             json!({"supportContainerResources": [{"type": "disk", "resources": {}}]}),

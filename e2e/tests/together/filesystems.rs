@@ -1,0 +1,115 @@
+//! Directories by virtiofs: the guest mounts them, and sees what becomes of them while it runs. The guest's system is the initial
+//! file system: its kernel is Debian's, which has virtiofs.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Until a kubelet brings a change of an object into a pod.
+const KUBELET: Duration = Duration::from_secs(180);
+
+/// A guest with these volumes as directories.
+fn with_directories(name: &str, volumes: &[(&str, Value)]) -> Value {
+    let mut manifest = guest::movable(guest::instance(name));
+    let spec = guest::spec_of(&mut manifest);
+    for (name, source) in volumes {
+        guest::push(&mut spec["domain"]["devices"]["filesystems"], json!({ "name": name, "virtiofs": {} }));
+        let mut volume = source.clone();
+        volume["name"] = json!(name);
+        guest::push(&mut spec["volumes"], volume);
+    }
+    manifest
+}
+
+/// Starts it, and mounts its directories beneath /mnt.
+fn boot(namespace: &Namespace, manifest: &Value, directories: &[&str]) -> Result<Console> {
+    let name = manifest["metadata"]["name"].as_str().context("a name")?;
+    namespace.apply(manifest)?;
+    namespace.wait_phase(name, "Running", RUNNING)?;
+    let mut console = Console::open(namespace, name)?;
+    console.login(BOOT)?;
+    for directory in directories {
+        console.ok(
+            &format!("mkdir -p /mnt/{directory} && mount -t virtiofs {directory} /mnt/{directory}"),
+            SOON,
+        )?;
+    }
+    Ok(console)
+}
+
+#[test]
+fn a_guest_reads_objects_and_sees_them_change() {
+    in_namespace("virtiofs", |namespace| {
+        namespace.kubectl(&["create", "configmap", "settings", "--from-literal=color=blue"])?;
+        namespace.kubectl(&["create", "secret", "generic", "key", "--from-literal=password=sesame"])?;
+        namespace.kubectl(&["create", "serviceaccount", "robot"])?;
+        let volumes = [
+            ("settings", json!({ "configMap": { "name": "settings" } })),
+            ("key", json!({ "secret": { "secretName": "key" } })),
+            ("robot", json!({ "serviceAccount": { "serviceAccountName": "robot" } })),
+            (
+                "me",
+                json!({ "downwardAPI": { "fields": [
+                    { "path": "guest", "fieldRef": { "fieldPath": "metadata.labels['guest']" } }] } }),
+            ),
+        ];
+        let directories = volumes.each_ref().map(|(name, _)| *name);
+        let mut console = boot(namespace, &with_directories("vm", &volumes), &directories)?;
+        let read = "cd /mnt; cat settings/color; echo; cat key/password; echo; cat robot/namespace; echo; cat me/guest";
+        let found = console.ok(read, SOON)?;
+        let wanted = format!("blue\nsesame\n{}\nvm", namespace.name());
+        ensure!(found.trim() == wanted, "{found:?} is not {wanted:?}");
+        let token = console.ok("wc -c </mnt/robot/token", SOON)?;
+        ensure!(token.trim().parse::<usize>()? > 100, "{token}");
+        let (said, code) = console.run("echo x >/mnt/settings/new", SOON)?;
+        ensure!(code != 0, "it was written: {said}");
+
+        namespace.kubectl(&["patch", "configmap", "settings", "-p", r#"{"data":{"color":"red"}}"#])?;
+        wait::until_true("the guest to see the change", KUBELET, || {
+            Ok(console.ok("cat /mnt/settings/color", SOON)?.trim() == "red")
+        })?;
+        console.leave()?;
+
+        // Neither QEMU nor the launcher has them.
+        let pod = namespace.launcher("vm")?;
+        let containers = pod["spec"]["containers"].as_array().cloned().unwrap_or_default();
+        let compute = containers.iter().find(|container| container["name"] == "compute");
+        let mounts = compute.context("no compute container")?["volumeMounts"].to_string();
+        ensure!(!mounts.contains("object-"), "{mounts}");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_a_guest_writes_in_a_claims_directory_is_there_for_the_next() {
+    in_namespace("virtiofsclaim", |namespace| {
+        namespace.claim("data")?;
+        let volumes = [("data", json!({ "persistentVolumeClaim": { "claimName": "data" } }))];
+        let mut console = boot(namespace, &with_directories("vm", &volumes), &["data"])?;
+        console.ok(
+            "mkdir /mnt/data/d && echo kept >/mnt/data/d/file && mv /mnt/data/d/file /mnt/data/moved",
+            SOON,
+        )?;
+        console.ok("dd if=/dev/zero of=/mnt/data/zeros bs=64k count=64 && sync", SOON)?;
+        console.leave()?;
+        namespace.kubectl(&["delete", "vmi", "vm"])?;
+
+        let mut console = boot(namespace, &with_directories("second", &volumes), &["data"])?;
+        let found = console.ok("cat /mnt/data/moved; wc -c </mnt/data/zeros", SOON)?;
+        ensure!(found.contains("kept") && found.contains("4194304"), "{found}");
+        console.leave()?;
+
+        // What serves it dies: that is told, and the guest goes on.
+        let pod = namespace.launcher("second")?;
+        Node::of(&pod)?.kill(&pod, "virtiofsd", "KILL")?;
+        let vmi = namespace.wait("vmi", "second", "to tell of it", SOON, |vmi| {
+            vmi["status"]["conditions"].to_string().contains("FilesystemEnded")
+        })?;
+        let conditions = vmi["status"]["conditions"].to_string();
+        ensure!(conditions.contains("volume data is not shared any more"), "{conditions}");
+        ensure!(vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
+        namespace.wait_event("second", "FilesystemEnded").map(drop)
+    });
+}

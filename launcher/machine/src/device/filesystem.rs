@@ -1,0 +1,44 @@
+//! A directory that the guest mounts by virtiofs. What serves it is another process, which maps the guest's memory.
+
+use crate::device::serial::socket_chardev;
+use crate::layout::Port;
+use crate::name;
+use crate::props::Props;
+use crate::units::Fd;
+
+/// Requests that the guest may have under way, as with KubeVirt.
+const QUEUE: u16 = 1024;
+
+/// vhost-user-fs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filesystem {
+    /// Name of the volume; the guest mounts by it.
+    pub name: String,
+    /// A connection to what serves it.
+    pub socket: Fd,
+    /// The root port it is behind.
+    pub port: Port,
+}
+
+impl Filesystem {
+    /// Id of the device for a volume.
+    pub(crate) fn id(volume: &str) -> String {
+        name::device("fs", volume)
+    }
+
+    fn chardev_id(&self) -> String {
+        format!("{}-socket", Self::id(&self.name))
+    }
+
+    pub(crate) fn chardev(&self) -> String {
+        socket_chardev(&self.chardev_id(), self.socket)
+    }
+
+    pub(crate) fn props(&self) -> Props {
+        Props::device("vhost-user-fs-pci", &Self::id(&self.name))
+            .with("chardev", self.chardev_id())
+            .with("tag", self.name.as_str())
+            .with("queue-size", QUEUE)
+            .behind(self.port)
+    }
+}

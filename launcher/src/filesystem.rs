@@ -1,0 +1,186 @@
+//! `virt-launcher filesystem`: the program of a container that shares a directory with the guest. It listens, and becomes virtiofsd
+//! once the launcher has connected: a connection that nobody wants any more ends it, however the launcher ended.
+//!
+//! virtiofsd has the directory and its programs, by Landlock and seccomp as QEMU has; its own sandboxes take privileges that no
+//! pod here has.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use barevirt_api::filesystem::{self, SOCKETS};
+use barevirt_api::names::LAUNCHER_UID;
+use barevirt_confinement::{Calls, Domain, Files, May, Plan, Rule};
+use barevirt_protocol::readable;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use tokio::time::sleep;
+
+use crate::pod::confine;
+use crate::signals::Stops;
+
+/// Share a directory with the guest of this pod.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The volume.
+    #[arg(long, value_name = "NAME")]
+    pub volume: String,
+
+    /// Where it is.
+    #[arg(long, value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// The guest writes nothing.
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// The guest sees this user's files as those of its root.
+    #[arg(long)]
+    pub as_root: bool,
+
+    /// Directory of the socket.
+    #[arg(long, value_name = "DIR", default_value = SOCKETS)]
+    pub sockets: PathBuf,
+
+    /// Seconds until the launcher must have connected.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub deadline_seconds: u64,
+
+    /// virtiofsd.
+    #[arg(long, value_name = "PROGRAM", default_value = "/usr/libexec/virtiofsd")]
+    pub virtiofsd: PathBuf,
+}
+
+/// Listens until the launcher has connected. None when told to end before.
+///
+/// # Errors
+/// When the pod is not as it should be, or nobody connects in time.
+pub async fn listen(args: &Args) -> anyhow::Result<Option<UnixListener>> {
+    let mut stops = Stops::new().context("cannot wait for signals")?;
+    let found = fs::metadata(&args.directory);
+    let found = found.with_context(|| format!("cannot find {}", args.directory.display()))?;
+    anyhow::ensure!(found.is_dir(), "{} is no directory", args.directory.display());
+    let socket = args.sockets.join(filesystem::socket(&args.volume));
+    // The name is this container's own.
+    let _ = fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket);
+    let listener = listener.with_context(|| format!("cannot listen at {}", socket.display()))?;
+    tracing::info!(volume = args.volume, "waiting for the launcher");
+    let listener = tokio::select! {
+        why = stops.next() => {
+            tracing::info!(why, "told to end");
+            return Ok(None);
+        }
+        called = readable(listener.into()) => called.context("cannot wait for the launcher")?,
+        () = sleep(Duration::from_secs(args.deadline_seconds)) => {
+            anyhow::bail!("the launcher did not connect within {} s", args.deadline_seconds);
+        }
+    };
+    // No other connection is taken.
+    let _ = fs::remove_file(&socket);
+    Ok(Some(listener.into()))
+}
+
+/// Becomes virtiofsd.
+///
+/// # Errors
+/// When it cannot be confined or is not there. Otherwise this does not return.
+pub fn serve(args: &Args, listener: UnixListener) -> anyhow::Result<()> {
+    let listener = OwnedFd::from(listener);
+    let number = listener.as_raw_fd();
+    fcntl(&listener, FcntlArg::F_SETFD(FdFlag::empty())).context("cannot hand over the socket")?;
+    let mut command = Command::new(&args.virtiofsd);
+    command.args(arguments(args, number));
+    confinement(args)?.enter()?;
+    let error: io::Error = command.exec();
+    Err(error).with_context(|| format!("cannot run {}", args.virtiofsd.display()))
+}
+
+/// What virtiofsd is told: as with KubeVirt.
+fn arguments(args: &Args, socket: i32) -> Vec<String> {
+    let mut arguments = vec![
+        format!("--fd={socket}"),
+        format!("--shared-dir={}", args.directory.display()),
+        // Namespaces and capabilities, of which there are none.
+        "--sandbox=none".to_owned(),
+        "--cache=auto".to_owned(),
+        // What cannot be found again on another node is an error for the guest, and no end of the migration.
+        "--migration-on-error=guest-error".to_owned(),
+        "--migration-mode=find-paths".to_owned(),
+    ];
+    if args.read_only {
+        arguments.push("--readonly".to_owned());
+    }
+    if args.as_root {
+        arguments.push(format!("--translate-uid=host:{LAUNCHER_UID}:0:1"));
+    }
+    arguments
+}
+
+fn confinement(args: &Args) -> Result<Domain, barevirt_confinement::ConfinementError> {
+    let may = if args.read_only { May::Read } else { May::Write };
+    let mut rules = confine::programs(&[&args.virtiofsd]);
+    rules.extend(["/etc", "/proc"].map(|path| Rule::path(May::Read, Path::new(path))));
+    rules.extend(confine::PLAIN.map(|path| Rule::path(May::Use, path)));
+    rules.push(Rule::path(may, &args.directory));
+    let files = Some(Files { reads_all: false, rules });
+    Domain::new("virtiofsd", Plan { files, calls: Calls::Connected })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn args(directory: &Path) -> Args {
+        Args {
+            volume: "data".to_owned(),
+            directory: directory.to_owned(),
+            read_only: false,
+            as_root: false,
+            sockets: directory.to_owned(),
+            deadline_seconds: 20,
+            virtiofsd: "/usr/libexec/virtiofsd".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn it_waits_for_a_connection_and_leaves_it_to_virtiofsd() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("data.sock");
+        let args = args(directory.path());
+        let (listener, client) = tokio::join!(listen(&args), async {
+            while !socket.exists() {
+                sleep(Duration::from_millis(5)).await;
+            }
+            UnixStream::connect(&socket).unwrap()
+        });
+        let listener = listener.unwrap().unwrap();
+        assert!(!socket.exists());
+        listener.accept().unwrap();
+        drop(client);
+        let late = Args { deadline_seconds: 0, ..args.clone() };
+        let error = listen(&late).await.unwrap_err().to_string();
+        assert_eq!(error, "the launcher did not connect within 0 s");
+        let none = Args { directory: directory.path().join("none"), ..args };
+        assert!(listen(&none).await.unwrap_err().to_string().starts_with("cannot find"));
+    }
+
+    #[test]
+    fn what_it_is_told_follows_from_the_volume() {
+        let plain = args(Path::new("/d"));
+        let told = arguments(&plain, 7).join(" ");
+        assert_eq!(
+            told,
+            "--fd=7 --shared-dir=/d --sandbox=none --cache=auto --migration-on-error=guest-error --migration-mode=find-paths"
+        );
+        let token = Args { read_only: true, as_root: true, ..plain };
+        let told = arguments(&token, 7).join(" ");
+        assert!(told.ends_with("--readonly --translate-uid=host:107:0:1"), "{told}");
+    }
+}
