@@ -3,10 +3,18 @@
 //! `make bench` writes them to `target/bench.json` and prints them. A comparison is measured in the same run, its two
 //! sides taking turns, so that a busy machine slows both alike; medians are reported.
 
+pub mod disk;
+mod filler;
+pub mod import;
 pub mod launch;
+pub mod migrate;
 pub mod moves;
 pub mod neighbours;
+pub mod network;
 mod noise;
+mod pod;
+mod raw;
+mod raw_move;
 pub mod scale;
 pub mod size;
 pub mod start;
@@ -20,6 +28,12 @@ use std::collections::BTreeMap;
 pub struct Rounds {
     /// Pairs of launches.
     pub launches: usize,
+    /// Pairs of loads of each kind on a disk.
+    pub disks: usize,
+    /// Pairs of migrations on this machine.
+    pub migrations: usize,
+    /// Pairs of imports.
+    pub imports: usize,
     /// Pairs of starts on the cluster.
     pub starts: usize,
     /// Boots to the prompt.
@@ -28,6 +42,8 @@ pub struct Rounds {
     pub keys: usize,
     /// Downloads on each side.
     pub downloads: usize,
+    /// Pairs of fetches from one guest to another, and of pings.
+    pub fetches: usize,
     /// Moves of one guest to another node.
     pub moves: usize,
     /// Guests of a node that is drained.
@@ -44,10 +60,14 @@ impl Rounds {
     /// Enough for figures to stand on.
     pub const FULL: Self = Self {
         launches: 20,
+        disks: 10,
+        migrations: 10,
+        imports: 5,
         starts: 5,
         boots: 3,
         keys: 30,
         downloads: 5,
+        fetches: 5,
         moves: 5,
         drained: 10,
         neighbours: 20,
@@ -57,10 +77,14 @@ impl Rounds {
     /// Enough to see that everything can still be measured.
     pub const ONCE: Self = Self {
         launches: 1,
+        disks: 1,
+        migrations: 1,
+        imports: 1,
         starts: 1,
         boots: 1,
         keys: 1,
         downloads: 1,
+        fetches: 1,
         moves: 1,
         drained: 2,
         neighbours: 2,

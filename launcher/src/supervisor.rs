@@ -307,10 +307,10 @@ impl Supervisor<'_> {
             let (vm, effects) = step(self.vm.clone(), self.begun.elapsed(), event);
             self.vm = vm;
             let after = Stage::from(&self.vm.phase);
-            if before != after {
-                if let Some(left_out) = self.lines.phases.line() {
-                    tracing::info!(from = ?before, to = ?after, left_out, "phase");
-                }
+            if before != after
+                && let Some(left_out) = self.lines.phases.line()
+            {
+                tracing::info!(from = ?before, to = ?after, left_out, "phase");
             }
             for effect in effects {
                 next = self.carry_out(effect).or(next);

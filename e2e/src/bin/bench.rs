@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, Result};
-use barevirt_e2e::bench::{Figures, Rounds, launch, moves, neighbours, scale, size, start, streams, table};
+use barevirt_e2e::bench::{
+    Figures, Rounds, disk, import, launch, migrate, moves, neighbours, network, scale, size, start, streams,
+    table,
+};
 use barevirt_e2e::command::repository;
 use barevirt_e2e::in_namespace;
 use clap::{Parser, ValueEnum};
@@ -17,6 +20,9 @@ struct Options {
     /// The launcher to measure.
     #[arg(long, default_value = "target/x86_64-unknown-linux-musl/image/virt-launcher")]
     launcher: PathBuf,
+    /// The importer to measure.
+    #[arg(long, default_value = "target/x86_64-unknown-linux-musl/image/virt-importer")]
+    importer: PathBuf,
     /// The controller to measure.
     #[arg(long, default_value = "target/x86_64-unknown-linux-musl/image/virt-controller")]
     controller: PathBuf,
@@ -41,10 +47,18 @@ enum Part {
     Size,
     /// The launcher against raw QEMU; needs no cluster.
     Launch,
+    /// A guest's disk against raw QEMU's; needs no cluster.
+    Disk,
+    /// A migration against two raw QEMUs; needs no cluster.
+    Migrate,
+    /// An import against `curl` and `qemu-img`; needs no cluster.
+    Import,
     /// Starts on the cluster.
     Start,
     /// Consoles and forwarded ports on the cluster.
     Streams,
+    /// From guest to guest on the cluster.
+    Network,
     /// Guests that change nodes, and a node that is drained.
     Moves,
     /// Guests beside neighbours that disturb.
@@ -67,10 +81,23 @@ fn main() -> Result<()> {
         eprintln!("bench: the launcher against raw QEMU");
         launch::measure(&repository().join(&options.launcher), rounds.launches, &mut figures)?;
     }
-    let parts: Vec<_> = [Part::Start, Part::Streams, Part::Moves, Part::Neighbours, Part::Scale]
-        .into_iter()
-        .filter(|part| wanted(*part))
-        .collect();
+    if wanted(Part::Disk) {
+        eprintln!("bench: a guest's disk against raw QEMU's");
+        disk::measure(&repository().join(&options.launcher), rounds.disks, &mut figures)?;
+    }
+    if wanted(Part::Migrate) {
+        eprintln!("bench: a migration against raw QEMUs");
+        migrate::measure(&repository().join(&options.launcher), rounds.migrations, &mut figures)?;
+    }
+    if wanted(Part::Import) {
+        eprintln!("bench: an import against curl and qemu-img");
+        import::measure(&repository().join(&options.importer), rounds.imports, &mut figures)?;
+    }
+    let parts: Vec<_> =
+        [Part::Start, Part::Streams, Part::Network, Part::Moves, Part::Neighbours, Part::Scale]
+            .into_iter()
+            .filter(|part| wanted(*part))
+            .collect();
     if options.once {
         // What they measure does not matter, only that they do.
         let running: Vec<_> = parts
@@ -103,6 +130,7 @@ fn on_the_cluster(part: Part, rounds: Rounds, controller: &Path) -> Figures {
     let controller = controller.to_owned();
     let (name, says) = match part {
         Part::Streams => ("bench-streams", "consoles and forwarded ports on the cluster"),
+        Part::Network => ("bench-network", "from guest to guest on the cluster"),
         Part::Moves => ("bench-moves", "guests that change nodes"),
         Part::Neighbours => ("bench-neighbours", "guests beside neighbours that disturb"),
         Part::Scale => ("bench-scale", "instances on an API server without nodes"),
@@ -113,6 +141,7 @@ fn on_the_cluster(part: Part, rounds: Rounds, controller: &Path) -> Figures {
         let mut figures = Figures::new();
         match part {
             Part::Streams => streams::measure(namespace, rounds, &mut figures)?,
+            Part::Network => network::measure(namespace, rounds, &mut figures)?,
             Part::Moves => moves::measure(namespace, rounds, &mut figures)?,
             Part::Neighbours => neighbours::measure(namespace, rounds, &mut figures)?,
             Part::Scale => scale::measure(namespace, &controller, rounds.instances, &mut figures)?,

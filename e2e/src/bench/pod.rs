@@ -1,0 +1,144 @@
+//! A launcher as in a pod, with this program in the place of its handler, of the kubelet and of the container of its image.
+
+use crate::running::Running;
+use anyhow::{Context, Result, bail};
+use barevirt_protocol::directory::SocketsDirectory;
+use barevirt_protocol::seqpacket::PacketSocket;
+use barevirt_protocol::v1::launcher_client::LauncherClient;
+use barevirt_protocol::v1::{Facts, LauncherStatus, SyncRequest, WatchRequest};
+use barevirt_protocol::{descriptors, grpc};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tonic::transport::Channel;
+
+/// Longest for one step, on a busy machine.
+pub(super) const SOON: Duration = Duration::from_secs(180);
+/// Longest that a launcher lives here.
+const LONG: Duration = Duration::from_secs(600);
+const POLL: Duration = Duration::from_millis(5);
+const SOCKETS: [&str; 3] = ["sockets/launcher-sock", "sockets/launcher-fds", "disks/launcher.sock"];
+
+/// One pod; its launcher ends with it.
+pub(super) struct Pod {
+    pub(super) launcher: Running,
+    folder: tempfile::TempDir,
+    _disk: PacketSocket,
+}
+
+impl Pod {
+    /// Starts the launcher and tells it what to run: an instance with one volume `root`, which has that disk. One that comes by
+    /// a migration is waited for.
+    pub(super) async fn start(
+        program: &Path,
+        instance: &Value,
+        disk: &Path,
+        incoming: Option<&str>,
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let at = |name: &str| folder.path().join(name);
+        for name in ["sockets", "private", "ephemeral", "disks"] {
+            fs::create_dir(at(name))?;
+        }
+        fs::write(at("termination-log"), "")?;
+        let uid = instance["metadata"]["uid"].as_str().context("an instance without a UID")?;
+        let mut command = Command::new(program);
+        command.args(["pod", "--name", "bench", "--namespace", "default", "--uid", uid]);
+        command.args(["--grace-period-seconds", "0", "--allow-emulation", "--qemu", "qemu-system-x86_64"]);
+        for (argument, place) in [
+            ("--sockets", "sockets"),
+            ("--private", "private"),
+            ("--ephemeral-disks", "ephemeral"),
+            ("--container-disks", "disks/launcher.sock"),
+            ("--secrets", "secrets"),
+            ("--termination-log", "termination-log"),
+        ] {
+            command.arg(argument).arg(at(place));
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let launcher = Running(command.spawn().context("start the launcher")?);
+        let begun = Instant::now();
+        while !SOCKETS.iter().all(|name| at(name).exists()) {
+            anyhow::ensure!(begun.elapsed() < SOON, "the launcher does not listen");
+            tokio::time::sleep(POLL).await;
+        }
+        let request = SyncRequest {
+            revision: 1,
+            vmi: instance.to_string().into_bytes(),
+            facts: Some(Facts { allow_emulation: true, ..Facts::default() }),
+            incoming_migration: incoming.unwrap_or_default().to_owned(),
+            ..SyncRequest::default()
+        };
+        let mut client = connected(folder.path()).await?;
+        client.sync(grpc::request(request, SOON)).await.context("the launcher takes no instance")?;
+        let disk = hand_over(&at("disks/launcher.sock"), disk).await?;
+        Ok(Self { launcher, folder, _disk: disk })
+    }
+
+    /// Where its files are.
+    pub(super) fn folder(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+
+    /// What a handler asks it by.
+    pub(super) async fn client(&self) -> Result<LauncherClient<Channel>> {
+        connected(self.folder.path()).await
+    }
+
+    /// Where a handler gives and takes descriptors.
+    pub(super) async fn descriptors(&self) -> Result<descriptors::Client> {
+        let sockets = SocketsDirectory::open(&self.folder.path().join("sockets"))?;
+        Ok(descriptors::Client::new(sockets.connect_descriptors(SOON).await?))
+    }
+
+    /// Its status from now on.
+    pub(super) async fn watch(&self) -> Result<Watch> {
+        let watched = self.client().await?.watch(grpc::request(WatchRequest {}, LONG)).await?;
+        Ok(Watch(watched.into_inner()))
+    }
+}
+
+/// The status of a launcher as it changes.
+pub(super) struct Watch(tonic::Streaming<LauncherStatus>);
+
+impl Watch {
+    /// Waits until it is so.
+    pub(super) async fn until(
+        &mut self,
+        what: &str,
+        is: impl Fn(&LauncherStatus) -> bool,
+    ) -> Result<LauncherStatus> {
+        let mut last = None;
+        let search = async {
+            while let Some(status) = self.0.message().await? {
+                if is(&status) {
+                    return Ok(status);
+                }
+                last = Some(status);
+            }
+            bail!("the launcher ended")
+        };
+        let found = tokio::time::timeout(SOON, search).await.unwrap_or_else(|late| Err(late.into()));
+        found.with_context(|| format!("never {what}: {last:?}"))
+    }
+}
+
+async fn connected(folder: &Path) -> Result<LauncherClient<Channel>> {
+    let sockets = SocketsDirectory::open(&folder.join("sockets"))?;
+    Ok(grpc::client(sockets.connect_grpc(SOON).await?).await?)
+}
+
+/// What the container of the image does.
+async fn hand_over(at: &Path, disk: &Path) -> Result<PacketSocket> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let helper = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    connect(helper.as_raw_fd(), &UnixAddr::new(at)?)?;
+    let (helper, file) = (PacketSocket::new(helper)?, File::open(disk)?);
+    let message = json!({ "volume": "root", "path": "/disk/disk.img", "size": file.metadata()?.len() });
+    helper.send(message.to_string().as_bytes(), &[file.as_fd()]).await?;
+    Ok(helper)
+}

@@ -1,0 +1,138 @@
+//! QEMU by hand, with the command line that a launcher gave it.
+
+use crate::command::repository;
+use crate::running::Running;
+use anyhow::{Context, Result, bail};
+use command_fds::{CommandFdExt, FdMapping};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// QEMU's own command line as a launcher made it, and copies of the files it names.
+pub(super) struct Raw {
+    arguments: Vec<String>,
+    disk: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Raw {
+    /// Of a launcher that has just started its guest: nothing is written to its disks yet.
+    pub(super) fn of(launcher: &Running) -> Result<Self> {
+        let state = std::env::temp_dir().join(format!("virt-launcher-{}", launcher.id()));
+        Self::with(launcher, &state, &repository().join("target/images/guest-tiny.qcow2"))
+    }
+
+    /// The same, where its files are in another folder, and its image is another one.
+    pub(super) fn with(launcher: &Running, state: &Path, disk: &Path) -> Result<Self> {
+        let qemu = child_of(launcher.id())?;
+        let line = fs::read_to_string(format!("/proc/{qemu}/cmdline")).context("read QEMU's command line")?;
+        let folder = tempfile::tempdir()?;
+        copy(state, folder.path())?;
+        let (from, to) = (state.display().to_string(), folder.path().display().to_string());
+        let arguments = line.split_terminator('\0').skip(1).map(|word| word.replace(&from, &to)).collect();
+        Ok(Self { arguments, disk: disk.to_owned(), folder })
+    }
+
+    /// What starts it, and its control monitor. The guest's serial port is what the command has as input and output, where that
+    /// is asked for, else nobody's.
+    pub(super) fn command(&self, serial_is_terminal: bool) -> Result<(Command, Control)> {
+        let mut command = Command::new("qemu-system-x86_64");
+        let (mut control, mut serial) = (None, None);
+        let (mut mappings, mut ours) = (Vec::new(), Vec::new());
+        for word in &self.arguments {
+            if serial_is_terminal && is_serial(word) {
+                command.arg("stdio,id=serial0-socket,signal=off");
+                continue;
+            }
+            command.arg(word);
+            let Some(child_fd) = number_after(word, "fd=") else { continue };
+            let parent_fd: OwnedFd = if word.contains("set=") {
+                File::open(&self.disk)?.into()
+            } else {
+                let (mine, theirs) = UnixStream::pair()?;
+                if word.contains("id=monitor-control") {
+                    control = Some(mine);
+                } else if is_serial(word) {
+                    serial = Some(mine);
+                } else {
+                    ours.push(mine);
+                }
+                theirs.into()
+            };
+            mappings.push(FdMapping { parent_fd, child_fd });
+        }
+        let stream = control.context("QEMU's command line has no control monitor")?;
+        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+        command.current_dir(self.folder.path()).stdin(Stdio::null()).fd_mappings(mappings)?;
+        Ok((command, Control { stream, serial, others: ours }))
+    }
+}
+
+/// Our end of its monitor, and of whatever else it is connected to.
+pub(super) struct Control {
+    /// The monitor, before anybody greeted.
+    pub(super) stream: UnixStream,
+    /// The guest's serial port, where it is not a terminal.
+    pub(super) serial: Option<UnixStream>,
+    /// Held open, and not read.
+    pub(super) others: Vec<UnixStream>,
+}
+
+impl Control {
+    /// Greets, and lets the guest run.
+    pub(super) fn go(&self) -> Result<()> {
+        let mut answers = BufReader::new(self.stream.try_clone()?).lines();
+        let mut say = |text: &str, answered: fn(&Value) -> bool| -> Result<()> {
+            (&self.stream).write_all(text.as_bytes())?;
+            for line in &mut answers {
+                if answered(&serde_json::from_str(&line.context("read from QEMU")?)?) {
+                    return Ok(());
+                }
+            }
+            bail!("QEMU ended")
+        };
+        say("", |message| message.get("QMP").is_some())?;
+        say("{\"execute\":\"qmp_capabilities\"}\n", |message| message.get("return").is_some())?;
+        say("{\"execute\":\"cont\"}\n", |message| message.get("return").is_some())
+    }
+}
+
+/// Whether a word of the command line is the other end of the guest's serial port.
+fn is_serial(word: &str) -> bool {
+    word.starts_with("socket,id=serial0-socket,")
+}
+
+/// Copies the files of a folder, and of those in it; sockets are made anew by who listens on them.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let entry = entry?;
+        let (kind, copied) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() {
+            fs::create_dir(&copied).with_context(|| format!("make {}", copied.display()))?;
+            copy(&entry.path(), &copied)?;
+        } else if kind.is_file() {
+            fs::copy(entry.path(), &copied).with_context(|| format!("write {}", copied.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn number_after(text: &str, key: &str) -> Option<i32> {
+    let rest = &text[text.find(key)? + key.len()..];
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// QEMU's process, by its launcher's.
+pub(super) fn child_of(pid: u32) -> Result<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    let child = children.split_whitespace().next().context("the launcher has no QEMU")?;
+    Ok(child.parse()?)
+}
