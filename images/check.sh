@@ -18,7 +18,7 @@ for file in virt-launcher.oci.tar guest-tiny.oci.tar guest-tiny.qcow2; do
     [ -f "$images/$file" ] || fail "$images/$file is missing: images/build.sh virt-launcher guest-tiny"
 done
 work=$(mktemp -d)
-qemu= shares=
+qemu='' shares=''
 finish() {
     [ -z "$qemu" ] || kill "$qemu" 2>/dev/null || true
     [ -z "$shares" ] || kill "$shares" 2>/dev/null || true
