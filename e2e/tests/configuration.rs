@@ -192,6 +192,8 @@ fn a_machines_objects_are_shown_behind_their_gate() {
         }}}))?;
         wait_in_force(lives("kubevirt.io=virt-api")?.keys())?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
+        // By its own status a machine has an instance.
+        namespace.wait("vm", "vm", "to tell of its instance", SOON, |vm| vm["status"]["created"] == true)?;
         let launcher = namespace.launcher("vm")?;
         let launcher = launcher["metadata"]["name"].as_str().context("the pod has no name")?;
 
