@@ -23,6 +23,7 @@ mod guest;
 mod hotplug_volumes;
 mod identity;
 mod image_upload;
+mod import_crons;
 mod imports;
 mod instancetypes;
 mod killed;
