@@ -192,7 +192,14 @@ impl ApiServer {
         let name = question.name.context("a name is needed")?;
         let path = format!("{}?fieldSelector=metadata.name%3D{name}", resource.collection(question));
         loop {
-            let list = self.get(&path).await?.unwrap_or_default();
+            let Some(list) = self.get(&path).await? else {
+                // The kind is not served: its definition has just gone, or has just come.
+                if let Some(found) = look(None) {
+                    return Ok(found);
+                }
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
             let item = list["items"].get(0).cloned();
             if let Some(found) = look(item.map(|item| resource.finish(item))) {
                 return Ok(found);
