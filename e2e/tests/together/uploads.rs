@@ -98,17 +98,25 @@ fn a_machine_boots_from_an_upload_beside_one_that_came_packed() {
         let again = namespace.try_virtctl(&["image-upload", "pvc", "data", "--no-create", &path])?;
         ensure!(again.code == 1 && again.text().contains("already successfully imported"), "{again:?}");
 
+        // Each claim is on the node that its upload was sent to: one machine may not reach both.
         let mut machine = guest::machine("vm", "Always");
-        let template = guest::spec_of(&mut machine);
-        template["volumes"] = json!([
-            { "name": "root", "dataVolume": { "name": "root" } },
-            { "name": "data", "persistentVolumeClaim": { "claimName": "data" } },
-        ]);
+        guest::spec_of(&mut machine)["volumes"] =
+            json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
+        namespace.apply(&machine)?;
+        let mut reader = guest::machine("reader", "Always");
+        let template = guest::spec_of(&mut reader);
+        let claim = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "data" } });
+        guest::push(&mut template["volumes"], claim);
         let disk = json!({ "name": "data", "serial": "DATA", "disk": { "bus": "virtio" } });
         guest::push(&mut template["domain"]["devices"]["disks"], disk);
-        namespace.apply(&machine)?;
-        namespace.wait_phase("vm", "Running", FILLED)?;
+        namespace.apply(&reader)?;
+        for name in ["vm", "reader"] {
+            namespace.wait_phase(name, "Running", FILLED)?;
+        }
         let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        console.leave()?;
+        let mut console = Console::open(namespace, "reader")?;
         console.login(BOOT)?;
         let device = "/dev/$(basename $(dirname $(grep -lx DATA /sys/block/*/serial)))";
         let found = console.ok(&format!("head -c {DATA} {device} | sha256sum"), SOON)?;
