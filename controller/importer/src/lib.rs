@@ -16,6 +16,7 @@
 //! A failure says whether another try may help ([`failure::Failure`]); the exit code and the termination message say the same to
 //! virt-controller.
 
+mod accept;
 pub mod address;
 pub mod checksum;
 pub mod convert;

@@ -1,5 +1,6 @@
 //! How far an import is, and telling it to who asks.
 
+use crate::accept::connections;
 use barevirt_import_job::PROGRESS_METRIC;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,19 +81,14 @@ pub async fn serve(listener: TcpListener, progress: Arc<Progress>, owner: String
     let room = Arc::new(Semaphore::new(MOST_CLIENTS));
     let owner = owner.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect::<String>();
     let owner: Arc<str> = owner.into();
-    loop {
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
+    connections(&listener, &room, |stream| {
         let (progress, owner) = (progress.clone(), owner.clone());
-        tokio::spawn(async move {
+        async move {
             // Who asks badly is not answered.
             let _ = timeout(PATIENCE, answer(stream, &progress, &owner)).await;
-            drop(permit);
-        });
-    }
+        }
+    })
+    .await;
 }
 
 async fn answer(mut stream: TcpStream, progress: &Progress, owner: &str) -> std::io::Result<()> {

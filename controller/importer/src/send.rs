@@ -8,6 +8,7 @@
 //! One request a connection. The claim is mounted to be read alone, and nothing of its bytes is looked at. Who sends does not know
 //! when the copy is whole: virt-controller takes its pod away. Should nobody do that, it ends when nobody has asked for long.
 
+use crate::accept::connections;
 use crate::failure::Failure;
 use crate::keys;
 use crate::local;
@@ -78,20 +79,10 @@ impl Sender {
     pub async fn serve(self, listener: TcpListener, patience: Duration) -> Result<(), Failure> {
         let (sender, room) = (Arc::new(self), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
         let (asked, mut seen) = mpsc::channel::<()>(MOST_CONNECTIONS);
-        let accept = async {
-            loop {
-                let Ok(permit) = room.clone().acquire_owned().await else { return };
-                let Ok((stream, _)) = listener.accept().await else {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                };
-                let (sender, asked) = (sender.clone(), asked.clone());
-                tokio::spawn(async move {
-                    sender.greet(stream, &asked).await;
-                    drop(permit);
-                });
-            }
-        };
+        let accept = connections(&listener, &room, |stream| {
+            let (sender, asked) = (sender.clone(), asked.clone());
+            async move { sender.greet(stream, &asked).await }
+        });
         let idle = async {
             while timeout(patience, seen.recv()).await.is_ok() {}
             info!("nobody asks any more");

@@ -10,6 +10,7 @@
 //! the person may. An image that is refused or breaks off leaves nothing behind, and the next one may come. Where the answer was
 //! given before the image was converted, and it then cannot be, the program ends: its restart is what tells the person.
 
+use crate::accept::connections;
 use crate::convert::{Tools, convert};
 use crate::download::Described;
 use crate::failure::Failure;
@@ -112,20 +113,9 @@ impl Upload {
         let (ended, mut end) = mpsc::channel(1);
         let shared = Arc::new(Shared { upload: self, place: Arc::default(), ended });
         let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        let accept = async {
-            loop {
-                let Ok(permit) = room.clone().acquire_owned().await else { return };
-                let Ok((stream, _)) = listener.accept().await else {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                };
-                let (shared, acceptor) = (shared.clone(), TlsAcceptor::from(tls.clone()));
-                tokio::spawn(async move {
-                    connection(stream, acceptor, shared).await;
-                    drop(permit);
-                });
-            }
-        };
+        let accept = connections(&listener, &room, |stream| {
+            connection(stream, TlsAcceptor::from(tls.clone()), shared.clone())
+        });
         let ended = tokio::select! {
             () = accept => None,
             ended = end.recv() => ended,
