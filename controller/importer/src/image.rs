@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt;
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
 /// What may follow an image in a stream, in bytes: padding of archives.
-const MOST_AFTER: u64 = 1 << 20;
+pub(crate) const MOST_AFTER: u64 = 1 << 20;
 /// Share of the transfer where something is to be converted afterwards, in per cent.
 const TRANSFER: u64 = 80;
 
@@ -97,14 +97,6 @@ pub fn drain(feed: &mut Feed, most: u64, what: &str, trouble: &Trouble) -> Resul
         return Err(Failure::Final(format!("{what} goes on after its image")));
     }
     Ok(())
-}
-
-/// [`drain`], where only padding can follow.
-///
-/// # Errors
-/// As there.
-pub fn drain_padding(feed: &mut Feed, what: &str, trouble: &Trouble) -> Result<(), Failure> {
-    drain(feed, MOST_AFTER, what, trouble)
 }
 
 fn fits(what: &str, size: u64, target: &Target) -> Result<(), Failure> {

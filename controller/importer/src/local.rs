@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Arc;
 
 /// What is copied, in messages.
-const WHAT: &str = "the claim that is copied";
+pub(crate) const WHAT: &str = "the claim that is copied";
 
 /// Opens the disk of the claim that is mounted as the source; its length in bytes.
 ///

@@ -68,6 +68,10 @@ fn main() -> ExitCode {
 /// Does the work; what became of it is left behind.
 fn run(work: impl Future<Output = Result<Outcome, Failure>>) -> ExitCode {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
+    // What is in memory of secrets and disks is left in no file.
+    if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
+        warn!(%error, "a core file could be written");
+    }
     let result = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
             let result = runtime.block_on(work);
@@ -127,10 +131,6 @@ async fn look() -> Result<Outcome, Failure> {
 }
 
 async fn import() -> Result<Outcome, Failure> {
-    // A file of the disk must not be cut by a limit that somebody else meant well with.
-    if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
-        warn!(%error, "a core file could be written");
-    }
     let job = job()?;
     if let Source::Upload { .. } = job.source {
         return upload(job).await.map(|size| Outcome::Done { size });

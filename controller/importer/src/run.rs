@@ -5,7 +5,7 @@ use crate::convert::{Tools, convert};
 use crate::download::{Described, Download};
 use crate::failure::Failure;
 use crate::feed::{Feed, PIECES, Trouble};
-use crate::image::{Filled, copy, drain, drain_padding, fill};
+use crate::image::{Filled, MOST_AFTER, copy, drain, fill};
 use crate::local;
 use crate::progress::Progress;
 use crate::receive;
@@ -95,7 +95,7 @@ impl Importer {
                 let ask = receive::ask(address, *port)?;
                 let web = receive::web(&self.places.keys, certificate, self.web.clone())?;
                 let download = Download { ask, checksum: None, length: None };
-                let what = "the claim that is copied".to_owned();
+                let what = local::WHAT.to_owned();
                 self.transfer(&web, download, what, target, verbatim).await
             }
             Source::Http { url, headers, checksum } => {
@@ -239,11 +239,20 @@ pub(crate) fn whole(mut reading: Reading) -> Result<Filled, Failure> {
     let (stream, returned) = reading.lend();
     let Reading { trouble, what, described, target, progress, .. } = &reading;
     let filled = fill(stream, (what, described.length), trouble, target, progress)?;
-    match returned.try_recv() {
-        Ok(mut feed) => drain_padding(&mut feed, what, trouble)?,
-        Err(_) => return Err(Failure::Passing(format!("{what}: its transfer was lost"))),
-    }
+    // Only padding can follow.
+    rest(&returned, MOST_AFTER, what, trouble)?;
     Ok(filled)
+}
+
+/// Reads what is left of a transfer that was lent, once it has come back.
+fn rest(
+    returned: &std::sync::mpsc::Receiver<Feed>,
+    most: u64,
+    what: &str,
+    trouble: &Trouble,
+) -> Result<(), Failure> {
+    let lost = |_| Failure::Passing(format!("{what}: its transfer was lost"));
+    drain(&mut returned.try_recv().map_err(lost)?, most, what, trouble)
 }
 
 /// The file is a disk, whatever is in it.
@@ -256,10 +265,7 @@ fn verbatim(mut reading: Reading) -> Result<(), Failure> {
         return Err(trouble.seen(stream).unwrap_or_else(nothing));
     };
     copy(stream, (what, length), trouble, target)?;
-    match returned.try_recv() {
-        Ok(mut feed) => drain(&mut feed, 0, what, trouble),
-        Err(_) => Err(Failure::Passing(format!("{what}: its transfer was lost"))),
-    }
+    rest(&returned, 0, what, trouble)
 }
 
 /// The file is a layer, which may have the image.
@@ -287,11 +293,8 @@ fn of_layer(mut reading: Reading) -> Result<Option<Filled>, Failure> {
         found = Some((name, filled));
     }
     drop(archive);
-    match returned.try_recv() {
-        // What compressors and archives leave at the end; the layer's length bounds it.
-        Ok(mut feed) => drain(&mut feed, described.length.unwrap_or(0), what, trouble)?,
-        Err(_) => return Err(Failure::Passing(format!("{what}: its transfer was lost"))),
-    }
+    // What compressors and archives leave at the end; the layer's length bounds it.
+    rest(&returned, described.length.unwrap_or(0), what, trouble)?;
     Ok(found.map(|(_, filled)| filled))
 }
 

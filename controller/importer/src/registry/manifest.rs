@@ -2,7 +2,8 @@
 //! version).
 
 use crate::failure::Failure;
-use crate::registry::name::{Name, is_digest};
+use crate::registry::name::Name;
+use barevirt_import_job::is_digest;
 use serde::Deserialize;
 
 /// `Accept` of a request for a manifest.

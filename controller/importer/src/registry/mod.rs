@@ -15,6 +15,7 @@ use crate::checksum::{self, Checksum};
 use crate::failure::Failure;
 use crate::url::{Url, basic};
 use crate::web::{Answer, Ask, Web};
+use barevirt_import_job::is_digest;
 use challenge::Challenge;
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderValue};
@@ -80,7 +81,7 @@ impl<'a> Registry<'a> {
         let body = self.manifest(&reference).await?;
         // It is one: what is no image is told now, and not by each import.
         Manifest::parse(&body, &self.name)?;
-        Ok(if reference.contains(':') { reference } else { checksum::of(&body) })
+        Ok(if is_digest(&reference) { reference } else { checksum::of(&body) })
     }
 
     /// What to ask for a layer.

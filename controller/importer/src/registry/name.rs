@@ -1,6 +1,7 @@
 //! Names of images: `docker://host[:port]/path[:tag][@digest]`.
 
 use crate::failure::Failure;
+use barevirt_import_job::is_digest;
 use std::fmt;
 
 /// A name in its parts.
@@ -61,14 +62,6 @@ impl Name {
         };
         Ok(Name { host: host.to_owned(), path, reference: reference.to_owned() })
     }
-}
-
-/// Whether that is a digest that contents can be asked for by and compared with.
-#[must_use]
-pub fn is_digest(text: &str) -> bool {
-    text.strip_prefix("sha256:").is_some_and(|digits| {
-        digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-    })
 }
 
 #[cfg(test)]
