@@ -62,7 +62,7 @@ fn a_newer_image_of_a_registry_takes_the_place_of_the_former() {
         pods::server(namespace, SERVER, "images")?;
         let work = tempfile::tempdir()?;
         let host = host(namespace);
-        let _insecure = Insecure::allow(&host)?;
+        let _insecure = Insecure::allow(namespace, &host)?;
         shell(work.path(), "head -c 1048576 /dev/urandom >first")?;
         publish_image(namespace, work.path(), &work.path().join("first"))?;
         namespace.apply(&cron(&host))?;

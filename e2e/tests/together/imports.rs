@@ -84,24 +84,31 @@ pub(crate) fn publish_image(namespace: &Namespace, work: &Path, disk: &Path) -> 
     publish(namespace, "v2/images/data/manifests/1", &file)
 }
 
-/// Says that the test's registry has no TLS, until this is dropped.
-pub(crate) struct Insecure;
+/// Says that the test's registry has no TLS, until this is dropped. Each test has a key of its own in the config map.
+pub(crate) struct Insecure {
+    key: String,
+}
 
 impl Insecure {
-    pub(crate) fn allow(host: &str) -> Result<Self> {
-        let manifest = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": REGISTRIES, "namespace": "kubevirt" }, "data": { "test": host },
-        });
-        let output = try_kubectl_with(&["apply", "-f", "-"], &manifest.to_string())?;
+    pub(crate) fn allow(namespace: &Namespace, host: &str) -> Result<Self> {
+        // Another test may have made it.
+        let _ = try_kubectl(&["create", "configmap", "-n", "kubevirt", REGISTRIES])?;
+        let registries = Insecure { key: namespace.name().to_owned() };
+        registries.set(&json!(host))?;
+        Ok(registries)
+    }
+
+    fn set(&self, host: &Value) -> Result<()> {
+        let change = json!({ "data": { &self.key: host } }).to_string();
+        let output = try_kubectl(&["patch", "configmap", "-n", "kubevirt", REGISTRIES, "--type=merge", "-p", &change])?;
         ensure!(output.code == 0, "{}", output.text());
-        Ok(Insecure)
+        Ok(())
     }
 }
 
 impl Drop for Insecure {
     fn drop(&mut self) {
-        let _ = try_kubectl(&["delete", "configmap", "-n", "kubevirt", REGISTRIES, "--ignore-not-found"]);
+        let _ = self.set(&Value::Null);
     }
 }
 
@@ -144,7 +151,7 @@ fn a_machine_boots_from_a_download_beside_a_disk_from_a_registry_and_an_empty_on
         let data = work.path().join("data");
         publish_image(namespace, work.path(), &data)?;
         let host = host(namespace);
-        let _insecure = Insecure::allow(&host)?;
+        let _insecure = Insecure::allow(namespace, &host)?;
 
         let mut machine = guest::machine("vm", "Always");
         let template = guest::spec_of(&mut machine);
