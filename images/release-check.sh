@@ -15,7 +15,7 @@ helm=${HELM:-helm}
 fail() { printf 'release-check: %s\n' "$*" >&2; exit 1; }
 
 # references FILE: all references of our images in a stream of YAML.
-references() { grep -oE '[^ "]+/(virt-(operator|api|controller|handler|launcher)|guest-tiny)[:@][^ "]+' "$1" | sort -u; }
+references() { grep -oE '[^ "]+/(virt-(operator|api|controller|handler|importer|launcher)|guest-tiny)[:@][^ "]+' "$1" | sort -u; }
 
 sums() {
     local listed there
@@ -35,14 +35,14 @@ images() {
         read -r name digest < <(archive_images "$archive")
         known+=("${name%:*}@$digest")
     done
-    [[ ${#known[@]} -ge 5 ]] || fail "there are ${#known[@]} images"
+    [[ ${#known[@]} -ge 7 ]] || fail "there are ${#known[@]} images"
     "$helm" template barevirt "$release"/barevirt-*.tgz --include-crds --kube-version v1.34.0 >"$work/chart.yaml"
     for file in "$release/barevirt-operator.yaml" "$release/vm-tiny.yaml" "$work/chart.yaml"; do
         while read -r reference; do
             [[ " ${known[*]} " == *" $reference "* ]] || fail "$file names $reference, which is no image of this release"
         done < <(references "$file")
     done
-    [[ $(references "$release/barevirt-operator.yaml" | wc -l) == 5 ]] || fail "the manifest does not name five images"
+    [[ $(references "$release/barevirt-operator.yaml" | wc -l) == 6 ]] || fail "the manifest does not name six images"
     diff <(references "$release/barevirt-operator.yaml") <(references "$work/chart.yaml") >/dev/null ||
         fail "manifest and chart name different images"
     diff <(kinds "$release/barevirt-operator.yaml" "$release/barevirt-cr.yaml") <(kinds "$work/chart.yaml") ||

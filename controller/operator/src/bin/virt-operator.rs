@@ -29,9 +29,9 @@ use tokio::sync::watch;
 
 /// Installs what the KubeVirt object asks for and keeps it so; makes the components' certificates.
 ///
-/// VIRT_API_IMAGE, VIRT_CONTROLLER_IMAGE, VIRT_HANDLER_IMAGE and VIRT_LAUNCHER_IMAGE name an image in full, by tag or by
-/// digest. VIRT_API_DIGEST, VIRT_CONTROLLER_DIGEST, VIRT_HANDLER_DIGEST, VIRT_IMPORTER_DIGEST, VIRT_LAUNCHER_DIGEST and VIRT_OPERATOR_DIGEST tell
-/// which build a tag stands for, so that another build is rolled out.
+/// VIRT_API_IMAGE, VIRT_CONTROLLER_IMAGE, VIRT_HANDLER_IMAGE, VIRT_IMPORTER_IMAGE and VIRT_LAUNCHER_IMAGE name an image in full,
+/// by tag or by digest. The same names with DIGEST at their end, and VIRT_OPERATOR_DIGEST, tell which build a tag stands for, so
+/// that another build is rolled out.
 #[derive(Parser)]
 #[command(name = "virt-operator", version = barevirt_api::release::line())]
 struct Flags {
