@@ -1,9 +1,9 @@
-//! Addresses as Kubernetes has always read them: `010.0.0.1` is 10.0.0.1. The standard library refuses leading zeros, which some read
-//! as octal; manifests that have them are older than that.
+//! Addresses as Kubernetes has always read them: `010.0.0.1` is 10.0.0.1. The standard library refuses
+//! leading zeros, because some programs read them as octal. Older manifests contain them.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// An IPv4 address: four decimal parts, leading zeros or not. None where it is no address.
+/// An IPv4 address: four decimal parts, leading zeros or not. `None` if the text is not an address.
 ///
 /// ```
 /// # use barevirt_api::addresses::ipv4;

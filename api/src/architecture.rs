@@ -10,7 +10,7 @@ pub(crate) fn of(spec: &VirtualMachineInstanceSpec) -> &str {
     spec.architecture.as_deref().filter(|text| !text.is_empty()).unwrap_or(DEFAULT)
 }
 
-/// Patterns of machine types, as KubeVirt writes them; none for an architecture that is not known.
+/// Patterns of machine types, as KubeVirt writes them; none for an unknown architecture.
 pub(crate) fn machine_types(architecture: &str) -> &'static [&'static str] {
     match architecture {
         "amd64" => &["q35*", "pc-q35*"],
@@ -20,7 +20,7 @@ pub(crate) fn machine_types(architecture: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether guests of amd64 may have that machine type.
+/// Whether guests of amd64 may have this machine type.
 pub fn is_machine_type_of_amd64(text: &str) -> bool {
     is_machine_type(text, machine_types("amd64"))
 }
@@ -45,7 +45,7 @@ pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let Some(mut left) = text.strip_prefix(start) else { return false };
     let mut parts: Vec<&str> = rest.split('*').collect();
     let end = parts.pop().unwrap_or_default();
-    // The earliest place of each part leaves the most for the others.
+    // The earliest match of each part leaves the most text for the parts after it.
     for part in parts {
         let Some((_, after)) = left.split_once(part) else { return false };
         left = after;
@@ -53,7 +53,7 @@ pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     left.ends_with(end)
 }
 
-/// Nothing that could add to the command line.
+/// Only characters that cannot add anything to QEMU's command line.
 fn is_known(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')
 }

@@ -180,7 +180,7 @@ pub struct VirtualMachineBackupTrackerStatus {
     /// The newest checkpoint; none before the first backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest_checkpoint: Option<BackupCheckpoint>,
-    /// The machine was started anew, and its disks do not know the checkpoint yet.
+    /// The machine was started again, and its disks do not have the checkpoint yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_redefinition_required: Option<bool>,
 }

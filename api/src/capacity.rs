@@ -8,19 +8,19 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 /// Most virtual CPUs of a guest: more need interrupt remapping in the guest.
 pub const MAX_VCPUS: u64 = 255;
 
-/// Memory is added in whole blocks of that many bytes: transparent huge pages, or pages of 1 GiB.
+/// Memory is added in whole blocks of this many bytes: transparent huge pages, or pages of 1 GiB.
 const BLOCK: u64 = 2 << 20;
 const GIB: u64 = 1 << 30;
 
 /// Sockets from the CPU limit, else from the CPU request: one for each CPU.
 pub(crate) fn sockets_from_resources(resources: &ResourceRequirements) -> Option<u32> {
     let cpus = resources.limit("cpu").filter(|limit| !is_zero(limit)).or_else(|| resources.request("cpu"))?;
-    // Part of a CPU counts as a whole one. What cannot be read is left to validation.
+    // A part of a CPU counts as a whole CPU. Validation reports a quantity that cannot be read.
     let millis = quantity::millis(cpus).ok()?;
     u32::try_from(millis.div_ceil(1000)).ok()
 }
 
-/// Why the memory of a guest cannot grow up to `max_guest`: the first reason, or none where it can.
+/// Why the memory of a guest cannot grow up to `max_guest`: the first reason, or `None` if it can.
 pub fn memory_cannot_grow(spec: &VirtualMachineInstanceSpec, max_guest: Option<&Quantity>) -> Option<String> {
     let cpu = spec.domain.cpu.as_ref();
     let memory = spec.domain.memory.as_ref();

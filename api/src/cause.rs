@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One thing that is wrong.
+/// One fault of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// Path of the field, such as `spec.domain.devices.disks[1].name`.
@@ -22,16 +22,16 @@ pub enum CauseKind {
     Invalid,
     /// A value is given twice.
     Duplicate,
-    /// A value is known and not supported.
+    /// A value is known but not supported.
     NotSupported,
-    /// A value names something that is not there.
+    /// A value names an object that does not exist.
     NotFound,
-    /// A value is right in itself and not allowed here.
+    /// A value is valid but not allowed here.
     Forbidden,
 }
 
 impl CauseKind {
-    /// The name that the API machinery uses for it (`status.details.causes[].reason`).
+    /// The name that the API machinery uses for this kind (`status.details.causes[].reason`).
     pub fn reason(self) -> &'static str {
         match self {
             CauseKind::Required => "FieldValueRequired",
@@ -46,7 +46,7 @@ impl CauseKind {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // KubeVirt's messages often begin with the path of the field, or of what holds it.
+        // KubeVirt's messages often begin with the path of the field or of its parent.
         let root = self.field.split_inclusive('.').next().unwrap_or_default();
         if self.message.contains(&self.field) || self.message.starts_with(root) {
             f.write_str(&self.message)
@@ -57,14 +57,14 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// Several causes in one line, each with its field.
+    /// All causes in one line, each with its field.
     pub fn joined(causes: &[Cause]) -> String {
         let texts: Vec<String> =
             causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         texts.join("; ")
     }
 
-    /// A cause of that kind.
+    /// A cause of this kind.
     pub fn new(kind: CauseKind, field: &Path, message: impl Into<String>) -> Self {
         Cause { field: field.to_string(), message: message.into(), kind }
     }
@@ -74,17 +74,17 @@ impl Cause {
         Self::new(CauseKind::Invalid, field, message)
     }
 
-    /// Something that must be given.
+    /// A value that must be given.
     pub fn required(field: &Path, message: impl Into<String>) -> Self {
         Self::new(CauseKind::Required, field, message)
     }
 
-    /// Something that is named and does not exist, or is not sufficient.
+    /// A named object that does not exist or is not sufficient.
     pub fn not_found(field: &Path, message: impl Into<String>) -> Self {
         Self::new(CauseKind::NotFound, field, message)
     }
 
-    /// Something that is given twice.
+    /// A value that is given twice.
     pub fn duplicate(field: &Path, message: impl Into<String>) -> Self {
         Self::new(CauseKind::Duplicate, field, message)
     }
@@ -94,8 +94,8 @@ impl Cause {
         Self::new(CauseKind::NotSupported, field, message)
     }
 
-    /// Something that KubeVirt can do and this version cannot yet; `what` is the value where the field alone says too
-    /// little.
+    /// A feature of KubeVirt that this version does not have yet. `what` is the value, for fields whose name
+    /// alone says too little.
     pub fn not_supported_yet(field: &Path, what: &str) -> Self {
         let space = if what.is_empty() { "" } else { " " };
         Self::new(CauseKind::NotSupported, field, format!("{field}{space}{what} is not supported yet"))
@@ -107,7 +107,7 @@ impl Cause {
 pub struct Path(String);
 
 impl Path {
-    /// A path that starts with that field.
+    /// A path that starts with this field.
     pub fn new(root: &str) -> Self {
         Path(root.to_owned())
     }
@@ -128,7 +128,7 @@ impl Path {
         Path(self.0.rsplit_once('[').map_or_else(|| self.0.clone(), |(list, _)| list.to_owned()))
     }
 
-    /// Whether that is the path of this field, or of something in it.
+    /// Whether `field` is the path of this field or of one inside it.
     pub(super) fn holds(&self, field: &str) -> bool {
         field.strip_prefix(&self.0).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }

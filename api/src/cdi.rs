@@ -1,4 +1,5 @@
-//! `cdi.kubevirt.io`: claims that are filled. Their controller is CDI's, or where there is none, ours.
+//! `cdi.kubevirt.io`: claims that are filled with data. CDI's controller fills them, or our own in clusters
+//! without CDI.
 
 pub mod annotation;
 mod data_source;
@@ -48,23 +49,24 @@ pub const DATA_SOURCE_DEFINITION: &str = "datasources.cdi.kubevirt.io";
 pub const IMPORT_CRON_DEFINITION: &str = "dataimportcrons.cdi.kubevirt.io";
 /// Name of the definition of StorageProfiles.
 pub const STORAGE_PROFILE_DEFINITION: &str = "storageprofiles.cdi.kubevirt.io";
-/// Name of the definition of the kind that CDI's operator is told with: where it is, CDI is.
+/// Name of the definition of the kind that configures CDI's operator. CDI is installed if this definition
+/// exists.
 pub const CDI_DEFINITION: &str = "cdis.cdi.kubevirt.io";
 
-/// Whether a definition of the group, by its labels, is the one that virt-operator makes where there is none.
+/// Whether the labels of a definition of the group say that virt-operator made it, in a cluster without CDI.
 #[must_use]
 pub fn is_own_definition(labels: &BTreeMap<String, String>) -> bool {
     labels.get(MANAGED_BY_LABEL).is_some_and(|by| by == OPERATOR)
 }
 
-/// The kind of claims that are filled.
+/// The kind of claims that are filled with data.
 pub const DATA_VOLUME: &str = "DataVolume";
-/// The kind of what stands for something to copy; the only one that a `sourceRef` may name.
+/// The kind of named sources to copy; the only kind that a `sourceRef` may name.
 pub const DATA_SOURCE: &str = "DataSource";
 
-/// The kind of images that are imported anew.
+/// The kind of images that are imported again and again.
 pub const IMPORT_CRON: &str = "DataImportCron";
-/// The kind of what is said of storage classes.
+/// The kind of settings for storage classes.
 pub const STORAGE_PROFILE: &str = "StorageProfile";
 
 /// Objects of one of the group's kinds, in the version that its clients use.
@@ -73,8 +75,8 @@ pub fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1beta1", kind))
 }
 
-/// What a DataSource, as the API server has it, stands for: a member `pvc` or `snapshot`, where it is right. One that stands for
-/// another one has in its status what that comes to.
+/// The source that a DataSource, as the API server returns it, stands for: a member `pvc` or `snapshot` if it
+/// is valid. If it names another DataSource, its status has the source that the other one stands for.
 #[must_use]
 pub fn stands_for(data_source: &Value) -> &Value {
     let said = &data_source["spec"]["source"];

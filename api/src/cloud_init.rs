@@ -1,4 +1,4 @@
-//! Cloud-init's data as a volume gives them, whichever of the two layouts it asks for.
+//! Cloud-init data of a volume, in either of the two layouts.
 
 use crate::v1::{CloudInitConfigDriveSource, CloudInitNoCloudSource, Volume};
 
@@ -14,7 +14,7 @@ pub enum Layout {
 /// The data of one volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloudInit<'a> {
-    /// How the guest finds them.
+    /// How the guest finds the data.
     pub layout: Layout,
     /// User data.
     pub user: Given<'a>,
@@ -22,10 +22,10 @@ pub struct CloudInit<'a> {
     pub network: Given<'a>,
 }
 
-/// The ways to give data; admission lets one of them through. What is empty is not given.
+/// The ways to give data; admission allows one of them. An empty value counts as not given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Given<'a> {
-    /// As it is.
+    /// Plain text.
     pub plain: Option<&'a str>,
     /// In base64.
     pub base64: Option<&'a str>,
@@ -33,7 +33,7 @@ pub struct Given<'a> {
     pub secret: Option<&'a str>,
 }
 
-/// A volume's data; nothing where it is of another kind.
+/// The cloud-init data of a volume; `None` for a volume of another kind.
 pub fn of(volume: &Volume) -> Option<CloudInit<'_>> {
     if let Some(source) = &volume.cloud_init_no_cloud {
         let CloudInitNoCloudSource {

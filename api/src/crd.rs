@@ -29,7 +29,7 @@ const V1ALPHA3: Other = Other { name: VERSION_V1ALPHA3, deprecated: true };
 const V1ALPHA1: Other = Other { name: "v1alpha1", deprecated: false };
 const V1BETA1: Other = Other { name: "v1beta1", deprecated: true };
 
-/// All of them, in the order in which they are installed.
+/// All definitions, in the order in which they are installed.
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![
         finished(VirtualMachine::crd(), &[V1ALPHA3]),
@@ -142,7 +142,7 @@ fn signed_formats(schema: &mut JSONSchemaProps) {
     below(schema).for_each(signed_formats);
 }
 
-/// Texts are told once, by the version that people are to use: definitions stay small.
+/// Only the version that users should use has descriptions, to keep definitions small.
 fn undescribed(schema: &mut JSONSchemaProps) {
     schema.description = None;
     below(schema).for_each(undescribed);

@@ -1,11 +1,12 @@
-//! Defaults, filled in where a field is not given. Pure, idempotent, and they never make a valid object invalid.
+//! Defaults, filled in where a field is not given. They are pure and idempotent, and they never make a valid
+//! object invalid.
 //!
-//! They are KubeVirt's for amd64, as far as there is something to fill in: a field that has no effect stays empty. They
-//! differ where that is safer or says more:
+//! They are KubeVirt's defaults for amd64. A field that has no effect stays empty. They differ from
+//! KubeVirt's where that is safer or more explicit:
 //!
-//! - an instance without networks and interfaces gets the masquerade binding (KubeVirt: bridge, which is not there yet);
+//! - an instance without networks and interfaces gets the masquerade binding (KubeVirt: bridge);
 //! - UUID and serial number follow from the name or stay empty (KubeVirt: random);
-//! - sockets, cores and threads, and the grace period, are written down even where they are 1 and 30 seconds;
+//! - sockets, cores and threads, and the grace period, are filled in even if they are 1 and 30 seconds;
 //! - a moving tag is told from a registry's port, as Kubernetes does;
 //! - room to grow (`cpu.maxSockets`, `memory.maxGuest`) is made only where it can be used.
 //!
@@ -32,23 +33,23 @@ use std::collections::HashSet;
 pub use crate::architecture::DEFAULT as ARCHITECTURE;
 pub use crate::settings::{CPU_MODEL, MACHINE_TYPE};
 
-/// Bus of disks that name none: guests know it without a driver of their own.
+/// Bus of disks that name none: guests support it without an extra driver.
 pub const DISK_BUS: &str = "sata";
 /// State of a CD drive's tray.
 pub const TRAY: &str = "closed";
-/// Name of the network and interface that are added.
+/// Name of the network and the interface that are added by default.
 pub const NETWORK_NAME: &str = "default";
 /// Seconds a guest has to shut down when nothing is given.
 pub const GRACE_PERIOD_SECONDS: i64 = 30;
 
-/// Applies the defaults of a virtual machine: only those that must not change from one run to the next.
+/// Applies the defaults of a virtual machine: only those that must stay the same from one run to the next.
 pub fn vm(vm: &mut VirtualMachine, guest: &GuestDefaults) {
     let spec = &mut vm.spec.template.spec;
     architecture(spec);
     machine_type(spec, guest);
 }
 
-/// Defaults of an instance's specification, where the installation chooses none.
+/// Defaults of an instance, without choices of the installation.
 pub fn vmi(vmi: &mut VirtualMachineInstance) {
     instance(vmi, &GuestDefaults::default());
 }
@@ -57,7 +58,7 @@ fn instance(vmi: &mut VirtualMachineInstance, guest: &GuestDefaults) {
     let name = vmi.metadata.name.clone().unwrap_or_default();
     let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
     chosen(&mut vmi.spec, guest);
-    // The name of a generated one may come later; what has no identity yet gets no UUID yet.
+    // The API server may generate the name later. An instance without a name gets no UUID yet.
     if !name.is_empty() {
         let firmware = vmi.spec.domain.firmware.get_or_insert_default();
         firmware.uuid.get_or_insert_with(|| identity::uuid(&namespace, &name));
@@ -111,7 +112,7 @@ pub fn admit_vm(machine: &mut VirtualMachine, guest: &GuestDefaults) {
     }
 }
 
-/// Defaults of a specification, without what needs a name, where the installation chooses none.
+/// Defaults of a specification that need no name, without choices of the installation.
 pub fn spec(spec: &mut VirtualMachineInstanceSpec) {
     chosen(spec, &GuestDefaults::default());
 }
@@ -154,7 +155,8 @@ fn machine_type(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefaults) {
     }
 }
 
-/// A CPU limit without a request is the request too; with neither, the installation's, unless CPUs are dedicated.
+/// A CPU limit without a request becomes the request, too. Without both, the installation's request is used,
+/// unless CPUs are dedicated.
 fn resource_requests(spec: &mut VirtualMachineInstanceSpec, guest: &GuestDefaults) {
     let limit =
         |resources: &ResourceRequirements| resources.limit("cpu").filter(|limit| !is_zero(limit)).cloned();
@@ -182,7 +184,7 @@ fn guest_memory(spec: &mut VirtualMachineInstanceSpec) {
     let guest = resources
         .and_then(|resources| given(resources.request("memory")))
         .or_else(|| resources.and_then(|resources| given(resources.limit("memory"))));
-    // With nothing else given, one page.
+    // One page, if nothing else is given.
     let page = || {
         let pages = spec.domain.memory.as_ref()?.hugepages.as_ref()?;
         let size = pages.page_size.clone().map(Quantity)?;
@@ -215,7 +217,7 @@ fn features(spec: &mut VirtualMachineInstanceSpec) {
     acpi.enabled.get_or_insert(true);
 }
 
-/// As Kubernetes does for containers: a moving tag is always pulled, others only when missing.
+/// As Kubernetes does for containers: an image with a moving tag is always pulled, others only when missing.
 fn pull_policies(spec: &mut VirtualMachineInstanceSpec) {
     for disk in spec.volumes.iter_mut().filter_map(|volume| volume.container_disk.as_mut()) {
         if disk.image_pull_policy.as_deref().is_none_or(str::is_empty) {
@@ -264,7 +266,7 @@ fn volume_disks(spec: &mut VirtualMachineInstanceSpec) {
 /// Adds the default disks, then the target and bus of every disk.
 fn disks(spec: &mut VirtualMachineInstanceSpec) {
     volume_disks(spec);
-    // The only bus that a disk of metrics is on.
+    // A disk of metrics is always on this bus.
     let metrics = spec.volumes.iter().find(|volume| volume.downward_metrics.is_some());
     let metrics = metrics.map(|volume| volume.name.clone());
     for disk in &mut spec.domain.devices.disks {
@@ -283,7 +285,7 @@ fn disks(spec: &mut VirtualMachineInstanceSpec) {
         if let Some(target) = &mut disk.lun
             && target.bus.as_deref().is_none_or(str::is_empty)
         {
-            // LUNs exist on no other bus.
+            // A LUN needs this bus.
             target.bus = Some("scsi".to_owned());
         }
         if let Some(target) = &mut disk.cdrom {

@@ -1,19 +1,20 @@
-//! Directories that a guest mounts by virtiofs: each is served by a virtiofsd in a container of its own, which has that volume and
-//! nothing else.
+//! Directories that a guest mounts by virtiofs: each is served by a virtiofsd in its own container, which has
+//! this volume and nothing else.
 //!
 //! ```text
 //!  volume ─ kubelet ─► directory of container virtiofs-<volume> ─ virtiofsd ─► SOCKETS/<volume>.sock ─ launcher ─► QEMU ─► guest
 //! ```
 //!
-//! Names and places are KubeVirt's, but for that of claims, which KubeVirt has at the root, where one may be called `usr`.
+//! Names and paths are KubeVirt's, except the path of claims: KubeVirt mounts them at the root, where a claim
+//! named `usr` would hide a directory.
 
 use crate::names::CLAIMS;
 use crate::object_volume::{self, DIRECTORY};
 use crate::v1::{VirtualMachineInstanceSpec, Volume};
 
-/// Where the containers have their sockets, in theirs and in the launcher's container.
+/// Directory of the sockets, in these containers and in the launcher's container.
 pub const SOCKETS: &str = "/var/run/kubevirt/virtiofs-containers";
-/// Most bytes of the tag that a guest mounts by: virtio has no more.
+/// Longest tag that a guest can mount by, in bytes; a limit of virtio.
 pub const TAG_LIMIT: usize = 36;
 
 /// The name of the container that serves a volume.
@@ -26,7 +27,7 @@ pub fn socket(volume: &str) -> String {
     format!("{volume}.sock")
 }
 
-/// Where its container has a volume; none where it is of a kind that is not shared.
+/// Where the container has a volume mounted; `None` for a kind of volume that is not shared.
 pub fn directory(volume: &Volume) -> Option<String> {
     if let Some(object) = object_volume::of(volume).filter(|_| volume.sysprep.is_none()) {
         return Some(format!("{DIRECTORY}/{}", object.files()));
@@ -35,12 +36,12 @@ pub fn directory(volume: &Volume) -> Option<String> {
     is_claim.then(|| format!("{CLAIMS}/{}", volume.name))
 }
 
-/// Whether nobody writes to a volume from within its pod.
+/// Whether a volume is mounted read-only in its pod.
 pub fn is_read_only(volume: &Volume) -> bool {
     volume.claim().is_none_or(|claim| claim.is_read_only)
 }
 
-/// Whether a volume is shared so.
+/// Whether a volume is shared by virtiofs.
 pub fn is_shared(spec: &VirtualMachineInstanceSpec, volume: &str) -> bool {
     spec.domain.devices.filesystems.iter().any(|shared| shared.name == volume)
 }

@@ -8,19 +8,19 @@ pub const KERNEL_FILE: &str = "kernel-boot/kernel";
 /// The same for the initial file system.
 pub const INITRD_FILE: &str = "kernel-boot/initrd";
 
-/// Where the claim of an instance that keeps state is in its pod.
+/// Where the pod has the claim with the instance's state mounted.
 pub const STATE_DIRECTORY: &str = "/var/run/kubevirt-state";
 /// Label of that claim; its value is the name of the instance. Names of claims begin with it as well.
 pub const STATE_LABEL: &str = "persistent-state-for";
-/// What that claim is called in the instance's status.
+/// Name of that claim's volume in the instance's status.
 pub const STATE_VOLUME: &str = "persistent-state-for-this-vm";
 
-/// Path of a kernel boot's file, where it names one.
+/// Path of a kernel boot's file, if it names one.
 pub fn path(path: Option<&String>) -> Option<&str> {
     path.map(String::as_str).filter(|path| !path.is_empty())
 }
 
-/// UEFI, where the machine boots by it.
+/// The UEFI settings, if the machine boots by UEFI.
 pub fn efi(spec: &VirtualMachineInstanceSpec) -> Option<&Efi> {
     spec.domain.firmware.as_ref()?.bootloader.as_ref()?.efi.as_ref()
 }
@@ -42,14 +42,14 @@ pub fn kernel_boot(spec: &VirtualMachineInstanceSpec) -> Option<(&KernelBoot, &K
     Some((boot, boot.container.as_ref()?))
 }
 
-/// A table of ACPI beyond those of QEMU.
+/// An ACPI table in addition to QEMU's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcpiTable<'a> {
     /// The field below `firmware.acpi` that asks for it.
     pub field: &'static str,
-    /// What it begins with.
+    /// Signature at its beginning.
     pub signature: &'static str,
-    /// What it is called in its secret.
+    /// Its key in the secret.
     pub key: &'static str,
     /// The volume of the secret.
     pub volume: ObjectVolume<'a>,
@@ -75,7 +75,7 @@ pub fn tpm(spec: &VirtualMachineInstanceSpec) -> bool {
     spec.domain.devices.tpm.as_ref().is_some_and(|tpm| tpm.enabled.unwrap_or(true))
 }
 
-/// Whether what the TPM holds outlives the instance.
+/// Whether the state of the TPM outlives the instance.
 pub fn persistent_tpm(spec: &VirtualMachineInstanceSpec) -> bool {
     tpm(spec) && spec.domain.devices.tpm.as_ref().is_some_and(|tpm| tpm.persistent == Some(true))
 }
@@ -85,7 +85,7 @@ pub fn persistent_efi(spec: &VirtualMachineInstanceSpec) -> bool {
     efi(spec).is_some_and(|efi| efi.persistent == Some(true))
 }
 
-/// Whether the machine has state that is kept on a claim of its own.
+/// Whether the machine has state that is kept on its own claim.
 pub fn needs_state(spec: &VirtualMachineInstanceSpec) -> bool {
     persistent_tpm(spec) || persistent_efi(spec)
 }

@@ -8,7 +8,7 @@ use crate::duration;
 
 /// When file systems are thawed if the body gives no time, or 0.
 pub const DEFAULT: Duration = Duration::from_secs(300);
-/// Longest that they may stay frozen.
+/// The longest time that they may stay frozen.
 pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The time after which frozen file systems are thawed, from a `FreezeUnfreezeTimeout`.

@@ -1,7 +1,8 @@
 //! Feature gates: names, and whether each is on.
 //!
-//! The names and their states are KubeVirt's, so that manifests and scripts go on working. A gate of a feature that is
-//! always there changes nothing; a gate of one that is not there yet lets its fields pass as far as the refusal that says so.
+//! The names and their states are KubeVirt's, so that manifests and scripts go on working. The gate of a
+//! feature that is always on changes nothing. The gate of a feature that this version does not have yet only
+//! changes the message with which its fields are refused.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +15,11 @@ pub enum State {
     Beta,
     /// Always on.
     General,
-    /// Known by name; neither list changes anything.
+    /// Known by name; switching it on or off has no effect.
     Gone,
 }
 
-/// Volumes come and go by a change of the specification, and drives may be empty.
+/// A change of the specification plugs and unplugs volumes, and CD drives may be empty.
 pub const DECLARATIVE_HOTPLUG_VOLUMES: &str = "DeclarativeHotplugVolumes";
 
 /// Every gate that KubeVirt registers.
@@ -141,31 +142,31 @@ impl Gates {
         self
     }
 
-    /// Whether the bridge binding may be used on the pod network, as it may unless switched off.
+    /// Whether the bridge binding may be used on the pod network; true unless switched off.
     pub fn permits_bridge_on_pod_network(&self) -> bool {
         !self.forbids_bridge
     }
 
-    /// The same, with the machine types that guests may name, as patterns (`emulatedMachines`); without any, all that
-    /// there are.
+    /// The same, with the machine types that guests may name, as patterns (`emulatedMachines`); without
+    /// patterns, all machine types.
     #[must_use]
     pub fn with_machine_types(mut self, patterns: Vec<String>) -> Self {
         self.machine_types = patterns;
         self
     }
 
-    /// Patterns of the machine types that guests may name; empty where nothing is said.
+    /// Patterns of the machine types that guests may name; empty if none are configured.
     pub fn machine_types(&self) -> &[String] {
         &self.machine_types
     }
 
-    /// Every gate on: for objects that admission has let pass.
+    /// Every gate is on. For objects that have passed admission.
     pub fn all() -> Self {
         Gates::new(GATES.iter().map(|(name, _)| (*name).to_owned()), [])
     }
 
-    /// Whether the gate is on: always where the feature is general, else by the list of those switched on, then by that of
-    /// those switched off, then by the feature's own state.
+    /// Whether the gate is on: always if the feature is general, else by the list of enabled gates, then by
+    /// the list of disabled gates, then by the feature's own state.
     pub fn is_on(&self, name: &str) -> bool {
         let state = GATES.iter().find(|(known, _)| *known == name).map(|(_, state)| *state);
         match state {

@@ -1,4 +1,4 @@
-//! Volumes that come and go while a guest runs, and their disks: which of a specification they are.
+//! Which volumes of a specification can be plugged and unplugged while a guest runs, and their disks.
 
 use crate::names::VOLUME_READY;
 use crate::v1::{
@@ -6,8 +6,8 @@ use crate::v1::{
 };
 use std::collections::BTreeSet;
 
-/// Has `then` what `now` has of volumes that come and go, and of their disks. Everything else of it stays: what then differs
-/// takes a restart.
+/// Copies the pluggable volumes and their disks from `now` to `then`. Everything else in `then` stays, and
+/// remaining differences need a restart.
 pub fn take_over(then: &mut VirtualMachineInstanceSpec, now: &VirtualMachineInstanceSpec) {
     let (were, are) = (names(then), names(now));
     then.volumes = followed(
@@ -18,7 +18,7 @@ pub fn take_over(then: &mut VirtualMachineInstanceSpec, now: &VirtualMachineInst
         |volume| are.contains(&volume.name),
     );
     let (before, after) = (&mut then.domain.devices.disks, &now.domain.devices.disks);
-    // A CD drive stays where it is, and only its disc comes and goes.
+    // A CD drive stays; only its disc comes and goes.
     *before = followed(
         before,
         after,
@@ -28,23 +28,23 @@ pub fn take_over(then: &mut VirtualMachineInstanceSpec, now: &VirtualMachineInst
     );
 }
 
-/// Names of the volumes that come and go.
+/// Names of the volumes that can be plugged and unplugged.
 pub fn names(spec: &VirtualMachineInstanceSpec) -> BTreeSet<String> {
     let hot = spec.volumes.iter().filter(|volume| volume.is_hotpluggable());
     hot.map(|volume| volume.name.clone()).collect()
 }
 
-/// A volume that a guest got while it ran.
+/// A volume that was plugged into a running guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Plugged<'a> {
     /// Its name.
     pub volume: &'a str,
-    /// The claim that it is on.
+    /// The claim that holds it.
     pub claim: &'a str,
 }
 
-/// Volumes that the guest has got while it ran and has now, as the status tells it, by their names. A guest that moves takes
-/// them along.
+/// Volumes that were plugged into the running guest and are there now, according to the status, sorted by
+/// name. They move along with the guest.
 pub fn plugged(vmi: &VirtualMachineInstance) -> Vec<Plugged<'_>> {
     let told = vmi.status.iter().flat_map(|status| &status.volume_status);
     let mut plugged: Vec<_> = told.filter_map(as_plugged).collect();
@@ -58,7 +58,7 @@ fn as_plugged(told: &VolumeStatus) -> Option<Plugged<'_>> {
     has.then_some(Plugged { volume: &told.name, claim })
 }
 
-/// Whether a specification has such a volume, and on that claim.
+/// Whether a specification has this volume, on the same claim.
 pub fn wants(spec: &VirtualMachineInstanceSpec, plugged: Plugged<'_>) -> bool {
     spec.volumes.iter().any(|volume| {
         volume.name == plugged.volume
@@ -67,17 +67,17 @@ pub fn wants(spec: &VirtualMachineInstanceSpec, plugged: Plugged<'_>) -> bool {
     })
 }
 
-/// What the UIDs of pods are joined by in `status.migrationState.targetAttachmentPodUID`: in KubeVirt one pod has all volumes,
-/// here each has its own.
+/// Separator of the pods' UIDs in `status.migrationState.targetAttachmentPodUID`. In KubeVirt one pod has all
+/// volumes; here each volume has its own pod.
 pub const UID_SEPARATOR: &str = ",";
 
-/// UIDs of the pods that offer those volumes where the guest goes, in the order of [`plugged`].
+/// UIDs of the pods that offer these volumes on the target node, in the order of [`plugged`].
 pub fn target_pods(state: &VirtualMachineInstanceMigrationState) -> impl Iterator<Item = &str> {
     let uids = state.target_attachment_pod_uid.as_deref().unwrap_or_default();
     uids.split(UID_SEPARATOR).filter(|uid| !uid.is_empty())
 }
 
-/// The list as it was, but for what comes and goes, which is as it is now; in the order of now.
+/// The former list with its pluggable entries replaced by the current ones, in the current order.
 fn followed<T: Clone>(
     then: &[T],
     now: &[T],

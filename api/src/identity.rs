@@ -1,11 +1,11 @@
-//! What is derived from an instance's name so that it is the same after every restart: UUID, hardware addresses, the
-//! hash that tells whether a specification changed.
+//! Values that must be the same after every restart: the UUID and hardware addresses, derived from an
+//! instance's name, and the hash that shows whether a specification changed.
 
 use crate::v1::VirtualMachineInstanceSpec;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// SMBIOS UUID of the instance with that name: version 8 (RFC 9562), from a hash.
+/// SMBIOS UUID of the instance with this name: version 8 (RFC 9562), from a hash.
 pub fn uuid(namespace: &str, name: &str) -> String {
     let mut bytes = digest(&["uuid", namespace, name]);
     bytes[6] = (bytes[6] & 0x0f) | 0x80;
@@ -21,18 +21,19 @@ pub fn uuid(namespace: &str, name: &str) -> String {
     text
 }
 
-/// Hardware address of an interface for which none is given: locally administered, unicast, and never the in-pod
-/// bridge's `02:00:00:00:00:00`.
+/// Hardware address of an interface without a given address: locally administered, unicast, and never
+/// `02:00:00:00:00:00`, the address of the bridge in the pod.
 pub fn mac(namespace: &str, name: &str, interface: &str) -> String {
     let bytes = digest(&["mac", namespace, name, interface]);
-    // A last byte that is not zero keeps it apart from the bridge's address.
+    // The last byte is never zero, so the address differs from the bridge's.
     format!("02:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", bytes[0], bytes[1], bytes[2], bytes[3], bytes[4] | 1)
 }
 
-/// Hash of a specification: the same specification has the same hash, in any process of any of our versions that know
+/// Hash of a specification: the same specification has the same hash in all versions of Barevirt that know
 /// the same fields.
 pub fn spec_hash(spec: &VirtualMachineInstanceSpec) -> String {
-    // Through a value, whose maps are sorted. A specification always has a JSON form: no map has keys but strings.
+    // `serde_json::Value` sorts its maps. A specification always has a JSON form, because all keys of its
+    // maps are strings.
     let json = serde_json::to_value(spec).map(|value| value.to_string()).unwrap_or_default();
     let mut text = String::with_capacity(16);
     for byte in Sha256::digest(json.as_bytes()).iter().take(8) {
@@ -41,7 +42,7 @@ pub fn spec_hash(spec: &VirtualMachineInstanceSpec) -> String {
     text
 }
 
-/// Hash of parts that cannot run into each other: names of Kubernetes contain no zero byte.
+/// Hash of several parts, separated by zero bytes, which no name in Kubernetes contains.
 fn digest(parts: &[&str]) -> [u8; 32] {
     Sha256::digest(parts.join("\0").as_bytes()).into()
 }

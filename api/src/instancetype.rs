@@ -1,4 +1,4 @@
-//! `instancetype.kubevirt.io`: resources of kinds of machines.
+//! `instancetype.kubevirt.io`: instance types, which set the size of machines.
 //!
 //! ```text
 //!   VirtualMachine --matcher--> what it names --(read by a shell)--> expand --apply--> preference --> specification
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 /// The API group of instance types and preferences.
 pub const GROUP: &str = "instancetype.kubevirt.io";
-/// The version of theirs that is served and stored.
+/// The version of this group that is served and stored.
 pub const VERSION: &str = "v1beta1";
 
 /// Processors that an instance type gives to its VMs.
@@ -39,7 +39,7 @@ pub struct CpuInstancetype {
     /// `dedicatedCPUPlacement`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolate_emulator_thread: Option<bool>,
-    /// Upper limit of sockets while the VM runs; those above the first number can be plugged later
+    /// Upper limit of sockets while the VM runs; sockets above the first number can be plugged later
     /// (`maxcpus=` of `-smp`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_sockets: Option<i64>,
@@ -128,7 +128,7 @@ pub struct VirtualMachineInstancetypeSpec {
     pub scheduler_name: Option<String>,
 }
 
-/// Resources of a kind of machine, for all namespaces.
+/// Size and placement of machines, for all namespaces.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -145,7 +145,7 @@ pub struct VirtualMachineInstancetypeSpec {
     shortname = "vmcfs"
 )]
 pub struct VirtualMachineClusterInstancetypeSpec {
-    /// The same as in one namespace.
+    /// The same as in the namespaced kind.
     #[serde(flatten)]
     pub spec: VirtualMachineInstancetypeSpec,
 }

@@ -4,18 +4,21 @@
 //! v1::VirtualMachineInstance --defaults--> filled in --validate--> causes, or valid::ValidVmi --> sizing, machine, pod
 //! ```
 //!
-//! The modules, from the outside in; each names only what stands below it.
+//! The modules, from the outside in. Each module uses only modules that are listed below it.
 //!
 //! **What the programs call**
 //!
-//! - [`valid`]: an instance with its defaults and nothing wrong, on which all work happens; [`sizing`]: what its pod asks of
-//!   the node; [`firmware`]: what it asks of firmware and TPM.
-//! - [`validate`]: everything wrong with an object or a change, all causes at once, as admission answers; one file for each part
-//!   of a specification, [`validate::kinds`] for the kinds beside machines and instances.
+//! - [`valid`]: a valid instance with its defaults, which all other code works on; [`sizing`]: what its pod
+//!   asks of the node; [`firmware`]: what it asks of firmware and TPM.
+//! - [`validate`]: everything wrong with an object or a change, all causes at once, as admission answers.
+//!   There is one file for each part of a specification, and [`validate::kinds`] for all kinds except
+//!   machines and instances.
 //! - [`migratable`]: whether an instance can move to another node while it runs, and why not.
-//! - [`defaults`]: what a field is when it is not given; also what the mutating webhook adds.
-//! - [`instancetype`] and [`preference`]: what a machine names is read, checked and applied to its specification.
-//! - [`crd`]: the custom resource definitions, made from the types; [`webhooks`]: which writes are asked about, and where.
+//! - [`defaults`]: values of fields that are not given, and the changes of the mutating webhook.
+//! - [`instancetype`] and [`preference`]: how the instance type and preference of a machine are read, checked
+//!   and applied to its specification.
+//! - [`crd`]: the custom resource definitions, made from the types; [`webhooks`]: which writes the API server
+//!   sends to webhooks, and their paths.
 //!
 //! **What an administrator sets**
 //!
@@ -26,19 +29,21 @@
 //!
 //! - [`v1`]: machines, instances, the `KubeVirt` object, migrations, replica sets: KubeVirt's fields, one by one.
 //! - [`backup`], [`cdi`], [`clone`], [`export`], [`migrations`], [`pool`], [`restore`], [`snapshot`]: the other groups.
-//! - [`freeze`], [`monitor`]: bodies of subresources, and which command of QEMU's monitor who may give.
+//! - [`freeze`], [`monitor`]: bodies of subresources, and the rights that each command of QEMU's monitor
+//!   needs.
 //!
 //! **What all of them stand on**
 //!
-//! - [`cause`]: a field and what is wrong with it; [`unknown`]: fields that nothing knows.
+//! - [`cause`]: a field and what is wrong with it; [`unknown`]: unknown fields.
 //! - [`names`]: labels, annotations, phases, conditions and reasons that several programs share; [`identity`]: UUIDs and
 //!   hardware addresses that follow from a name.
-//! - [`architecture`]: processor architectures and their machine types; [`capacity`]: most CPUs, and memory that can grow;
-//!   [`hotplug`]: volumes that come and go; [`networks`]: what Multus attaches, and what links of a pod are called;
-//!   [`object_volume`] and [`cloud_init`]: volumes made of objects and of texts;
-//!   [`pci`]: addresses of devices; [`vcpu_mask`]: masks of CPUs.
+//! - [`architecture`]: processor architectures and their machine types; [`capacity`]: most CPUs, and memory
+//!   that can grow; [`hotplug`]: volumes that are plugged and unplugged; [`networks`]: which networks Multus
+//!   attaches, and the names of links in a pod; [`object_volume`] and [`cloud_init`]: volumes made of objects
+//!   and of text; [`pci`]: addresses of devices; [`vcpu_mask`]: masks of CPUs.
 //! - [`release`]: which build this is.
-//! - [`quantity`], [`duration`], [`boolean`], [`syntax`]: how Kubernetes writes amounts, times, truth and names.
+//! - [`quantity`], [`duration`], [`boolean`], [`syntax`]: how Kubernetes writes amounts, times, booleans and
+//!   names.
 
 pub mod addresses;
 pub mod architecture;

@@ -1,8 +1,9 @@
 //! The addresses behind a masquerade binding: a gateway, which is the pod's bridge, and the guest.
 //!
-//! KubeVirt's facts: the first address of the range is the gateway's and the second the guest's; `10.0.2.0/24` and
-//! `fd10:0:2::/120` where the network names no range; host bits are cleared; leading zeros of an IPv4 part are taken, and the
-//! part is decimal all the same. Every pod may use the same addresses, as none of them ever leaves the pod.
+//! KubeVirt's facts: the first address of the range is the gateway's and the second the guest's;
+//! `10.0.2.0/24` and `fd10:0:2::/120` if the network names no range; host bits are cleared; parts of IPv4
+//! addresses may have leading zeros and are decimal. Every pod may use the same addresses, because these
+//! addresses never leave the pod.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -33,7 +34,8 @@ pub const IPV6: Pair<Ipv6Addr> = Pair {
     prefix: 120,
 };
 
-/// Bits that a range needs for itself, the gateway, the guest and, in IPv4, the broadcast address.
+/// Host bits of the smallest range: for the network, the gateway, the guest and, in IPv4, the broadcast
+/// address.
 const HOST_BITS: u8 = 2;
 
 /// What is wrong with a range.
@@ -42,11 +44,11 @@ pub enum RangeError {
     /// Not an address, a slash and a length.
     #[error("{text:?} is not a range of {family} addresses, such as {example}")]
     Syntax {
-        /// As it was given, cut to what is worth showing.
+        /// The given text, cut to a length that can be shown.
         text: String,
         /// `IPv4` or `IPv6`.
         family: &'static str,
-        /// A good one.
+        /// A valid example.
         example: &'static str,
     },
     /// There is no room for two addresses.
@@ -54,29 +56,30 @@ pub enum RangeError {
         "{text:?} has no room for the addresses of a gateway and a guest: /{longest} is the longest prefix"
     )]
     Small {
-        /// As it was given.
+        /// The given text.
         text: String,
-        /// The longest prefix that has the room.
+        /// The longest prefix that is possible.
         longest: u8,
     },
-    /// Guests cannot be given such addresses.
+    /// Guests cannot have such addresses.
     #[error("{text:?} is {kind}, which guests cannot be given")]
     Reserved {
-        /// As it was given.
+        /// The given text.
         text: String,
-        /// What the range is.
+        /// The kind of range.
         kind: &'static str,
     },
 }
 
-/// How much of a range a message repeats.
+/// How many characters of a range a message repeats.
 const SHOWN: usize = 64;
 
 /// Gateway and guest in IPv4.
 ///
 /// # Errors
 ///
-/// The range that the network names is none, is too small, or is one of loopback, link-local, multicast or unspecified addresses.
+/// The network's range is not a valid range, is too small, or has loopback, link-local, multicast or
+/// unspecified addresses.
 pub fn ipv4(network: &PodNetwork) -> Result<Pair<Ipv4Addr>, RangeError> {
     let Some(text) = given(network.vm_network_cidr.as_deref()) else { return Ok(IPV4) };
     let syntax = || RangeError::Syntax { text: shown(text), family: "IPv4", example: "10.0.2.0/24" };

@@ -1,9 +1,9 @@
 //! Whether an instance can move to another node while it runs, as its conditions `LiveMigratable` and
 //! `StorageLiveMigratable` say it. Pure.
 //!
-//! Reasons and messages are KubeVirt's where it knows the obstacle. The obstacles that it does not know have its reason
-//! for all others, `NotMigratable`. An instance with several obstacles names the first of them in `LiveMigratable`, and all
-//! but its disks in `StorageLiveMigratable`, as in KubeVirt.
+//! Reasons and messages are KubeVirt's where it knows the obstacle. Obstacles that KubeVirt does not know
+//! have its general reason, `NotMigratable`. An instance with several obstacles names the first of them in
+//! `LiveMigratable`, and all but its disks in `StorageLiveMigratable`, as in KubeVirt.
 
 use crate::firmware;
 use crate::names::{CONDITION_LIVE_MIGRATABLE, CONDITION_STORAGE_LIVE_MIGRATABLE};
@@ -16,15 +16,15 @@ use crate::v1::{
 /// Whether this version moves instances between nodes. While it is false, migrations are refused at admission and no instance
 /// is migratable.
 pub const SERVED: bool = true;
-/// Whether a migration copies disks that are files of the node: container disks, empty and ephemeral disks, cloud-init and
-/// what is made of objects. While it is false, an instance with one of them stays where it is.
+/// Whether a migration copies disks that are files of the node: container disks, empty and ephemeral disks,
+/// cloud-init and volumes made of objects. While it is false, an instance with one of them stays where it is.
 pub const LOCAL_DISKS_COPIED: bool = true;
 
-/// Reason of an instance that cannot move for its disks.
+/// Reason of an instance that cannot move because of its disks.
 pub const REASON_DISKS: &str = "DisksNotLiveMigratable";
-/// Reason of an instance that cannot move for an interface.
+/// Reason of an instance that cannot move because of an interface.
 pub const REASON_INTERFACE: &str = "InterfaceNotLiveMigratable";
-/// Reason of an instance that cannot move for a device of its node.
+/// Reason of an instance that cannot move because of a device of its node.
 pub const REASON_HOST_DEVICE: &str = "HostDeviceNotLiveMigratable";
 /// Reason of an instance that cannot move because its memory is encrypted by AMD's SEV.
 pub const REASON_SEV: &str = "SEVNotLiveMigratable";
@@ -34,7 +34,7 @@ pub const REASON_TDX: &str = "TDXNotLiveMigratable";
 pub const REASON_TSC: &str = "NoTSCFrequencyNotLiveMigratable";
 /// Reason of an instance that cannot move because it has every Hyper-V enlightenment of its node.
 pub const REASON_HYPERV_PASSTHROUGH: &str = "HypervPassthroughNotLiveMigratable";
-/// Reason of an instance that cannot move for something that KubeVirt has no reason for.
+/// Reason of an instance that cannot move because of an obstacle without a reason in KubeVirt.
 pub const REASON_OTHER: &str = "NotMigratable";
 /// Reason while this version moves no instance at all.
 pub const REASON_NOT_SERVED: &str = "MigrationNotSupported";
@@ -44,7 +44,7 @@ pub const METHOD_LIVE: &str = "LiveMigration";
 /// `status.migrationMethod` of an instance with disks that are copied.
 pub const METHOD_BLOCK: &str = "BlockMigration";
 
-/// What people read while this version moves no instance at all.
+/// Message while this version moves no instance at all.
 const NOT_SERVED: &str = "live migration is not part of this version of Barevirt";
 
 /// Something that keeps an instance on its node.
@@ -59,8 +59,8 @@ pub fn condition(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Condition
     condition_when(vmi, bindings, SERVED)
 }
 
-/// `StorageLiveMigratable` of an instance: whether it could move if its disks moved to other claims on the way. `None` while
-/// this version moves no instance at all.
+/// `StorageLiveMigratable` of an instance: whether it could move if its disks moved to other claims at the
+/// same time. `None` while this version moves no instance at all.
 pub fn storage_condition(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Option<Condition> {
     storage_condition_when(vmi, bindings, SERVED)
 }
@@ -110,7 +110,7 @@ fn method_when_served(vmi: &VirtualMachineInstance) -> &'static str {
     if vmi.spec.volumes.iter().any(not_shared) { METHOD_BLOCK } else { METHOD_LIVE }
 }
 
-/// Everything but disks, in KubeVirt's order, then what is our own.
+/// All obstacles except disks, in KubeVirt's order, then our own.
 fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Obstacle> {
     let spec = &vmi.spec;
     let devices = &spec.domain.devices;
@@ -147,7 +147,7 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
         "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on the cluster: guest \
          timers might be inconsistent",
     );
-    // QEMU itself refuses to send such a processor.
+    // QEMU itself refuses to migrate a guest with this CPU.
     let invariant = |feature: &CpuFeature| {
         feature.name == "invtsc" && matches!(feature.policy.as_deref(), Some("require" | "force"))
     };
@@ -162,8 +162,8 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
         REASON_HYPERV_PASSTHROUGH,
         "VMI uses hyperv passthrough",
     );
-    // What only this boot knows goes along in QEMU's stream: the TPM's state, and the variables in the flash.
-    // On a claim that both nodes reach it stays there.
+    // State that only this boot has moves along in QEMU's stream: the TPM's state, and the variables in the
+    // flash. State on a claim that both nodes reach stays there.
     add(
         firmware::needs_state(spec) && !is_on_shared_claim(vmi, firmware::STATE_VOLUME),
         REASON_OTHER,
@@ -191,7 +191,7 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
     obstacles
 }
 
-/// Whether the pod network, where it is used, is reached in a way that works from another pod as well.
+/// Whether the pod network, if the instance uses it, is reached in a way that also works from another pod.
 fn is_reached_elsewhere(spec: &VirtualMachineInstanceSpec, bindings: &Bindings) -> bool {
     let interfaces = &spec.domain.devices.interfaces;
     let Some(network) = spec.networks.iter().find(|network| network.pod.is_some()) else { return true };
@@ -201,7 +201,7 @@ fn is_reached_elsewhere(spec: &VirtualMachineInstanceSpec, bindings: &Bindings) 
     interface.masquerade.is_some() || bindings.of(interface).is_some_and(|plugin| plugin.moves)
 }
 
-/// The first disk that the target's node does not have.
+/// The first disk that the target's node cannot have.
 fn disks(vmi: &VirtualMachineInstance) -> Option<Obstacle> {
     let message = vmi.spec.volumes.iter().find_map(|volume| disk(vmi, volume))?;
     Some(Obstacle { reason: REASON_DISKS, message })
@@ -243,7 +243,7 @@ fn is_shared(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
     is_on_shared_claim(vmi, &volume.name)
 }
 
-/// The same by the name under which the status tells of the claim.
+/// The same, by the volume's name in the status.
 fn is_on_shared_claim(vmi: &VirtualMachineInstance, volume: &str) -> bool {
     let modes = claim_info(vmi, volume).map(|info| info.access_modes.as_slice()).unwrap_or_default();
     modes.iter().any(|mode| mode == "ReadWriteMany")

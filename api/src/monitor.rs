@@ -1,8 +1,9 @@
 //! QEMU's monitor for users: the class of each command, and which commands are forbidden.
 //!
-//! The table is data, `monitor/commands.txt`, with a decision for every command that QEMU 10.0 and 11.1 have. What is not
-//! in it is forbidden, so a new QEMU cannot add an unreviewed command. virt-api asks for the class whether a
-//! person may ([`Class::subresource`]), the launcher refuses what is forbidden once more, and virtctl completes what is left.
+//! The table is data, `monitor/commands.txt`, with a decision for every command that QEMU 10.0 and 11.1 have.
+//! A command that is not in the table is forbidden, so a new QEMU cannot add an unreviewed command. virt-api
+//! checks whether the user may give commands of the class ([`Class::subresource`]), the launcher refuses
+//! forbidden commands a second time, and virtctl completes the allowed ones.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,11 +15,11 @@ const TABLE: &str = include_str!("monitor/commands.txt");
 /// What a command does to a guest, which decides who may give it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Looks.
+    /// Only reads.
     Query,
-    /// Changes nothing that the guest notices, or shows what not everybody may see.
+    /// Changes nothing that the guest notices, or shows information that not every user may see.
     Harmless,
-    /// The guest, its devices or its disks notice.
+    /// The guest, its devices or its disks notice it.
     Disruptive,
 }
 
@@ -32,7 +33,7 @@ impl Class {
         }
     }
 
-    /// Subresource of instances that a person needs verb `create` of.
+    /// Subresource of instances for which a user needs the verb `create`.
     pub const fn subresource(self) -> &'static str {
         match self {
             Self::Query => "qmp",
@@ -45,7 +46,7 @@ impl Class {
 /// Why a command is forbidden.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
-    /// There is no decision on it.
+    /// The table has no decision on it.
     #[error("QMP command {0:?} is unknown here, and what is unknown is open to nobody")]
     Unknown(String),
     /// It reaches beyond the guest.
@@ -56,12 +57,12 @@ pub enum Forbidden {
         /// What it reaches.
         reach: &'static str,
     },
-    /// With this argument it does.
+    /// It reaches beyond the guest with this argument.
     #[error("QMP command {command:?} is open to nobody with argument {argument:?}: it reaches {reach}")]
     Argument {
         /// Its name.
         command: String,
-        /// The argument, with its value where only that is refused.
+        /// The argument, with its value if only that value is refused.
         argument: String,
         /// What it reaches.
         reach: &'static str,
@@ -77,7 +78,7 @@ enum Decision {
 
 static DECISIONS: LazyLock<BTreeMap<&'static str, Decision>> = LazyLock::new(|| {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
-    // A line that does not read leaves its command unknown, that is, forbidden; a test reads them all.
+    // A line that cannot be parsed leaves its command unknown and so forbidden. A test parses all lines.
     lines.filter_map(|line| decision(&line.split_whitespace().collect::<Vec<_>>())).collect()
 });
 
@@ -99,7 +100,7 @@ fn decision(words: &[&'static str]) -> Option<(&'static str, Decision)> {
     }
 }
 
-/// The table's word, for people.
+/// Description of the table's word, for users.
 fn describe(reach: &str) -> Option<&'static str> {
     Some(match reach {
         "files" => "files outside the guest",
@@ -134,7 +135,7 @@ pub fn judge(command: &str, arguments: &Value) -> Result<Class, Forbidden> {
     }
 }
 
-/// The class of a command whose arguments are not known yet. None: it is forbidden.
+/// The class of a command whose arguments are not known yet; `None` if it is forbidden.
 pub fn class(command: &str) -> Option<Class> {
     judge(command, &Value::Null).ok()
 }
@@ -147,12 +148,12 @@ pub fn open() -> impl Iterator<Item = (&'static str, Class)> {
     })
 }
 
-/// Whether there is a decision on a command, be it to refuse it.
+/// Whether the table has a decision on a command, even if it refuses it.
 pub fn decided(command: &str) -> bool {
     DECISIONS.contains_key(command)
 }
 
-/// An argument of that name, at any depth.
+/// Whether the arguments have one of this name, at any depth.
 fn has(arguments: &Value, name: &str, value: Option<&str>) -> bool {
     match arguments {
         Value::Object(members) => members.iter().any(|(key, member)| {
@@ -230,7 +231,7 @@ mod tests {
         for command in ["quit", "stop", "system_reset", "device_del"] {
             assert_eq!(class(command), Some(Class::Disruptive));
         }
-        // What only looks has a name that says so, or is listed here.
+        // A command that only reads has a name that says so, or is listed here.
         for (name, class) in open().filter(|(_, class)| *class == Class::Query) {
             let looks =
                 ["query-", "x-query-", "qom-list", "list", "x-debug-", "request-ebpf", "-get-", "-stats"];

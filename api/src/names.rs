@@ -1,6 +1,6 @@
 //! Names that several components share: labels, annotations, finalizers, phases, conditions, reasons.
 //!
-//! Those of KubeVirt keep KubeVirt's spelling, since tools and people's scripts compare them.
+//! Names of KubeVirt keep KubeVirt's spelling, because tools and users' scripts compare them.
 
 mod conditions;
 mod labels;
@@ -22,11 +22,11 @@ pub const SERVICE_ACCOUNT_API: &str = "kubevirt-apiserver";
 pub const SERVICE_ACCOUNT_CONTROLLER: &str = "kubevirt-controller";
 /// Config map of the components' namespace with the certificates of their authorities, which virt-operator makes.
 pub const CA_CONFIG_MAP: &str = "kubevirt-ca";
-/// Key of it: PEM.
+/// Key in that config map; its value is PEM.
 pub const CA_BUNDLE_KEY: &str = "ca-bundle";
-/// Policy that asks who may copy a claim of another namespace.
+/// Policy that checks who may copy a claim of another namespace.
 pub const COPIES_POLICY: &str = "kubevirt-datavolume-sources-policy";
-/// Its binding.
+/// Binding of that policy.
 pub const COPIES_BINDING: &str = "kubevirt-datavolume-sources-binding";
 /// Config map of the components' namespace whose values are registries without TLS, `host:port`: CDI's name.
 pub const INSECURE_REGISTRIES_CONFIG_MAP: &str = "cdi-insecure-registries";
@@ -34,20 +34,20 @@ pub const INSECURE_REGISTRIES_CONFIG_MAP: &str = "cdi-insecure-registries";
 pub const VM_LABELS_CONFIG_MAP: &str = "kubevirt-vm-labels-config";
 /// Service account of the handlers.
 pub const SERVICE_ACCOUNT_HANDLER: &str = "kubevirt-handler";
-/// Name of the operator: in its lease, in managed fields, and in the label of what it makes.
+/// Name of the operator: in its lease, in managed fields, and in the label of objects that it makes.
 pub const OPERATOR: &str = "virt-operator";
 /// Label of everything that the operator makes.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Service account of the operator.
 pub const SERVICE_ACCOUNT_OPERATOR: &str = "kubevirt-operator";
-/// Signer of handlers' certificates: what requests for them name, and what rights are given for.
+/// Signer of handlers' certificates: certificate requests name it, and rights are granted for it.
 pub const HANDLER_SIGNER: &str = "barevirt.dev/virt-handler";
 /// Common name of every handler's certificate.
 pub const HANDLER_COMMON_NAME: &str = "virt-handler";
 /// Common name of the certificate that virt-api shows to handlers.
 pub const HANDLER_CLIENT_COMMON_NAME: &str = "kubevirt.io:system:client:virt-handler";
 
-/// The name by which the handler of a node is known to those who call it. No address has it.
+/// The name under which callers reach the handler of a node. It is not in DNS and has no address.
 pub fn handler_host(node: &str) -> String {
     format!("{node}.virt-handler.{INSTALL_NAMESPACE}")
 }
@@ -58,8 +58,8 @@ pub const KUBEVIRT_NAME: &str = "kubevirt";
 /// The longest value of a label.
 const LABEL_VALUE_MAX: usize = 63;
 
-/// Value of [`VMI_ID_LABEL`]: the instance's name, or where that is too long for a label its beginning and eight digits
-/// of its SHA-1. KubeVirt's own clients compute the same.
+/// Value of [`VMI_ID_LABEL`]: the instance's name, or, if that is too long for a label, its beginning and
+/// eight digits of its SHA-1. KubeVirt's own clients compute the same value.
 pub fn vmi_id(name: &str) -> String {
     use sha1::{Digest, Sha1};
     if name.len() <= LABEL_VALUE_MAX {

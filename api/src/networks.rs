@@ -1,5 +1,5 @@
-//! Networks of an instance: which of them Multus attaches, what their links are called in its pod, and who told about an
-//! interface.
+//! Networks of an instance: which of them Multus attaches, the names of their links in its pod, and the
+//! sources of information about an interface.
 //!
 //! ```text
 //!   networks[].pod                       eth0
@@ -7,53 +7,55 @@
 //!   networks[].multus                    pod<11 digits of the SHA-256 of the network's name>
 //! ```
 //!
-//! The names are KubeVirt's, so that a pod of either is understood by both.
+//! The names are KubeVirt's, so that Barevirt and KubeVirt understand each other's pods.
 
 use crate::v1::{Interface, MultusNetwork, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use sha2::{Digest, Sha256};
 use std::fmt::{Display, Formatter};
 
-/// Whether a guest may have cards on networks that Multus attaches, beside the one of the pod network or in its place.
+/// Whether a guest may have cards on networks that Multus attaches, in addition to the pod network or instead
+/// of it.
 pub const SEVERAL_CARDS_SERVED: bool = true;
 /// Whether a card may be bridged to the pod network.
 pub const BRIDGE_SERVED: bool = true;
 /// Whether a card's link can be up or down, as `state` says.
 pub const LINK_STATE_SERVED: bool = true;
-/// Whether cards come and go while the guest runs.
+/// Whether cards can be plugged and unplugged while the guest runs.
 pub const PLUGGED_CARDS_SERVED: bool = true;
 
 /// Link of the pod's first network.
 pub const FIRST_LINK: &str = "eth0";
-/// How links of other networks begin.
+/// Prefix of links of other networks.
 pub const PREFIX: &str = "pod";
-/// Digits that follow: with `-nic` behind them, as the binding needs it, the name is as long as the kernel allows.
+/// Number of digits after the prefix. With the suffix `-nic`, which the binding adds, the name has the
+/// longest length that the kernel allows.
 pub const DIGITS: usize = 11;
 
-/// `state` of a card that is to leave, or has left.
+/// `state` of a card that is to be unplugged or is gone.
 pub const ABSENT: &str = "absent";
-/// `state` of a card whose link is up, and what no `state` means.
+/// `state` of a card whose link is up, and the default.
 pub const UP: &str = "up";
 /// `state` of a card whose link is down.
 pub const DOWN: &str = "down";
 
-/// `infoSource` of what the definition of the machine says.
+/// `infoSource`: the definition of the machine.
 pub const SOURCE_DOMAIN: &str = "domain";
-/// `infoSource` of what the guest agent says.
+/// `infoSource`: the guest agent.
 pub const SOURCE_AGENT: &str = "guest-agent";
-/// `infoSource` of what Multus has noted on the pod.
+/// `infoSource`: the annotation of Multus on the pod.
 pub const SOURCE_MULTUS: &str = "multus-status";
 
-/// Whether Multus attaches it beside the pod's first network.
+/// Whether Multus attaches the network in addition to the pod's first network.
 pub fn is_secondary(network: &Network) -> bool {
     network.multus.as_ref().is_some_and(|multus| !is_default(multus))
 }
 
-/// Whether it takes the place of the cluster's own network.
+/// Whether the network replaces the cluster's own network.
 pub fn is_default(multus: &MultusNetwork) -> bool {
     multus.default == Some(true)
 }
 
-/// Whether it is the first network of the pod.
+/// Whether the network is the first network of the pod.
 pub fn is_first(network: &Network) -> bool {
     network.pod.is_some() || network.multus.as_ref().is_some_and(is_default)
 }
@@ -63,7 +65,7 @@ pub fn link(network: &Network) -> String {
     if is_secondary(network) { secondary_link(&network.name) } else { FIRST_LINK.to_owned() }
 }
 
-/// Name of the link of a network that Multus attaches beside the first one.
+/// Name of the link of a network that Multus attaches in addition to the first one.
 pub fn secondary_link(network: &str) -> String {
     format!("{PREFIX}{}", digits(network))
 }
@@ -75,23 +77,23 @@ pub fn digits(name: &str) -> String {
     digits.map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0')).collect()
 }
 
-/// Whether a card is to leave, or has left.
+/// Whether a card is to be unplugged or is gone.
 pub fn is_absent(interface: &Interface) -> bool {
     interface.state.as_deref() == Some(ABSENT)
 }
 
-/// What `state` says; `up` where it says nothing.
+/// The card's `state`; `up` if none is given.
 pub fn state(interface: &Interface) -> &str {
     interface.state.as_deref().filter(|state| !state.is_empty()).unwrap_or(UP)
 }
 
-/// Networks beside the first one that a pod of the instance is to be attached to, each with its interface: those whose cards
-/// stay, and those whose cards the guest has not let go of yet.
+/// Networks, except the first one, that a pod of the instance is attached to, each with its interface: those
+/// whose cards stay, and those whose cards the guest has not released yet.
 pub fn attached(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&Network, &Interface)> {
     secondary(&vmi.spec).filter(|(_, interface)| !is_absent(interface) || is_in_guest(vmi, &interface.name))
 }
 
-/// Whether the status tells that the guest has the card of that name.
+/// Whether the guest has the card of this name, according to the status.
 pub fn is_in_guest(vmi: &VirtualMachineInstance, name: &str) -> bool {
     let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
     told.any(|told| {
@@ -99,7 +101,7 @@ pub fn is_in_guest(vmi: &VirtualMachineInstance, name: &str) -> bool {
     })
 }
 
-/// Whether a card is attached to the pod and not in the guest yet, or is to leave it and has not.
+/// Whether a card is attached to the pod but not in the guest yet, or is to be removed and is still there.
 pub fn are_on_their_way(vmi: &VirtualMachineInstance) -> bool {
     let is_attached = |name: &str| {
         let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
@@ -113,7 +115,7 @@ pub fn are_on_their_way(vmi: &VirtualMachineInstance) -> bool {
     })
 }
 
-/// Networks beside the first one, each with its interface.
+/// Networks except the first one, each with its interface.
 pub fn secondary(spec: &VirtualMachineInstanceSpec) -> impl Iterator<Item = (&Network, &Interface)> {
     spec.networks.iter().filter(|network| is_secondary(network)).filter_map(|network| {
         let mut interfaces = spec.domain.devices.interfaces.iter();
@@ -131,7 +133,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// The one that `networkName` means in a namespace: `name`, or `namespace/name`.
+    /// The attachment definition that `networkName` names in a namespace: `name`, or `namespace/name`.
     pub fn of(namespace: &str, network_name: &str) -> Self {
         let (namespace, name) = network_name.split_once('/').unwrap_or((namespace, network_name));
         Attachment { namespace: namespace.to_owned(), name: name.to_owned() }
@@ -144,7 +146,7 @@ impl Display for Attachment {
     }
 }
 
-/// Between names in `infoSource`.
+/// Separator of names in `infoSource`.
 const SEPARATOR: &str = ", ";
 
 fn sources(text: Option<&str>) -> impl Iterator<Item = &str> {
@@ -156,7 +158,7 @@ pub fn is_told_by(text: Option<&str>, source: &str) -> bool {
     sources(text).any(|known| known == source)
 }
 
-/// `infoSource` with a source, or without it; none where nothing is left.
+/// `infoSource` with a source added or removed; `None` if no source is left.
 pub fn with_source(text: Option<&str>, source: &str, told: bool) -> Option<String> {
     let mut all: Vec<&str> = sources(text).filter(|known| told || *known != source).collect();
     if told && !all.contains(&source) {

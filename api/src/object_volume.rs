@@ -1,25 +1,25 @@
-//! Volumes made of the cluster's objects: what an object holds is files on a small disk.
+//! Volumes made of the cluster's objects: the content of an object becomes files on a small disk.
 //!
 //! ```text
 //!  object ─ kubelet ─► DIRECTORY/<kind>/<volume>/KEY ─ launcher ─► DIRECTORY/<kind>-disks/<volume>.iso ─► guest
 //! ```
 //!
-//! Names and labels are KubeVirt's, but for the place of mounted secrets: KubeVirt has those of volumes, of cloud-init and of
-//! access credentials in one directory, where a volume may be called what another mount is.
+//! Names and labels are KubeVirt's, except the directory of mounted secrets. KubeVirt mounts the secrets of
+//! volumes, of cloud-init and of access credentials in one directory, where their names can collide.
 
 use crate::v1::{VirtualMachineInstanceSpec, Volume};
 
 /// Where the launcher of a pod finds the files and puts the disks.
 pub const DIRECTORY: &str = "/var/run/kubevirt-private";
-/// Most characters of a disk's label: ISO 9660 has no more.
+/// Longest label of a disk, in characters; a limit of ISO 9660.
 pub const LABEL_LIMIT: usize = 32;
 
-/// The label where none is given.
+/// The label if none is given.
 const LABEL: &str = "cfgdata";
 /// The label of a disk with answers.
 const SYSPREP_LABEL: &str = "unattendCD";
 
-/// What the files are made of.
+/// The source of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A ConfigMap.
@@ -34,10 +34,10 @@ pub enum Kind {
     Sysprep,
 }
 
-/// A volume of such a kind.
+/// A volume whose files come from an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectVolume<'a> {
-    /// What its files are made of.
+    /// The source of its files.
     pub kind: Kind,
     /// Its name.
     pub name: &'a str,
@@ -45,7 +45,7 @@ pub struct ObjectVolume<'a> {
     pub label: &'a str,
 }
 
-/// The volume, where it is of such a kind.
+/// The volume, if its files come from an object.
 pub fn of(volume: &Volume) -> Option<ObjectVolume<'_>> {
     let (kind, label) = if let Some(source) = &volume.config_map {
         (Kind::ConfigMap, source.volume_label.as_deref())
@@ -64,14 +64,14 @@ pub fn of(volume: &Volume) -> Option<ObjectVolume<'_>> {
     Some(ObjectVolume { kind, name: &volume.name, label })
 }
 
-/// The account whose token the guest is shown.
+/// The service account whose token the guest gets.
 pub fn service_account(spec: &VirtualMachineInstanceSpec) -> Option<&str> {
     let source = spec.volumes.iter().find_map(|volume| volume.service_account.as_ref())?;
     source.service_account_name.as_deref().filter(|name| !name.is_empty())
 }
 
 impl ObjectVolume<'_> {
-    /// Where its files are, beneath the directory.
+    /// Path of its files, relative to the directory.
     pub fn files(&self) -> String {
         let directory = match self.kind {
             Kind::ConfigMap => "config-map",
@@ -83,12 +83,12 @@ impl ObjectVolume<'_> {
         format!("{directory}/{}", self.name)
     }
 
-    /// Where its disk is, beneath the directory.
+    /// Path of its disk, relative to the directory.
     pub fn disk(&self) -> String {
         let directory = match self.kind {
             Kind::ConfigMap => "config-map-disks",
             Kind::Secret => "secret-disks",
-            // There is one of them.
+            // An instance has at most one service account.
             Kind::ServiceAccount => return "service-account-disk/service-account.iso".to_owned(),
             Kind::DownwardApi => "downwardapi-disks",
             Kind::Sysprep => "sysprep-disks",

@@ -1,23 +1,24 @@
 //! PCI addresses that a manifest gives to disks and network interfaces, as `0000:00:10.0`: domain, bus, slot, function.
 //!
-//! Bus 00 is the machine's own (QEMU's pcie.0). The other buses are those of its root ports, which firmware counts in their order,
-//! from 1: on each there is one device, at 00.0. Where a conventional PCI card is given another slot of such a bus, a bridge is in the
-//! place of that root port, and its slots 01 to 1f are those of such cards.
+//! Bus 00 is the machine's own (QEMU's pcie.0). The other buses belong to its root ports, which firmware
+//! numbers in their order, from 1. Each has one device, at 00.0. If a conventional PCI card has another slot
+//! on such a bus, a bridge replaces that root port, and such cards can have its slots 01 to 1f.
 
 use crate::v1::VirtualMachineInstanceSpec;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// Slots of bus 00 that a manifest may give away. Below are host bridge and display, above what the chipset has there.
+/// Slots of bus 00 that a manifest may assign. The host bridge and the display use the slots below, the
+/// chipset those above.
 pub const SLOTS: RangeInclusive<u16> = 2..=0x1a;
-/// Slots behind a bridge to conventional PCI; the first is its controller's own.
+/// Slots behind a bridge to conventional PCI; slot 0 belongs to its controller.
 pub const BRIDGED_SLOTS: RangeInclusive<u16> = 1..=0x1f;
 /// Models of cards that are conventional PCI.
 const CONVENTIONAL: [&str; 4] = ["e1000", "ne2k_pci", "pcnet", "rtl8139"];
 /// Functions of a slot.
 pub const FUNCTIONS: u16 = 8;
 
-/// A place in the one domain that the machine has.
+/// A place in the machine's only PCI domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Number of the bus.
@@ -28,7 +29,7 @@ pub struct Place {
     pub function: u16,
 }
 
-/// What an address says: its domain, and the place in it. None where it is no address.
+/// Domain and place of an address; `None` if the text is not an address.
 pub fn parse(text: &str) -> Option<(u16, Place)> {
     let digits = |byte: u8, at: usize| match at {
         4 | 7 => byte == b':',
@@ -55,22 +56,22 @@ pub enum Owner<'a> {
 /// The address that a manifest gives to one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish<'a> {
-    /// Of which.
+    /// The device.
     pub owner: Owner<'a>,
-    /// Path of the address, below `domain.devices` of the specification.
+    /// Path of the address's field, below `domain.devices` of the specification.
     pub field: String,
     /// The address as it was written.
     pub address: &'a str,
     /// Its domain.
     pub domain: u16,
-    /// The place that it means.
+    /// The place of the address.
     pub place: Place,
     /// Whether the device is conventional PCI, which can be behind a bridge.
     pub conventional: bool,
 }
 
 impl<'a> Wish<'a> {
-    /// None where no address is given, or what is given is none.
+    /// `None` if no address is given or it is invalid.
     fn new(owner: Owner<'a>, field: String, address: Option<&'a String>, conventional: bool) -> Option<Self> {
         let address = address?;
         let (domain, place) = parse(address)?;
@@ -79,14 +80,14 @@ impl<'a> Wish<'a> {
 }
 
 impl Place {
-    /// Whether it is behind a bridge, which is in the place of the root port of that bus.
+    /// Whether it is behind a bridge that replaces the root port of that bus.
     #[must_use]
     pub const fn is_bridged(self) -> bool {
         self.bus > 0 && self.slot > 0
     }
 }
 
-/// All that a specification says of disks on virtio that are there from the start, and of interfaces.
+/// All addresses that a specification gives to virtio disks that are there from the start, and to interfaces.
 pub fn wishes(spec: &VirtualMachineInstanceSpec) -> Vec<Wish<'_>> {
     let is_plugged_in =
         |name: &str| spec.volumes.iter().any(|volume| volume.name == name && volume.is_hotpluggable());
@@ -109,7 +110,8 @@ pub fn wishes(spec: &VirtualMachineInstanceSpec) -> Vec<Wish<'_>> {
     disks.chain(interfaces).collect()
 }
 
-/// Slots of bus 00 where root ports are, given those that have devices. The last one is theirs only where others are not.
+/// Slots of bus 00 for root ports; `given` are the slots of devices. The last slot is only used if the others
+/// are taken.
 pub fn port_slots(given: &BTreeSet<u16>) -> impl Iterator<Item = u16> {
     let last = SLOTS.end() - u16::from(given.is_empty());
     (*SLOTS.start()..=last).filter(|slot| !given.contains(slot))
@@ -120,12 +122,12 @@ pub fn most_ports(given: &BTreeSet<u16>) -> u16 {
     port_slots(given).map(|_| FUNCTIONS).sum()
 }
 
-/// What is said of a device that has to be alone on its bus.
+/// Message about a device that must be alone on its bus.
 const ONE_DEVICE: &str = "a bus other than 00 is that of one device, at 00.0, or of conventional PCI cards (model e1000, \
                           ne2k_pci, pcnet or rtl8139), at 01.0 and up";
 
-/// Those that no device can have, and why. `has_ports` where all root ports are there, used or not, so that the buses have their
-/// numbers.
+/// The addresses that no device can have, and why. `has_ports` says that all root ports exist, used or not,
+/// so that the buses have fixed numbers.
 pub fn refused<'a, 'b>(wishes: &'b [Wish<'a>], has_ports: bool) -> Vec<(&'b Wish<'a>, &'static str)> {
     let places: BTreeSet<Place> = wishes.iter().map(|wish| wish.place).collect();
     let slots: BTreeSet<u16> = places.iter().filter(|place| place.bus == 0).map(|place| place.slot).collect();
@@ -163,7 +165,7 @@ mod tests {
         judged_cards(all, &[], has_ports)
     }
 
-    /// `all` of disks, and those of cards that are conventional PCI.
+    /// Reasons for `all`, the addresses of disks, and `cards`, those of conventional PCI cards.
     fn judged_cards(all: &[&'static str], cards: &[&'static str], has_ports: bool) -> Vec<&'static str> {
         let cards: Vec<String> = cards.iter().map(|address| (*address).to_owned()).collect();
         let all: Vec<String> = all.iter().map(|address| (*address).to_owned()).collect();
@@ -219,7 +221,7 @@ mod tests {
             judged_cards(&["0000:03:00.0"], &["0000:02:01.0", "0000:02:1f.0", "0000:02:1f.7"], true),
             [""; 0]
         );
-        // Alone on a root port.
+        // The card is alone on a root port.
         assert_eq!(judged_cards(&[], &["0000:02:00.0"], true), [""; 0]);
         assert_eq!(judged_cards(&["0000:02:00.0"], &["0000:02:01.0"], true), [ONE_DEVICE]);
         assert_eq!(judged_cards(&["0000:02:02.0"], &["0000:02:01.0"], true), [ONE_DEVICE]);

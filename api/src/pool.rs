@@ -39,7 +39,7 @@ pub struct VirtualMachinePoolNameGeneration {
     pub append_index_to_secret_refs: Option<bool>,
 }
 
-/// The pool shrinks only by VMs that somebody else deletes.
+/// The pool shrinks only by VMs that others delete.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachinePoolOpportunisticScaleInStrategy {

@@ -1,4 +1,4 @@
-//! `instancetype.kubevirt.io`: what guests run best with.
+//! `instancetype.kubevirt.io`: preferences, the settings that a guest system runs best with.
 
 pub mod apply;
 pub mod requirements;
@@ -306,7 +306,7 @@ pub struct VolumePreferences {
     pub preferred_storage_class_name: Option<String>,
 }
 
-/// What a guest runs best with, for all namespaces.
+/// Preferred settings of a guest system, for all namespaces.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -321,7 +321,7 @@ pub struct VolumePreferences {
     shortname = "vmcps"
 )]
 pub struct VirtualMachineClusterPreferenceSpec {
-    /// The same as in one namespace.
+    /// The same as in the namespaced kind.
     #[serde(flatten)]
     pub spec: VirtualMachinePreferenceSpec,
 }

@@ -1,4 +1,4 @@
-//! Properties that hold for any input: what users send is decoded, filled in and judged without a panic.
+//! Properties that hold for any input: decoding, defaults and validation of user input never panic.
 
 mod schema;
 
@@ -20,7 +20,7 @@ static INSTANCE: LazyLock<JSONSchemaProps> =
     LazyLock::new(|| schema::specification("VirtualMachineInstance"));
 static MACHINE: LazyLock<JSONSchemaProps> = LazyLock::new(|| schema::specification("VirtualMachine"));
 
-/// Bytes to make choices with: few for simple objects, many for large ones.
+/// Bytes that decide choices: few bytes make simple objects, many make large ones.
 fn tape() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..1500)
 }
@@ -41,7 +41,7 @@ fn leaf() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Decodes as admission does, and goes all the way.
+/// Decodes like admission, adds defaults and validates.
 fn judge(vmi: &Value) {
     let Ok(mut instance) = serde_json::from_value::<VirtualMachineInstance>(vmi.clone()) else { return };
     defaults::vmi(&mut instance);
@@ -50,7 +50,7 @@ fn judge(vmi: &Value) {
     assert_eq!(once, instance, "defaulting twice differs from once");
     let causes = validate::vmi_create(&instance, Requester::User, &Gates::default());
     told_well(&causes);
-    // Past admission every gate counts as on.
+    // After admission, every gate counts as on.
     let open = validate::vmi_create(&instance, Requester::User, &Gates::all());
     told_well(&open);
     let written = serde_json::to_value(&instance).unwrap();
@@ -71,7 +71,7 @@ fn judge(vmi: &Value) {
     }
 }
 
-/// Messages have a sane length, and a field that breaks a rule is not refused once more.
+/// Messages have a limited length, and a field that breaks a rule is only refused once.
 fn told_well(causes: &[Cause]) {
     for cause in causes {
         assert!(!cause.message.is_empty() && cause.message.len() < 2000);
@@ -99,7 +99,7 @@ fn judge_machine(machine: Value) {
         let mut instance = VirtualMachineInstance { spec: machine.spec.template.spec, ..Default::default() };
         instance.metadata.name = Some("vm".to_owned());
         defaults::vmi(&mut instance);
-        // Memory may come from elsewhere before there is an instance.
+        // Memory may come from an instance type later, before there is an instance.
         let others = validate::vmi(&instance, &Gates::default());
         let others = others.into_iter().filter(|cause| !cause.message.starts_with("no memory requested"));
         assert_eq!(others.collect::<Vec<_>>(), [], "what a right machine starts is right");
@@ -121,7 +121,7 @@ proptest! {
         judge_machine(json!({"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec}));
     }
 
-    /// A right manifest with anything else in it.
+    /// A valid manifest with any additional fields.
     #[test]
     fn a_manifest_with_more_in_it_is_judged(tape in tape()) {
         let mut manifest = right();
@@ -133,7 +133,7 @@ proptest! {
         }));
     }
 
-    /// An instance that changes into anything else.
+    /// An instance that changes into any other instance.
     #[test]
     fn a_change_is_judged(before in tape(), after in tape()) {
         let make = |tape: &[u8]| {
@@ -159,7 +159,7 @@ proptest! {
         }
     }
 
-    /// A right manifest with one value replaced by anything.
+    /// A valid manifest with one value replaced by any other.
     #[test]
     fn a_manifest_with_one_wrong_value_is_judged(which in any::<prop::sample::Index>(), value in leaf()) {
         let mut manifest = right();
@@ -171,7 +171,7 @@ proptest! {
     }
 }
 
-/// The generator is worth something: it comes to nearly every field, in objects that can be decoded.
+/// The generator produces nearly every field, in objects that can be decoded.
 #[test]
 fn every_field_is_reached() {
     let mut all = Vec::new();

@@ -1,7 +1,7 @@
 //! Kubernetes quantities as whole bytes and thousandths of a CPU.
 //!
-//! A quantity is a decimal number with a suffix: binary (`Ki` .. `Ei`), decimal (`n`, `u`, `m`, `k` .. `E`) or an exponent
-//! (`e3`). Kubernetes rounds up what is finer than it can hold; so does this.
+//! A quantity is a decimal number with a suffix: binary (`Ki` .. `Ei`), decimal (`n`, `u`, `m`, `k` .. `E`)
+//! or an exponent (`e3`). Kubernetes rounds up digits that it cannot hold, and so does this module.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use thiserror::Error;
@@ -9,13 +9,13 @@ use thiserror::Error;
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum QuantityError {
-    /// Not of the form number and suffix.
+    /// Not a number with a suffix.
     #[error("quantity {0:?} is not a number with an optional suffix")]
     Syntax(String),
-    /// Does not fit.
+    /// Too large.
     #[error("quantity {0:?} is out of range")]
     Range(String),
-    /// Below zero where that has no meaning.
+    /// Negative where only positive values are allowed.
     #[error("quantity {0:?} is negative")]
     Negative(String),
 }
@@ -30,27 +30,27 @@ pub fn millis(quantity: &Quantity) -> Result<u64, QuantityError> {
     unsigned(quantity, scaled(quantity, 3)?)
 }
 
-/// The quantity in thousandths of millionths, rounded up; those above nine thousand million are out of range.
+/// The quantity in billionths, rounded up. Quantities above nine billion are out of range.
 pub fn nanos(quantity: &Quantity) -> Result<u64, QuantityError> {
     unsigned(quantity, scaled(quantity, 9)?)
 }
 
-/// Whether the quantity is zero; false for what is no quantity.
+/// Whether the quantity is zero; false for an invalid quantity.
 pub fn is_zero(quantity: &Quantity) -> bool {
     millis(quantity) == Ok(0)
 }
 
-/// Whether the quantity is below zero; false for what is no quantity.
+/// Whether the quantity is below zero; false for an invalid quantity.
 pub fn is_negative(quantity: &Quantity) -> bool {
     scaled(quantity, 9).is_ok_and(|value| value < 0)
 }
 
-/// Bytes as Kubernetes writes them: with the largest binary suffix that loses nothing.
+/// Bytes as Kubernetes writes them: with the largest binary suffix that is exact.
 pub fn from_bytes(bytes: u64) -> Quantity {
     suffixed(bytes, 1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
 }
 
-/// A number as Kubernetes writes one that was given without a binary suffix: with the largest decimal one that loses nothing.
+/// A number as Kubernetes writes one without a binary suffix: with the largest decimal suffix that is exact.
 pub fn from_decimal(number: u64) -> Quantity {
     suffixed(number, 1000, ["", "k", "M", "G", "T", "P", "E"])
 }
@@ -85,7 +85,7 @@ fn unsigned(quantity: &Quantity, value: i128) -> Result<u64, QuantityError> {
     }
 }
 
-/// A tenant's text in our message keeps a sane length.
+/// Limits the length of user text in our messages.
 fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }
@@ -95,7 +95,7 @@ fn scaled(quantity: &Quantity, digits: i32) -> Result<i128, QuantityError> {
     let text = quantity.0.as_str();
     let syntax = || QuantityError::Syntax(shortened(text));
     let range = || QuantityError::Range(shortened(text));
-    // Nobody writes more digits than that, and the arithmetic below stays in range.
+    // More digits make no sense, and this bound keeps the arithmetic below in range.
     if text.len() > 40 {
         return Err(range());
     }

@@ -1,5 +1,5 @@
-//! Which build this is. `make release` tells the compiler by the environment; an ordinary build is `devel` and has no commit,
-//! so that a commit makes nothing be compiled again.
+//! Version of this build. `make release` sets it by environment variables of the compiler. An ordinary build
+//! has the version `devel` and no commit, so that a new commit does not cause a recompilation.
 //!
 //! | variable | what it is |
 //! |---|---|
@@ -15,7 +15,7 @@ pub const VERSION: &str = match option_env!("BAREVIRT_VERSION") {
     None => concat!(env!("CARGO_PKG_VERSION"), "-devel"),
 };
 
-/// The commit that it was built from, or `unknown`.
+/// The commit that the program was built from, or `unknown`.
 pub const COMMIT: &str = match option_env!("BAREVIRT_COMMIT") {
     Some(commit) => commit,
     None => "unknown",
@@ -27,17 +27,17 @@ pub const DATE: &str = match option_env!("BAREVIRT_BUILD_DATE") {
     None => "unknown",
 };
 
-/// The version of KubeVirt whose API is served: types, names, rules and words are those of its development line at
-/// kubevirt/kubevirt d923fdb815.
+/// The version of KubeVirt whose API is served: types, names, rules and messages are those of its development
+/// line at kubevirt/kubevirt d923fdb815.
 pub const KUBEVIRT: &str = "v1.10";
 
-/// [`VERSION`] as tags and KubeVirt's clients have it.
+/// [`VERSION`] in the form that tags and KubeVirt's clients use.
 pub fn tag() -> &'static str {
     static TAG: OnceLock<String> = OnceLock::new();
     TAG.get_or_init(|| format!("v{VERSION}"))
 }
 
-/// What a program answers to `--version` after its name, in one line.
+/// The answer of a program to `--version` after its name, in one line.
 pub fn line() -> &'static str {
     static LINE: OnceLock<String> = OnceLock::new();
     LINE.get_or_init(|| format!("{VERSION} (commit {COMMIT}, built {DATE}, API of KubeVirt {KUBEVIRT})"))

@@ -1,4 +1,4 @@
-//! How long the installation's own certificates live, and when they are renewed.
+//! Lifetimes of the installation's own certificates, and the times of their renewal.
 
 use crate::duration;
 use crate::v1::{CertConfig, KubeVirtSelfSignConfiguration, KubeVirtSpec};
@@ -6,32 +6,32 @@ use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Until every pod has what changed in a secret or a config map: the kubelet looks once a minute, and a little later at
-/// some pods.
+/// Time until every pod has a changed secret or config map: the kubelet checks once a minute, for some pods a
+/// little later.
 pub const KUBELET: Duration = Duration::from_secs(120);
-/// Shortest time between a certificate's renewal and its end: it has to come to the pods.
+/// Shortest time between a certificate's renewal and its end: the new one has to reach the pods.
 pub const LEAST_RENEWAL: Duration = KUBELET;
-/// Shortest time between an authority's renewal and its end: first the new authority has to come to the pods, then what it
-/// has signed.
+/// Shortest time between an authority's renewal and its end: first the new authority has to reach the pods,
+/// then the certificates that it signed.
 pub const LEAST_OVERLAP: Duration = Duration::from_secs(2 * KUBELET.as_secs());
-/// Shortest time between a certificate's making and its renewal.
+/// Shortest time between a certificate's creation and its renewal.
 pub const LEAST_USE: Duration = Duration::from_secs(2 * MINUTE.as_secs());
 
-/// Life of a certificate.
+/// Lifetime of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// From its making to its end.
+    /// Time from its creation to its end.
     pub duration: Duration,
-    /// From its renewal to its end.
+    /// Time from its renewal to its end.
     pub renew_before: Duration,
 }
 
 /// `certificateRotateStrategy.selfSigned`, with defaults filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// Of authorities.
+    /// Lifetime of authorities.
     pub authority: Lifetime,
-    /// Of what they sign.
+    /// Lifetime of the certificates that they sign.
     pub leaf: Lifetime,
 }
 
@@ -42,13 +42,13 @@ impl Default for Rotation {
 }
 
 impl Rotation {
-    /// As the `KubeVirt` object says. What is out of range counts as not given, and then all of it does: this is read by a
-    /// running component, which cannot refuse it.
+    /// The lifetimes from the `KubeVirt` object. If one is out of range, all of them count as not given,
+    /// because running components read this and cannot refuse it.
     pub fn of(spec: &KubeVirtSpec) -> Self {
         Rotation::possible(spec).unwrap_or_default()
     }
 
-    /// As the `KubeVirt` object says, unless something is out of range.
+    /// The lifetimes from the `KubeVirt` object, unless one is out of range.
     pub fn possible(spec: &KubeVirtSpec) -> Option<Self> {
         let strategy = spec.certificate_rotate_strategy.clone().unwrap_or_default();
         let rotation = Rotation::from(&strategy.self_signed.unwrap_or_default());
@@ -72,8 +72,8 @@ impl Rotation {
     }
 }
 
-/// What is given, as it is given; the older fields win, as in KubeVirt. The last fifth of a life is for renewal where
-/// nothing else is said, and not less than is needed.
+/// The given values; the older fields win, as in KubeVirt. By default the renewal starts a fifth of the
+/// lifetime before its end, but not later than the pods need.
 impl From<&KubeVirtSelfSignConfiguration> for Rotation {
     fn from(given: &KubeVirtSelfSignConfiguration) -> Self {
         let read = |text: Option<&String>| text.and_then(|text| duration::parse(text));
@@ -127,7 +127,7 @@ mod tests {
             of(json!({"ca": {"duration": "10m"}, "server": {"duration": "5m"}})),
             [10 * MINUTE, 4 * MINUTE, 5 * MINUTE, 2 * MINUTE]
         );
-        // What cannot be had counts as not given.
+        // Impossible lifetimes count as not given.
         for impossible in [
             json!({"server": {"duration": "3m"}}),
             json!({"ca": {"duration": "1h", "renewBefore": "3m"}}),

@@ -1,4 +1,4 @@
-//! What the `KubeVirt` object says about virtual machines and about the components, with defaults filled in.
+//! Settings of the `KubeVirt` object for virtual machines and components, with defaults filled in.
 
 mod bindings;
 mod component;
@@ -27,13 +27,13 @@ use crate::v1::{KubeVirt, KubeVirtSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
-/// Key of the taint that has guests leave a node, unless the installation names another. KubeVirt's.
+/// Key of the taint that moves guests off a node, unless the installation names another. KubeVirt's.
 const DRAIN_TAINT: &str = "kubevirt.io/drain";
 
-/// Settings of the installation that decide about pods, guests and components.
+/// Settings of the installation for pods, guests and components.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Guests run by emulation where there is no KVM.
+    /// Guests run by emulation on nodes without KVM.
     pub use_emulation: bool,
     /// Guest memory as a percentage of the memory request. KubeVirt's default is 100, its least 10.
     pub memory_overcommit: u32,
@@ -41,35 +41,35 @@ pub struct Settings {
     pub cpu_allocation_ratio: u32,
     /// Pull policy for launcher images.
     pub image_pull_policy: Option<String>,
-    /// Secrets of their namespaces with credentials for launcher images.
+    /// Secrets in their namespaces with credentials for launcher images.
     pub image_pull_secrets: Vec<String>,
-    /// What an eviction means for instances that do not say.
+    /// Eviction strategy of instances that name none.
     pub eviction_strategy: Option<String>,
     /// Network binding plugins.
     pub bindings: Bindings,
-    /// Key of the taint that has guests leave a node: `nodeDrainTaintKey` of the migrations.
+    /// Key of the taint that moves guests off a node: `nodeDrainTaintKey` of the migrations.
     pub drain_taint: String,
-    /// What guests have that name none.
+    /// Defaults of guests.
     pub guest: GuestDefaults,
-    /// What guests read about their system.
+    /// System information in SMBIOS that guests read.
     pub smbios: Smbios,
     /// CPU models that nodes do not offer.
     pub cpu_models: CpuModels,
-    /// Devices of nodes that guests may be given.
+    /// Devices of nodes that guests may have.
     pub host_devices: HostDevices,
-    /// What launcher pods get.
+    /// Settings of launcher pods.
     pub pods: Pods,
     /// Feature gates.
     pub gates: Gates,
     /// How much the components log.
     pub verbosity: Verbosity,
-    /// How fast they ask the API server.
+    /// Limits on requests to the API server.
     pub rates: Rates,
-    /// Whom they answer over TLS.
+    /// TLS versions and cipher suites that they accept.
     pub tls: Tls,
 }
 
-/// The place of an object among others of its kind: the first decides.
+/// Sort key of an object among others of its kind: the first one decides.
 pub fn seniority(metadata: &ObjectMeta) -> impl Ord + use<> {
     (
         metadata.creation_timestamp.as_ref().map(|time| time.0),
@@ -78,7 +78,7 @@ pub fn seniority(metadata: &ObjectMeta) -> impl Ord + use<> {
     )
 }
 
-/// The object that decides: the oldest, where there are several; there should be one.
+/// The object that decides. There should be only one; if there are several, it is the oldest.
 pub fn deciding<'a>(objects: impl IntoIterator<Item = &'a KubeVirt>) -> Option<&'a KubeVirt> {
     objects.into_iter().min_by_key(|object| seniority(&object.metadata))
 }
@@ -108,8 +108,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings of a `KubeVirt` object, or the defaults where there is none. What is out of range counts as not
-    /// given: this is also read from objects that admission would have refused.
+    /// The settings of a `KubeVirt` object, or the defaults without one. A value out of range counts as not
+    /// given, because objects that admission would have refused are read, too.
     pub fn from_kubevirt(spec: Option<&KubeVirtSpec>) -> Self {
         let defaults = Settings::default();
         let Some(spec) = spec else { return defaults };
@@ -150,7 +150,7 @@ impl Settings {
         }
     }
 
-    /// What the object's annotations add, for those that read the object as a whole.
+    /// Adds the settings in the object's annotations, for callers that have the whole object.
     #[must_use]
     pub fn annotated(mut self, annotations: Option<&BTreeMap<String, String>>) -> Self {
         let wanted = annotations.is_some_and(|annotations| annotations.contains_key(EVEN_PARITY_ANNOTATION));

@@ -1,4 +1,4 @@
-//! Sizing: guest memory, CPU arrangement, and what the launcher pod asks of the node.
+//! Sizing: guest memory, CPU arrangement, and the resources that the launcher pod requests from the node.
 //!
 //! The pod's memory is the guest's plus an overhead, the sum of:
 //!
@@ -20,7 +20,8 @@
 //! | network binding plugins | what the installation says of each | `computeResourceOverhead.requests.memory` |
 //! | emulation | 128 MiB + 1/64 of the guest memory | translated code ([`TCG_BUFFER_BYTES`]) and dirty-page bitmaps |
 //!
-//! The sum is multiplied by `additionalGuestMemoryOverheadRatio`. KubeVirt counts 240 MiB for its helper processes and QEMU where this counts 56.
+//! The sum is multiplied by `additionalGuestMemoryOverheadRatio`. KubeVirt counts 240 MiB for its helper
+//! processes and QEMU; this module counts 56.
 
 use crate::firmware;
 use crate::names::EVEN_PARITY_ANNOTATION;
@@ -44,7 +45,7 @@ pub const VCPU_BYTES: u64 = 8 * MIB;
 pub const GRAPHICS_BYTES: u64 = 32 * MIB;
 /// Each disk.
 pub const DISK_BYTES: u64 = MIB;
-/// Each probe by the guest agent: a process of the container for a moment, begun by the container runtime's own.
+/// Each probe by the guest agent: a short-lived process in the container, started by the container runtime.
 pub const PROBE_BYTES: u64 = 12 * MIB;
 /// UEFI's flash.
 pub const UEFI_BYTES: u64 = 8 * MIB;
@@ -54,7 +55,8 @@ pub const KERNEL_BYTES: u64 = 32 * MIB;
 pub const TPM_BYTES: u64 = 16 * MIB;
 /// Each device of the node.
 pub const HOST_DEVICE_BYTES: u64 = 16 * MIB;
-/// Translated code, with emulation. The machine passes it on (`-accel tcg,tb-size=`), since QEMU's own choice may be 1 GiB.
+/// Translated code, with emulation. The machine sets this size (`-accel tcg,tb-size=`), because QEMU's own
+/// choice may be 1 GiB.
 pub const TCG_BUFFER_BYTES: u64 = 128 * MIB;
 
 /// Arrangement of virtual CPUs; no number is zero.
@@ -71,7 +73,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The arrangement that a specification asks for, with 1 for what is not given.
+    /// The arrangement that a specification requests, with 1 for numbers that are not given.
     pub fn of(cpu: Option<&Cpu>) -> Self {
         let count = |value: Option<u32>| value.unwrap_or(1).max(1);
         let sockets = count(cpu.and_then(|cpu| cpu.sockets));
@@ -88,25 +90,25 @@ impl Topology {
         self.sockets.saturating_mul(self.cores).saturating_mul(self.threads)
     }
 
-    /// Virtual CPUs that there is room for.
+    /// Most virtual CPUs that can be plugged in.
     pub fn max_vcpus(&self) -> u32 {
         self.max_sockets.saturating_mul(self.cores).saturating_mul(self.threads)
     }
 }
 
-/// Host CPUs that a guest with `dedicatedCpuPlacement` is to have for its own.
+/// Dedicated host CPUs of a guest with `dedicatedCpuPlacement`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DedicatedCpus {
     /// One for each virtual CPU.
     pub vcpus: u32,
     /// One for each thread of the supplemental pool.
     pub io_threads: u32,
-    /// For the other threads of QEMU, with `isolateEmulatorThread`: one, or two where the sum is to be even.
+    /// For the other threads of QEMU, with `isolateEmulatorThread`: one, or two if the sum must be even.
     pub emulator: u32,
 }
 
 impl DedicatedCpus {
-    /// What an instance asks for; none where its CPUs are shared.
+    /// The CPUs that an instance requests; `None` if its CPUs are shared.
     pub fn of(vmi: &ValidVmi) -> Option<Self> {
         let spec = vmi.spec();
         let cpu = spec.domain.cpu.as_ref().filter(|cpu| cpu.dedicated_cpu_placement == Some(true))?;
@@ -121,21 +123,21 @@ impl DedicatedCpus {
         Some(DedicatedCpus { vcpus, io_threads, emulator })
     }
 
-    /// All of them.
+    /// The sum.
     pub fn all(&self) -> u32 {
         self.vcpus.saturating_add(self.io_threads).saturating_add(self.emulator)
     }
 }
 
-/// Threads of the supplemental pool, which the pod has CPUs for beside those of the virtual ones.
+/// Threads of the supplemental pool, which need CPUs in addition to those of the virtual CPUs.
 fn supplemental_io_threads(domain: &DomainSpec) -> u32 {
     let count = domain.io_threads.as_ref().and_then(|threads| threads.supplemental_pool_thread_count);
     let pool = domain.io_threads_policy.as_deref() == Some("supplementalPool");
     count.filter(|_| pool).and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
 }
 
-/// Whether the pod has to be of the QoS class `Guaranteed`: what its containers request is their limit, too. It is for
-/// dedicated CPUs, and where the instance gives limits that are the requests.
+/// Whether the pod must be of the QoS class `Guaranteed`, which means that the requests of its containers are
+/// their limits, too. It must be for dedicated CPUs, and for instances whose limits equal their requests.
 pub fn is_guaranteed(vmi: &ValidVmi) -> bool {
     let Some(given) = vmi.spec().domain.resources.as_ref() else { return DedicatedCpus::of(vmi).is_some() };
     let same = |name: &str| {
@@ -146,8 +148,8 @@ pub fn is_guaranteed(vmi: &ValidVmi) -> bool {
     DedicatedCpus::of(vmi).is_some() || (same("cpu") && same("memory"))
 }
 
-/// Guest memory in bytes, rounded up to whole MiB, which QEMU's memory backends and page sizes agree with; none where the
-/// specification gives none that can be read.
+/// Guest memory in bytes, rounded up to whole MiB as QEMU's memory backends and page sizes need; `None` if
+/// the specification gives no memory that can be read.
 pub fn guest_memory_bytes(spec: &VirtualMachineInstanceSpec) -> Option<u64> {
     let resources = spec.domain.resources.as_ref();
     let given = |quantity: Option<&Quantity>| {
@@ -159,21 +161,22 @@ pub fn guest_memory_bytes(spec: &VirtualMachineInstanceSpec) -> Option<u64> {
         .map(whole_mib)
 }
 
-/// The most memory that the guest may ever have, in bytes and whole MiB: `maxGuest` where it can grow. None where the
-/// specification gives no memory that can be read.
+/// The most memory that the guest may ever have, in bytes and whole MiB: `maxGuest` if it can grow. `None` if
+/// the specification gives no memory that can be read.
 pub fn most_guest_memory_bytes(spec: &VirtualMachineInstanceSpec) -> Option<u64> {
     let most = spec.domain.memory.as_ref().and_then(|memory| memory.max_guest.as_ref());
     let most = most.and_then(|most| quantity::bytes(most).ok()).map(whole_mib);
     guest_memory_bytes(spec).map(|bytes| most.unwrap_or(0).max(bytes))
 }
 
-/// Bytes rounded up to whole MiB. Amounts of guest memory are compared so: of what was asked for QEMU has that much.
+/// Bytes rounded up to whole MiB. Amounts of guest memory are compared in this form, because QEMU gets whole
+/// MiB.
 pub fn whole_mib(bytes: u64) -> u64 {
     bytes.div_ceil(MIB).saturating_mul(MIB)
 }
 
-/// Changes what is given for the pod by as much as the guest's memory changes, in bytes: it was given for the memory before.
-/// What cannot be read, or is none, stays.
+/// Changes the memory that was given for the pod by the same number of bytes as the guest's memory. Values
+/// that cannot be read or are not given stay.
 pub fn move_given_memory(resources: &mut crate::v1::ResourceRequirements, before: u64, after: u64) {
     for given in [&mut resources.requests, &mut resources.limits].into_iter().flatten() {
         if let Some(amount) = given.get_mut("memory")
@@ -190,8 +193,8 @@ pub fn overhead_bytes(vmi: &ValidVmi, settings: &Settings) -> u64 {
     whole_mib(settings.pods.overhead.times(sum))
 }
 
-/// The parts of that sum by their names in the table above, before it is multiplied and rounded up; those that this instance
-/// has.
+/// The parts of that sum, before it is multiplied and rounded up, by their names in the table above; only
+/// those that apply to this instance.
 pub fn overhead_parts(vmi: &ValidVmi, settings: &Settings) -> Vec<(&'static str, u64)> {
     let guest = vmi.guest_memory();
     let devices = &vmi.spec().domain.devices;
@@ -205,7 +208,7 @@ pub fn overhead_parts(vmi: &ValidVmi, settings: &Settings) -> Vec<(&'static str,
     let parts = [
         ("launcher", LAUNCHER_BYTES),
         ("QEMU", QEMU_BYTES),
-        // A pod grows with its guest: what is not plugged in has no threads.
+        // A pod grows with its guest: CPUs that are not plugged in have no threads.
         ("virtual CPUs", VCPU_BYTES * u64::from(vmi.topology().vcpus())),
         ("page tables", guest / 512),
         ("memory file", guest / 448),

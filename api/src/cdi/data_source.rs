@@ -1,4 +1,4 @@
-//! What stands for something to copy: a DataSource.
+//! DataSources: names for sources to copy.
 
 use super::{DataVolumeCondition, DataVolumeSourcePvc, DataVolumeSourceSnapshot};
 use crate::crd;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct DataSourceRefSourceDataSource {
     /// Its name.
     pub name: String,
-    /// Its namespace: that of the DataSource that names it.
+    /// Its namespace, which must be the namespace of the DataSource that names it.
     pub namespace: String,
 }
 
@@ -23,7 +23,7 @@ pub struct DataSourceRefSourceDataSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataSourceSource {
-    /// Another DataSource, for what that one stands for.
+    /// Another DataSource, whose source is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_source: Option<DataSourceRefSourceDataSource>,
     /// A claim.
@@ -34,19 +34,19 @@ pub struct DataSourceSource {
     pub snapshot: Option<DataVolumeSourceSnapshot>,
 }
 
-/// What is said of a DataSource.
+/// Observed state of a DataSource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataSourceStatus {
-    /// Statements about what it stands for: `Ready`.
+    /// Conditions of the source: `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<DataVolumeCondition>,
-    /// What it stands for in the end.
+    /// The claim or snapshot that the DataSource finally stands for.
     #[serde(default)]
     pub source: DataSourceSource,
 }
 
-/// A name for something to copy.
+/// A name for a source to copy.
 #[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -69,7 +69,7 @@ pub struct DataSourceSpec {
     pub source: DataSourceSource,
 }
 
-/// The definition that is installed where there is none.
+/// The definition that is installed in clusters without CDI.
 pub fn data_source_definition() -> CustomResourceDefinition {
     let mut definition = crd::without_unsigned(DataSource::crd());
     for version in &mut definition.spec.versions {

@@ -1,5 +1,5 @@
-//! The definition of DataVolumes, for clusters without CDI. What we do not serve is refused by the API server itself, by rules of
-//! the definition: they go when CDI puts its own in the place of ours.
+//! The definition of DataVolumes, for clusters without CDI. Rules in the definition make the API server
+//! refuse the fields that we do not serve. They go away when CDI replaces our definition with its own.
 
 use super::DataVolume;
 use crate::crd;
@@ -13,13 +13,13 @@ pub(super) const LONGEST_URL: i64 = 8192;
 
 /// A rule about one schema of the specification.
 struct Rule {
-    /// Members on the way from the specification to what the rule is about.
+    /// Members on the path from the specification to the schema of the rule.
     at: &'static [&'static str],
-    /// CEL.
+    /// Expression in CEL.
     rule: &'static str,
-    /// For people.
+    /// Message for users.
     message: &'static str,
-    /// What the message is about, below `at`.
+    /// Field that the message is about, below `at`.
     field: &'static str,
 }
 
@@ -161,7 +161,7 @@ const fn not_served(rule: &'static str, field: &'static str) -> Rule {
     }
 }
 
-/// The definition that is installed where there is none.
+/// The definition that is installed in clusters without CDI.
 pub fn definition() -> CustomResourceDefinition {
     let mut definition = crd::without_unsigned(DataVolume::crd());
     for version in &mut definition.spec.versions {
@@ -183,7 +183,7 @@ pub fn definition() -> CustomResourceDefinition {
     definition
 }
 
-/// Adds a rule; `field` is what the message is about, below the schema.
+/// Adds a rule. `field` is the field that the message is about, below the schema.
 pub(super) fn rule(schema: &mut JSONSchemaProps, rule: &str, message: &str, field: &str) {
     schema.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
         rule: rule.to_owned(),

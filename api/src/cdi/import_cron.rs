@@ -1,4 +1,4 @@
-//! An image that is imported anew whenever its source has another one: a DataImportCron.
+//! DataImportCrons: images that are imported again whenever their source has a new one.
 
 use super::definition::{below, rule};
 use super::{DataVolumeCondition, DataVolumeSourcePvc};
@@ -10,17 +10,17 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Label on what a DataImportCron makes: its name.
+/// Label on objects that a DataImportCron makes: its name.
 pub const IMPORT_CRON_LABEL: &str = "cdi.kubevirt.io/dataImportCron";
-/// Label on what a DataImportCron makes: it goes with it.
+/// Label on objects that are deleted together with their DataImportCron.
 pub const IMPORT_CRON_CLEANUP_LABEL: &str = "cdi.kubevirt.io/dataImportCron.cleanup";
 /// Annotation on a DataImportCron: the digest that its source has.
 pub const DESIRED_DIGEST: &str = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
-/// Annotation on a DataImportCron: when its source is looked at next, RFC 3339.
+/// Annotation on a DataImportCron: when its source is checked next, RFC 3339.
 pub const NEXT_CRON_TIME: &str = "cdi.kubevirt.io/storage.import.nextCronTime";
-/// Annotation on a DataImportCron: when its source was looked at last, RFC 3339.
+/// Annotation on a DataImportCron: when its source was last checked, RFC 3339.
 pub const LAST_CRON_TIME: &str = "cdi.kubevirt.io/storage.import.lastCronTime";
-/// Annotation on an import of a DataImportCron: when it was the current one last, RFC 3339.
+/// Annotation on an import of a DataImportCron: when it was last the current one, RFC 3339.
 pub const LAST_USE_TIME: &str = "cdi.kubevirt.io/storage.import.lastUseTime";
 
 /// One import.
@@ -29,36 +29,36 @@ pub struct ImportStatus {
     /// Its DataVolume.
     #[serde(rename = "DataVolumeName")]
     pub data_volume_name: String,
-    /// What the source had.
+    /// Digest of the image that was imported.
     #[serde(rename = "Digest")]
     pub digest: String,
 }
 
-/// How far a DataImportCron is.
+/// Observed state of a DataImportCron.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataImportCronStatus {
-    /// Statements: `Progressing`, `UpToDate`.
+    /// Conditions: `Progressing`, `UpToDate`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<DataVolumeCondition>,
     /// The newest import; at most one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub current_imports: Vec<ImportStatus>,
-    /// When the source was looked at last.
+    /// When the source was last checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_execution_timestamp: Option<Time>,
-    /// When an import was done last.
+    /// When the last import was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_import_timestamp: Option<Time>,
-    /// The claim of the last import that is done.
+    /// The claim of the last completed import.
     #[serde(rename = "lastImportedPVC", default, skip_serializing_if = "Option::is_none")]
     pub last_imported_pvc: Option<DataVolumeSourcePvc>,
-    /// What images are kept as: `pvc`.
+    /// How images are kept: `pvc`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_format: Option<String>,
 }
 
-/// An image that is imported anew whenever its source has another one.
+/// An image that is imported again whenever its source has a new one.
 #[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -77,21 +77,23 @@ pub struct DataImportCronStatus {
     printcolumn = r#"{"name":"Format","type":"string","jsonPath":".status.sourceFormat","description":"What images are kept as"}"#
 )]
 pub struct DataImportCronSpec {
-    /// `Outdated` (default): of former imports only `importsToKeep` stay. `Never`: all stay.
+    /// `Outdated` (default) keeps only the last `importsToKeep` imports; `Never` keeps all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub garbage_collect: Option<String>,
-    /// How many imports stay; 3 if not given.
+    /// How many imports are kept; 3 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imports_to_keep: Option<i32>,
     /// The DataSource, of the same namespace, that stands for the last import.
     pub managed_data_source: String,
-    /// Whether imports and DataSource stay when the DataImportCron goes: `All` (default) or `None`.
+    /// Whether the imports and the DataSource stay when the DataImportCron is deleted: `All` (default) or
+    /// `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_policy: Option<String>,
-    /// When the source is looked at, as cron has it, in UTC. Empty: never; then the annotation
-    /// `cdi.kubevirt.io/storage.import.sourceDesiredDigest` says what there is.
+    /// When the source is checked, in cron's notation and UTC. If empty it is never checked, and the
+    /// annotation `cdi.kubevirt.io/storage.import.sourceDesiredDigest` names the digest to import.
     pub schedule: String,
-    /// ServiceAccount that is to be allowed to copy the source. Without CDI sources are on the web or in registries.
+    /// ServiceAccount that needs permission to copy the source. Without CDI only web servers and registries
+    /// are sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
     /// The DataVolume of an import.
@@ -100,11 +102,11 @@ pub struct DataImportCronSpec {
 
 /// Longest schedule, in bytes.
 const LONGEST_SCHEDULE: i64 = 256;
-/// Longest name of a DataSource that is managed: names of imports begin with it.
+/// Longest name of a managed DataSource, because the names of imports begin with it.
 const LONGEST_NAME: i64 = 63;
 const UNCHANGED: &str = "a DataImportCron's source, schedule and DataSource cannot be changed";
 
-/// The definition that is installed where there is none.
+/// The definition that is installed in clusters without CDI.
 pub fn import_cron_definition() -> CustomResourceDefinition {
     let mut definition = crd::without_unsigned(DataImportCron::crd());
     for version in &mut definition.spec.versions {

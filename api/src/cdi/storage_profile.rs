@@ -1,4 +1,4 @@
-//! What a storage class is good for: a StorageProfile, of the class's name.
+//! StorageProfiles: defaults for claims of the storage class with the same name.
 
 use super::DataVolumeCondition;
 use crate::crd;
@@ -7,7 +7,7 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Modes that go together for claims of a class.
+/// Modes that claims of a class may combine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimPropertySet {
@@ -19,7 +19,7 @@ pub struct ClaimPropertySet {
     pub volume_mode: Option<String>,
 }
 
-/// What is known of a class.
+/// Observed state of a class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageProfileStatus {
@@ -29,10 +29,10 @@ pub struct StorageProfileStatus {
     /// How claims of the class are copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_strategy: Option<String>,
-    /// Statements about the class.
+    /// Conditions of the class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<DataVolumeCondition>,
-    /// What images of DataImportCrons are kept as.
+    /// How images of DataImportCrons are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_import_cron_source_format: Option<String>,
     /// The class's provisioner.
@@ -41,12 +41,12 @@ pub struct StorageProfileStatus {
     /// The VolumeSnapshotClass for copies by snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_class: Option<String>,
-    /// The class.
+    /// Name of the class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class: Option<String>,
 }
 
-/// What people say of a class.
+/// Settings of a storage class.
 #[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -66,7 +66,7 @@ pub struct StorageProfileSpec {
     /// How claims of the class are copied: `copy`, `snapshot` or `csi-clone`. Without CDI all are copied byte for byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone_strategy: Option<String>,
-    /// What images of DataImportCrons are kept as, `pvc` or `snapshot`. Without CDI it is claims.
+    /// How images of DataImportCrons are kept: `pvc` or `snapshot`. Without CDI they are kept in claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_import_cron_source_format: Option<String>,
     /// The VolumeSnapshotClass for copies by snapshots.
@@ -74,7 +74,7 @@ pub struct StorageProfileSpec {
     pub snapshot_class: Option<String>,
 }
 
-/// The definition that is installed where there is none.
+/// The definition that is installed in clusters without CDI.
 pub fn storage_profile_definition() -> CustomResourceDefinition {
     let mut definition = crd::without_unsigned(StorageProfile::crd());
     for version in &mut definition.spec.versions {

@@ -48,7 +48,8 @@ fn schemas_are_structural() {
 fn every_property_of_ours_is_described() {
     for crd in values() {
         walk(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut |path, schema| {
-            // What the API machinery says about its own types is not ours to judge, nor the wrapper of a list or map.
+            // Descriptions of the API machinery's own types are not checked, nor the wrapper of a list or
+            // map.
             let own = path.matches('.').count() > 0 && !path.ends_with("[]") && !path.ends_with("{}");
             if own && !path.contains("metadata") {
                 assert!(schema["description"].is_string(), "{path}");
@@ -135,7 +136,7 @@ fn versions_names_and_subresources_are_those_of_kubevirt() {
     assert_eq!(seen, KINDS);
 }
 
-/// A schema without its texts.
+/// A schema without its descriptions.
 fn bare(schema: &Value) -> Value {
     match schema {
         Value::Object(object) => {
@@ -199,7 +200,7 @@ fn inventory(schema: &Value, depth: usize, text: &mut String) {
         let mark = if required.contains(&name.as_str()) { " required" } else { "" };
         let (kind, inner) = described(property);
         writeln!(text, "{}{name}: {kind}{mark}", "  ".repeat(depth)).unwrap();
-        // Types of Kubernetes itself are named, not spelt out.
+        // Types of Kubernetes itself are named without their fields.
         if !matches!(name.as_str(), "affinity" | "tolerations" | "topologySpreadConstraints" | "dnsConfig") {
             inventory(inner, depth + 1, text);
         }

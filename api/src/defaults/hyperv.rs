@@ -1,5 +1,5 @@
-//! Hyper-V enlightenments that others need are switched on with them; what is switched off stays so, and validation says
-//! that it is in the way.
+//! Hyper-V enlightenments that others need are switched on with them. One that the user switched off stays
+//! off, and validation reports the conflict.
 
 use crate::v1::{CpuFeature, FeatureHyperv, FeatureState, VirtualMachineInstanceSpec};
 
@@ -9,7 +9,7 @@ pub(super) fn complete(spec: &mut VirtualMachineInstanceSpec) {
     };
     let nested = is_on(hyperv.evmcs.as_ref());
     needs(hyperv);
-    // It is about VMX, which the guest then has to have.
+    // This enlightenment uses VMX, so the guest must have VMX.
     if nested {
         let features = &mut spec.domain.cpu.get_or_insert_default().features;
         match features.iter_mut().find(|feature| feature.name == VMX) {
@@ -22,7 +22,7 @@ pub(super) fn complete(spec: &mut VirtualMachineInstanceSpec) {
 const VMX: &str = "vmx";
 const REQUIRE: &str = "require";
 
-/// Leaves first, so that what is switched on here brings its own needs.
+/// Enlightenments come before those that they need, so that one switched on here switches on its own needs.
 fn needs(hyperv: &mut FeatureHyperv) {
     let enable = |feature: &mut Option<FeatureState>| {
         feature.get_or_insert_with(|| FeatureState { enabled: Some(true) });

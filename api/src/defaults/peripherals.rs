@@ -1,11 +1,11 @@
-//! Tablet and watchdog: what is not said of them.
+//! Defaults of the tablet and the watchdog.
 
 use crate::v1::{Input, VirtualMachineInstanceSpec};
 
 /// Name of the default tablet.
 const TABLET_NAME: &str = "default-0";
 
-/// The tablet, where it is asked for and none is listed. A preference may choose its bus.
+/// Adds the tablet if it is requested and none is listed. A preference may choose its bus.
 pub(super) fn tablet(spec: &mut VirtualMachineInstanceSpec) {
     let devices = &mut spec.domain.devices;
     if devices.autoattach_input_device.unwrap_or(false) && devices.inputs.is_empty() {

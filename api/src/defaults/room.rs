@@ -1,7 +1,8 @@
-//! Room to grow: how many sockets and how much memory a guest may come to have while it runs.
+//! Limits of growth: how many sockets and how much memory a guest can get while it runs.
 //!
-//! KubeVirt's rule: what the instance says, else the installation's maximum, else a multiple of what it starts with. No room
-//! is made where it could not be used: for dedicated CPUs and huge pages, which a node does not give to a pod that runs.
+//! KubeVirt's rule: the instance's own limit, else the installation's maximum, else a multiple of the size at
+//! the start. No limit above the start is set for dedicated CPUs and huge pages, because a node does not give
+//! more of them to a running pod.
 
 use crate::capacity::{MAX_VCPUS, memory_cannot_grow};
 use crate::quantity;
@@ -72,7 +73,7 @@ mod tests {
                 json!({"guest": "2Gi", "maxGuest": "3Gi"}),
                 (Some(3), gib("3Gi")),
             ),
-            // No more than a machine can have, and never less than it starts with.
+            // Not more than a machine can have, and never less than it starts with.
             (json!({"sockets": 40, "cores": 4}), json!({"guest": "1023Mi"}), (Some(63), None)),
             (json!({"sockets": 300}), json!({"guest": "1025Mi"}), (Some(300), None)),
             (

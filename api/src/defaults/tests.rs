@@ -208,7 +208,7 @@ fn the_installation_chooses_machine_type_and_cpu_model() {
     )
     .unwrap();
     admit_vm(&mut machine, &guest);
-    // The model may change from one run to the next, where a node's does; the machine type may not.
+    // The CPU model may change from one run to the next, as nodes change; the machine type may not.
     let domain = machine.spec.template.spec.domain;
     assert_eq!(domain.machine.unwrap().type_.as_deref(), Some("pc-q35-9.2"));
     assert_eq!(domain.cpu, None);

@@ -1,4 +1,4 @@
-//! What an instance type decides in a specification. A field that the specification decides too is a conflict.
+//! What an instance type sets in a specification. A field that the specification sets as well is a conflict.
 
 use super::{CpuInstancetype, MemoryInstancetype, VirtualMachineInstancetypeSpec};
 use crate::cause::{Cause, Path};
@@ -9,13 +9,14 @@ use crate::v1::{Cpu, DiskIoThreads, Memory, ResourceRequirements, VirtualMachine
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
-/// Fields of causes that are the instance type's own fault.
+/// Start of the field paths of faults in the instance type itself.
 const OWN: &str = "instancetype.spec";
 
-/// Applies an instance type to the specification at that path and to the annotations of its object.
+/// Applies an instance type to the specification at this path and to the annotations of its object.
 ///
 /// # Errors
-/// A cause for each conflict, and for each value of the instance type that cannot be used. What was applied is of no use then.
+/// A cause for each conflict, and for each value of the instance type that cannot be used. The specification
+/// is then only partly changed and must not be used.
 pub(super) fn apply(
     path: &Path,
     instancetype: &VirtualMachineInstancetypeSpec,
@@ -73,7 +74,7 @@ pub(super) fn apply(
         }
     }
     for (name, value) in own_annotations {
-        // Not below the specification, and KubeVirt names it without a path.
+        // Annotations are not below the specification, and KubeVirt names them without a path.
         if annotations.entry(name.clone()).or_insert_with(|| value.clone()) != value {
             conflicts.causes.push(conflict(&Path::new("annotations").child(name)));
         }
@@ -81,15 +82,15 @@ pub(super) fn apply(
     if conflicts.causes.is_empty() { Ok(()) } else { Err(conflicts.causes) }
 }
 
-/// How the sentence about a field ends that both decide.
+/// End of the message about a field that both set.
 pub(super) const CONFLICT: &str = "conflicts with selected instance type";
 
-/// KubeVirt's sentence about such a field.
+/// KubeVirt's message about a field that both set.
 fn conflict(field: &Path) -> Cause {
     Cause::invalid(field, format!("VM field(s) {field} {CONFLICT}"))
 }
 
-/// What is wrong so far.
+/// The conflicts found so far.
 struct Conflicts<'a> {
     path: &'a Path,
     causes: Vec<Cause>,
@@ -109,7 +110,7 @@ impl Conflicts<'_> {
         }
     }
 
-    /// The same for a switch, where off is nothing that could be in the way.
+    /// The same for a switch. A switch that is off conflicts with nothing.
     fn switch(&mut self, field: &mut Option<bool>, own: Option<bool>, name: &str) {
         match (own, *field) {
             (None, _) => {}
@@ -217,7 +218,7 @@ fn apply_memory(
     }
 }
 
-/// What the pod asks for where so many percent of guest memory are overcommitted.
+/// Memory request of the pod if this percentage of guest memory is overcommitted.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

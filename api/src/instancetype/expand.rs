@@ -1,4 +1,4 @@
-//! A machine with its instance type and preference applied: as it is validated, as it is shown, as it starts.
+//! A machine with its instance type and preference applied, for validation, for clients and for the start.
 
 use super::matcher::{Family, Matcher};
 use super::{CpuInstancetype, MemoryInstancetype, VirtualMachineInstancetypeSpec, apply};
@@ -17,26 +17,26 @@ use std::collections::BTreeMap;
 /// The objects that a machine's matchers name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chosen {
-    /// The instance type, where one is named.
+    /// The instance type, if the machine names one.
     pub instancetype: Option<VirtualMachineInstancetypeSpec>,
-    /// The preference, where one is named.
+    /// The preference, if the machine names one.
     pub preference: Option<VirtualMachinePreferenceSpec>,
 }
 
-/// The result of looking up one of them.
+/// The result of looking up an instance type or a preference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Lookup<T> {
-    /// None is named.
+    /// The machine names none.
     #[default]
     None,
-    /// Here it is.
+    /// The object.
     Found(T),
-    /// It could not be had, for this reason.
+    /// It could not be read, for this reason.
     Missing(String),
 }
 
 impl<T> Lookup<T> {
-    /// It, or why it could not be had.
+    /// The object, or the reason why it could not be read.
     ///
     /// # Errors
     /// The reason.
@@ -58,19 +58,21 @@ pub struct Lookups {
     pub preference: Lookup<VirtualMachinePreferenceSpec>,
 }
 
-/// What a preference sets in the machine itself, before anything else is filled in there.
+/// Applies what a preference sets in the machine itself, before other defaults are filled in there.
 pub fn prefer(vm: &mut VirtualMachine, lookups: &Lookups) {
     if let Lookup::Found(preference) = &lookups.preference {
         preference::apply::to_machine(preference, vm);
     }
 }
 
-/// The machine as it is to be validated: with its instance type and preference applied, the rest as it was.
+/// The machine as it is validated: with its instance type and preference applied and no other change.
 ///
-/// One that is not there is no reason to refuse, as in KubeVirt: the machine says so in a condition and starts once it is.
+/// A missing instance type or preference is no reason to refuse, as in KubeVirt: the machine reports it in a
+/// condition and starts as soon as the object exists.
 ///
 /// # Errors
-/// Everything wrong with the matchers, else with what they lead to, else a cause for each unmet requirement.
+/// Everything wrong with the matchers, else all conflicts of the instance type and preference, else a cause
+/// for each unmet requirement.
 pub fn admit(
     old: Option<&VirtualMachine>,
     new: VirtualMachine,
@@ -106,7 +108,7 @@ pub fn admit(
     Ok(expanded)
 }
 
-/// What any instance type decides, so that the rest of a machine can be validated without its own.
+/// A minimal instance type in place of a missing one, so that the rest of a machine can be validated.
 fn stand_in() -> VirtualMachineInstancetypeSpec {
     VirtualMachineInstancetypeSpec {
         cpu: CpuInstancetype { guest: 1, ..Default::default() },
@@ -134,7 +136,8 @@ fn template(vm: &VirtualMachine, chosen: &Chosen, binding: Binding) -> Result<Vi
     Ok(vm)
 }
 
-/// The machine as the expanding calls show it: on its own, with the installation's defaults, and naming nothing any more.
+/// The machine as the calls that expand it return it: with the installation's defaults, and without
+/// references to instance types or preferences.
 ///
 /// # Errors
 /// A cause for each conflict and each value that cannot be used.
@@ -157,7 +160,7 @@ pub fn on_its_own(
     Ok(vm)
 }
 
-/// The instance of a machine as it starts; its annotations tell what it was made from.
+/// The instance that a machine starts; its annotations name the instance type and preference.
 ///
 /// # Errors
 /// A cause for each conflict and each value that cannot be used.
@@ -188,7 +191,8 @@ fn annotation(family: Family, scope: super::matcher::Scope) -> &'static str {
     }
 }
 
-/// Applies both to a specification. Default devices are added first, so that the preference chooses their bus and model.
+/// Applies the instance type and the preference to a specification. Default devices are added first, so that
+/// the preference chooses their bus and model.
 fn specification(
     path: &Path,
     chosen: &Chosen,
@@ -210,7 +214,7 @@ fn specification(
     Ok(())
 }
 
-/// The causes in one sentence, as KubeVirt's calls answer with: all conflicts together, then the rest.
+/// The causes in one sentence, as KubeVirt's calls answer: all conflicts together, then the rest.
 pub fn sentence(causes: &[Cause]) -> String {
     let (conflicts, others): (Vec<&Cause>, Vec<&Cause>) =
         causes.iter().partition(|cause| cause.message.ends_with(super::apply::CONFLICT));

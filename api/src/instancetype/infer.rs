@@ -1,4 +1,4 @@
-//! Instance type and preference by the labels of a volume: `inferFromVolume`.
+//! Instance type and preference from the labels of a volume: `inferFromVolume`.
 //!
 //! ```text
 //!   volume --> claim
@@ -6,8 +6,8 @@
 //!                                                                \--> DataSource (its own labels first) --> claim, snapshot
 //! ```
 //!
-//! Which object comes next is decided here; a shell reads it. What was inferred takes the place of the question: the machine
-//! names it from then on.
+//! This module decides which object comes next; the caller reads it. The inferred name replaces
+//! `inferFromVolume` in the machine.
 
 use super::matcher::{Family, Matcher};
 use crate::cause::Cause;
@@ -50,7 +50,7 @@ impl Kind {
 /// An object to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its namespace.
     pub namespace: String,
@@ -63,7 +63,7 @@ pub struct Reference {
 pub struct Named {
     /// Name of the instance type or preference.
     pub name: String,
-    /// Its kind, where they say it.
+    /// Its kind, if the labels give one.
     pub kind: Option<String>,
 }
 
@@ -72,25 +72,26 @@ pub struct Named {
 pub enum Next {
     /// Another object is to be read.
     Reference(Reference),
-    /// Its end.
+    /// The labels name this object.
     Found(Named),
 }
 
 /// Why nothing can be inferred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// For people, in KubeVirt's words.
+    /// Message for users, in KubeVirt's words.
     pub message: String,
-    /// Whether the machine may ask to go on without.
+    /// Whether the machine may choose to start without an instance type or preference.
     pub may_be_ignored: bool,
 }
 
 /// What replaces `inferFromVolume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// This one. The machine's own memory goes where it was only there in case nothing could be inferred.
+    /// This object. If the flag is set, the machine's own memory is removed: it was only a fallback in case
+    /// nothing could be inferred.
     Named(Named, bool),
-    /// None.
+    /// Nothing.
     Without,
 }
 
@@ -102,10 +103,10 @@ fn lacking<T>(message: impl Into<String>) -> Result<T, Failure> {
     Err(Failure { message: message.into(), may_be_ignored: true })
 }
 
-/// The first object to read for a machine's volume of that name.
+/// The first object to read for the machine's volume of this name.
 ///
 /// # Errors
-/// Where the volume can tell nothing.
+/// If nothing can be inferred from the volume.
 pub fn begin(vm: &VirtualMachine, volume: &str) -> Result<Reference, Failure> {
     let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
     let Some(found) = vm.spec.template.spec.volumes.iter().find(|one| one.name == volume) else {
@@ -123,10 +124,11 @@ pub fn begin(vm: &VirtualMachine, volume: &str) -> Result<Reference, Failure> {
     }
 }
 
-/// What comes after an object was read; none where it is not there. `namespace` is the machine's.
+/// The next step after an object was read; `object` is `None` if it does not exist. `namespace` is the
+/// machine's.
 ///
 /// # Errors
-/// Where it can tell nothing.
+/// If nothing can be inferred from the object.
 pub fn follow(
     family: Family,
     namespace: &str,
@@ -135,7 +137,7 @@ pub fn follow(
 ) -> Result<Next, Failure> {
     let Some(found) = found else {
         return match at.kind {
-            // One that was filled may have been taken away since: its claim has its name.
+            // A filled DataVolume may have been deleted since. Its claim has the same name.
             Kind::DataVolume => look(Kind::Claim, &at.namespace, &at.name).map(Next::Reference),
             Kind::Claim | Kind::Snapshot | Kind::DataSource => {
                 let kind = at.kind.resource().kind;
@@ -193,7 +195,7 @@ fn of_specification(spec: &DataVolumeSpec, namespace: &str) -> Result<Reference,
     }
 }
 
-/// Both become part of a request's path.
+/// Namespace and name become part of a request's path.
 fn look(kind: Kind, namespace: &str, name: &str) -> Result<Reference, Failure> {
     if !is_dns_label(namespace) || !is_dns_subdomain(name) {
         let (namespace, name) = (namespace.escape_debug(), name.escape_debug());
@@ -216,10 +218,10 @@ fn by_labels(family: Family, found: &Value) -> Option<Named> {
     Some(Named { name, kind: kind.filter(|kind| !kind.is_empty()).map(str::to_owned) })
 }
 
-/// The choice that an inference's end is for a matcher.
+/// The choice for a matcher that the result of an inference leads to.
 ///
 /// # Errors
-/// Where nothing can be inferred and the machine is not to go on without.
+/// If nothing can be inferred and the machine does not allow that.
 pub fn choose(matcher: &Matcher<'_>, end: Result<Named, Failure>) -> Result<Choice, Cause> {
     let ignores = matcher.infer_from_volume_failure_policy == Some("Ignore");
     match end {

@@ -1,12 +1,12 @@
-//! What a machine says of the instance type and the preference it wants.
+//! How a machine names its instance type and its preference.
 //!
-//! Both are named in the same way, so both are looked at through one type.
+//! Both are named in the same way, so one type reads both.
 
 use super::GROUP;
 use crate::cause::{Cause, Path};
 use crate::v1::{InstancetypeMatcher, InstancetypeStatusRef, PreferenceMatcher, VirtualMachine};
 
-/// What is named.
+/// The kind of object that is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// An instance type.
@@ -15,19 +15,19 @@ pub enum Family {
     Preference,
 }
 
-/// Where what is named lives.
+/// Where the named object lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// In the machine's namespace.
     Namespaced,
-    /// In no namespace: it is there for all.
+    /// In no namespace: all namespaces can use it.
     Cluster,
 }
 
-/// One matcher of a machine. What is empty counts as not given.
+/// One matcher of a machine. An empty value counts as not given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Matcher<'a> {
-    /// What is named.
+    /// The kind of object that is named.
     pub family: Family,
     /// Its name.
     pub name: Option<&'a str>,
@@ -35,17 +35,17 @@ pub struct Matcher<'a> {
     pub kind: Option<&'a str>,
     /// The stored copy to use instead.
     pub revision_name: Option<&'a str>,
-    /// Volume that tells the name.
+    /// Volume whose labels give the name.
     pub infer_from_volume: Option<&'a str>,
-    /// What to do where it does not.
+    /// What to do if the volume's labels give no name.
     pub infer_from_volume_failure_policy: Option<&'a str>,
 }
 
 impl Family {
-    /// Both, in the order in which they are looked at.
+    /// Both families, in the order in which they are processed.
     pub const ALL: [Self; 2] = [Self::Instancetype, Self::Preference];
 
-    /// What the machine says of it.
+    /// The machine's matcher of this family.
     pub fn matcher(self, vm: &VirtualMachine) -> Option<Matcher<'_>> {
         match self {
             Self::Instancetype => vm.spec.instancetype.as_ref().map(Matcher::of_instancetype),
@@ -53,7 +53,7 @@ impl Family {
         }
     }
 
-    /// What the machine is recorded to use.
+    /// The instance type or preference that the machine's status records.
     pub fn reference(self, vm: &VirtualMachine) -> Option<&InstancetypeStatusRef> {
         let status = vm.status.as_ref()?;
         match self {
@@ -85,7 +85,8 @@ impl Family {
         format!("{}s", self.object_kind(scope).to_ascii_lowercase())
     }
 
-    /// Where objects of that kind live; the kind may be the plural, and in any case. None for another kind.
+    /// Where objects of this kind live. The kind may be plural and in any case. `None` for a kind of another
+    /// family.
     pub fn scope(self, kind: Option<&str>) -> Option<Scope> {
         let Some(kind) = kind else { return Some(Scope::Cluster) };
         let kind = kind.to_ascii_lowercase();
@@ -145,7 +146,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Where what is named lives.
+    /// Where the named object lives.
     ///
     /// # Errors
     /// KubeVirt's sentence about a kind that is not one of the family.
@@ -156,12 +157,12 @@ impl<'a> Matcher<'a> {
         })
     }
 
-    /// The API server's words for an object that is not there.
+    /// The API server's message for an object that does not exist.
     pub fn not_found(&self, scope: Scope) -> String {
         format!("{}.{GROUP} \"{}\" not found", self.family.plural(scope), self.name.unwrap_or_default())
     }
 
-    /// Everything wrong with the matcher itself, apart from whether there is such an object.
+    /// Everything wrong with the matcher itself, except whether the object exists.
     pub fn causes(&self) -> Vec<Cause> {
         let path = self.family.path();
         let mut causes = Vec::new();
@@ -196,7 +197,7 @@ impl<'a> Matcher<'a> {
         causes
     }
 
-    /// A cause where another object is named and the copy of the former one is kept.
+    /// A cause if the matcher names another object but keeps the copy of the former one.
     pub fn change(&self, old: &Matcher<'_>) -> Option<Cause> {
         let kept = old.revision_name.is_some() && old.revision_name == self.revision_name;
         (kept && old.name != self.name).then(|| {

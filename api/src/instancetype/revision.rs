@@ -1,4 +1,5 @@
-//! The copy of an instance type or preference that a machine keeps, so that it starts the next time as it did this time.
+//! The copy of an instance type or preference that a machine keeps, so that each start uses the same
+//! settings.
 //!
 //! A copy is a ControllerRevision that the machine owns. Its name says what it is a copy of; names, labels and content are
 //! KubeVirt's. The machine's status names the copy in use.
@@ -13,15 +14,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Label: name of what it is a copy of.
+/// Label: name of the copied object.
 pub const OBJECT_NAME_LABEL: &str = "instancetype.kubevirt.io/object-name";
-/// Label: its kind.
+/// Label: kind of the copied object.
 pub const OBJECT_KIND_LABEL: &str = "instancetype.kubevirt.io/object-kind";
-/// Label: its UID.
+/// Label: UID of the copied object.
 pub const OBJECT_UID_LABEL: &str = "instancetype.kubevirt.io/object-uid";
-/// Label: its generation.
+/// Label: generation of the copied object.
 pub const OBJECT_GENERATION_LABEL: &str = "instancetype.kubevirt.io/object-generation";
-/// Label: its version of the API.
+/// Label: API version of the copied object.
 pub const OBJECT_VERSION_LABEL: &str = "instancetype.kubevirt.io/object-version";
 
 /// Where a machine's instance type or preference is to be read.
@@ -33,7 +34,8 @@ pub enum Source {
     Revision(String),
 }
 
-/// Where to look first. A copy that the status names is only of use where it is of the same name: ask [`is_of`].
+/// Where to look first. A copy that the status names may only be used if it is a copy of the named object:
+/// ask [`is_of`].
 ///
 /// # Errors
 /// KubeVirt's sentence about an unknown kind.
@@ -45,7 +47,7 @@ pub fn source(vm: &VirtualMachine, matcher: &Matcher<'_>) -> Result<Source, Stri
     }
 }
 
-/// Whether a copy is the one that the machine asks for by its own word, or at least of the object that it names.
+/// Whether a copy is one that the machine names itself, or a copy of the object that the machine names.
 pub fn is_of(matcher: &Matcher<'_>, revision: &ControllerRevision) -> bool {
     let labels = revision.metadata.labels.as_ref();
     matcher.revision_name.is_some()
@@ -56,7 +58,8 @@ fn revision_of(reference: &InstancetypeStatusRef) -> Option<&str> {
     reference.controller_revision_ref.as_ref()?.name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// What the machine's status should say: the matcher, and the copy in use. Without a copy one has to be made.
+/// What the machine's status should say: the matcher, and the copy in use. If it names no copy, one must be
+/// made.
 pub fn reference(vm: &VirtualMachine, matcher: &Matcher<'_>) -> InstancetypeStatusRef {
     let mut reference = matcher.family.reference(vm).cloned().unwrap_or_default();
     let mut changed = false;
@@ -88,7 +91,7 @@ pub fn is_recorded(vm: &VirtualMachine, matcher: &Matcher<'_>) -> bool {
     wanted.controller_revision_ref.is_some() && matcher.family.reference(vm) == Some(&wanted)
 }
 
-/// The copy of an object as the API server gives it, to be kept for a machine.
+/// The copy of an object as the API server returns it, for a machine to keep.
 ///
 /// # Errors
 /// What the object lacks.
@@ -139,10 +142,10 @@ pub fn copy(
     })
 }
 
-/// The specification in a copy, if it is one of that family.
+/// The specification in a copy, if it is one of this family.
 ///
 /// # Errors
-/// A sentence about what is in it instead.
+/// A sentence about its actual content.
 pub fn read<T: DeserializeOwned>(family: Family, revision: &ControllerRevision) -> Result<T, String> {
     let none = Value::Null;
     object(family, revision.data.as_ref().map_or(&none, |data| &data.0)).map_err(|why| {
@@ -150,10 +153,10 @@ pub fn read<T: DeserializeOwned>(family: Family, revision: &ControllerRevision) 
     })
 }
 
-/// The specification of an object of that family.
+/// The specification of an object of this family.
 ///
 /// # Errors
-/// A sentence about what it is instead.
+/// A sentence about its actual kind.
 pub fn object<T: DeserializeOwned>(family: Family, object: &Value) -> Result<T, String> {
     let (version, kind) =
         (object["apiVersion"].as_str().unwrap_or(""), object["kind"].as_str().unwrap_or(""));
@@ -169,7 +172,7 @@ pub fn object<T: DeserializeOwned>(family: Family, object: &Value) -> Result<T, 
     serde_json::from_value(object["spec"].clone()).map_err(|error| format!("{kind} cannot be read: {error}"))
 }
 
-/// Whether a copy that was found under the name holds the same as the one that was to be made.
+/// Whether a copy that was found under the name has the same content as the wanted one.
 pub fn holds_the_same(found: &ControllerRevision, wanted: &ControllerRevision) -> bool {
     let spec = |revision: &ControllerRevision| revision.data.as_ref().map(|data| data.0["spec"].clone());
     spec(found) == spec(wanted)

@@ -113,7 +113,7 @@ fn disks_that_are_not_shared_keep_a_guest_where_it_is() {
         let vmi = instance(mode, change.clone());
         let expected = if message.is_empty() { ("True", "", "") } else { ("False", REASON_DISKS, message) };
         assert_eq!(told(&condition_when(&vmi, &Bindings::default(), true)), expected, "{mode} {change}");
-        // Its disks are no reason why it could not move to other ones.
+        // The instance could move if its disks moved to other claims.
         assert!(
             storage_condition_when(&vmi, &Bindings::default(), true).unwrap().is_true(),
             "{mode} {change}"

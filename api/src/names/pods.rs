@@ -1,16 +1,17 @@
-//! What is where in a launcher pod.
+//! Names and paths in a launcher pod.
 
 /// User and group id of launchers.
 pub const LAUNCHER_UID: i64 = 107;
 /// Main container of a launcher pod.
 pub const COMPUTE_CONTAINER: &str = "compute";
-/// What follows the name of a secret with access credentials in the name of its volume and of the directory that it is
-/// mounted at.
+/// Suffix of a secret with access credentials in the name of its volume and in its mount directory.
 pub const ACCESS_CREDENTIAL_SUFFIX: &str = "-access-cred";
-/// Directory where images of container disks are mounted into a launcher, where they are volumes of its pod; KubeVirt's.
+/// Directory where images of container disks are mounted into a launcher, if they are volumes of its pod;
+/// KubeVirt's.
 pub const IMAGE_VOLUMES: &str = "/var/run/kubevirt-image-volume";
 
-/// Where the image of a volume is mounted: by its place in the list, since no name of a tenant may be part of a path.
+/// Where the image of a volume is mounted. The path has the volume's index, because no name from a user may
+/// be part of a path.
 pub fn image_volume(index: usize) -> String {
     format!("{IMAGE_VOLUMES}/disk_{index}")
 }
@@ -25,14 +26,14 @@ pub fn kernel_image_volume() -> String {
     format!("{IMAGE_VOLUMES}/kernel-boot")
 }
 
-/// Prefix of the variable that tells a launcher which PCI functions its pod was given; KubeVirt's, as the next two.
+/// Prefix of the variable that tells a launcher the PCI functions of its pod; KubeVirt's, like the next two.
 pub const PCI_VARIABLE: &str = "PCI_RESOURCE";
 /// The same for mediated devices.
 pub const MEDIATED_VARIABLE: &str = "MDEV_PCI_RESOURCE";
 /// The same for USB devices.
 pub const USB_VARIABLE: &str = "USB_RESOURCE";
 
-/// Name of that variable for a resource: in capitals, `_` in the place of `/` and `.`.
+/// Name of that variable for a resource: in capitals, with `_` instead of `/` and `.`.
 pub fn device_variable(prefix: &str, resource: &str) -> String {
     format!("{prefix}_{}", resource.to_uppercase().replace(['/', '.'], "_"))
 }

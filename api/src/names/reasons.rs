@@ -2,53 +2,53 @@
 
 /// Reason: the pod of a guest with dedicated CPUs is not of the class `Guaranteed`.
 pub const REASON_NOT_GUARANTEED: &str = "FailedGuaranteePodResources";
-/// Reason of both: the launcher's pod is being resized.
+/// Reason of `HotVCPUChange` and `HotMemoryChange`: the launcher's pod is being resized.
 pub const REASON_POD_RESIZING: &str = "PodResizing";
-/// Reason of both: the pod has what the guest is to get.
+/// Reason of both: the pod has the resources that the guest is to get.
 pub const REASON_POD_RESIZED: &str = "PodResized";
-/// Reason of both: the node puts the pod's resize off.
+/// Reason of both: the node postpones the pod's resize.
 pub const REASON_POD_RESIZE_DEFERRED: &str = "PodResizeDeferred";
-/// Reason of both where they are False: the cluster, or the node, cannot resize the pod.
+/// Reason of both if they are False: the cluster or the node cannot resize the pod.
 pub const REASON_POD_RESIZE_INFEASIBLE: &str = "PodResizeInfeasible";
-/// Reason of both where they are False: it took too long.
+/// Reason of both if they are False: the resize took too long.
 pub const REASON_POD_RESIZE_TIMED_OUT: &str = "PodResizeTimedOut";
-/// Reason of an instance that somebody asked to leave its node.
+/// Reason of an instance whose eviction from its node was requested.
 pub const REASON_EVICTION_REQUESTED: &str = "EvictionRequested";
-/// Reason of `HotMemoryChange=False`: QEMU or the guest did not do it. KubeVirt's.
+/// Reason of `HotMemoryChange=False`: QEMU or the guest did not carry out the change. KubeVirt's.
 pub const REASON_MEMORY_HOTPLUG_FAILED: &str = "Memory Hotplug Failed";
-/// Reason of `HotVCPUChange=False`: QEMU or the guest did not do it.
+/// Reason of `HotVCPUChange=False`: QEMU or the guest did not carry out the change.
 pub const REASON_CPU_HOTPLUG_FAILED: &str = "CPU Hotplug Failed";
-/// Reason: they are.
+/// Reason: all DataVolumes of the disks are filled.
 pub const REASON_DATA_VOLUMES_READY: &str = "AllDVsReady";
-/// Reason: one of them is not.
+/// Reason: a DataVolume of the disks is not filled.
 pub const REASON_DATA_VOLUMES_NOT_READY: &str = "NotAllDVsReady";
 /// Event reason: the DataVolume of a template was made.
 pub const REASON_SUCCESSFUL_DATA_VOLUME_CREATE: &str = "SuccessfulDataVolumeCreate";
 /// Event reason: the DataVolume of a template could not be made.
 pub const REASON_FAILED_DATA_VOLUME_CREATE: &str = "FailedDataVolumeCreate";
-/// Event reason: the machine's account may not copy what a template asks for.
+/// Event reason: the machine's account may not copy the source of a template.
 pub const REASON_UNAUTHORIZED_DATA_VOLUME_CREATE: &str = "UnauthorizedDataVolumeCreate";
 /// Event reason: a DataVolume could not be filled.
 pub const REASON_FAILED_DATA_VOLUME_IMPORT: &str = "FailedDataVolumeImport";
 /// Reason of an instance that waits for a DataVolume.
 pub const REASON_DATA_VOLUME_NOT_READY: &str = "DataVolumeNotReady";
-/// Event reason: the claim that a template copies is not there. KubeVirt's spelling.
+/// Event reason: the claim that a template copies does not exist. KubeVirt's spelling.
 pub const REASON_SOURCE_CLAIM_NOT_AVAILABLE: &str = "SourcePVCNotAvailabe";
 /// Event reason: an object was created.
 pub const REASON_SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
 /// Reason of an instance that waits for the claim of a disk.
 pub const REASON_PVC_NOT_FOUND: &str = "FailedPvcNotFound";
-/// Reason of a volume whose claim is there, and its attachment pod not yet.
+/// Reason of a volume whose claim exists but whose attachment pod does not yet.
 pub const REASON_PVC_NOT_READY: &str = "PVCNotReady";
 /// Reason of a volume that cannot be plugged in, or that the guest does not release; written by the handler.
 pub const REASON_HOTPLUG_FAILED: &str = "FailedHotplugSync";
-/// Reason of a volume whose attachment pod does not run any more.
+/// Reason of a volume whose attachment pod no longer runs.
 pub const REASON_MISSING_ATTACHMENT_POD: &str = "MissingAttachmentPod";
 /// Event reason: an object could not be created.
 pub const REASON_FAILED_CREATE: &str = "FailedCreate";
-/// Failure condition's reason: the instance type that a machine names is not there.
+/// Failure condition's reason: the instance type that a machine names does not exist.
 pub const REASON_FAILED_FIND_INSTANCETYPE: &str = "FailedFindInstancetype";
-/// Failure condition's reason: the preference that a machine names is not there.
+/// Failure condition's reason: the preference that a machine names does not exist.
 pub const REASON_FAILED_FIND_PREFERENCE: &str = "FailedFindPreference";
 /// Event reason: an object was deleted.
 pub const REASON_SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
@@ -58,7 +58,7 @@ pub const REASON_FAILED_DELETE: &str = "FailedDelete";
 pub const REASON_FAILED_UPDATE: &str = "FailedUpdate";
 /// Event reason: an object was changed.
 pub const REASON_SUCCESSFUL_UPDATE: &str = "SuccessfulUpdate";
-/// Event reason: a replica set or a pool stands still from now on.
+/// Event reason: a replica set or a pool is paused.
 pub const REASON_SUCCESSFUL_PAUSED: &str = "SuccessfulPaused";
 /// Event reason: the guest runs.
 pub const REASON_STARTED: &str = "Started";
@@ -72,11 +72,11 @@ pub const REASON_IO_ERROR: &str = "IOerror";
 pub const REASON_GUEST_PANICKED: &str = "GuestPanicked";
 /// Event reason: a probe by `guestAgentPing` failed.
 pub const REASON_PING_FAILED: &str = "GuestAgentPingFailed";
-/// Event reason: about a migration, also one that cannot be.
+/// Event reason: about a migration, including one that is impossible.
 pub const REASON_MIGRATED: &str = "Migrated";
-/// Event reason: the guest's CPUs stand still.
+/// Event reason: the guest's CPUs are paused.
 pub const REASON_PAUSED: &str = "Paused";
-/// Event reason: they go on.
+/// Event reason: the guest's CPUs run again.
 pub const REASON_UNPAUSED: &str = "Unpaused";
 /// Event reason: a user reset the guest.
 pub const REASON_RESET: &str = "Reset";
@@ -86,31 +86,31 @@ pub const REASON_SOFT_REBOOTED: &str = "SoftRebooted";
 pub const REASON_FREEZE_ERROR: &str = "FreezeError";
 /// Event reason: keys and passwords are in effect in the guest.
 pub const REASON_ACCESS_CREDENTIALS_SYNCED: &str = "AccessCredentialsSyncSuccess";
-/// Event reason: they are not.
+/// Event reason: keys and passwords are not in effect in the guest.
 pub const REASON_ACCESS_CREDENTIALS_FAILED: &str = "AccessCredentialsSyncFailed";
 /// Event reason: the guest is being shut down.
 pub const REASON_SHUTTING_DOWN: &str = "ShuttingDown";
 /// Event reason: the guest was ended because its instance is deleted.
 pub const REASON_DELETED: &str = "Deleted";
-/// Event reason: the guest ended otherwise than intended.
+/// Event reason: the guest ended unexpectedly.
 pub const REASON_STOPPED: &str = "Stopped";
-/// Event and condition reason: what is asked for could not be put into effect.
+/// Event and condition reason: the wanted state could not be put into effect.
 pub const REASON_SYNC_FAILED: &str = "SyncFailed";
-/// Ready condition's reason: no pod, or it is not there any more.
+/// Ready condition's reason: there is no pod.
 pub const REASON_POD_NOT_EXISTS: &str = "PodNotExists";
 /// Ready condition's reason: the guest does not run yet.
 pub const REASON_GUEST_NOT_RUNNING: &str = "GuestNotRunning";
 /// Ready condition's reason of a machine without an instance.
 pub const REASON_VMI_NOT_EXISTS: &str = "VMINotExists";
-/// Condition reason: another guest writes to a device that the instance is to write to.
+/// Condition reason: another guest writes to a device that the instance needs to write to.
 pub const REASON_CLAIM_IN_USE: &str = "ClaimInUse";
-/// Condition reason: what shared a directory with the guest has ended before it.
+/// Condition reason: the program that shared a directory with the guest ended before the guest.
 pub const REASON_FILESYSTEM_ENDED: &str = "FilesystemEnded";
 /// Condition reason: a network of the instance is not attached to its pod.
 pub const REASON_NETWORK_NOT_ATTACHED: &str = "NetworkNotAttached";
 /// Event reason: two cards on one network have the same hardware address.
 pub const REASON_SAME_MAC_ADDRESS: &str = "SameMACAddress";
-/// Condition reason: a change takes a migration, and may be migrated for. KubeVirt's.
+/// Condition reason: a change needs a migration, which the installation allows. KubeVirt's.
 pub const REASON_MIGRATION_DUE: &str = "AutoMigrationDueToLiveUpdate";
 /// Condition reason: a change takes a migration unless it comes to be before long. KubeVirt's.
 pub const REASON_MIGRATION_PENDING: &str = "AutoMigrationPending";

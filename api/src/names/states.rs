@@ -2,7 +2,7 @@
 
 /// Phase: admitted, no pod yet.
 pub const PHASE_PENDING: &str = "Pending";
-/// Phase: a pod exists and does not run yet.
+/// Phase: a pod exists but does not run yet.
 pub const PHASE_SCHEDULING: &str = "Scheduling";
 /// Phase: the pod runs; the node's handler takes over.
 pub const PHASE_SCHEDULED: &str = "Scheduled";
@@ -10,25 +10,25 @@ pub const PHASE_SCHEDULED: &str = "Scheduled";
 pub const PHASE_RUNNING: &str = "Running";
 /// Phase: ended as intended.
 pub const PHASE_SUCCEEDED: &str = "Succeeded";
-/// Phase: ended otherwise.
+/// Phase: ended unexpectedly.
 pub const PHASE_FAILED: &str = "Failed";
 /// Phase: no pod is made until a migration brings the guest.
 pub const PHASE_WAITING_FOR_SYNC: &str = "WaitingForSync";
 /// Phase: its node cannot be reached.
 pub const PHASE_UNKNOWN: &str = "Unknown";
 
-/// Whether the phase is a last one.
+/// Whether the phase is a final one.
 pub fn is_final_phase(phase: &str) -> bool {
     phase == PHASE_SUCCEEDED || phase == PHASE_FAILED
 }
 
-/// Run strategy: runs, and is started again whenever it ended.
+/// Run strategy: runs, and is started again whenever it ends.
 pub const RUN_STRATEGY_ALWAYS: &str = "Always";
 /// Run strategy: does not run.
 pub const RUN_STRATEGY_HALTED: &str = "Halted";
 /// Run strategy: only commands decide.
 pub const RUN_STRATEGY_MANUAL: &str = "Manual";
-/// Run strategy: started again after a failure only.
+/// Run strategy: started again only after a failure.
 pub const RUN_STRATEGY_RERUN_ON_FAILURE: &str = "RerunOnFailure";
 /// Run strategy: started once.
 pub const RUN_STRATEGY_ONCE: &str = "Once";
@@ -40,11 +40,11 @@ pub const START_STRATEGY_PAUSED: &str = "Paused";
 pub const ACTION_START: &str = "Start";
 /// Action of a state change request: stop.
 pub const ACTION_STOP: &str = "Stop";
-/// Member of a start request's data: whether the guest's processors are to stand still.
+/// Member of a start request's data: whether the guest starts with paused CPUs.
 pub const START_PAUSED: &str = "paused";
 /// Printable status: does not run.
 pub const STATUS_STOPPED: &str = "Stopped";
-/// Printable status: on its way to run.
+/// Printable status: starting.
 pub const STATUS_STARTING: &str = "Starting";
 /// Printable status: runs.
 pub const STATUS_RUNNING: &str = "Running";
@@ -58,17 +58,17 @@ pub const STATUS_STOPPING: &str = "Stopping";
 pub const STATUS_TERMINATING: &str = "Terminating";
 /// Printable status: no node takes the pod.
 pub const STATUS_UNSCHEDULABLE: &str = "ErrorUnschedulable";
-/// Printable status: the claim of a disk is not there.
+/// Printable status: the claim of a disk does not exist.
 pub const STATUS_PVC_NOT_FOUND: &str = "ErrorPvcNotFound";
 /// Printable status: an image cannot be pulled.
 pub const STATUS_ERR_IMAGE_PULL: &str = "ErrImagePull";
-/// Printable status: an image cannot be pulled, and the next try is some time away.
+/// Printable status: an image cannot be pulled, and the next attempt is delayed.
 pub const STATUS_IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
-/// Printable status: failed again and again; the next start is some time away.
+/// Printable status: failed repeatedly; the next start is delayed.
 pub const STATUS_CRASH_LOOP_BACK_OFF: &str = "CrashLoopBackOff";
 /// Printable status: DataVolumes of its templates are being filled.
 pub const STATUS_PROVISIONING: &str = "Provisioning";
-/// Printable status: a claim is bound once the pod that uses it has a node.
+/// Printable status: a claim is only bound when the pod that uses it has a node.
 pub const STATUS_WAITING_FOR_VOLUME_BINDING: &str = "WaitingForVolumeBinding";
 /// Printable status: a DataVolume cannot be filled.
 pub const STATUS_DATA_VOLUME_ERROR: &str = "DataVolumeError";
@@ -76,7 +76,7 @@ pub const STATUS_DATA_VOLUME_ERROR: &str = "DataVolumeError";
 pub const STATUS_WAITING_FOR_RECEIVER: &str = "WaitingForReceiver";
 /// Printable status: its node cannot be reached.
 pub const STATUS_UNKNOWN: &str = "Unknown";
-/// Phase of a volume that comes and goes: its claim is not there, or not bound.
+/// Phase of a hotplugged volume: its claim does not exist or is not bound.
 pub const VOLUME_PENDING: &str = "Pending";
 /// Phase of a volume: its claim is bound.
 pub const VOLUME_BOUND: &str = "Bound";
@@ -84,7 +84,7 @@ pub const VOLUME_BOUND: &str = "Bound";
 pub const VOLUME_ATTACHED: &str = "AttachedToNode";
 /// Phase of a volume: the guest has the disk.
 pub const VOLUME_READY: &str = "Ready";
-/// Phase of a volume: the guest is to give the disk back.
+/// Phase of a volume: the guest is to release the disk.
 pub const VOLUME_DETACHING: &str = "Detaching";
 /// Phase of a volume: the launcher has released the disk.
 pub const VOLUME_UNMOUNTED: &str = "UnMountedFromPod";

@@ -1,7 +1,7 @@
-//! What a preference fills in where a specification is silent. The rules are KubeVirt's.
+//! Fills in the fields that a specification leaves open from a preference. The rules are KubeVirt's.
 //!
-//! Every field of a preference is taken over, also one that has no effect yet: validation then refuses it by its name in the
-//! specification, as it does where a person wrote it there.
+//! Every field of a preference is applied, even one that has no effect yet. Validation then refuses it by its
+//! name in the specification, as if a user had written it there.
 
 use super::{
     ClockPreferences, CpuPreferences, DevicePreferences, FeaturePreferences, FirmwarePreferences,
@@ -13,8 +13,8 @@ use crate::v1::{
 };
 use std::collections::{BTreeMap, HashSet};
 
-/// Fills a machine's own specification, as far as its value must be there before any instance is made: architecture, machine
-/// type, and the storage class of the volumes that come with it.
+/// Fills in the fields of a machine that must be set before any instance is made: architecture, machine type,
+/// and the storage class of its DataVolume templates.
 pub fn to_machine(preference: &VirtualMachinePreferenceSpec, vm: &mut VirtualMachine) {
     let spec = &mut vm.spec.template.spec;
     fill_text(&mut spec.architecture, preference.preferred_architecture.as_ref());
@@ -44,7 +44,7 @@ pub fn autoattach(preference: &VirtualMachinePreferenceSpec, spec: &mut VirtualM
     fill(&mut devices.autoattach_serial_console, preferred.preferred_autoattach_serial_console.as_ref());
 }
 
-/// Fills a specification whose devices are all there, and the annotations of its object.
+/// Fills in a specification that has all its devices, and the annotations of its object.
 pub fn apply(
     preference: &VirtualMachinePreferenceSpec,
     spec: &mut VirtualMachineInstanceSpec,
@@ -59,15 +59,15 @@ pub fn apply(
         features,
         firmware,
         machine: board,
-        // Read with `cpu`, by the instance type.
+        // The topology reads this together with `cpu`.
         prefer_spread_socket_to_core_ratio: _,
         preferred_architecture,
         preferred_launch_security,
         preferred_subdomain,
         preferred_termination_grace_period_seconds,
-        // Compared, not applied.
+        // A requirement is compared, not applied.
         requirements: _,
-        // Of volumes that come with the machine.
+        // Applied to the machine's DataVolume templates.
         volumes: _,
     } = preference;
     for (name, value) in preferred_annotations {
@@ -95,14 +95,14 @@ pub fn apply(
     fill(&mut spec.termination_grace_period_seconds, preferred_termination_grace_period_seconds.as_ref());
 }
 
-/// Takes the preferred value where there is none.
+/// Takes the preferred value if none is given.
 fn fill<T: Clone>(field: &mut Option<T>, preferred: Option<&T>) {
     if field.is_none() {
         *field = preferred.cloned();
     }
 }
 
-/// The same for text, of which none and empty are the same.
+/// The same for text. Empty text counts as not given.
 fn fill_text(field: &mut Option<String>, preferred: Option<&String>) {
     if given(field.as_ref()).is_none()
         && let Some(preferred) = given(preferred)
@@ -121,7 +121,7 @@ fn clock(preferred: &ClockPreferences, spec: &mut VirtualMachineInstanceSpec) {
         return;
     }
     let clock = spec.domain.clock.get_or_insert_default();
-    // The two say the same thing in two ways: both or neither.
+    // Both fields set the offset, so both are filled in or neither.
     if let Some(ClockOffset { timezone, utc }) = preferred_clock_offset
         && clock.utc.is_none()
         && clock.timezone.is_none()
@@ -133,7 +133,7 @@ fn clock(preferred: &ClockPreferences, spec: &mut VirtualMachineInstanceSpec) {
 }
 
 fn cpu_features(preferred: &CpuPreferences, spec: &mut VirtualMachineInstanceSpec) {
-    // Topology and its options say what becomes of an instance type's vCPUs.
+    // The topology and its options decide how the vCPUs of an instance type are divided.
     let CpuPreferences { preferred_cpu_features, preferred_cpu_topology: _, spread_options: _ } = preferred;
     if preferred_cpu_features.is_empty() {
         return;
@@ -146,7 +146,7 @@ fn cpu_features(preferred: &CpuPreferences, spec: &mut VirtualMachineInstanceSpe
 
 fn devices(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec) {
     let DevicePreferences {
-        // Applied before.
+        // Already applied by `autoattach`.
         preferred_autoattach_graphics_device: _,
         preferred_autoattach_input_device: _,
         preferred_autoattach_mem_balloon: _,
@@ -172,13 +172,13 @@ fn devices(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec)
         preferred_tpm,
         preferred_use_virtio_transitional,
         preferred_video_type,
-        // Its documentation says that it has no effect, in KubeVirt as here.
+        // The field has no effect in KubeVirt either, according to its documentation.
         preferred_virtual_gpu_options: _,
     } = preferred;
     let networks = &spec.networks;
     let devices = &mut spec.domain.devices;
     fill(&mut devices.block_multi_queue, preferred_block_multi_queue.as_ref());
-    // The one that the preference decides even where the machine says something.
+    // The only field where the preference overrides the machine.
     if preferred_disable_hotplug.is_some() {
         devices.disable_hotplug = *preferred_disable_hotplug;
     }
@@ -268,7 +268,7 @@ fn features(preferred: &FeaturePreferences, spec: &mut VirtualMachineInstanceSpe
         preferred_smm,
     } = preferred;
     let features = spec.domain.features.get_or_insert_default();
-    // As with hotplug: KubeVirt's type cannot tell whether the machine says something.
+    // As with hotplug: KubeVirt's type does not show whether the machine gives a value.
     if preferred_acpi.is_some() {
         features.acpi.clone_from(preferred_acpi);
     }
@@ -332,7 +332,7 @@ fn firmware(preferred: &FirmwarePreferences, spec: &mut VirtualMachineInstanceSp
         fill(&mut bios.use_serial, preferred_use_bios_serial.as_ref());
     }
     if preferred_efi.is_some() {
-        // The two old fields have no say then.
+        // The two deprecated fields are ignored then.
         if !chosen(&loader) {
             loader.efi.clone_from(preferred_efi);
         }
@@ -344,7 +344,7 @@ fn firmware(preferred: &FirmwarePreferences, spec: &mut VirtualMachineInstanceSp
             fill(&mut efi.secure_boot, preferred_use_secure_boot.as_ref());
         }
     }
-    // Nothing is written where nothing is filled in.
+    // The boot loader is only written if something was filled in.
     if loader != firmware.bootloader.unwrap_or_default() {
         spec.domain.firmware.get_or_insert_default().bootloader = Some(loader);
     }

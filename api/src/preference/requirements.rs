@@ -1,4 +1,4 @@
-//! What a machine must bring to be used with a preference.
+//! Requirements of a preference that a machine must meet.
 
 use super::VirtualMachinePreferenceSpec;
 use super::topology::{Across, Topology, topology};
@@ -34,7 +34,7 @@ pub fn check(
     causes
 }
 
-/// KubeVirt's clients look for this sentence and kind.
+/// KubeVirt's clients compare this message and kind.
 fn unmet(field: &str, why: &str) -> Cause {
     Cause {
         field: field.to_owned(),
@@ -65,7 +65,8 @@ fn vcpus(
     };
     let [sockets, cores, threads] =
         [cpu.sockets, cpu.cores, cpu.threads].map(|count| i64::from(count.unwrap_or(0)));
-    // What the preference spreads over is what has to be enough. An unknown topology is a cause of its own.
+    // The levels that the preference spreads over must have enough vCPUs. Another cause reports an unknown
+    // topology.
     let (given, word, fields): (i64, &str, &[&str]) =
         match topology(&Path::new("preference.spec"), Some(preference)) {
             Ok(Topology::Sockets) => (sockets, "sockets", &["sockets"]),
@@ -118,7 +119,7 @@ fn memory(
     let none = Quantity("0".to_owned());
     let own = spec.domain.memory.as_ref().and_then(|memory| memory.guest.as_ref());
     let given = own.or(instancetype.map(|instancetype| &instancetype.memory.guest)).unwrap_or(&none);
-    // What cannot be read is told by the field that has it.
+    // Validation of the field itself reports a quantity that cannot be read.
     let enough = quantity::bytes(given).map_or(true, |given| given >= least);
     let (field, giver) = match instancetype {
         Some(_) => ("spec.instancetype", "instance type"),

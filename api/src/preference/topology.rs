@@ -3,7 +3,7 @@
 use super::VirtualMachinePreferenceSpec;
 use crate::cause::{Cause, Path};
 
-/// What the preference asks for.
+/// The topology that the preference requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// Every vCPU is a socket.
@@ -12,20 +12,20 @@ pub enum Topology {
     Cores,
     /// Every vCPU is a thread of one core.
     Threads,
-    /// They are spread over several levels.
+    /// The vCPUs are spread over several levels, with this ratio.
     Spread(Across, u32),
-    /// It does not matter: as sockets.
+    /// Any; treated as `Sockets`.
     Any,
 }
 
 /// The levels that share the vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Across {
-    /// Sockets with so many cores.
+    /// Sockets with this many cores each.
     SocketsCores,
-    /// Sockets with so many cores of two threads.
+    /// Sockets with this many cores each, and two threads for each core.
     SocketsCoresThreads,
-    /// Cores of one socket, with so many threads.
+    /// Cores of one socket with this many threads each.
     CoresThreads,
 }
 
@@ -42,7 +42,7 @@ impl Across {
 
 /// Threads of a core where all three levels share the vCPUs.
 const THREADS_PER_CORE: u32 = 2;
-/// Cores of a socket where the preference does not say.
+/// Cores of a socket if the preference gives no ratio.
 const RATIO: u32 = 2;
 
 /// Sockets, cores and threads.
@@ -56,7 +56,8 @@ pub struct Layout {
     pub threads: u32,
 }
 
-/// The topology that a preference asks for; sockets without one. `path` is that of the preference's specification.
+/// The topology that a preference requests; sockets without a preference. `path` is that of the preference's
+/// specification.
 ///
 /// # Errors
 /// The field whose value is not known.
@@ -105,7 +106,7 @@ fn spread(path: &Path, preference: &VirtualMachinePreferenceSpec) -> Result<Topo
 }
 
 impl Topology {
-    /// Divides the vCPUs of an instance type, of which there is at least one.
+    /// Divides the vCPUs of an instance type, at least one.
     ///
     /// # Errors
     /// KubeVirt's sentence about a number that cannot be divided so.

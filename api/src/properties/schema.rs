@@ -1,6 +1,7 @@
-//! Objects made by walking a definition's schema: whatever a kind can say, it says sooner or later.
+//! Objects made by walking a definition's schema. In the long run they contain every field of a kind.
 //!
-//! The choices come from a tape of bytes, which a shorter and lower tape makes simpler: so proptest can shrink them.
+//! The choices come from a tape of bytes. A shorter tape with lower bytes makes a simpler object, so proptest
+//! can shrink it.
 
 use crate::crd;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -8,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::{Map, Value, json};
 
-/// Choices, one byte each; the first possibility where it has ended.
+/// Choices, one byte each. After its end each choice is the first possibility.
 #[derive(Debug)]
 pub(super) struct Tape<'a>(std::slice::Iter<'a, u8>);
 
@@ -27,7 +28,7 @@ impl<'a> Tape<'a> {
         self.0.next().copied().map_or(0, usize::from)
     }
 
-    /// True once in so many times.
+    /// True once in `times` calls.
     fn rarely(&mut self, times: usize) -> bool {
         self.below(times) == times - 1
     }
@@ -44,7 +45,7 @@ pub(super) fn specification(kind: &str) -> JSONSchemaProps {
     schema.properties.unwrap()["spec"].clone()
 }
 
-/// Texts that some field takes: names, words of enumerations, amounts, addresses.
+/// Texts that fields accept: names, enumerated values, amounts, addresses.
 const WORDS: [&str; 70] = [
     "a",
     "b",
@@ -178,7 +179,7 @@ fn object(schema: &JSONSchemaProps, tape: &mut Tape<'_>) -> Value {
     Value::Object(members)
 }
 
-/// The object with one member, anywhere in it, replaced by what the schema allows there.
+/// The object with one member, at any depth, replaced by another value that the schema allows there.
 pub(super) fn grafted(mut object: Value, schema: &JSONSchemaProps, tape: &mut Tape<'_>) -> Value {
     graft(&mut object, schema, tape);
     object
@@ -207,7 +208,7 @@ fn graft(at: &mut Value, schema: &JSONSchemaProps, tape: &mut Tape<'_>) {
     }
 }
 
-/// Paths of the fields that a value gives, and of those that a schema has: joined by dots, without indices.
+/// Paths of the fields of a schema: joined by dots, without indices.
 pub(super) fn fields(schema: &JSONSchemaProps, path: &str, found: &mut Vec<String>) {
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
         fields(items, path, found);
@@ -219,7 +220,7 @@ pub(super) fn fields(schema: &JSONSchemaProps, path: &str, found: &mut Vec<Strin
     }
 }
 
-/// The same for a value.
+/// Paths of the fields that a value contains.
 pub(super) fn given(value: &Value, path: &str, found: &mut impl Extend<String>) {
     match value {
         Value::Array(items) => {

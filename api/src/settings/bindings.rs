@@ -1,20 +1,20 @@
-//! Network binding plugins: how cards are joined to their networks beside the built-in ways.
+//! Network binding plugins: ways to connect cards to their networks in addition to the built-in ones.
 
 use crate::quantity;
 use crate::v1::{Interface, InterfaceBindingPlugin, KubeVirtConfiguration, VirtualMachineInstanceSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How QEMU comes to a card's network.
+/// How QEMU reaches a card's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
-    /// By a tap or macvtap that is in the pod: whatever attaches the network has made it.
+    /// Through a tap or macvtap in the pod, made by the program that attaches the network.
     Tap,
-    /// By a tap that the handler makes, bridged to the pod's link.
+    /// Through a tap that the handler makes and bridges to the pod's link.
     ManagedTap,
 }
 
 impl Attachment {
-    /// The one of that name in `domainAttachmentType`.
+    /// The attachment of this name in `domainAttachmentType`.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "tap" => Some(Attachment::Tap),
@@ -24,21 +24,22 @@ impl Attachment {
     }
 }
 
-/// The one way through a migration that has a name.
+/// The only named way to move a card in a migration.
 pub const LINK_REFRESH: &str = "link-refresh";
 
-/// What is known of a plugin.
+/// Settings of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
-    /// How QEMU comes to the network.
+    /// How QEMU reaches the network.
     pub attachment: Attachment,
-    /// NetworkAttachmentDefinition that the pod is attached to beside the card's network, `name` or `namespace/name`.
+    /// NetworkAttachmentDefinition that the pod is attached to in addition to the card's network, `name` or
+    /// `namespace/name`.
     pub definition: Option<String>,
-    /// A guest with such a card on the pod network can move.
+    /// Whether a guest with such a card on the pod network can move.
     pub moves: bool,
-    /// Where a guest has moved, the card's link goes down and up again.
+    /// Whether the card's link goes down and up again after a guest has moved.
     pub refreshes_link: bool,
-    /// Memory that the launcher's container has more, in bytes, however many cards are of it.
+    /// Additional memory of the launcher's container, in bytes, regardless of the number of cards.
     pub memory: u64,
 }
 
@@ -50,23 +51,23 @@ pub struct Bindings(BTreeMap<String, Plugin>);
 pub static NO_BINDINGS: Bindings = Bindings(BTreeMap::new());
 
 impl Bindings {
-    /// Those that this version serves: admission refuses the others.
+    /// The plugins that this version serves: admission refuses the others.
     pub(super) fn of_configuration(configuration: &KubeVirtConfiguration) -> Self {
         let named = configuration.network.iter().flat_map(|network| &network.binding);
         Bindings(named.filter_map(|(name, given)| Some((name.clone(), plugin(given)?))).collect())
     }
 
-    /// The plugin of a card; none where it has a built-in binding, or where there is no such plugin.
+    /// The plugin of a card; `None` if it has a built-in binding or the plugin does not exist.
     pub fn of(&self, interface: &Interface) -> Option<&Plugin> {
         self.0.get(&interface.binding.as_ref()?.name)
     }
 
-    /// Plugins that a specification names and that are not there.
+    /// Plugins that a specification names and that do not exist.
     pub fn missing<'a>(&self, spec: &'a VirtualMachineInstanceSpec) -> BTreeSet<&'a str> {
         names(spec).filter(|name| !self.0.contains_key(*name)).collect()
     }
 
-    /// Bytes that the launcher's container has more for the plugins of a specification.
+    /// Additional memory of the launcher's container for the plugins of a specification, in bytes.
     pub fn memory(&self, spec: &VirtualMachineInstanceSpec) -> u64 {
         let used: BTreeSet<&str> = names(spec).collect();
         used.iter().filter_map(|name| self.0.get(*name)).map(|plugin| plugin.memory).sum()

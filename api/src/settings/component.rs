@@ -1,11 +1,11 @@
-//! Settings of the components themselves: how much they log, how fast they ask, whom they answer over TLS.
+//! Settings of the components themselves: log levels, request rates and TLS.
 
 use crate::v1::{
     DeveloperConfiguration, KubeVirtConfiguration, LogVerbosity, ReloadableComponentConfiguration,
 };
 use std::collections::BTreeMap;
 
-/// A component with settings of its own.
+/// A component that has its own settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
     /// virt-api.
@@ -20,7 +20,7 @@ pub enum Component {
     Operator,
 }
 
-/// Largest level that means something.
+/// Largest level that has an effect.
 pub const VERBOSITY_LIMIT: u32 = 9;
 
 /// How much is logged: levels as klog and KubeVirt count them, by component and by node.
@@ -39,7 +39,7 @@ impl Verbosity {
             virt_handler,
             virt_launcher,
             virt_operator,
-            // There is no such component: refused by name.
+            // This component does not exist here; the field is refused by name.
             virt_synchronization_controller: _,
         }) = &developer.log_verbosity
         else {
@@ -58,7 +58,7 @@ impl Verbosity {
                 .into_iter()
                 .filter_map(|(component, value)| Some((component, level((*value)?)?)))
                 .collect(),
-            // Zero counts as not given there, as in KubeVirt.
+            // As in KubeVirt, zero counts as not given here.
             nodes: node_verbosity
                 .iter()
                 .filter_map(|(node, value)| Some((node.clone(), level(*value).filter(|level| *level > 0)?)))
@@ -66,17 +66,16 @@ impl Verbosity {
         }
     }
 
-    /// The level of a component on a node; none where nothing is said. A node's own level comes first.
+    /// The level of a component on a node; `None` if none is configured. A node's own level comes first.
     pub fn of(&self, component: Component, node: &str) -> Option<u32> {
         self.nodes.get(node).or_else(|| self.components.get(&component)).copied()
     }
 }
 
-/// How fast a component may ask the API server: so many requests a second in the long run, and so many at once after a
-/// quiet time.
+/// Limit on a component's requests to the API server: a long-term rate, and a burst after a quiet time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Requests a second; above zero.
+    /// Requests per second; above zero.
     pub qps: f64,
     /// Requests at once; at least one.
     pub burst: u32,
@@ -101,12 +100,12 @@ impl Rate {
     }
 }
 
-/// How fast each component may ask.
+/// Request rates of the components.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// virt-api, for what people ask of it.
+    /// virt-api, for requests of users.
     pub api: Rate,
-    /// virt-api, for what its webhooks have to know.
+    /// virt-api, for requests of its webhooks.
     pub webhooks: Rate,
     /// virt-controller.
     pub controller: Rate,
@@ -152,12 +151,13 @@ pub const TLS12_SUITES: [&str; 6] = [
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 
-/// What the servers of the components accept.
+/// TLS versions and cipher suites that the servers of the components accept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     /// The oldest version.
     pub least: TlsVersion,
-    /// Suites of TLS 1.2, by IANA name; all that there are where this is empty. TLS 1.3 has its own, which cannot be chosen.
+    /// Suites of TLS 1.2, by IANA name; empty means all supported suites. TLS 1.3 has its own suites, which
+    /// cannot be chosen.
     pub suites: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Settings of guests: defaults, and which values are allowed.
+//! Settings of guests: defaults and permitted values.
 
 use super::live_update::LiveUpdate;
 use crate::architecture::is_machine_type_of_amd64;
@@ -20,11 +20,11 @@ pub struct GuestDefaults {
     pub machine_type: String,
     /// CPU model.
     pub cpu_model: String,
-    /// CPU request of the pod, in thousandths; none where it follows from the number of CPUs.
+    /// CPU request of the pod, in thousandths; `None` if it follows from the number of CPUs.
     pub cpu_request: Option<u64>,
     /// Binding of the interface that is added by default.
     pub binding: Binding,
-    /// How far they may grow while they run; none where nothing of them changes before the next start.
+    /// Limits of growth at run time; `None` if all changes wait for the next start.
     pub live_update: Option<LiveUpdate>,
     /// Guests with an isolated emulator thread get an even number of host CPUs.
     pub even_parity: bool,
@@ -33,7 +33,7 @@ pub struct GuestDefaults {
 /// A binding that an interface can have by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Binding {
-    /// The guest has an address of its own behind the pod's. KubeVirt's default is `bridge`, see ADR 0001.
+    /// The guest has its own address behind the pod's. KubeVirt's default is `bridge`, see ADR 0001.
     #[default]
     Masquerade,
     /// The guest takes the pod's address over.
@@ -41,7 +41,7 @@ pub enum Binding {
 }
 
 impl Binding {
-    /// By its name in the `KubeVirt` object.
+    /// The binding of this name in the `KubeVirt` object.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "masquerade" => Some(Binding::Masquerade),
@@ -68,7 +68,7 @@ impl Default for GuestDefaults {
 }
 
 impl GuestDefaults {
-    /// The machine type of all architectures comes before that of amd64, as in KubeVirt.
+    /// As in KubeVirt, the machine type for all architectures takes precedence over that for amd64.
     pub(super) fn of_configuration(configuration: &KubeVirtConfiguration) -> Self {
         let built_in = GuestDefaults::default();
         let amd64 = configuration.architecture_configuration.as_ref().and_then(|all| all.amd64.as_ref());
@@ -100,7 +100,8 @@ impl GuestDefaults {
     }
 }
 
-/// Machine types that guests may name, as patterns; those of all architectures come first, as in KubeVirt. Empty: all.
+/// Machine types that guests may name, as patterns; those for all architectures come first, as in KubeVirt.
+/// Empty means all.
 pub(super) fn machine_types(configuration: &KubeVirtConfiguration) -> Vec<String> {
     let amd64 = configuration.architecture_configuration.as_ref().and_then(|all| all.amd64.as_ref());
     let of_amd64 = amd64.map(|amd64| amd64.emulated_machines.clone()).unwrap_or_default();
@@ -111,7 +112,7 @@ pub(super) fn machine_types(configuration: &KubeVirtConfiguration) -> Vec<String
     }
 }
 
-/// What guests read about their system in SMBIOS. The launcher is told in JSON.
+/// System information in SMBIOS that guests read. The launcher gets it as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Smbios {
@@ -131,7 +132,7 @@ pub struct Smbios {
 pub const SMBIOS_LIMIT: usize = 256;
 
 impl Default for Smbios {
-    /// KubeVirt's.
+    /// KubeVirt's defaults.
     fn default() -> Self {
         Smbios {
             manufacturer: "KubeVirt".to_owned(),
@@ -153,13 +154,13 @@ impl std::str::FromStr for Smbios {
 
 impl std::fmt::Display for Smbios {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Texts always have a JSON form.
+        // Strings always have a JSON form.
         f.write_str(&serde_json::to_string(self).unwrap_or_default())
     }
 }
 
 impl Smbios {
-    /// As KubeVirt: each text that is given replaces the one that there would be.
+    /// As in KubeVirt, each given text replaces its default.
     pub(super) fn of_configuration(configuration: &KubeVirtConfiguration) -> Self {
         let built_in = Smbios::default();
         let Some(SmBiosConfiguration { family, manufacturer, product, sku, version }) = &configuration.smbios
@@ -205,7 +206,7 @@ mod tests {
             both(json!({"machineType": "pc-q35-10.0", "architectureConfiguration": amd64})).0,
             "pc-q35-10.0"
         );
-        // What no guest could have counts as not given.
+        // A value that no guest could have counts as not given.
         assert_eq!(
             both(json!({"machineType": "pc-i440fx-9.0", "cpuModel": "a,b"})),
             pair("q35", "host-model")

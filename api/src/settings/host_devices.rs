@@ -1,24 +1,24 @@
-//! Devices of the nodes that guests may be given.
+//! Devices of the nodes that guests may have.
 
 use crate::syntax::is_resource_name;
 use crate::v1::{KubeVirtConfiguration, PermittedHostDevices, UsbSelector};
 use std::collections::BTreeMap;
 
-/// What devices a resource is made of.
+/// Which devices belong to a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
     /// PCI functions of these vendor and device numbers, such as `10de:1eb8`, in lower case.
     Pci(String),
-    /// Mediated devices of this type, with `_` in the place of spaces.
+    /// Mediated devices of this type, with `_` instead of spaces.
     Mediated(String),
     /// Sets of USB devices, one of each vendor and product number.
     Usb(Vec<(u16, u16)>),
 }
 
-/// The resources that are given.
+/// The configured resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostDevices {
-    /// Whether anything is said at all; if not, guests may ask for every resource that a node has.
+    /// Whether any devices are configured. If not, guests may request every resource that a node has.
     limited: bool,
     /// By the resource's name.
     resources: BTreeMap<String, Resource>,
@@ -26,7 +26,7 @@ pub struct HostDevices {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Resource {
-    /// Somebody else's plugin hands them out.
+    /// A device plugin from elsewhere provides it.
     external: bool,
     selectors: Vec<Selector>,
 }
@@ -53,7 +53,8 @@ impl HostDevices {
         devices
     }
 
-    /// What cannot be read is permitted, and found on no node: admission refuses it.
+    /// A resource whose selector cannot be read is permitted but found on no node; admission refuses such a
+    /// selector.
     fn add(&mut self, resource: &str, external: Option<bool>, selector: Option<Selector>) {
         if !is_resource_name(resource) {
             return;
@@ -69,24 +70,24 @@ impl HostDevices {
         }
     }
 
-    /// Whether guests may ask for the resource.
+    /// Whether guests may request the resource.
     pub fn is_permitted(&self, resource: &str) -> bool {
         !self.limited || self.resources.contains_key(resource)
     }
 
-    /// Resources that our handlers offer, and what each is made of.
+    /// Resources that our handlers offer, and the devices of each.
     pub fn offered(&self) -> impl Iterator<Item = (&str, &[Selector])> {
         let ours = self.resources.iter().filter(|(_, resource)| !resource.external);
         ours.map(|(name, resource)| (name.as_str(), resource.selectors.as_slice()))
     }
 }
 
-/// A type's name as it is compared: spaces are written as `_` by some.
+/// A type's name in the form that is compared: some write spaces as `_`.
 pub fn mediated_type(name: &str) -> String {
     name.trim().replace(' ', "_")
 }
 
-/// Whether it is vendor and device number of a PCI function: `10DE:1EB8`.
+/// Whether the text is vendor and device number of a PCI function: `10DE:1EB8`.
 pub(crate) fn is_pci_selector(text: &str) -> bool {
     text.split_once(':').is_some_and(|(vendor, device)| number(vendor).is_some() && number(device).is_some())
 }

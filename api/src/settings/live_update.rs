@@ -1,20 +1,20 @@
-//! What changes in a running guest, and how far it may grow.
+//! Which changes take effect in a running guest, and how far it may grow.
 
 use crate::quantity;
 use crate::v1::KubeVirtConfiguration;
 
-/// How far guests may grow that set no maximum themselves.
+/// Limits of growth for guests that set no maximum themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveUpdate {
-    /// How many times its first sockets and memory.
+    /// Multiple of the first sockets and memory.
     pub ratio: u32,
-    /// Most sockets, in place of the ratio.
+    /// Most sockets, instead of the ratio.
     pub max_sockets: Option<u32>,
-    /// Most memory in bytes, in place of the ratio.
+    /// Most memory in bytes, instead of the ratio.
     pub max_guest: Option<u64>,
 }
 
-/// KubeVirt's.
+/// KubeVirt's ratio.
 const RATIO: u32 = 4;
 
 impl Default for LiveUpdate {
@@ -24,7 +24,8 @@ impl Default for LiveUpdate {
 }
 
 impl LiveUpdate {
-    /// None where changes wait for the next start. Without a strategy they do not, as in KubeVirt.
+    /// `None` if changes wait for the next start. As in KubeVirt, they take effect at once if no strategy is
+    /// given.
     pub(super) fn of_configuration(configuration: &KubeVirtConfiguration) -> Option<Self> {
         if configuration.vm_rollout_strategy.as_deref() == Some("Stage") {
             return None;

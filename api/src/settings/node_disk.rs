@@ -1,6 +1,6 @@
-//! How much of their node's disk guests may take.
+//! How much of the node's disk guests may take.
 //!
-//! KubeVirt has no fields for it: annotations of the `KubeVirt` object say so.
+//! KubeVirt has no fields for these limits, so annotations of the `KubeVirt` object set them.
 
 use crate::names::{EPHEMERAL_DISKS_ANNOTATION, LARGEST_IMAGE_ANNOTATION};
 use crate::quantity;
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 /// The annotations that are read.
 pub(crate) const NODE_DISK_ANNOTATIONS: [&str; 2] = [LARGEST_IMAGE_ANNOTATION, EPHEMERAL_DISKS_ANNOTATION];
 
-/// Most of each, in bytes.
+/// The limits, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeDisk {
-    /// Virtual size of the image of a container disk: what its guest may write is as large.
+    /// Virtual size of the image of a container disk, which also limits how much its guest may write.
     pub largest_image: u64,
-    /// All disks of one instance that end with it, together. Without it their sizes alone are the bound.
+    /// All ephemeral disks of one instance together. Without this limit only their sizes are limited.
     pub total: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Default for NodeDisk {
 }
 
 impl NodeDisk {
-    /// What the object's annotations say; what is out of range counts as not given.
+    /// The limits in the object's annotations; a value out of range counts as not given.
     pub(super) fn of_annotations(annotations: Option<&BTreeMap<String, String>>) -> Self {
         let size =
             |name: &str| annotations.and_then(|all| all.get(name)).and_then(|text| node_disk_size(text));
@@ -37,7 +37,7 @@ impl NodeDisk {
     }
 }
 
-/// A quantity between 1Mi and 64Ti, beyond which no image is served, in bytes; none where it is none.
+/// A quantity between 1Mi and 64Ti in bytes, since no larger image is served; `None` for any other text.
 pub(crate) fn node_disk_size(text: &str) -> Option<u64> {
     let bytes = quantity::bytes(&Quantity(text.to_owned())).ok()?;
     ((1 << 20)..=(64 << 40)).contains(&bytes).then_some(bytes)

@@ -1,10 +1,10 @@
-//! Settings of what nodes offer.
+//! Settings of the CPU models that nodes offer.
 
 use crate::v1::KubeVirtConfiguration;
 use std::collections::BTreeSet;
 
-/// Models that nodes do not offer unless the installation has a list of its own: KubeVirt's. Each stands for its first
-/// version, `<name>-v1`, as well.
+/// KubeVirt's list of models that nodes do not offer, unless the installation has its own list. Each name
+/// also stands for its first version, `<name>-v1`.
 const OBSOLETE: [&str; 17] = [
     "486",
     "Conroe",
@@ -28,13 +28,14 @@ const OBSOLETE: [&str; 17] = [
 /// CPU models that nodes do not offer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuModels {
-    /// The installation's own list. An empty one counts as none: clients of KubeVirt cannot send it.
+    /// The installation's own list. An empty one counts as not given, because clients of KubeVirt cannot send
+    /// it.
     obsolete: BTreeSet<String>,
 }
 
 impl CpuModels {
     pub(super) fn of_configuration(configuration: &KubeVirtConfiguration) -> Self {
-        // The values mean nothing, as in KubeVirt.
+        // As in KubeVirt, the values have no meaning.
         CpuModels { obsolete: configuration.obsolete_cpu_models.keys().cloned().collect() }
     }
 
@@ -47,8 +48,8 @@ impl CpuModels {
         }
     }
 
-    /// Whether the installation's own list names the model. Only then a node whose own model it is takes no guests with
-    /// `host-model`.
+    /// Whether the installation's own list names the model. Only then a node whose own model is in the list
+    /// takes no guests with `host-model`.
     pub fn names_obsolete(&self, model: &str) -> bool {
         self.obsolete.contains(model)
     }

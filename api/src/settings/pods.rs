@@ -7,58 +7,58 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
 
-/// What every launcher pod gets.
+/// Settings that every launcher pod gets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pods {
-    /// Labels of nodes, beside those of the instance, which come first.
+    /// Labels of nodes, in addition to those of the instance, which take precedence.
     pub node_selectors: BTreeMap<String, String>,
     /// Container runtime.
     pub runtime_class: Option<String>,
-    /// System call filter.
+    /// Seccomp profile.
     pub seccomp: Seccomp,
     /// Factor on the memory that QEMU and the launcher need.
     pub overhead: Factor,
-    /// Resources of the helper of a container disk, where they are not the built-in ones.
+    /// Resources of the helper of a container disk, if they replace the built-in ones.
     pub container_disk: HelperResources,
-    /// The same of the program of an attachment pod.
+    /// The same for the program of an attachment pod.
     pub hotplug_disk: HelperResources,
-    /// The same of the program that shares a directory.
+    /// The same for the program that shares a directory.
     pub virtiofs: HelperResources,
     /// Labels of namespaces where a pod that has no CPU limit gets one.
     pub cpu_limit: Option<LabelSelector>,
-    /// Limits that quotas of the pod's namespace ask for; for who has looked at the namespace to set.
+    /// Limits that quotas of the pod's namespace require; set by callers that have read the namespace.
     pub quota: QuotaLimits,
-    /// Whether images of container disks are volumes of the pod and not containers; for who knows that the cluster has such
-    /// volumes to set, as the feature gate alone does not say so.
+    /// Whether images of container disks are volumes of the pod instead of containers; set by callers that
+    /// know that the cluster supports such volumes, because the feature gate alone does not say so.
     pub image_volumes: bool,
     /// Storage class of the claims that keep UEFI variables and TPM state.
     pub state_class: Option<String>,
-    /// Room for new disks on claims.
+    /// Free space for new disks on claims.
     pub room: Room,
-    /// Nothing is kept of what guests say on their serial consoles, where they do not say so themselves.
+    /// Whether the serial console of guests is not logged, unless a guest requests it.
     pub without_serial_log: bool,
-    /// How much of their node's disk guests may take; in annotations of the object.
+    /// How much of the node's disk guests may take; from annotations of the object.
     pub node_disk: NodeDisk,
 }
 
-/// Room for a new disk on a claim's file system.
+/// Free space for a new disk on a claim's file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes that stay free.
     pub reserve: u64,
-    /// By how many hundredths the disk may be smaller than asked for.
+    /// By how many percent the disk may be smaller than requested.
     pub tolerated_percent: u8,
 }
 
 impl Default for Room {
-    /// As in KubeVirt.
+    /// KubeVirt's defaults.
     fn default() -> Self {
         Room { reserve: 128 << 10, tolerated_percent: 10 }
     }
 }
 
 impl Room {
-    /// What the installation says; what is out of range counts as not given.
+    /// The installation's values; a value out of range counts as not given.
     fn of(developer: &DeveloperConfiguration) -> Self {
         let usual = Room::default();
         let percent = developer.pvc_tolerate_less_space_up_to_percent;
@@ -72,28 +72,29 @@ impl Room {
     }
 }
 
-/// System call filter of a pod.
+/// Seccomp profile of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Seccomp {
-    /// The container runtime's own. KubeVirt's default is no filter; Pod Security's `restricted` asks for one.
+    /// The container runtime's own profile. KubeVirt's default is no filter; Pod Security's `restricted`
+    /// requires one.
     #[default]
     RuntimeDefault,
     /// A file beneath the kubelet's directory of profiles.
     Localhost(String),
 }
 
-/// Limits that a pod without limits of its own gets where a quota of its namespace counts limits: such a quota lets in no pod
-/// without them.
+/// Limits that a pod without limits of its own gets if a quota of its namespace counts limits: such a quota
+/// admits no pod without them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
-    /// A CPU limit.
+    /// Whether it gets a CPU limit.
     pub cpu: bool,
-    /// A memory limit, this many times the request.
+    /// Whether it gets a memory limit, this many times the request.
     pub memory: Option<Factor>,
 }
 
 impl QuotaLimits {
-    /// The limit of memory in a namespace that says nothing else: twice the request, as in KubeVirt.
+    /// Default factor of the memory limit: twice the request, as in KubeVirt.
     pub const MEMORY: Factor = Factor(2000);
 }
 
@@ -108,14 +109,14 @@ impl Default for Factor {
 }
 
 impl Factor {
-    /// A decimal number as text; none where it is none, below one or beyond a thousand.
+    /// A decimal number as text; `None` if it is not a number, below one or above a thousand.
     pub fn parse(text: &str) -> Option<Self> {
         let (whole, part) = text.split_once('.').unwrap_or((text, ""));
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         if whole.is_empty() || whole.len() > 4 || part.len() > 18 || !digits(whole) || !digits(part) {
             return None;
         }
-        // Further digits are less than a kibibyte of a mebibyte: rounded up.
+        // Further digits would change less than a kibibyte per mebibyte, so they are rounded up.
         let (head, tail) = part.split_at(part.len().min(3));
         let mut thousandths: u64 = format!("{whole}{head:0<3}").parse().ok()?;
         if tail.bytes().any(|byte| byte != b'0') {
@@ -124,7 +125,7 @@ impl Factor {
         (1000..=1_000_000).contains(&thousandths).then_some(Factor(thousandths))
     }
 
-    /// So many times an amount, rounded up.
+    /// The multiple of an amount, rounded up.
     pub fn times(self, amount: u64) -> u64 {
         let product = (u128::from(amount) * u128::from(self.0)).div_ceil(1000);
         u64::try_from(product).unwrap_or(u64::MAX)
@@ -142,7 +143,7 @@ pub struct HelperResources {
 
 /// Resources that can be given to a helper.
 pub const HELPER_RESOURCES: [&str; 2] = ["cpu", "memory"];
-/// The helpers that there are, in KubeVirt's words.
+/// The configurable helpers, by KubeVirt's names.
 pub const HELPERS: [&str; 3] = [CONTAINER_DISK, HOTPLUG_DISK, VIRTIOFS];
 const CONTAINER_DISK: &str = "container-disk";
 const HOTPLUG_DISK: &str = "hotplug-disk";

@@ -1,4 +1,4 @@
-//! One row for each field that an instance type decides: what it becomes, and what is in its way.
+//! One row for each field that an instance type sets: its result and its conflicts.
 
 use super::*;
 use serde_json::{Value, json};
@@ -215,7 +215,7 @@ fn what_says_nothing_is_no_conflict() {
         result["spec"]["domain"]["cpu"],
         json!({"sockets": 1, "cores": 1, "threads": 1, "model": "a", "dedicatedCpuPlacement": true})
     );
-    // Fields that only the machine decides stay.
+    // Fields that only the machine sets stay.
     let domain = json!({"cpu": {"model": "b"}, "memory": {"maxGuest": "4Gi"}, "ioThreadsPolicy": "shared"});
     let result = applied(json!({}), domain, json!({"nodeSelector": {"a": "b"}}), Value::Null).unwrap();
     assert_eq!(result.pointer("/spec/domain/cpu/model"), Some(&json!("b")));

@@ -1,4 +1,4 @@
-//! What admission, the expanding calls and the controller make of a machine.
+//! What admission, the calls that expand and the controller make of a machine.
 
 use super::*;
 use crate::gates::Gates;
@@ -69,7 +69,7 @@ fn a_machine_without_memory_of_its_own_is_valid_with_an_instance_type() {
     let spec = &admitted.spec.template.spec;
     assert_eq!(spec.domain.memory.as_ref().unwrap().guest, Some(Quantity("1Gi".to_owned())));
     assert_eq!(spec.domain.cpu.as_ref().unwrap().cores, Some(2));
-    // Devices that come by themselves are the preference's.
+    // The preference chooses the bus of disks that are added by default.
     assert_eq!(spec.domain.devices.disks[0].disk.as_ref().unwrap().bus.as_deref(), Some("virtio"));
     assert_eq!(spec.domain.devices.interfaces[0].model.as_deref(), Some("virtio"));
     assert_eq!(validate::vm(&admitted, Requester::User, &Gates::default()), []);
@@ -117,7 +117,7 @@ fn what_is_not_there_is_no_reason_to_refuse() {
     let machine = vm(json!({"preference": {"name": "linux"}}));
     let admitted = admit(None, machine, &lookups).unwrap();
     assert_eq!(validate::vm(&admitted, Requester::User, &Gates::default()), []);
-    // What any instance type decides is a conflict still.
+    // A field that every instance type sets is still a conflict.
     let own = vm(json!({"preference": {"name": "linux"},
         "template": {"spec": {"domain": {"devices": {}, "memory": {"guest": "1Gi"}}}}}));
     assert_eq!(refused(None, own, &lookups).len(), 1);
@@ -162,7 +162,7 @@ fn the_matcher_itself_comes_first() {
     assert!(admit(Some(&old), leaving, &Lookups::default()).is_ok());
 }
 
-/// What has no effect yet is refused as where a person wrote it.
+/// A field without effect is refused from a preference just as from a user.
 #[test]
 fn a_preference_hides_nothing_from_validation() {
     let preference: VirtualMachinePreferenceSpec = serde_json::from_value(json!({
@@ -227,7 +227,7 @@ fn on_its_own_a_machine_names_nothing_and_starts_the_same() {
 }
 
 mod any_input {
-    //! Whatever an object holds that the API server stores.
+    //! Any content of an object that the API server stores.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Where the search leads, step by step.
+//! The path of the search, step by step.
 
 use super::*;
 use serde_json::json;
@@ -169,7 +169,7 @@ fn the_choice_takes_the_place_of_the_question() {
     let written = serde_json::to_value(&machine.spec.instancetype).unwrap();
     assert_eq!(written, json!({"name": "u1.small", "kind": "VirtualMachineInstancetype"}));
     assert!(machine.spec.template.spec.domain.memory.is_some());
-    // It was only there for the other case.
+    // The memory was only a fallback.
     let choice = choose(&matcher(Some("Ignore")), Ok(named())).unwrap();
     apply(Family::Instancetype, &choice, &mut machine.spec);
     assert_eq!(machine.spec.template.spec.domain.memory, None);

@@ -64,7 +64,7 @@ fn what_is_in_a_copy_is_read_as_what_it_is() {
         "ControllerRevision web-small-v1beta1-u-3: not a preference of instancetype.kubevirt.io/v1beta1 but \
          instancetype.kubevirt.io/v1beta1 VirtualMachineClusterInstancetype"
     );
-    // Anybody's revision may be named: nothing of it is shown.
+    // A machine may name any revision: none of its content is shown.
     let foreign = ControllerRevision {
         metadata: ObjectMeta { name: Some("db-1".to_owned()), ..ObjectMeta::default() },
         data: Some(RawExtension(json!({"spec": {"password": "x"}}))),
@@ -131,7 +131,7 @@ fn the_status_follows_the_matcher() {
             json!({"name": "a", "kind": "VirtualMachineInstancetype"}),
             false,
         ),
-        // A copy that was taken out of the status is made anew.
+        // A copy that was removed from the status is made again.
         (
             json!({"name": "a"}),
             json!({"name": "a", "controllerRevisionRef": {}}),

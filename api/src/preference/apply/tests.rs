@@ -1,4 +1,4 @@
-//! One row for each preferred field: where it goes, and what it leaves alone.
+//! One row for each preferred field: the field that it fills in, and the values that it does not change.
 
 use super::*;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn applied(preference: &Value, domain: Value, spec: Value) -> Value {
     value
 }
 
-/// Preference, what is there before, place, value after.
+/// Each row: preference, domain before, path, value after.
 fn check(rows: Vec<(Value, Value, &str, Value)>) {
     for (preference, domain, place, wanted) in rows {
         let result = applied(&preference, domain, json!({}));
@@ -54,7 +54,7 @@ fn devices_are_switched() {
             (json!({"devices": {preferred: false}}), set, &place, json!(true)),
         ]);
     }
-    // The one that the preference decides in any case.
+    // The only field where the preference overrides the machine.
     let hotplug = json!({"devices": {"preferredDisableHotplug": true}});
     check(vec![(
         hotplug,
