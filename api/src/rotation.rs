@@ -55,8 +55,8 @@ impl Rotation {
         rotation.is_possible().then_some(rotation)
     }
 
-    /// How long a new authority waits in the bundle before it signs: half of the time that it and the former one are both
-    /// believed, and no longer than is of use.
+    /// How long a new authority waits in the bundle before it signs: half of the time during which it and the
+    /// former one are both trusted, but not longer than useful.
     pub fn settle(&self) -> Duration {
         (self.authority.renew_before / 2).min(5 * MINUTE)
     }

@@ -228,14 +228,16 @@ pub fn overhead_parts(vmi: &ValidVmi, settings: &Settings) -> Vec<(&'static str,
 
 /// Requests and limits of the `compute` container.
 ///
-/// CPU: the given request, else virtual CPUs divided by the allocation ratio. Memory: the given request, else the guest's
-/// memory divided by the overcommit; the overhead is added to the request (unless `overcommitGuestOverhead`) and to a
-/// given limit. A limit is set only where one is given, but for one CPU for each virtual one where the settings ask for a
-/// limit (see `Pods::cpu_limit`: whoever builds a pod takes it away where the namespace is not selected), and where a quota
-/// of the namespace wants limits (see `Pods::quota`).
+/// CPU: the given request, else virtual CPUs divided by the allocation ratio. Memory: the given request, else
+/// the guest's memory divided by the overcommit; the overhead is added to the request (unless
+/// `overcommitGuestOverhead`) and to a given limit. A limit is only set if one is given, with two exceptions:
+/// one CPU for each virtual CPU if the settings ask for a limit (see `Pods::cpu_limit`: the code that builds
+/// a pod removes it if the namespace is not selected), and limits that a quota of the namespace requires (see
+/// `Pods::quota`).
 ///
-/// With dedicated CPUs the container has whole ones, and for CPU and memory the request is the limit: the kubelet's CPU manager
-/// asks for both. Such memory is not overcommitted, neither the guest's nor the overhead: it is all that the container may use.
+/// With dedicated CPUs the container has whole CPUs, and for CPU and memory the request is the limit: the
+/// kubelet's CPU manager requires both. Neither the guest's memory nor the overhead is overcommitted then,
+/// because the container cannot use more than its request.
 pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirements {
     let given = vmi.spec().domain.resources.clone().unwrap_or_default();
     let overhead = overhead_bytes(vmi, settings);
@@ -248,7 +250,7 @@ pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirement
     let dedicated = DedicatedCpus::of(vmi);
     let overcommit = if dedicated.is_some() { 100 } else { settings.memory_overcommit.max(1) };
     let without_overcommit = u128::from(vmi.guest_memory()) * 100 / u128::from(overcommit);
-    // Huge pages are a resource of their own, and no part of the pod's memory.
+    // Huge pages are a separate resource and not part of the pod's memory.
     let in_pages = huge_pages(vmi).map_or(0, |_| vmi.guest_memory());
     let limit = positive(given.limit("memory")).filter(|_| dedicated.is_some());
     let request = positive(given.request("memory"))
@@ -293,7 +295,7 @@ pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirement
     if positive(given.limit("cpu")).is_none() {
         limits.remove("cpu");
         if settings.pods.cpu_limit.is_some() || settings.pods.quota.cpu {
-            // Never below what is requested.
+            // Never below the request.
             let request = requests.get("cpu").and_then(|request| quantity::millis(request).ok()).unwrap_or(0);
             let limit = (cpus * 1000).max(request);
             limits.insert("cpu".to_owned(), quantity::from_millis(limit));
@@ -306,7 +308,7 @@ pub fn pod_resources(vmi: &ValidVmi, settings: &Settings) -> ResourceRequirement
     }
 }
 
-/// Size of the pages that the guest's memory consists of, as it is written, where they are huge.
+/// Page size in the specification, if the guest's memory consists of huge pages.
 fn huge_pages(vmi: &ValidVmi) -> Option<&str> {
     let pages = vmi.spec().domain.memory.as_ref()?.hugepages.as_ref()?;
     pages.page_size.as_deref()

@@ -19,7 +19,7 @@ pub struct Error {
     pub time: Option<Time>,
 }
 
-/// Claim as it was when the snapshot was taken, used as a mould for the restored one.
+/// Claim as it was when the snapshot was taken, used as a template for the restored one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PersistentVolumeClaim {
@@ -79,7 +79,7 @@ pub struct VirtualMachine {
     pub status: Option<VirtualMachineStatus>,
 }
 
-/// What a snapshot stores: the machine's definition and a list of volume copies.
+/// Content of a snapshot: the machine's definition and a list of volume copies.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -114,7 +114,7 @@ pub struct VirtualMachineSnapshotContentSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineSnapshotContentStatus {
-    /// When the volume copies were cut.
+    /// When the volume copies were made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_time: Option<Time>,
     /// Latest failure, if any.
@@ -217,7 +217,7 @@ pub struct VolumeBackup {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotStatus {
-    /// When the storage driver cut the copy.
+    /// When the storage driver made the copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_time: Option<Time>,
     /// Failure reported by the storage driver.

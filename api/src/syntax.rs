@@ -1,6 +1,6 @@
-//! What texts must look like: names, labels, paths, and what becomes part of a command line.
+//! Rules for texts: names, labels, paths, and parts of a command line.
 
-/// At most that many characters of a user's text are repeated in a message.
+/// At most this many characters of a user's text are repeated in a message.
 const QUOTED: usize = 64;
 
 /// A user's text for a message: of bounded length, without control characters.
@@ -13,7 +13,8 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Whether it is a DNS label (RFC 1123): lower case letters, digits and `-`, up to 63, not starting or ending with `-`.
+/// Whether the text is a DNS label (RFC 1123): lower case letters, digits and `-`, up to 63, not starting or
+/// ending with `-`.
 pub fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=63).contains(&text.len())
@@ -26,12 +27,13 @@ pub fn is_dns_label(text: &str) -> bool {
 pub(crate) const DNS_LABEL: &str =
     "lower case letters, digits and '-', at most 63, starting and ending with a letter or digit";
 
-/// Whether it is a DNS subdomain (RFC 1123): labels joined by dots, up to 253.
+/// Whether the text is a DNS subdomain (RFC 1123): labels joined by dots, up to 253.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
-/// Whether it is an IANA service name: up to 15 lower case letters, digits and single `-`, with a letter.
+/// Whether the text is an IANA service name: up to 15 lower case letters, digits and single `-`, with a
+/// letter.
 pub(crate) fn is_port_name(text: &str) -> bool {
     is_dns_label(text)
         && text.len() <= 15
@@ -39,7 +41,7 @@ pub(crate) fn is_port_name(text: &str) -> bool {
         && !text.contains("--")
 }
 
-/// Whether it is a UUID in its usual form.
+/// Whether the text is a UUID in its usual form.
 pub(crate) fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(index, byte)| match index {
@@ -48,18 +50,19 @@ pub(crate) fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// Whether it is printable ASCII of at most that length.
+/// Whether the text is printable ASCII of at most this length.
 pub(crate) fn is_printable(text: &str, limit: usize) -> bool {
     text.len() <= limit && text.bytes().all(|b| (b' '..=b'~').contains(&b))
 }
 
-/// Whether it consists of letters, digits and `_ . + -`, and is not empty.
+/// Whether the text consists of letters, digits and `_ . + -`, and is not empty.
 pub(crate) fn is_serial(text: &str) -> bool {
     !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'+' | b'-'))
 }
 
-/// Absolute, nothing empty, `.` or `..` in it, and no characters that no file name of a disk has.
+/// Whether a path is absolute, has no part that is empty, `.` or `..`, and has only characters that are usual
+/// in file names.
 pub(crate) fn is_plain_path(path: &str) -> bool {
     path.strip_prefix('/').is_some_and(|rest| {
         rest.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
@@ -67,7 +70,8 @@ pub(crate) fn is_plain_path(path: &str) -> bool {
     })
 }
 
-/// Whether it may be the value of a label: up to 63 letters, digits and `-_.`, with a letter or digit at both ends.
+/// Whether the text may be the value of a label: up to 63 letters, digits and `-_.`, with a letter or digit
+/// at both ends.
 pub(crate) fn is_label_value(text: &str) -> bool {
     let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
     text.is_empty()
@@ -77,19 +81,20 @@ pub(crate) fn is_label_value(text: &str) -> bool {
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')))
 }
 
-/// Whether it may be the key of a label: such a value that is not empty, behind a DNS subdomain and a slash or alone.
+/// Whether the text may be the key of a label: a value that is not empty, optionally after a DNS subdomain
+/// and a slash.
 pub(crate) fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_dns_subdomain)
 }
 
-/// Whether it may be the name of a CPU model, or is empty. It becomes part of QEMU's command line, where a comma starts a
-/// property.
+/// Whether the text is empty or may be the name of a CPU model. The name becomes part of QEMU's command line,
+/// where a comma starts a property.
 pub fn is_cpu_model(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Whether pods can ask for a resource of that name.
+/// Whether pods can request a resource of this name.
 pub(crate) fn is_resource_name(text: &str) -> bool {
     text.contains('/') && is_label_key(text)
 }

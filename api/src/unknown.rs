@@ -1,10 +1,10 @@
-//! Unknown fields of a manifest. The API server names them by its schema; here there is none, so that what was
-//! read is written again and compared: what is missing then was not read.
+//! Unknown fields of a manifest. The API server finds them with its schema. There is no schema here, so the
+//! decoded manifest is encoded again and compared: a field that is missing then is unknown.
 
 use serde_json::Value;
 
-/// Paths of what is in the manifest and not in what was read from it. An empty list says nothing, and is no loss; an empty
-/// object may switch something on.
+/// Paths of fields that are in the manifest but not in `read`, the manifest after decoding and encoding. A
+/// missing empty list is not reported, because it has no effect; an empty object may switch something on.
 pub fn fields(manifest: &Value, read: &Value) -> Vec<String> {
     let mut lost = Vec::new();
     compare(String::new(), manifest, read, &mut lost);
@@ -28,7 +28,7 @@ fn compare(path: String, manifest: &Value, read: &Value, lost: &mut Vec<String>)
                 compare(format!("{path}[{index}]"), item, known, lost);
             }
         }
-        // A value that is written in another way, such as a number for a text, was read all the same.
+        // A value in another form, such as a number instead of a text, was still read.
         _ => {}
     }
 }

@@ -1,4 +1,4 @@
-//! [`ValidVmi`]: an instance with defaults filled in and nothing wrong. All work happens on it.
+//! [`ValidVmi`]: a valid instance with its defaults. All other code works on it.
 
 use crate::defaults;
 use crate::gates::Gates;
@@ -10,10 +10,10 @@ use crate::validate::{self, Cause, CauseKind, Path};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::sync::LazyLock;
 
-/// Admission asked about gates; what it let pass stays.
+/// Admission checked the gates, so an object that passed stays valid.
 static GATES: LazyLock<Gates> = LazyLock::new(Gates::all);
 
-/// Most queues of a network interface, as in KubeVirt: what the kernel gives a tap.
+/// Most queues of a network interface, as in KubeVirt: the kernel's limit for a tap.
 const MAX_QUEUES: u32 = 256;
 
 /// An instance that cannot be invalid.
@@ -29,9 +29,9 @@ pub struct ValidVmi {
 /// A disk with its volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidDisk {
-    /// How the guest sees it.
+    /// How the guest sees the disk.
     pub disk: Disk,
-    /// Where its contents come from.
+    /// The source of its contents.
     pub volume: Volume,
     /// Its bus.
     pub bus: Bus,
@@ -46,23 +46,23 @@ pub enum Bus {
     Sata,
     /// virtio-scsi.
     Scsi,
-    /// A stick on USB.
+    /// A USB stick.
     Usb,
 }
 
 /// An interface with its network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidInterface {
-    /// How the guest sees it.
+    /// How the guest sees the interface.
     pub interface: Interface,
-    /// What it is connected to.
+    /// The network that it is connected to.
     pub network: Network,
     /// Its hardware address, given or derived: lower case, separated by colons.
     pub mac: String,
 }
 
 impl ValidVmi {
-    /// Fills in defaults and validates; every cause where something is wrong.
+    /// Fills in defaults and validates; returns all causes if something is wrong.
     pub fn new(mut vmi: VirtualMachineInstance) -> Result<Self, Vec<Cause>> {
         defaults::vmi(&mut vmi);
         let mut causes = validate::vmi(&vmi, &GATES);
@@ -81,7 +81,7 @@ impl ValidVmi {
                 Ok(ValidVmi { vmi, guest_memory, topology, disks, interfaces })
             }
             (false, ..) => Err(causes),
-            // Validation has a cause for each of these; should it ever miss one, the object is still refused.
+            // Validation has a cause for each of these. If it missed one, the object is still refused.
             (true, ..) => Err(vec![Cause::invalid(&Path::new("spec"), "spec cannot be put into effect")]),
         }
     }
@@ -106,12 +106,12 @@ impl ValidVmi {
         self.vmi.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Its namespace; empty where it came from a file.
+    /// Its namespace; empty if it was read from a file.
     pub fn namespace(&self) -> &str {
         self.vmi.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Its UID; empty where it came from a file.
+    /// Its UID; empty if it was read from a file.
     pub fn uid(&self) -> &str {
         self.vmi.metadata.uid.as_deref().unwrap_or_default()
     }
@@ -127,13 +127,13 @@ impl ValidVmi {
         self.guest_memory
     }
 
-    /// Guest memory in bytes that it may grow to; none where it is not to grow.
+    /// The most memory that the guest can grow to, in bytes; `None` if it cannot grow.
     pub fn max_guest_memory(&self) -> Option<u64> {
         let max = self.spec().domain.memory.as_ref()?.max_guest.as_ref()?;
         quantity::bytes(max).ok().filter(|max| *max > self.guest_memory)
     }
 
-    /// Size of the pages that guest memory consists of, where they are huge.
+    /// Page size of guest memory, if it consists of huge pages.
     pub fn huge_page(&self) -> Option<u64> {
         let pages = self.spec().domain.memory.as_ref()?.hugepages.as_ref()?;
         let size = Quantity(pages.page_size.clone()?);
@@ -161,12 +161,13 @@ impl ValidVmi {
         &self.disks
     }
 
-    /// Those of the disks that the guest starts with, each with its place in the list.
+    /// The disks that the guest starts with, each with its index in the list.
     pub fn boot_disks(&self) -> impl Iterator<Item = (usize, &ValidDisk)> {
         self.disks.iter().enumerate().filter(|(_, disk)| !disk.volume.is_hotpluggable())
     }
 
-    /// Those of the volumes that the launcher's pod has, in their order. They stay the same as long as the instance is there.
+    /// The volumes that are part of the launcher's pod, in their order. They stay the same during the life of
+    /// the instance.
     pub fn boot_volumes(&self) -> impl Iterator<Item = &Volume> {
         self.volumes().iter().filter(|volume| !volume.is_hotpluggable())
     }
@@ -181,14 +182,14 @@ impl ValidVmi {
         &self.interfaces
     }
 
-    /// Queues of an interface: one for each virtual CPU, where that is asked for and its card has more than one.
+    /// Queues of an interface: one for each virtual CPU, if that is requested and the card can have several.
     pub fn queues(&self, interface: &Interface) -> u32 {
         let wanted = self.spec().domain.devices.network_interface_multiqueue == Some(true);
         let virtio = interface.model.as_deref().is_none_or(|model| model.is_empty() || model == "virtio");
         if wanted && virtio { self.topology.vcpus().clamp(1, MAX_QUEUES) } else { 1 }
     }
 
-    /// Devices of the node that it gets: path and resource of each. GPUs come first.
+    /// Devices of the node for the guest: field path and resource of each. GPUs come first.
     pub fn host_devices(&self) -> impl Iterator<Item = (String, &str)> {
         let devices = &self.spec().domain.devices;
         let gpus = devices.gpus.iter().map(|gpu| gpu.device_name.as_deref());
@@ -216,7 +217,8 @@ impl ValidVmi {
         acpi.is_none_or(|acpi| acpi.is_enabled())
     }
 
-    /// The guest's host name: the given one, else the instance's name up to its first dot, 63 characters of it.
+    /// The guest's host name: the given one, else the instance's name up to its first dot, cut to 63
+    /// characters.
     pub fn hostname(&self) -> String {
         match self.spec().hostname.as_deref() {
             Some(given) if !given.is_empty() => given.to_owned(),
@@ -229,7 +231,7 @@ impl ValidVmi {
     }
 }
 
-/// Each disk with its volume and bus; none where one of them is missing or unknown.
+/// Each disk with its volume and bus; `None` if one of them is missing or unknown.
 fn pair_disks(spec: &VirtualMachineInstanceSpec) -> Option<Vec<ValidDisk>> {
     let pair = |disk: &Disk| {
         let volume = spec.volumes.iter().find(|volume| volume.name == disk.name)?.clone();
@@ -245,7 +247,7 @@ fn pair_disks(spec: &VirtualMachineInstanceSpec) -> Option<Vec<ValidDisk>> {
     spec.domain.devices.disks.iter().map(pair).collect()
 }
 
-/// Each interface with its network and hardware address; none where the network is missing.
+/// Each interface with its network and hardware address; `None` if a network is missing.
 fn pair_interfaces(
     spec: &VirtualMachineInstanceSpec,
     namespace: &str,

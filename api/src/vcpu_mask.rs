@@ -1,4 +1,5 @@
-//! Virtual CPUs of `realtime.mask`: numbers, ranges, and `^` for one that is taken out whatever else is said, such as `0-3,^1`.
+//! Virtual CPUs of `realtime.mask`: numbers, ranges, and `^` for a CPU that is always excluded, such as
+//! `0-3,^1`.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +9,15 @@ const MOST: u32 = 1023;
 /// Some of a guest's virtual CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VcpuMask {
-    /// None: all of them, but for those that are taken out.
+    /// The included CPUs; `None` means all.
     named: Option<BTreeSet<u32>>,
     out: BTreeSet<u32>,
 }
 
 impl VcpuMask {
-    /// Reads a mask; an empty one is all. None where it is not one.
+    /// Parses a mask; an empty one means all CPUs. `None` if the text is not a mask.
     ///
-    /// One that only takes out is none of them in KubeVirt, which asks for what is named. So it is here.
+    /// As in KubeVirt, a mask that only excludes CPUs selects none, because only included CPUs are selected.
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(VcpuMask::default());
@@ -41,7 +42,7 @@ impl VcpuMask {
         Some(VcpuMask { named: Some(named), out })
     }
 
-    /// Whether the virtual CPU is one of them.
+    /// Whether the mask selects the virtual CPU.
     pub fn has(&self, vcpu: u32) -> bool {
         self.named.as_ref().is_none_or(|named| named.contains(&vcpu)) && !self.out.contains(&vcpu)
     }

@@ -1,13 +1,13 @@
-//! The admission webhooks: which writes virt-api is asked about, and virt-operator about the KubeVirt object; by which name
-//! and under which path.
+//! The admission webhooks: the writes that the API server sends to virt-api, and to virt-operator for the
+//! KubeVirt object, with the name and path of each webhook.
 //!
-//! One list for both sides: the installed configurations are made from it, and who is asked finds by it what a review is
-//! about. Names and paths are KubeVirt's. Every kind that we define has a webhook that decides about new objects (a test
-//! says so), so that none is stored and then ignored.
+//! One list serves both sides: virt-operator makes the configurations from it, and the servers find the
+//! meaning of a review in it. Names and paths are KubeVirt's. Every kind that we define has a webhook that
+//! validates new objects (a test checks this), so that no object is stored and then ignored.
 
 use Configuration::{Mutator, Operator, Validator};
 
-/// What a webhook decides about.
+/// The subject of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// Defaults of a VirtualMachine.
@@ -36,7 +36,8 @@ pub enum Hook {
     MigrationUpdate,
     /// A VirtualMachineSnapshot.
     Snapshot,
-    /// A VirtualMachineSnapshotContent. KubeVirt has no webhook for it, since only its controller makes any.
+    /// A VirtualMachineSnapshotContent. KubeVirt has no webhook for it, because only its controller makes
+    /// such objects.
     SnapshotContent,
     /// A VirtualMachineRestore.
     Restore,
@@ -54,7 +55,8 @@ pub enum Hook {
     Preference,
     /// A VirtualMachineClusterPreference.
     ClusterPreference,
-    /// The status of a VirtualMachine, a replica set or a migration, written by someone else than our components.
+    /// The status of a VirtualMachine, a replica set or a migration, written by another client than our
+    /// components.
     Status,
     /// A MigrationPolicy.
     MigrationPolicy,
@@ -80,7 +82,7 @@ pub enum Configuration {
 }
 
 impl Configuration {
-    /// All of them.
+    /// All configurations.
     pub const ALL: [Configuration; 3] = [Mutator, Validator, Operator];
 
     /// Name of the object.
@@ -96,9 +98,9 @@ impl Configuration {
 /// One webhook.
 #[derive(Clone, Copy, Debug)]
 pub struct Webhook {
-    /// What a webhook decides about.
+    /// The subject of the webhook.
     pub hook: Hook,
-    /// Where it is listed.
+    /// The configuration that lists it.
     pub configuration: Configuration,
     /// Its full name.
     pub name: &'static str,
@@ -106,9 +108,9 @@ pub struct Webhook {
     pub path: &'static str,
     /// API group, and its version in which virt-api gets the objects; the API server converts others.
     pub api: (&'static str, &'static str),
-    /// Plural resources, perhaps with a subresource.
+    /// Plural resources, with a subresource if there is one.
     pub resources: &'static [&'static str],
-    /// Operations as admission calls them.
+    /// Operations, in the terms of admission.
     pub operations: &'static [&'static str],
 }
 
@@ -172,12 +174,12 @@ pub const WEBHOOKS: &[Webhook] = webhooks![
 ];
 
 impl Hook {
-    /// The hook of virt-api at that path, which has no slash.
+    /// The hook of virt-api at this path, without the leading slash.
     pub fn at(path: &str) -> Option<Hook> {
         Self::find(path, |configuration| configuration != Operator)
     }
 
-    /// The hook of virt-operator at that path.
+    /// The hook of virt-operator at this path.
     pub fn of_operator_at(path: &str) -> Option<Hook> {
         Self::find(path, |configuration| configuration == Operator)
     }
@@ -194,7 +196,7 @@ mod tests {
     use crate::crd;
     use std::collections::BTreeSet;
 
-    /// New objects and changes of every kind are decided about, in the version that is listed first.
+    /// Every kind has a webhook for new objects and for changes, in the version that is listed first.
     #[test]
     fn every_kind_has_its_decisions() {
         for definition in crd::all() {

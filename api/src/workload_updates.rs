@@ -1,12 +1,12 @@
-//! What is to happen to instances whose launcher is of a former version.
+//! How instances are updated whose launcher is of a former version.
 
 use crate::duration;
 use crate::v1::KubeVirtSpec;
 use std::time::Duration;
 
-/// Method: move the instance to a new launcher. Nothing can migrate yet.
+/// Method: move the instance to a new launcher.
 pub const LIVE_MIGRATE: &str = "LiveMigrate";
-/// Method: evict the pod, so that the machine is started anew.
+/// Method: evict the pod, so that the machine is started again.
 pub const EVICT: &str = "Evict";
 
 const BATCH_SIZE: usize = 10;
@@ -24,8 +24,8 @@ pub struct WorkloadUpdates {
 }
 
 impl WorkloadUpdates {
-    /// As the `KubeVirt` object says. What is out of range counts as not given: this is read by a running component, which
-    /// cannot refuse it.
+    /// The settings from the `KubeVirt` object. A value out of range counts as not given, because running
+    /// components read this and cannot refuse it.
     pub fn of(spec: &KubeVirtSpec) -> Self {
         let strategy = spec.workload_update_strategy.clone().unwrap_or_default();
         let size = strategy.batch_eviction_size.and_then(|size| usize::try_from(size).ok());

@@ -110,7 +110,7 @@ fn huge_pages_are_a_resource_of_their_own() {
     let given = resources(domain, &Settings::default());
     assert_eq!(given["requests"]["hugepages-2Mi"], "64Mi");
     assert_eq!(given["limits"]["hugepages-2Mi"], "64Mi");
-    // What is left of both, and the overhead.
+    // The rest of request and limit, and the overhead.
     assert_eq!(given["requests"]["memory"], format!("{}Mi", 6 + overhead));
     assert_eq!(given["limits"]["memory"], format!("{}Mi", 16 + overhead));
 }

@@ -1,10 +1,9 @@
-//! Keys and passwords that are put into a running guest.
+//! Keys and passwords that are set in a running guest.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Login credential put into the guest from a Secret: either SSH public keys or user passwords. Set exactly
-/// one.
+/// Login credential for the guest from a Secret: either SSH public keys or user passwords. Set exactly one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessCredential {

@@ -1,4 +1,4 @@
-//! Conditions, the same shape on all our kinds, and how a computed set replaces a stored one.
+//! Conditions, which have the same form in all our kinds, and how a computed set replaces a stored one.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -13,13 +13,13 @@ pub struct Condition {
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// One word that a program can compare.
+    /// The reason as one word, for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The same for people.
+    /// The reason as a sentence, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When it was last looked at; KubeVirt writes it as null.
+    /// When it was last observed; KubeVirt writes it as null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_probe_time: Option<Time>,
     /// When `status` last changed.
@@ -46,24 +46,25 @@ impl Condition {
         self.status == "True"
     }
 
-    /// The condition of that type, where there is one.
+    /// The condition of this type, if there is one.
     pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
         conditions.iter().find(|condition| condition.type_ == type_)
     }
 
-    /// Whether there is a condition of that type with status `True`.
+    /// Whether there is a condition of this type with status `True`.
     pub fn is_set(conditions: &[Condition], type_: &str) -> bool {
         Self::find(conditions, type_).is_some_and(Condition::is_true)
     }
 
-    /// Takes the condition of that type away; the others keep their places.
+    /// Removes the condition of this type; the others keep their order.
     pub fn remove(conditions: &mut Vec<Condition>, type_: &str) {
         conditions.retain(|condition| condition.type_ != type_);
     }
 }
 
-/// Puts `wanted` into `conditions`: in the place of the one with its type, else at the end. The transition time is kept
-/// while the status stays the same and becomes `now` otherwise, so an unchanged observation changes nothing.
+/// Sets `wanted` in `conditions`: it replaces the condition of its type, or is added at the end. The
+/// transition time is kept while the status stays the same and becomes `now` otherwise, so an unchanged
+/// observation changes nothing.
 pub fn merge_condition(conditions: &mut Vec<Condition>, wanted: Condition, now: &Time) {
     match conditions.iter_mut().find(|condition| condition.type_ == wanted.type_) {
         Some(stored) => {

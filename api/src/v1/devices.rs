@@ -99,7 +99,7 @@ pub struct Rng {}
 pub struct ClientPassthroughDevices {}
 
 impl ClientPassthroughDevices {
-    /// How many slots there are.
+    /// Number of slots.
     pub const SLOTS: usize = 4;
 }
 

@@ -111,7 +111,7 @@ impl Disk {
         self.is_cdrom() || readonly.unwrap_or(false)
     }
 
-    /// Whether the guest speaks to the device itself.
+    /// Whether the guest sends SCSI commands to the device itself.
     pub fn is_lun(&self) -> bool {
         self.disk.is_none() && self.cdrom.is_none() && self.lun.is_some()
     }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The machine that the guest sees, and what its pod asks of the node.
+/// The machine that the guest sees, and the resources that its pod requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DomainSpec {
@@ -68,12 +68,12 @@ pub struct ResourceRequirements {
 }
 
 impl ResourceRequirements {
-    /// The request of that name.
+    /// The request of this name.
     pub fn request(&self, name: &str) -> Option<&Quantity> {
         self.requests.as_ref().and_then(|requests| requests.get(name))
     }
 
-    /// The limit of that name.
+    /// The limit of this name.
     pub fn limit(&self, name: &str) -> Option<&Quantity> {
         self.limits.as_ref().and_then(|limits| limits.get(name))
     }

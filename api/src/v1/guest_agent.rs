@@ -1,4 +1,4 @@
-//! What the guest agent tells: answers of subresource calls.
+//! Information from the guest agent: answers of subresource calls.
 
 use super::GuestOsInfo;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
@@ -58,14 +58,14 @@ pub struct VirtualMachineInstanceFileSystemInfo {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineInstanceFileSystemList {
-    /// List metadata; always empty.
-    pub items: Vec<VirtualMachineInstanceFileSystem>,
     /// The file systems.
+    pub items: Vec<VirtualMachineInstanceFileSystem>,
+    /// List metadata; always empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<ListMeta>,
 }
 
-/// What the QEMU guest agent tells about the guest; answer of the `guestosinfo` subresource.
+/// Information about the guest from the QEMU guest agent; answer of the `guestosinfo` subresource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineInstanceGuestAgentInfo {
@@ -113,9 +113,9 @@ pub struct VirtualMachineInstanceGuestOsUser {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineInstanceGuestOsUserList {
-    /// List metadata; always empty.
-    pub items: Vec<VirtualMachineInstanceGuestOsUser>,
     /// The users.
+    pub items: Vec<VirtualMachineInstanceGuestOsUser>,
+    /// List metadata; always empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<ListMeta>,
 }

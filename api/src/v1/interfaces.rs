@@ -15,7 +15,7 @@ pub struct Interface {
     /// The guest has a private address and shares the pod's by translation. Only on the pod network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<InterfaceMasquerade>,
-    /// The guest is a station on the network and takes the pod's address over. Not supported yet.
+    /// The guest is connected to the network by a bridge. On the pod network it takes over the pod's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<InterfaceBridge>,
     /// Ports that reach the guest; all of them when the list is empty.

@@ -96,7 +96,7 @@ impl KubeVirtSpec {
     }
 }
 
-/// What is known about the installation.
+/// Observed state of the installation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeVirtStatus {

@@ -1,9 +1,10 @@
-//! `kubevirt.io/v1`: wire types, field for field as KubeVirt has them, one file per area.
+//! `kubevirt.io/v1`: wire types with the same fields as KubeVirt's, one file per area.
 //!
-//! These types say what can be written down, not what is right: enumerations are strings, so that an unknown value is a
-//! validation cause ([`crate::validate`]) and never an object that cannot be decoded. A field is here only when some
-//! component acts on it or validation refuses it by name; any other field is unknown to the API server, which names it.
-//! Work happens on [`crate::valid::ValidVmi`], which cannot be invalid.
+//! These types accept anything that can be written, even if it is invalid: enumerations are strings, so that
+//! an unknown value is a validation cause ([`crate::validate`]) and never an object that cannot be decoded. A
+//! field is only here if some component acts on it or validation refuses it by name. Any other field is
+//! unknown to the API server, which names it. All other code works on [`crate::valid::ValidVmi`], which
+//! cannot be invalid.
 
 mod access_credentials;
 mod clock;
@@ -138,7 +139,7 @@ pub const VERSION: &str = "v1";
 /// The older version, served with the same schema.
 pub const VERSION_V1ALPHA3: &str = "v1alpha3";
 
-/// Metadata inside a template is kept as it is, unknown fields too, as KubeVirt does.
+/// Metadata inside a template is kept unchanged, including unknown fields, as in KubeVirt.
 pub(crate) fn embedded_metadata(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }

@@ -48,14 +48,15 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Whether it asks the guest agent, by a process in the launcher's container.
+    /// Whether the probe asks the guest agent, by a process in the launcher's container.
     pub fn is_by_agent(&self) -> bool {
         self.exec.is_some() || self.guest_agent_ping.is_some()
     }
 }
 
-/// Whether an instance's probes by `guestAgentPing` are paused: they succeed then, and the guest agent is not asked. Those
-/// by `exec` are not meant. The words are those that Go reads as true.
+/// Whether an instance's probes by `guestAgentPing` are paused: they then succeed without asking the guest
+/// agent. Probes by `exec` are not paused. The annotation's value is true for the words that Go reads as
+/// true.
 pub fn are_agent_pings_paused(instance: &ObjectMeta) -> bool {
     let annotations = instance.annotations.as_ref();
     let word = annotations.and_then(|annotations| annotations.get(PAUSE_AGENT_PROBES_ANNOTATION));

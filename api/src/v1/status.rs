@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is known about a run. The controller writes phases up to `Scheduled`, the node's handler the rest.
+/// Observed state of a run. The controller writes phases up to `Scheduled`, the node's handler the rest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineInstanceStatus {
@@ -26,7 +26,7 @@ pub struct VirtualMachineInstanceStatus {
     /// When each phase was entered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phase_transition_timestamps: Vec<PhaseTransitionTimestamp>,
-    /// Why it is in its phase, in one word.
+    /// Why the instance is in its phase, as one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Observed aspects.
@@ -38,7 +38,7 @@ pub struct VirtualMachineInstanceStatus {
     /// Launcher pods that may run, by UID, with their node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub active_pods: BTreeMap<String, String>,
-    /// Network interfaces as they are.
+    /// Network interfaces as observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<NetworkInterfaceStatus>,
     /// User id that the launcher runs as.
@@ -59,7 +59,7 @@ pub struct VirtualMachineInstanceStatus {
     /// Guest memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
-    /// Operating system, as the guest agent tells it.
+    /// Operating system, as the guest agent reports it.
     #[serde(rename = "guestOSInfo", default, skip_serializing_if = "Option::is_none")]
     pub guest_os_info: Option<GuestOsInfo>,
     /// Context ID under which the guest is reached over vsock, unique in the cluster. Becomes
@@ -118,14 +118,14 @@ pub struct PhaseTransitionTimestamp {
     pub phase_transition_timestamp: Option<Time>,
 }
 
-/// A network interface as it is.
+/// A network interface as observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkInterfaceStatus {
     /// First address at which the guest is reached; the pod's with the masquerade binding.
     #[serde(rename = "ipAddress", default, skip_serializing_if = "Option::is_none")]
     pub ip_address: Option<String>,
-    /// All of them.
+    /// All addresses.
     #[serde(rename = "ipAddresses", default, skip_serializing_if = "Vec::is_empty")]
     pub ip_addresses: Vec<String>,
     /// The guest's hardware address.
@@ -134,13 +134,13 @@ pub struct NetworkInterfaceStatus {
     /// Name in the specification.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Name in the guest, as the guest agent tells it.
+    /// Name in the guest, as the guest agent reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_name: Option<String>,
     /// Name in the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_interface_name: Option<String>,
-    /// Who told: `domain`, `guest-agent`, `multus-status`, several separated by commas.
+    /// Sources of the information: `domain`, `guest-agent`, `multus-status`, several separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info_source: Option<String>,
     /// `up` or `down`.
@@ -151,7 +151,7 @@ pub struct NetworkInterfaceStatus {
     pub queue_count: Option<i32>,
 }
 
-/// Operating system of the guest, as os-release and uname have it.
+/// Operating system of the guest, as reported by os-release and uname.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestOsInfo {
@@ -181,7 +181,7 @@ pub struct GuestOsInfo {
     pub machine: Option<String>,
 }
 
-/// Notes that `phase` was entered at `now`, unless it is noted already.
+/// Records that `phase` was entered at `now`, unless it is already recorded.
 pub fn record_phase_transition(timestamps: &mut Vec<PhaseTransitionTimestamp>, phase: &str, now: &Time) {
     if timestamps.iter().all(|stamp| stamp.phase.as_deref() != Some(phase)) {
         timestamps.push(PhaseTransitionTimestamp {

@@ -11,7 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// When the machine runs, and what runs then. Exactly one of `running` and `runStrategy` is given.
+/// When the machine runs, and the instance that runs then. Exactly one of `running` and `runStrategy` is
+/// given.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -35,12 +36,12 @@ pub struct VirtualMachineSpec {
     /// The older form of `runStrategy`: true means `Always`, false means `Halted`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<bool>,
-    /// `Always`: runs, and is started again whenever it ended. `RerunOnFailure`: started again after a failure only.
-    /// `Once`: started once, and left as it ended. `Halted`: does not run. `Manual`: only the start, stop and restart
-    /// commands decide.
+    /// `Always`: runs, and is started again whenever it ends. `RerunOnFailure`: started again only after a
+    /// failure. `Once`: started once, and not again. `Halted`: does not run. `Manual`: only the start, stop
+    /// and restart commands decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_strategy: Option<String>,
-    /// What runs.
+    /// Template of the instance.
     pub template: VirtualMachineInstanceTemplateSpec,
     /// DataVolumes to create for this VM; volumes refer to them by name. They are deleted with the VM.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -58,7 +59,7 @@ pub struct VirtualMachineSpec {
 }
 
 impl VirtualMachineSpec {
-    /// The run strategy that `running` or `runStrategy` stands for; none where neither is given.
+    /// The run strategy that `running` or `runStrategy` stands for; `None` if neither is given.
     pub fn effective_run_strategy(&self) -> Option<&str> {
         match (&self.run_strategy, self.running) {
             (Some(strategy), _) => Some(strategy),
@@ -69,7 +70,7 @@ impl VirtualMachineSpec {
     }
 }
 
-/// What runs: metadata and specification of the instance.
+/// Template of an instance: its metadata and specification.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineInstanceTemplateSpec {
@@ -82,7 +83,7 @@ pub struct VirtualMachineInstanceTemplateSpec {
     pub spec: VirtualMachineInstanceSpec,
 }
 
-/// What is known about the machine.
+/// Observed state of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineStatus {
@@ -92,7 +93,7 @@ pub struct VirtualMachineStatus {
     /// Whether its instance runs and is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// One word for people, such as `Running` or `Stopped`.
+    /// One word for users, such as `Running` or `Stopped`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub printable_status: Option<String>,
     /// Observed aspects.
@@ -160,7 +161,7 @@ pub struct StateChangeRequest {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartFailure {
-    /// How many.
+    /// Number of failed starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consecutive_fail_count: Option<i32>,
     /// The instance that failed last.
@@ -214,7 +215,7 @@ pub struct DataVolumeTemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::embedded_metadata")]
     pub metadata: Option<ObjectMeta>,
-    /// What the DataVolume is filled with, and its storage.
+    /// Contents of the DataVolume, and its storage.
     pub spec: DataVolumeSpec,
     /// Has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,7 +223,7 @@ pub struct DataVolumeTemplateSpec {
 }
 
 impl DataVolumeTemplateSpec {
-    /// Name of the DataVolume; empty where none is given.
+    /// Name of the DataVolume; empty if none is given.
     pub fn name(&self) -> &str {
         self.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default()
     }
@@ -317,7 +318,7 @@ pub struct RemoveVolumeOptions {
     pub name: String,
 }
 
-/// Memory dump asked for on a VM, and how far it has got.
+/// Requested memory dump of a VM, and its progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineMemoryDumpRequest {

@@ -9,9 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is to run.
+/// Specification of the instance.
 ///
-/// The kind has no status subresource: status is written on the object itself, and admission keeps users from it.
+/// The kind has no status subresource: the status is written to the object itself, and admission keeps users
+/// from changing it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -47,7 +48,7 @@ pub struct VirtualMachineInstanceSpec {
     /// Seconds the guest has to shut down after the power button; 30 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
-    /// The guest's host name, told by DHCP and cloud-init; the instance's name when not given.
+    /// The guest's host name, given to it by DHCP and cloud-init; the instance's name when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
     /// Subdomain of the pod's name in cluster DNS.

@@ -1,4 +1,4 @@
-//! Volumes: where the contents of disks come from.
+//! Volumes: the contents of disks.
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, LocalObjectReference};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -61,21 +61,21 @@ pub struct Volume {
     pub sysprep: Option<SysprepSource>,
 }
 
-/// The claim that a volume is on.
+/// The claim of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeClaim<'a> {
     /// Its name, in the namespace of the instance.
     pub name: &'a str,
-    /// The pod has it for reading alone.
+    /// Whether the pod mounts it read-only.
     pub is_read_only: bool,
-    /// What the guest writes is lost with the instance.
+    /// Whether the guest's writes are lost with the instance.
     pub is_ephemeral: bool,
-    /// A DataVolume of the same name fills it.
+    /// Whether a DataVolume of the same name fills it.
     pub is_filled: bool,
 }
 
 impl Volume {
-    /// The claim that it is on, if it is on one.
+    /// The claim of the volume, if it has one.
     pub fn claim(&self) -> Option<VolumeClaim<'_>> {
         let ephemeral = self.ephemeral.as_ref().and_then(|source| source.persistent_volume_claim.as_ref());
         if let Some(source) = self.persistent_volume_claim.as_ref().or(ephemeral) {
@@ -94,7 +94,8 @@ impl Volume {
         })
     }
 
-    /// Whether it comes and goes while the guest runs: it is no part of the launcher's pod.
+    /// Whether the volume can be plugged and unplugged while the guest runs. Such a volume is not part of the
+    /// launcher's pod.
     pub fn is_hotpluggable(&self) -> bool {
         let claim = self.persistent_volume_claim.as_ref().and_then(|source| source.hotpluggable);
         let data_volume = self.data_volume.as_ref().and_then(|source| source.hotpluggable);
@@ -127,7 +128,7 @@ pub struct CloudInitNoCloudSource {
     /// Secret with user data under the key `userdata` or `userData`, and perhaps network data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalSecret>,
-    /// User data, as it is.
+    /// User data in clear text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
     /// User data in base64.
@@ -136,7 +137,7 @@ pub struct CloudInitNoCloudSource {
     /// Secret with network data under the key `networkdata` or `networkData`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data_secret_ref: Option<LocalSecret>,
-    /// Network data, as it is.
+    /// Network data in clear text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<String>,
     /// Network data in base64.
@@ -269,17 +270,18 @@ pub struct HostDisk {
     pub type_: String,
 }
 
-/// Most bytes of a path on Linux, and of a name in it.
+/// Longest path on Linux, in bytes.
 const PATH_LIMIT: usize = 4095;
 const FILE_LIMIT: usize = 255;
 
 impl HostDisk {
-    /// The type of a disk that is made where it is not there.
+    /// The type of a disk whose image is created if it is missing.
     pub const OR_CREATE: &str = "DiskOrCreate";
-    /// The type of a disk that is there.
+    /// The type of a disk whose image exists.
     pub const EXISTS: &str = "Disk";
 
-    /// Its directory on the node and its name there; none where its path is not that of a file, in its shortest form.
+    /// Directory of the image on the node and its file name; `None` if the path is not a file's path in its
+    /// shortest form.
     pub fn place(&self) -> Option<(&str, &str)> {
         let is_name = |part: &str| {
             !matches!(part, "" | "." | "..") && part.len() <= FILE_LIMIT && !part.contains(char::is_control)
@@ -292,7 +294,7 @@ impl HostDisk {
         Some((if directory.is_empty() { "/" } else { directory }, file))
     }
 
-    /// Whether it is made where it is not there.
+    /// Whether the image is created if it is missing.
     pub fn makes(&self) -> bool {
         self.type_ == Self::OR_CREATE
     }

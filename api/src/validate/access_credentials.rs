@@ -1,4 +1,4 @@
-//! Keys and passwords for the guest: each has one kind, one source and one way in.
+//! Keys and passwords for the guest: each has one kind, one source and one propagation method.
 
 use super::{Cause, Path};
 use crate::syntax::{is_dns_subdomain, quoted};
@@ -38,7 +38,7 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     }
 }
 
-/// Cloud-init volumes that keys can be put into.
+/// Cloud-init volumes that can carry keys.
 struct Volumes {
     no_cloud: bool,
     config_drive: bool,

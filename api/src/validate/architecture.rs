@@ -1,5 +1,5 @@
-//! What each processor architecture has: rules of the ones that are not built yet are here too, so that their causes are
-//! the same once they are.
+//! Rules of each processor architecture. The rules of architectures that are not supported yet are here, too,
+//! so that their causes stay the same later.
 
 use super::{Cause, Path};
 use crate::architecture::of;
@@ -28,7 +28,7 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
 }
 
 fn amd64(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
-    // One that names no model is an I6300ESB.
+    // A watchdog without a model is an I6300ESB.
     if spec.domain.devices.watchdog.as_ref().is_some_and(|watchdog| watchdog.diag288.is_some()) {
         causes.push(Cause::not_supported(
             &path.child("domain.devices.watchdog"),

@@ -1,13 +1,13 @@
-//! How much of anything there may be: lists and texts have an end before they reach pods, watchers and command lines.
+//! Limits on sizes: long lists and texts are refused before they reach pods, watchers and command lines.
 
 use super::{Cause, Path};
 use crate::syntax::quoted;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Most elements of the lists of devices and what stands behind them: the API's limit.
+/// Most elements of the lists of devices and of their sources: the API's limit.
 const DEVICES: usize = 256;
-/// Lists with that limit, by the end of their path.
+/// Lists with this limit, by the end of their path.
 const DEVICE_LISTS: [&str; 14] = [
     ".accessCredentials",
     ".dataVolumeTemplates",
@@ -26,12 +26,12 @@ const DEVICE_LISTS: [&str; 14] = [
 ];
 /// Most elements of any other list or map.
 const ELEMENTS: usize = 1024;
-/// Longest text, in bytes. Those that have a lower limit have a rule of their own.
+/// Longest text, in bytes. Texts with a lower limit have their own rule.
 const TEXT: usize = 32 << 10;
 
 /// A cause for each list, map and text in an object of ours that is too long.
 pub(super) fn validate(path: &Path, object: &impl Serialize, causes: &mut Vec<Cause>) {
-    // What has no JSON form is refused where fields without effect are looked for.
+    // The check for fields without effect refuses an object that has no JSON form.
     if let Ok(value) = serde_json::to_value(object) {
         check(path, &value, causes);
     }
@@ -50,7 +50,7 @@ fn check(path: &Path, value: &Value, causes: &mut Vec<Cause>) {
             let field = path.to_string();
             let limited = DEVICE_LISTS.iter().any(|list| field.ends_with(list));
             causes.extend(too_many(items.len(), if limited { DEVICES } else { ELEMENTS }));
-            // What is beyond the end of a list is one mistake, not one for each element.
+            // Elements beyond the limit are one mistake together, not one each.
             for (index, item) in items.iter().enumerate().take(ELEMENTS) {
                 check(&path.index(index), item, causes);
             }

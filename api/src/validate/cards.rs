@@ -1,4 +1,5 @@
-//! Network cards that come and go while the guest runs, and their links: what components may change of an instance.
+//! Network cards that are plugged and unplugged while the guest runs, and their links: the changes that
+//! components may make to an instance.
 //!
 //! ```text
 //!   not there --> up, down      a network that Multus attaches, by a bridge
@@ -22,7 +23,7 @@ pub(super) fn validate(
     validate_when(PLUGGED_CARDS_SERVED, old, new, gates, causes);
 }
 
-/// The same for a version that plugs cards, or one that does not.
+/// The same for a version that supports plugging cards, or one that does not.
 pub(super) fn validate_when(
     served: bool,
     old: &VirtualMachineInstance,
@@ -73,7 +74,7 @@ pub(super) fn validate_when(
     if causes.len() > broken {
         return;
     }
-    // What was wrong before, by rules that came later, stays.
+    // Faults that the instance had before, because the rules are newer than the instance, are no obstacle.
     let path = Path::new("spec");
     let known = super::spec(&path, &old.spec, gates);
     let found = super::spec(&path, &new.spec, gates);
@@ -93,20 +94,20 @@ fn comes(served: bool, field: &Path, interface: &Interface, network: Option<&Net
     (!served).then(|| Cause::not_supported_yet(field, "(a card that is plugged into a running guest)"))
 }
 
-/// Whether such a card can come while the guest runs.
+/// Whether such a card can be plugged while the guest runs.
 pub fn can_be_plugged(interface: &Interface, network: Option<&Network>) -> bool {
     interface.bridge.is_some()
         && !networks::is_absent(interface)
         && network.is_some_and(networks::is_secondary)
 }
 
-/// Whether two cards differ in nothing but their state.
+/// Whether two cards differ only in their state.
 pub fn same_card(one: &Interface, other: &Interface) -> bool {
     let stateless = |card: &Interface| Interface { state: None, ..card.clone() };
     stateless(one) == stateless(other)
 }
 
-/// Whether two networks differ in nothing but the definition that Multus attaches.
+/// Whether two networks differ only in the definition that Multus attaches.
 pub fn same_network(one: &Network, other: &Network) -> bool {
     let mut one = one.clone();
     if let (Some(multus), Some(other)) = (&mut one.multus, &other.multus)

@@ -21,7 +21,7 @@ pub(super) fn validate(
         kind: "GPU",
         kinds: "GPUs",
         gate: "GPUsWithDRA",
-        // Each of a list is asked for in the same way.
+        // All devices of a list must be requested in the same way.
         may_mix: false,
         devices: devices
             .gpus
@@ -102,10 +102,10 @@ fn claims(field: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Caus
     }
 }
 
-/// How a device is asked for.
+/// How a device is requested.
 struct Device<'a> {
     name: &'a str,
-    /// Claim and request, each perhaps empty.
+    /// Names of claim and request; either may be empty.
     claim: Option<(&'a str, &'a str)>,
 }
 
@@ -119,13 +119,13 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// The claim and request, where it has no name.
+    /// The claim and request, if the device has no resource name.
     fn claim(&self) -> Option<(&'a str, &'a str)> {
         self.claim.filter(|_| self.name.is_empty())
     }
 }
 
-/// A list of devices, and words for messages.
+/// A list of devices, and texts for messages.
 struct Devices<'a> {
     field: Path,
     list: &'static str,
@@ -137,7 +137,7 @@ struct Devices<'a> {
 }
 
 impl<'a> Devices<'a> {
-    /// `seen` holds the devices that were asked for already, `used` the claims that must be there.
+    /// `seen` holds the devices that were already requested, `used` the claims that must exist.
     fn validate(
         &self,
         gates: &Gates,

@@ -1,4 +1,4 @@
-//! Cloud-init's data: user data and network data, each given in one way, and short where it is inline.
+//! Cloud-init data: user data and network data, each given in one way, and of limited length if inline.
 
 use super::{Cause, Path};
 use crate::cloud_init::{self, CloudInit, Given, Layout};
@@ -7,10 +7,11 @@ use crate::v1::Volume;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Bytes of inline user data, and of inline network data: KubeVirt's limit, since the object goes to many watchers.
+/// Longest inline user data, and longest inline network data, in bytes. This is KubeVirt's limit, because the
+/// object is sent to many watchers.
 pub const CLOUD_INIT_LIMIT: usize = 2048;
 
-/// A volume with cloud-init's data, in either layout.
+/// A volume with cloud-init data, in either layout.
 pub(super) fn validate(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
     if let Some(CloudInit { layout, user, network }) = cloud_init::of(volume) {
         let name = match layout {
@@ -47,7 +48,7 @@ fn layout(field: &Path, user: Given<'_>, network: Given<'_>, causes: &mut Vec<Ca
     }
 }
 
-/// User data or network data, and words for messages.
+/// User data or network data, and texts for messages.
 struct Data<'a> {
     given: Given<'a>,
     base64_field: Path,
@@ -58,7 +59,7 @@ struct Data<'a> {
 }
 
 impl Data<'_> {
-    /// How many ways are used; causes where it is more than one, or one is wrong.
+    /// Number of ways used; adds causes if there is more than one, or if one is invalid.
     fn validate(&self, field: &Path, causes: &mut Vec<Cause>) -> usize {
         let mut count = 0;
         let mut length = 0;
@@ -103,11 +104,11 @@ impl Data<'_> {
     }
 }
 
-/// Not base64.
+/// The text is not base64.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotBase64;
 
-/// Bytes of a base64 field. As in Go's decoder, line ends in it do not count.
+/// Decodes a base64 field. As in Go's decoder, line ends are ignored.
 pub fn decode_base64(text: &str) -> Result<Vec<u8>, NotBase64> {
     let joined: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
     STANDARD.decode(joined).map_err(|_| NotBase64)

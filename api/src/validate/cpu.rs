@@ -7,14 +7,14 @@ use crate::quantity;
 use crate::syntax::{is_cpu_model, quoted};
 use crate::v1::{Cpu, VirtualMachineInstanceSpec};
 
-/// Virtual CPUs of an arrangement, with 1 for what is not given.
+/// Virtual CPUs of an arrangement, with 1 for numbers that are not given.
 pub(super) fn whole(cpu: &Cpu) -> u64 {
     [cpu.sockets, cpu.cores, cpu.threads]
         .into_iter()
         .fold(1, |product: u64, count| product.saturating_mul(u64::from(count.unwrap_or(1).max(1))))
 }
 
-/// What a feature of the model may ask of the host.
+/// Policies of a CPU feature.
 const POLICIES: [&str; 6] = ["", "force", "require", "optional", "disable", "forbid"];
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
@@ -83,8 +83,8 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     }
 }
 
-/// Whether there is a virtual CPU for each that is asked of the node: then the scheduler says whether any node has so many,
-/// as in KubeVirt.
+/// Whether there is one virtual CPU for each CPU that is requested from the node. The scheduler then decides
+/// whether a node has so many, as in KubeVirt.
 fn as_many_as_requested(spec: &VirtualMachineInstanceSpec, cpu: &Cpu) -> bool {
     let requested = spec.domain.resources.as_ref().and_then(capacity::sockets_from_resources);
     let one = |count: Option<u32>| count.unwrap_or(1) <= 1;

@@ -1,4 +1,4 @@
-//! Data volumes that a machine has made for it.
+//! DataVolumes that are created for a machine.
 
 use super::supported::given;
 use super::{Cause, Path};
@@ -43,8 +43,8 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineSpec, causes: &mut Vec<
     }
 }
 
-/// What is made for a machine is made beside it. `old` is the machine before the change: templates that stay as they were
-/// are not looked at again.
+/// DataVolumes of a machine are created in its namespace. `old` is the machine before the change: unchanged
+/// templates are not checked again.
 pub(super) fn namespaces(old: Option<&VirtualMachine>, vm: &VirtualMachine, causes: &mut Vec<Cause>) {
     let templates = &vm.spec.data_volume_templates;
     if old.is_some_and(|old| &old.spec.data_volume_templates == templates) {
@@ -66,7 +66,7 @@ pub(super) fn namespaces(old: Option<&VirtualMachine>, vm: &VirtualMachine, caus
     }
 }
 
-/// The first thing wrong with what a data volume holds, and where.
+/// The first fault in the contents of a DataVolume, and its field.
 fn contents(field: &Path, spec: &DataVolumeSpec) -> Option<Cause> {
     let populated = match (&spec.pvc, &spec.storage) {
         (None, None) => return Some(Cause::invalid(field, "Missing Data volume PVC or Storage")),
@@ -100,7 +100,7 @@ fn contents(field: &Path, spec: &DataVolumeSpec) -> Option<Cause> {
     }
 }
 
-/// The first thing wrong with what a data volume is copied from. Names become parts of requests.
+/// The first fault in the source of a DataVolume. Names become part of request paths.
 fn origin(field: &Path, spec: &DataVolumeSpec) -> Option<Cause> {
     let source = field.child("source");
     let mut places = vec![];

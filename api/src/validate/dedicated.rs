@@ -1,4 +1,4 @@
-//! CPUs of a guest's own: pinning, NUMA, realtime. Each asks for the one before it.
+//! Dedicated CPUs of a guest: pinning, NUMA, realtime. Each needs the one before it.
 
 use super::cpu::whole;
 use super::{Cause, Path};
@@ -64,7 +64,7 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     }
 }
 
-/// A pinned guest has whole CPUs, and nothing it asks for may be less than what it may use.
+/// A pinned guest has whole CPUs, and its requests equal its limits.
 fn pinning(path: &Path, spec: &VirtualMachineInstanceSpec, cpu: &Cpu, causes: &mut Vec<Cause>) {
     let none = ResourceRequirements::default();
     let resources = spec.domain.resources.as_ref().unwrap_or(&none);
@@ -73,7 +73,7 @@ fn pinning(path: &Path, spec: &VirtualMachineInstanceSpec, cpu: &Cpu, causes: &m
     let limits = path.child("domain.resources.limits");
     memory(path, spec, resources, causes);
 
-    // What cannot be read has a cause of its own.
+    // A quantity that cannot be read has its own cause.
     let millis = |quantity: Option<&Quantity>| quantity.and_then(|q| quantity::millis(q).ok()).unwrap_or(0);
     let (request, limit) = (millis(resources.request("cpu")), millis(resources.limit("cpu")));
     for (amount, list, word) in [(request, &requests, "requests"), (limit, &limits, "limits")] {

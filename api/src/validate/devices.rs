@@ -1,15 +1,15 @@
-//! Rules over several kinds of devices: boot order and how many there may be.
+//! Rules over several kinds of devices: boot order and numbers of devices.
 
 use super::{Cause, Path};
 use crate::pci;
 use crate::v1::VirtualMachineInstanceSpec;
 use std::collections::HashSet;
 
-/// Most disks on a bus, and most interfaces, of one machine: SATA has six drives for each of four controllers, virtio
-/// devices and interfaces share the PCI slots that the machine's own devices leave.
+/// Most disks on a bus, and most interfaces, of one machine. SATA has six drives on each of four controllers.
+/// Virtio devices and interfaces share the PCI slots that the machine's own devices leave free.
 const MAX_SATA: usize = 24;
 const MAX_PCI: usize = 170;
-/// The USB controller has fifteen sockets, and other devices are on it as well.
+/// The USB controller has fifteen ports, which other devices use as well.
 const MAX_USB: usize = 8;
 
 pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {

@@ -1,4 +1,4 @@
-//! Disks, each for itself and against volumes.
+//! Rules for disks, each alone and together with volumes.
 
 use super::{Cause, Path};
 use crate::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Longest serial number: the API's limit.
 const SERIAL_LIMIT: usize = 256;
-/// Least and largest size of a sector.
+/// Smallest and largest size of a sector.
 const SECTORS: std::ops::RangeInclusive<i32> = 512..=2 << 20;
 
 pub(super) fn validate(
@@ -37,7 +37,7 @@ pub(super) fn validate(
             Some(volume) => shown(&field_disk, disk, volume, causes),
             None => missing(&field_disk, disk, gates, causes),
         }
-        // It becomes a container's name.
+        // The name becomes the name of a container.
         if !is_dns_label(&disk.name) && !disk.name.is_empty() {
             let field = field_disk.child("name");
             causes
@@ -51,7 +51,7 @@ pub(super) fn validate(
     }
 }
 
-/// The name that a disk's target has in the API.
+/// The API's name of a disk's target.
 pub(super) fn target_name(disk: &Disk) -> &'static str {
     match disk {
         _ if disk.is_cdrom() => "cdrom",
@@ -60,7 +60,7 @@ pub(super) fn target_name(disk: &Disk) -> &'static str {
     }
 }
 
-/// No volume has the disk's name: right for a CD drive only, which is empty then.
+/// No volume has the disk's name. This is only allowed for a CD drive, which is empty then.
 fn missing(field: &Path, disk: &Disk, gates: &Gates, causes: &mut Vec<Cause>) {
     if !disk.is_cdrom() {
         causes.push(Cause::invalid(
@@ -147,7 +147,7 @@ fn target(field: &Path, disk: &Disk, causes: &mut Vec<Cause>) {
         "sata" if disk.disk.as_ref().is_some_and(|target| target.readonly == Some(true)) => {
             causes.push(Cause::invalid(&field_bus, "sata hard-disks do not support read-only."));
         }
-        // Commands of the guest's are passed on to the device of the node, which is a SCSI device.
+        // The guest's SCSI commands are passed on to the device of the node, which must be a SCSI device.
         "virtio" | "sata" if disk.lun.is_some() => causes.push(Cause::not_supported_yet(&field_bus, bus)),
         "usb" if disk.is_cdrom() || disk.lun.is_some() => {
             causes.push(Cause::not_supported_yet(&field_bus, bus));
@@ -216,7 +216,7 @@ fn attributes(field: &Path, disk: &Disk, causes: &mut Vec<Cause>) {
         let field = field.child("cache");
         causes.push(Cause::invalid(&field, format!("a sharable disk requires {field} none, not {cache}")));
     }
-    // Its own serial number is what the guest sees of a LUN, as with libvirt; its blocks cannot be others either.
+    // As with libvirt, the guest sees the LUN's own serial number. Its block size cannot be changed either.
     if disk.lun.is_some() && disk.block_size.is_some() {
         causes.push(Cause::not_supported_yet(&field.child("blockSize"), "of a lun"));
     }

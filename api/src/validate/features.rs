@@ -1,4 +1,4 @@
-//! Hyper-V enlightenments: some only work with others.
+//! Rules for Hyper-V enlightenments: some only work together with others.
 
 use super::{Cause, Path};
 use crate::v1::{FeatureHyperv, FeatureState, VirtualMachineInstanceSpec};
@@ -16,7 +16,8 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     }
 }
 
-/// What is needed is switched on by itself where it is not given, so that only what is switched off is in the way.
+/// Needed enlightenments that are not given are switched on automatically, so only one that is switched off
+/// is a conflict.
 fn needs(field: &Path, hyperv: &FeatureHyperv, causes: &mut Vec<Cause>) {
     let on = |feature: Option<&FeatureState>| feature.is_some_and(FeatureState::is_enabled);
     let off = |feature: Option<&FeatureState>| feature.is_some_and(|feature| !feature.is_enabled());

@@ -1,4 +1,4 @@
-//! Directories that are shared by virtiofs, each for itself and against volumes and disks.
+//! Rules for directories shared by virtiofs, each alone and together with volumes and disks.
 
 use super::{Cause, Path};
 use crate::filesystem::{self, TAG_LIMIT};
@@ -27,7 +27,7 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
             causes.push(Cause::invalid(&field_name, message));
             continue;
         };
-        // The guest mounts by it.
+        // The name is the tag that the guest mounts by.
         if name.len() > TAG_LIMIT {
             let message = format!(
                 "{field_name} '{}' is longer than {TAG_LIMIT} characters, the most of a tag",
@@ -42,9 +42,9 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     }
 }
 
-/// A directory is shared that a pod can have and that is no disk.
+/// Only a volume that is a directory in a pod and not a disk can be shared.
 fn source(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
-    // What is said of its volume is enough.
+    // The volume itself has a cause already.
     if volume.container_path.is_some() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Machine type, firmware, and what the firmware starts.
+//! Rules for machine type, firmware, and the kernel that the firmware starts.
 
 use super::{Cause, Path};
 use crate::architecture::{self, fits, is_machine_type};
@@ -48,7 +48,7 @@ fn machine(field: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates, cause
         return;
     };
     let patterns = architecture::machine_types(architecture::of(spec));
-    // The installation may allow fewer; those it names are of amd64.
+    // The installation may allow fewer types; those that it names are for amd64.
     let allowed: Vec<&str> = match gates.machine_types() {
         some @ [_, ..] if architecture::of(spec) == architecture::DEFAULT => {
             some.iter().map(String::as_str).collect()
@@ -57,7 +57,7 @@ fn machine(field: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates, cause
     };
     let is_allowed = machine.is_empty() || allowed.iter().any(|pattern| fits(pattern, machine));
     let is_good = is_machine_type(machine, patterns) && is_allowed;
-    // An unknown architecture has a cause of its own.
+    // An unknown architecture has its own cause.
     if !patterns.is_empty() && !is_good {
         causes.push(Cause::invalid(
             field,
@@ -78,8 +78,8 @@ fn boot(domain: &Path, spec: &DomainSpec, bootloader: &Bootloader, causes: &mut 
             format!("{field} has both EFI and BIOS configured, but they are mutually exclusive."),
         ));
     }
-    // Secure boot is on unless switched off, and only system management mode keeps its variables from the guest. TDX has its
-    // keys in the firmware itself.
+    // Secure boot is on unless switched off, and only system management mode protects its variables from the
+    // guest. TDX has its keys in the firmware itself.
     let secure = bootloader.efi.as_ref().is_some_and(|efi| efi.secure_boot.unwrap_or(true));
     let smm = spec.features.as_ref().and_then(|features| features.smm.as_ref());
     let tdx = spec.launch_security.as_ref().is_some_and(|security| security.tdx.is_some());
@@ -132,7 +132,7 @@ fn kernel_boot(field: &Path, boot: &KernelBoot, causes: &mut Vec<Cause>) {
     }
     let field = field.child("initrdPath");
     if kernel.is_empty() && !initrd.is_empty() && !causes.iter().any(|cause| field.holds(&cause.field)) {
-        // Nothing could start it.
+        // An initial RAM disk alone cannot be started.
         causes.push(Cause::not_supported(&field, format!("{field} is not supported without kernelPath")));
     }
 }
@@ -149,7 +149,7 @@ pub(super) fn file(field: &Path, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// ACPI tables come from volumes that show a secret.
+/// ACPI tables come from volumes of secrets.
 fn tables(field: &Path, acpi: &Acpi, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let slic = acpi.slic_name_ref.as_deref().unwrap_or_default();
     let msdm = acpi.msdm_name_ref.as_deref().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Fields, annotations and values behind a feature gate: as long as it is off, the refusal says so, in KubeVirt's words and
-//! at the field where KubeVirt says it. A gate's name is added where KubeVirt leaves it out.
+//! Fields, annotations and values behind a feature gate. While the gate is off, the refusal says so, with
+//! KubeVirt's message and at KubeVirt's field. The gate's name is added if KubeVirt leaves it out.
 
 use super::{Cause, Path};
 use crate::gates::Gates;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// A field behind a gate.
 struct Gated {
-    /// The end of its path; what is in a list has no index here.
+    /// The end of its path, without indices of lists.
     field: &'static str,
     gate: &'static str,
     message: &'static str,
@@ -19,17 +19,17 @@ struct Gated {
 enum At {
     /// The field itself.
     Field,
-    /// What it is a member of.
+    /// The object that it is a member of.
     Holder,
-    /// The list that holds what it is a member of.
+    /// The list that holds this object.
     List,
-    /// The name of what it is a member of.
+    /// The name of this object.
     Name,
 }
 
-/// Every field that KubeVirt has behind a gate that may be off, and that is refused as a whole. Those that need more than
-/// their presence are with their rules: claims of DRA devices, kinds of encrypted memory, shared directories, drives without a
-/// disc, the run strategy `WaitAsReceiver`.
+/// Every field that KubeVirt has behind a gate that may be off, and that is refused as a whole. Fields whose
+/// refusal depends on more than their presence are checked with their own rules: claims of DRA devices, kinds
+/// of encrypted memory, shared directories, drives without a disc, the run strategy `WaitAsReceiver`.
 const GATED: [Gated; 12] = [
     Gated {
         field: "devices.downwardMetrics",
@@ -85,7 +85,7 @@ const GATED: [Gated; 12] = [
         message: "UtilityVolumes feature gate is not enabled",
         at: At::Field,
     },
-    // KubeVirt only notices when it would make the pod.
+    // KubeVirt only notices this when it makes the pod.
     Gated {
         field: "spec.volumes.containerPath",
         gate: "ContainerPathVolumes",
@@ -139,7 +139,7 @@ pub(super) fn closed(path: &Path, gates: &Gates) -> Option<Cause> {
     Some(Cause::invalid(&field, gated.message))
 }
 
-/// Causes for the annotations that ask for what is not there yet.
+/// Causes for annotations that request features that do not exist yet.
 pub(super) fn annotations(
     path: &Path,
     annotations: Option<&BTreeMap<String, String>>,

@@ -1,4 +1,4 @@
-//! GPUs and other devices of the node, as far as they are asked for by the resource that a device plugin offers.
+//! Rules for GPUs and other devices of the node that are requested by a device plugin's resource.
 
 use super::{Cause, Path};
 use crate::syntax::is_resource_name;
@@ -23,7 +23,7 @@ fn entries<'a>(
     let mut names = HashSet::new();
     for (index, (name, resource)) in entries.enumerate() {
         let field = field.index(index);
-        // What is given by a claim has rules of its own.
+        // Devices given by a claim have their own rules.
         if resource.is_some() && !names.insert(name) {
             let field = field.child("name");
             causes.push(Cause::invalid(&field, format!("{field} '{}' is given before", quoted(name))));

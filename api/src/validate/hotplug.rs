@@ -1,5 +1,6 @@
-//! What our components may change on a running instance: sockets, memory, placement, network cards ([`super::cards`]), and volumes
-//! that come and go with their disks. They do so for a person, who asked for it by a subresource or by changing the machine.
+//! Changes that our components may make to a running instance: sockets, memory, placement, network cards
+//! ([`super::cards`]), and hotplugged volumes with their disks. They make these changes for a user who used a
+//! subresource or changed the machine.
 
 use super::{Cause, Path};
 use crate::gates::Gates;
@@ -8,7 +9,7 @@ use crate::v1::{Disk, UtilityVolume, VirtualMachineInstance, VirtualMachineInsta
 use crate::{hotplug, quantity};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Copies what may change.
+/// Copies the fields that may change.
 pub(super) fn take_over(old: &mut VirtualMachineInstanceSpec, new: &VirtualMachineInstanceSpec) {
     old.node_selector.clone_from(&new.node_selector);
     old.affinity.clone_from(&new.affinity);
@@ -33,7 +34,7 @@ pub(super) fn take_over(old: &mut VirtualMachineInstanceSpec, new: &VirtualMachi
     }
 }
 
-/// Whether two specifications differ in nothing else.
+/// Whether two specifications differ only in fields that may change.
 #[cfg(test)]
 pub(crate) fn differs_live(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> bool {
     let mut before = old.spec.clone();
@@ -42,7 +43,7 @@ pub(crate) fn differs_live(old: &VirtualMachineInstance, new: &VirtualMachineIns
     before == new.spec
 }
 
-/// Sockets have to fit in the machine.
+/// The sockets must fit in the machine.
 pub(super) fn sockets(new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
     let Some(cpu) = &new.spec.domain.cpu else { return };
     if let (Some(sockets), Some(most @ 1..)) = (cpu.sockets, cpu.max_sockets)
@@ -111,7 +112,7 @@ fn utility_volumes(old: &VirtualMachineInstance, new: &VirtualMachineInstance, c
     }
 }
 
-/// Volumes that the instance started with stay as they are; others come and go with their disks.
+/// Volumes that the instance started with do not change; others are plugged and unplugged with their disks.
 pub(super) fn volumes(
     old: &VirtualMachineInstance,
     new: &VirtualMachineInstance,
@@ -132,7 +133,8 @@ pub(super) fn volumes(
     }
 }
 
-/// Each disk has its volume, but for a CD drive, which may be empty, and each volume is shown to the guest once.
+/// Each disk has its volume, except a CD drive, which may be empty, and each volume is shown to the guest
+/// once.
 fn declared(new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
     let devices = &new.spec.domain.devices;
     let names: BTreeSet<&str> = new
@@ -151,14 +153,14 @@ fn declared(new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What may be added, what may be removed, and what must stay.
+/// Which disks and volumes may be added, which may be removed, and which must stay.
 fn exchanged(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes: &mut Vec<Cause>) {
     let field = Path::new("spec.volumes");
     let field_disks = Path::new("spec.domain.devices.disks");
     let told = old.status.iter().flat_map(|status| &status.volume_status);
     let started_with =
         told.filter(|volume| volume.hotplug_volume.is_none()).map(|volume| volume.name.as_str());
-    // A guest that has just begun does not tell of its volumes yet.
+    // The status of a guest that has just started does not list its volumes yet.
     let fixed = old.spec.volumes.iter().filter(|volume| !volume.is_hotpluggable());
     let permanent: BTreeSet<&str> = started_with.chain(fixed.map(|volume| volume.name.as_str())).collect();
     let is_permanent = |volume: &&Volume| permanent.contains(volume.name.as_str());
@@ -194,7 +196,7 @@ fn exchanged(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes:
                 None => {
                     causes.push(Cause::invalid(&field_disks, format!("disk {shown} does not exist")));
                 }
-                // The drive was there, and is given a disc.
+                // The drive exists and gets a disc.
                 Some(_) if before.0.contains_key(name) => {}
                 Some(disk) => causes.extend(plugged(&field_disks, disk, "Hotplug configuration")),
             },
@@ -202,7 +204,7 @@ fn exchanged(old: &VirtualMachineInstance, new: &VirtualMachineInstance, causes:
     }
 }
 
-/// What is plugged in must satisfy the same rules as at the start.
+/// Plugged disks must satisfy the same rules as at the start.
 fn in_themselves(
     old: &VirtualMachineInstance,
     new: &VirtualMachineInstance,
@@ -214,7 +216,8 @@ fn in_themselves(
     let comes =
         disks.any(|(name, disk)| before.0.get(name) != Some(disk) || before.1.get(name) != after.1.get(name));
     if comes {
-        // What was wrong before, by rules that came later, stays.
+        // Faults that the instance had before, because the rules are newer than the instance, are no
+        // obstacle.
         let path = Path::new("spec");
         let known = super::spec(&path, &old.spec, gates);
         let found = super::spec(&path, &new.spec, gates);

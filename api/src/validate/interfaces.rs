@@ -1,4 +1,4 @@
-//! Network interfaces.
+//! Rules for network interfaces.
 
 use super::supported::given;
 use super::{Cause, Path, port_ranges};
@@ -17,12 +17,12 @@ pub const MODELS: [&str; 7] = ["e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "r
 pub const BRIDGE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
 /// Numbers by which guests name interfaces: QEMU's `ONBOARD_INDEX_MAX`.
 const ACPI_INDEXES: RangeInclusive<i32> = 1..=16383;
-/// A DHCP option holds at most that many bytes.
+/// Longest value of a DHCP option, in bytes.
 const DHCP_VALUE_LIMIT: usize = 255;
 
-/// The ways an interface can be connected; each has exactly one.
+/// The bindings of an interface; each interface has exactly one.
 const BINDINGS: [&str; 5] = ["binding", "bridge", "masquerade", "passtBinding", "sriov"];
-/// The ways that are no more, with KubeVirt's words.
+/// Bindings that were removed, with KubeVirt's messages.
 const GONE: [(&str, &str); 3] = [
     ("slirp", "Slirp interface support has been discontinued since v1.3"),
     ("passt", "Passt network binding has been discontinued since v1.3"),
@@ -126,7 +126,7 @@ fn binding(
         causes.push(Cause::required(&field, format!("{field} must name a network binding plugin")));
     }
     let field_name = field.child("name");
-    // An interface without a network has a cause of its own.
+    // An interface without a network has its own cause.
     let message = match on_pod_network {
         Some(false) if interface.masquerade.is_some() => {
             "Masquerade interface only implemented with pod network"
@@ -142,7 +142,7 @@ fn binding(
     causes.push(Cause::invalid(&field_name, message));
 }
 
-/// What is refused as long as nothing carries it out. Where a rule refuses it, that is enough.
+/// Refuses fields that no component acts on. If another rule refuses the field, that is enough.
 fn not_served(field: &Path, interface: &Interface, network: Option<&Network>, causes: &mut Vec<Cause>) {
     let bridged = network.is_none_or(networks::is_first);
     let served = if bridged { BRIDGE_SERVED } else { SEVERAL_CARDS_SERVED };
@@ -219,7 +219,7 @@ fn hardware(field: &Path, interface: &Interface, causes: &mut Vec<Cause>) {
             &field_mac,
             "The requested MAC address is reserved for the in-pod bridge. Please choose another one.",
         )),
-        // A station's address has the group bit clear, and is not zero.
+        // The hardware address of a station has the group bit clear and is not zero.
         Some(mac) if mac[0] & 1 == 1 || mac == [0; 6] => causes.push(Cause::invalid(
             &field_mac,
             format!("interface {field_name} has a MAC address that is not unicast ({}).", quoted(text)),
@@ -233,7 +233,7 @@ pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
     hardware_address(text)
 }
 
-/// Whether it is the address of another kind of network: EUI-64, or InfiniBand's.
+/// Whether the text is an address of another kind of network: EUI-64, or InfiniBand's.
 fn is_long_mac(text: &str) -> bool {
     hardware_address::<8>(text).is_some() || hardware_address::<20>(text).is_some()
 }

@@ -1,4 +1,4 @@
-//! Encrypted memory: one kind at a time, and what does not go with it.
+//! Rules for encrypted memory: one kind at a time, and the features that cannot be combined with it.
 
 use super::{Cause, CauseKind, Path};
 use crate::architecture;

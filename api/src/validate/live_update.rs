@@ -1,4 +1,4 @@
-//! Memory that can grow while the guest runs: what it cannot be combined with.
+//! Rules for memory that can grow while the guest runs: the features that cannot be combined with it.
 
 use super::{Cause, Path};
 use crate::capacity::memory_cannot_grow;
@@ -14,7 +14,8 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     }
 }
 
-/// The same for an instance. KubeVirt has no rules for it; only what cannot be built is refused.
+/// The same for an instance. KubeVirt has no rules for instances; only memory that cannot be built is
+/// refused.
 pub(super) fn of_instance(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let memory = spec.domain.memory.as_ref();
     if memory.is_some_and(|memory| memory.max_guest.is_some() && memory.hugepages.is_some()) {

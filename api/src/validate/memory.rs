@@ -1,4 +1,4 @@
-//! Memory: requests, limits and what the guest sees.
+//! Rules for memory: requests, limits and guest memory.
 
 use super::{Cause, CauseKind, Path};
 use crate::quantity::{self, QuantityError};
@@ -6,10 +6,10 @@ use crate::syntax::quoted;
 use crate::v1::VirtualMachineInstanceSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// The least memory that can be requested: KubeVirt's rule.
+/// The smallest memory request: KubeVirt's rule.
 const LEAST_BYTES: u64 = 1_000_000;
 
-/// That an instance has memory at all.
+/// Requires that an instance has memory.
 pub(super) fn given(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let resources = spec.domain.resources.as_ref();
     let memory = spec.domain.memory.as_ref();
@@ -104,7 +104,7 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     }
 }
 
-/// Guest memory consists of whole pages. `memory` and `request` are the same amount, as bytes and as it was written.
+/// Guest memory consists of whole pages. `memory` and `request` are the same amount, in bytes and as written.
 fn pages(path: &Path, page: &str, memory: Option<u64>, request: &str, causes: &mut Vec<Cause>) {
     let field = path.child("domain.memory.hugepages.pageSize");
     let field_request = path.child("domain.resources.requests.memory");
@@ -139,7 +139,7 @@ fn pages(path: &Path, page: &str, memory: Option<u64>, request: &str, causes: &m
     }
 }
 
-/// Bytes of a quantity that is given and right; a cause where it is not right.
+/// A given and valid quantity in bytes; adds a cause if it is invalid.
 pub(super) fn not_negative(
     field: &Path,
     quantity: Option<&Quantity>,

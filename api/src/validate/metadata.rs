@@ -1,4 +1,5 @@
-//! Labels that decide what our components do: users may not set them. Annotations that ask for what is not there yet.
+//! Labels that control our components, which users may not set, and annotations that request features that do
+//! not exist yet.
 
 use super::{Cause, Path, Requester, gated};
 use crate::gates::Gates;

@@ -1,8 +1,9 @@
 //! Validation: pure functions that return every cause at once, each with the path of its field.
 //!
-//! Messages and paths are KubeVirt's where KubeVirt has the rule, since tools compare them; where KubeVirt's path is that of
-//! no field of the API (`spec.Sound`), ours is the field's. What this version cannot do yet is refused here, by name, and
-//! never ignored; rules about it are here all the same, and one that is broken takes the place of the refusal.
+//! If KubeVirt has a rule, messages and paths are KubeVirt's, because tools compare them. If KubeVirt's path
+//! is not that of a field in the API (`spec.Sound`), ours is the path of the field. A feature that this
+//! version does not have yet is refused here by name and never ignored. The rules about such a feature are
+//! here as well, and the cause of a broken rule replaces the refusal.
 
 mod access_credentials;
 mod architecture;

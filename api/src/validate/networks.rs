@@ -1,4 +1,4 @@
-//! Networks, each for itself and against interfaces.
+//! Rules for networks, each alone and together with interfaces.
 
 use super::supported::given;
 use super::{Cause, CauseKind, Path};
@@ -45,7 +45,7 @@ pub(super) fn validate(
         }
     }
     defaults(path, &spec.networks, causes);
-    // While its gate is off, that is all there is to say.
+    // While the gate is off, the cause about the gate is enough.
     if gates.is_on("NetworkDevicesWithDRA") {
         claims(path, spec, causes);
     }
@@ -76,7 +76,7 @@ fn ranges(field: &Path, pod: &PodNetwork, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The pod has one first network.
+/// The pod has exactly one first network.
 fn defaults(path: &Path, networks: &[Network], causes: &mut Vec<Cause>) {
     let field = path.child("networks");
     let pods = networks.iter().filter(|network| network.pod.is_some()).count();

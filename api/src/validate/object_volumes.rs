@@ -1,5 +1,5 @@
-//! Volumes made of the cluster's objects. What Kubernetes would refuse in the launcher pod is refused here, where the user
-//! sees it.
+//! Rules for volumes made of the cluster's objects. Faults for which Kubernetes would refuse the launcher pod
+//! are refused here, where the user sees them.
 
 use super::{Cause, Path};
 use crate::names::COMPUTE_CONTAINER;
@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 
 /// Longest path of a file on a disk, in bytes.
 const PATH_LIMIT: usize = 255;
-/// Most parts of it: ISO 9660 has no more.
+/// Most parts of the path: the limit of ISO 9660.
 const PARTS: usize = 8;
-/// Longest of them, in bytes.
+/// Longest part, in bytes.
 const PART_LIMIT: usize = 128;
-/// Fields of the pod that may be shown.
+/// Fields of the pod that may be shown to the guest.
 const FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
@@ -66,7 +66,7 @@ fn label(field: &Path, label: Option<&str>, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Answers come from one object.
+/// Answer files come from one object.
 fn sysprep(field: &Path, source: &SysprepSource, causes: &mut Vec<Cause>) {
     let SysprepSource { config_map, secret } = source;
     if config_map.is_some() == secret.is_some() {
@@ -135,7 +135,8 @@ fn file(field: &Path, file: &DownwardAPIVolumeFile, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Kubernetes' rule: relative, nothing that leads up, and no name for the kubelet's own at its start.
+/// Kubernetes' rule: a relative path without `..` that does not start with two dots, a prefix that the
+/// kubelet uses itself.
 fn is_path(path: &str) -> bool {
     path.len() <= PATH_LIMIT
         && !path.starts_with("..")

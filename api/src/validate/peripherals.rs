@@ -1,4 +1,4 @@
-//! Devices beside disks and interfaces: input, sound, video, panic, ramfb, and threads for input and output.
+//! Rules for devices other than disks and interfaces: input, sound, video, panic, ramfb, and I/O threads.
 
 use super::{Cause, Path};
 use crate::architecture;
@@ -32,7 +32,7 @@ fn inputs(field: &Path, devices: &Devices, causes: &mut Vec<Cause>) {
         if !matches!(input.bus.as_deref(), None | Some("" | "virtio" | "usb")) {
             causes.push(Cause::invalid(&field.child("bus"), "Input device can have only virtio or usb bus."));
         }
-        // One that names no type is a tablet.
+        // An input without a type is a tablet.
         if !matches!(input.type_.as_str(), "" | "tablet") {
             causes.push(Cause::invalid(&field.child("type"), "Input device can have only tablet type."));
         }
@@ -71,7 +71,7 @@ fn panics(field: &Path, devices: &Devices, architecture: &str, causes: &mut Vec<
     }
 }
 
-/// A display is on, and has a frame buffer for the time before its driver, unless switched off.
+/// A vGPU's display is on, and has a frame buffer until its driver is loaded, unless they are switched off.
 fn has_ramfb(gpu: &Gpu) -> bool {
     gpu.virtual_gpu_options.as_ref().and_then(|options| options.display.as_ref()).is_some_and(|display| {
         display.enabled.unwrap_or(true) && display.ram_fb.as_ref().is_none_or(|ramfb| ramfb.is_enabled())

@@ -1,4 +1,4 @@
-//! What goes to the launcher pod: names, DNS, strategies.
+//! Rules for settings of the launcher pod: names, DNS, strategies.
 
 use super::{Cause, Path};
 use crate::addresses;
@@ -39,7 +39,8 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     dns(&path.child("dnsConfig"), spec.dns_config.as_ref(), spec.dns_policy.as_deref(), causes);
 }
 
-/// One account for the pod: the one it runs under and the one whose token a volume shows are the same.
+/// The pod has one service account: the account that it runs under must be the one whose token a volume
+/// shows.
 fn service_account(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
     let Some(name) = spec.service_account_name.as_deref().filter(|name| !name.is_empty()) else { return };
     let field = path.child("serviceAccountName");
@@ -91,7 +92,7 @@ fn dns_policy(field: &Path, policy: Option<&str>, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Limits of Kubernetes for the resolver's settings.
+/// Kubernetes' limits on resolver settings.
 fn dns(field: &Path, config: Option<&PodDNSConfig>, policy: Option<&str>, causes: &mut Vec<Cause>) {
     const NAMESERVERS: usize = 3;
     const SEARCHES: usize = 6;

@@ -1,4 +1,4 @@
-//! Ranges of ports that reach the guest.
+//! Rules for ranges of ports that reach the guest.
 
 use super::{Cause, Path};
 use crate::v1::{Interface, PortRange};
@@ -50,7 +50,7 @@ pub(super) fn validate(field: &Path, interface: &Interface, causes: &mut Vec<Cau
     }
 }
 
-/// The first thing wrong with a range: a member of it, and why.
+/// The first fault in a range: a member of it, and the reason.
 fn wrong(range: &PortRange) -> Option<(&'static str, &'static str)> {
     let is_port = |port: i32| (1..=65535).contains(&port);
     if !matches!(range.protocol.as_str(), "TCP" | "UDP") {

@@ -1,4 +1,4 @@
-//! Readiness and liveness probes, and starting paused.
+//! Rules for readiness and liveness probes, and for starting paused.
 
 use super::{Cause, Path};
 use crate::syntax::quoted;

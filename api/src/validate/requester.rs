@@ -1,10 +1,10 @@
-//! Who requests a change.
+//! The client that requests a change.
 
-/// Who requests a change.
+/// The client that requests a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester {
     /// One of our own components, by its service account.
     Component,
-    /// Anyone else.
+    /// Any other client.
     User,
 }

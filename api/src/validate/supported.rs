@@ -1,7 +1,8 @@
-//! What this version puts into effect. Everything else that KubeVirt's API has is refused by name, never ignored.
+//! The fields that have an effect in this version. Every other field of KubeVirt's API is refused by name and
+//! never ignored.
 //!
-//! The lists are data, one field a line: a feature that comes in adds its fields there. A field that breaks a rule has the
-//! rule's cause and no second one from here: this runs last.
+//! The lists are data, one field per line: a new feature adds its fields there. This check runs last: a field
+//! that breaks a rule only has the cause of that rule.
 
 use super::{Cause, Path, gated};
 use crate::gates::Gates;
@@ -86,9 +87,9 @@ pub(super) fn given(object: &impl Serialize) -> Vec<String> {
 #[derive(Debug, Default)]
 struct Fields {
     children: BTreeMap<String, Fields>,
-    /// Whatever is below it.
+    /// Any value below it is accepted.
     whole: bool,
-    /// Only these values.
+    /// Only these values are accepted.
     values: Vec<Value>,
 }
 
@@ -117,7 +118,7 @@ impl Fields {
         root
     }
 
-    /// The fields of a value that would have no effect, each at its top.
+    /// The fields of a value that would have no effect, each by the path of its topmost field.
     fn check(&self, path: &Path, value: &Value, gates: &Gates, refused: &mut Vec<Path>) {
         if self.whole {
             return;
@@ -131,7 +132,7 @@ impl Fields {
                 for (name, value) in object.iter().filter(|(_, value)| !says_nothing(value)) {
                     let path = path.child(name);
                     match self.children.get(name) {
-                        // What is switched off asks for nothing.
+                        // A feature that is switched off needs no support.
                         Some(fields)
                             if *value == Value::Bool(false) || gated::closed(&path, gates).is_none() =>
                         {
@@ -152,12 +153,13 @@ impl Fields {
     }
 }
 
-/// A field that has no effect: refused because its gate is off, or because it is not there yet. Where a rule about the
-/// field, about something in it, or about the list that it is in has refused it already, only a gate has anything to add.
+/// Refuses a field that has no effect, because its gate is off or because it is not supported yet. If a rule
+/// has already refused the field, a field inside it, or the list around it, only the cause about a gate is
+/// added.
 fn refuse(path: &Path, gates: &Gates, causes: &mut Vec<Cause>) {
     let list = path.holder().list().to_string();
     if let Some(cause) = gated::closed(path, gates) {
-        // One gate may be told about once for a list.
+        // The same gate is named only once for a list.
         if !causes.contains(&cause) {
             causes.push(cause);
         }
@@ -166,7 +168,8 @@ fn refuse(path: &Path, gates: &Gates, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What means the same as leaving the field out. An empty object does not: it may switch something on.
+/// Whether the value means the same as leaving the field out. An empty object does not: it may switch
+/// something on.
 fn says_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -198,7 +201,8 @@ mod tests {
         assert_eq!(refused(&spec), ["spec.domain.devices.disks[1].lun.reservation is not supported yet"]);
     }
 
-    /// Settings of migrations count from the day that there are any; until then only the defaults pass, which change nothing.
+    /// Settings of migrations only have an effect if migrations are served. Until then only the defaults,
+    /// which change nothing, are accepted.
     #[test]
     fn settings_of_migrations_come_with_migrations() {
         let refused = |served: bool, migrations: Value| {

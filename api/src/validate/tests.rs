@@ -1,4 +1,4 @@
-//! One row for each rule: what is changed in a right manifest, and the causes that follow.
+//! One row for each rule: the change of a valid manifest, and the causes that follow.
 
 mod architecture;
 mod bounds;
@@ -23,7 +23,7 @@ use crate::v1::VirtualMachine;
 use crate::v1::VirtualMachineInstance;
 use serde_json::{Value, json};
 
-/// A right instance with one of everything.
+/// A valid instance with one device or setting of each kind.
 fn right() -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
@@ -62,7 +62,7 @@ fn right() -> Value {
     })
 }
 
-/// The object with `value` at a JSON pointer; `Null` takes the member away.
+/// The object with `value` at a JSON pointer; `Null` removes the member.
 fn with(mut object: Value, pointer: &str, value: Value) -> Value {
     let (parent, last) = pointer.rsplit_once('/').unwrap();
     let parent = object.pointer_mut(parent).unwrap_or_else(|| panic!("no {parent}"));
@@ -100,12 +100,12 @@ fn causes_of(object: &Value) -> Vec<Cause> {
     causes_with(object, &Gates::default())
 }
 
-/// Whether it says that a field has no effect, and nothing else.
+/// Whether the cause only says that a field has no effect.
 fn is_refusal(cause: &Cause) -> bool {
     cause.message == format!("{} is not supported yet", cause.field)
 }
 
-/// What is wrong beside fields that have no effect. No field is refused beside a cause of its own.
+/// All causes except those about fields without effect. No field has such a cause in addition to another one.
 fn rules_of(causes: &[Cause]) -> Vec<&Cause> {
     let (refused, broken): (Vec<&Cause>, Vec<&Cause>) = causes.iter().partition(|cause| is_refusal(cause));
     for refusal in refused {
@@ -118,7 +118,7 @@ fn rules_of(causes: &[Cause]) -> Vec<&Cause> {
     broken
 }
 
-/// Changes; then, for each cause, its field and a part of its message.
+/// Changes; for each cause that follows, its field and a part of its message.
 type Row = (&'static [(&'static str, Value)], Vec<(&'static str, &'static str)>);
 
 fn check(rows: Vec<Row>) {
@@ -139,7 +139,7 @@ fn check_with(gates: &Gates, rows: Vec<Row>) {
     }
 }
 
-/// Changes that ask for what has no effect: the field, and nothing else.
+/// Changes that request features without effect: each is only refused at its field.
 fn check_refused(rows: Vec<Row>) {
     for (changes, expected) in rows {
         let object =
@@ -152,7 +152,7 @@ fn check_refused(rows: Vec<Row>) {
     }
 }
 
-/// Changes that are right.
+/// Valid changes.
 fn accepts(rows: &[&[(&str, Value)]]) {
     for changes in rows {
         let object =

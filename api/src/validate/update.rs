@@ -1,4 +1,5 @@
-//! What may change on an instance, and who may change it; [`handler`]: what handlers may.
+//! Rules for changes of an instance: which fields may change, and which clients may change them. [`handler`]
+//! has the rules for handlers.
 
 mod handler;
 
@@ -19,7 +20,8 @@ pub fn vmi_update(
     gates: &Gates,
 ) -> Vec<Cause> {
     let mut causes = Vec::new();
-    // What virt-controller and virt-api change on a running guest, and a stop with a shorter grace period, recorded by virt-api.
+    // virt-controller and virt-api may change these fields of a running guest; virt-api also records a
+    // shorter grace period for a stop.
     let mut before = old.spec.clone();
     if requester == Requester::Component && old.spec != new.spec {
         before.termination_grace_period_seconds = new.spec.termination_grace_period_seconds;
@@ -52,7 +54,7 @@ pub fn vmi_update(
     causes
 }
 
-/// Copies volumes that begin to move to other claims with this change, or stay on those that they were to leave.
+/// Copies volumes that start to move to other claims with this change, or whose move is given up.
 fn moved_volumes(
     before: &mut VirtualMachineInstanceSpec,
     old: &VirtualMachineInstance,
@@ -74,7 +76,7 @@ fn moved_volumes(
     }
 }
 
-/// The status that a write leaves behind: only our components write it; from anyone else it stays as it was.
+/// The status after a write. Only our components may change it; for all other clients it stays as it was.
 pub fn protected_status<'a>(
     old: &'a VirtualMachineInstance,
     new: &'a VirtualMachineInstance,

@@ -1,4 +1,4 @@
-//! Machines.
+//! Rules for machines.
 
 use super::{Cause, Path, Requester, bounds, data_volume_templates, live_update, metadata, supported};
 use crate::defaults;
@@ -8,8 +8,8 @@ use crate::syntax::quoted;
 use crate::v1::{VirtualMachine, VirtualMachineSpec};
 use serde_json::Value;
 
-/// Everything wrong with a machine, written by `requester`. Its template is looked at with the defaults that an instance
-/// of it would get.
+/// Everything wrong with a machine, written by `requester`. Its template is validated with the defaults that
+/// an instance of it would get.
 pub fn vm(vm: &VirtualMachine, requester: Requester, gates: &Gates) -> Vec<Cause> {
     let mut causes = vm_spec(&Path::new("spec"), &vm.spec, requester, gates);
     data_volume_templates::namespaces(None, vm, &mut causes);
@@ -32,7 +32,7 @@ pub fn vm_update(
     causes
 }
 
-/// Everything wrong with a machine's specification at that path, which a pool has elsewhere.
+/// Everything wrong with a machine's specification at this path. Pools have it at another path.
 pub fn vm_spec(path: &Path, spec: &VirtualMachineSpec, requester: Requester, gates: &Gates) -> Vec<Cause> {
     let template = path.child("template");
     let mut causes = Vec::new();
@@ -51,7 +51,7 @@ pub fn vm_spec(path: &Path, spec: &VirtualMachineSpec, requester: Requester, gat
     causes
 }
 
-/// The cause for an object that cannot be read as its kind.
+/// The cause for an object that cannot be decoded as its kind.
 pub fn unreadable(object: &Value, error: &serde_json::Error) -> Cause {
     let is_machine = object["kind"] == "VirtualMachine";
     if is_machine && object.pointer("/spec/template").is_none_or(Value::is_null) {
@@ -60,7 +60,7 @@ pub fn unreadable(object: &Value, error: &serde_json::Error) -> Cause {
     Cause::invalid(&Path::new(""), error.to_string())
 }
 
-/// What is accepted with a warning.
+/// Warnings for values that are accepted.
 pub fn vm_warnings(vm: &VirtualMachine) -> Vec<String> {
     let mut warnings = Vec::new();
     if vm.spec.running.is_some() {

@@ -1,4 +1,4 @@
-//! Instances and their specifications.
+//! Rules for instances and their specifications.
 
 use super::{Cause, Path, Requester};
 use super::{
@@ -24,8 +24,8 @@ pub fn vmi(vmi: &VirtualMachineInstance, gates: &Gates) -> Vec<Cause> {
     causes
 }
 
-/// Everything wrong with a specification at that path, defaults already filled in. A template may be without memory, which
-/// something else may add before there is an instance of it.
+/// Everything wrong with a specification at this path, defaults already filled in. A template may have no
+/// memory, because an instance type may add it later.
 pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates) -> Vec<Cause> {
     let mut causes = Vec::new();
     bounds::validate(path, spec, &mut causes);

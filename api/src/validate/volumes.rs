@@ -1,4 +1,4 @@
-//! Volumes and their sources.
+//! Rules for volumes and their sources.
 
 use super::memory::not_negative;
 use super::supported::given;
@@ -10,11 +10,12 @@ use crate::v1::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// Names become parts of container and pod volume names (`volume<name>`, `<name>-udata`), which are DNS labels.
+/// The names of volumes become parts of container and pod volume names (`volume<name>`, `<name>-udata`),
+/// which are DNS labels.
 const NAME_LIMIT: usize = 57;
-/// Largest empty disk: qcow2 with its usual cluster size ends at 2 PiB.
+/// Largest empty disk: the limit of qcow2 with its usual cluster size is 2 PiB.
 const EMPTY_DISK_LIMIT: u64 = 1 << 50;
-/// Directories of the launcher's container that no guest is shown.
+/// Directories of the launcher's container that may not be shared with guests.
 const PRIVATE_PATHS: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
 
 pub(super) fn validate(
@@ -41,7 +42,7 @@ pub(super) fn validate(
                 first.insert(name, index);
             }
         }
-        // Where a disk has the same name, the disk is told.
+        // If a disk has the same name, the cause is at the disk.
         let label = is_dns_label(name) || (disks.contains(name) && !name.is_empty());
         if !label || name.len() > NAME_LIMIT {
             causes.push(Cause::invalid(
@@ -53,7 +54,7 @@ pub(super) fn validate(
         container_path(&field_volume, volume, disks.contains(name), filesystems.contains(name), causes);
     }
     at_most_one(&field, &spec.volumes, causes);
-    // While its gate is off, that is all there is to say.
+    // While the gate is off, the cause about the gate is enough.
     if !spec.utility_volumes.is_empty() && gates.is_on("UtilityVolumes") {
         causes.push(Cause::invalid(
             &path.child("utilityVolumes"),
@@ -63,7 +64,7 @@ pub(super) fn validate(
     shared(path, spec, gates, causes);
 }
 
-/// Volumes of which an instance has one.
+/// Kinds of volumes that an instance can have only once.
 fn at_most_one(field: &Path, volumes: &[Volume], causes: &mut Vec<Cause>) {
     let count = |is: fn(&Volume) -> bool| volumes.iter().filter(|volume| is(volume)).count();
     for (count, what) in [
@@ -77,7 +78,7 @@ fn at_most_one(field: &Path, volumes: &[Volume], causes: &mut Vec<Cause>) {
     }
 }
 
-/// A claim is shared with the guest as a directory only behind a gate.
+/// Sharing a claim as a directory needs a gate.
 fn shared(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates, causes: &mut Vec<Cause>) {
     const GATE: &str = "EnableVirtioFsStorageVolumes";
     let is_claim = |volume: &Volume| volume.persistent_volume_claim.is_some() || volume.data_volume.is_some();
@@ -90,7 +91,7 @@ fn shared(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates, causes:
     }
 }
 
-/// A directory of the launcher's container, shared as it is; it must not be one of Barevirt's own.
+/// A directory of the launcher's container that is shared unchanged. It must not be one of Barevirt's own.
 fn container_path(
     field: &Path,
     volume: &Volume,
@@ -154,7 +155,7 @@ fn source(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
     object_volumes::validate(field, volume, causes);
 }
 
-/// A claim has a name that a claim can have.
+/// The name of a claim must be valid.
 fn claim(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
     let ephemeral = volume.ephemeral.as_ref().map(|source| source.persistent_volume_claim.as_ref());
     if ephemeral == Some(None) {
@@ -166,7 +167,7 @@ fn claim(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
     let sources = [
         ("persistentVolumeClaim.claimName", claim(volume.persistent_volume_claim.as_ref())),
         ("ephemeral.persistentVolumeClaim.claimName", claim(ephemeral.flatten())),
-        // Where it is empty, KubeVirt has words of its own.
+        // KubeVirt has its own message for an empty name.
         (
             "dataVolume.name",
             volume.data_volume.as_ref().map(|on| on.name.clone()).filter(|name| !name.is_empty()),

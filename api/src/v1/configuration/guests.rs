@@ -1,4 +1,4 @@
-//! What holds for all guests, and what the nodes do for them.
+//! Settings that apply to all guests, and services of the nodes for them.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

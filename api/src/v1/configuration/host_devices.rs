@@ -1,4 +1,4 @@
-//! Devices of the nodes that guests may be given.
+//! Devices of the nodes that guests may have.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! How a migration is to run.
+//! Settings of a migration.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
@@ -22,7 +22,7 @@ pub struct DowntimeTuningOptions {
     pub steps: Option<i32>,
 }
 
-/// Migration settings on trial, which may change or vanish.
+/// Experimental migration settings, which may change or be removed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExperimentalMigrationOptions {

@@ -1,4 +1,4 @@
-//! How far a migration is, on both sides.
+//! Progress of a migration, on both sides.
 
 use super::VmimConfigurationOptions;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the sending side publishes about a migration.
+/// State of a migration that the sending side publishes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineInstanceMigrationSourceState {
@@ -47,7 +47,7 @@ pub struct VirtualMachineInstanceMigrationSourceState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineInstanceMigrationState {
-    /// True once the migration object is deleted or cancelling was asked for.
+    /// True once the migration object is deleted or cancellation was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abort_requested: Option<bool>,
     /// Result of cancelling: `Aborting`, `Succeeded` or `Failed`.
@@ -134,7 +134,7 @@ pub struct VirtualMachineInstanceMigrationState {
     pub target_state: Option<VirtualMachineInstanceMigrationTargetState>,
 }
 
-/// What the receiving side publishes about a migration.
+/// State of a migration that the receiving side publishes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineInstanceMigrationTargetState {

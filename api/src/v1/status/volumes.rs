@@ -1,4 +1,4 @@
-//! Volumes of an instance, as its status tells of them.
+//! Volumes in the status of an instance.
 
 use crate::quantity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -58,7 +58,7 @@ pub struct HotplugVolumeStatus {
     pub attach_pod_uid: Option<String>,
 }
 
-/// What the node needs to know about the claim behind a volume.
+/// Facts about the claim of a volume that the node needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PersistentVolumeClaimInfo {
@@ -90,7 +90,8 @@ pub struct PersistentVolumeClaimInfo {
 }
 
 impl PersistentVolumeClaimInfo {
-    /// Bytes that a new disk on it may have: no more than was asked for, and no more than there is. None where nothing is known.
+    /// Size in bytes of a new disk on the claim: not more than requested, and not more than the capacity.
+    /// `None` if neither is known.
     pub fn disk_bytes(&self) -> Option<u64> {
         let amounts = [&self.requests, &self.capacity].map(|amounts| amounts.get("storage"));
         amounts.into_iter().flatten().filter_map(|amount| quantity::bytes(amount).ok()).min()

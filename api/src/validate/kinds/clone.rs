@@ -8,7 +8,7 @@ use crate::validate::{Cause, Path, parse_mac};
 
 const MACHINE: &str = "VirtualMachine";
 
-/// Everything wrong with a new one.
+/// Everything wrong with a new clone.
 pub fn create(clone: &VirtualMachineClone, gates: &Gates) -> Vec<Cause> {
     let mut causes = rules(&clone.spec);
     causes.push(gated(
@@ -21,7 +21,8 @@ pub fn create(clone: &VirtualMachineClone, gates: &Gates) -> Vec<Cause> {
     causes
 }
 
-/// Everything wrong with a change. What is left as it was passes, so that it can go.
+/// Everything wrong with a change of a clone. An unchanged specification passes, so that the object can be
+/// deleted.
 pub fn update(old: &VirtualMachineClone, new: &VirtualMachineClone) -> Vec<Cause> {
     if old.spec == new.spec { Vec::new() } else { rules(&new.spec) }
 }

@@ -3,14 +3,15 @@
 use crate::names;
 use crate::v1::{Condition, VirtualMachineInstance};
 
-/// How an eviction is answered.
+/// The answer to an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The pod is evicted, which shuts its guest down.
     Pass,
-    /// It stays, with that message.
+    /// The pod stays, with this message.
     Deny(String),
-    /// It stays, and its instance is told to leave the node; the message tells so. A descheduler waits for these words.
+    /// The pod stays, and its instance is told to leave the node; the message says so. Deschedulers look for
+    /// this message.
     Mark(String),
 }
 
@@ -30,7 +31,7 @@ pub fn decide(instance: &VirtualMachineInstance, cluster: Option<&str>, node: Op
         }
         Some("LiveMigrateIfPossible") if !movable => return Decision::Pass,
         Some("LiveMigrate" | "LiveMigrateIfPossible" | "External") => {}
-        // None is a word here, too; admission knows no other.
+        // As in admission, the strategy `None` may be given by name.
         None | Some(_) => return Decision::Pass,
     }
     let namespace = instance.metadata.namespace.as_deref().unwrap_or_default();

@@ -5,7 +5,7 @@ use crate::export::VirtualMachineExport;
 use crate::gates::Gates;
 use crate::validate::{Cause, Path};
 
-/// Kind of a source, what messages call it with its name and with its group, and the group.
+/// Kind of a source, its names in messages without and with its group, and the group.
 const SOURCES: [(&str, &str, &str, &str); 5] = [
     ("PersistentVolumeClaim", "PVC", "PVC", ""),
     ("VirtualMachineSnapshot", "VMSnapshot", "VMSnapshot", "snapshot.kubevirt.io"),
@@ -14,7 +14,7 @@ const SOURCES: [(&str, &str, &str, &str); 5] = [
     ("VirtualMachineTemplate", "VirtualMachineTemplate", "VirtualMachineTemplate", "template.kubevirt.io"),
 ];
 
-/// Everything wrong with a new one.
+/// Everything wrong with a new export.
 pub fn create(export: &VirtualMachineExport, gates: &Gates) -> Vec<Cause> {
     let path = Path::new("spec.source");
     let source = &export.spec.source;
@@ -46,7 +46,7 @@ pub fn create(export: &VirtualMachineExport, gates: &Gates) -> Vec<Cause> {
     causes
 }
 
-/// Everything wrong with a change.
+/// Everything wrong with a change of an export.
 pub fn update(old: &VirtualMachineExport, new: &VirtualMachineExport) -> Vec<Cause> {
     immutable(&old.spec, &new.spec, IMMUTABLE)
 }

@@ -1,9 +1,9 @@
-//! Instance types: the objects themselves. What a machine makes of one is looked at with the machine.
+//! Rules for instance types as objects. The result of applying one is validated with the machine.
 
 use crate::instancetype::VirtualMachineInstancetypeSpec;
 use crate::validate::{Cause, Path};
 
-/// Everything wrong with one, of either kind.
+/// Everything wrong with an instance type of either kind.
 pub fn validate(spec: &VirtualMachineInstancetypeSpec) -> Vec<Cause> {
     let memory = Path::new("spec.memory");
     let field = memory.child("overcommitPercent");
@@ -20,7 +20,7 @@ pub fn validate(spec: &VirtualMachineInstancetypeSpec) -> Vec<Cause> {
     causes
 }
 
-/// What is accepted with a warning.
+/// Warnings for values that are accepted.
 pub fn warnings(spec: &VirtualMachineInstancetypeSpec) -> Vec<String> {
     let deprecated =
         "launchSecurity is deprecated and will be removed in a future release. Use preference instead.";

@@ -48,8 +48,8 @@ const CIPHERS: [&str; 22] = [
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 
-/// Everything wrong with a new one; `others` tells whether there is one already, in any namespace, and `namespace` is
-/// that of the components.
+/// Everything wrong with a new object. `others` says whether there is one already, in any namespace, and
+/// `namespace` is that of the components.
 pub fn create(object: &KubeVirt, others: bool, namespace: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     if others {
@@ -73,7 +73,7 @@ pub fn standing(object: &KubeVirt) -> Vec<Cause> {
     causes
 }
 
-/// Everything wrong with a change. What is left as it was passes, so that finalizers can go.
+/// Everything wrong with a change. An unchanged specification passes, so that finalizers can be removed.
 pub fn update(old: &KubeVirt, new: &KubeVirt) -> Vec<Cause> {
     let mut causes = Vec::new();
     if old.spec != new.spec {
@@ -85,7 +85,7 @@ pub fn update(old: &KubeVirt, new: &KubeVirt) -> Vec<Cause> {
     causes
 }
 
-/// What is accepted with a warning: gates and fields that change nothing.
+/// Warnings for values that are accepted: gates and fields without effect.
 pub fn warnings(object: &KubeVirt) -> Vec<String> {
     let developer = object.spec.developer();
     let lists = [
@@ -212,7 +212,7 @@ fn configured(
         let bandwidth = migrations.bandwidth_per_migration.as_ref();
         let path = path.child("migrations");
         amounts(&path, &numbers, migrations.max_downtime_ms, bandwidth, causes);
-        // With none at all, every drain and every update would wait for ever.
+        // Without any allowed migration, every drain and every update would wait forever.
         for (name, number) in [&numbers[1], &numbers[2]] {
             if *number == Some(0) {
                 causes.push(Cause::invalid(&path.child(name), "must be at least 1"));

@@ -1,10 +1,10 @@
-//! What may not change on a machine while it is snapshotted or restored.
+//! Fields of a machine that may not change during a snapshot or restore.
 
 use crate::syntax::quoted;
 use crate::v1::{VirtualMachine, VirtualMachineStatus};
 use crate::validate::{Cause, CauseKind, Path};
 
-/// Everything wrong with a change of a machine on that account.
+/// Everything wrong with a change of a machine during a snapshot or restore.
 pub fn machine(old: &VirtualMachine, new: &VirtualMachine) -> Vec<Cause> {
     let Some(VirtualMachineStatus { snapshot_in_progress, restore_in_progress, .. }) = &new.status else {
         return Vec::new();

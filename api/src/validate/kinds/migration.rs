@@ -13,8 +13,8 @@ pub const SELECTOR_LABEL: &str = names::MIGRATION_SELECTOR_LABEL;
 /// Gate of migrations to another namespace or cluster.
 const DECENTRALIZED: &str = "DecentralizedLiveMigration";
 
-/// Fills in what a new one has by itself: the label with its instance, and the finalizer that keeps it until virt-controller has
-/// ended it.
+/// Fills in the defaults of a new migration: the label with its instance, and the finalizer that keeps it
+/// until virt-controller has ended the migration.
 pub fn complete(migration: &mut VirtualMachineInstanceMigration) {
     let metadata = &mut migration.metadata;
     if let Some(name) = migration.spec.vmi_name.as_deref().filter(|name| !name.is_empty()) {
@@ -27,7 +27,8 @@ pub fn complete(migration: &mut VirtualMachineInstanceMigration) {
     }
 }
 
-/// Everything wrong with a new one. `instance` is the one it names; `others` are the migrations of its namespace.
+/// Everything wrong with a new migration. `instance` is the instance that it names; `others` are the
+/// migrations of its namespace.
 pub fn create(
     migration: &VirtualMachineInstanceMigration,
     instance: Option<&VirtualMachineInstance>,
@@ -45,7 +46,7 @@ pub fn create(
     causes
 }
 
-/// The rules for a new one, whether this version serves migrations or not.
+/// The rules for a new migration, whether this version serves migrations or not.
 pub(super) fn rules(
     migration: &VirtualMachineInstanceMigration,
     instance: Option<&VirtualMachineInstance>,
@@ -92,7 +93,7 @@ pub(super) fn rules(
     causes
 }
 
-/// Everything wrong with a change.
+/// Everything wrong with a change of a migration.
 pub fn update(old: &VirtualMachineInstanceMigration, new: &VirtualMachineInstanceMigration) -> Vec<Cause> {
     if old.spec != new.spec {
         return vec![Cause::new(
@@ -151,7 +152,8 @@ fn movable(
     }
 }
 
-/// What is added to the target pod's node selector; the API server would refuse the pod.
+/// Labels that are added to the target pod's node selector. If one is invalid, the API server would refuse
+/// the pod.
 fn selector(migration: &VirtualMachineInstanceMigration, causes: &mut Vec<Cause>) {
     let field = Path::new("spec.addedNodeSelector");
     for (key, value) in &migration.spec.added_node_selector {
@@ -164,7 +166,8 @@ fn selector(migration: &VirtualMachineInstanceMigration, causes: &mut Vec<Cause>
     }
 }
 
-/// Migrations to another namespace or cluster: KubeVirt's rules, and what its gate opens is not there yet.
+/// Migrations to another namespace or cluster: KubeVirt's rules, and the refusal of the fields even if the
+/// gate is on.
 fn decentralized(migration: &VirtualMachineInstanceMigration, gates: &Gates, causes: &mut Vec<Cause>) {
     let (send, receive) = (&migration.spec.send_to, &migration.spec.receive);
     if send.is_none() && receive.is_none() {

@@ -13,15 +13,15 @@ use std::ops::RangeInclusive;
 
 const STALLS: &str = "MigrationStallDetection";
 const DOWNTIME: &str = "MigrationDowntimeTuning";
-/// Largest number of seconds or of migrations: what 32 bits hold, so that sums of them always fit.
+/// Largest number of seconds or of migrations: the limit of 32 bits, so that sums never overflow.
 const LARGEST: i64 = u32::MAX as i64;
 /// Milliseconds of `maxDowntimeMs`: KubeVirt's range, and QEMU's.
 const DOWNTIMES: RangeInclusive<i64> = 1..=2_000_000;
-/// One, and a thousandth of it, in thousandths of millionths.
+/// One, and a thousandth of it, in billionths.
 const ONE: u64 = 1_000_000_000;
 const THOUSANDTH: u64 = 1_000_000;
 
-/// Everything wrong with a new one.
+/// Everything wrong with a new policy.
 pub fn create(policy: &MigrationPolicy, gates: &Gates) -> Vec<Cause> {
     create_when(policy, gates, SERVED)
 }
@@ -37,7 +37,8 @@ pub(super) fn create_when(policy: &MigrationPolicy, gates: &Gates, served: bool)
     causes
 }
 
-/// Everything wrong with a change. What is left as it was passes, so that it can go.
+/// Everything wrong with a change of a policy. An unchanged specification passes, so that the object can be
+/// deleted.
 pub fn update(old: &MigrationPolicy, new: &MigrationPolicy, gates: &Gates) -> Vec<Cause> {
     update_when(old, new, gates, SERVED)
 }
@@ -117,7 +118,8 @@ fn rules(old: Option<&MigrationPolicySpec>, spec: &MigrationPolicySpec, gates: &
     causes
 }
 
-/// Times and numbers, each with its field, the longest downtime and the bandwidth; here and among the settings of the installation.
+/// Times and numbers, each with its field, the longest downtime and the bandwidth; in policies and in the
+/// settings of the installation.
 pub(super) fn amounts(
     path: &Path,
     numbers: &[(&str, Option<i64>)],
@@ -146,7 +148,7 @@ pub(super) fn amounts(
     }
 }
 
-/// The longest downtime is behind one of two gates, here and among the settings of the installation.
+/// The longest downtime is behind one of two gates, in policies and in the settings of the installation.
 pub(super) fn max_downtime(field: &Path, gates: &Gates, causes: &mut Vec<Cause>) {
     if !gates.is_on(STALLS) && !gates.is_on(DOWNTIME) {
         causes.push(Cause::invalid(
@@ -158,10 +160,10 @@ pub(super) fn max_downtime(field: &Path, gates: &Gates, causes: &mut Vec<Cause>)
     }
 }
 
-/// Where a number may lie.
+/// Range of a number.
 struct Range {
     least: u64,
-    /// The least itself does not count.
+    /// Whether the lower bound itself is excluded.
     above: bool,
     most: Option<u64>,
 }

@@ -1,11 +1,11 @@
-//! Kinds beside machines and instances.
+//! Rules for all kinds except machines and instances.
 //!
-//! Most of them have no machinery here yet. They are served all the same, so that what exists can be listed, watched and
-//! removed; a new object is refused with the reason, after KubeVirt's own rules for it. A change that leaves the
-//! specification alone always passes, so that finalizers can go; one of the specification passes where KubeVirt lets it
-//! pass, with a warning that it has no effect.
+//! Most of these kinds have no controller here yet. They are still served, so that existing objects can be
+//! listed, watched and deleted. A new object is refused with the reason, after KubeVirt's own rules for it. A
+//! change that leaves the specification as it is always passes, so that finalizers can be removed. A change
+//! of the specification passes where KubeVirt allows it, with a warning that it has no effect.
 //!
-//! Where a rule looks at other objects, they are parameters.
+//! Rules that need other objects get them as parameters.
 
 pub mod backup;
 pub mod clone;
@@ -35,12 +35,12 @@ pub use selector::matches as selects;
 use super::{Cause, CauseKind, Path};
 use crate::gates::Gates;
 
-/// The cause that refuses every new object of a kind without machinery.
+/// The cause that refuses every new object of a kind without a controller.
 fn not_there(kind: &str, why: &str) -> Cause {
     Cause::new(CauseKind::NotSupported, &Path::new(""), format!("{kind} is not supported yet: {why}"))
 }
 
-/// The same for a kind behind a gate: as long as the gate is off, that is the reason.
+/// The same for a kind behind a gate: while the gate is off, this is the reason.
 fn gated(gates: &Gates, gate: &str, off: &str, kind: &str, why: &str) -> Cause {
     if gates.is_on(gate) {
         not_there(kind, why)
@@ -54,10 +54,10 @@ pub fn without_effect<T: PartialEq>(kind: &str, old: &T, new: &T) -> Option<Stri
     (old != new).then(|| format!("{kind} is not supported yet: the change of spec has no effect"))
 }
 
-/// A specification that stays as it was made; the words are KubeVirt's.
+/// A specification that may not change after creation; the message is KubeVirt's.
 fn immutable<T: PartialEq>(old: &T, new: &T, words: &str) -> Vec<Cause> {
     if old == new { Vec::new() } else { vec![Cause::invalid(&Path::new("spec"), words)] }
 }
 
-/// KubeVirt's words for most kinds.
+/// KubeVirt's message for most kinds.
 const IMMUTABLE: &str = "spec in immutable after creation";

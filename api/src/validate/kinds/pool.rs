@@ -11,12 +11,13 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 /// Orders in which a pool picks machines.
 const ORDERS: [&str; 5] = ["AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random"];
 
-/// Everything wrong with a new one.
+/// Everything wrong with a new pool.
 pub fn create(pool: &VirtualMachinePool, requester: Requester, gates: &Gates) -> Vec<Cause> {
     spec(&pool.spec, requester, gates)
 }
 
-/// Everything wrong with a change. One that leaves the specification alone is always right, so that finalizers can go.
+/// Everything wrong with a change of a pool. A change that leaves the specification as it is always passes,
+/// so that finalizers can be removed.
 pub fn update(
     old: &VirtualMachinePool,
     new: &VirtualMachinePool,
@@ -109,7 +110,7 @@ fn autohealing(path: &Path, spec: &VirtualMachinePoolSpec, causes: &mut Vec<Caus
     }
 }
 
-/// The rules of machines, at the place where the pool has its machine.
+/// The rules of machines, with the paths of the pool's template.
 fn template(spec: &VirtualMachinePoolSpec, requester: Requester, gates: &Gates) -> Vec<Cause> {
     const PLACE: &str = "spec.virtualMachineTemplate";
     let Some(machine) = &spec.virtual_machine_template.spec else {

@@ -1,4 +1,4 @@
-//! Preferences: the objects themselves. What a machine makes of one is looked at with the machine.
+//! Rules for preferences as objects. The result of applying one is validated with the machine.
 
 use crate::preference::VirtualMachinePreferenceSpec;
 use crate::syntax::quoted;
@@ -12,10 +12,10 @@ const TOPOLOGIES: [(&str, &str); 5] = [
     ("spread", "preferSpread"),
     ("any", "preferAny"),
 ];
-/// Cores for each socket when a preference that spreads says nothing.
+/// Cores for each socket if a preference that spreads gives no ratio.
 const RATIO: i64 = 2;
 
-/// Everything wrong with one, of either kind.
+/// Everything wrong with a preference of either kind.
 pub fn validate(spec: &VirtualMachinePreferenceSpec) -> Vec<Cause> {
     let path = Path::new("spec.cpu");
     let Some((cpu, wanted)) =
@@ -49,7 +49,7 @@ pub fn validate(spec: &VirtualMachinePreferenceSpec) -> Vec<Cause> {
     }
 }
 
-/// What is accepted with a warning.
+/// Warnings for values that are accepted.
 pub fn warnings(spec: &VirtualMachinePreferenceSpec) -> Vec<String> {
     let wanted = spec.cpu.as_ref().and_then(|cpu| cpu.preferred_cpu_topology.as_deref());
     let older = TOPOLOGIES.into_iter().find(|(_, older)| Some(*older) == wanted);

@@ -3,7 +3,7 @@
 use crate::v1::VirtualMachineInstancePreset;
 use crate::validate::{Cause, CauseKind, Path};
 
-/// Everything wrong with a new one.
+/// Everything wrong with a new preset.
 pub fn create(preset: &VirtualMachineInstancePreset) -> Vec<Cause> {
     let mut causes = Vec::new();
     if preset.spec.domain.is_none() {

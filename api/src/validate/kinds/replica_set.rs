@@ -6,12 +6,13 @@ use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstanceReplicaSet, VirtualMachineInstanceReplicaSetSpec};
 use crate::validate::{self, Cause, Path, Requester, metadata, supported};
 
-/// Everything wrong with a new one, written by `requester`.
+/// Everything wrong with a new replica set, written by `requester`.
 pub fn create(set: &VirtualMachineInstanceReplicaSet, requester: Requester, gates: &Gates) -> Vec<Cause> {
     spec(&set.spec, requester, gates)
 }
 
-/// Everything wrong with a change. One that leaves the specification alone is always right, so that finalizers can go.
+/// Everything wrong with a change of a replica set. A change that leaves the specification as it is always
+/// passes, so that finalizers can be removed.
 pub fn update(
     old: &VirtualMachineInstanceReplicaSet,
     new: &VirtualMachineInstanceReplicaSet,
@@ -28,7 +29,8 @@ fn spec(spec: &VirtualMachineInstanceReplicaSetSpec, requester: Requester, gates
     defaults::spec(&mut instance);
     let mut causes = validate::spec(&path.child("template.spec"), &instance, gates);
     if let Some(given) = &template.metadata {
-        // The instances are made by our own controller: what users may not set is found here or nowhere.
+        // Our own controller makes the instances, so this is the only place to find fields that users may not
+        // set.
         metadata::validate(&path.child("template.metadata"), given, requester, gates, &mut causes);
     }
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
@@ -42,7 +44,7 @@ fn spec(spec: &VirtualMachineInstanceReplicaSetSpec, requester: Requester, gates
     causes
 }
 
-/// The API server checks this for the `scale` call only, not for the field itself.
+/// The API server checks this only for the `scale` call, not for the field itself.
 pub(super) fn replicas(path: &Path, replicas: Option<i32>, causes: &mut Vec<Cause>) {
     if replicas.is_some_and(|replicas| replicas < 0) {
         causes.push(Cause::invalid(&path.child("replicas"), "must be greater than or equal to 0"));

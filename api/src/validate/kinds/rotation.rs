@@ -1,4 +1,5 @@
-//! Rules for `certificateRotateStrategy` of the `KubeVirt` object: KubeVirt's, and what is too short to work.
+//! Rules for `certificateRotateStrategy` of the `KubeVirt` object: KubeVirt's rules, and lifetimes that are
+//! too short to work.
 
 use crate::duration;
 use crate::rotation::{LEAST_OVERLAP, LEAST_RENEWAL, LEAST_USE, Lifetime, Rotation};
@@ -7,7 +8,7 @@ use crate::v1::KubeVirtSelfSignConfiguration;
 use crate::validate::{Cause, CauseKind, Path};
 use std::time::Duration;
 
-/// Everything wrong with it. A text that is not a duration counts as not given.
+/// Everything wrong with the strategy. A text that is not a duration counts as not given.
 pub(super) fn rules(path: &Path, own: &KubeVirtSelfSignConfiguration, causes: &mut Vec<Cause>) {
     let KubeVirtSelfSignConfiguration {
         ca,
@@ -26,7 +27,7 @@ pub(super) fn rules(path: &Path, own: &KubeVirtSelfSignConfiguration, causes: &m
         ));
     }
     let (ca, server) = (ca.clone().unwrap_or_default(), server.clone().unwrap_or_default());
-    // Each with the field that is in force; the older fields win.
+    // Each value with the field that is in effect; the older fields win.
     let ca_duration = first(("caRotateInterval", ca_rotate_interval), ("ca.duration", &ca.duration));
     let ca_renewal = first(("caOverlapInterval", ca_overlap_interval), ("ca.renewBefore", &ca.renew_before));
     let duration = first(("certRotateInterval", cert_rotate_interval), ("server.duration", &server.duration));
@@ -65,7 +66,8 @@ pub(super) fn rules(path: &Path, own: &KubeVirtSelfSignConfiguration, causes: &m
     short(path, [duration.0, renewal.0], rotation.leaf, LEAST_RENEWAL, causes);
 }
 
-/// What KubeVirt takes, and would lead to certificates that end before their successors are where they are needed.
+/// Lifetimes that KubeVirt accepts although certificates would end before their successors have reached the
+/// pods.
 fn short(path: &Path, fields: [&str; 2], life: Lifetime, least: Duration, causes: &mut Vec<Cause>) {
     let [duration, renewal] = fields.map(|field| path.child(field));
     let minutes = |time: Duration| time.as_secs() / 60;
@@ -85,7 +87,7 @@ fn short(path: &Path, fields: [&str; 2], life: Lifetime, least: Duration, causes
     }
 }
 
-/// The first of two fields that is given, and else the second.
+/// The older field if it is given, else the newer one.
 fn first<'a>(
     older: (&'static str, &'a Option<String>),
     newer: (&'static str, &'a Option<String>),
@@ -115,7 +117,7 @@ mod tests {
             json!({"ca": {"duration": "24h", "renewBefore": "16h"}, "server": {"duration": "12h", "renewBefore": "10h"}}),
             json!({"ca": {"duration": "20m", "renewBefore": "12m"}, "server": {"duration": "14m", "renewBefore": "10m"}}),
             json!({"caRotateInterval": "48h", "caOverlapInterval": "24h", "certRotateInterval": "10h"}),
-            // The shortest.
+            // The shortest possible lifetimes.
             json!({"ca": {"duration": "6m"}, "server": {"duration": "4m", "renewBefore": "2m"}}),
         ] {
             assert_eq!(causes(own.clone()), [""; 0], "{own}");
@@ -164,7 +166,7 @@ mod tests {
             }
             let spec =
                 serde_json::from_value(json!({"certificateRotateStrategy": {"selfSigned": own}})).unwrap();
-            // A conflict alone leaves something that can be done.
+            // If the only fault is a conflict, the remaining values can be used.
             if !causes[0].contains("deprecated") && !causes[0].contains("not a duration") {
                 assert_eq!(Rotation::of(&spec), Rotation::default(), "what is refused is never in force");
             }

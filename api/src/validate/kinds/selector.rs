@@ -50,7 +50,7 @@ pub fn text(selector: &LabelSelector) -> String {
             "In" => format!("{key} in ({values})"),
             "NotIn" => format!("{key} notin ({values})"),
             "DoesNotExist" => format!("!{key}"),
-            // Exists; admission lets no other in.
+            // `Exists`; admission allows no other operator here.
             _ => key.to_owned(),
         };
         rules.push((key, text));

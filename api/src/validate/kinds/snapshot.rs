@@ -25,7 +25,7 @@ pub fn update(old: &VirtualMachineSnapshot, new: &VirtualMachineSnapshot) -> Vec
     immutable(&old.spec, &new.spec, IMMUTABLE)
 }
 
-/// Why users may not create contents: the snapshot controller creates them.
+/// Why users may not create contents: only the snapshot controller creates them.
 pub fn create_content() -> Vec<Cause> {
     vec![not_there("VirtualMachineSnapshotContent", WHY)]
 }
@@ -64,7 +64,7 @@ pub fn update_restore(old: &VirtualMachineRestore, new: &VirtualMachineRestore) 
     immutable(&old.spec, &new.spec, IMMUTABLE)
 }
 
-/// Whether the reference is to a machine; a cause where it is not.
+/// Whether the reference is to a machine; adds a cause if it is not.
 fn machine(path: &Path, reference: &TypedLocalObjectReference, causes: &mut Vec<Cause>) -> bool {
     let before = causes.len();
     match reference.api_group.as_deref() {
@@ -78,7 +78,8 @@ fn machine(path: &Path, reference: &TypedLocalObjectReference, causes: &mut Vec<
     causes.len() == before
 }
 
-/// JSON patches in KubeVirt's narrow form: one object of texts, its path at labels, annotations or below the specification.
+/// JSON patches in KubeVirt's restricted form: an object whose values are strings, with a path in labels,
+/// annotations or the specification.
 fn patches(spec: &VirtualMachineRestoreSpec, causes: &mut Vec<Cause>) {
     let field = Path::new("spec.patches");
     for pair in spec.patches.iter().flat_map(|patch| patch.trim_matches(['{', '}']).split(',')) {

@@ -1,4 +1,4 @@
-//! Status written through its subresource by someone else than our components, who need the permission for it.
+//! Status that other clients than our components write through its subresource. They need permission for it.
 
 use super::lock;
 use crate::v1::VirtualMachine;

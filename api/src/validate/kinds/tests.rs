@@ -1,4 +1,5 @@
-//! One row for each rule: what is changed in a right object, and the one cause that follows beside the refusal of the kind.
+//! One row for each rule: the change of a valid object, and the one cause that follows in addition to the
+//! refusal of the kind.
 
 mod backups;
 mod copies;
@@ -13,7 +14,7 @@ use crate::validate::{CauseKind, Requester};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Pointer, value (`null` takes the member away), field of the cause, part of its message.
+/// Pointer, value (`null` removes the member), field of the cause, part of its message.
 type Row = (&'static str, Value, &'static str, &'static str);
 
 fn read<T: DeserializeOwned>(object: &Value) -> T {
@@ -38,7 +39,7 @@ fn with(object: &Value, pointer: &str, value: &Value) -> Value {
     object
 }
 
-/// The right object gives only the refusals `always`, and each row one cause before them.
+/// The valid object has only the refusals `always`, and each row adds one cause before them.
 fn check<T: DeserializeOwned>(
     rules: impl Fn(&T) -> Vec<Cause>,
     right: &Value,
@@ -84,7 +85,7 @@ fn instance(status: Value) -> VirtualMachineInstance {
     }))
 }
 
-/// KubeVirt's own object, as its releases have it.
+/// The object in KubeVirt's releases.
 fn stock() -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt", "namespace": "kubevirt"},

@@ -7,7 +7,8 @@ use crate::v1::KubeVirtWorkloadUpdateStrategy;
 use crate::validate::{Cause, Path};
 use crate::workload_updates::{EVICT, LIVE_MIGRATE};
 
-/// Everything wrong with it. The definition lets any word pass as a method; one that is not known would have no effect.
+/// Everything wrong with the strategy. The definition allows any text as a method, and an unknown one would
+/// have no effect.
 pub(super) fn rules(path: &Path, strategy: &KubeVirtWorkloadUpdateStrategy, causes: &mut Vec<Cause>) {
     rules_when(path, strategy, SERVED, causes);
 }

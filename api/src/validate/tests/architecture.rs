@@ -14,7 +14,8 @@ fn amd64_rules() {
     ]);
 }
 
-/// On arm64: what a row changes, and the causes beside the one that the architecture is not there yet.
+/// On arm64: the change of each row, and the causes in addition to the one that the architecture is not
+/// supported yet.
 #[test]
 fn arm64_rules() {
     let architecture = "spec.architecture arm64 is not supported yet";
@@ -76,7 +77,7 @@ fn arm64_rules() {
     ] {
         assert_eq!(arm(changes), [told(field, message), not_there.clone()]);
     }
-    // One cause for a field: the rule's takes the place of the refusal.
+    // There is one cause for a field: that of the rule replaces the refusal.
     assert_eq!(
         arm(vec![("/spec/domain/cpu/threads", json!(2))]),
         [told(

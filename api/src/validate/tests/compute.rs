@@ -58,7 +58,7 @@ fn cpu_rules() {
     ]);
 }
 
-/// More CPUs than any node has are the scheduler's to refuse, where they are asked of the node.
+/// The scheduler, not validation, refuses more requested CPUs than any node has.
 #[test]
 fn cpus_of_a_request_are_left_to_the_scheduler() {
     let resources = json!({"requests": {"cpu": "1M", "memory": "1Ei"}});

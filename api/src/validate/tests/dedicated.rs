@@ -42,7 +42,7 @@ fn pinning_rules() {
     ]);
 }
 
-/// Before defaults, which give every guest a CPU.
+/// Validated before defaults, which give every guest a CPU.
 #[test]
 fn some_cpu_must_be_given() {
     let object = with(right(), "/spec/domain/cpu", json!({"dedicatedCpuPlacement": true}));

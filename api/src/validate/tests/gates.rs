@@ -8,8 +8,8 @@ fn off(gate: &str) -> Gates {
     Gates::new([], [gate.to_owned()])
 }
 
-/// For each gate: changes that need it, the field and message while it is off, and the field that is not there yet while
-/// it is on.
+/// For each gate: changes that need it, the field and message while it is off, and the field that is not
+/// supported yet while it is on.
 #[test]
 fn a_gate_that_is_off_is_named_and_one_that_is_on_leads_to_what_is_not_there() {
     let devices = "/spec/domain/devices";
@@ -183,7 +183,7 @@ fn a_gate_that_is_off_is_named_and_one_that_is_on_leads_to_what_is_not_there() {
         );
         let open = causes_with(&object, &Gates::all());
         assert!(open.iter().all(is_refusal), "{gate} on: {open:?}");
-        // An empty name: it has an effect.
+        // An empty `refused` says that the field has an effect while the gate is on.
         let told = open.iter().any(|cause| cause.field == refused);
         assert!(told || (refused.is_empty() && open.is_empty()), "{gate} on: {open:?}");
     }

@@ -69,7 +69,7 @@ fn a_machine_that_is_being_deleted_may_change() {
     assert!(vm_update(&broken, &broken, Requester::User, &Gates::default()).is_empty());
 }
 
-/// What is added to a right machine; field and part of the message of the one cause beside fields that have no effect.
+/// All causes of a machine with this template and additional fields.
 fn machine_with(more: Value, template: Value, gates: &Gates) -> Vec<Cause> {
     let mut spec = json!({"runStrategy": "Halted", "template": {"spec": template}});
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -262,7 +262,7 @@ fn data_volume_template_rules() {
     assert_eq!(fields, ["spec.dataVolumeTemplates[1].metadata.name"]);
 }
 
-/// A namespace is looked at when its template changes, as KubeVirt does.
+/// As in KubeVirt, the namespace of a template is checked when the template changes.
 #[test]
 fn what_stays_is_not_looked_at_again() {
     let template = |size: &str| {

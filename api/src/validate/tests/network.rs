@@ -59,7 +59,7 @@ fn network_source_rules() {
     ]);
 }
 
-/// The right instance on a bridge, and with further members of its interface and network.
+/// The valid instance with the bridge binding, and with further members of its interface and network.
 fn bridged(more: &Value, network: Value) -> Value {
     let mut interface = json!({"name": "default", "bridge": {}});
     interface.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -67,7 +67,7 @@ fn bridged(more: &Value, network: Value) -> Value {
     with(object, "/spec/networks/0", network)
 }
 
-/// The right instance with a second card.
+/// The valid instance with a second card.
 fn second(interface: Value, multus: Value) -> Value {
     let object = with(right(), "/spec/networks/-", json!({"name": "b", "multus": multus}));
     with(object, "/spec/domain/devices/interfaces/-", interface)
@@ -83,7 +83,7 @@ fn cards_are_taken_as_soon_as_they_are_carried_out() {
     let other = "spec.domain.devices.interfaces[1]";
     for (object, refused) in [
         (bridged(&json!({}), pod()), vec![(BRIDGE_SERVED, format!("{first}.bridge"))]),
-        // Only the masquerade binding has an address of its own in the pod.
+        // Only the masquerade binding gives the guest its own address in the pod.
         (
             bridged(&json!({"macAddress": "02:00:00:00:00:00"}), pod()),
             vec![(BRIDGE_SERVED, format!("{first}.bridge"))],

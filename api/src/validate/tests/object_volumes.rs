@@ -1,6 +1,6 @@
 use super::*;
 
-/// Adds a volume of that source, with a disk or a CD drive.
+/// Adds a volume with this source, and a disk or a CD drive.
 fn added(source: &str, value: Value, target: &str) -> Value {
     let object = with(right(), "/spec/volumes/-", json!({"name": "object", source: value}));
     with(object, "/spec/domain/devices/disks/-", json!({"name": "object", target: {}}))

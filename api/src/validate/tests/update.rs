@@ -65,7 +65,7 @@ fn a_handler_changes_what_is_on_its_node() {
     assert!(!handler_update(&instance(right()), &instance(right()), Some("a")).is_empty());
 }
 
-/// A component changes what can be changed on a running guest, within rules.
+/// A component may change a running guest within the rules of hotplug.
 #[test]
 fn hotplug_rules() {
     let status = json!({"volumeStatus": [
@@ -164,7 +164,7 @@ fn hotplug_rules() {
             "spec.utilityVolumes[1].name",
             "spec.utilityVolumes[1] conflicts with spec.volumes[0]. UtilityVolume names must be unique across both volumes and utilityVolumes.",
         ),
-        // Nothing that could be taken out again, and a drive, which is there from the start or not at all.
+        // The first volume cannot be unplugged again, and a drive can only be there from the start.
         (vec![fixed("new"), scsi("new")], "spec", restricted),
         (
             plug(json!({"name": "new", "disk": {"bus": "virtio"}, "errorPolicy": "wait"})),
@@ -188,7 +188,7 @@ fn hotplug_rules() {
     }
 }
 
-/// What is given: as it runs and as it is to be.
+/// The causes of a change from one instance to another.
 fn changed(from: &Value, to: &Value) -> Vec<Cause> {
     vmi_update(&instance(from.clone()), &instance(to.clone()), Requester::Component, &Gates::default())
 }
@@ -215,10 +215,10 @@ fn volumes_come_and_go() {
     let count = "Number of permanent volumes has changed";
     let other_claim = with(hot.clone(), "/spec/volumes/3/persistentVolumeClaim/claimName", json!("b"));
     for (from, to, message) in [
-        // There from the start, by its status or by itself.
+        // The volume is there from the start, according to its status or its specification.
         (told(json!({"name": "data", "target": "sda"})), without.clone(), count),
         (plugged(scsi(), claim(json!(false))), without.clone(), count),
-        // In one step: what is in the guest has to go first.
+        // A change in one step: the volume in the guest has to be unplugged first.
         (hot.clone(), other_claim, "hotplug volume data, changed"),
         (
             hot.clone(),
@@ -234,7 +234,7 @@ fn volumes_come_and_go() {
     assert_eq!(changed(&plugged_in, &without), []);
 }
 
-/// Rules that came after an instance was made are no reason to keep its volumes in it.
+/// A volume can be unplugged even if newer rules would refuse the rest of the instance.
 #[test]
 fn what_was_wrong_before_is_not_in_the_way() {
     let odd = with(right(), "/spec/domain/devices/disks/0/errorPolicy", json!("wait"));
@@ -245,12 +245,12 @@ fn what_was_wrong_before_is_not_in_the_way() {
     assert_eq!(changed(&hot, &odd), []);
 }
 
-/// What is wrong with such a change of an instance's cards, where cards come and go.
+/// The causes of a change of an instance's cards, in a version that supports plugging cards.
 fn cards_changed(from: &Value, to: &Value) -> Vec<String> {
     let mut causes = Vec::new();
     let (old, new) = (instance(from.clone()), instance(to.clone()));
     super::super::cards::validate_when(true, &old, &new, &Gates::default(), &mut causes);
-    // Whether a version serves a field at all is a question of its own.
+    // Whether a version supports a field at all is tested elsewhere.
     causes.retain(|cause| !is_refusal(cause));
     causes.into_iter().map(|cause| cause.to_string()).collect()
 }
@@ -338,7 +338,7 @@ fn a_drive_stays_where_it_is() {
     let causes = changed(&empty, &full);
     assert_eq!(causes[0].field, "spec.domain.devices.disks[3].cdrom");
     assert!(causes[0].message.contains("(a disc that is exchanged) is not supported yet"), "{causes:?}");
-    // Rules of its own say whether a drive may be empty.
+    // Another rule decides whether a drive may be empty.
     let alone = vmi(&instance(empty.clone()), &Gates::default());
     assert_eq!(changed(&full, &empty), alone);
     let causes = changed(&full, &right());
@@ -393,7 +393,7 @@ fn a_volume_moves_to_another_claim_where_the_status_says_so() {
     let causes = |old: Value, new: Value, requester| {
         vmi_update(&instance(old), &instance(new), requester, &Gates::default()).len()
     };
-    // To the new claim, and back to the old one.
+    // The volumes move to the new claim, and back to the old one.
     assert_eq!(causes(on("a", false), on("b", true), Requester::Component), 0);
     assert_eq!(causes(on("b", true), on("a", false), Requester::Component), 0);
     for (old, new, requester) in [

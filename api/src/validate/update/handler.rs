@@ -1,5 +1,5 @@
-//! What a handler changes of an instance. Its tokens are spread over all nodes, beside tenants' guests, so it may change what it
-//! must and nothing else.
+//! Changes of an instance by a handler. Its tokens are on all nodes, next to users' guests, so it may only
+//! change what it needs to change.
 //!
 //! ```text
 //!   the instance is on its node:
@@ -12,11 +12,12 @@
 //!   anything else              nothing
 //! ```
 //!
-//! A migration is over once its `completed` or `failed` is true: from then on the handler of its target has no say any more, unless
-//! the guest came to it. So the word that a migration failed, and the word that it succeeded, exclude each other: the one that is
-//! written first counts.
+//! A migration is over as soon as its `completed` or `failed` is true. From then on the handler of its target
+//! may not change the instance, unless the guest has arrived there. A migration cannot both fail and succeed:
+//! the result that is written first counts.
 //!
-//! With the specification a stolen token would bring any claim of a namespace to its node.
+//! If a handler could change the specification, a stolen token could bring any claim of a namespace to its
+//! node.
 
 use super::super::{Cause, Path};
 use crate::names::{NODE_NAME_LABEL, PCI_LAYOUT_ANNOTATION};
@@ -111,19 +112,19 @@ fn target(vmi: &VirtualMachineInstance) -> Option<&str> {
     migration.target_node.as_deref().filter(|node| !node.is_empty())
 }
 
-/// Whether nothing comes of the latest migration any more.
+/// Whether the latest migration has ended.
 fn is_over(vmi: &VirtualMachineInstance) -> bool {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     state.is_some_and(|state| state.completed == Some(true) || state.failed == Some(true))
 }
 
-/// The status without what it says of a migration.
+/// The status without the state of a migration.
 fn beside_migration(vmi: &VirtualMachineInstance) -> VirtualMachineInstanceStatus {
     let status = vmi.status.clone().unwrap_or_default();
     VirtualMachineInstanceStatus { migration_state: None, ..status }
 }
 
-/// What of a migration is the controller's to write.
+/// The fields of a migration that only the controller may write.
 fn of_controller(vmi: &VirtualMachineInstance) -> impl PartialEq + use<'_> {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     state.map(|state| {
@@ -140,7 +141,7 @@ fn of_controller(vmi: &VirtualMachineInstance) -> impl PartialEq + use<'_> {
     })
 }
 
-/// Pods that offer disks, by the names of their volumes: a handler hands over what they offer.
+/// Attachment pods by the names of their volumes. A handler takes the disks that these pods offer.
 fn attachments(vmi: &VirtualMachineInstance) -> BTreeMap<&str, &HotplugVolumeStatus> {
     let told = vmi.status.iter().flat_map(|status| &status.volume_status);
     told.filter_map(|told| Some((told.name.as_str(), told.hotplug_volume.as_ref()?))).collect()

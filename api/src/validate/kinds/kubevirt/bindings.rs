@@ -8,7 +8,7 @@ use crate::v1::InterfaceBindingPlugin;
 use crate::validate::{Cause, Path};
 use std::collections::BTreeMap;
 
-/// Everything wrong with them.
+/// Everything wrong with the plugins.
 pub(super) fn validate(
     path: &Path,
     plugins: &BTreeMap<String, InterfaceBindingPlugin>,

@@ -1,4 +1,4 @@
-//! Devices of the nodes that guests may be given: resources, and what they are made of.
+//! Devices of the nodes that guests may have: resources and the devices that belong to them.
 
 use crate::settings::{is_pci_selector, usb_selector};
 use crate::syntax::{is_resource_name, quoted};

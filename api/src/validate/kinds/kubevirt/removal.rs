@@ -1,13 +1,13 @@
-//! The end of an installation, while there is something that it would take along.
+//! Removal of an installation that still has workloads.
 
 use crate::v1::KubeVirt;
 use crate::validate::{Cause, CauseKind, Path};
 
-/// The strategy that keeps an installation as long as there is something that it would take along.
+/// The strategy that refuses the removal as long as there are workloads.
 pub const BLOCK_UNINSTALL: &str = "BlockUninstallIfWorkloadsExist";
 
-/// Everything that keeps the object from being deleted; `workloads` names what there is, if there is something. An
-/// installation that is not whole may go: it may be what has to be replaced.
+/// Everything that prevents the deletion of the object. `workloads` names existing workloads, if there are
+/// any. A broken installation may always be removed, because it may have to be replaced.
 pub fn delete(object: &KubeVirt, workloads: Option<&str>) -> Vec<Cause> {
     let blocks = object.spec.uninstall_strategy.as_deref() == Some(BLOCK_UNINSTALL);
     let deployed = object.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Deployed");

@@ -209,7 +209,7 @@ fn sizes_in_annotations_are_quantities_in_range() {
     let (good, bad) = (object("20Gi"), object("much"));
     assert_eq!(create(&good, false, "kubevirt"), []);
     assert_eq!(update(&bad, &good), []);
-    // What is left as it was passes.
+    // An unchanged specification passes.
     assert_eq!(update(&bad, &bad), []);
     for causes in [create(&bad, false, "kubevirt"), standing(&bad), update(&good, &bad)] {
         let causes: Vec<_> =

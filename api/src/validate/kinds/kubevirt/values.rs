@@ -1,4 +1,4 @@
-//! Values that the components cannot use, each refused with its field; none is ignored.
+//! Values that the components cannot use. Each is refused with its field; none is ignored.
 
 use super::super::selector;
 use crate::architecture::{fits, is_machine_type_of_amd64, may_be_machine_type_of_amd64};
@@ -62,7 +62,7 @@ pub(super) fn validate(path: &Path, configuration: &KubeVirtConfiguration, cause
     }
 }
 
-/// Texts that have to be of a certain form.
+/// Texts that must have a certain form.
 fn words(path: &Path, configuration: &KubeVirtConfiguration, causes: &mut Vec<Cause>) {
     let amd64 = configuration.architecture_configuration.as_ref().and_then(|all| all.amd64.as_ref());
     let machine = "a machine type that guests can have";
@@ -133,7 +133,7 @@ fn words(path: &Path, configuration: &KubeVirtConfiguration, causes: &mut Vec<Ca
     );
 }
 
-/// Patterns of machine types, and that the default is among them.
+/// Machine types must be valid patterns that include the default.
 fn machine_types(path: &Path, configuration: &KubeVirtConfiguration, causes: &mut Vec<Cause>) {
     let amd64 = configuration.architecture_configuration.as_ref().and_then(|all| all.amd64.as_ref());
     let of_amd64 = amd64.map(|amd64| amd64.emulated_machines.as_slice()).unwrap_or_default();
@@ -210,7 +210,7 @@ fn developer(path: &Path, developer: &DeveloperConfiguration, causes: &mut Vec<C
     }
 }
 
-/// Room for new disks on claims.
+/// Free space for new disks on claims.
 fn room(path: &Path, developer: &DeveloperConfiguration, causes: &mut Vec<Cause>) {
     if developer.minimum_reserve_pvc_bytes.is_some_and(|bytes| bytes < 0) {
         let field = path.child("minimumReservePVCBytes");
@@ -319,7 +319,7 @@ fn rate(path: &Path, component: Option<&ReloadableComponentConfiguration>, cause
     least("burst", bucket.burst >= 0);
 }
 
-/// The servers speak TLS 1.2 and 1.3, and of the suites of 1.2 those that keep former sessions secret.
+/// The servers speak TLS 1.2 and 1.3, and only the suites of 1.2 with forward secrecy.
 fn versions(path: &Path, tls: &TlsConfiguration, causes: &mut Vec<Cause>) {
     let field = path.child("minTLSVersion");
     match tls.min_tls_version.as_deref() {
@@ -333,7 +333,7 @@ fn versions(path: &Path, tls: &TlsConfiguration, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(&field, message));
         }
     }
-    // With any other least version there must be none, which is a rule of its own.
+    // With any other lowest version no suites may be given, which another rule checks.
     let suites = tls.ciphers.iter().filter(|_| tls.min_tls_version.as_deref() == Some("VersionTLS12"));
     for (index, cipher) in suites.enumerate() {
         if super::CIPHERS.contains(&cipher.as_str()) && !TLS12_SUITES.contains(&cipher.as_str()) {

@@ -105,7 +105,7 @@ fn the_kubevirt_object() {
     assert_eq!(kubevirt::create(&read(&stock()), true, "kubevirt")[0].message, "Kubevirt is already created");
 }
 
-/// Rules about what is not supported yet either: one that is broken takes the place of the refusal.
+/// Rules about fields that are not supported yet: the cause of a broken rule replaces the refusal.
 #[test]
 fn the_kubevirt_object_by_kubevirts_rules() {
     let own = |value: Value| ("/spec/certificateRotateStrategy", json!({"selfSigned": value}));

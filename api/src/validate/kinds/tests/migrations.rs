@@ -26,7 +26,7 @@ fn a_new_migration_gets_its_label_and_its_finalizer() {
     let metadata = serde_json::to_value(&new.metadata).unwrap();
     assert_eq!(metadata["labels"], json!({"kubevirt.io/vmi-name": "web"}));
     assert_eq!(metadata["finalizers"], json!(["kubevirt.io/migrationJobFinalize"]));
-    // What a user wrote there is the instance's name, or it is wrong.
+    // A label that a user wrote must be the instance's name, or it is refused.
     let mut new =
         read(&with(&moving(), "/metadata/labels", &json!({"kubevirt.io/vmi-name": "db", "a": "b"})));
     migration::complete(&mut new);
@@ -100,7 +100,7 @@ fn new_migrations() {
     assert!(told("sendTo migrationID 2 does not match receive migrationID 1"), "{causes:#?}");
 }
 
-/// What the instance, and the other migrations of its namespace, have to say.
+/// Migrations that the instance or the other migrations of its namespace prevent.
 #[test]
 fn migrations_of_what_cannot_move() {
     let condition = |reason: &str| {
@@ -186,7 +186,7 @@ fn migration_policies() {
     }
 }
 
-/// With what is refused while migrations are not served, or with no refusal.
+/// With the refusals while migrations are not served, or without any refusal.
 fn migration_policies_when(served: bool) {
     let not_there =
         ["MigrationPolicy is not supported yet: an instance cannot move to another node while it runs"];
@@ -275,14 +275,14 @@ fn migration_policies_when(served: bool) {
         ]
     };
     if served {
-        // What the gates open is not there yet.
+        // The fields behind the gates are not supported yet.
         let causes = migration_policy::create_when(&read(&right), &gates, served);
         let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
         assert_eq!(fields, ["spec.experimental.stallDetector"]);
     } else {
         let create = |new: &_| migration_policy::create_when(new, &gates, served);
         check(create, &right, always, rows());
-        // What was there before its gate went off may stay.
+        // Fields that were set before the gate was switched off may stay.
         let old = read(&right);
         check(
             |new| migration_policy::update_when(&old, new, &Gates::default(), served),
@@ -293,7 +293,7 @@ fn migration_policies_when(served: bool) {
     }
 }
 
-/// What the data path does not do is refused by name, in new policies and in changed ones.
+/// Settings that migrations do not support are refused by name, in new policies and in changed ones.
 #[test]
 fn policies_ask_for_nothing_that_is_not_there() {
     let right = json!({"metadata": {"name": "a"}, "spec": {

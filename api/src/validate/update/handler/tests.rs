@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::{Value, json};
 
-/// On node a, and from there to b.
+/// An instance on node a that moves to node b.
 fn object() -> Value {
     json!({
         "metadata": {
@@ -36,7 +36,7 @@ fn changed(object: &Value, changes: &[(&str, Value)]) -> Value {
     changed
 }
 
-/// Fields that a handler of that node is refused.
+/// Fields that a handler on this node may not change.
 fn refused_of(before: &Value, node: &str, changes: &[(&str, Value)]) -> Vec<String> {
     let causes = handler_update(&read(before), &read(&changed(before, changes)), Some(node));
     causes.into_iter().map(|cause| cause.field).collect()
@@ -78,7 +78,8 @@ fn a_handler_changes_what_it_must_and_nothing_else() {
     }
 }
 
-/// The node that a guest moves to says how far the migration is, and nothing of the guest before it has it.
+/// The handler on the target node may report the progress of the migration, but may not change the status of
+/// the guest before the guest has arrived.
 #[test]
 fn the_target_speaks_of_the_migration_alone() {
     let state = |name: &str| format!("/status/migrationState/{name}");
@@ -100,7 +101,8 @@ fn the_target_speaks_of_the_migration_alone() {
     assert_eq!(refused("b", &[layout]), ["metadata.annotations"]);
 }
 
-/// A handler takes the disk that a pod offers and gives it to the guest: the controller alone says which pod that is.
+/// A handler takes the disk that a pod offers and gives it to the guest. Only the controller may choose that
+/// pod.
 #[test]
 fn which_pods_offer_disks_is_the_controllers_to_say() {
     let volume = |phase: &str, pod: Value| json!([{"name": "data", "target": "sda", "phase": phase, "hotplugVolume": pod}]);
@@ -146,9 +148,9 @@ fn an_instance_moves_only_where_its_migration_goes_and_by_that_nodes_word() {
     let arrival = [(NODE, json!("b")), (LABEL, json!("b")), (COMPLETED, json!(true))];
     assert!(refused("b", &arrival).is_empty());
     assert!(refused("b", &[(NODE, json!("b"))]).is_empty());
-    // The rest of the status comes with it.
+    // The handler may change the rest of the status in the same write.
     assert!(refused("b", &[(NODE, json!("b")), ("/status/reason", json!("Moved"))]).is_empty());
-    // Its former node does not give it away.
+    // The handler of the former node may not move the instance.
     assert_eq!(refused("a", &arrival), ["status.nodeName"]);
     for by in ["a", "b"] {
         assert_eq!(refused(by, &[(NODE, json!("c")), (LABEL, json!("c"))]), ["status.nodeName"]);
@@ -160,7 +162,7 @@ fn an_instance_moves_only_where_its_migration_goes_and_by_that_nodes_word() {
     assert_eq!(refused("c", &[("/status/migrationState/targetNode", json!("c"))]), ["status.nodeName"]);
 }
 
-/// Of two words about the end, the first counts.
+/// The first result of a migration counts.
 #[test]
 fn a_target_has_no_say_once_its_migration_is_over() {
     for over in [COMPLETED, FAILED] {
@@ -172,7 +174,7 @@ fn a_target_has_no_say_once_its_migration_is_over() {
         );
         assert!(refused_of(&ended, "a", &[("/status/phase", json!("Failed"))]).is_empty());
     }
-    // And it is the target's alone once it came there.
+    // After the guest has arrived, only the target may change the status.
     let moved = changed(&object(), &[(NODE, json!("b")), (LABEL, json!("b")), (COMPLETED, json!(true))]);
     assert!(refused_of(&moved, "b", &[("/status/phase", json!("Failed"))]).is_empty());
     assert_eq!(refused_of(&moved, "a", &[("/status/phase", json!("Failed"))]), ["status.nodeName"]);
