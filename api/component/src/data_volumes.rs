@@ -1,23 +1,24 @@
-//! Whose DataVolumes are, which virt-operator and virt-controller both go by.
+//! Whether DataVolumes belong to Barevirt or to CDI. virt-operator and virt-controller both use this rule.
 
 use crate::request::{Error, call_opt};
 use barevirt_api::cdi::{CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, is_own_definition};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, ResourceExt};
 
-/// Whether DataVolumes are Barevirt's to fill, as it is at this moment: their definition is Barevirt's own, and there is no CDI.
+/// Whether Barevirt fills DataVolumes at this moment: their definition is Barevirt's own, and CDI is not
+/// installed.
 ///
 /// # Errors
-/// Where the API server does not say.
+/// If the API server does not answer.
 pub async fn are_ours(client: &Client) -> Result<bool, Error> {
     is_ours(client, DEFINITION).await
 }
 
-/// Whether the objects of one of CDI's definitions are Barevirt's to look after, as it is at this moment: that definition is
-/// Barevirt's own, and there is no CDI. `name` is the definition's.
+/// Whether Barevirt manages the objects of one of CDI's definitions at this moment: the definition is
+/// Barevirt's own, and CDI is not installed. `name` is the definition's.
 ///
 /// # Errors
-/// Where the API server does not say.
+/// If the API server does not answer.
 pub async fn is_ours(client: &Client, name: &'static str) -> Result<bool, Error> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let about = |name: &'static str| move || format!("definition {name}");

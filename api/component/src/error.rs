@@ -1,8 +1,8 @@
-//! What errors tell.
+//! Texts and answers of errors.
 
 use kube::core::Status;
 
-/// An error and all its sources on one line. A source that the text above it ends with already is not said again.
+/// An error and all its sources on one line. A source is left out if the text before it already ends with it.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,12 +1,13 @@
-//! The installation as it is now: the `KubeVirt` object, watched, so that settings apply without a restart.
+//! The current installation: the `KubeVirt` object, watched, so that settings apply without a restart.
 //!
 //! ```text
-//!   KubeVirt objects --watch--> the oldest --good?--> Reading (a watch channel: whoever needs it looks or waits)
-//!                                            \--no--> the last good one stays, and says what was refused
+//!   KubeVirt objects --watch--> the oldest --good?--> Reading (a watch channel: users read it or wait for changes)
+//!                                            \--no--> the last good one stays, and names the refused one
 //! ```
 //!
-//! Before the API server has answered once nothing is known. A process that starts while the object is bad has no good
-//! one: it takes what can be read, since defaults would be further from what was meant, and tells of no version in force.
+//! Before the API server's first answer nothing is known. A process that starts while the object is invalid
+//! has no good one. It uses the settings that can be read, because the defaults would be further from the
+//! user's intention, and reports no resource version.
 
 use barevirt_api::settings::{Settings, seniority};
 use barevirt_api::v1::KubeVirt;
@@ -23,23 +24,24 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-/// How long the API server may take to tell its version.
+/// Time limit for the API server's answer about its version.
 const VERSION_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the `KubeVirt` object says, as far as it is in force.
+/// The settings of the `KubeVirt` object that are in effect.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// Settings in force.
+    /// Settings in effect.
     pub settings: Settings,
-    /// Whether there is such an object.
+    /// Whether a `KubeVirt` object exists.
     pub installed: bool,
-    /// Resource version of the object that they are from; empty where there is none, or none that was good.
+    /// Resource version of the object that the settings are from; empty without an object or without a valid
+    /// one.
     pub resource_version: String,
-    /// A later object that was not taken.
+    /// A later object that was refused.
     pub refused: Option<Refused>,
 }
 
-/// An object that was not taken.
+/// An object that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Its resource version.
@@ -48,7 +50,7 @@ pub struct Refused {
     pub causes: Vec<String>,
 }
 
-/// How the API server was found when it was last asked.
+/// State of the API server at the last check.
 #[derive(Clone, Debug, PartialEq)]
 enum Server {
     Unknown,
@@ -56,7 +58,7 @@ enum Server {
     Trouble(String),
 }
 
-/// What is known of the installation; every clone sees the same.
+/// The state of the installation, shared by all clones.
 #[derive(Clone, Debug)]
 pub struct Installation {
     reading: Arc<watch::Sender<Option<Arc<Reading>>>>,
@@ -73,28 +75,29 @@ impl Default for Installation {
 }
 
 impl Installation {
-    /// What is in force; none before the first answer.
+    /// The settings in effect; `None` before the first answer.
     pub fn get(&self) -> Option<Arc<Reading>> {
         self.reading.borrow().clone()
     }
 
-    /// Settings in force; defaults before the first answer.
+    /// Settings in effect; defaults before the first answer.
     pub fn settings(&self) -> Settings {
         self.get().map(|reading| reading.settings.clone()).unwrap_or_default()
     }
 
-    /// Tells of every change.
+    /// A channel with every change.
     pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Reading>>> {
         self.reading.subscribe()
     }
 
-    /// Comes back once something is known.
+    /// Returns as soon as the settings are known.
     pub async fn ready(&self) {
-        // The sender is here.
+        // This value holds the sender, so the wait cannot fail.
         let _ = self.reading.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// Calls `apply` with what `of` makes of the settings, now and whenever that is another, until the future is dropped.
+    /// Calls `apply` with the result of `of`, now and whenever the result changes, until the future is
+    /// dropped.
     pub async fn follow<T: PartialEq>(&self, of: impl Fn(&Settings) -> T, mut apply: impl FnMut(&T)) {
         let mut changes = self.subscribe();
         let mut last: Option<T> = None;
@@ -125,7 +128,7 @@ impl Installation {
         health
     }
 
-    /// Takes in what there is now.
+    /// Stores the current objects.
     fn take<'a>(&self, objects: impl Iterator<Item = &'a DeserializeGuard<KubeVirt>>) {
         let before = self.get();
         let after = read(before.as_deref(), objects.min_by_key(|object| seniority(object.meta())));
@@ -154,7 +157,8 @@ impl Installation {
         }
     }
 
-    /// Watches for ever. The client should be one that no setting slows down: a rate set too low has to be set back.
+    /// Watches forever. The client should not be limited by settings: a rate that is too low must be
+    /// correctable.
     pub async fn watch(self, client: Client) {
         let objects: Api<DeserializeGuard<KubeVirt>> = Api::all(client.clone());
         let writer = Writer::default();
@@ -163,7 +167,7 @@ impl Installation {
         let mut changes = reflector(writer, changes).boxed();
         while let Some(change) = changes.next().await {
             match change {
-                // While a list comes in, the one before holds.
+                // While a new list arrives, the former one stays in effect.
                 Ok(Event::Init | Event::InitApply(_)) => {}
                 Ok(Event::InitDone) => {
                     self.take(known.state().iter().map(AsRef::as_ref));
@@ -192,7 +196,7 @@ async fn ask(client: &Client) -> Server {
     }
 }
 
-/// What is in force after a look at the object that decides.
+/// The settings in effect after the object that decides was read.
 fn read(before: Option<&Reading>, object: Option<&DeserializeGuard<KubeVirt>>) -> Reading {
     let Some(object) = object else { return Reading::default() };
     let resource_version = object.meta().resource_version.clone().unwrap_or_default();
@@ -210,7 +214,7 @@ fn read(before: Option<&Reading>, object: Option<&DeserializeGuard<KubeVirt>>) -
         (Some(settings), true) => Reading { settings, installed: true, resource_version, refused: None },
         (settings, _) => {
             let refused = Some(Refused { resource_version, causes });
-            // One that was good, or at least read when this process started.
+            // The former object was valid, or was the first that this process could read.
             match before.filter(|before| before.installed) {
                 Some(good) => Reading { refused, ..good.clone() },
                 None => Reading {

@@ -7,11 +7,11 @@
 //!      +--- anyone else renews                                         +--- no renewal for RENEW_DEADLINE: process ends
 //! ```
 //!
-//! The times in the lease are for people. Whether a leader is alive is told by its record changing, measured with our own
-//! monotonic clock from the moment we saw the record, as client-go does: clocks of two machines are never compared.
-//! All writes carry the resource version that was read, so two candidates cannot both win. A leader that could not
-//! renew for ten seconds ends its process, five seconds before anyone may take over; what a paused process could
-//! still do then is stopped by the preconditions of each write.
+//! The times in the lease are only informative. A leader is alive if its record changes, measured with our
+//! own monotonic clock from the moment we saw the record, as client-go does: clocks of two machines are never
+//! compared. All writes carry the resource version that was read, so two candidates cannot both win. A leader
+//! that could not renew for ten seconds ends its process, five seconds before another candidate may take
+//! over. If the process was paused, the preconditions of its writes stop it afterwards.
 
 use crate::error::response;
 use crate::request::{self, Error};
@@ -26,27 +26,27 @@ use tracing::{debug, info, warn};
 pub const DURATION: Duration = Duration::from_secs(15);
 /// How long the leader tries to renew before it gives up.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Time between two tries.
+/// Time between two attempts.
 pub const RETRY: Duration = Duration::from_secs(2);
 
-/// What to do about the lease as it was read.
+/// The action for the lease as it was read.
 #[derive(Debug, PartialEq)]
 pub enum Move {
-    /// There is none: make it.
+    /// There is no lease: create it.
     Create(LeaseSpec),
-    /// It is ours, free, or abandoned: replace its record.
+    /// The lease is ours, free, or abandoned: replace its record.
     Replace(LeaseSpec),
-    /// Another holds it.
+    /// Another candidate holds it.
     Wait,
 }
 
-/// How a look at the lease ended.
+/// The result of reading the lease.
 enum Turn {
     /// We lead.
     Leading,
-    /// Another does.
+    /// Another candidate leads.
     Other,
-    /// The lease changed between look and write.
+    /// The lease changed between read and write.
     Raced,
 }
 
@@ -58,12 +58,12 @@ pub struct Election {
 }
 
 impl Election {
-    /// A candidate that has seen nothing yet.
+    /// A candidate that has not read the lease yet.
     pub fn new(identity: impl Into<String>) -> Self {
         Election { identity: identity.into(), seen: None }
     }
 
-    /// What to do, given the record as it is now. `wall` is only written down.
+    /// The action for the current record. `wall` is only written into the record.
     pub fn step(&mut self, record: Option<&LeaseSpec>, now: Instant, wall: Timestamp) -> Move {
         let Some(record) = record else { return Move::Create(self.record(None, wall)) };
         match &self.seen {
@@ -86,7 +86,7 @@ impl Election {
         }
     }
 
-    /// The record that hands the lease back: the next candidate need not wait.
+    /// The record that releases the lease, so that the next candidate need not wait.
     pub fn release(&self, record: &LeaseSpec, wall: Timestamp) -> Option<LeaseSpec> {
         (record.holder_identity.as_deref() == Some(&self.identity)).then(|| LeaseSpec {
             holder_identity: Some(String::new()),
@@ -122,12 +122,12 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A candidate named `identity` for the lease of that name.
+    /// A candidate named `identity` for the lease of this name.
     pub fn new(leases: Api<Lease>, name: &'static str, identity: impl Into<String>) -> Self {
         Candidate { leases, name, election: Election::new(identity) }
     }
 
-    /// Comes back once we lead.
+    /// Returns as soon as this process leads.
     pub async fn acquire(&mut self) {
         info!(lease = self.name, identity = self.election.identity, "waiting for the lease");
         loop {
@@ -162,7 +162,7 @@ impl Candidate {
         }
     }
 
-    /// Hands the lease back, if it is ours.
+    /// Releases the lease, if it is ours.
     pub async fn release(&self) -> Result<(), Error> {
         let name = self.name;
         let subject = || format!("lease {name}");
@@ -177,7 +177,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// One look and at most one write.
+    /// One read and at most one write.
     async fn turn(&mut self) -> Result<Turn, Error> {
         let name = self.name;
         let subject = || format!("lease {name}");
@@ -200,7 +200,7 @@ impl Candidate {
         };
         match written {
             Ok(_) => Ok(Turn::Leading),
-            // Another write was faster: look again in a moment.
+            // Another write was faster: read the lease again soon.
             Err(Error::Api { source, .. }) if response(&source).is_some_and(|answer| answer.code == 409) => {
                 Ok(Turn::Raced)
             }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn another_waits_for_the_whole_duration_by_its_own_clock() {
         let (mut a, mut b, now) = (Election::new("a"), Election::new("b"), Instant::now());
-        // The record claims to be from 1970: that does not matter.
+        // The record claims to be from 1970, which has no effect.
         let record = spec_of(a.step(None, now, wall()));
         assert_eq!(b.step(Some(&record), now, wall()), Move::Wait);
         assert_eq!(b.step(Some(&record), now + DURATION, wall()), Move::Wait);

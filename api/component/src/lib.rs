@@ -1,7 +1,7 @@
-//! What every server of Barevirt has alike.
+//! The parts that all servers of Barevirt share.
 //!
 //! ```text
-//!   KubeVirt object --> installation --> log level, rate of requests, TLS policy, and what the component does with the rest
+//!   KubeVirt object --> installation --> log level, rate of requests, TLS policy, and further settings of the component
 //!                            |
 //!   files or requests --> certificates --> TLS of its servers and calls
 //!                            |

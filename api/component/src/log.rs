@@ -1,7 +1,8 @@
 //! The log: JSON lines on standard error, with a level that can be changed while the process runs.
 //!
-//! Levels are counted as klog and KubeVirt do: 2 is the usual one, 3 to 5 say more, 6 to 9 say all. More than the usual is
-//! said by our own code only: what TLS and HTTP libraries have to say fills a log, and may have secrets in it.
+//! Levels are numbered as in klog and KubeVirt: 2 is the default, 3 to 5 are more detailed, 6 to 9 log
+//! everything. Levels above the default apply only to our own code, because the lines of TLS and HTTP
+//! libraries would fill the log and may contain secrets.
 
 use crate::installation::Installation;
 use barevirt_api::settings::Component;
@@ -11,17 +12,17 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt as format, reload};
 
-/// The level where nobody says anything. The client library calls each failed request an error; whoever made it says what comes
-/// of it.
+/// The default level. The client library logs each failed request as an error; the caller of the request logs
+/// the consequence instead.
 const USUAL: &str = "info,kube_client::client::builder=off";
-/// What the names of our crates begin with, and so the targets of what they log.
+/// Prefixes of our crates' names, and so of their log targets.
 const OURS: [&str; 2] = ["barevirt_", "virt_"];
 
 /// The level of this process's log.
 #[derive(Clone)]
 pub struct Level {
     handle: reload::Handle<EnvFilter, Registry>,
-    /// What holds where the `KubeVirt` object says nothing: the environment's word.
+    /// The level if the `KubeVirt` object gives none: that of the environment.
     own: String,
 }
 
@@ -31,7 +32,7 @@ impl fmt::Debug for Level {
     }
 }
 
-/// Starts the log of this process; `RUST_LOG` holds until the `KubeVirt` object says a level.
+/// Starts the log of this process; `RUST_LOG` applies until the `KubeVirt` object gives a level.
 pub fn start() -> Level {
     let given = std::env::var("RUST_LOG").unwrap_or_default();
     let good = !given.is_empty() && EnvFilter::try_new(&given).is_ok();
@@ -43,7 +44,7 @@ pub fn start() -> Level {
         .with_current_span(false)
         .with_span_list(false)
         .with_writer(std::io::stderr);
-    // Fails only where a log was started before, which then goes on.
+    // This only fails if a log was already started, which is then used.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     if !good && !given.is_empty() {
         tracing::warn!(RUST_LOG = given, "not understood: the usual level holds");
@@ -52,10 +53,10 @@ pub fn start() -> Level {
 }
 
 impl Level {
-    /// Takes the level over; none is the process's own.
+    /// Sets the level; `None` means the process's own.
     fn set(&self, verbosity: Option<u32>) {
         let directives = verbosity.map_or_else(|| self.own.clone(), directives);
-        // Fails only where the log is gone.
+        // This only fails if the log no longer exists.
         let _ = self.handle.reload(EnvFilter::new(&directives));
         info!(verbosity, directives, "log level");
     }
@@ -66,7 +67,7 @@ impl Level {
         let of = |settings: &barevirt_api::settings::Settings| settings.verbosity.of(component, &node);
         installation
             .follow(of, |verbosity| {
-                // At the start, its own level holds already.
+                // At the start, the process's own level is already set.
                 if verbosity.is_some() || !first {
                     self.set(*verbosity);
                 }
@@ -76,7 +77,7 @@ impl Level {
     }
 }
 
-/// What a level means.
+/// The log filter of a level.
 fn directives(verbosity: u32) -> String {
     let level = match verbosity {
         0..=2 => return USUAL.to_owned(),
@@ -106,7 +107,7 @@ mod tests {
         }
     }
 
-    /// The lines that come of one event of each level, from our code and from a library's.
+    /// The lines that events of each level produce, from our code and from a library's.
     fn said(verbosity: Option<u32>) -> Vec<String> {
         let lines = Lines::default();
         let writer = lines.clone();

@@ -1,4 +1,4 @@
-//! Events: what people read in `kubectl describe`.
+//! Events, which users read in `kubectl describe`.
 
 use crate::error::{chain, namespace_ends};
 use crate::request::DEADLINE;
@@ -7,48 +7,48 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tracing::{debug, warn};
 
-/// An event to be told.
+/// The content of an event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
-    /// Whether something may need a look.
+    /// Whether the event may need attention.
     pub warning: bool,
-    /// One word that a program can compare.
+    /// The reason as one word, for programs.
     pub reason: String,
-    /// The same for people.
+    /// The reason as a sentence, for users.
     pub message: String,
 }
 
 impl Note {
-    /// Something went as it should.
+    /// An event about a success.
     pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Note { warning: false, reason: reason.into(), message: message.into() }
     }
 
-    /// Something did not.
+    /// An event about a failure.
     pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Note { warning: true, reason: reason.into(), message: message.into() }
     }
 }
 
-/// Tells events.
+/// Publishes events.
 #[derive(Clone)]
 pub struct Notes {
     client: Client,
     reporter: Reporter,
-    /// Counts repetitions, and keeps each event for minutes to do so.
+    /// Counts repetitions, and keeps each event for minutes for that.
     warnings: Recorder,
 }
 
 impl Notes {
-    /// Those of a component; `instance` is this process' name.
+    /// Publishes events of a component; `instance` is the name of this process.
     pub fn new(client: Client, component: &str, instance: &str) -> Self {
         let reporter = Reporter { controller: component.to_owned(), instance: Some(instance.to_owned()) };
         Notes { warnings: Recorder::new(client.clone(), reporter.clone()), client, reporter }
     }
 
-    /// Tells one, in the background: nothing depends on it being heard.
+    /// Publishes an event in the background: nothing depends on its success.
     pub fn tell(&self, note: Note, about: ObjectReference) {
-        // What went well is told once for each object, and there may be very many: nothing is kept of it.
+        // A success is published once for each object, and there may be very many, so they are not kept.
         let recorder = if note.warning {
             self.warnings.clone()
         } else {
@@ -58,14 +58,14 @@ impl Notes {
             let event = Event {
                 type_: if note.warning { EventType::Warning } else { EventType::Normal },
                 reason: note.reason.clone(),
-                // The API takes at most a kibibyte.
+                // The API accepts at most a kibibyte.
                 note: Some(note.message.chars().take(1000).collect()),
                 action: note.reason.clone(),
                 secondary: None,
             };
             match tokio::time::timeout(DEADLINE, recorder.publish(&event, &about)).await {
                 Ok(Ok(())) => {}
-                // Where everything is being deleted nothing can be told any more.
+                // In a namespace that is being deleted no event can be created any more.
                 Ok(Err(error)) if namespace_ends(&error) => {
                     debug!(reason = note.reason, "the namespace takes no event");
                 }

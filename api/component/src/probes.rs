@@ -1,7 +1,7 @@
-//! `/healthz`, `/readyz`, `/leader` and `/metrics` over TLS, for the kubelet, for people and for monitoring.
+//! `/healthz`, `/readyz`, `/leader` and `/metrics` over TLS, for the kubelet, users and monitoring.
 //!
-//! They have a listener of their own, so that whoever keeps a server's others waiting does not have its pod started anew. Nothing
-//! secret is told here, so everybody is answered.
+//! They have their own listener, so that clients which exhaust the server's other listener do not make the
+//! kubelet restart the pod. They contain no secrets, so every client gets an answer.
 
 use crate::installation::Installation;
 use crate::metrics::{CONTENT_TYPE, Metrics};
@@ -19,12 +19,12 @@ use tracing::info;
 
 const JSON: &str = "application/json";
 
-/// What is told.
+/// The state that the probes report.
 #[derive(Debug)]
 pub struct Probes {
-    /// Settings in force, and how the API server was found.
+    /// Settings in effect, and the state of the API server.
     pub installation: Installation,
-    /// Whether this process acts; none where all of them do.
+    /// Whether this process leads; `None` for components without a leader.
     pub leading: Option<Arc<AtomicBool>>,
     /// Metrics of the process.
     pub metrics: Metrics,
@@ -33,8 +33,8 @@ pub struct Probes {
 impl Probes {
     /// KubeVirt's members, and whether this process leads.
     ///
-    /// It is told with 200 even where the API server cannot be reached, where KubeVirt tells 500: no process gets better
-    /// by being started anew because of that, and a handler's guests go on.
+    /// The answer is 200 even if the API server cannot be reached, where KubeVirt answers 500: a restart
+    /// would not help any process then, and the guests of a handler go on running.
     pub fn health(&self) -> Value {
         let mut health = self.installation.health();
         if let Some(leading) = self.is_leading() {
@@ -48,7 +48,7 @@ impl Probes {
     }
 
     fn respond(&self, path: &str) -> Response<Full<Bytes>> {
-        // As servers of Go do: clients that put a host and a path together bring two slashes.
+        // As servers in Go do: clients that join a host and a path may produce two slashes.
         let (status, kind, body) = match (path.trim_matches('/'), self.is_leading()) {
             ("healthz", _) => (StatusCode::OK, JSON, self.health().to_string()),
             ("readyz", _) if self.installation.get().is_some() => {
@@ -66,11 +66,11 @@ impl Probes {
     }
 }
 
-/// Answers until the future is dropped; `tls` is asked for each connection, so that certificates can change, and without
-/// any nobody is answered.
+/// Serves until the future is dropped. `tls` is called for each connection, so that certificates can change;
+/// without a certificate no client gets an answer.
 ///
 /// # Errors
-/// Where the address cannot be used.
+/// If the address cannot be used.
 pub async fn serve(
     address: SocketAddr,
     probes: Arc<Probes>,
@@ -81,7 +81,7 @@ pub async fn serve(
         let probes = probes.clone();
         async move {
             let path = request.uri().path().to_owned();
-            // Metrics of many machines take a while. A task that panics leaves an empty answer.
+            // Collecting the metrics of many machines takes a while. If the task panics, the answer is empty.
             tokio::task::spawn_blocking(move || probes.respond(&path)).await.unwrap_or_default()
         }
     };
@@ -89,10 +89,10 @@ pub async fn serve(
     Ok(())
 }
 
-/// Listens; on a node without IPv6 the unspecified address is the one of IPv4.
+/// Listens on the address. On a node without IPv6, the unspecified address is replaced by that of IPv4.
 ///
 /// # Errors
-/// Where the address cannot be used.
+/// If the address cannot be used.
 pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Err(error) if address.is_ipv6() && address.ip().is_unspecified() => {
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(answered(&leader, "//leader").await.1, "{\"leading\":true}");
         let metrics = answered(&leader, "/metrics").await.1;
         assert!(metrics.contains("\nprocess_open_fds "), "{metrics}");
-        // The settings were not read yet.
+        // The settings are not known yet.
         assert_eq!(answered(&leader, "/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
         let everyone = probes(None);
         for path in ["/other", "/leader", "", "*"] {

@@ -1,4 +1,4 @@
-//! How a process that works behind a lease begins and ends: virt-controller, and virt-operator.
+//! Start and end of a process that works behind a lease: virt-controller and virt-operator.
 
 use crate::certificates;
 use crate::lease::Candidate;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
-/// Runs the work to its end, with TLS and the log set up before.
+/// Runs the work to its end, after TLS and the log are set up.
 ///
 /// # Errors
-/// The work's own, and where there can be no runtime.
+/// The work's own errors, and a failure to create the runtime.
 pub fn run<W>(work: impl FnOnce(Level) -> W) -> anyhow::Result<ExitCode>
 where
     W: Future<Output = anyhow::Result<ExitCode>>,
 {
-    // Before any TLS: exactly one provider is built in, and it is named rather than guessed.
+    // Before any use of TLS: the provider is chosen explicitly.
     certificates::install_provider();
     let level = log::start();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("runtime")?;
@@ -26,10 +26,10 @@ where
     Ok(code)
 }
 
-/// Ends when the process is asked to.
+/// A future that ends when the process is asked to stop.
 ///
 /// # Errors
-/// Where signals cannot be waited for.
+/// If signals cannot be received.
 pub fn stop() -> anyhow::Result<impl Future<Output = ()>> {
     let mut term = signal(SignalKind::terminate()).context("signal handler")?;
     let mut int = signal(SignalKind::interrupt()).context("signal handler")?;
@@ -41,8 +41,8 @@ pub fn stop() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// The end of the work, which nothing is written after: why it came, or none where it was asked for. Then another may lead
-/// at once.
+/// Ends the work: no write may follow. `why` is the reason, or `None` if the process was asked to stop; then
+/// another process can lead at once.
 pub async fn end(candidate: &Candidate, why: Option<&str>) -> ExitCode {
     if let Some(why) = why {
         error!(why, "ending");

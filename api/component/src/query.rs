@@ -1,6 +1,6 @@
-//! Queries of requests: `name=value` pairs, as they are. Nothing is decoded: names and values of ours need no escapes.
+//! Queries of requests: `name=value` pairs. Nothing is decoded, because our names and values need no escapes.
 
-/// Every value of that name, in order.
+/// Every value of this name, in order.
 pub fn values<'q>(query: Option<&'q str>, name: &str) -> impl Iterator<Item = &'q str> {
     let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     pairs.filter(move |(key, _)| *key == name).map(|(_, value)| value)

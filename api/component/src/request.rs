@@ -1,42 +1,42 @@
-//! Requests to the API server: each with a deadline, each failure with its operation and subject, and what a failure means
-//! for the next try.
+//! Requests to the API server. Each has a deadline, and each failure names its operation and subject and has
+//! a category, which decides about the next attempt.
 
 use crate::error::{chain, namespace_ends, response};
 use std::time::Duration;
 
-/// How long one request may take.
+/// Time limit of one request.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Failure of one step of a reconciliation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server refused or could not be asked.
+    /// The API server refused the request or could not be reached.
     #[error("cannot {operation} {subject}")]
     Api {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// What it was tried on: kind and name.
+        /// Kind and name of the object.
         subject: String,
-        /// What the client says.
+        /// The error of the client.
         #[source]
         source: Box<kube::Error>,
     },
-    /// The API server gave no answer in time.
+    /// The API server did not answer in time.
     #[error("cannot {operation} {subject}: no answer within {} s", .deadline.as_secs())]
     Deadline {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// What it was tried on: kind and name.
+        /// Kind and name of the object.
         subject: String,
-        /// How long it was waited for.
+        /// The time limit.
         deadline: Duration,
     },
-    /// Something that belongs to another owner has the name that we need.
+    /// An object of another owner has the name that we need.
     #[error("cannot use {subject}: it belongs to {owner}")]
     Foreign {
-        /// Kind and name of what is in the way.
+        /// Kind and name of that object.
         subject: String,
-        /// Whose it is.
+        /// Its owner.
         owner: String,
     },
     /// A whole reconciliation took too long.
@@ -44,19 +44,19 @@ pub enum Error {
     Overdue(Duration),
 }
 
-/// What kind of failure it is: label of logs, reason for how soon the next try is.
+/// The category of a failure: a label in logs, and the reason for the delay before the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Category {
-    /// The object changed under us: look again at once.
+    /// The object changed in the meantime: read it again at once.
     Conflict,
-    /// The object is not there any more.
+    /// The object no longer exists.
     Gone,
-    /// The request is refused (admission, quota, rights): it may be accepted later, when the user or an administrator
-    /// changed something.
+    /// The request is refused (admission, quota, rights). It may be accepted after the user or an
+    /// administrator has changed something.
     Refused,
-    /// The namespace is being deleted and takes nothing new: there is nothing left to try.
+    /// The namespace is being deleted and accepts no new objects: no further attempt is useful.
     Ending,
-    /// The API server is busy, away, or slow.
+    /// The API server is busy, unreachable or slow.
     Unavailable,
 }
 
@@ -74,7 +74,7 @@ impl Category {
 }
 
 impl Error {
-    /// What kind of failure it is.
+    /// The category of this failure.
     pub fn category(&self) -> Category {
         match self {
             Error::Api { source, .. } if namespace_ends(source) => Category::Ending,
@@ -90,7 +90,7 @@ impl Error {
         }
     }
 
-    /// The API server's own words where it gave some, else the whole chain.
+    /// The API server's own message if there is one, else the whole chain of errors.
     pub fn message(&self) -> String {
         match self {
             Error::Api { source, .. } => match response(source) {
@@ -102,14 +102,15 @@ impl Error {
     }
 }
 
-/// How long to wait after so many failures in a row: 0.25 s, doubling, at most a minute.
+/// Delay after this many failures in a row: 0.25 s, doubling, at most a minute.
 pub fn back_off(failures: u32) -> Duration {
     Duration::from_millis(250)
         .saturating_mul(1u32.checked_shl(failures.saturating_sub(1).min(10)).unwrap_or(u32::MAX))
         .min(Duration::from_secs(60))
 }
 
-/// Makes one request. `operation` is a verb, `subject` kind and name; they appear in the failure.
+/// Makes one request. `operation` is a verb, `subject` kind and name of the object; both appear in the
+/// failure.
 pub async fn call<T>(
     operation: &'static str,
     subject: impl FnOnce() -> String,
@@ -122,7 +123,7 @@ pub async fn call<T>(
     }
 }
 
-/// The same for something that may be gone: none then.
+/// The same for an object that may be gone: `None` then.
 pub async fn call_opt<T>(
     operation: &'static str,
     subject: impl FnOnce() -> String,

@@ -1,4 +1,4 @@
-//! What the settings say about TLS, and a certificate to show until there is a better one.
+//! The TLS settings, and a self-signed certificate to show until there is a better one.
 
 use crate::certificates::{CertificateError, Pair, TlsPolicy};
 use crate::installation::Installation;
@@ -6,36 +6,37 @@ use barevirt_api::settings::{Settings, Tls, TlsVersion};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-/// Why there is no certificate of our own making.
+/// Why no certificate could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfMadeError {
-    /// None could be made.
+    /// The library could not make it.
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
-    /// The TLS library does not take it.
+    /// The TLS library does not accept it.
     #[error("cannot use a certificate just made")]
     Use(#[from] CertificateError),
 }
 
-/// A certificate that proves nothing: probes are answered from the first moment on, and nothing secret is told there.
+/// A self-signed certificate, which proves nothing. With it probes are answered from the start; they contain
+/// no secrets.
 ///
 /// # Errors
-/// Where a library refuses its own defaults.
+/// If a library refuses its own defaults.
 pub fn self_made(name: &str) -> Result<Pair, SelfMadeError> {
     let (certificate, key) = self_made_pem(name)?;
     Ok(Pair::read(certificate.as_bytes(), key.as_bytes())?)
 }
 
-/// The same as PEM, certificate and key: for a server elsewhere, which is known by this very certificate.
+/// The same as PEM, certificate and key, for a server elsewhere, whose clients know this certificate itself.
 ///
 /// # Errors
-/// Where the library refuses its own defaults.
+/// If the library refuses its own defaults.
 pub fn self_made_pem(name: &str) -> Result<(String, String), SelfMadeError> {
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()])?;
     Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
 
-/// Follows `tlsConfiguration` in a task, for as long as somebody listens.
+/// Follows `tlsConfiguration` in a task, for as long as the result has a receiver.
 pub fn policy(installation: &Installation) -> watch::Receiver<TlsPolicy> {
     let (sender, receiver) = watch::channel(TlsPolicy::default());
     let installation = installation.clone();
@@ -52,7 +53,8 @@ pub fn policy(installation: &Installation) -> watch::Receiver<TlsPolicy> {
                     info!(?tls, "what TLS servers accept");
                 }
             }
-            // Admission and the settings know the same names: no default may take the place of what was asked for.
+            // Admission and the settings know the same names, so this should not happen. A default must not
+            // replace the requested setting.
             Err(error) => warn!(%error, "what TLS servers accept stays as it was"),
         };
         tokio::select! {

@@ -1,7 +1,7 @@
-//! A websocket on one side, a guest's stream on the other: bytes go through as they are.
+//! Copies bytes between a websocket and a guest's stream without changing them.
 //!
-//! Memory is bounded: one buffer in each direction. A side that does not read stops the other one from being read, so
-//! that the guest's port or the user's terminal waits, as with a cable.
+//! Memory is bounded: there is one buffer in each direction. If one side does not read, the other side is not
+//! read either, so the guest's port or the user's terminal waits.
 
 use std::time::Duration;
 
@@ -20,38 +20,38 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 
 /// The subprotocol of consoles: raw bytes in binary frames.
 pub const SUBPROTOCOL: &str = "plain.kubevirt.io";
-/// Bytes read from the guest at a time: more than any datagram has, so that each is one message.
+/// Bytes read from the guest at a time: larger than any datagram, so that each is one message.
 const CHUNK: usize = 64 << 10;
-/// Largest message taken from the user.
+/// Largest message accepted from the user.
 const LARGEST: usize = 1 << 20;
 /// How long the switch of protocols may take.
 const UPGRADE: Duration = Duration::from_secs(10);
-/// Longest time for the goodbye, and for the user's answer to it.
+/// Longest time for sending the close frame, and for the user's answer to it.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// How often the other side is asked whether it is there.
+/// Interval of pings to the other side.
 const PING: Duration = Duration::from_secs(30);
-/// How long either side may take nothing, or the user's side say nothing, not even an answer to the question.
+/// How long either side may accept no data, or the user's side send nothing, not even an answer to a ping.
 const STALL: Duration = Duration::from_secs(300);
 
-/// What a user is told of a stream that did not end by him.
+/// The close frame for a stream that the user did not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Goodbye {
     code: CloseCode,
     reason: &'static str,
 }
 
-/// The end of a guest's own stream, of which there is one: clients of KubeVirt's look for EOF.
+/// The end of a stream that a guest has only once: clients of KubeVirt look for EOF.
 pub const TAKEN_OR_ENDED: Goodbye = Goodbye {
     code: CloseCode::Library(4000),
     reason: "EOF: the guest ended, or another user has taken the stream over",
 };
-/// Another user has taken the stream over, for certain.
+/// Another user has certainly taken over the stream.
 pub const TAKEN: Goodbye =
     Goodbye { code: CloseCode::Library(4001), reason: "EOF: another user has taken the stream over" };
-/// The end of a connection that was made for this stream: nothing is wrong.
+/// The end of a connection that was opened for this stream only: no error.
 pub const CLOSED: Goodbye = Goodbye { code: CloseCode::Normal, reason: "" };
 
-/// A request for a websocket that can be granted.
+/// A valid request for a websocket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upgrade {
     accept: String,
@@ -86,7 +86,7 @@ impl Upgrade {
         Ok(Self { accept: derive_accept_key(key.as_bytes()), subprotocol })
     }
 
-    /// The answer that grants it.
+    /// The answer that accepts the request.
     pub fn answer(&self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::default());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -104,7 +104,8 @@ impl Upgrade {
     }
 }
 
-/// Carries bytes between the upgraded connection of `request` and the guest's stream until one of them ends; gives why.
+/// Copies bytes between the upgraded connection of `request` and the guest's stream until one of them ends;
+/// returns the reason.
 pub async fn run<G>(request: Request<Incoming>, guest: G, goodbye: Goodbye) -> String
 where
     G: AsyncRead + AsyncWrite,
@@ -112,7 +113,7 @@ where
     run_until(request, guest, goodbye, std::future::pending()).await
 }
 
-/// The same, ended sooner with the goodbye that `stop` brings.
+/// The same, ended earlier with the close frame that `stop` gives.
 pub async fn run_until<G>(
     mut request: Request<Incoming>,
     guest: G,
@@ -137,7 +138,7 @@ where
     pump(socket, guest, goodbye, stop).await
 }
 
-/// The same between a websocket and a stream that are ready.
+/// The same between an open websocket and a stream.
 pub async fn pump<S, G>(
     socket: WebSocketStream<S>,
     guest: G,
@@ -162,7 +163,7 @@ where
                 Message::Binary(bytes) => bytes,
                 Message::Text(text) => Bytes::from(text),
                 Message::Close(_) => return "user closed".to_owned(),
-                // The library answers pings by itself; any frame shows that the user's side is there.
+                // The library answers pings by itself; any frame shows that the user's side is alive.
                 Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
             };
             match timeout(STALL, to_guest.write_all(&bytes)).await {
@@ -199,11 +200,12 @@ where
             goodbye.reason.to_owned()
         }
     };
-    // Says goodbye where there is still someone; what happened is known already.
+    // Sends the close frame if the other side is still there. The reason is already known, so errors are
+    // ignored.
     let goodbye = CloseFrame { code: goodbye.code, reason: goodbye.reason.into() };
     let _ = timeout(GOODBYE, async {
         to_user.send(Message::Close(Some(goodbye))).await?;
-        // A connection that is closed with something unread is reset, and what was said last may be lost with that.
+        // Closing a connection with unread data resets it, and the last data sent may be lost.
         while let Some(Ok(_)) = from_user.next().await {}
         to_user.close().await
     })

@@ -15,10 +15,10 @@ use crate::websocket::{CLOSED, SUBPROTOCOL, pump};
 
 /// How long the switch of protocols may take.
 const UPGRADE: Duration = Duration::from_secs(10);
-/// Largest message taken.
+/// Largest message accepted.
 const LARGEST: usize = 1 << 20;
 
-/// Headers of the request for one.
+/// Headers of the request for a websocket.
 pub fn headers() -> Vec<(HeaderName, HeaderValue)> {
     // A key is base64, which is always a valid value.
     let key = HeaderValue::from_str(&generate_key()).unwrap_or(HeaderValue::from_static(""));
@@ -31,7 +31,8 @@ pub fn headers() -> Vec<(HeaderName, HeaderValue)> {
     ]
 }
 
-/// Carries bytes between the server that has answered 101 and a stream here until one of them ends; gives why.
+/// Copies bytes between the server that has answered 101 and a local stream until one of them ends; returns
+/// the reason.
 pub async fn run<S>(mut response: Response<Incoming>, stream: S) -> String
 where
     S: AsyncRead + AsyncWrite,

@@ -1,4 +1,4 @@
-//! The configuration of calls to others, made anew whenever something about it changes.
+//! The TLS configuration of a client, rebuilt whenever one of its inputs changes.
 
 use super::server::gone;
 use super::{Authorities, CertificateError, Pair, Shown, TlsPolicy, Trusted, change};
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::warn;
 
-/// What a caller uses for the next connection: it shows a certificate, and believes nobody but these authorities.
+/// The configuration for a client's next connection: it shows a certificate and trusts only these
+/// authorities.
 #[derive(Debug)]
 pub struct Client {
     config: ArcSwapOption<ClientConfig>,
@@ -19,7 +20,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Follows all of it in a task, for as long as the value is held.
+    /// Follows all inputs in a task, for as long as the value is held.
     pub fn follow(shown: Shown, trusted: Trusted, policy: watch::Receiver<TlsPolicy>) -> Arc<Self> {
         let client = Arc::new(Client { config: ArcSwapOption::empty(), present: watch::Sender::new(false) });
         let followed = Arc::downgrade(&client);
@@ -52,14 +53,14 @@ impl Client {
         client
     }
 
-    /// The configuration for a new connection; none before there are certificates.
+    /// The configuration for a new connection; `None` before there are certificates.
     pub fn current(&self) -> Option<Arc<ClientConfig>> {
         self.config.load_full()
     }
 
-    /// Comes back when there is one.
+    /// Returns as soon as there is a configuration.
     pub async fn ready(&self) {
-        // The sender is our own.
+        // This value holds the sender, so the wait cannot fail.
         let _ = self.present.subscribe().wait_for(|present| *present).await;
     }
 }

@@ -9,15 +9,15 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-/// How often the files are looked at. The kubelet brings a change within about a minute and a half.
+/// How often the files are read. The kubelet brings a change within about a minute and a half.
 pub const LOOK: Duration = Duration::from_secs(2);
 
-/// Follows `tls.crt` and `tls.key` in a directory, for as long as somebody listens.
+/// Follows `tls.crt` and `tls.key` in a directory, for as long as the result has a receiver.
 pub fn pair(directory: &Path) -> Shown {
     follow_pair(directory, None)
 }
 
-/// The same, with something to show until the files are there.
+/// The same, with a pair to show until the files exist.
 pub fn pair_or(directory: &Path, until_then: Pair) -> Shown {
     follow_pair(directory, Some(until_then))
 }
@@ -31,7 +31,7 @@ fn follow_pair(directory: &Path, until_then: Option<Pair>) -> Shown {
     receiver
 }
 
-/// Follows a bundle of authorities, for as long as somebody listens.
+/// Follows a bundle of authorities, for as long as the result has a receiver.
 pub fn authorities(file: &Path) -> Trusted {
     let (sender, receiver) = watch::channel(None);
     let path = file.to_owned();
@@ -49,7 +49,7 @@ async fn follow<T: PartialEq>(
     sender: watch::Sender<Option<Arc<T>>>,
     read: impl AsyncFn() -> Result<T, CertificateError>,
 ) {
-    // What was told last: one line for each change of mind.
+    // The last error that was logged: each new error is logged once.
     let mut told = None;
     while !sender.is_closed() {
         match read().await {
@@ -70,7 +70,7 @@ async fn follow<T: PartialEq>(
                 let error = chain(&error);
                 if told.as_ref() != Some(&error) {
                     if sender.borrow().is_some() {
-                        // Half of a rotation, perhaps.
+                        // Perhaps only half of the files were replaced so far.
                         warn!(path = %path.display(), error, "certificates not taken over");
                     } else {
                         info!(path = %path.display(), error, "certificates are waited for");

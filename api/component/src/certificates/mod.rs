@@ -1,4 +1,4 @@
-//! Certificates of a server and of a client, followed: what changed is taken over without a restart.
+//! Certificates of servers and clients, followed: changes take effect without a restart.
 //!
 //! ```text
 //!   tls.crt, tls.key --files::pair-------> watch<Pair> ------+
@@ -7,12 +7,13 @@
 //!   KubeVirt object -------------------> watch<TlsPolicy> ---+
 //! ```
 //!
-//! On any change the whole configuration is made anew and swapped. Connections that are open keep theirs, so no request
-//! is lost; the next connection gets the new one. What cannot be used (half written, a key that does not fit, no
-//! PEM) changes nothing: the last good one stays in force, and a line in the log says why.
+//! After any change the whole configuration is rebuilt and swapped. Open connections keep their
+//! configuration, so no request is lost; the next connection gets the new one. An unusable input (half
+//! written, a key that does not match, not PEM) changes nothing: the last good one stays in effect, and the
+//! log has a line with the reason.
 //!
-//! Nothing is resumed: a session that could be taken up again would spare the look at the other side's certificate, which
-//! may have expired meanwhile.
+//! Sessions are never resumed. A resumed session would skip the check of the other side's certificate, which
+//! may have expired in the meantime.
 
 mod client;
 pub mod files;
@@ -39,20 +40,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What a process shows; none before there is any.
+/// The certificate that a process shows; `None` before there is one.
 pub type Shown = watch::Receiver<Option<Arc<Pair>>>;
-/// Whom a process believes; none before that is known.
+/// The authorities that a process trusts; `None` before they are known.
 pub type Trusted = watch::Receiver<Option<Arc<Authorities>>>;
 
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file is not there, or not readable.
+    /// A file does not exist or cannot be read.
     #[error("cannot read {path}")]
     Read {
         /// Which file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// A text is not PEM.
@@ -60,41 +61,42 @@ pub enum CertificateError {
     Pem {
         /// Which text.
         what: &'static str,
-        /// What is wrong.
+        /// The error.
         source: rustls_pki_types::pem::Error,
     },
-    /// A text without any certificate.
+    /// A text contains no certificate.
     #[error("{what} holds no certificate")]
     Empty {
         /// Which text.
         what: &'static str,
     },
-    /// The TLS library takes nothing of it, or the key is another certificate's.
+    /// The TLS library does not accept the certificates, or the key belongs to another certificate.
     #[error("cannot use {what}")]
     Use {
         /// Which part.
         what: &'static str,
-        /// What the library says.
+        /// The error of the library.
         source: rustls::Error,
     },
-    /// No certificate is accepted with these authorities.
+    /// No client certificate can be checked with these authorities.
     #[error("cannot check certificates of clients")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// The certificate and key, once there is one.
+/// The certificate and key, as soon as there is one.
 pub async fn shown(mut shown: Shown) -> Option<Arc<Pair>> {
     let pair = shown.wait_for(Option::is_some).await.ok()?;
     pair.clone()
 }
 
-/// Makes ring the provider of this process. Other crates may have asked for none, and then the first use panics.
+/// Makes ring the crypto provider of this process. If other crates enable another provider as well, the first
+/// use of TLS would panic without this choice.
 pub fn install_provider() {
-    // Fails only where a provider is installed already, which is as good.
+    // This only fails if a provider is already installed, which is fine.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Comes back when there is something new; never when nothing new can come.
+/// Returns when the value changes; never if it cannot change any more.
 async fn change<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         pending::<()>().await;

@@ -9,7 +9,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
 
-/// A certificate, with those that lead to its authority, and its key.
+/// A certificate with its chain to the authority, and its key.
 #[derive(Clone, Debug)]
 pub struct Pair {
     key: CertifiedKey,
@@ -18,10 +18,10 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Reads both.
+    /// Parses both.
     ///
     /// # Errors
-    /// For what is no PEM, and for a key that is not the certificate's.
+    /// If a text is not PEM, or the key does not belong to the certificate.
     pub fn read(certificate: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
         let chain = certificates("the certificate", certificate)?;
         let key = PrivateKeyDer::from_pem_slice(key)
@@ -37,18 +37,18 @@ impl Pair {
         &self.key.cert
     }
 
-    /// What only those know who have the key.
+    /// A secret that only holders of the key know.
     pub fn seal(&self) -> &Seal {
         &self.seal
     }
 
-    /// What only those can write below a message who have the key.
+    /// The tag of a message, which only holders of the key can make.
     #[must_use]
     pub fn tag(&self, message: &[u8]) -> Vec<u8> {
         self.secret.tag(message)
     }
 
-    /// Whether a message has the tag that the key gives it.
+    /// Whether the tag of a message was made with the key.
     #[must_use]
     pub fn has_tagged(&self, message: &[u8], tag: &[u8]) -> bool {
         self.secret.has(message, tag)
@@ -59,7 +59,7 @@ impl Pair {
     }
 }
 
-/// The key was seen to be the certificate's: the same certificate has the same key.
+/// `read` checks that the key belongs to the certificate, so equal certificates have equal keys.
 impl PartialEq for Pair {
     fn eq(&self, other: &Self) -> bool {
         self.key.cert == other.key.cert
@@ -74,10 +74,10 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    /// Reads a bundle, all of it: half a bundle would refuse half of the others.
+    /// Parses a whole bundle. A part of a bundle would refuse some of the other side's certificates.
     ///
     /// # Errors
-    /// For what is no PEM, empty, or no authority's.
+    /// If the text is not PEM, is empty, or has a certificate that is no authority's.
     pub fn read(bundle: &[u8]) -> Result<Self, CertificateError> {
         let certificates = certificates("the bundle of authorities", bundle)?;
         let mut roots = RootCertStore::empty();
@@ -89,7 +89,7 @@ impl Authorities {
         Ok(Authorities { certificates, roots: Arc::new(roots) })
     }
 
-    /// In the order of the bundle.
+    /// The certificates in the order of the bundle.
     pub fn certificates(&self) -> &[CertificateDer<'static>] {
         &self.certificates
     }

@@ -1,4 +1,4 @@
-//! Who called, where both ends are servers.
+//! Checks the caller's certificate in calls between servers.
 
 use super::Authorities;
 use rustls::client::WebPkiServerVerifier;
@@ -7,8 +7,9 @@ use rustls::crypto::CryptoProvider;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::sync::Arc;
 
-/// Whether a caller has shown the certificate of the server of that name: one in force, that one of these has signed. That it
-/// holds the key was proven in the handshake, whose server lets callers in that show any ([`super::Clients::Shown`]).
+/// Whether a caller has shown a certificate of the server of this name that is currently valid and signed by
+/// one of the authorities. The handshake has proven that the caller holds the key; the server accepts any
+/// certificate there ([`super::Clients::Shown`]).
 #[must_use]
 pub fn is_server_of(shown: &[CertificateDer<'static>], name: &str, authorities: &Authorities) -> bool {
     let Some((leaf, others)) = shown.split_first() else { return false };

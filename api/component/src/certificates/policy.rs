@@ -1,17 +1,17 @@
-//! Which versions of TLS and which cipher suites are allowed, in the words of the `KubeVirt` object.
+//! Permitted versions of TLS and cipher suites, from the `KubeVirt` object.
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion};
 use std::sync::Arc;
 
-/// What was asked for and cannot be had.
+/// A setting that is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// TLS 1.2 and 1.3 are spoken here, nothing older.
+    /// Only TLS 1.2 and 1.3 are supported.
     #[error("minTLSVersion {0} is not supported: only VersionTLS12 and VersionTLS13 are")]
     Version(String),
-    /// Not spoken here, or no suite at all.
+    /// The suite is not supported, or is no cipher suite at all.
     #[error("cipher {0} is not supported")]
     Cipher(String),
 }
@@ -19,12 +19,12 @@ pub enum PolicyError {
 static NEWER: [&SupportedProtocolVersion; 1] = [&TLS13];
 static BOTH: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 
-/// What is allowed. It may change while the process runs.
+/// The permitted versions and suites. They may change while the process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsPolicy {
-    /// Whether TLS 1.2 is.
+    /// Whether TLS 1.2 is permitted.
     older: bool,
-    /// Suites of TLS 1.2 by name; all of them where none is named. Those of TLS 1.3 are not chosen, as in Go.
+    /// Suites of TLS 1.2 by name; all if empty. The suites of TLS 1.3 cannot be chosen, as in Go.
     ciphers: Vec<String>,
 }
 
@@ -35,10 +35,10 @@ impl Default for TlsPolicy {
 }
 
 impl TlsPolicy {
-    /// From `minTLSVersion` (`VersionTLS12` where it is empty) and `ciphers`, by their IANA names or Go's.
+    /// From `minTLSVersion` (`VersionTLS12` if it is empty) and `ciphers`, by their IANA names or Go's.
     ///
     /// # Errors
-    /// Names the first that cannot be had.
+    /// Names the first value that is not available.
     pub fn new(least: Option<&str>, ciphers: &[String]) -> Result<Self, PolicyError> {
         let older = match least.unwrap_or_default() {
             "" | "VersionTLS12" => true,
@@ -76,12 +76,12 @@ fn older_suites() -> impl Iterator<Item = SupportedCipherSuite> {
     ring::ALL_CIPHER_SUITES.iter().copied().filter(|suite| !is_newer(suite))
 }
 
-/// The IANA name.
+/// The IANA name of a suite.
 fn name(suite: SupportedCipherSuite) -> Option<String> {
     suite.suite().as_str().map(str::to_owned)
 }
 
-/// Go once left the hash out of the names of two suites.
+/// Go's older names of two suites lack the hash.
 fn is_named(suite: &SupportedCipherSuite, wanted: &str) -> bool {
     name(*suite).is_some_and(|name| {
         name == wanted
@@ -114,7 +114,7 @@ mod tests {
             named,
             ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"]
         );
-        // Those of TLS 1.3 stay.
+        // The suites of TLS 1.3 stay.
         assert_eq!(
             TlsPolicy::new(None, &chosen)
                 .unwrap()

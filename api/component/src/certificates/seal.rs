@@ -1,13 +1,15 @@
-//! What only those know who have a certificate's key: by it one of them tells another that it is one.
+//! A secret that only holders of a certificate's key know. One holder proves with it to another that it has
+//! the key.
 //!
-//! The API server calls webhooks without any proof of who it is, and no cluster can be relied on to give it one. But it calls
-//! the path that it finds in its configuration, which few may read. The operator, which makes the key, writes a seal into that
-//! path, and the server, which has the key, knows it again. It changes with the certificate.
+//! The API server calls webhooks without proof of its identity, and a server cannot rely on the cluster's
+//! configuration to add one. But the API server calls the path in the webhook's configuration, which few
+//! clients may read. The operator makes the key and writes a seal into that path. The server has the key as
+//! well and recognizes the seal. The seal changes with the certificate.
 
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// Part of a path that cannot be guessed: 64 digits, as a path of a webhook may have.
+/// Part of a path that cannot be guessed: 64 hexadecimal digits, which a webhook's path may have.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Seal(String);
 
@@ -20,12 +22,12 @@ impl Seal {
         Seal(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// For the path.
+    /// The seal as text, for the path.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether somebody knows it. How long that takes does not tell how much of it was right.
+    /// Whether the given text is the seal. The comparison takes the same time however many characters match.
     pub fn is(&self, said: &str) -> bool {
         let differences =
             self.0.bytes().zip(said.bytes()).fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
@@ -33,7 +35,7 @@ impl Seal {
     }
 }
 
-/// Without the seal: it belongs into no log.
+/// Omits the seal, which must not appear in logs.
 impl fmt::Debug for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seal")

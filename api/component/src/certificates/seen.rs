@@ -1,4 +1,4 @@
-//! What a certificate says about itself.
+//! Fields of a certificate.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,12 +7,12 @@ use rustls_pki_types::pem::PemObject;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// A certificate, read.
+/// A parsed certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The certificate, PEM.
     pub pem: String,
-    /// Its subject's common name; empty where it has none, or several.
+    /// Its subject's common name; empty if it has none or several.
     pub common_name: String,
     /// Start of its validity, seconds since 1970.
     pub not_before: i64,
@@ -31,7 +31,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Reads all certificates of a PEM text; what cannot be read is left out.
+    /// Parses all certificates of a PEM text; those that cannot be parsed are left out.
     pub fn all(pem: &[u8]) -> Vec<Seen> {
         CertificateDer::pem_slice_iter(pem)
             .map_while(Result::ok)
@@ -39,12 +39,12 @@ impl Seen {
             .collect()
     }
 
-    /// Reads the first certificate of a PEM text.
+    /// Parses the first certificate of a PEM text.
     pub fn first(pem: &[u8]) -> Option<Seen> {
         Self::all(pem).into_iter().next()
     }
 
-    /// Reads a certificate; none where it is not one.
+    /// Parses a certificate; `None` if it is not one.
     pub fn read(certificate: &CertificateDer<'_>) -> Option<Seen> {
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
         let mut names = parsed.subject().iter_common_name().map(|name| name.as_str());
@@ -87,12 +87,12 @@ impl Seen {
         Some(seen)
     }
 
-    /// Whether it is in force.
+    /// Whether the certificate is valid at this time.
     pub fn is_valid(&self, now: i64) -> bool {
         self.not_before <= now && now < self.not_after
     }
 
-    /// When the last fifth of its life begins.
+    /// When the last fifth of its lifetime begins.
     pub fn last_fifth(&self) -> i64 {
         let life = self.not_after.saturating_sub(self.not_before);
         self.not_after.saturating_sub(life / 5)
@@ -133,7 +133,7 @@ mod tests {
         let day = 24 * 3600;
         assert_eq!((seen.not_before, seen.last_fifth(), seen.not_after), (day, 9 * day, 11 * day));
         assert!(!seen.is_valid(day - 1) && seen.is_valid(day) && !seen.is_valid(11 * day));
-        // What was read is written alike.
+        // The PEM text of a parsed certificate is parsed to the same value.
         assert_eq!(Seen::all(format!("{0}{0}", seen.pem).as_bytes()), [seen.clone(), seen]);
         assert!(Seen::all(b"-----BEGIN CERTIFICATE-----\nnope\n").is_empty());
     }

@@ -1,4 +1,4 @@
-//! The configuration of a listener, made anew whenever something about it changes.
+//! The TLS configuration of a server, rebuilt whenever one of its inputs changes.
 
 use super::{Authorities, CertificateError, Pair, Shown, TlsPolicy, Trusted, change};
 use crate::error::chain;
@@ -14,19 +14,20 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::warn;
 
-/// Whom a server lets in.
+/// Which clients a server accepts.
 #[derive(Clone, Debug)]
 pub enum Clients {
-    /// Everybody; nobody is asked for a certificate.
+    /// All clients; none is asked for a certificate.
     Everybody,
-    /// Everybody, with any certificate or none. That a client holds the key of what it shows is proven and nothing else: who
-    /// it is has to be decided for each request.
+    /// All clients, with any certificate or none. The handshake only proves that a client holds the key of
+    /// the certificate that it shows. The identity must be checked for each request.
     Shown,
-    /// Who shows no certificate, or a client's certificate in force that one of these has signed; nobody else.
+    /// Clients without a certificate, and clients with a valid certificate that one of these authorities has
+    /// signed; no others.
     SignedBy(Trusted),
 }
 
-/// What a listener uses for the next connection.
+/// The configuration for a server's next connection.
 #[derive(Debug)]
 pub struct Server {
     config: ArcSwapOption<ServerConfig>,
@@ -34,7 +35,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Follows all of it in a task, for as long as the value is held. `protocols` are for ALPN, the preferred one first.
+    /// Follows all inputs in a task, for as long as the value is held. `protocols` are for ALPN, the
+    /// preferred one first.
     pub fn follow(
         shown: Shown,
         clients: Clients,
@@ -74,19 +76,19 @@ impl Server {
         server
     }
 
-    /// The configuration for a new connection; none before there is a certificate.
+    /// The configuration for a new connection; `None` before there is a certificate.
     pub fn current(&self) -> Option<Arc<ServerConfig>> {
         self.config.load_full()
     }
 
-    /// Comes back when there is one.
+    /// Returns as soon as there is a configuration.
     pub async fn ready(&self) {
-        // The sender is our own.
+        // This value holds the sender, so the wait cannot fail.
         let _ = self.present.subscribe().wait_for(|present| *present).await;
     }
 }
 
-/// Comes back a while after nobody holds the value any more.
+/// Returns shortly after the last reference to the value is dropped.
 pub(super) async fn gone<T>(value: &std::sync::Weak<T>) {
     while value.strong_count() > 0 {
         tokio::time::sleep(super::files::LOOK).await;
@@ -145,7 +147,7 @@ fn configure(
     Ok(config)
 }
 
-/// Takes any client certificate, and none; proves only that the client holds the key.
+/// Accepts any client certificate, or none; only proves that the client holds the key.
 #[derive(Debug)]
 struct AnyClient {
     algorithms: WebPkiSupportedAlgorithms,

@@ -1,14 +1,15 @@
-//! What only those can write who have a certificate's key: by it a server knows again what it, or a replica of it, has said.
+//! Message tags that only holders of a certificate's key can make. A server recognizes with them what it or a
+//! replica of it has written.
 
 use ring::hmac::{self, HMAC_SHA256};
 use std::fmt;
 
-/// A secret that follows from a private key, and is of no use for anything that the key itself is for.
+/// A secret derived from a private key. It is useless for the key's own purpose.
 #[derive(Clone)]
 pub(super) struct Secret(hmac::Key);
 
 impl Secret {
-    /// That of a private key, DER.
+    /// The secret of a private key, DER.
     pub(super) fn of(key: &[u8]) -> Self {
         let derived = hmac::sign(&hmac::Key::new(HMAC_SHA256, key), b"barevirt tag");
         Secret(hmac::Key::new(HMAC_SHA256, derived.as_ref()))
@@ -19,13 +20,13 @@ impl Secret {
         hmac::sign(&self.0, message).as_ref().to_vec()
     }
 
-    /// Whether a message has that tag. How long that takes does not tell how much of the tag is right.
+    /// Whether the message has this tag. The comparison takes the same time however much of the tag is right.
     pub(super) fn has(&self, message: &[u8], tag: &[u8]) -> bool {
         hmac::verify(&self.0, message, tag).is_ok()
     }
 }
 
-/// Without the secret: it belongs into no log.
+/// Omits the secret, which must not appear in logs.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")

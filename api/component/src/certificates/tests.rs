@@ -20,13 +20,13 @@ type Authority = CertifiedIssuer<'static, KeyPair>;
 
 fn authority() -> Authority {
     let mut params = CertificateParams::default();
-    // All have the same name: only their keys tell them apart.
+    // All have the same name, so only their keys distinguish them.
     params.distinguished_name.push(DnType::CommonName, "ours");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Certificate and key, PEM.
+/// Certificate and key, as PEM.
 fn leaf(
     by: &Authority,
     usage: ExtendedKeyUsagePurpose,
@@ -67,7 +67,7 @@ fn usual() -> watch::Receiver<TlsPolicy> {
     watch::Sender::new(TlsPolicy::default()).subscribe()
 }
 
-/// A server that says again what it is told, and its address.
+/// A server that echoes what it receives, and its address.
 async fn echo(server: Arc<Server>) -> SocketAddr {
     server.ready().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -93,7 +93,7 @@ async fn said_again(stream: &mut TlsStream<TcpStream>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A connection over which something was said: in TLS 1.3 a refusal comes after the client's handshake.
+/// A connection over which data was echoed. With TLS 1.3 a refusal only arrives after the client's handshake.
 async fn dial(address: SocketAddr, config: Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
     let tcp = TcpStream::connect(address).await?;
     let name = ServerName::try_from("server").unwrap();
@@ -111,7 +111,7 @@ async fn caller(shown: &[String; 2], believed: &[&Authority]) -> Arc<ClientConfi
     configured(&Client::follow(fixed(shown), believing(believed), usual())).await
 }
 
-/// Until it is so, within the time that two looks take.
+/// Waits for the condition, for as long as two reads of the files take.
 async fn becomes(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !is_so().await {
@@ -135,7 +135,7 @@ async fn a_server_takes_over_what_changed_and_open_connections_stay() {
     let mut open = dial(address, Arc::clone(&knows_former)).await.unwrap();
     assert!(dial(address, Arc::clone(&knows_next)).await.is_err());
 
-    // Half of it: a certificate whose key is not there yet, then no certificate at all.
+    // Half-written files: first a certificate whose key is not there yet, then no certificate at all.
     let [certificate, key] = server_leaf(&next);
     for half in [certificate.as_str(), "half"] {
         std::fs::write(directory.path().join("tls.crt"), half).unwrap();
@@ -147,7 +147,7 @@ async fn a_server_takes_over_what_changed_and_open_connections_stay() {
         .await;
     assert!(dial(address, knows_former).await.is_err());
     said_again(&mut open).await.unwrap();
-    // Taken away, it stays in force.
+    // If the certificate is deleted, it stays in effect.
     std::fs::remove_file(directory.path().join("tls.crt")).unwrap();
     sleep(files::LOOK * 3 / 2).await;
     dial(address, knows_next).await.unwrap();
@@ -179,11 +179,11 @@ async fn bundles_are_followed_on_both_sides() {
     let address = echo(Server::follow(fixed(&server_leaf(&next)), clients, usual(), &[])).await;
     let client = Client::follow(fixed(&client_leaf(&next)), files::authorities(&bundle), usual());
     configured(&client).await;
-    // Neither believes the other yet.
+    // Neither side trusts the other yet.
     assert!(dial(address, client.current().unwrap()).await.is_err());
     assert!(dial(address, caller(&client_leaf(&next), &[&next]).await).await.is_err());
     dial(address, caller(&client_leaf(&former), &[&next]).await).await.unwrap();
-    // Half a bundle is none.
+    // Half of a bundle is not used.
     let whole = format!("{}{}", former.pem(), next.pem());
     std::fs::write(&bundle, &whole[..whole.len() - 100]).unwrap();
     sleep(files::LOOK * 3 / 2).await;
@@ -215,7 +215,7 @@ async fn the_policy_is_followed() {
     dial(address, newer).await.unwrap();
 }
 
-/// Who is let in where a client's certificate of ours is asked for, and who is believed by a caller.
+/// Which clients a server with our authority accepts, and which servers a caller trusts.
 #[tokio::test]
 async fn stale_and_wrong_certificates_are_refused() {
     install_provider();
@@ -257,7 +257,7 @@ async fn stale_and_wrong_certificates_are_refused() {
     }
 }
 
-/// A certificate that expires while its holder stays connected is not taken up again from an old session.
+/// A certificate that expires while its holder is connected must not be used again through a resumed session.
 #[tokio::test]
 async fn no_session_is_resumed() {
     install_provider();

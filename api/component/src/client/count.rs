@@ -16,7 +16,7 @@ type Labels = Vec<(&'static str, String)>;
 pub struct Requests(Family<Labels, Counter>);
 
 impl Requests {
-    /// A count that `metrics` exports.
+    /// A counter that `metrics` exports.
     pub fn exported(metrics: &mut Metrics) -> Self {
         let requests = Requests::default();
         metrics.register(&names::REST_CLIENT_REQUESTS, requests.0.clone());
@@ -39,7 +39,7 @@ impl Requests {
     }
 }
 
-/// Puts the count around a client.
+/// Adds the counter to a client.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     requests: Requests,
@@ -54,7 +54,7 @@ impl<S> tower::Layer<S> for Layer {
     }
 }
 
-/// A client with the count around it.
+/// A client with the counter.
 #[derive(Clone, Debug)]
 pub(super) struct Counted<S> {
     inner: S,
@@ -90,7 +90,7 @@ where
     }
 }
 
-/// What a request is about and does, in KubeVirt's words.
+/// The resource and the verb of a request, in KubeVirt's terms.
 fn operation(method: &Method, uri: &Uri) -> (String, &'static str) {
     let none = || ("none".to_owned(), "none");
     let parts: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();

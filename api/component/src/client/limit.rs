@@ -1,4 +1,5 @@
-//! Holds a client to a rate: a bucket of tokens, one for each request, that fills steadily and is full after a quiet time.
+//! Limits the requests of a client: a token bucket with one token for each request, which fills at a steady
+//! rate and is full after a quiet time.
 
 use barevirt_api::settings::{Rate, Settings};
 use std::pin::Pin;
@@ -11,25 +12,25 @@ use tracing::info;
 
 use crate::installation::Installation;
 
-/// Longest wait before the rate is looked at again, which may have become another.
+/// Longest wait before the rate is read again, because it may have changed.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A rate that may change, shared by all who hold a clone.
+/// A rate that may change, shared by all clones.
 #[derive(Clone, Debug)]
 pub struct Limit(Arc<Mutex<Bucket>>);
 
 impl Limit {
-    /// Full at the start.
+    /// A limit whose bucket is full at the start.
     pub fn new(rate: Rate) -> Self {
         Limit(Arc::new(Mutex::new(Bucket { rate, tokens: f64::from(rate.burst), at: Instant::now() })))
     }
 
-    /// Puts the rate around a client.
+    /// A layer that applies the rate to a client.
     pub fn layer(&self) -> Layer {
         Layer(self.clone())
     }
 
-    /// Another rate from now on.
+    /// Changes the rate.
     fn set(&self, rate: Rate) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).set(rate, Instant::now());
     }
@@ -49,7 +50,7 @@ impl Limit {
             .await;
     }
 
-    /// Takes a token, or says how long it takes until there may be one.
+    /// Takes a token, or returns how long it takes until there may be one.
     fn take(&self) -> Result<(), Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
     }
@@ -86,7 +87,7 @@ impl Bucket {
     }
 }
 
-/// Puts the rate around a client.
+/// Applies the rate to a client.
 #[derive(Clone, Debug)]
 pub struct Layer(Limit);
 
@@ -98,12 +99,12 @@ impl<S> tower::Layer<S> for Layer {
     }
 }
 
-/// A client that is ready when there is a token for it.
+/// A client that is ready when it has a token.
 #[derive(Debug)]
 pub struct Limited<S> {
     inner: S,
     limit: Limit,
-    /// Taken, and not used yet.
+    /// Whether a token was taken and not used yet.
     token: bool,
     wait: Option<Pin<Box<Sleep>>>,
 }
@@ -155,10 +156,10 @@ mod tests {
         assert_eq!(bucket.take(start), Err(SECOND / 2));
         assert_eq!(bucket.take(start + SECOND / 2), Ok(()));
         assert_eq!(bucket.take(start + SECOND / 2), Err(SECOND / 2));
-        // A quiet time fills it, and no more than that.
+        // A quiet time fills the bucket, but not more.
         let later = start + SECOND * 100;
         assert_eq!((0..9).filter(|_| bucket.take(later).is_ok()).count(), 3);
-        // A clock that stands still, or seems to go back, adds nothing.
+        // A clock that stands still or goes backwards adds nothing.
         assert!(bucket.take(start).is_err());
     }
 
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(bucket.take(start), Err(SECOND * 1000));
         bucket.set(Rate { qps: 100.0, burst: 10 }, start);
         assert_eq!(bucket.take(start + SECOND / 100), Ok(()));
-        // A smaller bucket holds less of what was saved.
+        // A smaller bucket keeps fewer of the saved tokens.
         bucket.set(Rate { qps: 100.0, burst: 2 }, start + SECOND * 50);
         assert_eq!((0..9).filter(|_| bucket.take(start + SECOND * 50).is_ok()).count(), 2);
     }
@@ -184,7 +185,7 @@ mod tests {
         }
         let took = start.elapsed();
         assert!((SECOND * 99 / 100..SECOND * 12 / 10).contains(&took), "{took:?}");
-        // At this rate the next would come after a day; then somebody sets it back.
+        // At this rate the next token would come after a day; then the rate is raised again.
         limit.set(Rate { qps: 1.0 / 86400.0, burst: 1 });
         let setter = limit.clone();
         tokio::spawn(async move {

@@ -1,10 +1,12 @@
-//! Clients of the API server: counted, and held to a rate that may change while the process runs.
+//! Clients of the API server: their requests are counted, and limited to a rate that may change while the
+//! process runs.
 //!
 //! ```text
 //!   request --> limit (a token for each) --> count (code, verb, resource) --> kube's own stack --> API server
 //! ```
 //!
-//! What must not wait has a client without a rate: the lease, and the watch of the `KubeVirt` object that sets the rates.
+//! Requests that must not wait use a client without a rate: the lease, and the watch of the `KubeVirt`
+//! object, which sets the rates.
 
 mod count;
 pub mod limit;
@@ -23,26 +25,27 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// As the pod's service account, or as the files of a person say. Requests are counted in `requests`.
+    /// Connects as the pod's service account, or with the user's kubeconfig. Requests are counted in
+    /// `requests`.
     ///
     /// # Errors
-    /// Where neither is there, or neither can be used.
+    /// If neither exists, or neither can be used.
     pub async fn infer(requests: Requests) -> Result<Self, kube::config::InferConfigError> {
         Ok(Connection { config: Config::infer().await?, requests })
     }
 
-    /// A client that asks as fast as it likes.
+    /// A client without a rate limit.
     ///
     /// # Errors
-    /// Where the configuration cannot be used.
+    /// If the configuration cannot be used.
     pub fn client(&self) -> Result<Client, kube::Error> {
         Ok(ClientBuilder::try_from(self.config.clone())?.with_layer(&self.count()).build())
     }
 
-    /// A client that keeps to a rate.
+    /// A client with a rate limit.
     ///
     /// # Errors
-    /// Where the configuration cannot be used.
+    /// If the configuration cannot be used.
     pub fn limited(&self, limit: &Limit) -> Result<Client, kube::Error> {
         let builder = ClientBuilder::try_from(self.config.clone())?;
         Ok(builder.with_layer(&self.count()).with_layer(&limit.layer()).build())

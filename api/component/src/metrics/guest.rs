@@ -1,4 +1,4 @@
-//! What virt-handler tells of each guest on its node. Names, labels and units are KubeVirt's.
+//! Metrics that virt-handler exports for each guest on its node. Names, labels and units are KubeVirt's.
 
 use super::names::{Kind, Metric};
 
@@ -10,22 +10,22 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
     Metric { name, help, kind: Kind::Counter }
 }
 
-/// A list of constants, and of all of them.
+/// Defines constants, and a list of all of them.
 macro_rules! metrics {
     ($($(#[$doc:meta])* $constant:ident = $kind:ident($name:literal, $help:literal);)*) => {
         $($(#[$doc])* pub const $constant: Metric = $kind(concat!("kubevirt_vmi_", $name), $help);)*
 
-        /// All of them.
+        /// All metrics of guests.
         pub const ALL: &[Metric] = &[$($constant),*];
     };
 }
 
 metrics! {
-    /// QEMU whole.
+    /// Of the whole QEMU process.
     CPU_USAGE = counter("cpu_usage_seconds_total", "CPU time of QEMU, guest included.");
-    /// QEMU whole.
+    /// Of the whole QEMU process.
     CPU_USER = counter("cpu_user_usage_seconds_total", "CPU time of QEMU in user mode, guest included.");
-    /// QEMU whole.
+    /// Of the whole QEMU process.
     CPU_SYSTEM = counter("cpu_system_usage_seconds_total", "CPU time of QEMU in the node's kernel.");
     /// By `id` and `state`.
     VCPU_SECONDS = counter("vcpu_seconds_total", "CPU time of the thread of a virtual CPU.");
@@ -35,15 +35,15 @@ metrics! {
     VCPU_DELAY = counter("vcpu_delay_seconds_total", "Time in which the thread of a virtual CPU was ready and the node ran something else.");
     /// Summed over virtual CPUs.
     CPU_AFFINITY = gauge("node_cpu_affinity", "Processors of the node that virtual CPUs may run on, summed over virtual CPUs.");
-    /// Of the guest agent.
+    /// From the guest agent.
     LOAD_1 = gauge("guest_load_1m", "Load average of the guest over a minute, as its agent tells.");
-    /// Of the guest agent.
+    /// From the guest agent.
     LOAD_5 = gauge("guest_load_5m", "Load average of the guest over 5 minutes, as its agent tells.");
-    /// Of the guest agent.
+    /// From the guest agent.
     LOAD_15 = gauge("guest_load_15m", "Load average of the guest over 15 minutes, as its agent tells.");
     /// From the specification.
     MEMORY_DOMAIN = gauge("memory_domain_bytes", "Memory that the guest was given.");
-    /// QEMU whole.
+    /// Of the whole QEMU process.
     MEMORY_RESIDENT = gauge("memory_resident_bytes", "Resident memory of QEMU, guest included.");
     /// Sampled.
     DIRTY_RATE = gauge("dirty_rate_bytes_per_second", "Memory that the guest writes in a second, from a sample of its pages.");
@@ -57,23 +57,23 @@ metrics! {
     MIGRATION_DIRTY_RATE = gauge("migration_dirty_memory_rate_bytes", "Memory that the guest writes anew in a second while it moves.");
     /// While the guest moves to another node.
     MIGRATION_RATE = gauge("migration_memory_transfer_rate_bytes", "Memory that is sent to the other node in a second.");
-    /// Of the balloon.
+    /// From the balloon.
     MEMORY_BALLOON = gauge("memory_actual_balloon_bytes", "Memory that the balloon leaves the guest.");
-    /// Of the guest's balloon driver.
+    /// From the guest's balloon driver.
     MEMORY_AVAILABLE = gauge("memory_available_bytes", "Memory that the guest's system manages, as it tells.");
-    /// Of the guest's balloon driver.
+    /// From the guest's balloon driver.
     MEMORY_UNUSED = gauge("memory_unused_bytes", "Memory that the guest uses for nothing, not even caches, as it tells.");
-    /// Of the guest's balloon driver.
+    /// From the guest's balloon driver.
     MEMORY_USABLE = gauge("memory_usable_bytes", "Memory that the guest could free without swapping, as it tells.");
-    /// Of the guest's balloon driver.
+    /// From the guest's balloon driver.
     MEMORY_CACHED = gauge("memory_cached_bytes", "Memory that the guest uses to cache its disks, as it tells.");
-    /// Of the guest's balloon driver.
+    /// From the guest's balloon driver.
     SWAP_IN = gauge("memory_swap_in_traffic_bytes", "Bytes that the guest has read from its swap space, as it tells.");
-    /// Of the guest's balloon driver.
+    /// From the guest's balloon driver.
     SWAP_OUT = gauge("memory_swap_out_traffic_bytes", "Bytes that the guest has written to its swap space, as it tells.");
-    /// Of the guest's balloon driver.
+    /// From the guest's balloon driver.
     MAJOR_FAULTS = counter("memory_pgmajfault_total", "Page faults in the guest that had to read a disk, as it tells.");
-    /// Of the guest's balloon driver.
+    /// From the guest's balloon driver.
     MINOR_FAULTS = counter("memory_pgminfault_total", "Page faults in the guest that read no disk, as it tells.");
     /// By `interface` and `type`.
     NETWORK_TRAFFIC = counter("network_traffic_bytes_total", "Bytes to the guest (rx) and from it (tx); kept for old dashboards.");
@@ -109,8 +109,8 @@ metrics! {
     FLUSHES = counter("storage_flush_requests_total", "Flushes of a disk's cache.");
     /// By `drive`.
     FLUSH_SECONDS = counter("storage_flush_times_seconds_total", "Time that flushes of a disk's cache took.");
-    /// By `disk_name`, `mount_point` and `file_system_type`; of the guest agent.
+    /// By `disk_name`, `mount_point` and `file_system_type`; from the guest agent.
     FILE_SYSTEM_CAPACITY = gauge("filesystem_capacity_bytes", "Size of a file system in the guest, as its agent tells.");
-    /// By `disk_name`, `mount_point` and `file_system_type`; of the guest agent.
+    /// By `disk_name`, `mount_point` and `file_system_type`; from the guest agent.
     FILE_SYSTEM_USED = gauge("filesystem_used_bytes", "Used part of a file system in the guest, as its agent tells.");
 }

@@ -1,4 +1,4 @@
-//! What `/metrics` tells. Every name is in [`names`].
+//! The metrics of `/metrics`. Every name is in [`names`].
 
 pub mod guest;
 pub mod names;
@@ -20,7 +20,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 pub struct Metrics(Registry);
 
 impl Default for Metrics {
-    /// Those of the process itself.
+    /// The metrics of the process itself.
     fn default() -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(process::Process));
@@ -41,27 +41,27 @@ impl Metrics {
         gauge
     }
 
-    /// A number that is asked for at each look.
+    /// A number that is computed at each scrape.
     pub fn look(&mut self, metric: &'static Metric, value: impl Fn() -> f64 + Send + Sync + 'static) {
         self.collect(Asked { metric, value: Box::new(value) });
     }
 
-    /// A text that stands still: its label is the text, and its number is one.
+    /// A constant text: the label has the text, and the value is one.
     pub fn info(&mut self, metric: &Metric, label: &'static str, text: &'static str) {
         let family = Family::<[(&'static str, &'static str); 1], Gauge>::default();
         family.get_or_create(&[(label, text)]).set(1);
         self.register(metric, family);
     }
 
-    /// Asks for more at each look.
+    /// Adds a collector that is called at each scrape.
     pub fn collect(&mut self, collector: impl Collector) {
         self.0.register_collector(Box::new(collector));
     }
 
-    /// All metrics as they are now.
+    /// The current text of all metrics.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.0);
         text
     }
@@ -84,10 +84,10 @@ impl Collector for Asked {
     }
 }
 
-/// Begins a metric that a collector tells.
+/// Begins a metric in a collector.
 ///
 /// # Errors
-/// As the encoder's.
+/// The encoder's errors.
 pub fn begin<'a>(
     encoder: &'a mut DescriptorEncoder<'_>,
     metric: &'static Metric,
@@ -100,7 +100,7 @@ pub fn begin<'a>(
     encoder.encode_descriptor(base(metric), help(metric), None, kind)
 }
 
-/// The name without what the format adds by itself.
+/// The name without the suffix that the format adds itself.
 fn base(metric: &Metric) -> &'static str {
     match metric.kind {
         Kind::Gauge | Kind::Histogram => metric.name,
@@ -108,7 +108,7 @@ fn base(metric: &Metric) -> &'static str {
     }
 }
 
-/// The format adds a full stop.
+/// The help text without the full stop that the format adds itself.
 fn help(metric: &Metric) -> &'static str {
     metric.help.trim_end_matches('.')
 }

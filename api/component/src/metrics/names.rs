@@ -1,24 +1,25 @@
-//! Every metric that a component exports. The names are KubeVirt's where KubeVirt has one, and Prometheus' for processes.
+//! Every metric that a component exports. The names are KubeVirt's where KubeVirt has one, and Prometheus'
+//! names for processes.
 
-/// What kind of number it is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Goes up and down.
     Gauge,
     /// Only goes up.
     Counter,
-    /// How often a number was how large.
+    /// Distribution of a number.
     Histogram,
 }
 
 /// A metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name, as rules and dashboards know it.
+    /// Its name in rules and dashboards.
     pub name: &'static str,
-    /// What it tells.
+    /// Its description.
     pub help: &'static str,
-    /// What kind of number it is.
+    /// Its type.
     pub kind: Kind,
 }
 
@@ -59,7 +60,7 @@ pub const DISPLAYS: Metric = gauge(
     "kubevirt_vnc_active_connections",
     "Displays that are open through this virt-api, by namespace and instance.",
 );
-/// Of virt-api: slots for USB devices that clients have.
+/// Of virt-api: slots for USB devices that clients occupy.
 pub const USB_CLIENTS: Metric = gauge(
     "kubevirt_usbredir_active_connections",
     "Clients with USB devices for guests through this virt-api, by namespace and instance.",
@@ -74,7 +75,7 @@ pub const VMS_CREATED: Metric = counter(
     "kubevirt_vm_created_by_pod_total",
     "Virtual machines whose creation this virt-api has admitted, by namespace.",
 );
-/// Of virt-handler: kernels of guests that panicked.
+/// Of virt-handler: panics of guests' kernels.
 pub const GUEST_PANICS: Metric =
     counter("kubevirt_vmi_guest_os_panic_total", "Panics of guests' kernels, by instance and type.");
 /// Of virt-controller.
@@ -103,7 +104,7 @@ pub const VMI_OUTDATED: Metric = gauge(
     "Running instances whose launcher is of another version than the installation.",
 );
 
-/// Of the leading virt-controller, by instance that is to be moved in an eviction and cannot be.
+/// Of the leading virt-controller, by instance that an eviction should move but cannot.
 pub const VMI_NON_EVICTABLE: Metric = gauge(
     "kubevirt_vmi_non_evictable",
     "Whether an instance is to be live-migrated on eviction and cannot be.",
@@ -131,7 +132,7 @@ pub const VM_CREATED: Metric = gauge(
 );
 /// Of the leading virt-controller, by interface.
 pub const VM_VNIC: Metric = gauge("kubevirt_vm_vnic_info", "Network interfaces of virtual machines.");
-/// Of the leading virt-controller, by volume that is on a claim.
+/// Of the leading virt-controller, by volume on a claim.
 pub const VM_DISKS: Metric = gauge(
     "kubevirt_vm_disk_allocated_size_bytes",
     "Storage that is asked for a disk of a virtual machine: by its claim, or by the machine's own template for that.",
@@ -224,7 +225,7 @@ pub const QUEUE_LONGEST: Metric = gauge(
     "How long the longest look at an object that is not done has taken so far.",
 );
 
-/// Of virt-handler, by `part`: whoever did not answer.
+/// Of virt-handler, by `part`: the program that did not answer.
 pub const GUESTS_MISSED: Metric = counter(
     "barevirt_guest_stats_missed_total",
     "Guests that were left out of metrics: their launcher, or QEMU's monitor, did not answer in time.",
@@ -244,16 +245,16 @@ pub const PROCESS_VIRTUAL: Metric = gauge("process_virtual_memory_bytes", "Virtu
 pub const PROCESS_START: Metric =
     gauge("process_start_time_seconds", "When the process was started, in seconds since 1970.");
 
-/// Whether somebody exports a metric of this name: rules may use these and no others of ours.
+/// Whether a component exports a metric of this name. Rules may only use such metrics of ours.
 pub fn is_exported(name: &str) -> bool {
-    // What a histogram is told as.
+    // Names of the series of a histogram.
     let whole = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
     whole.is_some_and(|whole| EXPORTED.contains(&whole))
         || EXPORTED.contains(&name)
         || super::guest::ALL.iter().any(|metric| metric.name == name)
 }
 
-/// The names of all of them but those of guests.
+/// The names of all metrics except those of guests.
 pub const EXPORTED: &[&str] = &[
     INFO.name,
     EMULATION.name,

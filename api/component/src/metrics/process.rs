@@ -1,4 +1,4 @@
-//! What Linux tells about this process, under the names that Prometheus' own clients use.
+//! Linux' figures about this process, under the names that Prometheus' own clients use.
 
 use super::base;
 use super::names::{
@@ -11,10 +11,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Ticks of a second in /proc: the same on every architecture that we run on.
+/// Clock ticks per second in /proc: the same on all architectures that we support.
 const TICKS: f64 = 100.0;
 
-/// Looks at /proc/self whenever it is asked.
+/// Reads /proc/self at each scrape.
 #[derive(Debug)]
 pub(super) struct Process;
 
@@ -29,7 +29,7 @@ impl Collector for Process {
             let to =
                 encoder.encode_descriptor(base(&metric), metric.help.trim_end_matches('.'), None, kind)?;
             match metric.kind {
-                // No process has a histogram.
+                // No metric of a process is a histogram.
                 Kind::Gauge | Kind::Histogram => ConstGauge::new(value).encode(to)?,
                 Kind::Counter => ConstCounter::new(value).encode(to)?,
             }
@@ -38,22 +38,22 @@ impl Collector for Process {
     }
 }
 
-/// All that can be read; what cannot is left out.
+/// All figures that can be read; the others are left out.
 fn look() -> Vec<(names::Metric, f64)> {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let mut values = of_stat(&text("/proc/self/stat"), &text("/proc/stat")).unwrap_or_default();
     values.extend(of_status(&text("/proc/self/status")));
     values.extend(of_limits(&text("/proc/self/limits")));
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // One of them is this look's own.
+        // One of the descriptors belongs to this read itself.
         values.push((PROCESS_OPEN_FDS, f64::from(u32::try_from(open.count()).unwrap_or(u32::MAX)) - 1.0));
     }
     values
 }
 
-/// CPU time and start, from the process's line and the machine's.
+/// CPU time and start time, from the stat lines of the process and of the machine.
 fn of_stat(own: &str, machine: &str) -> Option<Vec<(names::Metric, f64)>> {
-    // The name is in parentheses and may have anything in it.
+    // The name is in parentheses and may contain any character.
     let fields: Vec<&str> = own.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number.checked_sub(3)?)?.parse::<f64>().ok();
     let boot = machine.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse::<f64>().ok())?;

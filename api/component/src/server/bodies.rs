@@ -1,12 +1,12 @@
-//! Bodies of requests, within a budget: whoever sends them is not known yet.
+//! Request bodies, limited by a budget, because they are read before the sender is known.
 //!
 //! ```text
-//!   head says how long --> bytes of the small or the large ones --> comes within a deadline --> weight --> is read
+//!   length from the head --> bytes of the small or the large pool --> arrives in time --> weight --> is parsed
 //!                            of all, and of one address: waits        else: refused              waits, or refused
 //! ```
 //!
-//! A body that does not say how long it is counts as the longest. Small ones have bytes of their own, so that large ones do
-//! not keep them waiting: a review is small. What was read is given back when the [`Whole`] is dropped.
+//! A body of unknown length counts as the longest. Small bodies have their own pool, so that large ones do
+//! not delay them: reviews are small. The bytes are returned when the [`Whole`] is dropped.
 
 use super::Caller;
 use super::places::Work;
@@ -24,34 +24,34 @@ use tokio::time::timeout;
 
 /// A body's largest size: an AdmissionReview carries the old and the new object, each at most etcd's 1.5 MB.
 pub const LARGEST: usize = 8 << 20;
-/// Up to here a body is a small one.
+/// Up to this size a body is small.
 const SMALL: usize = 64 << 10;
-/// Bytes of all small ones at one time, and of all others.
+/// Bytes of all small bodies at one time, and of all large ones.
 const OF_SMALL: usize = 16 << 20;
 const OF_LARGE: usize = 32 << 20;
-/// Weight of all that are being answered at one time, and so of one.
+/// Weight of all bodies that are being answered at one time, which also limits a single one.
 const OF_WEIGHT: usize = 64 << 20;
-/// How long a body may wait for its bytes, and for its weight.
+/// How long a body may wait for bytes of the pool, and for weight.
 const WAIT: Duration = Duration::from_secs(5);
-/// How long a small body may take, and a large one.
+/// How long a small body may take to arrive, and a large one.
 const SMALL_WITHIN: Duration = Duration::from_secs(3);
 const LARGE_WITHIN: Duration = Duration::from_secs(10);
-/// What is counted: so many bytes are one.
+/// Bytes that one permit stands for.
 const UNIT: usize = 1 << 10;
 
-/// Why a body is not read.
+/// Why a body was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRead {
-    /// It is longer than any may be.
+    /// It is longer than the limit.
     #[error("the request's body is longer than {LARGEST} bytes")]
     TooLarge,
-    /// It would take too much memory once it is read.
+    /// It would take too much memory after parsing.
     #[error("the request's body has too many parts")]
     TooHeavy,
-    /// Others have the bytes.
+    /// Other requests have all the bytes of the pool.
     #[error("too many requests have a body to be read")]
     Busy,
-    /// It did not come in time.
+    /// It did not arrive in time.
     #[error("the request's body did not come in time")]
     Late,
     /// The connection failed.
@@ -59,7 +59,7 @@ pub enum NotRead {
     Broken(String),
 }
 
-/// A body that came whole. Its bytes count, and its connection stays, for as long as it is held.
+/// A complete body. While it is held, its bytes count, and its connection keeps its place.
 #[derive(Debug)]
 pub struct Whole {
     bytes: Bytes,
@@ -94,10 +94,10 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    /// Reads a body of JSON.
+    /// Reads a JSON body.
     ///
     /// # Errors
-    /// Says why it was not read; what had come of it is gone.
+    /// The reason why it was not read; the bytes received so far are dropped.
     pub async fn read(&self, caller: &Caller, request: Request<Incoming>) -> Result<Whole, NotRead> {
         let body = request.into_body();
         let hint = body.size_hint();
@@ -112,7 +112,7 @@ impl Bodies {
             Ok(collected) => collected?,
             Err(_) => return Err(NotRead::Late),
         };
-        // From here on the client does nothing that it could be slow at.
+        // From here on the client cannot delay anything.
         let work = caller.work();
         let weight = weight(&bytes);
         if weight > OF_WEIGHT {
@@ -124,7 +124,7 @@ impl Bodies {
 }
 
 async fn collect(mut body: Incoming, length: usize) -> Result<Vec<u8>, NotRead> {
-    // Memory that nothing was written to costs nothing.
+    // Memory that is not written to costs nothing.
     let mut bytes = Vec::with_capacity(length);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| NotRead::Broken(error.to_string()))?;
@@ -141,12 +141,12 @@ async fn permits(of: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePerm
     let count = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
     match timeout(WAIT, of.clone().acquire_many_owned(count)).await {
         Ok(Ok(permits)) => Ok(permits),
-        // None of them is ever closed.
+        // The semaphores are never closed.
         Ok(Err(_)) | Err(_) => Err(NotRead::Busy),
     }
 }
 
-/// Bytes of which one address has at most half.
+/// Bytes of which one address can have at most half.
 #[derive(Debug)]
 struct Pool {
     all: Arc<Semaphore>,
@@ -160,7 +160,8 @@ impl Pool {
         Pool { all, share: bytes / UNIT / 2, shares: Mutex::default() }
     }
 
-    /// Bytes of the address's share, and then of all: who waits for others holds nothing that others wait for.
+    /// Takes bytes from the address's share, and then from the pool: a waiting request holds no bytes that
+    /// another one waits for.
     async fn take(&self, address: IpAddr, bytes: usize) -> Result<[OwnedSemaphorePermit; 2], NotRead> {
         let share = self.share_of(address);
         let share = permits(&share, bytes).await?;
@@ -172,7 +173,7 @@ impl Pool {
         if let Some(share) = shares.get(&address).and_then(Weak::upgrade) {
             return share;
         }
-        // Nobody waits for or holds anything of these.
+        // Shares that no request waits for or holds are removed.
         shares.retain(|_, share| share.strong_count() > 0);
         let share = Arc::new(Semaphore::new(self.share));
         shares.insert(address, Arc::downgrade(&share));
@@ -193,7 +194,7 @@ mod tests {
     async fn bytes_are_waited_for_and_then_refused() {
         let pool = Pool::new(4 * LARGEST);
         let held = [pool.take(from(1), LARGEST).await.unwrap(), pool.take(from(1), LARGEST).await.unwrap()];
-        // One address has half of all, however much is left.
+        // One address gets at most half of the pool, even if the rest is free.
         assert_eq!(pool.take(from(1), LARGEST).await.unwrap_err(), NotRead::Busy);
         let other = [pool.take(from(2), LARGEST).await.unwrap(), pool.take(from(3), LARGEST).await.unwrap()];
         assert_eq!(pool.take(from(4), UNIT).await.unwrap_err(), NotRead::Busy);

@@ -1,18 +1,20 @@
-//! The one loop in which all servers of ours answer: TLS, HTTP/1.1 or HTTP/2, and nobody who keeps others out.
+//! The accept loop of all our servers: TLS, HTTP/1.1 or HTTP/2, and limits so that no client can shut others
+//! out.
 //!
 //! ```text
-//!   accept --> places: is there one? who goes for it? --> handshake --> HTTP, by ALPN --> the server's own function
+//!   accept --> places: a free one, or displace another --> handshake --> HTTP, by ALPN --> the server's own function
 //!                |                                          10 s        |  first head 10 s, then idle 90 s
-//!                +-- of all, of one address; the longest silent goes    +-- bodies: bytes in flight, a review's weight
+//!                +-- in total, per address; the longest silent one is closed    +-- bodies: bytes in flight, a review's weight
 //! ```
 //!
-//! Whoever reaches the port is served without having said who they are: the API server calls webhooks without a certificate.
-//! So nothing that a stranger does may hold what others need:
+//! Every client that reaches the port is served before its identity is known, because the API server calls
+//! webhooks without a certificate. So an unknown client must not occupy resources that others need:
 //!
-//! - A connection has a place ([`places`]). Where all are taken, or an address has its share, the anonymous connection that
-//!   was silent longest goes, and never one whose request is being answered. The listener itself never waits.
-//! - A handshake and the head of the first request have a deadline; a connection without requests ends after a while; HTTP/2 is
-//!   pinged, and takes no more unread bytes than a small window.
+//! - A connection has a place ([`places`]). If all are taken, or an address has its share, the anonymous
+//!   connection that was silent longest is closed, but never one whose request is being answered. The
+//!   listener itself never waits.
+//! - A handshake and the head of the first request have a deadline; a connection without requests ends after
+//!   a while; HTTP/2 connections are pinged and buffer only a small window of unread bytes.
 //! - Bodies have a budget ([`bodies`]).
 
 pub mod bodies;
@@ -41,28 +43,28 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-/// How often a client of HTTP/2 is asked whether it is there, and how long it has for the answer.
+/// Interval of pings to HTTP/2 clients, and the time for their answer.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
-/// Requests of one connection at one time.
+/// Requests of one connection at the same time.
 const STREAMS: u32 = 128;
-/// Bytes of bodies that one connection may have sent and nobody has read.
+/// Bytes of bodies that one connection may have sent before they are read.
 const WINDOW: u32 = 64 << 10;
-/// Largest head of a request. The aggregator writes a user's groups there.
+/// Largest head of a request. The aggregator sends a user's groups in it.
 const LARGEST_HEAD: u32 = 64 << 10;
 
 /// How many connections a server has, and how long each may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// At one time.
+    /// Connections at the same time.
     pub connections: usize,
-    /// Of these, anonymous ones from one address.
+    /// Anonymous connections from one address among these.
     pub of_address: usize,
     /// How long a handshake may take.
     pub handshake: Duration,
-    /// How long the first request may let wait for its head.
+    /// How long the head of the first request may take.
     pub head: Duration,
-    /// How long a connection may be without a request afterwards.
+    /// How long a connection may stay without a request afterwards.
     pub idle: Duration,
 }
 
@@ -73,42 +75,44 @@ impl Limits {
         of_address: 128,
         handshake: Duration::from_secs(10),
         head: Duration::from_secs(10),
-        // Clients written in Go let theirs go after as long.
+        // Clients written in Go close idle connections after the same time.
         idle: Duration::from_secs(90),
     };
     /// For a server that only API servers call.
     pub const QUIET: Limits = Limits { connections: 256, of_address: 64, ..Limits::BUSY };
-    /// For probes: the kubelet, monitoring and people.
+    /// For probes: the kubelet, monitoring and users.
     pub const PROBES: Limits = Limits { connections: 128, of_address: 32, ..Limits::BUSY };
 }
 
-/// How long a client that was told to go may take.
+/// Time for a client that was told to close its connection.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Who sent a request, as far as the connection tells.
+/// The sender of a request, as far as the connection shows.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Where the connection comes from.
+    /// Address of the client.
     pub address: IpAddr,
-    /// What it has shown, the leaf first. That it holds the key is proven, and only what [`serve`] was told about it besides.
+    /// Certificates that the client has shown, the leaf first. The handshake proves that it holds the key,
+    /// and otherwise only what the configuration of [`serve`] checks.
     pub shown: Arc<[CertificateDer<'static>]>,
-    /// Whether it is one of those that the server knows.
+    /// Whether it is one of the clients that the server knows.
     pub known: bool,
     place: Arc<Place>,
 }
 
 impl Caller {
-    /// While the value is held the connection makes room for nobody: its request has come whole, or it is known by other means
-    /// that it is not sent for nothing.
+    /// While the value is held, the connection is not displaced. For requests that have arrived completely,
+    /// or that are known to be justified in another way.
     pub fn work(&self) -> Work {
         self.place.work()
     }
 }
 
-/// Answers until the future is dropped.
+/// Serves until the future is dropped.
 ///
-/// `tls` is asked for each connection, so that certificates can change; without any nobody is answered. `knows` says by what a
-/// client has shown whether it is one that is never put out for another; it is asked once, after the handshake.
+/// `tls` is called for each connection, so that certificates can change; without a certificate no client gets
+/// an answer. `knows` decides from the shown certificates whether a client is never displaced; it is called
+/// once, after the handshake.
 pub async fn serve<T, K, S, F, B>(listener: TcpListener, limits: Limits, tls: T, knows: K, service: S)
 where
     T: Fn() -> Option<Arc<ServerConfig>>,
@@ -124,7 +128,8 @@ where
         let (tcp, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, or a client that left: the next one may do better, but not at once.
+                // The process has no free descriptors, or the client left. The next attempt may succeed, but
+                // not at once.
                 warn!(%error, "connection not accepted");
                 sleep(Duration::from_millis(100)).await;
                 continue;
@@ -164,7 +169,7 @@ async fn connection<K, S, F, B>(
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    // Answers are small and come at once.
+    // Answers are small and are sent at once.
     if let Err(error) = tcp.set_nodelay(true) {
         return debug!(%error, "connection ended");
     }
@@ -206,7 +211,7 @@ async fn connection<K, S, F, B>(
     }
 }
 
-/// Which of the two it is was agreed on in the handshake: nothing waits for a first byte to tell.
+/// The handshake has decided the protocol, so nothing waits for a first byte to find out.
 fn builder(http2: bool, idle: Duration) -> Builder<TokioExecutor> {
     let builder = Builder::new(TokioExecutor::new());
     let mut builder = if http2 { builder.http2_only() } else { builder.http1_only() };
@@ -229,12 +234,12 @@ fn done(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
     }
 }
 
-/// Requests of a connection.
+/// State of a connection's requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
-    /// Whether there was any.
+    /// Whether there was any request.
     begun: bool,
-    /// How many are being answered.
+    /// How many requests are being answered.
     open: usize,
 }
 
@@ -261,7 +266,7 @@ impl Drop for Open {
     }
 }
 
-/// Comes back when there was no request for too long.
+/// Returns when there was no request for too long.
 async fn quiet(requests: &mut watch::Receiver<Requests>, limits: Limits) {
     loop {
         let Requests { begun, open } = *requests.borrow_and_update();
@@ -275,7 +280,7 @@ async fn quiet(requests: &mut watch::Receiver<Requests>, limits: Limits) {
             }
         };
         if changed.is_err() {
-            // There is no service any more: the connection ends by itself.
+            // The service is gone: the connection ends by itself.
             std::future::pending::<()>().await;
         }
     }

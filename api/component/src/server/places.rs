@@ -1,8 +1,9 @@
-//! Places of connections: how many there are, and who goes when there are no more.
+//! Places of connections: their number, and which connection is displaced when all are taken.
 //!
-//! A connection that the server knows never goes, nor does one whose request is being answered. Of the others, those that have
-//! never had an answer go before those that had one, and among these the one that is silent longest. So the connection that an
-//! API server keeps open outlives any number of silent ones, and a new one always finds a place unless all others work.
+//! A connection of a known client is never displaced, nor one whose request is being answered. Among the
+//! others, those that have never had an answer go first, and among these the one that was silent longest. So
+//! the connection that an API server keeps open outlives any number of silent ones, and a new connection
+//! always finds a place unless all others are busy.
 
 use super::Limits;
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ pub struct Places {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Grows with everything that happens: what is smaller was earlier.
+    /// Grows with every event: a smaller number is earlier.
     clock: u64,
     taken: BTreeMap<u64, Taken>,
 }
@@ -28,41 +29,41 @@ struct Inner {
 struct Taken {
     address: IpAddr,
     known: bool,
-    /// Requests that came whole and are being answered.
+    /// Requests that have arrived completely and are being answered.
     working: usize,
     answered: bool,
-    /// When it came, or was answered last.
+    /// When the connection arrived or was last answered.
     last: u64,
-    /// Dropped, it tells the connection to go.
+    /// Dropping it tells the connection to close.
     _stay: oneshot::Sender<()>,
 }
 
-/// A place that is taken until the value is dropped.
+/// A place that stays taken until the value is dropped.
 #[derive(Debug)]
 pub struct Place {
     number: u64,
     places: Arc<Places>,
 }
 
-/// Tells a connection when it has to go.
+/// Tells a connection that it was displaced.
 #[derive(Debug)]
 pub struct Displaced(oneshot::Receiver<()>);
 
 impl Displaced {
-    /// Comes back when the place is another's.
+    /// Returns when the place was given to another connection.
     pub async fn wait(self) {
-        // Nothing is ever sent: the other end is dropped.
+        // Nothing is ever sent: dropping the other end is the signal.
         let _ = self.0.await;
     }
 }
 
 impl Places {
-    /// So many, and none taken.
+    /// Free places within these limits.
     pub fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Places { limits, inner: Mutex::default() })
     }
 
-    /// A place for a connection from there; none where nobody can go.
+    /// A place for a connection from this address; `None` if no other connection can be displaced.
     pub fn enter(places: &Arc<Self>, address: IpAddr) -> Option<(Arc<Place>, Displaced)> {
         let mut inner = places.lock();
         let of_address = |taken: &Taken| taken.address == address && !taken.known;
@@ -86,7 +87,7 @@ impl Places {
 }
 
 impl Inner {
-    /// Frees the place of the one that is to go first of those.
+    /// Frees the place of the first connection to displace among those.
     fn displace(&mut self, of: impl Fn(&Taken) -> bool) -> Option<()> {
         let may_go = self.taken.iter().filter(|(_, taken)| taken.working == 0 && of(taken));
         let (number, _) = may_go.min_by_key(|(_, taken)| (taken.answered, taken.last))?;
@@ -100,13 +101,13 @@ impl Place {
         let mut inner = self.places.lock();
         inner.clock += 1;
         let now = inner.clock;
-        // None once it was displaced.
+        // The entry is missing if the connection was displaced.
         if let Some(taken) = inner.taken.get_mut(&self.number) {
             change(taken, now);
         }
     }
 
-    /// The server knows who it is.
+    /// The server knows the client.
     pub(super) fn known(&self) {
         self.change(|taken, _| taken.known = true);
     }
@@ -119,7 +120,7 @@ impl Place {
         });
     }
 
-    /// A request has come whole and is being answered, until the value is dropped.
+    /// A request has arrived completely and is being answered until the value is dropped.
     pub(super) fn work(self: &Arc<Self>) -> Work {
         self.change(|taken, _| taken.working += 1);
         Work(self.clone())
@@ -165,10 +166,10 @@ mod tests {
         let mut all: Vec<_> = (1..=3).filter_map(|last| Places::enter(&places, from(last))).collect();
         all[0].0.answered();
         let newest = Places::enter(&places, from(9)).unwrap();
-        // The second: the first had an answer, as an API server's connection has.
+        // The second one was displaced: the first had an answer, as an API server's connection has.
         let gone: Vec<bool> = all.iter_mut().map(|(_, displaced)| has_to_go(displaced)).collect();
         assert_eq!(gone, [false, true, false]);
-        // Where all had answers, the one whose answer is longest ago goes.
+        // If all had answers, the one with the oldest answer is displaced.
         for (place, _) in [&all[2], &newest] {
             place.answered();
         }
@@ -200,7 +201,7 @@ mod tests {
         let mut flood: Vec<_> = (0..20).filter_map(|_| Places::enter(&places, from(2))).collect();
         assert_eq!(places.lock().taken.len(), 3);
         assert!(!has_to_go(&mut of_another));
-        // Who is known does not count.
+        // Known clients do not count.
         flood[19].0.known();
         let _one_more = Places::enter(&places, from(2)).unwrap();
         assert_eq!(places.lock().taken.len(), 4);

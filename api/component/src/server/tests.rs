@@ -1,4 +1,4 @@
-//! The loop over real TLS, and clients that do nothing.
+//! The accept loop over real TLS, with clients that do nothing.
 
 use super::bodies::{Bodies, LARGEST, NotRead};
 use super::*;
@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 const SOON: Duration = Duration::from_secs(30);
 const FEW: Limits = Limits { connections: 8, of_address: 8, ..Limits::BUSY };
 
-/// A server that says how long a body was, or why it was not read; and its clients' settings.
+/// A server that answers with the length of a body, or why it was not read; and the settings of its clients.
 async fn start(limits: Limits) -> (SocketAddr, TlsConnector) {
     crate::certificates::install_provider();
     let made = rcgen::generate_simple_self_signed(vec!["pod".to_owned()]).unwrap();
@@ -49,7 +49,7 @@ async fn connect((address, connector): &(SocketAddr, TlsConnector)) -> std::io::
     connector.connect("pod".try_into().unwrap(), TcpStream::connect(address).await?).await
 }
 
-/// The code of an answer.
+/// The status code of the answer.
 async fn post(tls: &mut TlsStream<TcpStream>, length: usize, body: &[u8]) -> std::io::Result<u16> {
     tls.write_all(format!("POST / HTTP/1.1\r\nHost: pod\r\nContent-Length: {length}\r\n\r\n").as_bytes())
         .await?;
@@ -62,7 +62,7 @@ async fn post(tls: &mut TlsStream<TcpStream>, length: usize, body: &[u8]) -> std
 #[tokio::test]
 async fn silent_connections_keep_nobody_out() {
     let server = start(FEW).await;
-    // Those that say nothing at all, and those that say nothing after the handshake.
+    // Connections that send nothing at all, and connections that send nothing after the handshake.
     let (mut dumb, mut silent) = (vec![], vec![]);
     for _ in 0..20 {
         dumb.push(TcpStream::connect(server.0).await.unwrap());
@@ -70,7 +70,7 @@ async fn silent_connections_keep_nobody_out() {
     }
     let mut tls = timeout(SOON, connect(&server)).await.unwrap().unwrap();
     assert_eq!(timeout(SOON, post(&mut tls, 2, b"{}")).await.unwrap().unwrap(), 200);
-    // More of them: who was answered keeps its connection.
+    // More silent connections: the one with an answer stays open.
     for _ in 0..20 {
         silent.push(timeout(SOON, connect(&server)).await.unwrap().unwrap());
     }
@@ -86,7 +86,7 @@ async fn a_silent_connection_ends() {
     let server = start(Limits { handshake: short, head: short, idle: short, ..FEW }).await;
     let begun = Instant::now();
     let mut rest = Vec::new();
-    // Before the handshake, after it, and after a request.
+    // Silent before the handshake, after it, and after a request.
     let mut dumb = TcpStream::connect(server.0).await.unwrap();
     timeout(SOON, dumb.read_to_end(&mut rest)).await.unwrap().unwrap();
     let mut silent = connect(&server).await.unwrap();
@@ -105,10 +105,11 @@ async fn bodies_are_bounded() {
         timeout(SOON, post(&mut tls, length, body)).await.unwrap().unwrap()
     };
     assert_eq!(code(LARGEST + 1, b"").await, 413);
-    // Of a megabyte: a slow machine takes too long to encrypt the largest.
+    // A body of a megabyte, because a slow machine takes too long to encrypt the largest one.
     let heavy = format!("[{}0]", "{\"a\":0},".repeat((1 << 20) / 8));
     assert_eq!(code(heavy.len(), heavy.as_bytes()).await, 413);
-    // Two that never come whole take an address' share of the long ones. Short ones are answered meanwhile.
+    // Two bodies that never arrive completely take an address's share of the large pool. Small ones are
+    // answered meanwhile.
     let mut held = vec![];
     for _ in 0..2 {
         let mut tls = connect(&server).await.unwrap();

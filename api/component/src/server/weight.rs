@@ -1,17 +1,17 @@
-//! What a JSON document takes once it is read, estimated without reading it. Pure.
+//! Memory that a JSON document takes after parsing, estimated without parsing it. Pure.
 //!
-//! A map of one member is written in a few bytes and takes a whole node of a tree: eight megabytes of `{"a":0}` become six
-//! hundred. A document is weighed before anything is made of it.
+//! A map of one member has only a few bytes as text but takes a whole tree node in memory: eight megabytes of
+//! `{"a":0}` become six hundred. So a document is weighed before it is parsed.
 
-/// A node of the tree that a map is made of: eleven keys and values.
+/// A tree node of a map: eleven keys and values.
 const NODE: usize = 720;
 /// A member of a map whose nodes are half full, or an item of a list that has just grown.
 const ITEM: usize = 128;
-/// A text's header and what the allocator adds.
+/// The header of a text and the allocator's overhead.
 const TEXT: usize = 48;
 
-/// Bytes that the document takes in memory, as one value: no less than it does, and what is no JSON no more than what comes
-/// before the fault.
+/// Bytes that the document takes in memory as one value, never less than it really takes. For invalid JSON,
+/// only the part before the fault counts.
 pub(super) fn weight(json: &[u8]) -> usize {
     let mut weight = json.len();
     let (mut in_text, mut escaped) = (false, false);
@@ -44,7 +44,7 @@ mod tests {
         let weighs = |item: &str| weight(format!("[{}0]", format!("{item},").repeat(10_000)).as_bytes());
         assert!(weighs("{\"a\":0}") > 80 * many("{\"a\":0}"));
         assert!(weighs("0") > 60 * many("0"));
-        // A long text is what it is, whatever is in it.
+        // The weight of a long text is its length, whatever it contains.
         let text = format!("\"{}\"", "{,[\\\",".repeat(10_000));
         assert!(weight(text.as_bytes()) < text.len() + 1000);
         assert_eq!(weight(b""), 0);
@@ -52,9 +52,9 @@ mod tests {
 
     #[test]
     fn no_value_takes_more_than_its_weight() {
-        // The sizes of what a value is made of, as the compiler has them.
+        // The sizes of the parts of a value, according to the compiler.
         assert!(11 * (size_of::<serde_json::Value>() + size_of::<String>()) + 32 <= NODE);
-        // A list has grown to twice what is in it, and the smallest has four places.
+        // A list grows to twice its content, and the smallest has four elements.
         assert!(4 * size_of::<serde_json::Value>() <= ITEM);
         assert!(size_of::<String>() + 16 <= TEXT);
     }
