@@ -1,13 +1,14 @@
-//! Webhooks: an AdmissionReview in, one out. What is decided depends on the request and on what is known beside it.
+//! Webhooks: an AdmissionReview in, one out. The decision depends on the request and on facts about other
+//! objects.
 //!
 //! ```text
-//!   body --> request --> facts (reads other objects, where a rule looks at them) --> review (pure) --> body
+//!   body --> request --> facts (reads other objects that a rule needs) --> review (pure) --> body
 //!                   \--> eviction (reads the pod and its instance)  --------------------------------/
-//!                                \--> evacuate: marks the instance, for the API server alone
+//!                                \--> evacuate: marks the instance; only for the API server
 //! ```
 //!
-//! The rules themselves are `barevirt_api`'s; here they are only connected. An answer is either a JSON patch of
-//! defaults, an approval, or a refusal with every cause at once.
+//! The rules themselves are `barevirt_api`'s; this module only calls them. An answer is either a JSON patch
+//! of defaults, an approval, or a refusal with every cause at once.
 
 mod created;
 mod eviction;
@@ -45,7 +46,7 @@ use crate::infer;
 /// Service accounts of our own components, which may write status and immutable fields.
 const COMPONENTS: [&str; 4] =
     [SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER, SERVICE_ACCOUNT_OPERATOR];
-/// Where the API server says which node a token was made for.
+/// Extra attribute in which the API server names the node that a token was made for.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
 /// Fields that are removed from a machine once its instance type and preference are inferred from a volume.
@@ -59,10 +60,10 @@ const ANSWERED: [&str; 7] = [
     "/spec/template/spec/domain/memory",
 ];
 
-/// Answers one review, reading what it takes.
+/// Answers one review, after reading the objects that it needs.
 ///
 /// # Errors
-/// 400 for a body that is no AdmissionReview with a request; 500 where other objects cannot be read.
+/// 400 for a body that is not an AdmissionReview with a request; 500 if other objects cannot be read.
 pub async fn answer(
     client: &Client,
     namespace: &str,
@@ -85,11 +86,13 @@ pub async fn answer(
     Ok(review)
 }
 
-/// Marks the instance whose launcher is evicted as to leave its node, where that is what its eviction means. For who is known to
-/// be the API server: anybody can send a review. It is always allowed; [`Hook::Eviction`] decides.
+/// Marks the instance whose launcher is evicted, if the eviction means that the instance leaves its node.
+/// Only for callers known to be the API server, because any client can send a review. The review is always
+/// allowed; [`Hook::Eviction`] decides.
 ///
 /// # Errors
-/// 400 for a body that is no AdmissionReview with a request; what the API server says where the mark cannot be written.
+/// 400 for a body that is not an AdmissionReview with a request; the API server's error if the mark cannot be
+/// written.
 pub async fn evacuate(
     client: &Client,
     config: &Reading,
@@ -100,7 +103,7 @@ pub async fn evacuate(
     Ok(AdmissionResponse::from(&request).into_review())
 }
 
-/// Whether the request creates a machine, unless it is refused.
+/// Whether the request creates a machine, if it is allowed.
 fn creates_machine(hook: Hook, request: &Request) -> bool {
     hook == Hook::Machine && request.operation == Operation::Create && !request.dry_run
 }
@@ -108,7 +111,7 @@ fn creates_machine(hook: Hook, request: &Request) -> bool {
 /// Answers one review.
 ///
 /// # Errors
-/// 400 for a body that is no AdmissionReview with a request.
+/// 400 for a body that is not an AdmissionReview with a request.
 pub fn review(hook: Hook, known: &Known<'_>, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, Refusal> {
     respond(hook, known, &request(body)?)
 }
@@ -131,7 +134,7 @@ fn respond(
     Ok(response.into_review())
 }
 
-/// Which of our components asks; none for everybody else.
+/// Which of our components sends the request; `None` for all other clients.
 fn component(namespace: &str, request: &Request) -> Option<&'static str> {
     let name = request.user_info.username.as_deref().unwrap_or_default();
     COMPONENTS.into_iter().find(|component| name == format!("system:serviceaccount:{namespace}:{component}"))
@@ -152,7 +155,7 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
             }
             mutate(request, |vm| {
                 infer::apply(&known.facts.inferred, vm);
-                // Its preference comes before our defaults.
+                // The preference is applied before our defaults.
                 expand::prefer(vm, &known.facts.named);
                 if creating { defaults::admit_vm(vm, guest) } else { defaults::vm(vm, guest) }
             })
@@ -160,7 +163,7 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
         }
         Hook::MutateInstance if creating => {
             mutate(request, |vmi: &mut VirtualMachineInstance| {
-                // All that a status may say when it is made: what its machine was like. It is the controller's word.
+                // A new status may only name the revision of its machine, which the controller writes.
                 let said = vmi.status.take().and_then(|status| status.virtual_machine_revision_name);
                 let revision = said.filter(|_| component == Some(SERVICE_ACCOUNT_CONTROLLER));
                 defaults::admit_vmi(vmi, guest, known.now);
@@ -181,7 +184,7 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
             let vm: VirtualMachine = read(request.object.as_ref())?;
             let old: Option<VirtualMachine> =
                 if creating { None } else { Some(read(request.old_object.as_ref())?) };
-            // What it will be with its instance type and preference has to be valid.
+            // The machine must be valid with its instance type and preference.
             let vm = expand::admit(old.as_ref(), vm, &known.facts.named, guest.binding)?;
             refuse(match old {
                 None => validate::vm(&vm, requester, gates),
@@ -199,7 +202,7 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
             let old = read(request.old_object.as_ref())?;
             let new = read(request.object.as_ref())?;
             let mut causes = validate::vmi_update(&old, &new, requester, gates);
-            // Its tokens are spread over all nodes: each may change only what is on its own.
+            // The handlers' tokens are on all nodes: each may only change objects on its own node.
             if component == Some(SERVICE_ACCOUNT_HANDLER) {
                 let node = request.user_info.extra.as_ref().and_then(|extra| extra.get(NODE_NAME)?.first());
                 causes.extend(validate::handler_update(&old, &new, node.map(String::as_str)));
@@ -212,7 +215,7 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
 
 fn warnings(hook: Hook, request: &Request) -> Vec<String> {
     if hook == Hook::Machine {
-        // What cannot be read is refused for that.
+        // A machine that cannot be decoded is refused for that reason.
         return read(request.object.as_ref()).map(|vm| validate::vm_warnings(&vm)).unwrap_or_default();
     }
     kinds::warnings(hook, request).unwrap_or_default()
@@ -222,9 +225,9 @@ fn refuse(causes: Vec<Cause>) -> Result<Option<Patch>, Vec<Cause>> {
     if causes.is_empty() { Ok(None) } else { Err(causes) }
 }
 
-/// What a change of the typed object means for the object as it came in: a patch that adds and replaces, and removes
-/// only from status, which is no user's to write, and questions that were answered. What our types do not know is not ours to
-/// touch, nor is metadata beyond labels, annotations and finalizers.
+/// The change of the typed object as a patch of the original object. The patch adds and replaces; it only
+/// removes a status, which users may not write, and inferred fields. It does not touch fields that our types
+/// do not know, nor metadata other than labels, annotations and finalizers.
 fn mutate<T: DeserializeOwned + Serialize>(
     request: &Request,
     change: impl FnOnce(&mut T),
@@ -244,7 +247,7 @@ fn mutate<T: DeserializeOwned + Serialize>(
     Ok(Patch(operations))
 }
 
-/// A refusal as KubeVirt's clients read it: 422, reason Invalid, every cause with its field.
+/// A refusal in the form that KubeVirt's clients read: 422, reason Invalid, every cause with its field.
 fn deny(response: AdmissionResponse, request: &Request, causes: &[Cause]) -> AdmissionResponse {
     let sentences: Vec<String> = causes.iter().map(ToString::to_string).collect();
     let mut response = response.deny(sentences.join(", "));

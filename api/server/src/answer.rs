@@ -1,4 +1,4 @@
-//! Answers of this server: JSON, and Kubernetes' `Status` for everything that went wrong.
+//! Answers of this server: JSON, and Kubernetes' `Status` for every error.
 
 use barevirt_component::server::bodies::NotRead;
 use http::{Response, StatusCode, header};
@@ -17,7 +17,7 @@ pub struct Refusal {
     pub code: StatusCode,
     /// CamelCase word of Kubernetes' StatusReason.
     pub reason: &'static str,
-    /// Sentence for a person.
+    /// Message for users.
     pub message: String,
 }
 
@@ -48,7 +48,7 @@ impl Refusal {
         Self { code: StatusCode::METHOD_NOT_ALLOWED, reason: "MethodNotAllowed", message }
     }
 
-    /// 409, in the words of Kubernetes' own conflicts.
+    /// 409, in the form of Kubernetes' own conflicts.
     pub fn conflict(resource: &str, name: &str, why: impl std::fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource}.kubevirt.io \"{name}\": {why}");
         Self { code: StatusCode::CONFLICT, reason: "Conflict", message }
@@ -81,7 +81,7 @@ impl Refusal {
         Self { code: StatusCode::NOT_IMPLEMENTED, reason: "NotImplemented", message }
     }
 
-    /// 503: not yet.
+    /// 503: not ready yet.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { code: StatusCode::SERVICE_UNAVAILABLE, reason: "ServiceUnavailable", message: message.into() }
     }
@@ -91,7 +91,7 @@ impl Refusal {
         Self { code: StatusCode::GATEWAY_TIMEOUT, reason: "Timeout", message: message.into() }
     }
 
-    /// What the API server said of a call that we made for the client.
+    /// The API server's error in a call that we made for the client.
     pub fn from_kube(what: &str, error: kube::Error) -> Self {
         let kube::Error::Api(status) = error else {
             return Self::internal(format!("{what}: {error}"));
@@ -137,7 +137,7 @@ pub fn ok(body: &impl Serialize) -> Answer {
     json_answer(StatusCode::OK, body)
 }
 
-/// 202 without a body: the wish is recorded, a controller carries it out.
+/// 202 without a body: the request is recorded, and a controller carries it out.
 pub fn accepted() -> Answer {
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = StatusCode::ACCEPTED;
@@ -149,12 +149,12 @@ pub fn done() -> Answer {
     Response::new(Full::default())
 }
 
-/// JSON that is bytes already.
+/// JSON that is already encoded.
 pub fn raw(code: StatusCode, body: Bytes) -> Answer {
     typed(code, "application/json", body)
 }
 
-/// A body of that type.
+/// A body of this content type.
 pub fn typed(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = code;
@@ -163,6 +163,6 @@ pub fn typed(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> An
 }
 
 fn json_answer(code: StatusCode, body: &impl Serialize) -> Answer {
-    // Only values that serde_json can write come here; an empty body is the worst that could happen.
+    // All values that are passed here can be encoded; the worst case is an empty body.
     raw(code, serde_json::to_vec(body).unwrap_or_default().into())
 }

@@ -1,4 +1,4 @@
-//! Whether the person may: a SubjectAccessReview for every path that touches an object.
+//! Permissions of users: a SubjectAccessReview for every path that touches an object.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::answer::Refusal;
 use crate::front_proxy::User;
 use crate::route::Access;
 
-/// The review for a user and what they ask. Pure.
+/// The review for a user and the requested access. Pure.
 pub fn review(user: &User, access: &Access) -> SubjectAccessReview {
     let unless_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = ResourceAttributes {
@@ -39,7 +39,7 @@ pub fn review(user: &User, access: &Access) -> SubjectAccessReview {
 /// Asks the API server.
 ///
 /// # Errors
-/// 403 with the API server's reason, or 500 where it could not be asked.
+/// 403 with the API server's reason, or 500 if the API server does not answer.
 pub async fn allow(client: &Client, user: &User, access: &Access) -> Result<(), Refusal> {
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     let answer = reviews
@@ -53,7 +53,7 @@ pub async fn allow(client: &Client, user: &User, access: &Access) -> Result<(), 
     Err(Refusal::forbidden(denial(user, access, status.reason.as_deref().unwrap_or_default())))
 }
 
-/// A denial in the words of the API server.
+/// A denial in the form of the API server's own.
 fn denial(user: &User, access: &Access, reason: &str) -> String {
     let Access { group, verb, resource, subresource, namespace, .. } = access;
     let resource =

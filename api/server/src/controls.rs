@@ -1,5 +1,6 @@
-//! What people do to a guest (pause, reset, freeze, ...) and what its agent and its display tell of it: whether it makes sense
-//! is decided here from the instance, in KubeVirt's words and codes; it is done by the handler of its node.
+//! Users' controls of a guest (pause, reset, freeze, ...), and information from its agent and its display.
+//! This module decides from the instance whether a control is possible, with KubeVirt's messages and codes;
+//! the handler of the node carries it out.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::{instance, machine};
 
 /// How long the handler may take.
 const USUAL: Duration = Duration::from_secs(20);
-/// The same for a freeze, before which everything that the guest has written goes to its disks. The aggregator waits for a
+/// The same for a freeze, which first writes all of the guest's data to its disks. The aggregator waits for a
 /// minute.
 const FREEZE: Duration = Duration::from_secs(55);
 
@@ -29,10 +30,10 @@ const RESOURCE: &str = "virtualmachineinstance";
 const VM_NOT_RUNNING: &str = "VM is not running";
 const VMI_NOT_RUNNING: &str = "VMI is not running";
 
-/// Whether a control makes sense for the instance as it is. Pure.
+/// Whether a control is possible in the current state of the instance. Pure.
 ///
 /// # Errors
-/// 400, 403 and 409, in KubeVirt's words.
+/// 400, 403 and 409, with KubeVirt's messages.
 pub fn judge(control: Control, vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
     let name = vmi.metadata.name.as_deref().unwrap_or_default();
     let conflict = |why: &str| Err(Refusal::conflict(RESOURCE, name, why));
@@ -85,7 +86,7 @@ pub fn judge(control: Control, vmi: &VirtualMachineInstance) -> Result<(), Refus
     }
 }
 
-/// A guest that stands still answers no probe, and is killed for it.
+/// Whether a liveness probe would fail for a paused guest and kill it.
 fn would_be_killed(vmi: &VirtualMachineInstance) -> bool {
     vmi.spec.liveness_probe.as_ref().is_some_and(|probe| probe.guest_agent_ping.is_none())
 }
@@ -95,10 +96,10 @@ fn has_power_button(vmi: &VirtualMachineInstance) -> bool {
     acpi.is_none_or(|acpi| acpi.is_enabled())
 }
 
-/// Carries one out. `query` and `body` are the request's.
+/// Carries out a control. `query` and `body` are the request's.
 ///
 /// # Errors
-/// 404 for an instance that does not exist; what [`judge`] says; what the handler and the launcher say.
+/// 404 for an instance that does not exist; the errors of [`judge`], of the handler and of the launcher.
 pub async fn act(
     state: &State,
     user: &User,
@@ -115,8 +116,8 @@ pub async fn act(
     answer
 }
 
-/// KubeVirt's client drops the words of a conflict about `guestosinfo`, and shows those of a 500 in plain text, which
-/// KubeVirt therefore answers.
+/// KubeVirt's client drops the message of a conflict about `guestosinfo` and shows the message of a 500 in
+/// plain text. So KubeVirt answers with such a 500, and so does this server.
 fn in_text(control: Control, refusal: Refusal) -> Result<Answer, Refusal> {
     if control == Control::GuestOsInfo && refusal.code == StatusCode::CONFLICT {
         return Ok(answer::typed(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", refusal.message));
@@ -170,7 +171,7 @@ async fn pass(
         within: if matches!(control, Control::Freeze | Control::Unfreeze) { FREEZE } else { USUAL },
     };
     let answer = to_handler::call(&state.certificates, &handler, exchange).await?;
-    // KubeVirt's answer to a change that was made.
+    // KubeVirt's answer to a completed change.
     Ok(if changes && answer.status() == StatusCode::ACCEPTED { answer::done() } else { answer })
 }
 
@@ -178,7 +179,7 @@ fn moves_cursor(query: Option<&str>) -> bool {
     query::values(query, "moveCursor").any(|value| value == "true")
 }
 
-/// A guest that stands still for a snapshot of its machine does so until that is taken.
+/// Refuses to unpause a guest that is paused for a snapshot of its machine.
 async fn no_snapshot(client: &Client, namespace: &str, name: &str) -> Result<(), Refusal> {
     let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
     let vm = vms.get_opt(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;

@@ -1,4 +1,4 @@
-//! What becomes of each control in each state of the instance.
+//! The result of each control in each state of the instance.
 
 use super::*;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ const ALL: [Control; 10] = [
     Control::Screenshot,
 ];
 
-/// Code and the end of the message; 200 where it is done.
+/// Code and the end of the message; 200 if the control is possible.
 fn judged(control: Control, vmi: &VirtualMachineInstance) -> (u16, String) {
     match judge(control, vmi) {
         Ok(()) => (200, String::new()),
@@ -132,7 +132,7 @@ fn kubevirts_client_hears_why_the_agent_says_nothing() {
     let answer = in_text(Control::GuestOsInfo, refused.clone()).unwrap();
     assert_eq!(answer.status(), 500);
     assert_eq!(answer.headers()["content-type"], "text/plain");
-    // Others read a `Status`.
+    // Other controls answer with a `Status`.
     assert_eq!(in_text(Control::UserList, refused.clone()).unwrap_err(), refused);
     let missing = Refusal::not_found("no such instance");
     assert_eq!(in_text(Control::GuestOsInfo, missing.clone()).unwrap_err(), missing);

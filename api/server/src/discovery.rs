@@ -1,4 +1,4 @@
-//! What this server says of itself: groups, resources, version.
+//! Discovery documents of this server: groups, resources, version.
 
 use barevirt_api::monitor::Class;
 use barevirt_api::release;
@@ -24,7 +24,7 @@ pub fn group() -> Value {
     })
 }
 
-/// `/`: the paths below which there is something.
+/// `/`: the paths below which this server answers.
 pub fn paths() -> Value {
     let versions = VERSIONS.map(|version| format!("/apis/{GROUP}/{version}"));
     let mut paths = vec!["/apis".to_owned(), format!("/apis/{GROUP}")];
@@ -35,11 +35,12 @@ pub fn paths() -> Value {
 
 /// `/apis/subresources.kubevirt.io/VERSION`: the calls on objects, as KubeVirt announces them.
 ///
-/// They have no kind of their own, as nothing can be listed or watched here, and the one call without an object has no
-/// verbs: `kubectl api-resources` shows what has verbs. The objects themselves are announced as well, which KubeVirt
-/// does not do: without them, `kubectl auth can-i update virtualmachines.subresources.kubevirt.io --subresource=start`
-/// knows no such resource and answers no, whatever is true. client-go drops what has no kind, so they have one that is
-/// no other's, and no verbs. `kubectl get virtualmachines` still finds the custom resource, whose group comes first.
+/// They have no kind of their own, because nothing can be listed or watched here, and the one call without an
+/// object has no verbs, because `kubectl api-resources` shows resources that have verbs. KubeVirt does not
+/// announce the objects themselves, but this server does. Without them, `kubectl auth can-i update
+/// virtualmachines.subresources.kubevirt.io --subresource=start` knows no such resource and always answers
+/// no. client-go drops resources without a kind, so they have a kind that no other resource has, and no
+/// verbs. `kubectl get virtualmachines` still finds the custom resource, whose group comes first.
 pub fn resources(version: &str) -> Value {
     let object = |name: &str, kind: &str| json!({ "name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": [] });
     let mut resources = vec![
@@ -55,7 +56,7 @@ pub fn resources(version: &str) -> Value {
         let resource = json!({
             "name": endpoint.title(), "singularName": "", "namespaced": true, "kind": "", "verbs": verbs,
         });
-        // Two paths may share a subresource, and so may two methods.
+        // Two paths may share a subresource, and two methods may as well.
         match resources.iter_mut().find(|known| known["name"] == resource["name"]) {
             None => resources.push(resource),
             Some(known) if known["verbs"] == verbs => {}
@@ -66,7 +67,8 @@ pub fn resources(version: &str) -> Value {
             }
         }
     }
-    // What the classes of QMP commands are granted by: no paths, but `kubectl create role` looks for them here.
+    // Resources for the rights to classes of QMP commands. They have no paths, but `kubectl create role`
+    // looks for them here.
     for class in [Class::Harmless, Class::Disruptive] {
         resources.push(json!({
             "name": format!("virtualmachineinstances/{}", class.subresource()),
@@ -81,10 +83,10 @@ pub fn resources(version: &str) -> Value {
     })
 }
 
-/// What this program was built for, in Kubernetes' words.
+/// The platform of this build, in Kubernetes' terms.
 const PLATFORM: &str = if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" };
 
-/// `version`, in the shape that KubeVirt's clients read.
+/// `version`, in the form that KubeVirt's clients read.
 pub fn version() -> Value {
     json!({
         "gitVersion": release::tag(),
@@ -94,7 +96,7 @@ pub fn version() -> Value {
         "goVersion": "none (rust)",
         "compiler": "rustc",
         "platform": PLATFORM,
-        // Beside KubeVirt's fields: which of its versions clients may take this for.
+        // In addition to KubeVirt's fields: the version of KubeVirt that clients may assume.
         "kubevirtVersion": release::KUBEVIRT,
     })
 }
@@ -128,7 +130,8 @@ mod tests {
                 usize::from(is_call) + usize::from(name == "virtualmachineinstances/qmp"),
                 "{resource}"
             );
-            // A kind of kubevirt.io would be found here, too, by who looks for a kind without its group.
+            // A kind of kubevirt.io would also be found here by clients that look up a kind without its
+            // group.
             assert!(!served.contains(&resource["kind"].as_str().unwrap().to_owned()), "{resource}");
         }
         for name in [

@@ -1,7 +1,7 @@
-//! From a request to what answers it; every request passes the same checks.
+//! Dispatches a request to the code that answers it. Every request passes the same checks.
 //!
 //! ```text
-//! request -> route -> (front proxy: who) -> (access review: may they) -> what it does -> answer
+//! request -> route -> (front proxy: user) -> (access review: permission) -> the call -> answer
 //! ```
 
 use barevirt_component::server::Caller;
@@ -20,7 +20,7 @@ use crate::{
     port_forward, qmp, volumes,
 };
 
-/// Answers a request of that caller.
+/// Answers a request of this caller.
 pub(crate) async fn answer(state: &State, caller: &Caller, request: Request<Incoming>) -> Answer {
     route_request(state, caller, request).await.unwrap_or_else(Answer::from)
 }
@@ -35,7 +35,7 @@ async fn route_request(
     let route = match route::parse(request.method(), &path) {
         Ok(route) => route,
         Err(no_route) => {
-            // Only a user with an identity learns which paths exist.
+            // Only an authenticated user learns which paths exist.
             identity(state, shown, &request)?;
             return Err(match no_route {
                 NoRoute::NotFound => Refusal::not_found("the server could not find the requested resource"),
@@ -60,7 +60,7 @@ async fn route_request(
     }
 }
 
-/// Makes a call that the user may make.
+/// Makes a call that the user has permission for.
 async fn call(
     state: &State,
     caller: &Caller,
@@ -160,7 +160,7 @@ async fn open_route(
         Route::OpenApiV3Index => answer::ok(&openapi::v3_index()),
         Route::OpenApiV3(version) => answer::ok(&openapi::v3(version)),
         Route::Call(called) => open_call(state, &called)?,
-        // Whoever does not know the word learns nothing, not even that there is one.
+        // A client that does not know the seal learns nothing, not even that this path exists.
         Route::Evacuation(seal) if !state.certificates.is_seal(&seal) => {
             identity(state, &caller.shown, &request)?;
             return Err(Refusal::not_found("the server could not find the requested resource"));
@@ -192,7 +192,7 @@ fn identity(
         .ok_or(front_proxy::Refused::NotConfigured)
         .and_then(|front_proxy| front_proxy.user(shown, request.headers()))
         .map_err(|refused| {
-            // Of the path only what no seal can be in.
+            // Only the first part of the path is logged, because it cannot contain a seal.
             let path = request.uri().path().trim_start_matches('/').split('/').next();
             tracing::info!(path, %refused, "request without identity");
             Refusal::unauthorized("Unauthorized")

@@ -1,11 +1,12 @@
-//! The calls of `subresources.kubevirt.io`, one line each: where, with which verb, and what for.
+//! The calls of `subresources.kubevirt.io`, one line each: path, verb and purpose.
 //!
-//! Everything else about a call follows from its line: which request it is ([`crate::route`]), its access review,
-//! its entry in discovery ([`crate::discovery`]) and in the OpenAPI documents ([`crate::openapi`]). Paths and verbs
-//! are KubeVirt's, and so are the operations' names, from which generated clients make their methods; `qmp` is ours.
+//! Everything else about a call follows from its line: its route ([`crate::route`]), its access review, its
+//! entry in discovery ([`crate::discovery`]) and in the OpenAPI documents ([`crate::openapi`]). Paths and
+//! verbs are KubeVirt's. So are the operations' names, which generated clients use for their methods. `qmp`
+//! is our own.
 //!
-//! A call that has nothing behind it yet is here too, as [`Call::NotYet`]: who may not make it gets the same answer as
-//! for any other, who may is told that it is not supported yet.
+//! A call that is not supported yet is listed as well, as [`Call::NotYet`]: a user without permission gets
+//! the same answer as for any other call, and a user with permission is told that it is not supported yet.
 
 mod actions;
 mod endpoint;

@@ -1,7 +1,7 @@
-//! Instance types and preferences of machines: read from the API server, so that a machine is validated and shown as what
-//! it will be.
+//! Instance types and preferences of machines, read from the API server, so that a machine is validated and
+//! shown with its final settings.
 //!
-//! What is applied, and how, is `barevirt_api`'s: here it is only fetched.
+//! `barevirt_api` decides how they are applied; this module only reads them.
 
 use barevirt_api::instancetype::expand::{self, Chosen, Lookup, Lookups};
 use barevirt_api::instancetype::matcher::{Family, Matcher, Scope};
@@ -21,19 +21,20 @@ use serde_json::Value;
 use crate::answer::{self, Answer, Refusal};
 use crate::infer;
 
-/// The machine of a review. One that cannot be read names nothing: admission says why. Nor does one that is being deleted.
+/// The machine of a review. `None` for a machine that cannot be decoded, which validation reports, and for
+/// one that is being deleted.
 pub fn reviewed(request: &AdmissionRequest<DynamicObject>) -> Option<VirtualMachine> {
     let object = serde_json::to_value(request.object.as_ref()?).ok()?;
     let mut vm = serde_json::from_value::<VirtualMachine>(object).ok()?;
     if vm.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    // The API server fills it in after admission.
+    // The API server fills in the namespace only after admission.
     vm.metadata.namespace = vm.metadata.namespace.or_else(|| request.namespace.clone());
     Some(vm)
 }
 
-/// `expand-spec`: a machine of the cluster on its own.
+/// `expand-spec`: a machine of the cluster without references to instance type and preference.
 ///
 /// # Errors
 /// 404 for a machine that does not exist, 500 for one that cannot be expanded, as KubeVirt answers.
@@ -49,10 +50,10 @@ pub async fn machine(
     Ok(answer::ok(&expanded))
 }
 
-/// `expand-vm-spec`: the machine of the body on its own.
+/// `expand-vm-spec`: the machine of the body without references to instance type and preference.
 ///
 /// # Errors
-/// 400 for a body that is no machine of that namespace, or one that cannot be expanded.
+/// 400 for a body that is not a machine of this namespace, or one that cannot be expanded.
 pub async fn body(
     client: &Client,
     guest: &GuestDefaults,
@@ -90,7 +91,7 @@ fn given(namespace: &str, body: &[u8]) -> Result<VirtualMachine, Refusal> {
     Ok(vm)
 }
 
-/// Fields that were given and are unknown.
+/// Given fields that are unknown.
 fn fields_beyond(path: &str, given: &Value, known: &Value, unknown: &mut Vec<String>) {
     match (given, known) {
         (Value::Object(given), known) => {
@@ -122,7 +123,7 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// The machine as it would be without its instance type and preference, or why not.
+/// The machine without references to its instance type and preference, or why it cannot be expanded.
 async fn on_its_own(
     client: &Client,
     guest: &GuestDefaults,
@@ -139,14 +140,14 @@ async fn on_its_own(
     expand::on_its_own(&vm, &chosen, guest).map_err(|causes| expand::sentence(&causes))
 }
 
-/// What the machine names.
+/// The instance type and preference that the machine names.
 pub async fn lookups(client: &Client, vm: &VirtualMachine) -> Lookups {
     let (instancetype, preference) =
         tokio::join!(lookup(client, vm, Family::Instancetype), lookup(client, vm, Family::Preference));
     Lookups { instancetype, preference }
 }
 
-/// Looks up what the machine names: in its own copy, else in the object itself.
+/// Looks up an object that the machine names: in its own copy, else in the object itself.
 async fn lookup<T: DeserializeOwned>(client: &Client, vm: &VirtualMachine, family: Family) -> Lookup<T> {
     let Some(matcher) = family.matcher(vm) else { return Lookup::None };
     match find(client, vm, &matcher).await {
@@ -172,7 +173,7 @@ async fn find<T: DeserializeOwned>(
             matcher.scope()?
         }
     };
-    // An empty name would ask for the list.
+    // A request with an empty name would return the list.
     let name = matcher.name.ok_or_else(|| matcher.not_found(scope))?;
     let kind = GroupVersionKind::gvk(GROUP, VERSION, matcher.family.object_kind(scope));
     let resource = ApiResource::from_gvk_with_plural(&kind, &matcher.family.plural(scope));

@@ -1,4 +1,4 @@
-//! Bodies of the expanding call, and reviews of machines that name something.
+//! Bodies of `expand-vm-spec`, and reviews of machines with an instance type or a preference.
 
 use super::*;
 use crate::admission::{self, Facts, Known};
@@ -93,7 +93,7 @@ fn a_machine_is_validated_as_what_it_will_be() {
     let named = Lookups { instancetype: small(), preference: Lookup::None };
     let response = review(Hook::Machine, json!({"instancetype": {"name": "small"}}), named.clone());
     assert_eq!(response["allowed"], true, "{response}");
-    // The patch is the mutating hook's to write: nothing of the instance type gets into the machine.
+    // Only the mutating hook writes a patch, and it copies nothing of the instance type into the machine.
     assert!(response.get("patch").is_none());
     let own = json!({"instancetype": {"name": "small"}, "template": {"spec": {"domain": {
         "devices": {}, "memory": {"guest": "2Gi"}}}}});

@@ -1,8 +1,9 @@
-//! The user's identity, which the API server's aggregator vouches for.
+//! The user's identity, as the API server's aggregator sends it.
 //!
-//! The aggregator calls with a client certificate and names the person in headers. Both the CA of that certificate and
-//! the names it may bear stand in the config map `kube-system/extension-apiserver-authentication`, which is
-//! watched. Headers without such a certificate prove nothing: the request is answered with 401.
+//! The aggregator calls with a client certificate and sends the user's name in headers. The CA of that
+//! certificate and its permitted names are in the config map
+//! `kube-system/extension-apiserver-authentication`, which is watched. Headers without such a certificate
+//! prove nothing: the request is answered with 401.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Namespace and name of the config map that every API server keeps.
+/// Namespace and name of the config map, which every API server maintains.
 pub const CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 
-/// A person or program, as the API server knows it.
+/// A user, a person or a program, as the API server knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct User {
     /// User name.
@@ -41,7 +42,7 @@ pub enum Refused {
     /// No client certificate.
     #[error("no client certificate")]
     NoCertificate,
-    /// A certificate of a CA other than the front proxy's, or one out of its time.
+    /// A certificate of a CA other than the front proxy's, or one that is not valid now.
     #[error("client certificate is not trusted: {0}")]
     NotTrusted(String),
     /// A certificate of the right CA with a name that is not on the list.
@@ -50,12 +51,13 @@ pub enum Refused {
     /// No user name in the headers.
     #[error("no user name in the request's headers")]
     NoUser,
-    /// A header of the identity that is not text. A group that is left out could be one that somebody denies.
+    /// An identity header that is not text. If it were ignored, a missing group could bypass a rule that
+    /// denies access to the group.
     #[error("header {0} is not UTF-8")]
     NotText(String),
 }
 
-/// What the config map says.
+/// The configuration from the config map.
 #[derive(Debug)]
 pub struct FrontProxy {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -65,7 +67,7 @@ pub struct FrontProxy {
     extra_prefixes: Vec<String>,
 }
 
-/// The configuration in force, replaced whenever the config map changes.
+/// The current configuration, replaced whenever the config map changes.
 pub type Current = ArcSwapOption<FrontProxy>;
 
 /// Why a config map is not usable.
@@ -79,7 +81,7 @@ pub enum ConfigError {
     NotAList {
         /// The key.
         key: &'static str,
-        /// What was wrong.
+        /// The fault.
         source: serde_json::Error,
     },
     /// The CA is not PEM, or no certificate in it can be used.
@@ -127,7 +129,7 @@ impl FrontProxy {
     /// Whether the certificates that a client showed in the handshake are the aggregator's.
     ///
     /// # Errors
-    /// Says why they are not.
+    /// The reason why they are not.
     pub fn trusts(&self, shown: &[CertificateDer<'_>]) -> Result<(), Refused> {
         let (leaf, rest) = shown.split_first().ok_or(Refused::NoCertificate)?;
         self.verifier
@@ -163,15 +165,15 @@ impl FrontProxy {
     }
 }
 
-/// The values of a header that say something.
+/// The values of a header that are not empty.
 fn texts(headers: &HeaderMap, name: &str) -> Result<Vec<String>, Refused> {
     let values = headers.get_all(name).iter().filter(|value| !value.is_empty());
     let text = |value: &http::HeaderValue| String::from_utf8(value.as_bytes().to_vec());
     values.map(|value| text(value).map_err(|_| Refused::NotText(name.to_owned()))).collect()
 }
 
-/// The key of an extra attribute: what a header's name cannot hold comes as `%2f`. What is no such word is the key as it
-/// stands, as the API server takes it.
+/// The key of an extra attribute, from which characters are unescaped that a header's name cannot hold
+/// (`%2f`). An invalid escape is left unchanged, as in the API server.
 fn unescape(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -182,7 +184,7 @@ fn unescape(key: &str) -> String {
             continue;
         }
         let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign.
         let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else {
             return key.to_owned();
@@ -193,7 +195,7 @@ fn unescape(key: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
 }
 
-/// The subject's common name; empty where there is none.
+/// The subject's common name; empty if there is none.
 fn common_name(certificate: &CertificateDer<'_>) -> String {
     X509Certificate::from_der(certificate)
         .ok()
@@ -298,7 +300,8 @@ mod tests {
         assert!(matches!(front_proxy(&ca, "[]").user(&old, &headers()), Err(Refused::NotTrusted(_))));
     }
 
-    /// The keys of service account tokens have a slash, which no header's name can have.
+    /// The keys of extra attributes of service account tokens contain a slash, which no header's name can
+    /// have.
     #[test]
     fn keys_of_extra_attributes_are_unescaped() {
         let ca = ca();

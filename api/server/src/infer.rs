@@ -1,6 +1,7 @@
-//! What a machine's volume tells of its instance type and preference: read from the API server when the machine is written.
+//! Instance type and preference of a machine from the labels of a volume, read from the API server when the
+//! machine is written.
 //!
-//! Which object comes next, and what is made of it, is `barevirt_api`'s: here it is only fetched.
+//! `barevirt_api` decides which object comes next and what the result is; this module only reads the objects.
 
 use barevirt_api::instancetype::infer::{self, Choice, Failure, Named, Next, Reference};
 use barevirt_api::instancetype::matcher::{Family, Matcher};
@@ -10,13 +11,13 @@ use kube::core::DynamicObject;
 use kube::{Api, Client};
 use serde_json::Value;
 
-/// Most steps: a DataVolume, its DataSource, and the source of that.
+/// Most steps: a DataVolume, its DataSource, and the source of the DataSource.
 const STEPS: usize = 4;
 
-/// What takes the place of each question, or why nothing can.
+/// The replacement for each `inferFromVolume`, or why there is none.
 pub type Inferred = Vec<(Family, Result<Choice, Cause>)>;
 
-/// Follows what the machine asks for. A question that is not well put is left as it is: validation says why.
+/// Infers what the machine requests. An invalid request is left unchanged: validation reports it.
 pub async fn inferred(client: &Client, vm: &VirtualMachine) -> Inferred {
     let mut inferred = Inferred::new();
     for family in Family::ALL {
@@ -29,7 +30,7 @@ pub async fn inferred(client: &Client, vm: &VirtualMachine) -> Inferred {
     inferred
 }
 
-/// Replaces the questions by what was found.
+/// Replaces each `inferFromVolume` by its result.
 pub fn apply(inferred: &Inferred, vm: &mut VirtualMachine) {
     for (family, choice) in inferred {
         if let Ok(choice) = choice {
@@ -54,7 +55,7 @@ async fn end(client: &Client, vm: &VirtualMachine, matcher: &Matcher<'_>) -> Res
     })
 }
 
-/// The object, if it exists; none also where the API server does not serve the kind.
+/// The object, if it exists; `None` also if the API server does not serve the kind.
 async fn read(client: &Client, look: &Reference) -> Result<Option<Value>, Failure> {
     let resource = look.kind.resource();
     let kind = &resource.kind;

@@ -1,4 +1,4 @@
-//! Streams of a running instance, passed to the handler of its node: console, VNC and USB.
+//! Streams of a running instance, forwarded to the handler of its node: console, VNC and USB.
 
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::{boolean, names};
@@ -17,8 +17,8 @@ use crate::to_handler::{self, Handler};
 /// A stream between the client and the guest.
 ///
 /// # Errors
-/// 404, 400 where the instance has no such device or does not run yet, 409 where it cannot have a stream, and what the handler
-/// says.
+/// 404; 400 if the instance has no such device or does not run yet; 409 if it cannot have a stream; and the
+/// handler's errors.
 pub async fn stream(
     state: &State,
     user: &User,
@@ -46,15 +46,15 @@ pub async fn stream(
     Ok(answer)
 }
 
-/// Path at the handler. Namespace and name come from a [`crate::route::Route`], which lets only DNS names through.
+/// Path at the handler. Namespace and name come from a [`crate::route::Route`], which only accepts DNS names.
 pub(crate) fn handler_path(namespace: &str, name: &str) -> String {
     format!("/v1/namespaces/{namespace}/virtualmachineinstances/{name}")
 }
 
-/// An instance as it is.
+/// Reads an instance.
 ///
 /// # Errors
-/// 404, and what else the API server answers.
+/// 404, and other errors of the API server.
 pub(crate) async fn get(
     client: &Client,
     namespace: &str,
@@ -64,7 +64,7 @@ pub(crate) async fn get(
     vmis.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachineInstance", error))
 }
 
-/// Whether the instance has what the stream leads to; KubeVirt's answers where it has not.
+/// Whether the instance has the device of the stream; otherwise KubeVirt's answer.
 fn has_stream(vmi: &VirtualMachineInstance, action: InstanceAction) -> Result<(), Refusal> {
     let devices = &vmi.spec.domain.devices;
     let is_off = |attach: Option<bool>| attach == Some(false);
@@ -81,7 +81,7 @@ fn has_stream(vmi: &VirtualMachineInstance, action: InstanceAction) -> Result<()
             conflict("Not configured with USB Redirection")
         }
         InstanceAction::Console if phase(vmi) == names::PHASE_FAILED => conflict("VMI is in failed status"),
-        // Clients of KubeVirt try again after this answer, and after no other.
+        // Clients of KubeVirt try again after this answer only.
         InstanceAction::Console | InstanceAction::Vnc | InstanceAction::UsbRedir if !is_running(vmi) => {
             Err(Refusal::bad_request("VMI is not running"))
         }
@@ -99,7 +99,8 @@ pub(crate) fn is_running(vmi: &VirtualMachineInstance) -> bool {
     phase(vmi) == names::PHASE_RUNNING
 }
 
-/// Whether the user who already has the stream keeps it. Go's spellings of true; anything else is false, as in KubeVirt.
+/// Whether the user who already has the stream keeps it. The value is true in Go's spellings; any other value
+/// is false, as in KubeVirt.
 fn keeps_session(query: Option<&str>) -> bool {
     query::values(query, KEEP_SESSION.name).next().is_some_and(boolean::is_true)
 }
@@ -107,7 +108,7 @@ fn keeps_session(query: Option<&str>) -> bool {
 /// The handler of the node that an instance runs on.
 ///
 /// # Errors
-/// 409 where it does not run, 500 where the node has no handler.
+/// 409 if it does not run, 500 if the node has no handler.
 pub(crate) async fn handler_of(
     client: &Client,
     install_namespace: &str,

@@ -8,7 +8,7 @@
 //!                                            dispatch -----> route (pure)
 //!                                                |
 //!                        +-----------------------+-------------------------+
-//!                    admission                            front_proxy (who) -> authorize (may they)
+//!                    admission                            front_proxy (user) -> authorize (permission)
 //!                  (defaults, causes)                                      |
 //!                                                     machine: start, stop, restart -> patches
 //!                                                     volumes: addvolume, removevolume -> patches
@@ -20,22 +20,23 @@
 //!                                                     controls: pause, reset, freeze, ... -> to_handler
 //! ```
 //!
-//! The modules, from the outside in; each names only what stands below it.
+//! The modules, from the outside in. Each module uses only modules that are listed below it.
 //!
-//! - [`server`] accepts connections; `dispatch` finds out what a request asks for, who asks and whether they may, and calls
-//!   one of the following.
-//! - Webhooks: [`admission`] answers reviews with the rules of `barevirt_api`; [`infer`] reads what a volume says about the
-//!   instance type of its machine.
-//! - Machines: [`machine`] and [`volumes`] change them by patches; [`migrations`] has them move and stay; [`expand`] shows what they are with their instance type;
-//!   [`object_graph`] shows what belongs to them.
+//! - [`server`] accepts connections; `dispatch` finds the call of a request, the user and the user's
+//!   permission, and calls one of the following modules.
+//! - Webhooks: [`admission`] answers reviews with the rules of `barevirt_api`; [`infer`] reads the instance
+//!   type of a machine from the labels of a volume.
+//! - Machines: [`machine`] and [`volumes`] change them by patches; [`migrations`] moves them and cancels
+//!   moves; [`expand`] shows them with their instance type; [`object_graph`] shows the objects that belong to
+//!   them.
 //! - Guests: [`instance`] (console, VNC, USB), [`qmp`], [`controls`] and [`port_forward`] lead to a running guest.
-//! - Images: [`uploads`] has a listener of its own, where they are taken into claims.
-//! - What the API server asks: [`discovery`] and [`openapi`] describe what is served.
-//! - Who and whether: [`front_proxy`] and [`authorize`].
-//! - Ways out: [`to_handler`] calls virt-handler, [`relay`] passes bytes between two connections.
-//! - Below all of them: [`state`] holds what every request may use (clients, certificates, settings, open streams); [`streams`]
-//!   counts the streams of each guest; [`tls`] keeps the certificates; [`route`] and [`endpoints`] say which paths there
-//!   are; [`answer`] makes answers and refusals.
+//! - Images: [`uploads`] has its own listener and uploads images into claims.
+//! - Discovery: [`discovery`] and [`openapi`] describe the served calls to the API server.
+//! - Users and permissions: [`front_proxy`] and [`authorize`].
+//! - Outgoing calls: [`to_handler`] calls virt-handler, [`relay`] copies bytes between two connections.
+//! - Shared by all: [`state`] holds the values that every request may use (clients, certificates, settings,
+//!   open streams); [`streams`] counts the streams of each guest; [`tls`] keeps the certificates; [`route`]
+//!   and [`endpoints`] define the paths; [`answer`] makes answers and refusals.
 
 pub mod admission;
 pub mod answer;

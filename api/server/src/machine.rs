@@ -1,9 +1,11 @@
-//! start, stop and restart of a VirtualMachine: what is decided is a list of patches, and then they are sent.
+//! start, stop and restart of a VirtualMachine. A pure function decides on a list of patches, which are then
+//! sent.
 //!
-//! What each run strategy makes of each call is KubeVirt's. `Always`, `Once` and `Halted` are changed by patching the spec;
-//! `Manual` and `RerunOnFailure` by a state change request in the status, which virt-controller carries out. Every patch
-//! tests what it was decided on; where that has changed, it is decided anew, so that of two people at once one gets a 409. A request makes the machine forget its failed
-//! starts: it is carried out at once.
+//! The meaning of each call under each run strategy is KubeVirt's. `Always`, `Once` and `Halted` are changed
+//! by patching the spec; `Manual` and `RerunOnFailure` by a state change request in the status, which
+//! virt-controller carries out. Every patch tests the values that the decision was based on; if they have
+//! changed, the call is decided again, so that one of two simultaneous users gets a 409. A request resets the
+//! count of failed starts, so it is carried out at once.
 
 use barevirt_api::names;
 use barevirt_api::v1::{Condition, StateChangeRequest, VirtualMachine, VirtualMachineInstance};
@@ -20,18 +22,18 @@ use crate::endpoints::MachineAction;
 use crate::front_proxy::User;
 use crate::instance::phase;
 
-/// `StartOptions`, `StopOptions` and `RestartOptions` in one: each call looks at its own fields.
+/// `StartOptions`, `StopOptions` and `RestartOptions` in one: each call reads its own fields.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Options {
-    /// start: have the guest's CPUs stand still.
+    /// start: the guest starts with paused CPUs.
     #[serde(default)]
     pub paused: bool,
-    /// stop: seconds the guest is given instead of what its spec says.
+    /// stop: seconds for the guest to shut down, instead of its spec's.
     pub grace_period: Option<i64>,
-    /// restart: 0 for a restart by force.
+    /// restart: 0 for a forced restart.
     pub grace_period_seconds: Option<i64>,
-    /// `All`: validate, change nothing.
+    /// `All`: only validate, change nothing.
     #[serde(default)]
     pub dry_run: Vec<String>,
 }
@@ -47,7 +49,7 @@ pub enum Change {
     Instance(Value),
 }
 
-/// Reads the body of a call; an empty one is all defaults.
+/// Parses the body of a call; an empty one means defaults.
 ///
 /// # Errors
 /// 400.
@@ -55,7 +57,7 @@ pub fn options(body: &[u8]) -> Result<Options, Refusal> {
     given(body)
 }
 
-/// The options of a call; the defaults without a body.
+/// The options of a call; defaults without a body.
 ///
 /// # Errors
 /// 400.
@@ -68,13 +70,13 @@ pub fn given<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
     })
 }
 
-/// Why a machine does not start whose volumes were on their way to other claims; KubeVirt's words.
+/// Why a machine does not start whose volumes were moving to other claims; KubeVirt's message.
 const RECOVERY_REQUIRED: &str = "VM recovery required: Volume migration failed, leaving some volumes pointing to non-consistent targets; manual intervention is needed to reassign them to their original volumes.";
 
-/// What a call leads to. Pure.
+/// The patches that a call leads to. Pure.
 ///
 /// # Errors
-/// 400 and 409, in KubeVirt's words.
+/// 400 and 409, with KubeVirt's messages.
 pub fn decide(
     action: MachineAction,
     vm: &VirtualMachine,
@@ -99,7 +101,7 @@ pub fn decide(
             _ if alive.is_some_and(|vmi| !["", names::PHASE_WAITING_FOR_SYNC].contains(&phase(vmi))) => {
                 conflict("VM is already running".into())
             }
-            // virt-controller switches it on when it sees the request, which says how.
+            // virt-controller switches the machine on when it sees the request, which has the option.
             names::RUN_STRATEGY_HALTED if options.paused => requests(vm, alive, vec![start_request(options)]),
             names::RUN_STRATEGY_HALTED => Ok(vec![Change::Machine(run(vm, true))]),
             names::RUN_STRATEGY_RERUN_ON_FAILURE
@@ -108,7 +110,7 @@ pub fn decide(
                 conflict(format!("{strategy} does not support starting VM from failed state"))
             }
             names::RUN_STRATEGY_MANUAL | names::RUN_STRATEGY_RERUN_ON_FAILURE => {
-                // A finished instance is in the way: it is taken away first.
+                // A finished instance has to be removed first.
                 let ended = vmi.filter(|vmi| names::is_final_phase(phase(vmi)));
                 let stop = ended.and_then(uid).map(stop_request);
                 requests(vm, alive, stop.into_iter().chain([start_request(options)]).collect())
@@ -169,7 +171,7 @@ fn stop(
             let Some(vmi) = alive else { return conflict("VM is not running".into()) };
             let old = vmi.spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE);
             match (shorter, options.grace_period) {
-                // It is being stopped already; all that is left to do is to give it less time.
+                // The machine is already being stopped; only its grace period can be shortened.
                 (Some(shorter), Some(seconds)) if seconds < old => Ok(vec![shorter]),
                 _ => conflict(format!(
                     "{strategy} only supports manual stop requests with a shorter graceperiod"
@@ -197,7 +199,7 @@ fn stop_request(uid: &str) -> Value {
     json!({ "action": "Stop", "uid": uid })
 }
 
-/// Sets whichever of `running` and `runStrategy` the machine uses.
+/// Sets `running` or `runStrategy`, whichever the machine uses.
 fn run(vm: &VirtualMachine, on: bool) -> Value {
     match (&vm.spec.running, &vm.spec.run_strategy) {
         (Some(running), _) => json!([
@@ -212,7 +214,7 @@ fn run(vm: &VirtualMachine, on: bool) -> Value {
     }
 }
 
-/// A request to start, with the options for this start.
+/// A start request with the options of this start.
 fn start_request(options: &Options) -> Value {
     let mut request = json!({ "action": names::ACTION_START });
     if options.paused {
@@ -221,9 +223,10 @@ fn start_request(options: &Options) -> Value {
     request
 }
 
-/// Gives the machine commands. They wait for no others: only a stop takes the place of what is not done yet; and whatever
-/// takes the place of a stop once the guest has ended, when nothing of it is left but to clear away. KubeVirt refuses that:
-/// who stops a machine, waits until it is stopped and starts it again is told now and then that the stop is underway.
+/// Adds state change requests to the machine. A request is refused while another is pending, with two
+/// exceptions: a stop replaces any pending request, and any request replaces a stop after the guest has
+/// ended, when only the clean-up remains. KubeVirt refuses the second case, so a user who stops a machine,
+/// waits until it is stopped and starts it again is sometimes told that the stop is underway.
 fn requests(
     vm: &VirtualMachine,
     alive: Option<&VirtualMachineInstance>,
@@ -267,7 +270,7 @@ fn grace(vmi: &VirtualMachineInstance, seconds: i64) -> Change {
     ]))
 }
 
-/// How often a call is tried again when the object changes between reading and patching it.
+/// How often a call is tried if the object changes between reading and patching.
 pub(crate) const LOOKS: usize = 5;
 
 /// Whether the options ask for a dry run.
@@ -275,10 +278,12 @@ pub(crate) fn is_dry_run(words: &[String]) -> bool {
     words.iter().any(|word| word == "All")
 }
 
-/// Carries a call out: looks, decides, patches. 202 says that the wish stands, not that it came true.
+/// Carries a call out: reads, decides, patches. 202 means that the request was recorded, not that it is
+/// carried out.
 ///
 /// # Errors
-/// 404 for a machine that does not exist; what [`decide`] says; 409 where the machine changed at every look.
+/// 404 for a machine that does not exist; the errors of [`decide`]; 409 if the machine changed at every
+/// attempt.
 pub async fn act(
     client: &Client,
     user: &User,
@@ -303,13 +308,14 @@ pub async fn act(
         if let Some((seen, refusal)) = &refused
             && *seen == versions
         {
-            // The object did not change meanwhile: the patch itself is wrong.
+            // The object did not change in the meantime: the patch itself is wrong.
             return Err(refusal.clone());
         }
         let mut changes = decide(action, &vm, vmi.as_ref(), &options)?.into_iter();
         if let Some(first) = changes.next() {
             match send(&vms, &vmis, name, &params, first).await {
-                // The patch tests what this decision stands on, and that has changed: nothing was done.
+                // The patch tests the values that the decision was based on, and they have changed: nothing
+                // was done.
                 Err(refusal) if refusal.code == StatusCode::CONFLICT => {
                     refused = Some((versions, refusal));
                     continue;

@@ -1,4 +1,4 @@
-//! What each run strategy makes of each call.
+//! The result of each call under each run strategy.
 
 use super::*;
 use barevirt_component::certificates;
@@ -235,8 +235,8 @@ fn a_body_that_is_not_options_is_refused() {
     assert_eq!(options(b"").unwrap().grace_period, None);
 }
 
-/// An API server that has one machine, halted. Of the changes that are sent to it the first ones are refused: they come too late
-/// where somebody `moves` the machine meanwhile.
+/// An API server with one machine, halted. It refuses the first changes, as if they came too late because
+/// another client `moves` the machine in the meantime.
 async fn api_server(refused: usize, moves: bool, changes: Arc<AtomicUsize>) -> Client {
     certificates::install_provider();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -278,7 +278,7 @@ async fn a_machine_that_changes_between_look_and_change_is_looked_at_again() {
         (1, true, 2, 202),
         (LOOKS - 1, true, LOOKS, 202),
         (LOOKS, true, LOOKS, 409),
-        // It is the change itself that is wrong.
+        // The change itself is wrong.
         (LOOKS, false, 1, 409),
     ] {
         let changes = Arc::new(AtomicUsize::new(0));

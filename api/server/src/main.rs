@@ -29,7 +29,7 @@ use virt_api::streams::Streams;
 use virt_api::tls::{Certificates, Files};
 use virt_api::uploads::{self, Uploads};
 
-/// Certificates are made by virt-operator; on a fresh installation they come a moment later.
+/// virt-operator makes the certificates; in a new installation they come a moment later.
 const CERTIFICATES_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Admission webhooks and the aggregated subresources.kubevirt.io API.
@@ -54,7 +54,7 @@ struct Options {
     /// Directory with tls.crt and tls.key for calls to virt-handler.
     #[arg(long, default_value = "/etc/virt-handler/clientcertificates")]
     client_certs: PathBuf,
-    /// Directory with ca-bundle: who signs virt-handler's certificates.
+    /// Directory with ca-bundle, the authorities that sign virt-handler's certificates.
     #[arg(long, default_value = "/etc/virt-api/ca")]
     ca: PathBuf,
     /// Node of this process.
@@ -78,7 +78,7 @@ async fn main() -> anyhow::Result<()> {
     let (limit, webhook_limit) = (Limit::new(Rate::CENTRAL), Limit::new(Rate::CENTRAL));
     let client = connection.limited(&limit).context("make a client")?;
     let webhooks = connection.limited(&webhook_limit).context("make a client")?;
-    // What sets the rates does not wait for them.
+    // The watch that sets the rates is not limited by them.
     let direct = connection.client().context("make a client")?;
     let installation = Installation::default();
     tokio::spawn(installation.clone().watch(direct.clone()));
@@ -115,7 +115,7 @@ async fn main() -> anyhow::Result<()> {
     let of_uploads = listen(options.uploads_listen).await.context("listen for uploads")?;
     let uploads = uploads::serve(Uploads::new(state.clone()), of_uploads);
     let shown = state.clone();
-    // They share nothing with who calls the API but the certificate.
+    // Uploads share only the certificate with the clients of the API.
     let mut probes =
         tokio::spawn(probes::serve(options.probes_listen, probes, move || shown.certificates.probes()));
     tracing::info!(address = %options.listen, "serving");

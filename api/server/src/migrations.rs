@@ -1,7 +1,8 @@
-//! migrate and evacuate/cancel: a running machine is to move to another node, or to stay where it is.
+//! migrate and evacuate/cancel: move a running machine to another node, or keep it on its node.
 //!
-//! A migration is an object, which virt-controller carries out; whether there may be one is decided at its admission. That a
-//! guest is to leave its node is written in the status of its instance, by an eviction; this takes it back.
+//! A migration is an object that virt-controller carries out; admission decides whether it is allowed. An
+//! eviction writes into the status of an instance that its guest is to leave the node; the cancel call
+//! removes this.
 
 use barevirt_api::names::PHASE_RUNNING;
 use barevirt_api::v1::{
@@ -21,18 +22,18 @@ use crate::front_proxy::User;
 use crate::instance;
 use crate::machine::{given, is_dry_run};
 
-/// What the names of migrations begin with that the call makes.
+/// Prefix of the names of migrations that the call makes.
 const NAME_PREFIX: &str = "kubevirt-migrate-vm-";
-/// Effect of the taint that has guests leave a node.
+/// Effect of the taint that moves guests off a node.
 const NO_SCHEDULE: &str = "NoSchedule";
-/// Where the status says which node the guest is to leave.
+/// Path of the node in the status that the guest is to leave.
 const EVACUATION: &str = "/status/evacuationNodeName";
 
-/// Makes a migration of a running machine. 202 says that it exists, not that the machine moved.
+/// Creates a migration of a running machine. 202 means that it exists, not that the machine has moved.
 ///
 /// # Errors
-/// 400 for a body that is none of its options; 404 where machine or instance is not there; 409 where it does not run; 422 with what
-/// admission says of the migration.
+/// 400 for an invalid body; 404 if the machine or instance does not exist; 409 if it does not run; 422 with
+/// admission's message about the migration.
 pub async fn migrate(
     client: &Client,
     user: &User,
@@ -53,11 +54,11 @@ pub async fn migrate(
     Ok(answer::accepted())
 }
 
-/// Has a guest stay on the node that it was to leave.
+/// Keeps a guest on the node that it was to leave.
 ///
 /// # Errors
-/// 400 without options, and while its node has the taint `drain_taint`, which says the same of all guests there; 404 where machine
-/// or instance is not there; 409 where it is to leave another node by now.
+/// 400 without options, and while its node has the taint `drain_taint`, which applies to all guests there;
+/// 404 if the machine or instance does not exist; 409 if it is to leave another node by now.
 pub async fn cancel_evacuation(
     client: &Client,
     user: &User,
@@ -104,7 +105,7 @@ async fn machine_exists(client: &Client, namespace: &str, name: &str) -> Result<
     found.map(drop).map_err(|error| Refusal::from_kube("get VirtualMachine", error))
 }
 
-/// Pure. A node that is gone has no taint.
+/// Checks that the node is not drained. Pure. A node that no longer exists has no taint.
 fn not_drained(node: Option<&Node>, name: &str, key: &str) -> Result<(), Refusal> {
     let taints = node.and_then(|node| node.spec.as_ref()?.taints.as_deref()).unwrap_or_default();
     if taints.iter().any(|taint| taint.key == key && taint.effect == NO_SCHEDULE) {
@@ -134,7 +135,8 @@ fn migration(
     })
 }
 
-/// Admission refuses a migration with the same code that a patch has whose test failed; here it is admission's.
+/// Admission refuses a migration with the same code as a failed `test` of a patch; here it always comes from
+/// admission.
 fn refused(error: kube::Error) -> Refusal {
     match error {
         kube::Error::Api(status) if status.code == 422 => Refusal::invalid(status.message),
@@ -188,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Admission's words reach the user, with its code.
+    /// The user gets admission's message and code.
     #[test]
     fn admission_speaks_for_itself() {
         let status = json!({"status": "Failure", "message": "Cannot migrate VMI, Reason: A, Message: b", "reason": "Invalid", "code": 422});

@@ -1,15 +1,16 @@
-//! `objectgraph`: what a machine or an instance depends on, as a tree, for those who copy or move it elsewhere.
+//! `objectgraph`: the objects that a machine or an instance depends on, as a tree, for programs that copy or
+//! move it elsewhere.
 //!
 //! ```text
 //! VirtualMachine -+- VirtualMachineInstance --- Pod
-//!                 +- instance type, preference (optional), and the copies that the machine keeps
+//!                 +- instance type, preference (optional), and the machine's copies of them
 //!                 +- secrets of credentials
 //!                 +- DataVolume --- PersistentVolumeClaim, claims, config maps, secrets, service accounts
 //!                 +- NetworkAttachmentDefinition (optional)
 //! ```
 //!
-//! The tree is computed from the object itself; [`Seen`] is all that is looked up besides. That an object is named says
-//! nothing of whether it exists: who asks may not be allowed to know.
+//! The tree is computed from the object itself; only [`Seen`] is looked up in addition. A named object need
+//! not exist: the user may have no permission to know.
 
 mod tree;
 
@@ -29,19 +30,19 @@ use crate::{instance, machine};
 /// KubeVirt's gate; without it the call is refused.
 const GATE: &str = "ObjectGraph";
 
-/// What was looked up for a tree.
+/// Objects that were looked up for a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     /// The launcher pod.
     pod: Option<String>,
-    /// The claim that a machine's UEFI variables and TPM are kept on.
+    /// The claim with a machine's UEFI variables and TPM state.
     state: Option<String>,
 }
 
 /// The tree of a machine or an instance.
 ///
 /// # Errors
-/// 400 without the gate, and for a body that is no options; 404 for an object that does not exist.
+/// 400 without the gate, and for invalid options; 404 for an object that does not exist.
 pub async fn of(
     client: &Client,
     gates: &Gates,
@@ -80,8 +81,8 @@ pub async fn of(
     Ok(answer::ok(&root))
 }
 
-/// The children that the options leave, each with the children that they leave of it: where a node goes, what is below it
-/// goes with it.
+/// The children that match the options, with their own matching children. If a node is left out, its children
+/// are left out as well.
 fn kept(
     children: Vec<ObjectGraphNode>,
     options: &ObjectGraphOptions,
@@ -101,7 +102,7 @@ fn kept(
     Ok(kept)
 }
 
-/// The UID of a machine's instance; none where it has gone meanwhile.
+/// The UID of a machine's instance; `None` if it has been deleted in the meantime.
 async fn instance_of(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, Refusal> {
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
     let found = vmis.get_metadata_opt(name).await;
@@ -109,7 +110,7 @@ async fn instance_of(client: &Client, namespace: &str, name: &str) -> Result<Opt
     Ok(found.and_then(|vmi| vmi.metadata.uid))
 }
 
-/// The launcher pod of the instance with that UID.
+/// The launcher pod of the instance with this UID.
 async fn launcher(client: &Client, namespace: &str, uid: Option<String>) -> Result<Option<String>, Refusal> {
     let Some(uid) = uid else { return Ok(None) };
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
@@ -117,12 +118,12 @@ async fn launcher(client: &Client, namespace: &str, uid: Option<String>) -> Resu
     Ok(newest_launcher(&found.items))
 }
 
-/// Launchers that were made for the instance with that UID: its name may have been another one's before.
+/// Selects launchers of the instance with this UID, because an earlier instance may have had the same name.
 fn made_for(uid: &str) -> ListParams {
     ListParams::default().labels(&format!("{APP_LABEL}={APP_LAUNCHER},{CREATED_BY_LABEL}={uid}"))
 }
 
-/// Prefers pods that run, then the newest.
+/// Prefers running pods, then the newest.
 fn newest_launcher(pods: &[Pod]) -> Option<String> {
     let lives = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -132,7 +133,7 @@ fn newest_launcher(pods: &[Pod]) -> Option<String> {
     newest.map(ResourceExt::name_any)
 }
 
-/// The claim with a machine's state, where there is one yet: the newest that is not going away.
+/// The claim with a machine's state, if it exists: the newest that is not being deleted.
 async fn state_claim(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, Refusal> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let labelled = ListParams::default().labels(&format!("{STATE_LABEL}={name}"));

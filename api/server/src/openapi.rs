@@ -1,10 +1,10 @@
 //! The OpenAPI documents of `subresources.kubevirt.io`, versions 2 and 3, made from [`crate::endpoints`].
 //!
-//! The aggregator merges them into the cluster's own, where `kubectl` and generators of clients read them. Both
-//! describe the same; they differ in where a body, a type and a schema are written down.
+//! The aggregator merges them into the cluster's own documents, which `kubectl` and client generators read.
+//! Both versions describe the same calls; they differ in the places of bodies, types and schemas.
 //!
-//! Schemas are those of the API's types. A VirtualMachine is only named: its definition is published by the custom
-//! resource, and twice in one document would be one too many.
+//! Schemas are those of the API's types. A VirtualMachine is only named, because the custom resource
+//! publishes its definition, and a document may not have it twice.
 
 use barevirt_api::backup::{BackupCheckpoint, BackupOptions};
 use barevirt_api::v1::{
@@ -22,10 +22,10 @@ use crate::endpoints::{Answer, Call, ENDPOINTS, Endpoint, Kind, On, Query};
 use crate::route::{GROUP, VERSIONS};
 
 const JSON: &str = "application/json";
-/// Clients send bodies with all sorts of types, and none.
+/// Clients send bodies with all content types, or without one.
 const ANY: &str = "*/*";
 
-/// Which of the two documents.
+/// The version of the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Document {
     V2,
@@ -47,7 +47,7 @@ pub fn v2() -> Value {
     })
 }
 
-/// `/openapi/v3`: where the documents are.
+/// `/openapi/v3`: the paths of the documents.
 pub fn v3_index() -> Value {
     let paths = VERSIONS.map(|version| {
         let path = format!("apis/{GROUP}/{version}");
@@ -81,7 +81,7 @@ fn generator(document: Document) -> SchemaGenerator {
     settings.into_generator()
 }
 
-/// The API machinery knows signed numbers only, and what may be null is what may be left out.
+/// The API machinery only knows signed numbers, and nullable fields are optional fields.
 fn tidy(schema: &mut Schema) {
     match schema.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "uint32") => drop(schema.insert("format".into(), "int32".into())),
@@ -92,7 +92,7 @@ fn tidy(schema: &mut Schema) {
     if let Some(Value::Array(choices)) = schema.get_mut("anyOf") {
         choices.retain(|choice| choice["enum"] != json!([null]));
     }
-    // A choice of one. The text beside it would be lost beside a plain reference.
+    // A choice with one element. A plain reference cannot have the text beside it.
     if schema.get("anyOf").and_then(Value::as_array).is_some_and(|choices| choices.len() == 1)
         && let Some(choice) = schema.remove("anyOf")
     {
@@ -102,7 +102,7 @@ fn tidy(schema: &mut Schema) {
 
 /// All paths of a version.
 fn describe_all(document: Document, version: &str, generator: &mut SchemaGenerator) -> Map<String, Value> {
-    // The list of resources is a path like the others, and what discovery begins with.
+    // The list of resources is a path like the others; discovery starts with it.
     let resources = Operation {
         id: format!("{version}getAPISubResources"),
         does: "The calls of this group.",
@@ -136,13 +136,13 @@ fn path(endpoint: &Endpoint, version: &str) -> String {
     }
 }
 
-/// What both documents say about a call.
+/// The content that both documents have about a call.
 struct Operation {
     id: String,
     does: &'static str,
     parameters: Vec<Parameter>,
     body: Option<Body>,
-    /// Status, text, and type and schema of a body.
+    /// Status, text, and content type and schema of a body.
     success: (&'static str, &'static str, Option<(&'static str, Option<Value>)>),
     errors: Vec<(&'static str, &'static str)>,
 }
@@ -266,7 +266,7 @@ fn parameter(document: Document, told: &Parameter) -> Value {
     parameter
 }
 
-/// A kind's schema: for most a reference, whose target the generator writes down.
+/// The schema of a kind: usually a reference, whose target the generator adds.
 fn schema(kind: Kind, generator: &mut SchemaGenerator) -> Schema {
     match kind {
         Kind::AddVolumeOptions => generator.subschema_for::<AddVolumeOptions>(),
@@ -315,7 +315,7 @@ fn schema(kind: Kind, generator: &mut SchemaGenerator) -> Schema {
     }
 }
 
-/// Whether a body of that schema has required fields, so that the body itself is required.
+/// Whether a body of this schema has required fields, so that the body itself is required.
 fn says_something(schema: &Schema, generator: &SchemaGenerator) -> bool {
     let target = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next());
     let written = target.and_then(|name| generator.definitions().get(name));

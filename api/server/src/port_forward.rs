@@ -1,7 +1,7 @@
-//! Streams to ports of a guest: virt-api itself connects to the guest's address and passes the bytes on.
+//! Streams to ports of a guest: virt-api connects to the guest's address itself and copies the bytes.
 //!
-//! The address is the first interface's of the instance's status, as in KubeVirt: it is the pod's, not what a guest says of
-//! itself. Network policies of the pod hold for virt-api as for anybody.
+//! The address is that of the first interface in the instance's status, as in KubeVirt: the pod's address,
+//! not one that the guest reports. The pod's network policies apply to virt-api as to any client.
 
 use std::io;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ use crate::streams::Kind;
 /// How long the guest may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a stream leads to.
+/// Target of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Target {
     port: u16,
@@ -46,8 +46,8 @@ enum Protocol {
 /// Opens a stream to a port of an instance, or of a machine's instance.
 ///
 /// # Errors
-/// 404, 409 where the guest does not run or is paused, 400 for an invalid port and for a guest without a network, 500 where
-/// the guest does not take the connection; no websocket is opened then.
+/// 404; 409 if the guest does not run or is paused; 400 for an invalid port and for a guest without a
+/// network; 500 if the guest does not accept the connection. No websocket is opened in these cases.
 pub async fn open(
     state: &State,
     user: &User,
@@ -70,7 +70,7 @@ pub async fn open(
         Protocol::Tcp => {
             let tcp = timeout(CONNECT_TIMEOUT, TcpStream::connect((address, target.port))).await;
             let tcp = tcp.map_err(late)?.map_err(refused)?;
-            // A failure only costs latency.
+            // A failure only increases latency.
             let _ = tcp.set_nodelay(true);
             tokio::spawn(websocket::run(request, tcp, websocket::CLOSED))
         }
@@ -93,7 +93,7 @@ pub async fn open(
     Ok(upgrade.answer())
 }
 
-/// The path's words after `portforward`.
+/// The target in the path elements after `portforward`.
 fn target(words: &[String]) -> Result<Target, Refusal> {
     let (port, protocol) = match words {
         [port] => (port, "tcp"),
@@ -129,7 +129,7 @@ async fn instance_of_machine(
     Ok(vmi)
 }
 
-/// Address of the first interface of a guest that can answer.
+/// Address of the first interface of a running guest.
 fn address(vmi: &VirtualMachineInstance, name: &str) -> Result<IpAddr, Refusal> {
     let conflict = |why: &str| Err(Refusal::conflict("virtualmachineinstances", name, why));
     let Some(status) = vmi.status.as_ref().filter(|_| instance::is_running(vmi)) else {
@@ -138,7 +138,7 @@ fn address(vmi: &VirtualMachineInstance, name: &str) -> Result<IpAddr, Refusal> 
     if Condition::find(&status.conditions, names::CONDITION_PAUSED).is_some() {
         return conflict("VMI is paused");
     }
-    // One without a name in the specification is known from the guest alone.
+    // An interface that is not in the specification is only known from the guest, so it is not used.
     let first = status.interfaces.iter().find(|interface| interface.name.is_some());
     let first = first.and_then(|interface| interface.ip_address.as_deref());
     let Some(text) = first else {
@@ -157,7 +157,7 @@ impl AsyncRead for Datagrams {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        // An empty one would be taken for the end.
+        // An empty datagram would look like the end of the stream.
         while buffer.filled().len() == before {
             ready!(self.0.poll_recv(context, buffer))?;
         }

@@ -1,4 +1,4 @@
-//! QMP for people: one command by POST, or a stream of commands and events by websocket.
+//! QMP for users: one command by POST, or a stream of commands and events by websocket.
 //!
 //! ```text
 //!   line -> read -> class of the command -> access review of that class -> handler -> launcher -> QEMU
@@ -6,9 +6,10 @@
 //!             +--------------+------ refused ---------+----------------------------------+--> one line in the log
 //! ```
 //!
-//! Nothing of what a person sends reaches the launcher as bytes: what goes on is written anew from what was understood, and
-//! the launcher refuses what is forbidden once more. The path itself is reviewed before (verb `create` or `get` of
-//! `virtualmachineinstances/qmp`); what is not a query needs `create` of its class' own subresource besides.
+//! The launcher never gets a user's bytes: each command is parsed and encoded again, and the launcher checks
+//! for forbidden commands a second time. First the path itself is reviewed (verb `create` or `get` of
+//! `virtualmachineinstances/qmp`); a command that is not a query also needs `create` of the subresource of
+//! its class.
 
 mod audit;
 mod gate;
@@ -32,14 +33,14 @@ use crate::route::Called;
 use crate::state::State;
 use crate::to_handler::{self, Exchange, Handler};
 
-/// How long QEMU may take when the call does not say.
+/// Time limit for QEMU if the call gives none.
 const USUAL: Duration = Duration::from_secs(10);
-/// The longest a call may ask for: the aggregator waits for a minute.
+/// The longest time limit of a call: the aggregator waits for a minute.
 const LONGEST: u64 = 50;
-/// Extra time for the way there and back, and for finding out that QEMU does not answer.
+/// Extra time for the transport, and for detecting that QEMU does not answer.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// A QMP command as it was sent.
+/// A QMP command from a user.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Command {
@@ -51,8 +52,8 @@ struct Command {
 /// One command, and QEMU's `return` or `error`.
 ///
 /// # Errors
-/// 400 for a body that is not a command, 403 for a command that this user may not give, 504 where QEMU does not answer, and what else
-/// the handler says.
+/// 400 for a body that is not a command, 403 for a command that this user may not give, 504 if QEMU does not
+/// answer, and other errors of the handler.
 pub async fn call(
     state: &State,
     user: &User,
@@ -112,7 +113,7 @@ async fn pass(
     let body = Bytes::from(command.to_string());
     let exchange = Exchange { method: Method::POST, path: &path, body, within: timeout + MARGIN };
     let answer = to_handler::call(&state.certificates, &handler, exchange).await;
-    // It may be carried out even where no answer came.
+    // The command may be carried out even without an answer.
     audit::record_event(gate, class, &execute);
     answer
 }
@@ -136,10 +137,10 @@ async fn reach(state: &State, gate: &mut Gate) -> Result<Handler, Refusal> {
     instance::handler_of(&state.client.0, &state.namespace, vmi).await
 }
 
-/// Commands and events, as QMP has them.
+/// A stream of commands and events in QMP's form.
 ///
 /// # Errors
-/// As for [`call`], before there is a stream; in the stream refusals are QMP errors.
+/// As for [`call`] before the stream is open; in the stream, refusals are QMP errors.
 pub async fn stream(
     state: &State,
     user: &User,
@@ -151,10 +152,10 @@ pub async fn stream(
     stream::open(state, gate, &handler, request).await
 }
 
-/// What the launcher knows of its QEMU, for a bundle: see docs/qmp.md.
+/// The launcher's information about its QEMU, for a debug bundle: see docs/qmp.md.
 ///
 /// # Errors
-/// 404, 409 where it does not run, and what the handler says.
+/// 404; 409 if the instance does not run; and the handler's errors.
 pub async fn debug(state: &State, user: &User, called: &Called) -> Result<Answer, Refusal> {
     let mut gate = Gate::new(state, user, called);
     let handler = reach(state, &mut gate).await?;

@@ -1,38 +1,38 @@
-//! Bytes of a websocket between a client and a handler, as they are.
+//! Copies the bytes of a websocket between a client and a handler.
 //!
-//! Back-pressure is the sockets' own: at most one buffer a direction is held here, so that a client who does not read costs
-//! its buffer, and stops only its own guest's stream at the handler. The handler asks the client every half minute whether it
-//! is there, and ends what is dead or stalled. What this side watches for is a handler that is gone without a word: a node
-//! that lost its power sends nothing, not even an end.
+//! The sockets provide the back-pressure: at most one buffer per direction is held here, so a client that
+//! does not read occupies its buffer and only stops its own guest's stream at the handler. The handler pings
+//! the client every half minute and closes dead or stalled streams. This side only has to detect a handler
+//! that disappears silently: a node without power sends nothing, not even the end of the connection.
 
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// Bytes on their way in each direction.
+/// Buffered bytes in each direction.
 const BUFFER: usize = 16 << 10;
-/// How long a handler may say nothing: it asks the client four times as often.
+/// How long a handler may be silent: its pings to the client are four times as frequent.
 const SILENT: Duration = Duration::from_secs(120);
-/// How long either side may take nothing. The handler's own deadline is shorter for what it knows of.
+/// How long either side may accept no data. The handler detects stalls of its own earlier.
 const STALLED: Duration = Duration::from_secs(330);
 
 /// How a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The client has said all.
+    /// The client closed its side.
     Client,
-    /// The handler has said all.
+    /// The handler closed its side.
     Handler,
-    /// The handler says nothing.
+    /// The handler is silent.
     Silent,
-    /// A side takes nothing.
+    /// A side accepts no data.
     Stalled,
-    /// A side broke off.
+    /// A connection failed.
     Broken,
 }
 
-/// Passes bytes until either side ends. What the handler sent before its end reaches the client.
+/// Copies bytes until either side ends. Data that the handler sent before its end reaches the client.
 pub async fn run<C, H>(client: C, handler: H) -> Ended
 where
     C: AsyncRead + AsyncWrite + Unpin,
@@ -44,14 +44,14 @@ where
         ended = carry(from_client, &mut to_handler, None) => ended.unwrap_or(Ended::Client),
         ended = carry(from_handler, &mut to_client, Some(SILENT)) => ended.unwrap_or(Ended::Handler),
     };
-    // Each learns of it at once; what fails here has gone already.
+    // Both sides are told at once. An error here means that the side is already gone.
     let _ =
         timeout(Duration::from_secs(1), async { tokio::join!(to_client.shutdown(), to_handler.shutdown()) })
             .await;
     ended
 }
 
-/// One direction, with the longest time that nothing may come; what went wrong, if anything did.
+/// Copies one direction, with a limit on the silence; returns the fault, if there was one.
 async fn carry(
     mut from: impl AsyncRead + Unpin,
     to: &mut (impl AsyncWrite + Unpin),
@@ -112,7 +112,7 @@ mod tests {
         let (theirs, handler) = duplex(64);
         let relayed = tokio::spawn(run(ours, theirs));
         assert_eq!(relayed.await.unwrap(), Ended::Silent);
-        // And the client learns of it.
+        // The client is told as well.
         assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
         drop(handler);
     }

@@ -1,8 +1,8 @@
-//! Which request is meant: method and path to a [`Route`], without looking at anything else.
+//! Maps method and path to a [`Route`], without any other input.
 //!
-//! The calls of the aggregated API are those of [`crate::endpoints`]; any other path is answered with 404 after
-//! authentication. A call carries the attributes of its access review (see [`Route::access`]), so that none can
-//! be served without one.
+//! The calls of the aggregated API are those of [`crate::endpoints`]; any other path is answered with 404
+//! after authentication. A call contains the attributes of its access review (see [`Route::access`]), so that
+//! no call is served without one.
 
 use barevirt_api::webhooks::Hook;
 use http::Method;
@@ -22,9 +22,9 @@ pub const EVACUATION_PATH: &str = "pod-eviction-evacuate";
 pub enum Route {
     /// An admission review.
     Webhook(Hook),
-    /// An eviction that may mark its instance, told by who says that word: [`EVACUATION_PATH`].
+    /// An eviction that may mark its instance, with the seal in its path: [`EVACUATION_PATH`].
     Evacuation(String),
-    /// `/`: where there is something to be found.
+    /// `/`: the paths below which this server answers.
     Paths,
     /// `/apis`: the groups of this server.
     Groups,
@@ -42,18 +42,18 @@ pub enum Route {
     Call(Called),
 }
 
-/// A call, and what it is made on.
+/// A call and its object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Called {
-    /// Which call.
+    /// The endpoint.
     pub endpoint: &'static Endpoint,
     /// Version in the path.
     pub version: &'static str,
     /// Namespace of the object; empty for the cluster.
     pub namespace: String,
-    /// Name of the object; empty where there is none.
+    /// Name of the object; empty for calls without one.
     pub name: String,
-    /// What the path has where the endpoint's has braces: letters and digits.
+    /// Path elements in the places where the endpoint has braces: letters and digits.
     pub parameters: Vec<String>,
 }
 
@@ -62,11 +62,11 @@ pub struct Called {
 pub enum NoRoute {
     /// No such path: 404.
     NotFound,
-    /// The path exists, this method on it does not: 405.
+    /// The path exists, but not with this method: 405.
     MethodNotAllowed,
 }
 
-/// The attributes of an access review. What is empty is not asked for.
+/// The attributes of an access review. Empty attributes are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// API group.
@@ -86,7 +86,7 @@ pub struct Access {
 }
 
 impl Called {
-    /// What the person must be allowed to do. `None`: a call that is open to everybody.
+    /// The permission that the user needs. `None` for a call that is open to all clients.
     pub fn access(&self) -> Option<Access> {
         if self.endpoint.on == On::Everyone {
             return None;
@@ -104,10 +104,10 @@ impl Called {
 }
 
 impl Route {
-    /// What the person must be allowed to do. `None`: a path that needs no permission of its own.
+    /// The permission that the user needs. `None` for a path that needs no permission of its own.
     ///
-    /// Where there is something to ask, the request must come from the API server's aggregator, with its certificate.
-    /// Webhooks come without one.
+    /// If a permission is needed, the request must come from the API server's aggregator with its
+    /// certificate. Webhooks come without one.
     pub fn access(&self) -> Option<Access> {
         match self {
             Self::Call(called) => called.access(),
@@ -182,7 +182,8 @@ fn known_version(version: &str) -> Result<&'static str, NoRoute> {
     VERSIONS.into_iter().find(|known| *known == version).ok_or(NoRoute::NotFound)
 }
 
-/// A name as Kubernetes has them (DNS subdomain). Anything else, an escaped slash included, is no object.
+/// A name that objects can have (a DNS subdomain). Any other text, such as an escaped slash, is not an
+/// object.
 pub(crate) fn object_name(text: &str) -> Result<String, NoRoute> {
     let good = (1..=253).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')

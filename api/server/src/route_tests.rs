@@ -1,9 +1,9 @@
-//! Which request is which.
+//! The routes of methods and paths.
 
 use super::*;
 use crate::endpoints::{Call, MachineAction};
 
-/// A path of that endpoint, with words of people in place of those in braces.
+/// A path of this endpoint, with sample values instead of the braces.
 fn path(endpoint: &Endpoint, version: &str) -> String {
     let words: Vec<&str> = endpoint
         .path
@@ -23,8 +23,8 @@ fn path(endpoint: &Endpoint, version: &str) -> String {
     }
 }
 
-/// Every call with its access review, and whether there is something behind it. A change here is a change of who may do
-/// what, or of what works.
+/// Every call with its access review, and whether it is supported. A change here changes permissions or
+/// supported calls.
 #[test]
 fn every_call_has_its_access_review() {
     let mut table = String::new();

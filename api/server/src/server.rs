@@ -1,4 +1,4 @@
-//! The listener: the loop of all our servers, with what virt-api answers.
+//! The listener of virt-api: the accept loop that all our servers share, with virt-api's answers.
 
 use std::sync::Arc;
 
@@ -10,12 +10,13 @@ use tokio::net::TcpListener;
 use crate::dispatch;
 use crate::state::State;
 
-/// Accepts until the future is dropped. Streams of guests have left the loop: their own limits are in [`crate::streams`].
+/// Accepts connections until the future is dropped. Streams of guests are no longer part of the loop: their
+/// limits are in [`crate::streams`].
 pub async fn serve(state: Arc<State>, listener: TcpListener) {
     let (certificates, proxies) = (state.clone(), state.clone());
-    // Of this moment: it changes when certificates are renewed.
+    // The current configuration: it changes when certificates are renewed.
     let tls = move || certificates.certificates.server();
-    // The aggregator is never put out for a stranger.
+    // The aggregator's connection is never displaced by an unknown client.
     let knows = move |shown: &[CertificateDer<'static>]| {
         proxies.front_proxy.load().as_ref().is_some_and(|front_proxy| front_proxy.trusts(shown).is_ok())
     };

@@ -1,4 +1,4 @@
-//! What every request may use: clients, certificates, settings, open streams.
+//! Values that every request may use: clients, certificates, settings, open streams.
 
 use std::sync::Arc;
 
@@ -13,34 +13,34 @@ use crate::front_proxy;
 use crate::streams::Streams;
 use crate::tls::Certificates;
 
-/// What every request may use.
+/// Values that every request may use.
 #[derive(Debug)]
 pub struct State {
     /// The client with the service account of virt-api.
     pub client: KubeClient,
-    /// A client for what webhooks read, with its own rate limit.
+    /// A client for reads of webhooks, with its own rate limit.
     pub webhooks: KubeClient,
     /// Namespace of the installation.
     pub namespace: String,
     /// Certificates in use.
     pub certificates: Certificates,
-    /// Which proxy may speak for users.
+    /// The configuration of the proxy that may speak for users.
     pub front_proxy: front_proxy::Current,
     /// Settings of the installation, metrics of this process.
     pub probes: Arc<Probes>,
-    /// What bodies of requests may take.
+    /// Limits on request bodies.
     pub bodies: Bodies,
-    /// Streams that are open.
+    /// Open streams.
     pub streams: Streams,
-    /// Machines that were admitted.
+    /// The count of admitted machines.
     pub created: Created,
 }
 
 impl State {
-    /// Settings in force.
+    /// Settings in effect.
     ///
     /// # Errors
-    /// 503 before they were read once.
+    /// 503 before they were read for the first time.
     pub fn config(&self) -> Result<Arc<Reading>, Refusal> {
         self.probes
             .installation

@@ -1,7 +1,7 @@
-//! How many streams there are: limits for each guest and each user, and what one costs.
+//! Limits on the number of streams, for each guest and each user, and the memory of a stream.
 //!
-//! A stream is a console, a display, a USB device or a forwarded connection. Without limits one user's loop takes the memory of all, or
-//! all the connections that this server accepts.
+//! A stream is a console, a display, a USB device or a forwarded connection. Without limits, a loop of one
+//! user could take all memory, or all connections that this server accepts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -20,11 +20,11 @@ pub const OF_GUEST: usize = 128;
 /// Streams of one user at the same time.
 pub const OF_USER: usize = 512;
 
-/// All that are open.
+/// All open streams.
 #[derive(Debug, Clone, Default)]
 pub struct Streams(Arc<Mutex<HashMap<Holder, usize>>>);
 
-/// What a stream leads to.
+/// The target of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The serial console.
@@ -35,9 +35,9 @@ pub enum Kind {
     Usb,
     /// A port of the guest.
     Port,
-    /// QEMU's monitor. KubeVirt has none, and no name for how many there are.
+    /// QEMU's monitor. KubeVirt has no such stream, and no metric for it.
     Qmp,
-    /// The same, of a person who may only ask.
+    /// The same for a user who may only query.
     QmpQueries,
 }
 
@@ -52,8 +52,9 @@ impl Kind {
         }
     }
 
-    /// Streams of that kind to one guest at the same time, where they are fewer than [`OF_GUEST`]. A launcher serves 16 clients
-    /// of its monitor: those who may only look, through two virt-apis, take half of them.
+    /// Streams of this kind to one guest at the same time, if the limit is lower than [`OF_GUEST`]. A
+    /// launcher serves 16 clients of its monitor: users who may only query, through two virt-apis, get half
+    /// of them.
     fn of_guest(self) -> usize {
         match self {
             Kind::QmpQueries => 4,
@@ -67,11 +68,11 @@ impl Kind {
 enum Holder {
     User(String),
     Guest(String, String),
-    /// A guest's of one kind, for metrics.
+    /// Streams of one kind to a guest, for metrics.
     Kind(Kind, String, String),
 }
 
-/// One that is open, for as long as this value is held.
+/// An open stream, counted as long as this value is held.
 #[derive(Debug)]
 pub struct Seat {
     streams: Streams,
@@ -79,10 +80,10 @@ pub struct Seat {
 }
 
 impl Streams {
-    /// One more.
+    /// Opens a stream.
     ///
     /// # Errors
-    /// 429 naming the user or the guest that has too many.
+    /// 429 with the name of the user or the guest that has too many.
     pub fn open(&self, kind: Kind, user: &str, namespace: &str, name: &str) -> Result<Seat, Refusal> {
         let holders = [
             Holder::User(user.to_owned()),
@@ -117,14 +118,14 @@ impl Streams {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Holder, usize>> {
-        // Nothing that holds it can leave it half changed.
+        // No code panics while it holds the lock with the map half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Collector for Streams {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        // Copied: nobody waits for whoever reads this.
+        // The counts are copied, so that no stream waits for the metrics.
         let mut of_kind: BTreeMap<Kind, Vec<(String, String, usize)>> = BTreeMap::new();
         for (holder, count) in self.lock().iter() {
             if let Holder::Kind(kind, namespace, name) = holder {

@@ -1,11 +1,11 @@
-//! Certificates of this server: what it shows to those who call it, and to the handlers that it calls.
+//! Certificates of this server: the one for its clients, and the one for calls to handlers.
 //!
-//! The listener asks every client for a certificate and accepts whatever comes, none included: webhooks are called
-//! without one, the aggregator shows its front-proxy certificate, and a certificate of a strange CA must lead to a 401
-//! and not to a broken connection. The handshake proves possession of the key; whether the certificate is trusted for
-//! anything is decided per request, in [`crate::front_proxy`].
+//! The listener asks every client for a certificate and accepts any, or none: webhooks are called without
+//! one, the aggregator shows its front-proxy certificate, and a certificate of an unknown CA must lead to a
+//! 401 and not to a broken connection. The handshake only proves possession of the key;
+//! [`crate::front_proxy`] decides for each request whether the certificate is trusted.
 //!
-//! What follows the files is [`barevirt_component::certificates`].
+//! [`barevirt_component::certificates`] follows the files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 const OF_PROBES: &[&[u8]] = &[b"http/1.1"];
 
-/// Where the certificates of this server lie.
+/// Paths of this server's certificates.
 #[derive(Debug, Clone)]
 pub struct Files {
     /// `tls.crt` and `tls.key` that this server shows.
     pub serving: PathBuf,
     /// `tls.crt` and `tls.key` with which it calls handlers.
     pub client: PathBuf,
-    /// Directory with `ca-bundle`: who signs handlers' certificates.
+    /// Directory with `ca-bundle`, the authorities that sign handlers' certificates.
     pub ca: PathBuf,
 }
 
-/// Certificates in use; the newest good ones.
+/// Certificates in use: the newest valid ones.
 #[derive(Debug)]
 pub struct Certificates {
     shown: Shown,
@@ -48,14 +48,14 @@ impl Certificates {
         Self {
             shown: shown.clone(),
             probes: Server::follow(shown.clone(), Clients::Everybody, policy.clone(), OF_PROBES),
-            // A body that waits must not keep others waiting on the same connection, as streams of HTTP/2 do.
+            // HTTP/1.1 only: with HTTP/2, a waiting body could block other streams on the same connection.
             uploads: Server::follow(shown.clone(), Clients::Shown, policy.clone(), OF_PROBES),
             server: Server::follow(shown, Clients::Shown, policy.clone(), PROTOCOLS),
             to_handlers: Client::follow(client, trusted, policy.clone()),
         }
     }
 
-    /// Comes back when all of them are there.
+    /// Returns as soon as all certificates exist.
     pub async fn ready(&self) {
         tokio::join!(
             self.server.ready(),
@@ -65,32 +65,33 @@ impl Certificates {
         );
     }
 
-    /// For the next connection.
+    /// Configuration for the next connection.
     pub fn server(&self) -> Option<Arc<ServerConfig>> {
         self.server.current()
     }
 
-    /// Whether whoever says so was told by the operator: the API server, by its configuration.
+    /// Whether this is the seal that the operator wrote into the API server's configuration, so that the
+    /// caller is the API server.
     pub fn is_seal(&self, said: &str) -> bool {
         self.shown.borrow().as_ref().is_some_and(|pair| pair.seal().is(said))
     }
 
-    /// For the next connection of who probes.
+    /// Configuration for the next connection to the probes.
     pub fn probes(&self) -> Option<Arc<ServerConfig>> {
         self.probes.current()
     }
 
-    /// For the next connection of who uploads.
+    /// Configuration for the next upload.
     pub fn uploads(&self) -> Option<Arc<ServerConfig>> {
         self.uploads.current()
     }
 
-    /// What this server shows; none before there is any.
+    /// The certificate that this server shows; `None` before there is one.
     pub fn shown(&self) -> Option<Arc<Pair>> {
         self.shown.borrow().clone()
     }
 
-    /// For the next call to a handler: shows the client certificate, trusts only our own CA.
+    /// Configuration for the next call to a handler: shows the client certificate and trusts only our own CA.
     pub fn to_handlers(&self) -> Option<Arc<ClientConfig>> {
         self.to_handlers.current()
     }

@@ -1,7 +1,8 @@
-//! Calls to the handler of a node: websockets passed through byte by byte, and single requests.
+//! Calls to the handler of a node: websockets that are copied byte by byte, and single requests.
 //!
-//! The handler is found by the node that the instance's status names, and trusted because its certificate is signed by
-//! our CA for the handler of that node; an address alone proves nothing, and neither does another node's certificate.
+//! The handler is found by the node in the instance's status. It is trusted because our CA has signed its
+//! certificate for the handler of this node; an address proves nothing, and the certificate of another node
+//! is not accepted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,20 +32,20 @@ use crate::tls::Certificates;
 
 /// Port of every handler.
 pub const PORT: u16 = 8186;
-/// Host of requests; any would do.
+/// Host header of requests; its value has no meaning.
 const HOST: &str = "virt-handler";
-/// Until the handler has answered the request's head.
+/// Time limit for the head of the handler's answer.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The one type of body beside JSON.
+/// The only content type besides JSON.
 const PNG: &str = "image/png";
 /// Largest answer that is not a stream.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// Bytes on their way in each direction of a stream that ends here.
+/// Buffered bytes in each direction of a stream that ends here.
 const OWN_BUFFER: usize = 32 << 10;
 
-/// A handler to talk to.
+/// The handler of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handler {
     /// Address of its pod.
@@ -56,7 +57,7 @@ pub struct Handler {
 /// Finds the handler of a node.
 ///
 /// # Errors
-/// 500 naming the node where none runs.
+/// 500 with the name of the node if no handler runs there.
 pub async fn find(client: &Client, namespace: &str, node: &str) -> Result<Handler, Refusal> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let params = ListParams::default()
@@ -77,18 +78,18 @@ pub async fn find(client: &Client, namespace: &str, node: &str) -> Result<Handle
 pub struct Exchange<'a> {
     /// Its method.
     pub method: Method,
-    /// Where, with the query.
+    /// Path with the query.
     pub path: &'a str,
-    /// What goes along.
+    /// Body of the request.
     pub body: Bytes,
-    /// How long the handler may take.
+    /// Time limit for the handler.
     pub within: Duration,
 }
 
-/// Sends one request and returns the handler's answer as it is.
+/// Sends one request and returns the handler's answer unchanged.
 ///
 /// # Errors
-/// 504 where the handler does not answer in time, 500 where it cannot be reached.
+/// 504 if the handler does not answer in time, 500 if it cannot be reached.
 pub async fn call(
     certificates: &Certificates,
     handler: &Handler,
@@ -106,11 +107,11 @@ pub async fn call(
     collect(handler, response).await
 }
 
-/// Passes a websocket through: the handler gets the client's upgrade headers, the client the handler's answer, and
-/// afterwards the bytes of each side go to the other as they are.
+/// Forwards a websocket: the handler gets the client's upgrade headers, the client gets the handler's answer,
+/// and then bytes are copied in both directions.
 ///
 /// # Errors
-/// 400 for a request that is no upgrade; else as for [`call`].
+/// 400 for a request that is not an upgrade; else as for [`call`].
 pub async fn stream(
     certificates: &Certificates,
     handler: &Handler,
@@ -165,12 +166,12 @@ pub async fn stream(
     Ok(answer)
 }
 
-/// What came of asking for a stream.
+/// The result of a request for a stream.
 #[derive(Debug)]
 pub enum Opened {
-    /// Our end of it.
+    /// Our end of the stream.
     Stream(DuplexStream),
-    /// The handler's refusal, as it is.
+    /// The handler's refusal, unchanged.
     Refused(Answer),
 }
 
@@ -232,7 +233,7 @@ async fn connect(
     Ok(sender)
 }
 
-/// A TLS session that only the handler of that node can accept.
+/// A TLS session that only the handler of this node can accept.
 async fn session(
     config: Arc<ClientConfig>,
     node: &str,

@@ -1,4 +1,5 @@
-//! Whom virt-api takes for the handler of a node: real handshakes, with certificates as virt-operator makes them and others.
+//! Which servers virt-api accepts as the handler of a node: real handshakes, with certificates like
+//! virt-operator's and with others.
 
 use super::*;
 use crate::tls::{Certificates, Files};
@@ -23,7 +24,7 @@ fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Certificate and key, PEM.
+/// Certificate and key, as PEM.
 fn leaf(
     by: &Authority,
     common_name: &str,
@@ -39,7 +40,8 @@ fn leaf(
     [params.signed_by(&key, by).unwrap().pem(), key.serialize_pem()]
 }
 
-/// One connection to a server that shows this certificate and asks for one of ours: what it says, if it is believed.
+/// One connection to a server that shows this certificate and asks for a client certificate of ours; returns
+/// the server's answer if it is trusted.
 async fn asked(certificates: &Certificates, ours: &Authority, shown: &[String; 2]) -> Option<String> {
     let pair = Pair::read(shown[0].as_bytes(), shown[1].as_bytes()).unwrap();
     let trusted = Authorities::read(ours.pem().as_bytes()).unwrap();
@@ -55,7 +57,7 @@ async fn asked(certificates: &Certificates, ours: &Authority, shown: &[String; 2
     tokio::spawn(async move {
         let (tcp, _) = listener.accept().await.unwrap();
         let Ok(mut tls) = TlsAcceptor::from(server.current().unwrap()).accept(tcp).await else { return };
-        // It says whom it has seen.
+        // The server answers with the name of the client.
         let chain = tls.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
         let seen = chain.first().and_then(Seen::read).map_or_else(String::new, |seen| seen.common_name);
         tls.write_all(seen.as_bytes()).await.unwrap();
@@ -114,7 +116,7 @@ async fn only_the_handler_of_that_node_is_believed() {
     ] {
         let said = asked(&certificates, &ours, &shown).await;
         assert_eq!(said.is_some(), believed, "{who}: {said:?}");
-        // And it has seen who asks.
+        // The server has seen the client's certificate.
         assert!(said.is_none_or(|said| said == "kubevirt.io:system:client:virt-handler"), "{who}");
     }
 }

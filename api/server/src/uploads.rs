@@ -1,17 +1,19 @@
-//! Uploads into claims, where there is no CDI: tokens, and the proxy to the pods that take images.
+//! Uploads into claims in clusters without CDI: tokens, and the proxy to the pods that receive images.
 //!
 //! ```text
 //!   API server's aggregator --POST .../uploadtokenrequests-----> token for one claim, five minutes
 //!                           --POST .../uploads/CLAIM/proxy--+
 //!                                                           +--> proxy: is its pod ready? --mutual TLS--> the pod
-//!   anybody with a token ------POST /v1beta1/upload ...-----+
+//!   any client with a token ------POST /v1beta1/upload ...-----+
 //! ```
 //!
-//! The listener is another one than that of webhooks and calls: it may be exposed, its requests have no end in sight, and it speaks
-//! HTTP/1.1 alone, so that an image that waits for a slow disk keeps nobody else's request on the same connection waiting.
+//! The listener is separate from that of webhooks and calls: it may be exposed, its requests can take very
+//! long, and it speaks only HTTP/1.1, so that an image that waits for a slow disk cannot block another
+//! request on the same connection.
 //!
-//! Whoever comes by the aggregator is asked about ([`crate::authorize`]); whoever comes with a token was asked about when it was made. The
-//! group is CDI's (`upload.cdi.kubevirt.io`): virt-operator has the API server send its requests here only where there is no CDI.
+//! Requests through the aggregator are authorized ([`crate::authorize`]); requests with a token were
+//! authorized when the token was made. The group is CDI's (`upload.cdi.kubevirt.io`): virt-operator registers
+//! this server for it only in clusters without CDI.
 
 mod group;
 mod pod;
@@ -37,10 +39,10 @@ use crate::state::State;
 use proxy::Way;
 use route::Route;
 
-/// Images on their way at the same time, in each replica. Each takes some hundred kilobytes.
+/// Uploads at the same time, in each replica. Each takes some hundred kilobytes.
 const MOST: usize = 64;
 
-/// What requests of this listener may use.
+/// Values that requests of this listener may use.
 #[derive(Debug)]
 pub struct Uploads {
     state: Arc<State>,
@@ -48,18 +50,18 @@ pub struct Uploads {
 }
 
 impl Uploads {
-    /// None is on its way.
+    /// No upload is running.
     #[must_use]
     pub fn new(state: Arc<State>) -> Arc<Self> {
         Arc::new(Uploads { state, seats: Arc::new(Semaphore::new(MOST)) })
     }
 }
 
-/// Accepts until the future is dropped.
+/// Accepts connections until the future is dropped.
 pub async fn serve(uploads: Arc<Uploads>, listener: TcpListener) {
     let (certificates, proxies) = (uploads.state.clone(), uploads.state.clone());
     let tls = move || certificates.certificates.uploads();
-    // The aggregator is never put out for a stranger.
+    // The aggregator's connection is never displaced by an unknown client.
     let knows = move |shown: &[CertificateDer<'static>]| {
         proxies.front_proxy.load().as_ref().is_some_and(|front_proxy| front_proxy.trusts(shown).is_ok())
     };
@@ -113,7 +115,7 @@ async fn respond(uploads: &Uploads, caller: &Caller, request: Request<Incoming>)
     }
 }
 
-/// Who asks by way of the aggregator, if they may.
+/// The user of a request through the aggregator, if permitted.
 async fn allowed(
     uploads: &Uploads,
     caller: &Caller,
@@ -134,7 +136,7 @@ async fn allowed(
 }
 
 impl Uploads {
-    /// Passes a request on to the pod of the claim, once it is known that it may be.
+    /// Forwards a permitted request to the pod of the claim.
     async fn forward(
         &self,
         caller: &Caller,
@@ -142,7 +144,7 @@ impl Uploads {
         way: Way,
         request: Request<Incoming>,
     ) -> Result<Answer, Refusal> {
-        // Who was let in makes no room for strangers.
+        // An authorized request is not displaced by unknown clients.
         let _work = caller.work();
         let server = pod::find(&self.state.client.0, namespace, claim).await?;
         if request.method() == http::Method::HEAD {

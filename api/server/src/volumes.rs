@@ -1,12 +1,13 @@
-//! addvolume and removevolume: a volume with its disk, put into a machine's template or into an instance, and taken out again.
+//! addvolume and removevolume: add a volume with its disk to a machine's template or to an instance, or
+//! remove it.
 //!
 //! ```text
-//!   of a machine    --> its template, whether it runs or not; virt-controller has a running instance follow
-//!   of an instance  --> its specification, where no machine owns it, which would undo that
+//!   of a machine    --> its template, whether it runs or not; virt-controller applies the change to a running instance
+//!   of an instance  --> its specification, if no machine owns it (a machine would undo the change)
 //! ```
 //!
-//! Patches test what they were decided on: of two people at once the second one's call looks anew. What is decided is pure, on
-//! the lists as they are stored.
+//! Patches test the values that they are based on: if two users call at once, the second call reads the
+//! object again. The decision is pure and works on the lists as stored.
 
 use barevirt_api::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
 use barevirt_api::names;
@@ -23,10 +24,10 @@ use crate::endpoints::{On, VolumeAction};
 use crate::front_proxy::User;
 use crate::machine::{self, LOOKS};
 
-/// Bus of a disk that names none: `virtctl`'s default, and one of the two that know hotplug.
+/// Bus of a disk that names none: `virtctl`'s default, and one of the two buses that support hotplug.
 const BUS: &str = "scsi";
 
-/// `AddVolumeOptions` and `RemoveVolumeOptions` in one: each call looks at its own fields.
+/// `AddVolumeOptions` and `RemoveVolumeOptions` in one: each call reads its own fields.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Options {
@@ -36,20 +37,20 @@ struct Options {
     dry_run: Vec<String>,
 }
 
-/// What is asked for.
+/// The requested change.
 #[derive(Debug, Clone, PartialEq)]
 enum Wish {
-    /// A volume and its disk, both of that name.
+    /// A volume and its disk, both with this name.
     Add { volume: Value, disk: Value },
-    /// A volume of that name, or on a claim of that name.
+    /// A volume with this name, or on a claim with this name.
     Remove(String),
 }
 
-/// Carries a call out. 202 says that the wish stands, not that it came true.
+/// Carries a call out. 202 means that the request was recorded, not that it is carried out.
 ///
 /// # Errors
-/// 400 without the gate and for options that are not whole; 404 for an object that does not exist; 409 for one that cannot do
-/// it; 422 with what admission says of the change.
+/// 400 without the gate and for incomplete options; 404 for an object that does not exist; 409 for an object
+/// whose state does not allow the change; 422 with admission's message about the change.
 pub async fn act(
     client: &Client,
     gates: &Gates,
@@ -83,7 +84,7 @@ pub async fn act(
         if let Some((seen, refusal)) = &refused
             && *seen == version
         {
-            // Nobody was faster: it is the change itself that is wrong.
+            // No other client changed the object: the change itself is wrong.
             return Err(refusal.clone());
         }
         let change = match on {
@@ -117,7 +118,7 @@ pub async fn act(
     Err(refused.map_or_else(|| Refusal::internal("no look was taken"), |(_, refusal)| refusal))
 }
 
-/// Reads what is asked for; an added disk has the volume's name, and its volume is one that can go again.
+/// The requested change. An added disk has the volume's name, and its volume can be removed again.
 fn wish(action: VolumeAction, options: Options) -> Result<Wish, Refusal> {
     let Options { name, disk, volume_source, dry_run: _ } = options;
     let requires = |kind: &str, what: &str| Err(Refusal::bad_request(format!("{kind} requires {what}")));
@@ -168,7 +169,7 @@ fn default_bus(bus: &mut Option<String>) {
     }
 }
 
-/// Sources that can come and go, and the member of each with the name of what it is on.
+/// Sources that can be hotplugged, and the member of each with the name of its claim or DataVolume.
 const SOURCES: [(&str, &str); 2] = [("dataVolume", "name"), ("persistentVolumeClaim", "claimName")];
 
 /// The change of a machine.
@@ -177,7 +178,7 @@ fn of_machine(name: &str, vm: &Value, wish: &Wish) -> Result<Value, Refusal> {
         .map_err(|why| Refusal::conflict("virtualmachine", name, why))
 }
 
-/// The change of an instance, which runs by itself.
+/// The change of an instance without a machine.
 fn of_instance((namespace, name): (&str, &str), vmi: &DynamicObject, wish: &Wish) -> Result<Value, Refusal> {
     let conflict = |why: String| Refusal::conflict("virtualmachineinstance", name, why);
     let owner = vmi.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
@@ -190,20 +191,20 @@ fn of_instance((namespace, name): (&str, &str), vmi: &DynamicObject, wish: &Wish
     if vmi.data["status"]["phase"] != names::PHASE_RUNNING {
         return Err(conflict("VMI is not running".to_owned()));
     }
-    // It arrives with what it had when it left.
+    // The guest arrives on the target with the volumes that it had at the start of the migration.
     if is_on_its_way(&vmi.data["status"]["migrationState"]) {
         return Err(conflict("Cannot handle volume requests while VMI migration is in progress".to_owned()));
     }
     patch("/spec", &vmi.data["spec"], wish).map_err(conflict)
 }
 
-/// Whether handlers have a migration in hand that has not ended.
+/// Whether handlers are carrying out a migration that has not ended.
 fn is_on_its_way(state: &Value) -> bool {
     let begun = state["migrationUid"].as_str().is_some_and(|uid| !uid.is_empty());
     begun && !(state["completed"] == true && state["endTimestamp"].is_string())
 }
 
-/// The patch of a specification at that path; a conflict in KubeVirt's words.
+/// The patch of a specification at this path; a conflict has KubeVirt's message.
 fn patch(path: &str, spec: &Value, wish: &Wish) -> Result<Value, String> {
     let (mut volumes, mut disks) = (list(&spec["volumes"]), list(&spec["domain"]["devices"]["disks"]));
     match wish {
@@ -257,7 +258,7 @@ fn name_of(item: &Value) -> &str {
     item["name"].as_str().unwrap_or_default()
 }
 
-/// Name of the DataVolume or claim that a volume is on.
+/// Name of the DataVolume or claim of a volume.
 fn source_of(volume: &Value) -> Option<&str> {
     SOURCES.into_iter().find_map(|(member, name)| volume[member][name].as_str())
 }

@@ -1,4 +1,4 @@
-//! What a call asks for, and the patch that it leads to.
+//! Requested changes, and the patches that they lead to.
 
 use super::*;
 
@@ -27,11 +27,11 @@ fn spec() -> Value {
     json!({"volumes": volumes, "domain": {"devices": {"disks": disks}}})
 }
 
-/// The specification after the change, where the patch's tests hold.
+/// The specification after the change, if the patch's tests succeed.
 fn changed(spec: &Value, wish: &Wish) -> Result<Value, String> {
     let mut object = json!({ "spec": spec });
     let operations: json_patch::Patch = serde_json::from_value(patch("/spec", spec, wish)?).unwrap();
-    // A test of a member that is not there holds in Kubernetes where its value is null.
+    // In Kubernetes, a test of a missing member succeeds if its value is null.
     let absent = |operation: &json_patch::PatchOperation| matches!(operation, json_patch::PatchOperation::Test(test) if test.value.is_null());
     let (absent, operations): (Vec<_>, Vec<_>) = operations.0.into_iter().partition(absent);
     assert!(absent.iter().all(|operation| object.pointer(operation.path().as_str()).is_none()), "{absent:?}");
@@ -111,11 +111,11 @@ fn a_volume_comes_with_its_disk_and_goes_with_it() {
     let after = changed(&spec(), &wish).unwrap();
     assert_eq!(after["volumes"].as_array().unwrap().len(), 4);
     assert_eq!(after["domain"]["devices"]["disks"][3], json!({"name": "new", "disk": {"bus": "scsi"}}));
-    // By its own name, and by that of its claim.
+    // By the volume's own name, and by that of its claim.
     for name in ["new", "c"] {
         assert_eq!(changed(&after, &Wish::Remove(name.to_owned())), Ok(spec()), "{name}");
     }
-    // A template with neither list, and one with empty ones.
+    // A template without the lists, and one with empty lists.
     for bare in
         [json!({"domain": {"devices": {}}}), json!({"volumes": [], "domain": {"devices": {"disks": []}}})]
     {

@@ -1,5 +1,5 @@
-//! Whatever arrives at the webhooks: reviews of every kind with anything changed in them, and any bytes. Each is answered,
-//! or is a bad request; nothing panics, and a patch of defaults fits the object it is for.
+//! Arbitrary requests to the webhooks: reviews of every kind with any change, and any bytes. Each is answered
+//! or refused as a bad request; nothing panics, and a patch of defaults fits its object.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
 
@@ -16,7 +16,8 @@ use virt_api::admission::{Facts, Known, review};
 
 const HANDLER: &str = "system:serviceaccount:kubevirt:kubevirt-handler";
 
-/// Group, plural and kind of everything that has a definition. Definitions take their time, and there are many cases.
+/// Group, plural and kind of every definition. Computed once, because definitions take time and there are
+/// many cases.
 static KINDS: LazyLock<Vec<[String; 3]>> = LazyLock::new(|| {
     let names = |crd: CustomResourceDefinition| [crd.spec.group, crd.spec.names.plural, crd.spec.names.kind];
     crd::all().into_iter().map(names).collect()
@@ -47,7 +48,7 @@ fn instance() -> Value {
     })
 }
 
-/// A specification with something in it, for those kinds that have rules about it.
+/// A non-empty specification, for kinds that have rules about it.
 fn specification(kind: &str) -> Value {
     let template = json!({ "metadata": { "labels": { "a": "b" } }, "spec": instance() });
     let machine = json!({
@@ -113,7 +114,7 @@ fn asked(webhook: &Webhook, operation: &str, user: &str, object: &Value, old: &V
     })
 }
 
-/// Asks, and looks at the answer.
+/// Sends a review and checks the answer.
 fn answered(hook: Hook, body: &[u8]) {
     let now: Time = serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap();
     let (settings, facts) = (Settings::default(), Facts::default());
@@ -135,13 +136,13 @@ fn answered(hook: Hook, body: &[u8]) {
     } else if !answer["patch"].is_null() {
         let bytes: Vec<u8> = serde_json::from_value(answer["patch"].clone()).unwrap();
         let patch: json_patch::Patch = serde_json::from_slice(&bytes).unwrap();
-        // With metadata, which an object from the API server always has.
+        // The object has metadata, as every object from the API server does.
         let object: DynamicObject = serde_json::from_value(request["request"]["object"].clone()).unwrap();
         json_patch::patch(&mut serde_json::to_value(object).unwrap(), &patch).unwrap();
     }
 }
 
-/// Something done to a value somewhere in a document.
+/// A change of a value somewhere in a document.
 #[derive(Clone, Debug)]
 enum Change {
     Replace(Value),
@@ -190,7 +191,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Every place in a document.
+/// Pointers to all values in a document.
 fn places(value: &Value, pointer: &str, found: &mut Vec<String>) {
     let members: Vec<(String, &Value)> = match value {
         Value::Object(members) => members
@@ -276,7 +277,7 @@ proptest! {
         let object = object(webhook);
         let mut review = asked(webhook, operation, user, &object, &object);
         for (place, inside, change) in changes {
-            // Half of them where the rules look.
+            // Half of the changes are inside the object, which the rules check.
             let document = match review.pointer_mut("/request/object") {
                 Some(object) if inside => object,
                 _ => &mut review,

@@ -1,10 +1,13 @@
-//! Evictions of launcher pods: looks at the pod and its instance. Attachment pods stay as long as their instance: its guest has their disks.
+//! Evictions of launcher pods, decided from the pod and its instance. An attachment pod stays as long as its
+//! instance, because the guest has its disk.
 //!
-//! A pod is one of them if the controller has recorded it on its instance; its name and labels are its owner's to write.
-//! The API server asks twice about the same eviction. One webhook answers whether the pod is evicted, to anybody who asks, and
-//! writes nothing. The other marks the instance that is to move away; only the API server knows its path (docs/adr/0012).
+//! A pod only counts as such if the controller has recorded it on its instance, because the pod's owner can
+//! write its name and labels. The API server sends two reviews for one eviction. One webhook decides whether
+//! the pod is evicted; it answers every client and writes nothing. The other marks the instance that has to
+//! move; only the API server knows its path (docs/adr/0012).
 //!
-//! What cannot be looked at stays where it is, and who evicts tries again, as with a disruption budget.
+//! If an object cannot be read, the pod stays, and the client tries the eviction again, as with a disruption
+//! budget.
 
 use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION, is_final_phase};
 use barevirt_api::settings::Settings;
@@ -18,11 +21,11 @@ use serde_json::{Value, json};
 
 use super::request::Request;
 
-/// Annotation on evictions: who requests them.
+/// Annotation on evictions: the client that requests them.
 const REQUESTED_BY: &str = "requested-by";
-/// The descheduler's value of it.
+/// The descheduler's value of that annotation.
 const DESCHEDULER: &str = "sigs.k8s.io/descheduler";
-/// Annotation on instances: who requested their eviction.
+/// Annotation on instances: the client that requested their eviction.
 const SOURCE_ANNOTATION: &str = "kubevirt.io/eviction-source";
 
 pub(super) async fn answer(client: &Client, settings: &Settings, request: &Request) -> AdmissionResponse {
@@ -38,7 +41,7 @@ pub(super) async fn answer(client: &Client, settings: &Settings, request: &Reque
     }
 }
 
-/// Answers an eviction: an error says why the pod stays. It writes nothing, whoever asks.
+/// Answers an eviction; an error says why the pod stays. It writes nothing, whichever client asks.
 async fn evict(client: &Client, settings: &Settings, request: &Request) -> Result<(), String> {
     match find(client, settings, request).await? {
         Found { decision: Decision::Pass, .. } => Ok(()),
@@ -46,7 +49,7 @@ async fn evict(client: &Client, settings: &Settings, request: &Request) -> Resul
     }
 }
 
-/// Marks the instance where its eviction means that it is to leave its node.
+/// Marks the instance if the eviction means that it has to leave its node.
 pub(super) async fn mark(client: &Client, settings: &Settings, request: &Request) -> Result<(), String> {
     let Found { decision: Decision::Mark(_), name, node } = find(client, settings, request).await? else {
         return Ok(());
@@ -60,16 +63,16 @@ pub(super) async fn mark(client: &Client, settings: &Settings, request: &Request
     Ok(())
 }
 
-/// What an eviction means.
+/// The consequences of an eviction.
 struct Found {
     decision: Decision,
-    /// The instance; empty where there is none.
+    /// The instance; empty if there is none.
     name: String,
     /// The pod's node.
     node: Option<String>,
 }
 
-/// Looks at the pod and its instance; an error says what could not be looked at.
+/// Reads the pod and its instance; an error says what could not be read.
 async fn find(client: &Client, settings: &Settings, request: &Request) -> Result<Found, String> {
     let passes = || Found { decision: Decision::Pass, name: String::new(), node: None };
     let namespace = request.namespace.as_deref().unwrap_or_default();
@@ -97,7 +100,7 @@ async fn find(client: &Client, settings: &Settings, request: &Request) -> Result
     Ok(Found { decision, name: name.to_owned(), node })
 }
 
-/// The instance of a pod that says to be a launcher or an attachment pod and has not ended.
+/// The instance of a pod whose labels say that it is a launcher or attachment pod, if the pod has not ended.
 fn instance_name(pod: &Pod) -> Option<&str> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let ended = matches!(phase, Some("Succeeded" | "Failed"));
@@ -118,7 +121,7 @@ fn holds_disk_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
 fn is_launcher_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let node = instance.status.as_ref().and_then(|status| status.active_pods.get(uid));
-    // One that is on no node yet has no guest.
+    // An instance without a node has no guest yet.
     node.is_some_and(|node| !node.is_empty())
 }
 
@@ -214,7 +217,7 @@ mod tests {
         );
     }
 
-    /// As much of an API server as an eviction needs; it counts what is written.
+    /// A minimal API server for evictions, which counts writes.
     async fn api_server(writes: Arc<AtomicUsize>) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What some rules look at beside the object itself. Everything else is decided without a request of our own.
+//! Facts about other objects that some rules need. All other rules need no request of our own.
 
 use barevirt_api::backup::VirtualMachineBackup;
 use barevirt_api::instancetype::expand::Lookups;
@@ -17,28 +17,28 @@ use crate::answer::Refusal;
 use crate::expand;
 use crate::infer::{self, Inferred};
 
-/// What other objects say.
+/// Facts about other objects.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The instance that a migration names.
     pub instance: Option<VirtualMachineInstance>,
-    /// The migrations of a new one's namespace.
+    /// The migrations in the namespace of a new one.
     pub migrations: Vec<VirtualMachineInstanceMigration>,
-    /// The restores of a new one's namespace.
+    /// The restores in the namespace of a new one.
     pub restores: Vec<VirtualMachineRestore>,
-    /// The backups of a new one's namespace.
+    /// The backups in the namespace of a new one.
     pub backups: Vec<VirtualMachineBackup>,
     /// Whether there is a KubeVirt object.
     pub installed: bool,
-    /// What would be lost with the installation, if there is something.
+    /// Workloads that would be lost with the installation, if there are any.
     pub workloads: Option<String>,
     /// The instance type and the preference that a machine names.
     pub named: Lookups,
-    /// What it is to name by the labels of a volume.
+    /// The instance type and the preference that the labels of a volume name.
     pub inferred: Inferred,
 }
 
-/// Reads what the hook's rules look at.
+/// Reads the objects that the hook's rules need.
 pub(super) async fn observe(
     client: &Client,
     config: &Reading,

@@ -1,4 +1,4 @@
-//! Kinds beside machines and instances.
+//! Rules for all kinds except machines and instances.
 
 use barevirt_api::instancetype::{VirtualMachineClusterInstancetype, VirtualMachineInstancetype};
 use barevirt_api::migratable::SERVED;
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::request::{Known, Request, read};
 
-/// Everything wrong with the object, or why it cannot be read.
+/// Everything wrong with the object, or why it cannot be decoded.
 pub(super) fn causes(
     hook: Hook,
     known: &Known<'_>,
@@ -92,7 +92,7 @@ pub(super) fn causes(
         Hook::KubeVirtDelete => {
             Ok(kubevirt::delete(&read(request.old_object.as_ref())?, facts.workloads.as_deref()))
         }
-        // Decided elsewhere: machines and instances above, evictions with the pod at hand.
+        // Decided elsewhere: machines and instances in the parent module, evictions together with the pod.
         Hook::MutateMachine
         | Hook::MutateInstance
         | Hook::MutateMigration
@@ -103,11 +103,11 @@ pub(super) fn causes(
     }
 }
 
-/// What is accepted with a warning; none where the object cannot be read.
+/// Warnings for values that are accepted; no warnings if the object cannot be decoded.
 pub(super) fn warnings(hook: Hook, request: &Request) -> Result<Vec<String>, Vec<Cause>> {
     Ok(match hook {
         Hook::Instancetype | Hook::ClusterInstancetype => {
-            // Both kinds have one specification.
+            // Both kinds have the same specification.
             let object: VirtualMachineInstancetype = read(request.object.as_ref())?;
             instancetype::warnings(&object.spec)
         }
@@ -131,7 +131,7 @@ pub(super) fn warnings(hook: Hook, request: &Request) -> Result<Vec<String>, Vec
     })
 }
 
-/// The rules for a new object, or those for a changed one.
+/// The rules for a new object, or those for a change.
 fn either<T: DeserializeOwned>(
     request: &Request,
     create: impl FnOnce(&T) -> Vec<Cause>,
@@ -145,7 +145,7 @@ fn either<T: DeserializeOwned>(
     })
 }
 
-/// No rule for a changed object; [`warnings`] says that the change has no effect.
+/// No rules for a change; [`warnings`] says that the change has no effect.
 fn free<T>(_old: &T, _new: &T) -> Vec<Cause> {
     Vec::new()
 }
@@ -157,7 +157,7 @@ fn status_of(request: &Request) -> Result<Vec<Cause>, Vec<Cause>> {
             let old = request.old_object.as_ref().map(|old| read::<VirtualMachine>(Some(old))).transpose()?;
             Ok(status::machine(old.as_ref(), &read(object)?))
         }
-        // Nothing but that it is one.
+        // The status only has to be readable.
         "virtualmachineinstancereplicasets" => {
             read::<VirtualMachineInstanceReplicaSet>(object).map(|_| Vec::new())
         }

@@ -1,4 +1,4 @@
-//! What a review asks, and how its objects are read.
+//! The request of a review, and how its objects are decoded.
 
 use barevirt_api::settings::Settings;
 use barevirt_api::validate::{self, Cause, Path};
@@ -14,16 +14,16 @@ use crate::answer::Refusal;
 
 pub(super) type Request = AdmissionRequest<DynamicObject>;
 
-/// What a decision is made with, beside the request itself.
+/// The context of a decision, in addition to the request.
 #[derive(Debug)]
 pub struct Known<'a> {
     /// Namespace of the installation.
     pub namespace: &'a str,
     /// Settings of the installation.
     pub settings: &'a Settings,
-    /// What other objects say.
+    /// Facts about other objects.
     pub facts: &'a Facts,
-    /// The time.
+    /// The current time.
     pub now: &'a Time,
 }
 

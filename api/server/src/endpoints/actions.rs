@@ -1,26 +1,26 @@
-//! What may be asked for.
+//! The actions of calls.
 
-/// What a person may ask of a virtual machine.
+/// An action on a virtual machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MachineAction {
-    /// Have it running.
+    /// Starts it.
     Start,
-    /// Have it stopped.
+    /// Stops it.
     Stop,
-    /// Have it stopped, then running.
+    /// Stops it, then starts it.
     Restart,
 }
 
-/// What a person may ask of a machine's or an instance's volumes.
+/// An action on the volumes of a machine or an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VolumeAction {
-    /// One more, with its disk.
+    /// Adds a volume with its disk.
     Add,
-    /// One less.
+    /// Removes a volume.
     Remove,
 }
 
-/// What a person may ask of a running instance.
+/// A call on a running instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceAction {
     /// Its first serial line, as a websocket.
@@ -33,36 +33,36 @@ pub enum InstanceAction {
     Qmp,
     /// QMP commands and events, as a websocket.
     QmpStream,
-    /// What its launcher knows of QEMU, for a bundle.
+    /// The launcher's information about QEMU, for a debug bundle.
     Debug,
 }
 
-/// What a person may do to a guest that runs, or learn of it.
+/// An action on a running guest, or information about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
-    /// Its CPUs stand still.
+    /// Pauses its CPUs.
     Pause,
-    /// They go on.
+    /// Lets its CPUs run again.
     Unpause,
-    /// Its file systems are frozen.
+    /// Freezes its file systems.
     Freeze,
-    /// They are thawed.
+    /// Thaws its file systems.
     Unfreeze,
-    /// It is asked to start anew.
+    /// Asks it to reboot.
     SoftReboot,
-    /// Its reset button is pressed.
+    /// Presses its reset button.
     Reset,
-    /// What its agent says of it.
+    /// Information from its agent.
     GuestOsInfo,
-    /// Who is logged in.
+    /// The users who are logged in.
     UserList,
-    /// What is mounted.
+    /// The mounted file systems.
     FilesystemList,
-    /// What its display shows.
+    /// A picture of its display.
     Screenshot,
 }
 
-/// What is behind an endpoint.
+/// The action of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// Version of the product.
@@ -75,19 +75,19 @@ pub enum Call {
     Volume(VolumeAction),
     /// A call on a running instance.
     Instance(InstanceAction),
-    /// Something that is done to a running guest, or learnt of it.
+    /// An action on a running guest, or information about it.
     Control(Control),
     /// A stream to a port of a running guest.
     PortForward,
     /// A machine with its instance type and preference applied.
     Expand,
-    /// What a machine or an instance depends on.
+    /// The objects that a machine or an instance depends on.
     ObjectGraph,
     /// A migration of a running machine.
     Migrate,
-    /// An end of the wish that a guest leaves its node.
+    /// Cancels the evacuation of a guest from its node.
     CancelEvacuation,
-    /// Nothing yet: 501.
+    /// Not supported yet: 501.
     NotYet,
 }
 
@@ -126,7 +126,7 @@ impl InstanceAction {
 }
 
 impl Control {
-    /// Words of the path, here and at the handler.
+    /// Path elements, here and at the handler.
     pub fn path(self) -> &'static str {
         match self {
             Self::Pause => "pause",
@@ -142,7 +142,7 @@ impl Control {
         }
     }
 
-    /// Whether it does something to the guest.
+    /// Whether the control changes the guest.
     pub fn changes(self) -> bool {
         match self {
             Self::Pause | Self::Unpause | Self::Freeze | Self::Unfreeze | Self::SoftReboot | Self::Reset => {

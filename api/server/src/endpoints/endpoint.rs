@@ -1,13 +1,13 @@
-//! One call: where, with which verb, and what for.
+//! One call: path, verb and purpose.
 
 use http::Method;
 
 use super::actions::Call;
 
-/// What a call is made on.
+/// The object of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
-    /// The cluster, for everybody: no access review.
+    /// The cluster, for all clients: no access review.
     Everyone,
     /// The cluster.
     Cluster,
@@ -22,9 +22,9 @@ pub enum On {
 /// Verb of the access review. Each has one HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// GET of something with a name.
+    /// GET of a named object.
     Get,
-    /// GET of something without a name.
+    /// GET without a name.
     List,
     /// POST.
     Create,
@@ -32,7 +32,7 @@ pub enum Verb {
     Update,
 }
 
-/// A body that a call takes or answers with.
+/// A body of a request or an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is the type of that name")]
 pub enum Kind {
@@ -64,16 +64,16 @@ pub enum Kind {
     VirtualMachineMemoryDumpRequest,
 }
 
-/// What a call answers when all is well.
+/// The answer of a successful call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// 202 without a body: the wish stands.
+    /// 202 without a body: the request is accepted.
     Accepted,
     /// 200 without a body.
     Done,
     /// 200 with some JSON.
     Json,
-    /// 200 with a JSON body of that kind.
+    /// 200 with a JSON body of this kind.
     Object(Kind),
     /// 200 with a picture.
     Png,
@@ -88,37 +88,38 @@ pub struct Query {
     pub name: &'static str,
     /// JSON type.
     pub kind: &'static str,
-    /// Whether it has to be there.
+    /// Whether it is required.
     pub required: bool,
-    /// What it does.
+    /// Its effect.
     pub does: &'static str,
 }
 
 /// One call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
-    /// What it is made on.
+    /// The object of the call.
     pub on: On,
-    /// Words of the path after that. A word in braces stands for any, and is no part of the subresource.
+    /// Path elements after the object. An element in braces stands for any value and is not part of the
+    /// subresource.
     pub path: &'static str,
     /// Verb of the access review, and with it the method.
     pub verb: Verb,
-    /// What is behind it.
+    /// The action.
     pub call: Call,
     /// KubeVirt's name of the operation, without the version before it.
     pub operation: &'static str,
-    /// One line for people.
+    /// One line for users.
     pub does: &'static str,
     /// Query parameters.
     pub query: &'static [Query],
     /// Body of the request.
     pub takes: Option<Kind>,
-    /// What comes back.
+    /// The answer.
     pub answers: Answer,
 }
 
 impl Verb {
-    /// As rules have it.
+    /// The verb in rules.
     pub fn word(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -139,7 +140,7 @@ impl Verb {
 }
 
 impl Endpoint {
-    /// Resource of the access review: the plural of the object, or the path where there is none.
+    /// Resource of the access review: the plural of the object, or the path if there is no object.
     pub fn resource(&self) -> &'static str {
         match self.on {
             On::Machine => "virtualmachines",
@@ -148,7 +149,7 @@ impl Endpoint {
         }
     }
 
-    /// Subresource of the access review: the path without the words in braces. Empty where there is no object.
+    /// Subresource of the access review: the path without the elements in braces. Empty without an object.
     pub fn subresource(&self) -> &'static str {
         match self.on {
             On::Machine | On::Instance => self.path.split_once("/{").map_or(self.path, |(before, _)| before),
@@ -156,7 +157,7 @@ impl Endpoint {
         }
     }
 
-    /// As rules and `kubectl` call it: `virtualmachines/start`.
+    /// The name in rules and `kubectl`: `virtualmachines/start`.
     pub fn title(&self) -> String {
         match self.subresource() {
             "" => self.resource().to_owned(),
@@ -164,13 +165,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether the words after the object are those of this call.
+    /// Whether the path elements after the object are those of this call.
     pub fn matches(&self, words: &[&str]) -> bool {
         let own = self.path.split('/');
         own.clone().count() == words.len()
             && own.zip(words).all(|(own, word)| {
                 if own.starts_with('{') {
-                    // A port or a protocol; what is beyond these letters is neither.
+                    // A port or a protocol, which consists of these characters only.
                     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
                 } else {
                     own == *word
@@ -178,7 +179,7 @@ impl Endpoint {
             })
     }
 
-    /// The words of a path that stand where this call has braces.
+    /// The elements of a path in the places where this call has braces.
     pub fn parameters(&self, words: &[&str]) -> Vec<String> {
         let own = self.path.split('/').zip(words);
         own.filter(|(own, _)| own.starts_with('{')).map(|(_, word)| (*word).to_owned()).collect()

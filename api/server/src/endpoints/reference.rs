@@ -1,4 +1,4 @@
-//! docs/reference/subresources.md is what the table of calls says. `make docs` writes it.
+//! Writes docs/reference/subresources.md from the table of calls, for `make docs`.
 
 use super::actions::Call;
 use super::endpoint::{Answer, Endpoint, On};

@@ -33,7 +33,7 @@ const MOVE_CURSOR: Query = Query {
     required: false,
     does: "Move the pointer first, so that a screen that sleeps wakes up; false by default.",
 };
-// Not `timeout`: the API server takes that word for its own.
+// Not `timeout`: the API server interprets this name itself.
 const QMP_TIMEOUT: Query = Query {
     name: "timeoutSeconds",
     kind: "integer",
@@ -53,16 +53,16 @@ const VSOCK_TLS: Query = Query {
     does: "Speak TLS to that program; true by default.",
 };
 
-/// What is behind `migrate`.
+/// The action of `migrate`.
 const MIGRATE: Call = if SERVED { Call::Migrate } else { Call::NotYet };
 
-/// All of them, in the order of discovery.
+/// All calls, in the order of discovery.
 pub static ENDPOINTS: &[Endpoint] = &{
     use Answer::{Done, Object, Png, Stream};
     use Kind as K;
     use Verb::{Create, Get, Update};
     [
-        // A VirtualMachine, running or not.
+        // Calls on a VirtualMachine, running or not.
         machine("start", Update, "Start", "Has the machine running.")
             .calls(Call::Machine(MachineAction::Start))
             .takes(K::StartOptions),
@@ -126,7 +126,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
         )
         .calls(Call::PortForward)
         .answers(Stream),
-        // An instance, which runs.
+        // Calls on an instance.
         instance("console", Get, "Console", "The first serial line, as a websocket.")
             .calls(Call::Instance(InstanceAction::Console))
             .answers(Stream),
@@ -241,7 +241,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "Tells QEMU of a checkpoint; for the controller.",
         )
         .takes(K::BackupCheckpoint),
-        // Without an object.
+        // Calls without an object.
         Endpoint::new(
             On::Namespace,
             "expand-vm-spec",

@@ -1,4 +1,4 @@
-//! Trees of whole objects, and what options leave of them.
+//! Trees of whole objects, and the effect of options on them.
 
 use super::*;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ fn spec() -> Value {
     })
 }
 
-/// Of the specification, in either tree.
+/// The nodes from the specification, in both trees.
 const OF_SPEC: [&str; 17] = [
     " Secret shop/keys config",
     " Secret shop/words config",
@@ -110,7 +110,7 @@ fn a_machine_depends_on_its_instance_and_all_that_it_names() {
         " ControllerRevision shop/old config",
     ];
     assert_eq!(lines(&tree()), [&own[..], &OF_SPEC[..]].concat());
-    // As it stands in answers: groups and namespaces that are empty are there.
+    // As in answers: empty groups and namespaces are included.
     let answer = serde_json::to_value(tree()).unwrap();
     assert_eq!(
         answer["children"][1],

@@ -1,7 +1,7 @@
-//! The tree itself, from the objects as they are. Pure.
+//! Builds the tree from the objects. Pure.
 //!
-//! Kinds, groups and labels are KubeVirt's. A reference that is empty is no object, and the same object twice beneath one
-//! other is one.
+//! Kinds, groups and labels are KubeVirt's. An empty reference is left out, and an object that occurs twice
+//! below the same node is listed once.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use kube::ResourceExt;
 
 use super::Seen;
 
-/// Label of a node: what its object is there for.
+/// Label of a node: the purpose of its object.
 const TYPE_LABEL: &str = "kubevirt.io/dependency-type";
 const KUBEVIRT: &str = "kubevirt.io";
 
-/// What an object is there for; the values of the label.
+/// The purpose of an object; the values of the label.
 #[derive(Clone, Copy)]
 enum Type {
     Storage,
@@ -31,7 +31,7 @@ enum Type {
     Config,
 }
 
-/// A kind of objects: API group, kind, and what it is there for.
+/// A kind of objects: API group, kind, and purpose.
 type Kind = (&'static str, &'static str, Type);
 
 const VM: Kind = (KUBEVIRT, "VirtualMachine", Type::Compute);
@@ -90,7 +90,7 @@ fn node((group, kind, of): Kind, namespace: &str, name: &str) -> ObjectGraphNode
     ObjectGraphNode {
         children: Vec::new(),
         labels: BTreeMap::from([(TYPE_LABEL.to_owned(), of.to_owned())]),
-        // The group of Kubernetes' own kinds and the namespace of what is in none are there, and empty.
+        // The group of Kubernetes' own kinds and the namespace of cluster-wide objects are present but empty.
         object_reference: TypedObjectReference {
             api_group: Some(group.to_owned()),
             kind: kind.to_owned(),
@@ -101,7 +101,7 @@ fn node((group, kind, of): Kind, namespace: &str, name: &str) -> ObjectGraphNode
     }
 }
 
-/// What one object depends on, in its order.
+/// The objects that one object depends on, in order.
 struct Children<'a> {
     namespace: &'a str,
     nodes: Vec<ObjectGraphNode>,
@@ -118,7 +118,8 @@ impl Children<'_> {
         self.push(node(kind, self.namespace, name.unwrap_or_default()));
     }
 
-    /// An instance type or a preference, which a machine can do without where it keeps a copy, and that copy.
+    /// An instance type or a preference, and the machine's copy of it. With a copy the machine does not need
+    /// the original.
     fn named(&mut self, vm: &VirtualMachine, family: Family) {
         let Some(matcher) = family.matcher(vm) else { return };
         if let (Some(name), Ok(scope)) = (matcher.name, matcher.scope()) {
@@ -156,7 +157,7 @@ impl Children<'_> {
         }
     }
 
-    /// What a volume names. Those that are not taken apart here name nothing.
+    /// The objects that a volume names. Other kinds of volumes name none.
     fn volume(&mut self, volume: &Volume) {
         let Volume {
             name: _,
@@ -208,7 +209,7 @@ impl Children<'_> {
     }
 }
 
-/// The secret that a credential is in.
+/// The secret that holds a credential.
 fn secret_of(credential: &AccessCredential) -> Option<&str> {
     let AccessCredential { ssh_public_key, user_password } = credential;
     let key = ssh_public_key.as_ref().and_then(|key| key.source.secret.as_ref());

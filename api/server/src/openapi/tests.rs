@@ -1,4 +1,4 @@
-//! Both documents, complete and without what one of their readers does not know.
+//! Both documents are complete and contain only words that their readers know.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -86,7 +86,7 @@ fn every_reference_leads_to_a_schema() {
     }
 }
 
-/// Words that one of the two forms does not know, or that the API machinery reads differently.
+/// Words that one of the two versions does not know, or that the API machinery interprets differently.
 #[test]
 fn schemas_are_plain() {
     for document in [v2(), v3("v1")] {

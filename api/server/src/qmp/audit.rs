@@ -14,7 +14,7 @@ use super::gate::Gate;
 
 /// How long an Event may take to be recorded.
 const RECORD: Duration = Duration::from_secs(10);
-/// Longest name that is written down; those of commands and arguments are far shorter.
+/// Longest name that is logged; names of commands and arguments are far shorter.
 const LONGEST: usize = 100;
 
 /// The audit log entry of a command.
@@ -27,7 +27,7 @@ pub(super) struct AuditEntry {
 }
 
 impl AuditEntry {
-    /// `by` a call or a stream.
+    /// `by` says whether the command came by a call or a stream.
     pub(super) fn new(by: &'static str) -> Self {
         Self { by, execute: String::new(), arguments: String::new(), class: None }
     }

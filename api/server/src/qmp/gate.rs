@@ -9,7 +9,7 @@ use crate::front_proxy::User;
 use crate::route::{Access, Called};
 use crate::state::{KubeClient, State};
 
-/// A person, the instance that they ask about, and the version of the API that they use.
+/// A user, the instance of the request, and the version of the API in its path.
 #[derive(Debug, Clone)]
 pub(super) struct Gate {
     pub(super) client: KubeClient,
@@ -17,7 +17,7 @@ pub(super) struct Gate {
     version: &'static str,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// UID of the instance; empty while it is not known.
+    /// UID of the instance; empty while unknown.
     pub(super) uid: String,
 }
 
@@ -33,7 +33,7 @@ impl Gate {
         }
     }
 
-    /// Whether the person may give commands of that class. The class of queries is the path's own.
+    /// Whether the user may give commands of this class. Queries need only the right to the path itself.
     async fn review(&self, class: Class) -> Result<(), Refusal> {
         match class {
             Class::Query => Ok(()),
@@ -52,7 +52,7 @@ impl Gate {
         }
     }
 
-    /// Whether the person may give no command but queries. Who cannot be looked up counts as such a person.
+    /// Whether the user may only give queries. If the permission cannot be checked, the answer is yes.
     pub(super) async fn asks_only(&self) -> bool {
         for class in [Class::Harmless, Class::Disruptive] {
             if self.review(class).await.is_ok() {
@@ -62,7 +62,7 @@ impl Gate {
         true
     }
 
-    /// The class of a command that the person may give.
+    /// The class of a command, if the user may give it.
     pub(super) async fn admit(&self, command: &str, arguments: &Value) -> Result<Class, Refusal> {
         let class = monitor::judge(command, arguments).map_err(|why| Refusal::forbidden(why.to_string()))?;
         self.review(class).await?;

@@ -1,17 +1,17 @@
-//! What is said in a stream, without the stream: lines of a person and lines of the launcher in, lines out. Pure.
+//! The logic of a stream, without I/O: lines of the user and of the launcher go in, lines come out. Pure.
 //!
-//! The launcher greets and negotiates as QEMU does, so a person may use any QMP client. A person's ids are kept here and
-//! replaced by numbers: every answer finds its command, and with it the line in the log.
+//! The launcher sends a greeting and negotiates like QEMU, so a user can use any QMP client. The user's ids
+//! are kept here and replaced by numbers, so that each answer finds its command and its log line.
 
 use std::collections::BTreeMap;
 
 use barevirt_api::monitor::Class;
 use serde_json::{Map, Value, json};
 
-/// Commands of one person that may be in flight; the next line is read when one is answered.
+/// Most unanswered commands of one user; the next line is only read after an answer.
 pub(super) const IN_FLIGHT: usize = 8;
 
-/// A command as a person gave it.
+/// A command from a user.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Command {
     pub(super) name: String,
@@ -35,18 +35,18 @@ pub(super) struct Answered {
     pub(super) name: String,
     pub(super) class: Class,
     pub(super) arguments: Vec<String>,
-    /// `answered`, or QEMU's error class.
+    /// `answered`, or the class of QEMU's error.
     pub(super) outcome: String,
 }
 
-/// A session.
+/// The state of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     last: u64,
     pending: BTreeMap<u64, Pending>,
 }
 
-/// Reads a person's line.
+/// Parses a user's line.
 ///
 /// # Errors
 /// The answer to a line that is not a command.
@@ -69,7 +69,7 @@ pub(super) fn read(mut asked: Map<String, Value>) -> Result<Command, Map<String,
     Ok(Command { name, arguments, oob, id })
 }
 
-/// An error in QEMU's shape.
+/// An error in QEMU's form.
 pub(super) fn refusal(why: &str, id: Option<Value>) -> Map<String, Value> {
     let mut answer = Map::new();
     answer.insert("error".to_owned(), json!({"class": "GenericError", "desc": why}));
@@ -80,7 +80,7 @@ pub(super) fn refusal(why: &str, id: Option<Value>) -> Map<String, Value> {
 }
 
 impl Session {
-    /// Another command may be read.
+    /// Whether another command may be read.
     pub(super) fn has_room(&self) -> bool {
         self.pending.len() < IN_FLIGHT
     }
@@ -100,7 +100,8 @@ impl Session {
         line
     }
 
-    /// The line for the person, of one of the launcher's; and what was answered. Nothing for an answer to nothing.
+    /// The user's line for one of the launcher's lines, and the command that it answers. Nothing for an
+    /// answer without a command.
     pub(super) fn hear(
         &mut self,
         mut said: Map<String, Value>,
@@ -119,7 +120,7 @@ impl Session {
         Some((said, Some(Answered { name, class, arguments, outcome })))
     }
 
-    /// What was passed on and not answered.
+    /// The commands that were passed on and not answered.
     pub(super) fn unanswered(self) -> impl Iterator<Item = Answered> {
         self.pending.into_values().map(|pending| Answered {
             name: pending.name,
@@ -159,7 +160,7 @@ mod tests {
         let answered = answered.unwrap();
         assert_eq!((answered.name.as_str(), answered.outcome.as_str()), ("yank", "GenericError"));
         assert_eq!(answered.arguments, ["instances"]);
-        // Once only, and nothing that was not asked.
+        // A command is only answered once, and an answer without a command is dropped.
         for stray in [json!({"return": {}, "id": 2}), json!({"return": {}, "id": "x"}), json!({"return": {}})]
         {
             assert_eq!(session.hear(object(stray)), None);
@@ -183,7 +184,8 @@ mod tests {
     }
 
     proptest! {
-        /// In any order of lines, as many wait as were passed on and not answered, and never more than may.
+        /// In any order of lines, the pending commands are those that were passed on and not answered, and
+        /// never more than the limit.
         #[test]
         fn nothing_waits_for_ever_and_nothing_is_answered_twice(
             steps in proptest::collection::vec((any::<bool>(), 0_u64..30), 0..200)

@@ -1,7 +1,7 @@
-//! The stream itself: two websockets, a [`Session`] between them.
+//! The I/O of a stream: two websockets with a [`Session`] between them.
 //!
-//! Memory is bounded: a line of each side, and a buffer each. A person who does not read holds up the launcher's writing to
-//! them, and is let go by it; nobody else notices.
+//! Memory is bounded: a line and a buffer for each side. If a user does not read, the launcher's writes to
+//! this user wait, until the launcher closes the stream; other users are not affected.
 
 use std::time::Duration;
 
@@ -22,24 +22,25 @@ use crate::state::State;
 use crate::streams::Kind;
 use crate::to_handler::{self, Handler, Opened};
 
-/// Streams at one time, of people who may give commands.
+/// Streams at the same time of users who may give commands.
 const MOST: usize = 64;
 static SEATS: Semaphore = Semaphore::const_new(MOST);
-/// Streams at one time of people who may only ask. They take no place of those who may do more.
+/// Streams at the same time of users who may only query. They are counted separately, so they cannot block
+/// users with more rights.
 const MOST_QUERIES: usize = 32;
 static QUERY_SEATS: Semaphore = Semaphore::const_new(MOST_QUERIES);
-/// Longest line of a person, as at the launcher.
+/// Longest line of a user, as at the launcher.
 const MAX_ASKED: usize = 1 << 20;
 /// Longest line of the launcher: the schema has 0.2 MB.
 const MAX_SAID: usize = 4 << 20;
 /// Bytes between a websocket and the session.
 const BUFFER: usize = 64 << 10;
-/// A stream ends after this time, since permissions are checked only when it begins.
+/// Longest time of a stream, because permissions are only checked at its start.
 const LONGEST: Duration = Duration::from_secs(8 * 3600);
 /// How long a review may take.
 const REVIEW: Duration = Duration::from_secs(10);
 
-/// Opens one, and serves it until either side ends.
+/// Opens a stream and serves it until either side ends.
 pub(super) async fn open(
     state: &State,
     gate: Gate,
@@ -128,7 +129,7 @@ async fn converse(
     }
 }
 
-/// The line for the launcher, or the answer to the person.
+/// The line for the launcher, or the answer to the user.
 async fn ask(
     gate: &Gate,
     session: &mut Session,

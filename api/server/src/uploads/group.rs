@@ -1,4 +1,4 @@
-//! The group `upload.cdi.kubevirt.io`: what it has, and requests for tokens. Pure.
+//! The group `upload.cdi.kubevirt.io`: its resources, and requests for tokens. Pure.
 
 use barevirt_api::cdi::{UPLOAD_GROUP as GROUP, UPLOAD_VERSION as VERSION};
 use http::StatusCode;
@@ -24,7 +24,7 @@ pub(super) fn group() -> Value {
     })
 }
 
-/// `/apis/GROUP/VERSION`. Nothing can be listed, so the end of a namespace finds nothing to delete.
+/// `/apis/GROUP/VERSION`. Nothing can be listed, so the deletion of a namespace finds nothing to delete.
 pub(super) fn resources() -> Value {
     json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{VERSION}"),
@@ -44,11 +44,11 @@ pub(super) fn resources() -> Value {
 pub(super) struct Asked {
     /// Name of the claim.
     pub(super) claim: String,
-    /// As it came.
+    /// The original request.
     request: Value,
 }
 
-/// Reads a request, as `kubectl create` and client-go send it.
+/// Parses a request, as `kubectl create` and client-go send it.
 pub(super) fn asked(namespace: &str, body: &[u8]) -> Result<Asked, Refusal> {
     let request: Value = serde_json::from_slice(body)
         .map_err(|error| Refusal::bad_request(format!("the request is not JSON: {error}")))?;
@@ -70,7 +70,7 @@ pub(super) fn asked(namespace: &str, body: &[u8]) -> Result<Asked, Refusal> {
     }
 }
 
-/// The answer with the token: nothing of it is stored.
+/// The answer with the token. Nothing is stored.
 pub(super) fn granted(asked: &Asked, token: &str) -> Answer {
     let mut metadata = asked.request["metadata"].clone();
     if !metadata.is_object() {

@@ -1,4 +1,4 @@
-//! The pod that takes the image of a claim: where it is, and what it shows.
+//! The pod that receives the image of a claim: its address and its certificate.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::answer::Refusal;
 
-/// Between two looks at whether a pod is still there.
+/// Interval of the checks whether a pod still exists.
 const LOOK: Duration = Duration::from_secs(15);
 
 /// An upload server.
@@ -21,9 +21,9 @@ pub(super) struct Server {
     namespace: String,
     name: String,
     uid: String,
-    /// Where it listens.
+    /// Its address.
     pub(super) address: SocketAddr,
-    /// What it shows, and nobody else can.
+    /// Its certificate, whose key only this server has.
     pub(super) certificate: CertificateDer<'static>,
 }
 
@@ -81,19 +81,19 @@ fn certificate(pod: &Pod) -> Option<CertificateDer<'static>> {
 }
 
 impl Server {
-    /// One at that address, for tests.
+    /// A server at this address, for tests.
     #[cfg(test)]
     pub(super) fn at(address: SocketAddr, certificate: CertificateDer<'static>) -> Self {
         let text = |text: &str| text.to_owned();
         Server { namespace: text("shop"), name: text("pod"), uid: text("p1"), address, certificate }
     }
 
-    /// Comes back when the pod is no more: its node may be gone without a word.
+    /// Returns when the pod is gone. This is needed because a lost node does not close its connections.
     pub(super) async fn gone(&self, client: &Client) {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
         loop {
             tokio::time::sleep(LOOK).await;
-            // Without an answer it is as before.
+            // Without an answer the pod counts as existing.
             if let Ok(found) = pods.get_metadata_opt(&self.name).await
                 && found.and_then(|found| found.uid()).as_ref() != Some(&self.uid)
             {

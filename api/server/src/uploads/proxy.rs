@@ -1,7 +1,7 @@
-//! Passes an image on to its pod: over mutual TLS, piece by piece, with nothing kept here.
+//! Forwards an image to its pod over mutual TLS, piece by piece, without storing it.
 //!
-//! The pod lets in whoever has a certificate of ours for clients; we send to nobody but who shows the very certificate that the pod was
-//! made with. A pod that took over the address of another one gets nothing.
+//! The pod accepts clients with a client certificate of ours; we send only to a server with exactly the
+//! certificate that the pod was made with. A pod that took over the address of another pod gets nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,20 +26,20 @@ use tokio_rustls::client::TlsStream;
 use super::pod::Server;
 use crate::answer::{self, Answer, Refusal};
 
-/// Until a connection is there, with TLS.
+/// Time limit for the connection, with TLS.
 const CONNECTED: Duration = Duration::from_secs(10);
-/// Longest that an image may take, with what becomes of it. The pod itself ends one that brings nothing.
+/// Longest time for sending and processing an image. The pod itself ends an upload that stops sending.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-/// Words of an answer that are passed on, in bytes, and how long they may take.
+/// Longest answer text that is forwarded, in bytes, and the time limit for reading it.
 const MOST_TEXT: usize = 4 << 10;
 const TEXT_WITHIN: Duration = Duration::from_secs(10);
 
-/// When an image is answered.
+/// When an upload is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Once the claim is filled.
+    /// As soon as the claim is filled.
     Synchronous,
-    /// Once the image is there.
+    /// As soon as the image has arrived.
     Asynchronous,
 }
 
@@ -52,9 +52,9 @@ impl Way {
     }
 }
 
-/// Sends a request's body to the pod, and answers what it answers. The seat is taken until the last byte is through.
+/// Sends a request's body to the pod, and returns its answer. The permit is held until the last byte is sent.
 ///
-/// 503 where the pod cannot be reached or goes away meanwhile.
+/// 503 if the pod cannot be reached or disappears in the meantime.
 pub(super) async fn send(
     tls: &ClientConfig,
     server: &Server,
@@ -70,7 +70,8 @@ pub(super) async fn send(
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
     tokio::spawn(async move {
-        // An answer may come before the end of the image, of which the pod then takes some more: it is read on meanwhile.
+        // An answer may come before the end of the image. The pod then still receives some more data, so it
+        // is sent in the background.
         if let Ok(Err(error)) = timeout(LONGEST, connection).await {
             tracing::debug!(%error, "the connection to an upload pod ended");
         }
@@ -102,7 +103,7 @@ async fn pass(response: Response<Incoming>) -> Answer {
             }
         }
     };
-    // What was said until then is said.
+    // The text received so far is used.
     let _ = timeout(TEXT_WITHIN, read).await;
     answer::typed(status, "text/plain; charset=utf-8", text)
 }
@@ -121,7 +122,7 @@ async fn connect(
     TlsConnector::from(Arc::new(config)).connect(ServerName::from(address.ip()), tcp).await
 }
 
-/// Takes this very certificate and no other.
+/// Accepts exactly this certificate and no other.
 #[derive(Debug)]
 struct Very {
     certificate: CertificateDer<'static>,

@@ -1,4 +1,5 @@
-//! From a client's connection through the proxy into a claim: the pod is virt-importer's own server, over real TLS.
+//! From a client's connection through the proxy into a claim. The pod is virt-importer's own server, over
+//! real TLS.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -38,7 +39,7 @@ impl Authority {
         Authority { issuer: Issuer::new(params, key), pem }
     }
 
-    /// What virt-api calls with: it believes nobody until it is told whom.
+    /// virt-api's client configuration, which trusts no server yet.
     fn client(&self) -> ClientConfig {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -93,7 +94,8 @@ impl Pod {
     }
 }
 
-/// Sends an image to a proxy for that pod; what comes back. Of the image only so much is sent, then the connection ends.
+/// Sends an image through a proxy for this pod and returns the answer. Only a part of the image is sent, then
+/// the connection ends.
 async fn through(
     tls: &ClientConfig,
     server: &Server,
@@ -128,7 +130,7 @@ async fn through(
     writer.write_all(head.as_bytes()).await.unwrap();
     let body = image[..only.unwrap_or(image.len())].to_vec();
     let sending = tokio::spawn(async move {
-        // An answer that comes first may end it.
+        // An early answer may end the connection.
         let _ = writer.write_all(&body).await;
         writer
     });
@@ -140,7 +142,7 @@ async fn through(
         timeout(Duration::from_secs(20), reader.read_to_end(&mut answer)).await.unwrap().unwrap();
     }
     timeout(Duration::from_secs(20), serving).await.unwrap().unwrap();
-    // Whatever became of it, its seat is free again.
+    // In every case its permit is free again.
     drop(timeout(Duration::from_secs(20), counted.acquire()).await.unwrap().unwrap());
     let text = String::from_utf8(answer).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
@@ -170,7 +172,7 @@ async fn what_the_pod_says_is_said_and_what_breaks_off_is_none() {
     let authority = Authority::new();
     let pod = Pod::start(&authority).await;
     let client = authority.client();
-    // Refused before its end, which is far.
+    // The upload is refused long before its end.
     let large = vec![7; 64 << 20];
     let (status, text) = through(&client, &pod.server, Way::Synchronous, &large, None).await;
     assert!(status == 400 && text.contains("is a disk of 67108864 bytes"), "{status} {text}");
@@ -194,14 +196,14 @@ async fn an_image_goes_to_the_very_pod_and_is_taken_from_us_alone() {
     let moved = Server::at(other.server.address, pod.server.certificate.clone());
     let (status, text) = through(&authority.client(), &moved, Way::Synchronous, &image(), None).await;
     assert!(status == 503 && text.contains("cannot be talked to"), "{status} {text}");
-    // The pod believes another authority.
+    // The pod trusts another authority.
     let stranger = Authority::new().client();
     let (status, text) = through(&stranger, &pod.server, Way::Synchronous, &image(), None).await;
     assert!(status == 503 && text.contains("cannot be talked to"), "{status} {text}");
     for pod in [&pod, &other] {
         assert_eq!(std::fs::read_dir(pod.claim.path()).unwrap().count(), 0);
     }
-    // Nobody is there.
+    // No server listens there.
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
     let gone = Server::at(nobody, pod.server.certificate.clone());
     assert_eq!(through(&authority.client(), &gone, Way::Synchronous, &image(), None).await.0, 503);

@@ -1,4 +1,4 @@
-//! Which request is meant: method and path. Pure.
+//! Maps method and path to a route. Pure.
 
 use barevirt_api::cdi::{UPLOAD_GROUP as GROUP, UPLOAD_VERSION as VERSION};
 use http::Method;
@@ -15,25 +15,25 @@ pub(super) enum Route {
     Group,
     /// `/apis/GROUP/VERSION`.
     Resources,
-    /// A token is asked for.
+    /// A request for a token.
     Token {
-        /// Of the claim.
+        /// Namespace of the claim.
         namespace: String,
     },
-    /// An image, from a person whom the API server knows.
+    /// An image, from a user whom the API server knows.
     Upload {
-        /// Of the claim.
+        /// Namespace of the claim.
         namespace: String,
-        /// Its name.
+        /// Name of the claim.
         claim: String,
     },
-    /// An image, or the question whether it may be sent, from somebody with a token.
+    /// An image, or a check whether it may be sent, from a client with a token.
     Proxied(Way),
-    /// What only CDI's proxy takes.
+    /// A path that only CDI's proxy supports.
     NotServed(&'static str),
 }
 
-/// What a person must be allowed to do for a token.
+/// The permission that a user needs for a token.
 pub(super) fn token_access(namespace: &str) -> Access {
     Access {
         group: GROUP,
@@ -46,7 +46,7 @@ pub(super) fn token_access(namespace: &str) -> Access {
     }
 }
 
-/// What a person must be allowed to do to send an image.
+/// The permission that a user needs to send an image.
 pub(super) fn upload_access(namespace: &str, claim: &str) -> Access {
     Access { resource: "uploads", subresource: "proxy", name: claim.to_owned(), ..token_access(namespace) }
 }
@@ -65,7 +65,7 @@ pub(super) fn parse(method: &Method, path: &str) -> Result<Route, NoRoute> {
         ["apis", GROUP, VERSION, "namespaces", namespace, "uploadtokenrequests"] => {
             only(&[Method::POST], Route::Token { namespace: object_name(namespace)? })
         }
-        // The last word is by what the API server lets a request take its time.
+        // The API server exempts paths with this last element from its request timeout.
         ["apis", GROUP, VERSION, "namespaces", namespace, "uploads", claim, "proxy"] => {
             let (namespace, claim) = (object_name(namespace)?, object_name(claim)?);
             only(&[Method::POST], Route::Upload { namespace, claim })

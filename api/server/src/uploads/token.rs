@@ -1,8 +1,9 @@
-//! Tokens: what lets its bearer send an image into one claim, for a few minutes. Pure.
+//! Tokens, each of which lets a client send an image into one claim for a few minutes. Pure.
 //!
-//! A token says namespace, claim and its end, and bears a tag that only replicas of virt-api can write: it follows from the key of
-//! the certificate that they show ([`Pair::tag`]). So nothing is stored, each replica knows the tokens of the others, and a token
-//! ends with its time or with the certificate, whichever comes first.
+//! A token contains the namespace, the claim and its end of validity, and a tag that only replicas of
+//! virt-api can make, with the key of their certificate ([`Pair::tag`]). So nothing is stored, each replica
+//! accepts the tokens of the others, and a token becomes invalid at its end or with the certificate,
+//! whichever comes first.
 
 use barevirt_component::certificates::Pair;
 use base64::Engine;
@@ -12,12 +13,12 @@ use http::header::AUTHORIZATION;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How long a token lasts, in seconds; CDI's do as long.
+/// Lifetime of a token, in seconds; the same as CDI's.
 const LIFE: i64 = 300;
-/// Longest token that is read, in bytes: two names of 253 and what is around them.
+/// Longest token that is parsed, in bytes: two names of 253 bytes and the rest.
 const LONGEST: usize = 2048;
 
-/// What a token says.
+/// Content of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Claims {
@@ -25,20 +26,20 @@ pub(super) struct Claims {
     pub(super) namespace: String,
     /// Name of the claim.
     pub(super) claim: String,
-    /// When it ends, in seconds since 1970.
+    /// End of validity, in seconds since 1970.
     until: i64,
 }
 
-/// Why a token is not taken.
+/// Why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     /// There is none.
     #[error("a token is needed: Authorization: Bearer, from an UploadTokenRequest")]
     Missing,
-    /// It was not written here.
+    /// Its tag is not ours.
     #[error("the token is none of this cluster's")]
     Forged,
-    /// Its time is over.
+    /// It has expired.
     #[error("the token has expired: ask for another one")]
     Expired,
 }
@@ -50,7 +51,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
     if scheme.eq_ignore_ascii_case("bearer") { Ok(token.trim()) } else { Err(Refused::Missing) }
 }
 
-/// A token for that claim.
+/// A token for this claim.
 pub(super) fn issue(pair: &Pair, namespace: &str, claim: &str, now: Timestamp) -> String {
     let until = now.as_second().saturating_add(LIFE);
     let claims = Claims { namespace: namespace.to_owned(), claim: claim.to_owned(), until };
@@ -60,7 +61,7 @@ pub(super) fn issue(pair: &Pair, namespace: &str, claim: &str, now: Timestamp) -
     format!("{said}.{tag}")
 }
 
-/// What a token says, if it is one of ours and in force.
+/// The content of a token, if it is valid and its tag is ours.
 pub(super) fn read(pair: &Pair, token: &str, now: Timestamp) -> Result<Claims, Refused> {
     let (said, tag) = token.split_once('.').filter(|_| token.len() <= LONGEST).ok_or(Refused::Forged)?;
     let tag = BASE64.decode(tag).map_err(|_| Refused::Forged)?;
@@ -101,7 +102,7 @@ mod tests {
         let token = issue(&ours, "shop", "disk", at(1000));
         assert_eq!(read(&pair(), &token, at(1000)), Err(Refused::Forged), "of another cluster");
         let (said, tag) = token.split_once('.').unwrap();
-        // Another claim below the same tag.
+        // The content of another token with the same tag.
         let other = issue(&ours, "shop", "other", at(1000));
         let (other, _) = other.split_once('.').unwrap();
         let later = BASE64.encode(br#"{"namespace":"shop","claim":"disk","until":9000000000}"#);

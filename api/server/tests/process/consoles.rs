@@ -1,4 +1,4 @@
-//! Two hundred consoles at once, some of which nobody reads, and the memory of the process.
+//! Two hundred consoles at once, some of which are never read, and the memory of the process.
 //!
 //! ```text
 //!   200 clients --TLS, websocket--> virt-api --TLS, websocket--> handler (this process) --> guests that echo
@@ -35,7 +35,7 @@ use virt_api::to_handler;
 use crate::virt_api_process::{NODE, SERVER, VirtApi, api_server, authority, certificates, leaf};
 
 const CONSOLES: usize = 200;
-/// Those that nobody reads, while their guests never stop talking.
+/// Consoles that are never read, while their guests keep sending.
 const DEAF: usize = 50;
 const MOST_MEMORY_KIB: u64 = 64 << 10;
 const SOON: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ fn parsed([certificate, key]: &[String; 2]) -> (Vec<CertificateDer<'static>>, Pr
     (chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
 }
 
-/// A guest: it echoes; after the word `flood` it never stops talking.
+/// A guest: it echoes; after the word `flood` it sends without end.
 async fn guest(mut line: DuplexStream) {
     let mut buffer = vec![0; 4096];
     while let Ok(length @ 1..) = line.read(&mut buffer).await {
@@ -61,7 +61,7 @@ async fn guest(mut line: DuplexStream) {
     }
 }
 
-/// The handler of the node, at an address of its own.
+/// The handler of the node, at its own address.
 async fn handler(address: IpAddr, shown: &[String; 2]) {
     let (chain, key) = parsed(shown);
     let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
@@ -88,7 +88,7 @@ async fn handler(address: IpAddr, shown: &[String; 2]) {
     });
 }
 
-/// The API server's aggregator, on behalf of a user.
+/// The API server's aggregator, for a user.
 #[derive(Clone)]
 struct Aggregator {
     config: Arc<ClientConfig>,
@@ -133,7 +133,7 @@ async fn says(console: &mut Console, text: &str) {
 async fn two_hundred_consoles_of_which_some_are_deaf_take_little_memory_and_disturb_nobody() {
     let (ours, front) = (authority("ours"), authority("front"));
     let directory = certificates(&ours);
-    // All of 127/8 is this machine's: the port is the handlers' own.
+    // All addresses of 127/8 belong to this machine. They are needed because the handlers' port is fixed.
     let [high, low] = u16::try_from(std::process::id() % 65_000).unwrap().to_be_bytes();
     let node = IpAddr::from(Ipv4Addr::new(127, 86, high, low.max(1)));
     handler(node, &leaf(&ours, "virt-handler", &handler_host(NODE), ExtendedKeyUsagePurpose::ServerAuth))
@@ -165,7 +165,7 @@ async fn two_hundred_consoles_of_which_some_are_deaf_take_little_memory_and_dist
     for console in &mut consoles[..DEAF] {
         console.send(Message::Binary(Bytes::from_static(b"flood"))).await.unwrap();
     }
-    // All buffers on the way are full by then; the others are served as if nothing was.
+    // All buffers are full by then; the other consoles must not be affected.
     sleep(Duration::from_secs(2)).await;
     for round in 0..3 {
         for (number, console) in consoles[DEAF..].iter_mut().enumerate() {
@@ -179,7 +179,8 @@ async fn two_hundred_consoles_of_which_some_are_deaf_take_little_memory_and_dist
     assert!(peak < MOST_MEMORY_KIB, "virt-api took {peak} KiB");
     drop(consoles);
 
-    // One guest has its limit; the refusal says so. Streams that ended are not counted: it takes a moment until they have.
+    // One guest has reached its limit; the refusal says so. Streams that ended are not counted, but it takes
+    // a moment until they have.
     sleep(Duration::from_secs(1)).await;
     let held =
         timeout(SOON * 10, aggregator.consoles((0..OF_GUEST).map(|_| "busy".to_owned()))).await.unwrap();

@@ -1,5 +1,5 @@
-//! Who has said nothing about himself floods virt-api: silent connections, and two hundred large bodies at once. Reviews and
-//! probes are answered meanwhile, and memory has a bound.
+//! Unknown clients flood virt-api with silent connections, and with two hundred large bodies at once. Reviews
+//! and probes must still be answered, and memory must stay limited.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use tokio_rustls::client::TlsStream;
 use crate::virt_api_process::{SERVER, VirtApi, api_server, authority, certificates};
 
 const SOON: Duration = Duration::from_secs(30);
-/// More than there are places of one address, and more than there are of all.
+/// More than the places of one address, and more than all places.
 const SILENT: usize = 1200;
 const FLOODS: usize = 200;
 const LARGE: usize = 8 << 20;
-/// What the deployment allows is more; without bounds it would be sixteen hundred megabytes of bodies alone.
+/// The deployment allows more. Without limits the bodies alone would take sixteen hundred megabytes.
 const MOST_MEMORY_KIB: u64 = 512 << 10;
 
-/// A stranger with nothing to show, who comes from any address of the loopback.
+/// A client without a certificate, from any loopback address.
 #[derive(Clone)]
 struct Stranger(TlsConnector);
 
@@ -36,13 +36,13 @@ impl Stranger {
         self.0.connect(ServerName::try_from(SERVER).unwrap(), socket.connect(to).await?).await
     }
 
-    /// The head of the answer; empty where there is none.
+    /// The head of the answer; empty if there is none.
     async fn ask(&self, to: SocketAddr, from: [u8; 4], head: &str, body: &[u8]) -> std::io::Result<String> {
         let mut tls = self.connect(to, from).await?;
         let length = body.len();
         tls.write_all(format!("{head} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").as_bytes())
             .await?;
-        // Where the answer comes first, the rest of the body is not taken.
+        // If the answer comes first, the rest of the body is not read.
         let (mut read, mut write) = tokio::io::split(tls);
         let mut answer = vec![0; 4096];
         let sent = async {
@@ -105,7 +105,7 @@ async fn strangers_keep_nobody_out_and_take_no_more_than_their_share() {
     };
     timeout(SOON * 2, first).await.expect("virt-api serves");
 
-    // From a dozen addresses, on both ports.
+    // From a dozen addresses, to both ports.
     let mut silent = Vec::new();
     for number in 0..SILENT {
         let to = if number % 4 == 0 { api.probes } else { api.address };
@@ -118,7 +118,8 @@ async fn strangers_keep_nobody_out_and_take_no_more_than_their_share() {
     assert!(good && took < Duration::from_secs(10), "after {took:?}: {what}");
     drop(silent);
 
-    // Large ones: half of them one long text, which is answered; half of them many small parts, which would take much more.
+    // Large bodies: half of them contain one long text and are answered; half of them have many small parts,
+    // which would take much more memory.
     let long = Arc::new(review(&"x".repeat(LARGE - 2048)).into_bytes());
     let heavy = Arc::new(format!("[{}0]", "{\"a\":0},".repeat(LARGE / 8 - 8)).into_bytes());
     let mut floods = JoinSet::new();

@@ -1,4 +1,5 @@
-//! virt-api as it is shipped, in a process of its own, between real clients and an API server of this process, all on loopback.
+//! virt-api as it is shipped, in its own process, between real clients and an API server in the test's
+//! process, all on loopback.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
 

@@ -1,4 +1,4 @@
-//! The process and what it needs around it.
+//! The process and its environment.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -33,7 +33,7 @@ pub(crate) fn authority(name: &str) -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Certificate and key, PEM.
+/// Certificate and key, as PEM.
 pub(crate) fn leaf(by: &Authority, name: &str, host: &str, usage: ExtendedKeyUsagePurpose) -> [String; 2] {
     let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -42,7 +42,7 @@ pub(crate) fn leaf(by: &Authority, name: &str, host: &str, usage: ExtendedKeyUsa
     [params.signed_by(&key, by).unwrap().pem(), key.serialize_pem()]
 }
 
-/// A directory with what virt-api shows and believes.
+/// A directory with virt-api's certificates and authorities.
 pub(crate) fn certificates(ours: &Authority) -> TempDir {
     use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
     install_provider();
@@ -60,7 +60,7 @@ pub(crate) fn certificates(ours: &Authority) -> TempDir {
     directory
 }
 
-/// As much of an API server as a console needs; the address of its pod is the handler's.
+/// A minimal API server for consoles; the address of its pod is the handler's.
 pub(crate) async fn api_server(handler: IpAddr, front_proxy: &Authority) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -98,7 +98,7 @@ pub(crate) async fn kubernetes(
         (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
     let list = |kind: &str, items: Value| json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
     if query.contains("watch=") {
-        // Nothing ever changes.
+        // No object ever changes.
         sleep(Duration::from_secs(600)).await;
     }
     let body = match (request.method(), path.rsplit('/').next().unwrap_or_default()) {
@@ -123,11 +123,11 @@ pub(crate) async fn kubernetes(
     answer
 }
 
-/// virt-api in a process of its own, killed at the end.
+/// virt-api in its own process, killed at the end.
 pub(crate) struct VirtApi {
     child: Child,
     pub(crate) address: SocketAddr,
-    /// Where it is probed.
+    /// Address of its probes.
     pub(crate) probes: SocketAddr,
 }
 
@@ -139,7 +139,7 @@ impl VirtApi {
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]});
         let file = directory.join("kubeconfig");
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
-        // All at once, so that they are different ones.
+        // All are bound at once, so that they are different.
         let [address, probes, uploads] = [(); 3]
             .map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
             .map(|listener| listener.local_addr().unwrap());
@@ -159,7 +159,7 @@ impl VirtApi {
         Self { child, address, probes }
     }
 
-    /// Memory of the process that is its own, as the kernel counts.
+    /// Memory of the process that is its own, according to the kernel.
     pub(crate) fn memory_kib(&self, what: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();

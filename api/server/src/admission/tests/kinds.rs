@@ -1,12 +1,12 @@
-//! Kinds beside machines and instances, with the manifests of `examples/kinds`.
+//! All kinds except machines and instances, with the manifests of `examples/kinds`.
 
 use super::*;
 use barevirt_api::webhooks::{Configuration, WEBHOOKS, Webhook};
 
-/// The word in an example before the reason for which it is refused.
+/// The text in an example before the reason for its refusal.
 const REFUSED: &str = "# Refused for now: ";
 
-/// An example, and why it is refused, if it is.
+/// An example, and the reason of its refusal, if it is refused.
 struct Example {
     object: Value,
     refusal: Option<String>,
@@ -26,7 +26,7 @@ fn examples() -> Vec<Example> {
         .collect()
 }
 
-/// The validating webhook that is asked about an operation on an object.
+/// The validating webhook for an operation on an object.
 fn webhook(object: &Value, operation: &str) -> &'static Webhook {
     let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap();
     let kind = object["kind"].as_str().unwrap().to_lowercase();
@@ -55,7 +55,8 @@ fn there_is_an_example_of_every_kind() {
     assert_eq!(kinds, defined);
 }
 
-/// A new object is taken, or refused with the reason that the example tells: nothing is taken and then ignored.
+/// A new object is accepted, or refused with the reason in the example: no object is accepted and then
+/// ignored.
 #[test]
 fn new_objects_are_taken_or_refused_with_the_reason() {
     for Example { object, refusal } in examples() {
@@ -73,7 +74,7 @@ fn new_objects_are_taken_or_refused_with_the_reason() {
     }
 }
 
-/// What exists can be labelled, and loses its finalizers when it is deleted.
+/// An existing object can be labelled, and loses its finalizers when it is deleted.
 #[test]
 fn what_exists_may_go() {
     for Example { object, .. } in examples() {
@@ -85,7 +86,8 @@ fn what_exists_may_go() {
     }
 }
 
-/// A changed specification of a kind without machinery is refused, or taken with a warning that nothing comes of it.
+/// A changed specification of a kind without a controller is refused, or accepted with a warning that the
+/// change has no effect.
 #[test]
 fn a_change_without_effect_is_told() {
     for Example { object, .. } in examples().into_iter().filter(|example| example.refusal.is_some()) {
@@ -214,7 +216,7 @@ fn a_status_that_nothing_acts_on_is_refused() {
 }
 
 proptest::proptest! {
-    /// Whatever stands in an object of a kind, the answer is an answer.
+    /// Any object of any kind gets an answer.
     #[test]
     fn no_object_panics(index in 0..WEBHOOKS.len(), creating: bool, spec in ".{0,60}", name in "[a-z]{1,9}") {
         let hook = WEBHOOKS[index].hook;
