@@ -1,10 +1,10 @@
 //! A session with the guest agent.
 //!
-//! The agent greets nobody, may not be there, may be restarted at any time, and shares its channel with
-//! whoever spoke before. So one command is in flight at a time, and before the first, and after every wait
-//! that ended without an answer, the session is made fresh: [`FLUSH`] discards half a line in the agent,
-//! `guest-sync-delimited` with a number of our own makes it answer with that number behind a flush byte,
-//! and everything before that answer is dropped.
+//! The agent sends no greeting, may be absent, may be restarted at any time, and shares its channel with
+//! earlier clients. So only one command is in flight at a time. Before the first command, and after every
+//! wait that ended without an answer, the session is synchronized: [`FLUSH`] discards half a line in the
+//! agent, `guest-sync-delimited` with a number of our own makes the agent answer with this number after a
+//! flush byte, and everything before that answer is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -23,7 +23,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::message::{Band, arguments, command, read, read_list};
 
-/// A session with the guest agent: cheap to clone, to be used from any task; commands take turns.
+/// A session with the guest agent. It is cheap to clone and can be used from any task; commands take turns.
 #[derive(Debug, Clone)]
 pub struct Agent {
     connection: Connection,
@@ -33,12 +33,12 @@ pub struct Agent {
 
 #[derive(Debug)]
 struct Turn {
-    /// The agent is known to have nothing left to say.
+    /// Whether the agent is known to have no old answers left to send.
     synced: bool,
 }
 
 impl Agent {
-    /// A session on this stream. Nothing is said before the first command.
+    /// A session on this stream. Nothing is sent before the first command.
     #[must_use]
     pub fn new(stream: UnixStream, options: Options) -> Self {
         let (connection, _, _) = Connection::start(stream, Dialect::Agent, options);
@@ -60,7 +60,7 @@ impl Agent {
     /// Executes a command.
     ///
     /// # Errors
-    /// See [`Error`]. Commands that answer nothing on success (`guest-shutdown`) end at their deadline.
+    /// See [`Error`]. Commands without an answer on success (`guest-shutdown`) end at their deadline.
     pub async fn execute<C: QgaCommand>(&self, command: C, deadline: Deadline) -> Result<C::Ok, Error> {
         let answer = self.execute_raw(C::NAME, arguments(&command)?, deadline).await?;
         read(C::NAME, answer)
@@ -94,7 +94,7 @@ impl Agent {
         if !turn.synced {
             self.sync(deadline).await?;
         }
-        // Until the answer is here the session counts as stale, also when this future is dropped.
+        // Until the answer arrives the session counts as out of step, even if this future is dropped.
         turn.synced = false;
         let line = |id| encode(&command(name, arguments.clone(), id, Band::In));
         let answer =

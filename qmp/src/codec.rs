@@ -1,8 +1,8 @@
-//! Lines of JSON, without any input or output: bytes in, [`Line`]s out.
+//! Lines of JSON, without any I/O: bytes in, [`Line`]s out.
 //!
-//! The decoder holds at most one line of at most the configured length. What is longer is skipped up to its
-//! end and reported as [`Line::TooLong`]; what is no JSON object is reported as [`Line::Garbage`]. Neither
-//! ends the stream: the next line is decoded as if nothing had happened.
+//! The decoder holds at most one line of at most the configured length. A longer line is skipped up to its
+//! end and reported as [`Line::TooLong`]; a line that is not a JSON object is reported as [`Line::Garbage`].
+//! Neither ends the stream: the next line is decoded normally.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ const KEPT_CAPACITY: usize = 64 << 10;
 /// How much of a line of garbage is kept for the log, in bytes.
 const GARBAGE_KEPT: usize = 120;
 
-/// A byte that occurs in no UTF-8 text: the guest agent's "forget what came before".
+/// A byte that occurs in no UTF-8 text. It tells the guest agent to discard what came before.
 pub const FLUSH: u8 = 0xff;
 
 /// One line of input, decoded.
@@ -26,55 +26,55 @@ pub const FLUSH: u8 = 0xff;
 pub enum Line {
     /// A JSON object.
     Object(Map<String, Value>),
-    /// Something else: its length in bytes and its beginning, for the log.
+    /// Any other line: its length in bytes and its beginning, for the log.
     Garbage {
         /// Length of the whole line in bytes.
         length: usize,
-        /// The first bytes of it, made printable.
+        /// Its first bytes, made printable.
         start: String,
     },
-    /// A line over the limit; nothing of it was kept.
+    /// A line over the limit; none of it was kept.
     TooLong {
         /// Length of the whole line in bytes.
         length: usize,
     },
 }
 
-/// Cuts a byte stream into [`Line`]s.
+/// Splits a byte stream into [`Line`]s.
 #[derive(Debug)]
 pub struct Decoder {
     max_line: usize,
     flush: bool,
-    /// Ends of objects end lines as well.
+    /// Set if the end of an object also ends a line.
     brackets: Option<Brackets>,
     partial: Vec<u8>,
-    /// Bytes of the present line already thrown away, when it went over the limit.
+    /// Number of discarded bytes of the current line, if it exceeds the limit.
     skipped: Option<usize>,
     ready: VecDeque<Line>,
 }
 
 impl Decoder {
-    /// A decoder for QMP, that accepts lines of at most `max_line` bytes.
+    /// A decoder for QMP that accepts lines of at most `max_line` bytes.
     #[must_use]
     pub fn new(max_line: usize) -> Self {
         let (partial, ready) = (Vec::new(), VecDeque::new());
         Self { max_line, flush: false, brackets: None, partial, skipped: None, ready }
     }
 
-    /// A decoder for what clients of QMP say. QEMU needs no newline after a command, and its own `qmp-shell` sends none: a
-    /// line ends with its outermost bracket, too.
+    /// A decoder for the commands of QMP clients. QEMU needs no newline after a command, and its own
+    /// `qmp-shell` sends none, so a line also ends with its outermost bracket.
     #[must_use]
     pub fn for_commands(max_line: usize) -> Self {
         Self { brackets: Some(Brackets::default()), ..Self::new(max_line) }
     }
 
-    /// A decoder for the guest agent: [`FLUSH`] discards what precedes it in the present line.
+    /// A decoder for the guest agent: [`FLUSH`] discards the bytes before it in the current line.
     #[must_use]
     pub fn for_agent(max_line: usize) -> Self {
         Self { flush: true, ..Self::new(max_line) }
     }
 
-    /// Takes in the next bytes of the stream. Complete lines are then given by [`Decoder::take`].
+    /// Adds the next bytes of the stream. [`Decoder::take`] then returns complete lines.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while let Some(end) = self.end(bytes) {
             let (line, rest) = bytes.split_at(end + 1);
@@ -85,7 +85,7 @@ impl Decoder {
         self.extend(bytes);
     }
 
-    /// Where the present line ends.
+    /// Where the current line ends.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         match &mut self.brackets {
             Some(brackets) => bytes.iter().position(|byte| brackets.end_with(*byte)),
@@ -98,7 +98,7 @@ impl Decoder {
         self.ready.pop_front()
     }
 
-    /// How many bytes of an unfinished line were seen: not 0 at the end of a stream means it was cut off.
+    /// Number of bytes of an unfinished line. If it is not 0 at the end of a stream, the line was cut off.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         self.skipped.unwrap_or(0) + self.partial.len()
@@ -137,7 +137,7 @@ impl Decoder {
     }
 }
 
-/// How deep in brackets a line is. A newline begins anew, so that what is broken spoils one line only.
+/// Bracket depth of the current line. A newline resets it, so that a broken line spoils only itself.
 #[derive(Debug, Default)]
 struct Brackets {
     depth: usize,
@@ -274,7 +274,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a stream is cut, the same lines come out, and never more is held than one line.
+        /// However a stream is split, the same lines come out, and never more than one line is held.
         #[test]
         fn cuts_do_not_matter(
             bytes in proptest::collection::vec(
@@ -299,7 +299,7 @@ mod tests {
             prop_assert_eq!(whole.unfinished(), pieces.unfinished());
         }
 
-        /// What is encoded is decoded to the same.
+        /// An encoded message is decoded to the same message.
         #[test]
         fn encoded_is_decoded(key in ".*", text in ".*", number in any::<i64>()) {
             let message: Map<String, Value> =

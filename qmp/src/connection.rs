@@ -1,7 +1,7 @@
-//! The two tasks of a stream, and the table of those who wait for an answer.
+//! The two tasks of a stream, and the table of callers that wait for an answer.
 //!
-//! The reader owns nothing that can make it wait: answers go to oneshots, events to a broadcast channel that
-//! overwrites. The writer takes whole lines from a queue and is the only one that writes, so that dropping a
+//! The reader never waits for other tasks: answers go to oneshots, events to a broadcast channel that
+//! overwrites. The writer takes whole lines from a queue and is the only task that writes, so a dropped
 //! caller's future never leaves half a line on the stream.
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use crate::event::{Event, Events};
 use crate::message::{Greeting, Incoming, Refusal, classify};
 use crate::quiet::{self, Quiet};
 
-/// Bounds of one connection.
+/// Limits of one connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Longest line accepted, in bytes; see [`Line::TooLong`].
@@ -39,26 +39,26 @@ impl Default for Options {
     }
 }
 
-/// Lines that may wait for the writer. Who comes later waits in turn, up to his own deadline.
+/// Lines that may wait for the writer. Further callers wait for a free place, up to their own deadlines.
 const QUEUE: usize = 64;
 
 /// Bytes read at a time.
 const CHUNK: usize = 16 << 10;
 
-/// A line that waits for the writer.
+/// A line in the writer's queue.
 struct Outgoing {
     id: u64,
     line: Vec<u8>,
     fds: Vec<OwnedFd>,
 }
 
-/// Someone who waits, or has given up waiting, for an answer.
+/// A caller that waits for an answer, or has given up.
 struct Waiter {
     answer: oneshot::Sender<Result<Value, Refusal>>,
-    /// The only answer without an id that is his; see [`crate::agent`].
+    /// The only answer without an id that this caller accepts; see [`crate::agent`].
     only: Option<Value>,
-    /// QEMU keeps the descriptors of the latest message only: those of the next may not be sent before this
-    /// command has been answered, even when its caller has gone.
+    /// QEMU keeps only the descriptors of the latest message. The descriptors of the next message may not be
+    /// sent before this command has been answered, even if its caller has given up.
     fd_turn: Option<OwnedSemaphorePermit>,
 }
 
@@ -72,17 +72,17 @@ struct Table {
     greeting: Option<oneshot::Sender<Greeting>>,
 }
 
-/// What both tasks and the callers share.
+/// State that both tasks and the callers share.
 struct Shared {
     table: Mutex<Table>,
     ended: watch::Sender<bool>,
-    /// Lines about what cannot be understood: an agent's is the guest's word, and the guest may say it as often as it likes.
+    /// Limits log lines about unreadable data: the guest decides what an agent sends, and how often.
     quiet: Quiet,
 }
 
 impl Shared {
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Nobody panics while holding it; if someone did, the table is still the table.
+        // No code panics while it holds the lock. If one did, the table would still be usable.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,8 +152,8 @@ impl Shared {
         }
     }
 
-    /// An old guest agent gives no ids back. One command is in flight at a time there, so it is his; but a
-    /// waiter for a certain value takes that value only.
+    /// An old guest agent returns no ids. Only one command is in flight there, so the answer belongs to it;
+    /// but a waiter for a certain value accepts only that value.
     fn settle_without_id(&self, outcome: Result<Value, Refusal>) {
         let mut table = self.table();
         let fits = |waiter: &Waiter| waiter.only.as_ref().is_none_or(|only| outcome.as_ref() == Ok(only));
@@ -163,13 +163,13 @@ impl Shared {
         }
     }
 
-    /// The caller of this line still waits.
+    /// Whether the caller of this line still waits.
     fn is_wanted(&self, id: u64) -> bool {
         self.table().waiters.get(&id).is_some_and(|waiter| !waiter.answer.is_closed())
     }
 }
 
-/// Ends both tasks when the last handle is gone.
+/// Ends both tasks when the last handle is dropped.
 struct Tasks(Vec<AbortHandle>);
 
 impl Drop for Tasks {
@@ -180,11 +180,11 @@ impl Drop for Tasks {
     }
 }
 
-/// A command on its way: how it is to be written and awaited.
+/// A command to send: its line, and how the answer is recognized.
 pub(crate) struct Request<'a> {
     /// Its name, for errors.
     pub(crate) name: &'a str,
-    /// Makes the line, given the id.
+    /// Makes the line for an id.
     pub(crate) line: &'a (dyn Fn(u64) -> Vec<u8> + Sync),
     /// Descriptors to send along.
     pub(crate) fds: Vec<OwnedFd>,
@@ -208,17 +208,17 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// Which of the two dialects is spoken.
+/// The dialect of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// A monitor: greeting, ids, events.
     Monitor,
-    /// A guest agent: none of these for sure, but the flush byte.
+    /// A guest agent: none of these is certain, but it knows the flush byte.
     Agent,
 }
 
 impl Connection {
-    /// Starts the two tasks. Events are listened to, and a greeting awaited, from before the first byte.
+    /// Starts the two tasks. Events and the greeting are received from the first byte on.
     pub(crate) fn start(
         stream: UnixStream,
         dialect: Dialect,
@@ -243,7 +243,7 @@ impl Connection {
         (connection, Events::new(listener), greeted)
     }
 
-    /// A listener for the events from now on. At its end at once when the stream has ended.
+    /// A listener for the events from now on. It ends at once if the stream has already ended.
     pub(crate) fn events(&self) -> Events {
         let receiver = match &self.shared.table().events {
             Some(events) => events.subscribe(),
@@ -255,11 +255,11 @@ impl Connection {
     /// Waits for the end of the stream.
     pub(crate) async fn ended(&self) {
         let mut ended = self.shared.ended.subscribe();
-        // Fails only when the sender is gone, which is the end as well.
+        // This only fails if the sender is gone, which means the end as well.
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
-    /// Why a session that has ended did.
+    /// Why the session ended.
     pub(crate) fn closed_error(&self, command: &str) -> Error {
         self.shared.closed_error(command)
     }
@@ -295,7 +295,7 @@ impl Connection {
             }
             table.waiters.insert(id, Waiter { answer, only, fd_turn });
         }
-        // From here on, leaving early (deadline, dropped future) takes the waiter out of the table.
+        // From here on, an early end (deadline, dropped future) removes the waiter from the table.
         let _leave = Leave { shared: &self.shared, id };
         place.send(Outgoing { id, line: line(id), fds });
         match answered.await {
@@ -306,7 +306,7 @@ impl Connection {
     }
 }
 
-/// Takes a waiter out of the table, unless its descriptors are still the latest that QEMU was given.
+/// Removes a waiter from the table, unless QEMU still holds its descriptors as the latest ones.
 struct Leave<'a> {
     shared: &'a Shared,
     id: u64,
@@ -350,12 +350,12 @@ async fn write(stream: Arc<UnixStream>, shared: Arc<Shared>, mut lines: mpsc::Re
     let mut broken = false;
     while let Some(Outgoing { id, line, fds }) = lines.recv().await {
         if !shared.is_wanted(id) {
-            // Nothing of it was sent, so nothing of it is awaited, descriptors included.
+            // Nothing was sent, so nothing is awaited, including descriptors.
             shared.table().waiters.remove(&id);
             continue;
         }
         if !broken && let Err(error) = write_line(&stream, &line, &fds).await {
-            // What the other side still has to say is read all the same; that ends the session.
+            // Data from the other side is still read; its end ends the session.
             tracing::debug!(%error, "cannot write any more");
             broken = true;
         }

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The moment at which a wait ends. Made once, at the top of an operation, and handed down: steps share it.
+/// The moment at which a wait ends. It is made once, at the start of an operation, and passed to all its
+/// steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// So long from now.
+    /// This long from now.
     #[must_use]
     pub fn after(wait: Duration) -> Self {
-        // The far future stands in for what the clock cannot express.
+        // A time that the clock cannot express is replaced by a far future.
         Self(
             Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30)),
         )
@@ -30,7 +31,7 @@ impl Deadline {
         self.0
     }
 
-    /// The time that is left, zero when it has passed.
+    /// The remaining time; zero if the deadline has passed.
     #[must_use]
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())

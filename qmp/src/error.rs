@@ -2,20 +2,21 @@
 
 use std::io;
 
-/// How a command, or the start of a session, can fail. Decisions hang on the variant, never on the text.
+/// How a command, or the start of a session, can fail. Code decides by the variant, never by the text.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The other side answered that it will not or cannot. Class and text are for the log and for people.
+    /// The other side answered with an error. Class and text are for the log and for users.
     #[error("{command} was refused: {desc}")]
     Refused {
         /// Name of the command.
         command: String,
-        /// Error class as sent, e.g. `GenericError`. Open set.
+        /// Error class as sent, e.g. `GenericError`. New classes may appear.
         class: String,
         /// Human readable text as sent.
         desc: String,
     },
-    /// No answer came in time. Whether the command was, or will be, executed is not known: look again.
+    /// No answer came in time. It is unknown whether the command was, or will be, executed: query the state
+    /// again.
     #[error("no answer to {command} in time")]
     Deadline {
         /// Name of the command.
@@ -34,7 +35,7 @@ pub enum Error {
     Answer {
         /// Name of the command.
         command: String,
-        /// Where it does not parse.
+        /// Where parsing failed.
         source: serde_json::Error,
     },
     /// The arguments cannot be expressed as JSON.
@@ -42,7 +43,7 @@ pub enum Error {
     Arguments {
         /// Name of the command.
         command: String,
-        /// Why not.
+        /// The error of the serializer.
         source: serde_json::Error,
     },
     /// Out-of-band execution was not offered by this monitor.
@@ -56,13 +57,13 @@ pub enum Error {
     Stream {
         /// Name of the command.
         command: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// The stream is gone: nothing further can be asked on it.
+    /// Whether the stream is gone, so that nothing more can be asked on it.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Closed { .. })

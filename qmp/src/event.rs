@@ -1,14 +1,14 @@
-//! Events: always read, given to whoever listens, never fatal.
+//! Events: always read, delivered to listeners, never fatal.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tokio::sync::broadcast;
 
-/// Something QEMU reported of itself or of the guest.
+/// A report from QEMU about itself or the guest.
 ///
-/// Kept as it came. Names and values that the schema of the `qapi` crate does not know are data like any
-/// other; [`Event::read`] is the view through that schema.
+/// Stored as received. Names and values that the schema of the `qapi` crate does not know are normal data;
+/// [`Event::read`] is the view through that schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     name: Arc<str>,
@@ -26,26 +26,26 @@ impl Event {
         &self.name
     }
 
-    /// One field of its data, null when it is not there.
+    /// One field of its data; null if it is missing.
     #[must_use]
     pub fn data(&self, field: &str) -> &Value {
         self.raw.get("data").map_or(&Value::Null, |data| &data[field])
     }
 
-    /// The whole message as it came.
+    /// The whole message as received.
     #[must_use]
     pub fn raw(&self) -> &Map<String, Value> {
         &self.raw
     }
 
-    /// It is of this kind of the `qapi` crate's, whatever its data.
+    /// Whether the event is of this kind of the `qapi` crate, whatever its data.
     #[must_use]
     pub fn is<E: qapi::Event>(&self) -> bool {
         self.name() == E::NAME
     }
 
-    /// Its data by the schema of the `qapi` crate; `None` when it is another event, or has a value that the schema does not
-    /// know.
+    /// Its data by the schema of the `qapi` crate; `None` if it is another event, or has a value that the
+    /// schema does not know.
     #[must_use]
     pub fn read<E: qapi::Event>(&self) -> Option<E> {
         let data = self.raw.get("data").cloned().unwrap_or_else(|| Value::Object(Map::new()));
@@ -53,7 +53,7 @@ impl Event {
     }
 }
 
-/// A listener fell behind and this many events were overwritten. What matters must be asked for again.
+/// A listener fell behind and this many events were overwritten. Query the state again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0} events were missed")]
 pub struct EventGap(pub u64);

@@ -1,7 +1,7 @@
-//! A QMP and guest agent client on a unix stream. Knows no Kubernetes.
+//! A QMP and guest agent client on a unix stream, without any reference to Kubernetes.
 //!
-//! The types of commands and events come from the [`qapi`] crate; the transport is this crate's own, because
-//! a VM that cannot be asked any more is a VM that is lost:
+//! The types of commands and events come from the [`qapi`] crate. The transport is this crate's own, because
+//! a VM whose monitor no longer answers cannot be controlled any more:
 //!
 //! ```text
 //!   caller ──┐  line + descriptors   ┌────────┐  sendmsg   ┌──────┐
@@ -18,21 +18,21 @@
 //! * The reader always reads. It waits for no consumer: events go to a broadcast channel that overwrites.
 //! * What does not fit the schema this crate was built with (an event, an enum value, a line of garbage) is
 //!   data, not an error of the connection.
-//! * At the end of the stream every waiter is told.
-//! * Of a list, the entries that the schema does not know are left out; the others are there.
+//! * Data that does not fit the schema this crate was built with (an event, an enum value, a line of garbage)
+//!   is data, not an error of the connection.
+//! * At the end of the stream every waiting caller gets an error.
 //!
-//! [`codec`] is pure (bytes to messages and back); [`Qmp`] and [`Agent`] are thin shells around it.
+//! Of a list, entries that the schema does not know are left out; the others are kept.
 //!
 //! The modules, from the outside in; each names only what stands below it.
 //!
-//! - [`Qmp`] (`monitor`) and [`Agent`] (`agent`): a session with QEMU's monitor, and one with the guest agent. The agent has no
-//!   greeting: its session begins when it repeats a number that we chose.
+//! - The modules, from the outside in. Each module uses only modules that are listed below it.
 //! - [`newer`]: commands that QEMU has and the [`qapi`] crate does not, or not so.
-//! - `connection`: the two tasks of a stream, and the table of those who wait for an answer; [`Events`] (`event`) goes to whoever
-//!   listens.
-//! - [`message`]: what a line means; [`codec`]: bytes to lines, within bounds. Both are pure.
-//! - [`quiet`]: a bound for log lines that a guest decides on.
-//! - [`Deadline`] (`deadline`): the moment at which a wait ends; [`Error`] (`error`): how a command fails.
+//! - [`newer`]: commands of QEMU that the [`qapi`] crate does not have, or has in an incompatible form.
+//! - `connection`: the two tasks of a stream, and the table of callers that wait for an answer; [`Events`]
+//!   (`event`) go to the listeners.
+//! - [`message`]: the meaning of a line; [`codec`]: bytes to lines, with limits. Both are pure.
+//! - [`quiet`]: a limit on log lines that a guest causes.
 
 pub mod agent;
 pub mod codec;

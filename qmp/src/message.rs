@@ -1,4 +1,4 @@
-//! What a line of the other side means. Pure.
+//! The meaning of a line from the other side. Pure.
 
 use qapi::Command;
 use serde::Deserialize;
@@ -8,26 +8,27 @@ use serde_json::{Map, Value};
 use crate::error::Error;
 use crate::event::Event;
 
-/// A message of the other side.
+/// A message from the other side.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Incoming {
     /// The first message of a monitor.
     Greeting(Greeting),
-    /// Something happened.
+    /// An event.
     Event(Event),
     /// The answer to a command.
     Reply {
-        /// The id given with the command; none when the other side could not read the command at all, and
-        /// from guest agents before QEMU 3.1.
+        /// The id of the command; `None` if the other side could not read the command at all, and from guest
+        /// agents before QEMU 3.1.
         id: Option<u64>,
-        /// What it answered.
+        /// The result.
         outcome: Result<Value, Refusal>,
     },
     /// An object that is none of these.
     Unknown(Map<String, Value>),
 }
 
-/// What is kept of the words of a refusal, bytes: an agent's are the guest's, and go into the log and into statuses.
+/// Longest part of an error text that is kept, in bytes: a guest decides the text of its agent, which goes
+/// into the log and into statuses.
 const LONGEST_REFUSAL: usize = 1024;
 
 /// An `error` answer.
@@ -36,12 +37,12 @@ pub struct Refusal {
     /// Error class, e.g. `GenericError`.
     #[serde(default)]
     pub class: String,
-    /// Text for people.
+    /// Text for users.
     #[serde(default)]
     pub desc: String,
 }
 
-/// What a monitor says of itself when it is opened.
+/// A monitor's first message, about itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Greeting {
     /// The whole object below `QMP`, as sent.
@@ -49,7 +50,7 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// QEMU's version, e.g. `10.0.2`; empty when it is not said.
+    /// QEMU's version, e.g. `10.0.2`; empty if it is missing.
     #[must_use]
     pub fn version(&self) -> String {
         let qemu = &self.raw["version"]["qemu"];
@@ -60,14 +61,14 @@ impl Greeting {
         }
     }
 
-    /// Out-of-band execution is offered.
+    /// Whether out-of-band execution is offered.
     #[must_use]
     pub fn offers_oob(&self) -> bool {
         self.raw["capabilities"].as_array().is_some_and(|offered| offered.iter().any(|one| one == "oob"))
     }
 }
 
-/// Sorts one object.
+/// Classifies one object.
 #[must_use]
 pub fn classify(mut object: Map<String, Value>) -> Incoming {
     if let Some(name) = object.get("event").and_then(Value::as_str) {
@@ -95,9 +96,9 @@ pub fn classify(mut object: Map<String, Value>) -> Incoming {
 /// How a command is to be executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Band {
-    /// In its turn.
+    /// In order with other commands.
     In,
-    /// At once, even when the main loop is stuck. Few commands allow it.
+    /// At once, even if the main loop is stuck. Few commands allow this.
     Out,
 }
 
@@ -122,12 +123,13 @@ pub(crate) fn arguments<C: Command>(command: &C) -> Result<Value, Error> {
     serde_json::to_value(command).map_err(|source| Error::Arguments { command: C::NAME.to_owned(), source })
 }
 
-/// An answer by its type.
+/// Decodes an answer by its type.
 pub(crate) fn read<T: DeserializeOwned>(command: &str, answer: Value) -> Result<T, Error> {
     serde_json::from_value(answer).map_err(|source| Error::Answer { command: command.to_owned(), source })
 }
 
-/// A list by the type of its entries: one that the schema does not know is left out, the others are not lost with it.
+/// Decodes a list by the type of its entries. An entry that the schema does not know is left out; the others
+/// are kept.
 pub(crate) fn read_list<T: DeserializeOwned>(command: &str, answer: Value) -> Result<Vec<T>, Error> {
     let entries: Vec<Value> = read(command, answer)?;
     let entry = |entry| {

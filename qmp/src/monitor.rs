@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::event::Events;
 use crate::message::{Band, Greeting, arguments, command, read, read_list};
 
-/// A session with a QEMU monitor: cheap to clone, to be used from any task.
+/// A session with a QEMU monitor. It is cheap to clone and can be used from any task.
 #[derive(Debug, Clone)]
 pub struct Qmp {
     connection: Connection,
@@ -26,11 +26,11 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Opens the session: waits for the greeting and negotiates, with out-of-band execution when it is
-    /// offered. The listener has every event of the stream, also one that came before the greeting.
+    /// Opens the session: waits for the greeting and negotiates, with out-of-band execution if it is offered.
+    /// The listener receives every event of the stream, even one before the greeting.
     ///
     /// # Errors
-    /// When the monitor does not greet and answer in time, or ends the stream.
+    /// If the monitor does not send a greeting and an answer in time, or ends the stream.
     pub async fn open(
         stream: UnixStream,
         options: Options,
@@ -50,13 +50,13 @@ impl Qmp {
         Ok((qmp, events))
     }
 
-    /// What the monitor said of itself.
+    /// The monitor's greeting.
     #[must_use]
     pub fn greeting(&self) -> &Greeting {
         &self.greeting
     }
 
-    /// Commands may be executed out of band.
+    /// Whether commands may be executed out of band.
     #[must_use]
     pub fn has_oob(&self) -> bool {
         self.oob
@@ -73,7 +73,7 @@ impl Qmp {
         self.connection.ended().await;
     }
 
-    /// Executes a command in its turn.
+    /// Executes a command in order with others.
     ///
     /// # Errors
     /// See [`Error`]; after [`Error::Deadline`] the command may still be executed.
@@ -94,16 +94,16 @@ impl Qmp {
         read_list(C::NAME, answer)
     }
 
-    /// Executes a command out of band. QEMU has few that allow it.
+    /// Executes a command out of band. Few commands of QEMU allow this.
     ///
     /// # Errors
-    /// [`Error::NoOutOfBand`] when the monitor does not offer it, and as [`Qmp::execute`].
+    /// [`Error::NoOutOfBand`] if the monitor does not offer it, and as [`Qmp::execute`].
     pub async fn execute_oob<C: QmpCommand>(&self, command: C, deadline: Deadline) -> Result<C::Ok, Error> {
         self.typed(command, Band::Out, &[], deadline).await
     }
 
     /// Executes a command with descriptors sent along in the same call, e.g. `getfd` and `add-fd`. They are
-    /// duplicated: the caller's own may be closed at once.
+    /// duplicated, so the caller may close its own at once.
     ///
     /// # Errors
     /// As [`Qmp::execute`].
@@ -116,7 +116,7 @@ impl Qmp {
         self.typed(command, Band::In, fds, deadline).await
     }
 
-    /// Executes a command by its name, for what the `qapi` crate does not know, and for people.
+    /// Executes a command by its name, for commands that the `qapi` crate does not have, and for users.
     ///
     /// # Errors
     /// As [`Qmp::execute`].

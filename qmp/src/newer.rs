@@ -1,7 +1,8 @@
-//! Commands with types of this crate's own, used like those of the [`qapi`] crate.
+//! Commands with this crate's own types, used like those of the [`qapi`] crate.
 //!
-//! A command is here for one of two reasons: QEMU has it in a version that the crate does not know, or the crate's type of
-//! its answer cannot be read on x86, or would refuse a whole list for one entry that is new.
+//! There are two reasons for a command to be here: QEMU has it since a version that the crate does not know,
+//! or the crate's type for its answer cannot be decoded on x86 or would refuse a whole list because of one
+//! new entry.
 
 use qapi::qmp::{CpuModelExpansionType, CpuModelInfo, QmpCommand};
 use qapi::{Command, qga::QgaCommand};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct GuestGetLoad {}
 
-/// The answer to [`GuestGetLoad`]: mean number of processes that run or want to.
+/// The answer to [`GuestGetLoad`]: mean number of processes that run or wait for a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct GuestLoadAverage {
     /// Over one minute.
@@ -29,11 +30,13 @@ impl Command for GuestGetLoad {
     const ALLOW_OOB: bool = false;
 }
 
-/// `guest-get-fsinfo`. The crate's type has the buses that it knows, and a disk on another one would hide its file system.
+/// `guest-get-fsinfo`. The crate's type only allows the buses that it knows, and a disk on another bus would
+/// hide its file system.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct GuestGetFsinfo {}
 
-/// An entry of the answer to [`GuestGetFsinfo`] (`GuestFilesystemInfo` in `qga/qapi-schema.json`): what is read of it.
+/// An entry of the answer to [`GuestGetFsinfo`] (`GuestFilesystemInfo` in `qga/qapi-schema.json`), with the
+/// fields that are used.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct GuestFileSystem {
@@ -44,13 +47,13 @@ pub struct GuestFileSystem {
     /// Type of the file system.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Used bytes; some file systems do not say.
+    /// Used bytes; some file systems do not report them.
     #[serde(default)]
     pub used_bytes: Option<u64>,
-    /// Size in bytes without what is reserved.
+    /// Size in bytes without reserved space.
     #[serde(default)]
     pub total_bytes: Option<u64>,
-    /// The disks that it is on.
+    /// The disks that hold it.
     pub disk: Vec<GuestFileSystemDisk>,
 }
 
@@ -58,9 +61,9 @@ pub struct GuestFileSystem {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct GuestFileSystemDisk {
-    /// The bus as the agent names it.
+    /// The bus, as the agent names it.
     pub bus_type: String,
-    /// Serial number, where the disk has one.
+    /// Serial number, if the disk has one.
     #[serde(default)]
     pub serial: Option<String>,
 }
@@ -72,11 +75,11 @@ impl Command for GuestGetFsinfo {
     const ALLOW_OOB: bool = false;
 }
 
-/// `query-cpu-model-expansion`. The crate requires `deprecated-props`, which QEMU has on s390x alone
+/// `query-cpu-model-expansion`. The crate requires `deprecated-props`, which QEMU only has on s390x
 /// (`qapi/machine-target.json`, since 9.1).
 #[derive(Debug, Clone, Serialize)]
 pub struct QueryCpuModelExpansion {
-    /// How far the model is expanded.
+    /// The kind of expansion.
     #[serde(rename = "type")]
     pub kind: CpuModelExpansionType,
     /// The model.
@@ -97,11 +100,11 @@ impl Command for QueryCpuModelExpansion {
     const ALLOW_OOB: bool = false;
 }
 
-/// `query-named-block-nodes`, of which the names are read. Details of a driver that the crate does not know may not hide a
+/// `query-named-block-nodes`, of which only names are decoded, so that an unknown driver does not hide a
 /// node.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct QueryNamedBlockNodes {
-    /// Without the nodes below each node.
+    /// Omits the nodes below each node.
     pub flat: bool,
 }
 

@@ -1,7 +1,8 @@
-//! Log lines that somebody else decides on: a guest, or what runs in it. He may cause as many as he likes; few are written.
+//! Limits log lines that a guest, or a program in it, can cause. It may cause any number; few are written.
 //!
-//! [`Quiet`] lets some lines through at once and then one in [`EVERY`], and says with it how many were left out before. Without
-//! it a guest fills the log of its node, and the lines of others are rotated away.
+//! [`Quiet`] lets some lines through at once, then one in each [`EVERY`], together with the number of lines
+//! left out before it. Without this limit a guest could fill its node's log, and the lines of others would be
+//! rotated away.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,39 +10,39 @@ use std::time::{Duration, Instant};
 /// One line in this time.
 pub const EVERY: Duration = Duration::from_secs(10);
 
-/// What is kept of a name that came from elsewhere, in characters.
+/// Longest part of a name from elsewhere that is kept, in characters.
 const LONGEST_NAME: usize = 64;
-/// Names that are shown at most.
+/// Most names that are shown.
 const MOST_NAMES: usize = 8;
 
-/// A bound for the lines of one kind.
+/// A limit for lines of one kind.
 #[derive(Debug)]
 pub struct Quiet {
-    /// Lines at once.
+    /// Lines that may be written at once.
     most: u32,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// When as many lines as at first may be written again; they may where that is past.
+    /// When the full number of lines may be written at once again; if this is in the past, they may.
     full: Option<Instant>,
     left_out: u64,
 }
 
 impl Quiet {
-    /// `most` lines at once, at least one.
+    /// A limit of `most` lines at once, at least one.
     #[must_use]
     pub const fn new(most: u32) -> Self {
         Self { most, state: Mutex::new(State { full: None, left_out: 0 }) }
     }
 
-    /// Whether a line may be written now: then the number of those left out before it.
+    /// Whether a line may be written now: if so, the number of lines left out before it.
     pub fn line(&self) -> Option<u64> {
         self.line_at(Instant::now())
     }
 
-    /// The same at some moment.
+    /// The same at a given moment.
     pub fn line_at(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let full = state.full.unwrap_or(now).max(now);
@@ -54,7 +55,7 @@ impl Quiet {
     }
 }
 
-/// Names as they are shown in a line: some of them, cut, and with nothing that acts on a terminal.
+/// Names as shown in a log line: some of them, shortened, without characters that act on a terminal.
 pub fn names<'a>(all: impl IntoIterator<Item = &'a String>) -> String {
     let shown: Vec<String> = all
         .into_iter()

@@ -1,4 +1,5 @@
-//! A guest that floods the agent's channel: the log stays short, and who waits for an answer gets it.
+//! A guest that floods the agent's channel: the log stays short, and a caller that waits for an answer gets
+//! it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,7 +16,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Keeps the lines that a log at its usual level would have.
+/// Keeps the lines that a log at its default level would have.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -73,7 +74,7 @@ async fn hear(peer: &mut BufReader<UnixStream>) -> Value {
     serde_json::from_slice(&line[start..]).unwrap()
 }
 
-/// Objects of no kind, with keys of any length; lines that are no JSON; and answers that nobody asked for.
+/// Objects of no known kind, with keys of any length; lines that are not JSON; and answers without a command.
 fn junk() -> String {
     let key = "k".repeat(2000);
     let mut junk = String::new();
@@ -91,7 +92,7 @@ async fn a_guest_that_floods_the_channel_of_its_agent_gets_one_line_and_the_answ
     let mut peer = BufReader::new(theirs);
     let agent = Agent::new(ours, Options::default());
     let guest = async {
-        // It says its junk, and then repeats the number that was chosen, as an agent does.
+        // It sends its junk, and then answers with the chosen number, as an agent does.
         let sync = hear(&mut peer).await;
         peer.write_all(junk().as_bytes()).await.unwrap();
         let answer = json!({"return": sync["arguments"]["id"]}).to_string();

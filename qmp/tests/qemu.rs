@@ -1,4 +1,4 @@
-//! Against the real QEMU, without a machine: no firmware, no guest, up in some tens of milliseconds.
+//! Tests against real QEMU without a machine: no firmware and no guest, ready in some tens of milliseconds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -25,7 +25,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(20))
 }
 
-/// QEMU with its monitor on one end of a socketpair. The test fails where there is no QEMU.
+/// QEMU with its monitor on one end of a socketpair. The test fails if QEMU is not installed.
 fn spawn(extra: &[&str]) -> (UnixStream, Qemu) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut command = Command::new("qemu-system-x86_64");
@@ -53,7 +53,7 @@ async fn a_session_from_greeting_to_quit() {
     assert_eq!(name.name.as_deref(), Some("barevirt"));
     let refused = qmp.execute_raw("no-such-command", Value::Null, soon()).await.unwrap_err();
     assert!(matches!(refused, Error::Refused { class, .. } if class == "CommandNotFound"));
-    // The monitor's own channel is what can be yanked here.
+    // Only the monitor's own channel can be yanked here.
     assert_eq!(qmp.execute_oob(qapi::qmp::query_yank {}, soon()).await.unwrap().len(), 1);
     let mut seen = qmp.events();
     qmp.execute(qapi::qmp::quit {}, soon()).await.unwrap();
@@ -88,8 +88,8 @@ async fn descriptors_arrive_with_their_command() {
     let (qmp, _events) = Qmp::open(stream, Options::default(), soon()).await.unwrap();
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&[0x5a; 4096]).unwrap();
-    // Several at once, behind something that takes QEMU some time: it reads ahead, and of the descriptors it has read
-    // keeps only the latest. Each command must get its own all the same.
+    // Several at once, behind a command that takes QEMU some time. QEMU reads ahead and keeps only the latest
+    // descriptor that it has read. Each command must still get its own.
     let busy = tokio::spawn({
         let qmp = qmp.clone();
         async move { qmp.execute_raw("query-qmp-schema", Value::Null, soon()).await }
@@ -111,7 +111,7 @@ async fn descriptors_arrive_with_their_command() {
     assert_eq!(sets.iter().map(|set| set.fds.len()).collect::<Vec<_>>(), [1; 8]);
     let node = json!({"driver": "raw", "node-name": "disk", "read-only": true,
         "file": {"driver": "file", "filename": "/dev/fdset/7"}});
-    // The set holds a writable descriptor only: opened for writing it works.
+    // The set holds only a writable descriptor: it can be opened for writing.
     let mut writable = node.clone();
     writable["read-only"] = json!(false);
     qmp.execute_raw("blockdev-add", writable, soon()).await.unwrap();
@@ -123,7 +123,7 @@ async fn descriptors_arrive_with_their_command() {
 async fn sigkill_is_the_end_of_the_stream_for_every_waiter() {
     let (stream, mut qemu) = spawn(&[]);
     let (qmp, mut events) = Qmp::open(stream, Options::default(), soon()).await.unwrap();
-    // Stopped, it answers nothing; killed, the wait is over.
+    // A stopped QEMU answers nothing; when it is killed, the wait ends.
     let pid = nix::unistd::Pid::from_raw(qemu.0.id().cast_signed());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
     let silent = Deadline::after(Duration::from_millis(100));
@@ -144,7 +144,7 @@ async fn sigkill_is_the_end_of_the_stream_for_every_waiter() {
 #[tokio::test]
 async fn a_bad_device_greets_and_then_says_why_on_stderr() {
     let (stream, mut qemu) = spawn(&["-device", "no-such-device"]);
-    // Either the greeting came first or the end did; never a session.
+    // Either the greeting or the end comes first; there is never a session.
     let error = Qmp::open(stream, Options::default(), soon()).await.unwrap_err();
     assert!(error.is_closed(), "{error}");
     let mut said = String::new();

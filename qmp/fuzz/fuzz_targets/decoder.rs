@@ -1,4 +1,5 @@
-//! Any bytes, cut anywhere, in both dialects: no panic, the same lines as uncut, and every object sorted.
+//! Any bytes, split anywhere, in both dialects: no panic, the same lines as without splits, and every object
+//! is classified.
 #![no_main]
 
 use barevirt_qmp::codec::{Decoder, Line};

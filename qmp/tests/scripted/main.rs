@@ -1,4 +1,4 @@
-//! A peer that plays a script on the other end of a socketpair: one test for each way a monitor can be slow,
+//! A scripted peer on the other end of a socketpair: one test for each way in which a monitor can be slow,
 //! silent, wrong or gone.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -25,7 +25,7 @@ async fn a_silent_monitor_ends_the_wait_only() {
     let (qmp, _, mut peer) = session().await;
     let error = qmp.execute(qapi::qmp::query_status {}, shortly()).await.unwrap_err();
     assert_eq!(error.to_string(), "no answer to query-status in time");
-    // The stream is as good as before.
+    // The stream can still be used.
     let (answer, ()) = tokio::join!(qmp.execute_raw("query-name", Value::Null, soon()), async {
         peer.hear().await;
         let heard = peer.hear().await;
@@ -85,7 +85,7 @@ async fn a_late_answer_is_dropped_by_its_id() {
 #[tokio::test]
 async fn a_dropped_caller_leaves_no_half_line() {
     let (qmp, _, mut peer) = session().await;
-    // More than the socket's buffer holds, so that the line is half written when the caller goes.
+    // More than the socket's buffer holds, so that the line is half written when the caller gives up.
     let big = "x".repeat(8 << 20);
     assert!(qmp.execute_raw("big", json!({"x": big}), shortly()).await.is_err());
     let next = tokio::spawn({
@@ -106,7 +106,7 @@ async fn a_dropped_caller_leaves_no_half_line() {
 #[tokio::test]
 async fn what_nobody_waits_for_any_more_is_not_sent() {
     let (qmp, _, mut peer) = session().await;
-    // The first line blocks the writer; the second is given up while it is still in the queue.
+    // The first line blocks the writer; the caller gives up the second one while it is still in the queue.
     let big = "x".repeat(8 << 20);
     let first = tokio::spawn({
         let qmp = qmp.clone();
@@ -283,7 +283,7 @@ async fn the_agent_is_synced_before_the_first_command_and_after_a_lost_answer() 
         let (ours, mut peer) = Peer::pair();
         let agent = Agent::new(ours, Options::default());
         let token = |heard: &Value| heard["arguments"]["id"].clone();
-        // Left over from whoever spoke before us: an answer, an error, half a line.
+        // Left over from an earlier client: an answer, an error, half a line.
         peer.stream.write_all(b"{\"return\": 5}\n{\"error\": {}}\n{\"ret").await.unwrap();
         let (pong, ()) = tokio::join!(agent.execute(qapi::qga::guest_ping {}, soon()), async {
             let line = agent_answer(&mut peer, ids, token).await;
@@ -292,14 +292,14 @@ async fn the_agent_is_synced_before_the_first_command_and_after_a_lost_answer() 
         });
         pong.unwrap();
 
-        // In step: no second sync.
+        // The session is in step: no second sync.
         let (count, line) = tokio::join!(
             agent.execute_raw("guest-get-time", Value::Null, soon()),
             agent_answer(&mut peer, ids, |_| json!(1))
         );
         assert_eq!((count.unwrap(), line[0]), (json!(1), b'{'));
 
-        // An answer that does not come in time is not taken for the next one's.
+        // An answer that is late is not taken for the next command's.
         assert!(agent.execute_raw("guest-get-time", Value::Null, shortly()).await.is_err());
         let (count, ()) = tokio::join!(agent.execute_raw("guest-get-time", Value::Null, soon()), async {
             agent_answer(&mut peer, ids, |_| json!("stale")).await;

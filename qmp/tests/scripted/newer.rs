@@ -1,5 +1,5 @@
-//! The commands that have types of this crate's own: what is sent, and what is read of answers with more, less or newer in
-//! them than those types know.
+//! The commands with this crate's own types: what is sent, and what is decoded from answers that have more,
+//! fewer or newer fields than these types.
 
 use barevirt_qmp::newer::{
     GuestFileSystem, GuestFileSystemDisk, GuestGetFsinfo, GuestGetLoad, GuestLoadAverage, NamedBlockNode,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::peer::{Peer, agent_answer, session, soon};
 
-/// What an agent's answer is read as, and the command as the agent heard it.
+/// The decoded answer of an agent, and the command as the agent received it.
 async fn asked<C: QgaCommand>(command: C, answer: Value) -> (Result<C::Ok, Error>, Value) {
     let (ours, mut peer) = Peer::pair();
     let agent = Agent::new(ours, Options::default());
